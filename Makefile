@@ -1,0 +1,43 @@
+# Trivium: the commands of a working day. `make help` lists them.
+#
+#   make run    builds everything and starts the demo: real hosts, real traffic, a live view
+#   make test   everything that CI runs
+
+SHELL := /bin/bash
+CARGO ?= cargo
+# Namespaces, AF_XDP and BPF need root; building does not.
+SUDO  := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test soak bench fmt lint clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 10
+
+setup: ## install what is missing (Debian packages; says what to do about Rust)
+	@ci/setup
+
+build: ## release build of the trivium binary
+	$(CARGO) build --release --package daemon
+
+run: setup build ## build and start the demo (ARGS="--seconds 20" stops by itself)
+	$(SUDO) $(TARGET)/release/trivium demo $(ARGS)
+
+test: setup ## everything that CI runs
+	@ci/test
+
+soak: setup ## the long versions of the tests that CI runs scaled down
+	@ci/soak
+
+bench: setup build ## side by side with the peers; writes docs/benchmarks.md
+	$(SUDO) bench/run $(ARGS)
+
+fmt: ## format the Rust sources
+	$(CARGO) fmt --all
+
+lint: ## formatting, clippy, rustdoc and dependency checks, warnings denied
+	@ci/lint
+
+clean: ## remove build outputs
+	$(CARGO) clean
