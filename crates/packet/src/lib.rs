@@ -1,1 +1,25 @@
-//! packet
+//! Headers as checked views, packet building, checksums, the flow key and drop reasons.
+//!
+//! The lowest floor: it knows bytes, not ports' memory, tables or threads. Everything that a packet meets afterwards
+//! speaks in the values that are defined here.
+//!
+//! ```text
+//!  frame bytes --FlowKey::extract--> FlowKey (64 B) + Layers (8 B)    the data path's form: look-up, hash, match
+//!       |                                 or DropReason                (only when the L2 header is broken)
+//!       +------- eth::Eth::parse, ipv4::Ipv4::parse, ... -> views     one protocol a file: punt, snooping, tests
+//!       +<------ build::PacketBuilder, spec::parse                    lengths and checksums filled in
+//! ```
+
+mod drop_reason;
+mod ids;
+mod mac;
+mod numbers;
+
+pub mod flow_key;
+pub mod record;
+
+pub use drop_reason::DropReason;
+pub use flow_key::{FlowKey, L3Kind, Layers};
+pub use ids::{BridgeId, PortId, QueueId, VlanId, WorkerId};
+pub use mac::{MacAddr, MacParseError};
+pub use numbers::{ethertype, ip_proto};

@@ -1,0 +1,361 @@
+//! From a frame's first bytes to its flow key: run once for every received packet.
+//!
+//! The common packet (TCP or UDP over plain IPv4) is answered after one bounds check from a fixed-size head; the key
+//! is put together as whole words and stored once. Everything else takes the longer way below it, which gives the
+//! same answer (tests hold the two against each other and against the views).
+//!
+//! Lengths are judged as Linux does on receipt (`ip_rcv`, `ip6_rcv`): a frame may be longer than its IP packet
+//! (padding), never shorter.
+
+use super::l2::L2;
+use super::{FRAGMENT_ANY, FRAGMENT_LATER, FlowKey, L2Key, L3Kind, Layers};
+use crate::numbers::{ethertype, ip_proto};
+use crate::{DropReason, PortId};
+
+/// IPv6 extension headers walked before the packet is called malformed.
+pub(crate) const MAX_IPV6_EXTENSIONS: usize = 8;
+
+const ETH_LEN: u16 = 14;
+const IPV4_KIND: u64 = (L3Kind::Ipv4 as u64) << 24;
+
+impl FlowKey {
+    /// Fills the key from a frame and says where its headers are.
+    ///
+    /// `frame` is the frame's first segment: all of it, or at least its first 128 bytes; `total_len` the length of
+    /// the whole frame over all segments (bytes, without FCS). Every field of `key` is written.
+    ///
+    /// # Errors
+    /// Only a broken L2 header is an error: [`DropReason::EthTruncated`], [`DropReason::VlanTruncated`],
+    /// [`DropReason::VlanReservedId`]; the key's content is then unspecified. What is broken above L2 is told by
+    /// [`Layers::malformed`].
+    #[inline]
+    pub fn extract(
+        frame: &[u8],
+        total_len: usize,
+        in_port: PortId,
+        key: &mut FlowKey,
+    ) -> Result<Layers, DropReason> {
+        if let Some(head) = frame.first_chunk::<54>()
+            && head[12..15] == [0x08, 0x00, 0x45]
+            && let Some(header) = head.last_chunk::<40>()
+            && let Some(plain) = PlainIpv4::read(header, total_len.saturating_sub(usize::from(ETH_LEN)))
+        {
+            *key = from_le_words([
+                u64::from(in_port.0) | IPV4_KIND,
+                le64(head, 0),
+                le64(head, 6) >> 16 | u64::from(plain.proto) << 48,
+                plain.src,
+                0,
+                plain.dst,
+                0,
+                plain.l4,
+            ]);
+            return Ok(Layers::plain(ETH_LEN, 20));
+        }
+        extract_any(frame, total_len, in_port, key)
+    }
+
+    /// Fills only metadata and L2 (up to [`FlowKey::eth_type`]); for bridges that need no more.
+    ///
+    /// The other fields keep what they held: they are neither zeroed nor meaningful. In the returned [`Layers`]
+    /// only [`Layers::l2_len`] is set.
+    ///
+    /// # Errors
+    /// As [`FlowKey::extract`].
+    #[inline]
+    pub fn extract_l2(frame: &[u8], in_port: PortId, key: &mut L2Key) -> Result<Layers, DropReason> {
+        let l2 = L2::read(frame, in_port)?;
+        let own: &mut [u64; 8] = zerocopy::transmute_mut!(key);
+        [own[0], own[1], own[2]] = l2.words.map(u64::to_le);
+        Ok(Layers::l2_only(l2.len))
+    }
+}
+
+/// What the key needs of a TCP or UDP packet over IPv4 without options or fragmentation, in little-endian form.
+struct PlainIpv4 {
+    proto: u8,
+    src: u64,
+    dst: u64,
+    l4: u64,
+}
+
+impl PlainIpv4 {
+    /// `header` begins with 0x45; `room` is what the frame has for the IP packet. `None`: not such a packet, or broken.
+    #[inline(always)]
+    fn read(header: &[u8; 40], room: usize) -> Option<PlainIpv4> {
+        let total = be16(header, 2);
+        let proto = header[9];
+        let (flags, least) = if proto == ip_proto::UDP {
+            (0, 28)
+        } else if proto == ip_proto::TCP && header[32] >= 0x50 {
+            (
+                u64::from(u16::from_le_bytes([header[32] & 0x0f, header[33]])),
+                20 + u16::from(header[32] >> 4) * 4,
+            )
+        } else {
+            return None;
+        };
+        let fragmented = be16(header, 6) & 0x3fff != 0;
+        if fragmented | (total < least) | (usize::from(total) > room) {
+            return None;
+        }
+        let service = u64::from(header[1]) << 48 | u64::from(header[8]) << 56;
+        Some(PlainIpv4 {
+            proto,
+            src: le32(header, 12),
+            dst: le32(header, 16),
+            l4: le32(header, 20) | flags << 32 | service,
+        })
+    }
+}
+
+/// Every packet that the head of [`FlowKey::extract`] does not answer.
+fn extract_any(
+    frame: &[u8],
+    total_len: usize,
+    in_port: PortId,
+    key: &mut FlowKey,
+) -> Result<Layers, DropReason> {
+    let l2 = L2::read(frame, in_port)?;
+    let [w0, w1, w2] = l2.words;
+    *key = from_le_words([w0, w1, w2, 0, 0, 0, 0, 0]);
+    let mut layers = Layers::l2_only(l2.len);
+    let offset = usize::from(l2.len);
+    let packet = L3Packet {
+        bytes: frame.get(offset..).unwrap_or_default(),
+        room: total_len.saturating_sub(offset),
+        offset: l2.len,
+    };
+    let outcome = match l2.eth_type {
+        ethertype::IPV4 => packet.ipv4(key, &mut layers),
+        ethertype::IPV6 => packet.ipv6(key, &mut layers),
+        ethertype::ARP | ethertype::RARP => packet.arp(key, &mut layers),
+        _ => Ok(()),
+    };
+    if let Err(reason) = outcome {
+        layers.set_malformed(reason);
+    }
+    Ok(layers)
+}
+
+/// What stands behind the L2 header.
+struct L3Packet<'a> {
+    /// The part that the first segment holds.
+    bytes: &'a [u8],
+    /// How long it is over all segments, padding included.
+    room: usize,
+    /// Where it begins in the frame.
+    offset: u16,
+}
+
+impl L3Packet<'_> {
+    #[inline]
+    fn ipv4(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
+        if let Some(header) = self.bytes.first_chunk::<40>()
+            && header[0] == 0x45
+            && let Some(plain) = PlainIpv4::read(header, self.room)
+        {
+            key.l3_kind = L3Kind::Ipv4 as u8;
+            key.proto = plain.proto;
+            let words: &mut [u64; 8] = zerocopy::transmute_mut!(key);
+            (words[3], words[5], words[7]) = (plain.src.to_le(), plain.dst.to_le(), plain.l4.to_le());
+            *layers = Layers::plain(self.offset, 20);
+            return Ok(());
+        }
+        self.ipv4_any(key, layers)
+    }
+
+    fn ipv4_any(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
+        let header = self.bytes.first_chunk::<20>().ok_or(DropReason::Ipv4Truncated)?;
+        let (version, words) = (header[0] >> 4, header[0] & 0x0f);
+        if version != 4 || words < 5 {
+            return Err(DropReason::Ipv4BadHeader);
+        }
+        let header_len = u16::from(words) * 4;
+        if self.bytes.len() < usize::from(header_len) {
+            return Err(DropReason::Ipv4Truncated);
+        }
+        let total = be16(header, 2);
+        if total < header_len || usize::from(total) > self.room {
+            return Err(DropReason::Ipv4BadLength);
+        }
+        layers.set_l3(self.offset);
+        key.l3_kind = L3Kind::Ipv4 as u8;
+        key.ip_src[..4].copy_from_slice(&header[12..16]);
+        key.ip_dst[..4].copy_from_slice(&header[16..20]);
+        (key.tos, key.ttl, key.proto) = (header[1], header[8], header[9]);
+        if words > 5 {
+            layers.set_ipv4_options();
+        }
+        let fragment = be16(header, 6);
+        if fragment & 0x3fff != 0 {
+            mark_fragment(key, layers, fragment & 0x1fff != 0);
+        }
+        if key.proto == ip_proto::IGMP {
+            layers.set_multicast_control();
+        }
+        self.l4(header_len, total, key, layers)
+    }
+
+    fn ipv6(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
+        let header = self.bytes.first_chunk::<40>().ok_or(DropReason::Ipv6Truncated)?;
+        if header[0] >> 4 != 6 {
+            return Err(DropReason::Ipv6BadHeader);
+        }
+        let payload = usize::from(be16(header, 4));
+        let (length, next) = (40 + payload, header[6]);
+        if length > self.room {
+            return Err(DropReason::Ipv6BadLength);
+        }
+        // A jumbogram (RFC 2675) says 0 and means the rest of the frame; none is longer than a jumbo frame here.
+        let jumbo = payload == 0 && next == ip_proto::HOP_BY_HOP;
+        let length = if jumbo { self.room } else { length };
+        layers.set_l3(self.offset);
+        key.l3_kind = L3Kind::Ipv6 as u8;
+        key.ip_src.copy_from_slice(&header[8..24]);
+        key.ip_dst.copy_from_slice(&header[24..40]);
+        (key.tos, key.ttl, key.proto) = (header[0] << 4 | header[1] >> 4, header[7], next);
+        let mut offset = 40;
+        if is_extension(next) {
+            layers.set_ipv6_extensions();
+            offset = self.ipv6_extensions(next, length, key, layers)?;
+        }
+        self.l4(offset, u16::try_from(length).unwrap_or(u16::MAX), key, layers)
+    }
+
+    /// Walks the extension headers; gives the offset of what follows and leaves its protocol in the key.
+    fn ipv6_extensions(
+        &self,
+        first: u8,
+        length: usize,
+        key: &mut FlowKey,
+        layers: &mut Layers,
+    ) -> Result<u16, DropReason> {
+        let (mut next, mut offset) = (first, 40);
+        for _ in 0..MAX_IPV6_EXTENSIONS {
+            let header = self.bytes.get(offset..).and_then(<[u8]>::first_chunk::<8>);
+            let header = header.ok_or(DropReason::Ipv6ExtTruncated)?;
+            let size = match next {
+                ip_proto::FRAGMENT => 8,
+                ip_proto::AH => (usize::from(header[1]) + 2) * 4,
+                _ => (usize::from(header[1]) + 1) * 8,
+            };
+            if offset + size > length {
+                return Err(DropReason::Ipv6ExtTruncated);
+            }
+            let fragment = if next == ip_proto::FRAGMENT { be16(header, 2) & 0xfff9 } else { 0 };
+            next = header[0];
+            key.proto = next;
+            offset += size;
+            // Offset 0 without "more" is a whole packet in a fragment's dress (RFC 6946).
+            if fragment != 0 {
+                mark_fragment(key, layers, fragment & 0xfff8 != 0);
+            }
+            if !is_extension(next) || fragment & 0xfff8 != 0 {
+                return u16::try_from(offset).map_err(|_| DropReason::Ipv6ExtTruncated);
+            }
+        }
+        Err(DropReason::Ipv6ExtTooMany)
+    }
+
+    fn arp(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
+        let fixed = self.bytes.first_chunk::<8>().ok_or(DropReason::ArpTruncated)?;
+        if (be16(fixed, 0), be16(fixed, 2)) != (1, ethertype::IPV4) {
+            return Ok(()); // ARP for other networks: nothing that the key has fields for.
+        }
+        if fixed[4..6] != [6, 4] {
+            return Err(DropReason::ArpBadField);
+        }
+        let message = self.bytes.first_chunk::<28>().ok_or(DropReason::ArpTruncated)?;
+        layers.set_l3(self.offset);
+        key.l3_kind = L3Kind::Arp as u8;
+        key.proto = if message[6] == 0 { message[7] } else { 0 };
+        key.ip_src[..4].copy_from_slice(&message[14..18]);
+        key.ip_dst[..4].copy_from_slice(&message[24..28]);
+        Ok(())
+    }
+
+    /// `offset` and `length` count from the IP header; `length` is the IP packet's.
+    #[inline]
+    fn l4(&self, offset: u16, length: u16, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
+        if key.fragment & FRAGMENT_LATER != 0 {
+            return Ok(());
+        }
+        let end = self.bytes.len().min(usize::from(length));
+        let bytes = self.bytes.get(usize::from(offset)..end).unwrap_or_default();
+        match key.proto {
+            ip_proto::TCP => {
+                let header = bytes.first_chunk::<20>().ok_or(DropReason::TcpTruncated)?;
+                let header_len = u16::from(header[12] >> 4) * 4;
+                if header_len < 20 || header_len > length - offset {
+                    return Err(DropReason::TcpBadHeader);
+                }
+                set_ports(key, header);
+                key.tcp_flags.set(be16(header, 12) & 0x0fff);
+            }
+            ip_proto::UDP => set_ports(key, bytes.first_chunk::<8>().ok_or(DropReason::UdpTruncated)?),
+            ip_proto::SCTP => set_ports(key, bytes.first_chunk::<12>().ok_or(DropReason::SctpTruncated)?),
+            ip_proto::ICMP if key.l3_kind == L3Kind::Ipv4 as u8 => {
+                set_type_and_code(key, bytes.first_chunk::<8>().ok_or(DropReason::IcmpTruncated)?);
+            }
+            ip_proto::IGMP if key.l3_kind == L3Kind::Ipv4 as u8 => {
+                set_type_and_code(key, bytes.first_chunk::<8>().ok_or(DropReason::IgmpTruncated)?);
+            }
+            ip_proto::ICMPV6 if key.l3_kind == L3Kind::Ipv6 as u8 => {
+                let header = bytes.first_chunk::<4>().ok_or(DropReason::Icmpv6Truncated)?;
+                set_type_and_code(key, header);
+                if crate::numbers::is_mld(header[0]) {
+                    layers.set_multicast_control();
+                }
+            }
+            _ => {}
+        }
+        layers.set_l4(self.offset + offset);
+        Ok(())
+    }
+}
+
+fn is_extension(next: u8) -> bool {
+    matches!(
+        next,
+        ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::FRAGMENT | ip_proto::DEST_OPTS | ip_proto::AH
+    )
+}
+
+fn mark_fragment(key: &mut FlowKey, layers: &mut Layers, later: bool) {
+    key.fragment = FRAGMENT_ANY | if later { FRAGMENT_LATER } else { 0 };
+    layers.set_fragment(later);
+}
+
+#[inline]
+fn set_ports<const N: usize>(key: &mut FlowKey, header: &[u8; N]) {
+    key.src_port.set(be16(header, 0));
+    key.dst_port.set(be16(header, 2));
+}
+
+#[inline]
+fn set_type_and_code<const N: usize>(key: &mut FlowKey, header: &[u8; N]) {
+    key.src_port.set(u16::from(header[0]));
+    key.dst_port.set(u16::from(header[1]));
+}
+
+/// The key from words in little-endian form, whose low octet is the key's first on every machine.
+#[inline(always)]
+fn from_le_words(words: [u64; 8]) -> FlowKey {
+    FlowKey::from_words(words.map(u64::to_le))
+}
+
+#[inline(always)]
+pub(super) fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline(always)]
+pub(super) fn le32<const N: usize>(b: &[u8; N], at: usize) -> u64 {
+    u64::from(u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]))
+}
+
+#[inline(always)]
+pub(super) fn le64<const N: usize>(b: &[u8; N], at: usize) -> u64 {
+    le32(b, at) | le32(b, at + 4) << 32
+}

@@ -1,0 +1,157 @@
+//! The hash that spreads packets over workers: the same for both directions of a conversation.
+//!
+//! Invariant (architecture, number 5): all packets of a flow hash alike. Fragments other than the first carry no
+//! ports, so no fragment's ports are hashed: a flow's fragments stay together, though not with its whole packets,
+//! which the invariant allows (it names fragments by addresses and protocol).
+
+use super::{FRAGMENT_ANY, FlowKey, L3Kind};
+use crate::numbers::ip_proto;
+
+// Odd constants with well mixed bits, from the digits of sqrt(2), sqrt(3) and sqrt(5).
+const K0: u64 = 0x6a09_e667_f3bc_c909;
+const K1: u64 = 0xbb67_ae85_84ca_a73b;
+const K2: u64 = 0x3c6e_f372_fe94_f82b;
+
+impl FlowKey {
+    /// A hash of the conversation: swapping source and destination (addresses and ports) does not change it.
+    ///
+    /// IP: addresses and protocol, with the ports of TCP, UDP and SCTP unless the packet is a fragment. Everything
+    /// else (ARP included): the two MACs and the EtherType. Not seeded, so a sender who wants collisions can have
+    /// them; what is built on it must bound its buckets.
+    #[inline]
+    pub fn hash_symmetric(&self) -> u32 {
+        let words = self.words();
+        let (from, to, kind) = match self.l3_kind() {
+            L3Kind::Ipv4 | L3Kind::Ipv6 => {
+                let (src_port, dst_port) = self.hashed_ports();
+                // The high address word is zero for IPv4; multiplying the low-octet word spreads it over the rest.
+                let from = words[3].wrapping_mul(K1) ^ words[4] ^ src_port;
+                let to = words[5].wrapping_mul(K1) ^ words[6] ^ dst_port;
+                (from, to, u64::from(self.proto))
+            }
+            L3Kind::None | L3Kind::Arp => {
+                (self.eth_src().as_u64(), self.eth_dst().as_u64(), u64::from(self.eth_type.get()) << 8)
+            }
+        };
+        // A product of the two ends is symmetric and, unlike a sum or xor, not blind to one end rising as the
+        // other falls. Folding brings its high half, which depends on all input bits, down to the low one.
+        let ends = fold(from.wrapping_add(K0), to.wrapping_add(K0));
+        let mixed = (ends ^ kind).wrapping_mul(K2);
+        u32::try_from(mixed >> 32).unwrap_or_default()
+    }
+
+    #[inline]
+    fn hashed_ports(&self) -> (u64, u64) {
+        let has_ports = matches!(self.proto, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
+        if has_ports && self.fragment & FRAGMENT_ANY == 0 {
+            // Each port's place is in the middle, away from the low octets where IPv6 interface ids differ.
+            (u64::from(self.src_port.get()) << 20, u64::from(self.dst_port.get()) << 20)
+        } else {
+            (0, 0)
+        }
+    }
+}
+
+/// The 128-bit product's halves, combined.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let bytes = product.to_le_bytes();
+    let half =
+        |from: usize| bytes[from..].first_chunk().map_or(0, |chunk: &[u8; 8]| u64::from_le_bytes(*chunk));
+    half(0) ^ half(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PortId;
+
+    fn key(src: u32, dst: u32, src_port: u16, dst_port: u16) -> FlowKey {
+        let mut key = FlowKey::ZERO;
+        key.set_l3_kind(L3Kind::Ipv4);
+        key.set_ipv4_src(src.into());
+        key.set_ipv4_dst(dst.into());
+        key.set_proto(ip_proto::UDP);
+        key.set_src_port(src_port);
+        key.set_dst_port(dst_port);
+        key
+    }
+
+    /// Largest deviation of a bucket's load from the mean, in standard deviations.
+    fn spread(keys: impl Iterator<Item = FlowKey>, bits: u32, high: bool) -> f64 {
+        let mut loads = vec![0u32; 1 << bits];
+        let mut count = 0u32;
+        for key in keys {
+            let hash = key.hash_symmetric();
+            let bucket = if high { hash >> (32 - bits) } else { hash & ((1 << bits) - 1) };
+            loads[bucket as usize] += 1;
+            count += 1;
+        }
+        let mean = f64::from(count) / f64::from(1u32 << bits);
+        loads.iter().map(|load| (f64::from(*load) - mean).abs() / mean.sqrt()).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn sequential_traffic_spreads() {
+        let hosts = || (0..65_536u32).map(|i| key(0x0a00_0000 + i, 0x0a80_0000, 1000, 80));
+        let ports = || (0..=u16::MAX).map(|p| key(0x0a00_0001, 0x0a00_0002, p, 80));
+        let pairs = || {
+            (0..256u32).flat_map(|a| (0..256u32).map(move |b| key(0x0a00_0000 + a, 0x0a00_0100 + b, 9, 9)))
+        };
+        let crossing = || (0..=u16::MAX).map(|p| key(0x0a00_0001, 0x0a00_0002, p, u16::MAX - p));
+        for high in [false, true] {
+            for bits in [1, 3, 7, 10] {
+                for (name, worst) in [
+                    ("hosts", spread(hosts(), bits, high)),
+                    ("ports", spread(ports(), bits, high)),
+                    ("pairs", spread(pairs(), bits, high)),
+                    ("crossing", spread(crossing(), bits, high)),
+                ] {
+                    assert!(worst < 6.0, "{name}: {worst:.1} sigma over 2^{bits} buckets, high bits: {high}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ipv6_neighbours_spread() {
+        let prefix = u128::from_be_bytes([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let keys = (0..256u128).flat_map(|a| {
+            (0..256u128).map(move |b| {
+                let mut key = key(0, 0, 4000, 443);
+                key.set_l3_kind(L3Kind::Ipv6);
+                key.set_ipv6_src((prefix | a << 64 | 1).into());
+                key.set_ipv6_dst((prefix | 7 << 64 | b).into());
+                key
+            })
+        });
+        let worst = spread(keys, 7, false);
+        assert!(worst < 6.0, "{worst}");
+    }
+
+    #[test]
+    fn fragments_and_icmp_ignore_ports() {
+        let mut first = key(1, 2, 1000, 2000);
+        first.set_fragment_bits(FRAGMENT_ANY);
+        let mut later = key(1, 2, 0, 0);
+        later.set_fragment_bits(super::super::FRAGMENT_ANY | super::super::FRAGMENT_LATER);
+        assert_eq!(first.hash_symmetric(), later.hash_symmetric());
+
+        let mut request = key(1, 2, 8, 0);
+        request.set_proto(ip_proto::ICMP);
+        let mut reply = key(2, 1, 0, 0);
+        reply.set_proto(ip_proto::ICMP);
+        assert_eq!(request.hash_symmetric(), reply.hash_symmetric());
+    }
+
+    #[test]
+    fn the_port_of_arrival_does_not_matter_but_the_protocol_does() {
+        let mut key = key(1, 2, 3, 4);
+        let before = key.hash_symmetric();
+        key.set_in_port(PortId(9));
+        assert_eq!(key.hash_symmetric(), before);
+        key.set_proto(ip_proto::TCP);
+        assert_ne!(key.hash_symmetric(), before);
+    }
+}

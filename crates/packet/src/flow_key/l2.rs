@@ -1,0 +1,83 @@
+//! The L2 part of a flow key: addresses, at most two VLAN tags (802.1Q, 802.1ad), EtherType or LLC.
+
+use super::extract::{be16, le32, le64};
+use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
+use crate::numbers::ethertype;
+use crate::{DropReason, PortId, VlanId};
+
+/// The L2 header as the key's first three words, in little-endian form.
+pub(super) struct L2 {
+    pub(super) words: [u64; 3],
+    /// Behind tags and SNAP.
+    pub(super) eth_type: u16,
+    /// Where the payload begins: 14 to 30.
+    pub(super) len: u16,
+}
+
+/// The tags as the upper part of the key's word 0.
+struct Tags {
+    bits: u64,
+    eth_type: u16,
+    len: u16,
+}
+
+impl L2 {
+    #[inline]
+    pub(super) fn read(frame: &[u8], in_port: PortId) -> Result<L2, DropReason> {
+        let head = frame.first_chunk::<14>().ok_or(DropReason::EthTruncated)?;
+        let mut tags = Tags { bits: 0, eth_type: be16(head, 12), len: 14 };
+        if is_tag(tags.eth_type) {
+            tags = Tags::read(frame, tags.eth_type)?;
+        }
+        if tags.eth_type < ethertype::MIN {
+            (tags.eth_type, tags.len) = read_llc(frame, tags.len);
+        }
+        let word2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
+        let words = [u64::from(in_port.0) | tags.bits, le64(head, 0), word2];
+        Ok(L2 { words, eth_type: tags.eth_type, len: tags.len })
+    }
+}
+
+impl Tags {
+    #[inline]
+    fn read(frame: &[u8], outer: u16) -> Result<Tags, DropReason> {
+        let head = frame.first_chunk::<18>().ok_or(DropReason::VlanTruncated)?;
+        let tci = be16(head, 14);
+        if VlanId::from_tag(tci).is_none() {
+            return Err(DropReason::VlanReservedId);
+        }
+        let service = if outer == ethertype::SERVICE_VLAN { OUTER_IS_SERVICE } else { 0 };
+        let bits = u64::from(service) << 16 | present(tci) << 32;
+        let next = be16(head, 16);
+        if !is_tag(next) {
+            return Ok(Tags { bits, eth_type: next, len: 18 });
+        }
+        let head = frame.first_chunk::<22>().ok_or(DropReason::VlanTruncated)?;
+        let service = if next == ethertype::SERVICE_VLAN { INNER_IS_SERVICE } else { 0 };
+        let bits = bits | u64::from(service) << 16 | present(be16(head, 18)) << 48;
+        Ok(Tags { bits, eth_type: be16(head, 20), len: 22 })
+    }
+}
+
+/// The TCI as the key has it, its first octet lowest.
+#[inline]
+fn present(tci: u16) -> u64 {
+    u64::from((tci | TAG_PRESENT).swap_bytes())
+}
+
+#[inline]
+fn is_tag(eth_type: u16) -> bool {
+    eth_type == ethertype::VLAN || eth_type == ethertype::SERVICE_VLAN
+}
+
+/// A length stands where the EtherType should: looks for a SNAP header (RFC 1042) that has one.
+#[cold]
+fn read_llc(frame: &[u8], len: u16) -> (u16, u16) {
+    let snap = frame.get(usize::from(len)..).and_then(<[u8]>::first_chunk::<8>);
+    match snap {
+        Some([0xaa, 0xaa, 0x03, 0, 0, 0, high, low]) if *high >= 0x06 => {
+            (u16::from_be_bytes([*high, *low]), len + 8)
+        }
+        _ => (ethertype::LLC, len),
+    }
+}
