@@ -1,0 +1,330 @@
+//! One region of equal frames, shared by all ports of a process: a memfd, so that AF_XDP sockets can register it and a
+//! successor process can take it over.
+//!
+//! Invariants: the mapping lives as long as the value; frame `i` is the bytes `[i << shift, (i + 1) << shift)`; a frame is
+//! read or written only through the [`crate::Packet`] that owns it, or by the kernel while its index stands in one of
+//! the kernel's rings.
+#![allow(unsafe_code, reason = "maps memory and hands out slices of it; see the SAFETY comments")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Bytes left free before the frame's data when a frame is allocated (the kernel's XDP_PACKET_HEADROOM), for tags, outer
+/// headers and AF_XDP transmit metadata.
+pub const HEADROOM: u16 = 256;
+
+/// How frame memory is to be backed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// 2 MiB pages, else normal pages with a warning in [`FrameMemory::warning`].
+    Try,
+    /// 2 MiB pages, else an error.
+    Require,
+    /// Normal pages (transparent huge pages are still asked for).
+    Off,
+}
+
+/// Size and backing of frame memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryConfig {
+    /// Number of frames.
+    pub frames: u32,
+    /// Bytes per frame: 2048 or 4096 (AF_XDP's aligned chunk sizes).
+    pub frame_size: u32,
+    /// Backing.
+    pub huge_pages: HugePages,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { frames: 16 * 1024, frame_size: 2048, huge_pages: HugePages::Try }
+    }
+}
+
+/// Why frame memory could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The size is not one that AF_XDP can register.
+    #[error("frame memory: frame_size {0} is not supported; use 2048 or 4096")]
+    FrameSize(u32),
+    /// No frames, or more bytes than the address space holds.
+    #[error("frame memory: {0} frames cannot be mapped; choose between 64 and 16777216")]
+    Frames(u32),
+    /// Huge pages were required and are not there.
+    #[error(
+        "frame memory: {need} huge pages of 2 MiB are required and could not be had ({source}); run `sysctl vm.nr_hugepages={need}` or set huge_pages = \"try\""
+    )]
+    HugePages {
+        /// Pages needed.
+        need: u64,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel refused.
+    #[error("frame memory: {call} of {bytes} bytes failed ({source}); lower memory.frames or free memory")]
+    Os {
+        /// System call.
+        call: &'static str,
+        /// Size asked for.
+        bytes: u64,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// Frames in one shared mapping. See the module documentation.
+pub struct FrameMemory {
+    base: NonNull<u8>,
+    shift: u32,
+    frames: u32,
+    id: u16,
+    fd: OwnedFd,
+    huge: bool,
+    warning: Option<String>,
+    /// Chains of frames larger than one: per frame the next frame with its offset and length, packed; private to the
+    /// process. Only the owner of the chain touches its links.
+    links: Box<[AtomicU64]>,
+}
+
+// SAFETY: the mapping is plain memory; every access goes through a `Packet`, which owns its frames exclusively and is
+// itself `Send`; the links are atomics.
+unsafe impl Send for FrameMemory {}
+// SAFETY: as above; shared references give no access to frame bytes without a `Packet`.
+unsafe impl Sync for FrameMemory {}
+
+static NEXT_ID: AtomicU16 = AtomicU16::new(1);
+const HUGE: u64 = 2 << 20;
+
+impl FrameMemory {
+    /// Maps `config.frames` frames of zeroed memory.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the size is unsupported or the kernel refuses.
+    pub fn new(config: MemoryConfig) -> Result<Self, MemoryError> {
+        if config.frame_size != 2048 && config.frame_size != 4096 {
+            return Err(MemoryError::FrameSize(config.frame_size));
+        }
+        if !(64..=1 << 24).contains(&config.frames) {
+            return Err(MemoryError::Frames(config.frames));
+        }
+        let bytes = u64::from(config.frames) * u64::from(config.frame_size);
+        let mut warning = None;
+        if config.huge_pages != HugePages::Off {
+            match Self::map_new(config, bytes.next_multiple_of(HUGE), true) {
+                Ok(memory) => return Ok(memory),
+                Err(MemoryError::Os { source, .. }) => {
+                    let need = bytes.div_ceil(HUGE);
+                    if config.huge_pages == HugePages::Require {
+                        return Err(MemoryError::HugePages { need, source });
+                    }
+                    warning = Some(format!(
+                        "frame memory: no huge pages ({source}), normal pages are used; `sysctl vm.nr_hugepages={need}` before the start gives {need} pages of 2 MiB"
+                    ));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let mut memory = Self::map_new(config, bytes, false)?;
+        memory.warning = warning;
+        Ok(memory)
+    }
+
+    fn map_new(config: MemoryConfig, bytes: u64, huge: bool) -> Result<Self, MemoryError> {
+        let os = |call| move |e: rustix::io::Errno| MemoryError::Os { call, bytes, source: e.into() };
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if huge {
+            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        }
+        let fd = rustix::fs::memfd_create("trivium-frames", flags).map_err(os("memfd_create"))?;
+        rustix::fs::ftruncate(&fd, bytes).map_err(os("ftruncate"))?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(os("fcntl(F_ADD_SEALS)"))?;
+        Self::map(fd, config.frames, config.frame_size, bytes, huge)
+    }
+
+    /// Maps frame memory that a predecessor process handed over.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size` or cannot be mapped.
+    pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, huge: bool) -> Result<Self, MemoryError> {
+        if frame_size != 2048 && frame_size != 4096 {
+            return Err(MemoryError::FrameSize(frame_size));
+        }
+        let bytes = u64::from(frames) * u64::from(frame_size);
+        let bytes = if huge { bytes.next_multiple_of(HUGE) } else { bytes };
+        let os = |call| move |e: rustix::io::Errno| MemoryError::Os { call, bytes, source: e.into() };
+        let stat = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
+        if u64::try_from(stat.st_size).unwrap_or(0) < bytes {
+            return Err(MemoryError::Frames(frames));
+        }
+        Self::map(fd, frames, frame_size, bytes, huge)
+    }
+
+    fn map(fd: OwnedFd, frames: u32, frame_size: u32, bytes: u64, huge: bool) -> Result<Self, MemoryError> {
+        let os = |e: rustix::io::Errno| MemoryError::Os { call: "mmap", bytes, source: e.into() };
+        let len = usize::try_from(bytes).map_err(|_| MemoryError::Frames(frames))?;
+        // SAFETY: a fresh shared mapping of a sealed memfd at an address of the kernel's choice; it cannot shrink under us.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                &fd,
+                0,
+            )
+        }
+        .map_err(os)?;
+        if !huge {
+            // SAFETY: advice on our own mapping; failure only costs speed.
+            let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or(MemoryError::Frames(frames))?;
+        Ok(Self {
+            base,
+            shift: frame_size.trailing_zeros(),
+            frames,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            fd,
+            huge,
+            warning: None,
+            links: (0..frames).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+
+    /// Number of frames.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Bytes per frame.
+    #[must_use]
+    pub fn frame_size(&self) -> u32 {
+        1 << self.shift
+    }
+
+    /// Bytes of one frame after the default headroom.
+    #[must_use]
+    pub fn data_room(&self) -> u32 {
+        self.frame_size() - u32::from(HEADROOM)
+    }
+
+    /// Bytes of the whole mapping that frames occupy.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.frames) << self.shift
+    }
+
+    /// Whether 2 MiB pages back it.
+    #[must_use]
+    pub fn is_huge(&self) -> bool {
+        self.huge
+    }
+
+    /// What the operator should know about the backing, if anything.
+    #[must_use]
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
+    /// The memfd, for registering as a umem and for hand-over.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Start of the mapping (for `XDP_UMEM_REG`).
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Address of a frame's byte `offset` relative to the mapping, as AF_XDP descriptors carry it.
+    #[inline]
+    #[must_use]
+    pub(crate) fn address(&self, frame: u32, offset: u16) -> u64 {
+        (u64::from(frame) << self.shift) + u64::from(offset)
+    }
+
+    /// Splits an AF_XDP address into frame and offset; `None` when it lies outside.
+    #[inline]
+    #[must_use]
+    pub(crate) fn locate(&self, address: u64) -> Option<(u32, u16)> {
+        let frame = u32::try_from(address >> self.shift).ok().filter(|f| *f < self.frames)?;
+        let offset = u16::try_from(address & u64::from(self.frame_size() - 1)).ok()?;
+        Some((frame, offset))
+    }
+
+    #[inline]
+    pub(crate) fn link(&self, frame: u32) -> &AtomicU64 {
+        &self.links[frame as usize]
+    }
+
+    /// The bytes `[offset, offset + len)` of a frame.
+    ///
+    /// # Panics
+    /// If the range leaves the frame or the frame the memory: this guards memory and stays in release builds.
+    ///
+    /// # Safety
+    /// The caller owns the frame (holds the `Packet` it belongs to) and does not hold a mutable slice of it.
+    #[inline]
+    pub(crate) unsafe fn slice(&self, frame: u32, offset: u16, len: u16) -> &[u8] {
+        assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
+        // SAFETY: in bounds by the check above; initialised (memfd pages are zeroed); exclusive by the caller's contract.
+        unsafe {
+            let start = self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset));
+            std::slice::from_raw_parts(start, usize::from(len))
+        }
+    }
+
+    /// As [`Self::slice`], mutable.
+    ///
+    /// # Safety
+    /// The caller owns the frame exclusively and the returned slice is the only reference into it.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "exclusivity comes from the Packet, not from the memory")]
+    pub(crate) unsafe fn slice_mut(&self, frame: u32, offset: u16, len: u16) -> &mut [u8] {
+        assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
+        // SAFETY: as in `slice`, and no other reference exists by the caller's contract.
+        unsafe {
+            let start = self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset));
+            std::slice::from_raw_parts_mut(start, usize::from(len))
+        }
+    }
+
+    /// Asks the cache for the first line of data at `offset` of a frame.
+    #[inline]
+    pub(crate) fn prefetch(&self, frame: u32, offset: u16) {
+        if frame < self.frames {
+            // SAFETY: in bounds of the mapping; a prefetch has no effect on memory.
+            let line =
+                unsafe { &*self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset)) };
+            sync::cpu::prefetch_read(line);
+        }
+    }
+}
+
+impl Drop for FrameMemory {
+    fn drop(&mut self) {
+        let bytes = if self.huge { self.bytes().next_multiple_of(HUGE) } else { self.bytes() };
+        if let Ok(len) = usize::try_from(bytes) {
+            // SAFETY: our own mapping; packets cannot be used any more since each access needs this value.
+            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), len) };
+        }
+    }
+}
+
+impl std::fmt::Debug for FrameMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FrameMemory({} x {} bytes, huge pages: {})", self.frames, self.frame_size(), self.huge)
+    }
+}

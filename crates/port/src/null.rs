@@ -1,0 +1,55 @@
+//! A port without a wire: receives nothing and swallows what it is given. For tests, benches, and as a sink.
+
+use crate::pool::FramePool;
+use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct NullQueue {
+    swallowed: u64,
+}
+
+impl NullQueue {
+    /// Packets swallowed so far.
+    #[must_use]
+    pub fn swallowed(&self) -> u64 {
+        self.swallowed
+    }
+}
+
+impl Queue for NullQueue {
+    fn receive(&mut self, _pool: &mut FramePool, _out: &mut Batch) -> usize {
+        0
+    }
+
+    fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        for packet in batch.drain(..) {
+            pool.free(packet);
+        }
+        self.swallowed += n as u64;
+        n
+    }
+
+    fn kick(&mut self, _pool: &mut FramePool) {}
+
+    fn has_pending(&mut self) -> bool {
+        false
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            partial_checksum: true,
+            tcp_segmentation: true,
+            udp_segmentation: true,
+            max_segments: u16::MAX,
+            max_frame: u32::MAX,
+        }
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus { kind: "null", ..QueueStatus::default() }
+    }
+
+    fn close(self: Box<Self>, _pool: &mut FramePool) {}
+}

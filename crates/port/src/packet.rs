@@ -1,0 +1,320 @@
+//! The packet handle: which frame, which bytes of it, and the offload state that travels with it.
+//!
+//! A `Packet` owns its frame, or chain of frames for what is larger than one (jumbo frames, segmentation off-load). It has
+//! no `Drop`: the worker gives it back to a [`crate::FramePool`] or to a port's ring, and tests count that none is lost.
+#![allow(unsafe_code, reason = "turns ownership of a frame into slices; see the SAFETY comments")]
+
+use std::sync::atomic::Ordering;
+
+use crate::memory::{FrameMemory, HEADROOM};
+
+/// Offload state bits of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// The L4 checksum field holds only the pseudo-header sum; `csum_start` and `csum_offset` say where.
+    pub const PARTIAL_CHECKSUM: Self = Self(1);
+    /// The sender of this frame vouches for its checksums (virtio DATA_VALID).
+    pub const CHECKSUM_VALID: Self = Self(2);
+    /// To be segmented: `gso` and `gso_size` say how.
+    pub const SEGMENT: Self = Self(4);
+
+    /// Whether all bits of `other` are set.
+    #[inline]
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether no offload work is pending or recorded.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Sets the bits of `other`.
+    #[inline]
+    pub fn insert(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Clears the bits of `other`.
+    #[inline]
+    pub fn remove(&mut self, other: Self) {
+        self.0 &= !other.0;
+    }
+}
+
+/// Kind of segmentation that is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Gso {
+    /// None.
+    #[default]
+    None,
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP (USO), IPv4 or IPv6: each segment its own datagram.
+    Udp,
+}
+
+/// The right to one frame or chain of frames. See the module documentation.
+#[must_use = "a dropped packet leaks its frame: give it to a pool or a queue"]
+#[derive(Debug)]
+#[repr(C)]
+pub struct Packet {
+    frame: u32,
+    total: u32,
+    offset: u16,
+    len: u16,
+    memory: u16,
+    segments: u16,
+    /// Offset from the frame's start at which checksumming begins, when `PARTIAL_CHECKSUM` is set.
+    pub csum_start: u16,
+    /// Offset of the checksum field behind `csum_start`.
+    pub csum_offset: u16,
+    /// Payload bytes per segment when `SEGMENT` is set.
+    pub gso_size: u16,
+    /// Offload bits.
+    pub flags: Flags,
+    /// Kind of segmentation.
+    pub gso: Gso,
+}
+
+const _: () = assert!(size_of::<Packet>() == 24);
+
+/// One further frame of a chain, packed into a link word: next frame + 1 (0: end), offset, length.
+#[inline]
+fn pack(frame: u32, offset: u16, len: u16) -> u64 {
+    (u64::from(frame) + 1) << 32 | u64::from(offset) << 16 | u64::from(len)
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "fields of a packed word")]
+fn unpack(word: u64) -> Option<(u32, u16, u16)> {
+    let frame = (word >> 32) as u32;
+    (frame != 0).then(|| (frame - 1, (word >> 16) as u16, word as u16))
+}
+
+impl Packet {
+    /// A packet of one frame, `len` bytes at `offset`; only a pool or a port's ring creates packets.
+    ///
+    /// # Panics
+    /// If the range leaves the frame (a kernel or peer that hands in nonsense must be checked before).
+    #[inline]
+    pub(crate) fn from_frame(memory: &FrameMemory, frame: u32, offset: u16, len: u16) -> Self {
+        assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
+        Self {
+            frame,
+            total: u32::from(len),
+            offset,
+            len,
+            memory: memory.id(),
+            segments: 1,
+            csum_start: 0,
+            csum_offset: 0,
+            gso_size: 0,
+            flags: Flags::default(),
+            gso: Gso::None,
+        }
+    }
+
+    /// Appends the single-frame packet `tail` as the last segment. Walks the chain: O(segments).
+    pub(crate) fn append(&mut self, memory: &FrameMemory, tail: Self) {
+        self.check(memory);
+        tail.check(memory);
+        assert!(tail.segments == 1, "only single frames are appended");
+        let mut last = self.frame;
+        for _ in 1..self.segments {
+            if let Some((next, ..)) = unpack(memory.link(last).load(Ordering::Relaxed)) {
+                last = next;
+            }
+        }
+        memory.link(last).store(pack(tail.frame, tail.offset, tail.len), Ordering::Relaxed);
+        memory.link(tail.frame).store(0, Ordering::Relaxed);
+        self.segments += 1;
+        self.total += u32::from(tail.len);
+    }
+
+    /// Takes the chain apart into single-frame packets, first to last, handing each to `each`.
+    pub(crate) fn dismantle(self, memory: &FrameMemory, mut each: impl FnMut(Self)) {
+        let mut rest = Some(self);
+        while let Some(packet) = rest {
+            let (first, tail) = packet.split_first(memory);
+            rest = tail;
+            each(first);
+        }
+    }
+
+    /// The first frame as a packet of its own (it keeps the offload state), and what follows it.
+    pub(crate) fn split_first(self, memory: &FrameMemory) -> (Self, Option<Self>) {
+        self.check(memory);
+        let next =
+            if self.segments > 1 { unpack(memory.link(self.frame).load(Ordering::Relaxed)) } else { None };
+        let tail = next.map(|(frame, offset, len)| {
+            let mut tail = Self::from_frame(memory, frame, offset, len);
+            tail.segments = self.segments - 1;
+            tail.total = self.total - u32::from(self.len);
+            tail
+        });
+        (Self { segments: 1, total: u32::from(self.len), ..self }, tail)
+    }
+
+    #[inline]
+    fn check(&self, memory: &FrameMemory) {
+        assert!(self.memory == memory.id(), "packet used with another frame memory");
+    }
+
+    /// Bytes of the whole packet, over all its frames.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a packet is never empty")]
+    pub fn len(&self) -> usize {
+        self.total as usize
+    }
+
+    /// Number of frames in the chain; 1 for all but jumbo and unsegmented packets.
+    #[inline]
+    #[must_use]
+    pub fn segments(&self) -> u16 {
+        self.segments
+    }
+
+    /// The first frame's index (diagnostics, and the frame accounting of hand-over).
+    #[inline]
+    #[must_use]
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    #[inline]
+    pub(crate) fn offset(&self) -> u16 {
+        self.offset
+    }
+
+    /// Bytes in the first frame.
+    #[inline]
+    #[must_use]
+    pub fn head_len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// The bytes in the first frame: all of the packet unless it is a chain, and always the headers.
+    #[inline]
+    #[must_use]
+    pub fn head<'m>(&'m self, memory: &'m FrameMemory) -> &'m [u8] {
+        self.check(memory);
+        // SAFETY: this packet owns the frame, and the shared borrow of it forbids a mutable slice meanwhile.
+        unsafe { memory.slice(self.frame, self.offset, self.len) }
+    }
+
+    /// The bytes in the first frame, mutable.
+    #[inline]
+    #[must_use]
+    pub fn head_mut<'m>(&'m mut self, memory: &'m FrameMemory) -> &'m mut [u8] {
+        self.check(memory);
+        // SAFETY: this packet owns the frame and is borrowed mutably for as long as the slice lives.
+        unsafe { memory.slice_mut(self.frame, self.offset, self.len) }
+    }
+
+    /// Calls `each` with the bytes of every frame in order.
+    pub fn for_each_segment(&self, memory: &FrameMemory, mut each: impl FnMut(&[u8])) {
+        each(self.head(memory));
+        let mut frame = self.frame;
+        for _ in 1..self.segments {
+            let Some((next, offset, len)) = unpack(memory.link(frame).load(Ordering::Relaxed)) else {
+                return;
+            };
+            // SAFETY: frames of the chain belong to this packet, which is borrowed.
+            each(unsafe { memory.slice(next, offset, len) });
+            frame = next;
+        }
+    }
+
+    /// Calls `each` with the mutable bytes of every frame in order.
+    pub fn for_each_segment_mut(&mut self, memory: &FrameMemory, mut each: impl FnMut(&mut [u8])) {
+        let (mut frame, segments) = (self.frame, self.segments);
+        each(self.head_mut(memory));
+        for _ in 1..segments {
+            let Some((next, offset, len)) = unpack(memory.link(frame).load(Ordering::Relaxed)) else {
+                return;
+            };
+            // SAFETY: frames of the chain belong to this packet, which is borrowed mutably; one slice lives at a time.
+            each(unsafe { memory.slice_mut(next, offset, len) });
+            frame = next;
+        }
+    }
+
+    /// Copies as much of the packet as fits into `out`; returns the bytes written.
+    pub fn copy_to(&self, memory: &FrameMemory, out: &mut [u8]) -> usize {
+        let mut at = 0;
+        self.for_each_segment(memory, |bytes| {
+            let n = bytes.len().min(out.len() - at);
+            out[at..at + n].copy_from_slice(&bytes[..n]);
+            at += n;
+        });
+        at
+    }
+
+    /// Grows the packet by `n` bytes at the front (a tag, an outer header); the new bytes hold what was there before.
+    /// Returns false, changing nothing, when the headroom is too small. Offload offsets move along.
+    #[inline]
+    #[must_use]
+    pub fn prepend(&mut self, n: u16) -> bool {
+        if self.offset < n {
+            return false;
+        }
+        self.offset -= n;
+        self.len += n;
+        self.total += u32::from(n);
+        self.csum_start =
+            self.csum_start.wrapping_add(if self.flags.contains(Flags::PARTIAL_CHECKSUM) { n } else { 0 });
+        true
+    }
+
+    /// Removes `n` bytes at the front. Returns false, changing nothing, when the first frame has fewer.
+    #[inline]
+    #[must_use]
+    pub fn trim_front(&mut self, n: u16) -> bool {
+        if self.len <= n {
+            return false;
+        }
+        self.offset += n;
+        self.len -= n;
+        self.total -= u32::from(n);
+        self.csum_start =
+            self.csum_start.saturating_sub(if self.flags.contains(Flags::PARTIAL_CHECKSUM) { n } else { 0 });
+        true
+    }
+
+    /// Sets the length of a single-frame packet, at most to the end of its frame. Returns false when it does not fit or
+    /// the packet is a chain.
+    #[must_use]
+    pub fn set_len(&mut self, memory: &FrameMemory, len: u16) -> bool {
+        if self.segments != 1 || u32::from(self.offset) + u32::from(len) > memory.frame_size() {
+            return false;
+        }
+        self.len = len;
+        self.total = u32::from(len);
+        true
+    }
+
+    /// Moves a single-frame packet's data back to the default headroom (for packets that are filled anew).
+    pub fn reset(&mut self) {
+        self.offset = HEADROOM;
+        self.len = 0;
+        self.total = 0;
+        self.flags = Flags::default();
+        self.gso = Gso::None;
+    }
+
+    /// Asks the cache for the packet's first bytes.
+    #[inline]
+    pub fn prefetch(&self, memory: &FrameMemory) {
+        memory.prefetch(self.frame, self.offset);
+    }
+}

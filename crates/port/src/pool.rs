@@ -1,0 +1,246 @@
+//! Free frames: a private stack per worker over a shared depot, so that allocation and release touch no shared line
+//! except once per [`REFILL`] frames.
+
+use std::sync::Arc;
+
+use packet::DropReason;
+
+use crate::memory::{FrameMemory, HEADROOM};
+use crate::packet::Packet;
+
+/// Frames moved between a pool and the depot at a time.
+pub const REFILL: usize = 256;
+/// Frames that a pool keeps before it gives some back.
+const HIGH_WATER: usize = 4 * REFILL;
+
+/// The shared stock of free frames of one [`FrameMemory`].
+pub struct Depot {
+    memory: Arc<FrameMemory>,
+    free: sync::mpmc::Ring<u32>,
+}
+
+impl Depot {
+    /// A depot that holds every frame of a fresh memory.
+    #[must_use]
+    pub fn new(memory: Arc<FrameMemory>) -> Arc<Self> {
+        let frames = memory.frames();
+        Self::with_free(memory, 0..frames)
+    }
+
+    /// A depot that holds only the given free frames (hand-over: the others stand in rings).
+    #[must_use]
+    pub fn with_free(memory: Arc<FrameMemory>, free: impl IntoIterator<Item = u32>) -> Arc<Self> {
+        let ring = sync::mpmc::Ring::new(memory.frames() as usize);
+        for frame in free {
+            if frame < memory.frames() {
+                // A list with doubles is longer than the ring: what does not fit was there already.
+                let _ = ring.push(frame);
+            }
+        }
+        Arc::new(Self { memory, free: ring })
+    }
+
+    /// The frames' memory.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<FrameMemory> {
+        &self.memory
+    }
+
+    /// Free frames that lie in the depot (those in pools and rings not counted).
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+
+    /// A pool for one worker or one control thread.
+    #[must_use]
+    pub fn pool(self: &Arc<Self>) -> FramePool {
+        FramePool {
+            memory: self.memory.clone(),
+            depot: self.clone(),
+            free: Vec::with_capacity(HIGH_WATER + REFILL),
+        }
+    }
+
+    /// Takes all frames out, for hand-over; call when every pool has been dropped or flushed.
+    #[must_use]
+    pub fn drain(&self) -> Vec<u32> {
+        std::iter::from_fn(|| self.free.pop()).collect()
+    }
+}
+
+/// One thread's free frames.
+pub struct FramePool {
+    memory: Arc<FrameMemory>,
+    depot: Arc<Depot>,
+    free: Vec<u32>,
+}
+
+impl FramePool {
+    /// The frames' memory.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &FrameMemory {
+        &self.memory
+    }
+
+    /// The memory, shared.
+    #[must_use]
+    pub fn memory_arc(&self) -> Arc<FrameMemory> {
+        self.memory.clone()
+    }
+
+    /// The depot behind this pool.
+    #[must_use]
+    pub fn depot(&self) -> &Arc<Depot> {
+        &self.depot
+    }
+
+    /// One free frame's index, for a kernel ring; it is out of the pool until [`Self::put_raw`] or a packet brings it back.
+    #[inline]
+    pub(crate) fn take_raw(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            self.refill();
+        }
+        self.free.pop()
+    }
+
+    /// Gives a frame's index back (from a completion ring).
+    #[inline]
+    pub(crate) fn put_raw(&mut self, frame: u32) {
+        self.free.push(frame);
+        if self.free.len() >= HIGH_WATER {
+            self.spill();
+        }
+    }
+
+    #[cold]
+    fn refill(&mut self) {
+        let had = self.free.len();
+        self.free.resize(had + REFILL, 0);
+        let got = self.depot.free.pop_slice(&mut self.free[had..]);
+        self.free.truncate(had + got);
+    }
+
+    #[cold]
+    fn spill(&mut self) {
+        // The oldest go: they left the caches first. The depot has a place for every frame there is, but one that
+        // another thread is just emptying may refuse for a moment: what it does not take stays here.
+        let taken = self.depot.free.push_slice(&self.free[..2 * REFILL]);
+        self.free.copy_within(taken.., 0);
+        self.free.truncate(self.free.len() - taken);
+    }
+
+    /// A packet of one empty frame behind the default headroom; `None` when no frame is free.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Packet> {
+        let frame = self.take_raw()?;
+        Some(Packet::from_frame(&self.memory, frame, HEADROOM, 0))
+    }
+
+    /// A packet that holds a copy of `bytes`, over as many frames as needed.
+    ///
+    /// # Errors
+    /// [`DropReason::NoFrame`] when frames run out.
+    pub fn alloc_copy(&mut self, bytes: &[u8]) -> Result<Packet, DropReason> {
+        let room = self.memory.data_room() as usize;
+        let mut whole: Option<Packet> = None;
+        let mut rest = bytes;
+        loop {
+            let Some(mut part) = self.alloc() else {
+                if let Some(packet) = whole {
+                    self.free(packet);
+                }
+                return Err(DropReason::NoFrame);
+            };
+            let n = rest.len().min(room);
+            let fits = u16::try_from(n).is_ok_and(|n| part.set_len(&self.memory, n));
+            assert!(fits, "a frame holds its own data room");
+            part.head_mut(&self.memory).copy_from_slice(&rest[..n]);
+            rest = &rest[n..];
+            match &mut whole {
+                None => whole = Some(part),
+                Some(packet) => packet.append(&self.memory, part),
+            }
+            if rest.is_empty() {
+                return whole.ok_or(DropReason::NoFrame);
+            }
+        }
+    }
+
+    /// A copy of `packet` with its offload state (a flood, a mirror, a capture).
+    ///
+    /// # Errors
+    /// [`DropReason::NoFrame`] when frames run out.
+    pub fn copy(&mut self, packet: &Packet) -> Result<Packet, DropReason> {
+        let memory = self.memory.clone();
+        let mut copy: Option<Packet> = None;
+        let mut failed = false;
+        packet.for_each_segment(&memory, |bytes| {
+            if failed {
+                return;
+            }
+            // A received segment may use more of its frame than the default headroom leaves: copies may take one more frame.
+            match self.alloc_copy(bytes) {
+                Ok(part) => match &mut copy {
+                    None => copy = Some(part),
+                    Some(whole) => part.dismantle(&memory, |single| whole.append(&memory, single)),
+                },
+                Err(_) => failed = true,
+            }
+        });
+        match copy {
+            Some(mut whole) if !failed => {
+                whole.flags = packet.flags;
+                whole.gso = packet.gso;
+                whole.gso_size = packet.gso_size;
+                whole.csum_start = packet.csum_start;
+                whole.csum_offset = packet.csum_offset;
+                Ok(whole)
+            }
+            other => {
+                if let Some(part) = other {
+                    self.free(part);
+                }
+                Err(DropReason::NoFrame)
+            }
+        }
+    }
+
+    /// Gives a packet's frames back.
+    #[inline]
+    pub fn free(&mut self, packet: Packet) {
+        if packet.segments() == 1 {
+            self.put_raw(packet.frame());
+        } else {
+            self.free_chain(packet);
+        }
+    }
+
+    fn free_chain(&mut self, packet: Packet) {
+        let mut rest = Some(packet);
+        while let Some(packet) = rest {
+            let (first, tail) = packet.split_first(&self.memory);
+            self.put_raw(first.frame());
+            rest = tail;
+        }
+    }
+
+    /// Returns every frame to the depot (the thread is going to end or sleep for long).
+    pub fn flush(&mut self) {
+        while !self.free.is_empty() {
+            // See `spill` for why this may take another round.
+            let taken = self.depot.free.push_slice(&self.free);
+            self.free.drain(..taken);
+            if taken == 0 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl Drop for FramePool {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
