@@ -1,0 +1,275 @@
+//! What only the CPU can do, behind safe functions: prefetch, time-stamp counter, CRC32C, pinning of threads.
+//!
+//! Under miri and on architectures without these instructions each has a portable twin.
+#![allow(unsafe_code, reason = "CPU intrinsics that the compiler cannot check")]
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Fetches the cache line of `value` for reading.
+#[inline(always)]
+pub fn prefetch_read<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing and cannot fault; SSE is part of x86_64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = value;
+}
+
+/// Fetches the cache line of `value` for writing.
+#[inline(always)]
+pub fn prefetch_write<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing and cannot fault; the hint falls back to a read prefetch.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(value).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = value;
+}
+
+/// The time-stamp counter, in ticks of [`tsc_hz`]. Not serialising: neighbouring instructions may overlap it.
+#[inline(always)]
+#[must_use]
+pub fn tsc() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: the instruction is part of x86_64 and Linux leaves it enabled.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        monotonic_ns()
+    }
+}
+
+/// Ticks of [`tsc`] per second. Found once (CPUID, else 20 ms of measuring): call it first from a control thread.
+#[must_use]
+pub fn tsc_hz() -> u64 {
+    static HZ: OnceLock<u64> = OnceLock::new();
+    *HZ.get_or_init(|| {
+        if cfg!(all(target_arch = "x86_64", not(miri))) {
+            tsc_hz_of_cpuid().unwrap_or_else(tsc_hz_measured)
+        } else {
+            1_000_000_000
+        }
+    })
+}
+
+/// What the CPU (leaf 0x15) or the hypervisor (leaf 0x40000010) says about its own frequency.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn tsc_hz_of_cpuid() -> Option<u64> {
+    use std::arch::x86_64::__cpuid;
+    let hypervisor_present = __cpuid(1).ecx & (1 << 31) != 0;
+    if hypervisor_present && __cpuid(0x4000_0000).eax >= 0x4000_0010 {
+        let khz = u64::from(__cpuid(0x4000_0010).eax);
+        return (khz != 0).then_some(khz * 1_000);
+    }
+    if __cpuid(0).eax < 0x15 {
+        return None;
+    }
+    let leaf = __cpuid(0x15);
+    let (denominator, numerator, crystal_hz) =
+        (u64::from(leaf.eax), u64::from(leaf.ebx), u64::from(leaf.ecx));
+    (denominator != 0 && numerator != 0 && crystal_hz != 0).then(|| crystal_hz * numerator / denominator)
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn tsc_hz_of_cpuid() -> Option<u64> {
+    None
+}
+
+fn tsc_hz_measured() -> u64 {
+    let measure = || {
+        let (start, start_tsc) = (Instant::now(), tsc());
+        std::thread::sleep(Duration::from_millis(7));
+        let (ticks, elapsed) = (tsc() - start_tsc, start.elapsed());
+        u128::from(ticks) * 1_000_000_000 / elapsed.as_nanos().max(1)
+    };
+    // The median: a preemption between the two clock readings spoils one measurement.
+    let mut hz = [measure(), measure(), measure()];
+    hz.sort_unstable();
+    u64::try_from(hz[1]).unwrap_or(u64::MAX).max(1)
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let (seconds, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+    seconds * 1_000_000_000 + ns
+}
+
+/// Turns [`tsc`] readings into nanoseconds of `CLOCK_MONOTONIC` (as it was when the clock was made; later slewing is
+/// not followed). `Copy`: each worker keeps one.
+#[derive(Debug, Clone, Copy)]
+pub struct TscClock {
+    base_tsc: u64,
+    base_ns: u64,
+    /// Nanoseconds per tick, times 2^32.
+    scale: u64,
+}
+
+impl TscClock {
+    /// Calibrates by [`tsc_hz`]: control threads only, the first time.
+    #[must_use]
+    pub fn new() -> Self {
+        let scale = (1_000_000_000u128 << 32) / u128::from(tsc_hz());
+        Self { base_tsc: tsc(), base_ns: monotonic_ns(), scale: u64::try_from(scale).unwrap_or(u64::MAX) }
+    }
+
+    /// Nanoseconds now: once per burst.
+    #[inline]
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.ns_of(tsc())
+    }
+
+    /// Nanoseconds at a reading of [`tsc`]; readings before the clock was made count as its making.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "overflows 64 bits after 584 years of uptime")]
+    pub fn ns_of(&self, tsc: u64) -> u64 {
+        let ticks = tsc.saturating_sub(self.base_tsc);
+        self.base_ns + ((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64
+    }
+}
+
+impl Default for TscClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Continues the CRC32C (Castagnoli, RFC 3720 appendix B.4; without the inversions before and after) `crc` over the
+/// eight little-endian bytes of `value`.
+#[inline]
+#[must_use]
+pub fn crc32c_u64(crc: u32, value: u64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::arch::is_x86_feature_detected!("sse4.2") {
+        // SAFETY: SSE 4.2 was detected.
+        return unsafe { crc32c_u64_sse42(crc, value) };
+    }
+    crc32c_u64_portable(crc, value)
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "sse4.2")]
+#[allow(clippy::cast_possible_truncation, reason = "the instruction leaves a 32-bit result")]
+fn crc32c_u64_sse42(crc: u32, value: u64) -> u32 {
+    std::arch::x86_64::_mm_crc32_u64(u64::from(crc), value) as u32
+}
+
+fn crc32c_u64_portable(crc: u32, value: u64) -> u32 {
+    value.to_le_bytes().iter().fold(crc, |crc, byte| {
+        let [low, ..] = crc.to_le_bytes();
+        CRC32C_TABLE[usize::from(low ^ byte)] ^ (crc >> 8)
+    })
+}
+
+static CRC32C_TABLE: [u32; 256] = {
+    let mut table = [0u32; 256];
+    let mut index = 0u32;
+    while index < 256 {
+        let (mut crc, mut bit) = (index, 0);
+        while bit < 8 {
+            crc = (crc >> 1) ^ (if crc & 1 == 1 { 0x82f6_3b78 } else { 0 });
+            bit += 1;
+        }
+        table[index as usize] = crc;
+        index += 1;
+    }
+    table
+};
+
+/// Tells the CPU that the caller spins.
+#[inline(always)]
+pub fn pause() {
+    std::hint::spin_loop();
+}
+
+/// Pins the calling thread to `core`.
+///
+/// # Errors
+/// Of sched_setaffinity(2): no such core, or not allowed to this process.
+pub fn pin_current_thread(core: usize) -> io::Result<()> {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The core that the calling thread runs on now.
+#[must_use]
+pub fn current_core() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// The cores that the calling thread may run on, in order.
+///
+/// # Errors
+/// Of sched_getaffinity(2).
+pub fn allowed_cores() -> io::Result<Vec<usize>> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crc32c_matches_its_twin_and_the_standard() {
+        // RFC 3720 B.4: 32 bytes of zeroes give 0x8a9136aa.
+        let crc = |step: fn(u32, u64) -> u32| !(0..4).fold(!0, |crc, _| step(crc, 0));
+        assert_eq!(crc(crc32c_u64), 0x8a91_36aa);
+        assert_eq!(crc(crc32c_u64_portable), 0x8a91_36aa);
+        for value in [1, 0x0123_4567_89ab_cdef, u64::MAX] {
+            assert_eq!(crc32c_u64(7, value), crc32c_u64_portable(7, value));
+        }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn the_clock_keeps_time() {
+        let measured = tsc_hz_measured();
+        assert!(measured.abs_diff(tsc_hz()) < tsc_hz() / 50, "{measured} Hz measured, {} said", tsc_hz());
+        let clock = TscClock::new();
+        let (start, start_ns) = (monotonic_ns(), clock.now_ns());
+        std::thread::sleep(Duration::from_millis(20));
+        let (end_ns, end) = (clock.now_ns(), monotonic_ns());
+        let (inner, outer) = (end_ns - start_ns, end - start);
+        assert!(inner <= outer + outer / 50 && inner > 19_000_000, "{inner} of {outer} ns");
+        assert_eq!(clock.ns_of(0), clock.base_ns);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_pinned_thread_stays() {
+        std::thread::spawn(|| {
+            for core in allowed_cores().unwrap() {
+                pin_current_thread(core).unwrap();
+                assert_eq!((current_core(), allowed_cores().unwrap()), (core, vec![core]));
+            }
+            assert!(pin_current_thread(1_000_000).is_err());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn prefetching_changes_nothing() {
+        let value = [7u8; 64];
+        prefetch_read(&value);
+        prefetch_write(&value);
+        assert_eq!(value, [7; 64]);
+    }
+}

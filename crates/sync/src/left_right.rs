@@ -1,0 +1,193 @@
+//! Left-right: a table in two copies, for values that are changed often and are too big to copy at each change.
+//!
+//! Readers use the active copy; the writer applies its operations to the other, makes that one active, and applies
+//! them to the first at the next publication, once no reader can be left in it. A reader costs one acquire load and
+//! never waits; only the writer may (for a grace period of the [`Domain`]).
+//!
+//! Invariants: the writer touches a copy mutably only when it is inactive and a grace period has passed since it was
+//! active; after each publication the inactive copy lags by exactly the operations in `applied_once`.
+#![allow(
+    unsafe_code,
+    reason = "shares one of two cells while the other is written; protected by grace periods"
+)]
+
+use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
+use crate::qsbr::{Domain, Grace, Reader};
+
+/// The side that readers share.
+#[derive(Debug)]
+pub struct LeftRight<T> {
+    copies: [UnsafeCell<T>; 2],
+    /// Index of the copy that readers use.
+    active: AtomicUsize,
+    domain: Arc<Domain>,
+}
+
+// SAFETY: owns the copies; they move with it.
+unsafe impl<T: Send> Send for LeftRight<T> {}
+// SAFETY: readers share the active copy (`T: Sync`); the writer, on another thread, mutates the inactive one
+// (`T: Send`), and grace periods keep the two apart.
+unsafe impl<T: Send + Sync> Sync for LeftRight<T> {}
+
+impl<T: Send + Sync + 'static> LeftRight<T> {
+    /// The published table, until the reader passes a quiescent point. Take it once per burst.
+    ///
+    /// # Panics
+    /// When `reader` is offline or belongs to another domain (errors of the program).
+    #[inline]
+    pub fn read<'a>(&'a self, reader: &'a Reader) -> &'a T {
+        reader.check(&self.domain);
+        let active = self.active.load(Ordering::Acquire);
+        // SAFETY: this copy was active when we looked; the writer mutates it only after a grace period that began
+        // after it was deactivated. The reader is online in that domain and borrowed for 'a, so it passes no quiescent
+        // point while the reference lives.
+        self.copies[active & 1].with(|copy| unsafe { &*copy })
+    }
+}
+
+/// The only writer of a [`LeftRight`].
+#[derive(Debug)]
+pub struct Writer<T, O> {
+    shared: Arc<LeftRight<T>>,
+    apply: fn(&mut T, &O),
+    /// Published, but only in the copy that is active now.
+    applied_once: Vec<O>,
+    /// Not published yet.
+    pending: Vec<O>,
+    /// Over when no reader can be in the inactive copy any more.
+    grace: Grace,
+    /// `apply` panicked: the inactive copy is in an unknown state.
+    torn: bool,
+}
+
+/// Makes a left-right pair of `initial`. `apply` runs once on each copy per operation and must do the same to both: it
+/// may depend on nothing but its two arguments.
+pub fn left_right<T, O>(
+    domain: &Arc<Domain>,
+    initial: T,
+    apply: fn(&mut T, &O),
+) -> (Writer<T, O>, Arc<LeftRight<T>>)
+where
+    T: Clone + Send + Sync + 'static,
+{
+    let shared = Arc::new(LeftRight {
+        copies: [UnsafeCell::new(initial.clone()), UnsafeCell::new(initial)],
+        active: AtomicUsize::new(0),
+        domain: Arc::clone(domain),
+    });
+    let writer = Writer {
+        shared: Arc::clone(&shared),
+        apply,
+        applied_once: Vec::new(),
+        pending: Vec::new(),
+        grace: domain.begin_grace(),
+        torn: false,
+    };
+    (writer, shared)
+}
+
+impl<T: Clone + Send + Sync + 'static, O> Writer<T, O> {
+    /// Adds an operation to the next publication.
+    pub fn push(&mut self, operation: O) {
+        self.pending.push(operation);
+    }
+
+    /// The published table.
+    #[must_use]
+    pub fn read(&self) -> &T {
+        let active = self.shared.active.load(Ordering::Relaxed);
+        // SAFETY: only this writer mutates copies or changes which is active, both through `&mut self`, and the
+        // reference borrows it.
+        self.shared.copies[active & 1].with(|copy| unsafe { &*copy })
+    }
+
+    /// Publishes the pushed operations, all at once. Waits for a grace period only if none has passed since the last
+    /// publication. Control threads only; the caller's own readers must be offline.
+    pub fn publish(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        self.shared.domain.wait(self.grace);
+        let active = self.shared.active.load(Ordering::Relaxed) & 1;
+        // If `apply` panics this stays set, and the next publication starts from a clone.
+        let torn = std::mem::replace(&mut self.torn, true);
+        // SAFETY: we are the only writer, and not re-entered (`&mut self`); the copy is inactive, and the grace
+        // period since it was deactivated is over (waited for above), so no reader is in it.
+        self.shared.copies[1 - active].with_mut(|copy| unsafe { self.bring_up(&mut *copy, torn) });
+        self.torn = false;
+        self.applied_once.clear();
+        std::mem::swap(&mut self.applied_once, &mut self.pending);
+        self.shared.active.store(1 - active, Ordering::Release);
+        self.grace = self.shared.domain.begin_grace();
+    }
+
+    /// Publishes and waits until no reader uses the previous state.
+    pub fn publish_and_wait(&mut self) {
+        self.publish();
+        self.shared.domain.wait(self.grace);
+    }
+
+    fn bring_up(&self, copy: &mut T, torn: bool) {
+        if torn {
+            copy.clone_from(self.read());
+        } else {
+            self.applied_once.iter().for_each(|operation| (self.apply)(copy, operation));
+        }
+        self.pending.iter().for_each(|operation| (self.apply)(copy, operation));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn apply(table: &mut Vec<u32>, operation: &u32) {
+        assert!(*operation != 13, "unlucky");
+        table.push(*operation);
+    }
+
+    #[test]
+    fn readers_see_whole_publications() {
+        let domain = Domain::new();
+        let mut reader = domain.register().unwrap();
+        let (mut writer, shared) = left_right(&domain, vec![], apply);
+        reader.quiescent();
+        writer.push(1);
+        writer.push(2);
+        assert!(shared.read(&reader).is_empty());
+        writer.publish();
+        let held = shared.read(&reader);
+        assert_eq!(held, &[1, 2]);
+        writer.push(3);
+        assert_eq!(held, &[1, 2]);
+        reader.quiescent();
+        writer.publish();
+        assert_eq!(shared.read(&reader), &[1, 2, 3]);
+        reader.offline();
+        writer.push(4);
+        writer.publish_and_wait();
+        reader.online();
+        assert_eq!((shared.read(&reader), writer.read()), (&vec![1, 2, 3, 4], &vec![1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn a_panic_in_apply_does_not_tear_the_table() {
+        let domain = Domain::new();
+        let (mut writer, _shared) = left_right(&domain, vec![], apply);
+        for operation in [1, 2] {
+            writer.push(operation);
+            writer.publish();
+        }
+        writer.push(3);
+        writer.push(13);
+        assert!(catch_unwind(AssertUnwindSafe(|| writer.publish())).is_err());
+        assert_eq!(writer.read(), &[1, 2]);
+        writer.pending.clear();
+        for operation in [4, 5] {
+            writer.push(operation);
+            writer.publish();
+        }
+        assert_eq!(writer.read(), &[1, 2, 4, 5]);
+    }
+}

@@ -1,0 +1,394 @@
+//! Quiescent-state based reclamation: when may memory that was just unlinked be freed?
+//!
+//! Each worker owns a [`Reader`] and says [`Reader::quiescent`] once per burst: "I hold no reference to anything
+//! published". Control unlinks an object, starts a [`Grace`] period and frees the object when every reader has
+//! either passed a quiescent point that began afterwards or is offline (asleep).
+//!
+//! Invariants:
+//! - A reference to published data borrows the [`Reader`] (`&'r Reader -> &'r T`), and every method that passes a
+//!   quiescent point takes `&mut Reader`: the borrow checker forbids passing one while a reference is held.
+//! - A reader that loads epoch `e` (acquire) sees every unlinking that happened before the epoch became `e`, so
+//!   later loads of its cannot find the unlinked object; it then stores `e` (release), so its earlier accesses
+//!   happen before the freeing.
+//! - Going online and scanning the readers form a store-load pair on both sides; both have a SeqCst fence between.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::primitives::{
+    Arc, AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, fence, lock, pause, yield_now,
+};
+
+/// Readers that a domain has room for unless told otherwise: workers, decider, and a few control threads.
+pub const DEFAULT_READERS: usize = 64;
+/// `retire` starts a collection by itself once this many objects wait.
+const COLLECT_AT: usize = 64;
+/// What an offline or unused place shows: greater than every epoch, so nobody waits for it.
+const OFFLINE: u64 = u64::MAX;
+
+/// A domain has no place left for another reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("all {max} reader places of the reclamation domain are taken; create it with more places")]
+pub struct TooManyReaders {
+    /// Places that the domain was created with.
+    pub max: usize,
+}
+
+/// A grace period that has begun; over once every reader has passed a later quiescent point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[must_use = "a grace period protects nothing unless somebody waits for it"]
+pub struct Grace(u64);
+
+#[derive(Debug)]
+struct Place {
+    /// Last epoch that this reader confirmed, or [`OFFLINE`].
+    seen: AtomicU64,
+    taken: AtomicBool,
+}
+
+type Garbage = Box<dyn Send>;
+
+#[derive(Default)]
+struct Limbo {
+    /// Unlinked, but no grace period was begun for them yet.
+    fresh: Vec<Garbage>,
+    /// Oldest first; each batch is free to go when its grace period is over.
+    waiting: VecDeque<(Grace, Vec<Garbage>)>,
+    /// Size at which `retire` collects next: doubles while a reader holds things up.
+    collect_at: usize,
+}
+
+impl Limbo {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.waiting.iter().map(|(_, batch)| batch.len()).sum::<usize>()
+    }
+}
+
+/// The readers of one set of published data, and the garbage that waits for them.
+pub struct Domain {
+    epoch: CachePadded<AtomicU64>,
+    places: Box<[CachePadded<Place>]>,
+    limbo: Mutex<Limbo>,
+}
+
+impl Domain {
+    /// A domain with [`DEFAULT_READERS`] places.
+    #[must_use]
+    #[allow(clippy::new_ret_no_self, reason = "readers share the domain, so it only exists behind an Arc")]
+    pub fn new() -> Arc<Self> {
+        Self::with_max_readers(DEFAULT_READERS)
+    }
+
+    /// A domain with room for `max` readers at a time.
+    #[must_use]
+    pub fn with_max_readers(max: usize) -> Arc<Self> {
+        let place = || CachePadded(Place { seen: AtomicU64::new(OFFLINE), taken: AtomicBool::new(false) });
+        Arc::new(Self {
+            epoch: CachePadded(AtomicU64::new(1)),
+            places: (0..max).map(|_| place()).collect(),
+            limbo: Mutex::new(Limbo { collect_at: COLLECT_AT, ..Limbo::default() }),
+        })
+    }
+
+    /// Registers a reader, online from the start.
+    ///
+    /// # Errors
+    /// [`TooManyReaders`] when every place is taken.
+    pub fn register(self: &Arc<Self>) -> Result<Reader, TooManyReaders> {
+        let free = self.places.iter().position(|place| {
+            place.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        });
+        let place = free.ok_or(TooManyReaders { max: self.places.len() })?;
+        let mut reader = Reader { domain: Arc::clone(self), place, seen: OFFLINE };
+        reader.online();
+        Ok(reader)
+    }
+
+    /// Begins a grace period for everything that the caller has unlinked so far.
+    pub fn begin_grace(&self) -> Grace {
+        // A read-modify-write: only an epoch that *we* made is known to come after our unlinking.
+        Grace(self.epoch.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    /// Whether every reader has passed a quiescent point since `grace` began. Never blocks.
+    #[must_use]
+    pub fn has_passed(&self, grace: Grace) -> bool {
+        self.oldest() >= grace
+    }
+
+    /// Blocks until `grace` is over. For control threads; deadlocks if the caller's own reader is online.
+    pub fn wait(&self, grace: Grace) {
+        let mut backoff = Backoff::new();
+        while !self.has_passed(grace) {
+            backoff.snooze();
+        }
+    }
+
+    /// Blocks until every reader has passed a quiescent point that began after the call, then frees what it can.
+    /// For control threads; deadlocks if the caller's own reader is online.
+    pub fn synchronize(&self) {
+        let grace = self.begin_grace();
+        self.wait(grace);
+        self.reclaim();
+    }
+
+    /// Like [`Domain::synchronize`], but gives up after `limit`. True if the grace period is over.
+    #[must_use]
+    pub fn synchronize_for(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        let grace = self.begin_grace();
+        let mut backoff = Backoff::new();
+        while !self.has_passed(grace) {
+            if start.elapsed() >= limit {
+                return false;
+            }
+            backoff.snooze();
+        }
+        self.reclaim();
+        true
+    }
+
+    /// Drops `garbage`, which the caller has already unlinked, after a grace period.
+    ///
+    /// Runs a collection by itself now and then; a caller that retires rarely calls [`Domain::reclaim`] later.
+    pub fn retire(&self, garbage: Box<dyn Send>) {
+        let collect = {
+            let mut limbo = lock(&self.limbo);
+            limbo.fresh.push(garbage);
+            limbo.fresh.len() >= limbo.collect_at
+        };
+        if collect {
+            self.reclaim();
+        }
+    }
+
+    /// Frees what no reader can hold any more, without waiting; begins a grace period for the rest. Returns how many
+    /// objects were dropped.
+    pub fn reclaim(&self) -> usize {
+        let mut free = Vec::new();
+        {
+            let mut limbo = lock(&self.limbo);
+            if !limbo.fresh.is_empty() {
+                let batch = std::mem::take(&mut limbo.fresh);
+                // Under the lock, so after every unlinking in the batch.
+                limbo.waiting.push_back((self.begin_grace(), batch));
+            }
+            let oldest = self.oldest();
+            while limbo.waiting.front().is_some_and(|(grace, _)| *grace <= oldest) {
+                free.extend(limbo.waiting.pop_front().map(|(_, batch)| batch));
+            }
+            limbo.collect_at = COLLECT_AT.max(limbo.len());
+        }
+        // Outside the lock: a drop may itself retire.
+        free.iter().map(Vec::len).sum()
+    }
+
+    /// Objects that wait to be dropped.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        lock(&self.limbo).len()
+    }
+
+    /// Readers that are registered now, online or not.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        self.places.iter().filter(|place| place.taken.load(Ordering::Relaxed)).count()
+    }
+
+    /// The newest grace period that every reader has confirmed.
+    fn oldest(&self) -> Grace {
+        // Pairs with the fence in `Reader::online`: either we see that reader online, or it sees our unlinking.
+        fence(Ordering::SeqCst);
+        let seen = self.places.iter().map(|place| place.seen.load(Ordering::Acquire));
+        Grace(seen.min().unwrap_or(OFFLINE))
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").field("readers", &self.readers()).finish_non_exhaustive()
+    }
+}
+
+/// A worker's membership in a [`Domain`]. Belongs to one thread at a time; dropping it leaves the domain.
+#[derive(Debug)]
+pub struct Reader {
+    domain: Arc<Domain>,
+    place: usize,
+    /// What our place shows, kept here so that an unchanged epoch costs no store.
+    seen: u64,
+}
+
+impl Reader {
+    /// Passes a quiescent point: once per burst, holding nothing published. One load, and one store when the epoch
+    /// has moved.
+    #[inline]
+    pub fn quiescent(&mut self) {
+        let epoch = self.domain.epoch.load(Ordering::Acquire);
+        if epoch != self.seen && self.seen != OFFLINE {
+            self.seen = epoch;
+            self.domain.places[self.place].seen.store(epoch, Ordering::Release);
+        }
+    }
+
+    /// Leaves the readers that control waits for, until [`Reader::online`]: before a sleep. Nothing can be read
+    /// meanwhile.
+    pub fn offline(&mut self) {
+        self.seen = OFFLINE;
+        self.domain.places[self.place].seen.store(OFFLINE, Ordering::Release);
+    }
+
+    /// Comes back from [`Reader::offline`]. Costs a full fence.
+    pub fn online(&mut self) {
+        self.seen = self.domain.epoch.load(Ordering::Acquire);
+        self.domain.places[self.place].seen.store(self.seen, Ordering::Relaxed);
+        // Nothing published may be read before our place shows us online; pairs with `Domain::oldest`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether published data can be read.
+    #[must_use]
+    pub fn is_online(&self) -> bool {
+        self.seen != OFFLINE
+    }
+
+    /// Runs `f` (a sleep) offline.
+    pub fn while_offline<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        self.offline();
+        let result = f();
+        self.online();
+        result
+    }
+
+    /// The domain that this reader belongs to.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Guards memory: published data of `domain` may be read through this reader now.
+    ///
+    /// # Panics
+    /// When the reader is offline or belongs to another domain; both are errors of the program.
+    #[inline(always)]
+    pub(crate) fn check(&self, domain: &Arc<Domain>) {
+        if !Arc::ptr_eq(&self.domain, domain) || self.seen == OFFLINE {
+            self.refuse();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self) -> ! {
+        assert!(self.seen != OFFLINE, "published data read through a reader that is offline");
+        panic!("published data read through a reader of another domain");
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.offline();
+        self.domain.places[self.place].taken.store(false, Ordering::Release);
+    }
+}
+
+/// Waiting for readers: a burst takes microseconds, a preempted worker milliseconds.
+struct Backoff {
+    turn: u32,
+}
+
+impl Backoff {
+    const SPINS: u32 = 64;
+    const YIELDS: u32 = 64;
+
+    fn new() -> Self {
+        Self { turn: 0 }
+    }
+
+    fn snooze(&mut self) {
+        if cfg!(loom) || (Self::SPINS..Self::SPINS + Self::YIELDS).contains(&self.turn) {
+            yield_now();
+        } else if self.turn < Self::SPINS {
+            pause();
+        } else {
+            let doublings = (self.turn - Self::SPINS - Self::YIELDS).min(5);
+            std::thread::sleep(Duration::from_micros(50 << doublings));
+        }
+        self.turn = self.turn.saturating_add(1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    struct Probe(Arc<AtomicUsize>);
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn garbage_waits_for_every_online_reader() {
+        let domain = Domain::new();
+        let (mut a, mut b) = (domain.register().unwrap(), domain.register().unwrap());
+        let drops = Arc::new(AtomicUsize::new(0));
+        domain.retire(Box::new(Probe(Arc::clone(&drops))));
+        assert_eq!(domain.reclaim(), 0);
+        a.quiescent();
+        assert_eq!(domain.reclaim(), 0);
+        assert_eq!((domain.pending(), drops.load(Ordering::SeqCst)), (1, 0));
+        b.quiescent();
+        assert_eq!(domain.reclaim(), 1);
+        assert_eq!((domain.pending(), drops.load(Ordering::SeqCst)), (0, 1));
+    }
+
+    #[test]
+    fn sleeping_and_departed_readers_hold_nothing_up() {
+        let domain = Domain::new();
+        let mut sleeper = domain.register().unwrap();
+        let leaver = domain.register().unwrap();
+        assert!(!domain.synchronize_for(Duration::from_millis(1)));
+        sleeper.offline();
+        assert!(!domain.synchronize_for(Duration::from_millis(1)));
+        drop(leaver);
+        assert!(domain.synchronize_for(Duration::from_millis(1)));
+        sleeper.online();
+        assert!(!domain.synchronize_for(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_quiescent_point_offline_does_not_bring_the_reader_back() {
+        let domain = Domain::new();
+        let mut reader = domain.register().unwrap();
+        reader.offline();
+        domain.synchronize();
+        reader.quiescent();
+        assert!(!reader.is_online());
+        domain.synchronize();
+    }
+
+    #[test]
+    fn retiring_a_lot_collects_by_itself() {
+        let domain = Domain::new();
+        let mut reader = domain.register().unwrap();
+        for _ in 0..100_000 {
+            domain.retire(Box::new(0u8));
+            reader.quiescent();
+        }
+        assert!(domain.pending() <= 2 * COLLECT_AT, "{} pending", domain.pending());
+    }
+
+    #[test]
+    fn places_run_out_and_come_back() {
+        let domain = Domain::with_max_readers(2);
+        let first = domain.register().unwrap();
+        let _second = domain.register().unwrap();
+        assert_eq!(domain.register().err(), Some(TooManyReaders { max: 2 }));
+        drop(first);
+        assert!(domain.register().is_ok());
+    }
+}

@@ -1,0 +1,146 @@
+//! A value that control replaces whole and workers read: configuration, small tables.
+//!
+//! Read once per burst; one acquire load. Control publishes a new immutable value; the old one is dropped after a
+//! grace period of the [`Domain`]. Invariant: the pointer always comes from `Arc::into_raw` and carries one count.
+#![allow(
+    unsafe_code,
+    reason = "turns the published pointer into a reference; protected by the reader's borrow"
+)]
+
+use crate::primitives::{Arc, AtomicPtr, Mutex, Ordering, lock};
+use crate::qsbr::{Domain, Reader};
+
+/// The current value of `T`, replaced by [`Snapshot::publish`], read through a [`Reader`].
+#[derive(Debug)]
+pub struct Snapshot<T> {
+    current: AtomicPtr<T>,
+    domain: Arc<Domain>,
+    /// Serialises control threads: a pointer seen under this lock cannot be retired meanwhile.
+    writer: Mutex<()>,
+}
+
+impl<T: Send + Sync + 'static> Snapshot<T> {
+    /// Starts with `value`; readers come from `domain`.
+    #[must_use]
+    pub fn new(domain: &Arc<Domain>, value: T) -> Self {
+        let current = AtomicPtr::new(Arc::into_raw(Arc::new(value)).cast_mut());
+        Self { current, domain: Arc::clone(domain), writer: Mutex::new(()) }
+    }
+
+    /// The current value, for as long as neither the snapshot goes nor the reader passes a quiescent point. Two calls
+    /// may return different values: take it once per burst.
+    ///
+    /// # Panics
+    /// When `reader` is offline or belongs to another domain (errors of the program).
+    #[inline]
+    pub fn read<'a>(&'a self, reader: &'a Reader) -> &'a T {
+        reader.check(&self.domain);
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: the pointer came from `Arc::into_raw` and its count is dropped only after a grace period that began
+        // after it was unlinked (or with the snapshot, which is borrowed). The reader is online in that very domain
+        // (checked above) and stays borrowed for 'a, so it passes no quiescent point while the reference lives.
+        unsafe { &*current }
+    }
+
+    /// Replaces the value. Workers see it at their next [`Snapshot::read`]; wait for [`Domain::synchronize`] to know
+    /// that none uses the old one. Control threads only: takes a lock, allocates.
+    pub fn publish(&self, value: T) {
+        self.publish_arc(Arc::new(value));
+    }
+
+    /// Replaces the value by one that control also keeps.
+    pub fn publish_arc(&self, value: Arc<T>) {
+        let guard = lock(&self.writer);
+        let old = self.replace(value);
+        drop(guard);
+        self.domain.retire(Box::new(old));
+    }
+
+    /// Replaces the value by one made from the current, atomically with respect to other publishers.
+    pub fn update(&self, make: impl FnOnce(&T) -> T) {
+        let guard = lock(&self.writer);
+        let value = Arc::new(make(&self.load_locked()));
+        let old = self.replace(value);
+        drop(guard);
+        self.domain.retire(Box::new(old));
+    }
+
+    /// The current value with a count of its own, for control threads, which need no [`Reader`]. Takes a lock.
+    #[must_use]
+    pub fn load_arc(&self) -> Arc<T> {
+        let _guard = lock(&self.writer);
+        self.load_locked()
+    }
+
+    /// The domain whose readers may read.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Caller holds the writer lock.
+    fn load_locked(&self) -> Arc<T> {
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: the pointer came from `Arc::into_raw`; its count is alive, since only a publisher that holds the
+        // writer lock unlinks it, and we hold the lock.
+        unsafe {
+            Arc::increment_strong_count(current);
+            Arc::from_raw(current)
+        }
+    }
+
+    /// Caller holds the writer lock. The old value still has readers: it must be retired, not dropped.
+    fn replace(&self, value: Arc<T>) -> Arc<T> {
+        let old = self.current.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
+        // SAFETY: the pointer came from `Arc::into_raw`, and the swap made us the only owner of its count.
+        unsafe { Arc::from_raw(old) }
+    }
+}
+
+impl<T> Drop for Snapshot<T> {
+    fn drop(&mut self) {
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: from `Arc::into_raw` with one count that is ours; every reference from `read` borrows the snapshot,
+        // so none is left.
+        drop(unsafe { Arc::from_raw(current) });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_the_newest_and_old_values_go() {
+        let domain = Domain::new();
+        let mut reader = domain.register().unwrap();
+        let first = Arc::new(1);
+        let snapshot = Snapshot::new(&domain, 0);
+        snapshot.publish_arc(Arc::clone(&first));
+        assert_eq!(*snapshot.read(&reader), 1);
+        snapshot.update(|old| old + 1);
+        assert_eq!((*snapshot.read(&reader), *snapshot.load_arc()), (2, 2));
+        domain.reclaim();
+        assert_eq!(Arc::strong_count(&first), 2, "a reader may still hold it");
+        reader.quiescent();
+        domain.reclaim();
+        assert_eq!(Arc::strong_count(&first), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "offline")]
+    fn an_offline_reader_is_refused() {
+        let domain = Domain::new();
+        let mut reader = domain.register().unwrap();
+        let snapshot = Snapshot::new(&domain, 0);
+        reader.offline();
+        snapshot.read(&reader);
+    }
+
+    #[test]
+    #[should_panic(expected = "another domain")]
+    fn a_reader_of_another_domain_is_refused() {
+        let snapshot = Snapshot::new(&Domain::new(), 0);
+        snapshot.read(&Domain::new().register().unwrap());
+    }
+}

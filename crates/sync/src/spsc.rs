@@ -1,0 +1,399 @@
+//! Bounded single-producer single-consumer ring: bursts between workers, misses to the decider.
+//!
+//! Positions count items ever pushed or popped (u64, never wraps in practice); an item's place is its position modulo
+//! the power-of-two capacity. Each end caches the other's position and re-reads it only when the ring looks full or
+//! empty, so that in steady flow a cache line moves between cores once per burst.
+//!
+//! Invariants: `head <= tail <= head + capacity`; places in `head..tail` are initialised and belong to the consumer,
+//! the others to the producer; `tail` is written by the producer only and `head` by the consumer only, each with
+//! release after the items themselves.
+#![allow(unsafe_code, reason = "hands places of one buffer from one thread to another")]
+
+use std::mem::MaybeUninit;
+
+use crate::primitives::{Arc, AtomicU64, CachePadded, Ordering, UnsafeCell, place, size};
+
+struct Ring<T> {
+    /// Items ever popped.
+    head: CachePadded<AtomicU64>,
+    /// Items ever pushed.
+    tail: CachePadded<AtomicU64>,
+    mask: u64,
+    places: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: each place belongs to one end at a time (module invariants); items move between threads, hence `T: Send`.
+unsafe impl<T: Send> Send for Ring<T> {}
+// SAFETY: as above; no item is ever shared by two threads.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
+impl<T> Ring<T> {
+    fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// # Safety
+    /// `position` lies in the producer's part and is not yet initialised.
+    #[inline(always)]
+    unsafe fn write(&self, position: u64, item: T) {
+        // SAFETY: the place is the producer's alone, says the caller.
+        self.places[place(position, self.mask)].with_mut(|cell| unsafe { (*cell).write(item) });
+    }
+
+    /// # Safety
+    /// `position` lies in the consumer's part, and the caller gives it up without reading it again.
+    #[inline(always)]
+    unsafe fn read(&self, position: u64) -> T {
+        // SAFETY: the place is initialised and the consumer's alone, says the caller.
+        self.places[place(position, self.mask)].with_mut(|cell| unsafe { (*cell).assume_init_read() })
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        let (head, tail) = (self.head.load(Ordering::Acquire), self.tail.load(Ordering::Acquire));
+        for position in head..tail {
+            // SAFETY: both ends are gone, so what lies between the positions is initialised and ours.
+            drop(unsafe { self.read(position) });
+        }
+    }
+}
+
+/// Makes a ring for `capacity` items, rounded up to a power of two (at least 1).
+#[must_use]
+pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let capacity = capacity.max(1).next_power_of_two();
+    let ring = Arc::new(Ring {
+        head: CachePadded(AtomicU64::new(0)),
+        tail: CachePadded(AtomicU64::new(0)),
+        mask: capacity as u64 - 1,
+        places: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+    });
+    let producer = Producer { ring: Arc::clone(&ring), tail: 0, head_seen: 0 };
+    (producer, Consumer { ring, head: 0, tail_seen: 0 })
+}
+
+/// The pushing end; belongs to one thread at a time.
+pub struct Producer<T> {
+    ring: Arc<Ring<T>>,
+    tail: u64,
+    head_seen: u64,
+}
+
+impl<T: Send> Producer<T> {
+    /// Pushes one item, or gives it back when the ring is full.
+    ///
+    /// # Errors
+    /// The item itself when the ring is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        if self.room(1) == 0 {
+            return Err(item);
+        }
+        // SAFETY: there is room at `tail`, which only we write.
+        unsafe { self.ring.write(self.tail, item) };
+        self.publish(self.tail + 1);
+        Ok(())
+    }
+
+    /// Pushes from `items` until the ring is full or they end; makes them visible at once. Takes no item that it
+    /// cannot push. Returns how many were pushed.
+    #[inline]
+    pub fn push_from(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
+        let wanted = items.size_hint().1.map_or(u64::MAX, |most| most as u64);
+        let end = self.tail + self.room(wanted);
+        let start = self.tail;
+        let mut tail = start;
+        while tail < end {
+            let Some(item) = items.next() else { break };
+            // SAFETY: `tail` is below `end`, so within the room; should `items` panic, what was written is never
+            // published and leaks.
+            unsafe { self.ring.write(tail, item) };
+            tail += 1;
+        }
+        self.publish(tail);
+        size(tail - start)
+    }
+
+    /// Pushes the first items of `items` as far as there is room; makes them visible at once. Returns how many.
+    #[inline]
+    pub fn push_slice(&mut self, items: &[T]) -> usize
+    where
+        T: Copy,
+    {
+        let count = self.room(items.len() as u64);
+        for (position, item) in (self.tail..self.tail + count).zip(items) {
+            // SAFETY: within the room.
+            unsafe { self.ring.write(position, *item) };
+        }
+        self.publish(self.tail + count);
+        size(count)
+    }
+
+    /// Items ever pushed.
+    #[must_use]
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.tail
+    }
+
+    /// Items ever popped, as far as the consumer has published: monotonic. What has a position below is finished
+    /// with by the consumer's `pop`.
+    #[must_use]
+    #[inline]
+    pub fn consumed(&self) -> u64 {
+        self.ring.head.load(Ordering::Acquire)
+    }
+
+    /// Places that are free now; the consumer may free more meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn free(&self) -> usize {
+        self.capacity() - self.len()
+    }
+
+    /// Items in the ring now; the consumer may take some meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        size(self.tail - self.consumed())
+    }
+
+    /// Whether the consumer has taken everything.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most items that the ring holds.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.ring.places.len()
+    }
+
+    /// A view of the ring's positions for a third party.
+    #[must_use]
+    pub fn watch(&self) -> Watch<T> {
+        Watch { ring: Arc::clone(&self.ring) }
+    }
+
+    /// Room for up to `wanted` items; looks at the consumer's line only if the cached position does not suffice.
+    #[inline(always)]
+    fn room(&mut self, wanted: u64) -> u64 {
+        let wanted = wanted.min(self.ring.capacity());
+        let mut room = self.ring.capacity() - (self.tail - self.head_seen);
+        if room < wanted {
+            self.head_seen = self.ring.head.load(Ordering::Acquire);
+            room = self.ring.capacity() - (self.tail - self.head_seen);
+        }
+        room.min(wanted)
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, tail: u64) {
+        if tail != self.tail {
+            self.tail = tail;
+            self.ring.tail.store(tail, Ordering::Release);
+        }
+    }
+}
+
+/// The popping end; belongs to one thread at a time. Dropping it drops what lies in the ring.
+pub struct Consumer<T> {
+    ring: Arc<Ring<T>>,
+    head: u64,
+    tail_seen: u64,
+}
+
+impl<T: Send> Consumer<T> {
+    /// Pops the oldest item.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.available(1) == 0 {
+            return None;
+        }
+        // SAFETY: an item lies at `head`, which only we give up; the release below ends our part.
+        let item = unsafe { self.ring.read(self.head) };
+        self.advance(self.head + 1);
+        Some(item)
+    }
+
+    /// Pops up to `max` items, oldest first, and gives their places back at once when `take` has had the last.
+    /// Returns how many.
+    #[inline]
+    pub fn pop_burst(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
+        let count = self.available(max as u64);
+        let head = self.head;
+        // Given up also when `take` panics: an item that was read must not be dropped again with the ring.
+        let mut popping = Popping { head, consumer: self };
+        while popping.head < head + count {
+            let position = popping.head;
+            popping.head += 1;
+            // SAFETY: `position` lies in the consumer's part and is given up by the line above.
+            take(unsafe { popping.consumer.ring.read(position) });
+        }
+        drop(popping);
+        size(count)
+    }
+
+    /// Pops into the front of `out`. Returns how many.
+    #[inline]
+    pub fn pop_slice(&mut self, out: &mut [T]) -> usize
+    where
+        T: Copy,
+    {
+        let count = self.available(out.len() as u64);
+        for (position, item) in (self.head..self.head + count).zip(out) {
+            // SAFETY: in the consumer's part; the release below gives all of them up.
+            *item = unsafe { self.ring.read(position) };
+        }
+        self.advance(self.head + count);
+        size(count)
+    }
+
+    /// Items ever popped.
+    #[must_use]
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// Items in the ring now; the producer may add some meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        size(self.ring.tail.load(Ordering::Acquire) - self.head)
+    }
+
+    /// Whether nothing is to be popped.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most items that the ring holds.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.ring.places.len()
+    }
+
+    /// Up to `wanted` items; looks at the producer's line only if the cached position does not suffice.
+    #[inline(always)]
+    fn available(&mut self, wanted: u64) -> u64 {
+        if self.tail_seen - self.head < wanted {
+            self.tail_seen = self.ring.tail.load(Ordering::Acquire);
+        }
+        (self.tail_seen - self.head).min(wanted)
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, head: u64) {
+        if head != self.head {
+            self.head = head;
+            self.ring.head.store(head, Ordering::Release);
+        }
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        let tail = self.ring.tail.load(Ordering::Acquire);
+        while self.head < tail {
+            // SAFETY: in the consumer's part; the store gives it up before the item's own drop may panic.
+            let item = unsafe { self.ring.read(self.head) };
+            self.head += 1;
+            self.ring.head.store(self.head, Ordering::Release);
+            drop(item);
+        }
+    }
+}
+
+/// Publishes how far a burst was popped, at its end or when the taker panics.
+struct Popping<'a, T: Send> {
+    head: u64,
+    consumer: &'a mut Consumer<T>,
+}
+
+impl<T: Send> Drop for Popping<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.consumer.advance(self.head);
+    }
+}
+
+/// Watches the positions of a ring from a third thread.
+pub struct Watch<T> {
+    ring: Arc<Ring<T>>,
+}
+
+impl<T> Watch<T> {
+    /// Items ever pushed; monotonic.
+    #[must_use]
+    pub fn pushed(&self) -> u64 {
+        self.ring.tail.load(Ordering::Acquire)
+    }
+
+    /// Items ever popped; monotonic.
+    #[must_use]
+    pub fn consumed(&self) -> u64 {
+        self.ring.head.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn positions_and_room_follow_the_items() {
+        let (mut producer, mut consumer) = channel(3);
+        assert_eq!((producer.capacity(), producer.free()), (4, 4));
+        assert_eq!(producer.push_slice(&[1, 2, 3, 4, 5]), 4);
+        assert_eq!(producer.push(6), Err(6));
+        assert_eq!((producer.position(), producer.consumed(), consumer.len()), (4, 0, 4));
+        assert_eq!(consumer.pop(), Some(1));
+        assert_eq!((producer.consumed(), producer.free(), consumer.position()), (1, 1, 1));
+        let mut more = [6, 7].into_iter();
+        assert_eq!((producer.push_from(&mut more), more.next()), (1, Some(7)));
+        let mut out = [0; 9];
+        assert_eq!(consumer.pop_slice(&mut out), 4);
+        assert_eq!(out[..4], [2, 3, 4, 6]);
+        let watch = producer.watch();
+        assert_eq!((watch.pushed(), watch.consumed(), consumer.is_empty()), (5, 5, true));
+    }
+
+    #[test]
+    fn every_item_is_dropped_once() {
+        let item = std::sync::Arc::new(());
+        let count = |item: &std::sync::Arc<()>| std::sync::Arc::strong_count(item) - 1;
+        let (mut producer, mut consumer) = channel(8);
+        let mut burst = std::iter::repeat_n(std::sync::Arc::clone(&item), 8);
+        assert_eq!(producer.push_from(&mut burst), 8);
+        drop(burst);
+        let mut taken = 0;
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            consumer.pop_burst(4, |_| {
+                taken += 1;
+                assert!(taken < 2);
+            })
+        }));
+        assert!(unwound.is_err());
+        assert_eq!((count(&item), consumer.len()), (6, 6));
+        drop(consumer);
+        assert_eq!(count(&item), 0);
+        assert!(producer.push(std::sync::Arc::clone(&item)).is_ok());
+        drop(producer);
+        assert_eq!(count(&item), 0);
+    }
+
+    #[test]
+    fn a_panicking_source_publishes_nothing() {
+        let (mut producer, consumer) = channel(8);
+        let mut source = (0..4).map(|n| if n < 2 { n } else { panic!("source") });
+        assert!(catch_unwind(AssertUnwindSafe(|| producer.push_from(&mut source))).is_err());
+        assert_eq!((consumer.len(), producer.push(9)), (0, Ok(())));
+    }
+}

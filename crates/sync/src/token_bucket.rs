@@ -1,0 +1,244 @@
+//! Token bucket shared by several workers: policers, storm limits, miss budgets. Tokens are leased once per burst.
+//!
+//! `spent` counts tokens ever granted or forfeited; `accrued(now)` counts tokens ever due: the burst plus
+//! `floor(elapsed * rate)`, computed anew from the elapsed time at each call, so that rounding never adds up. What may
+//! be granted is `accrued - spent`; where that exceeds the burst, the excess is forfeited. One compare-and-swap.
+//!
+//! A change of rate starts a new line at the point that the old one has reached, so `spent` keeps its meaning. The two
+//! lines are kept side by side under a generation: a reader never waits for a writer, only looks again when a whole
+//! change happened meanwhile. Both counts wrap; only differences are used.
+
+use crate::primitives::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Tokens at `rate` per second, up to `burst` saved up.
+#[derive(Debug)]
+pub struct TokenBucket {
+    spent: AtomicU64,
+    /// Line `generation % 2` counts.
+    generation: AtomicU32,
+    lines: [SharedLine; 2],
+    writer: Mutex<()>,
+}
+
+/// Tokens due as a function of time: `offset` at time `base`, then `rate` a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    base_ns: u64,
+    offset: u64,
+    rate: u64,
+    burst: u64,
+}
+
+impl Line {
+    #[inline]
+    fn accrued(&self, now_ns: u64) -> u64 {
+        // Another worker's clock reading may be older than the line.
+        let elapsed = now_ns.saturating_sub(self.base_ns);
+        let (seconds, ns) = (elapsed / NS_PER_S, elapsed % NS_PER_S);
+        // floor(ns * rate / 1e9) in 64 bits: both factors of the last product are below 1e9.
+        let part = ns * (self.rate / NS_PER_S) + ns * (self.rate % NS_PER_S) / NS_PER_S;
+        self.offset.wrapping_add(seconds.wrapping_mul(self.rate)).wrapping_add(part)
+    }
+}
+
+#[derive(Debug)]
+struct SharedLine {
+    base_ns: AtomicU64,
+    offset: AtomicU64,
+    rate: AtomicU64,
+    burst: AtomicU64,
+}
+
+impl SharedLine {
+    fn new(line: Line) -> Self {
+        Self {
+            base_ns: AtomicU64::new(line.base_ns),
+            offset: AtomicU64::new(line.offset),
+            rate: AtomicU64::new(line.rate),
+            burst: AtomicU64::new(line.burst),
+        }
+    }
+
+    fn store(&self, line: Line) {
+        self.base_ns.store(line.base_ns, Ordering::Relaxed);
+        self.offset.store(line.offset, Ordering::Relaxed);
+        self.rate.store(line.rate, Ordering::Relaxed);
+        self.burst.store(line.burst, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn load(&self) -> Line {
+        Line {
+            base_ns: self.base_ns.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+            rate: self.rate.load(Ordering::Relaxed),
+            burst: self.burst.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl TokenBucket {
+    /// A full bucket at time `now_ns` (any monotonic clock, the same in all calls). `rate` in tokens per second up to
+    /// 2^40; 0 grants nothing beyond the first burst. `burst` in tokens.
+    #[must_use]
+    pub fn new(rate: u64, burst: u32, now_ns: u64) -> Self {
+        let line = Line {
+            base_ns: now_ns,
+            offset: u64::from(burst),
+            rate: rate.min(1 << 40),
+            burst: u64::from(burst),
+        };
+        Self {
+            spent: AtomicU64::new(0),
+            generation: AtomicU32::new(0),
+            lines: [SharedLine::new(line), SharedLine::new(line)],
+            writer: Mutex::new(()),
+        }
+    }
+
+    /// Takes up to `want` tokens. Returns how many were granted.
+    #[inline]
+    pub fn take(&self, now_ns: u64, want: u32) -> u32 {
+        let line = self.line();
+        let accrued = line.accrued(now_ns);
+        let mut spent = self.spent.load(Ordering::Relaxed);
+        loop {
+            let available = available(accrued, spent, line.burst);
+            let granted = available.min(u64::from(want));
+            if granted == 0 {
+                return 0;
+            }
+            // Beyond the burst is forfeited: count on from there.
+            let next = accrued.wrapping_sub(available).wrapping_add(granted);
+            match self.spent.compare_exchange_weak(spent, next, Ordering::Relaxed, Ordering::Relaxed) {
+                // At most `want`, which is a u32.
+                Ok(_) => return u32::try_from(granted).unwrap_or(want),
+                Err(now) => spent = now,
+            }
+        }
+    }
+
+    /// Gives back tokens of a lease that were not needed; what then exceeds the burst is forfeited.
+    #[inline]
+    pub fn give_back(&self, tokens: u32) {
+        self.spent.fetch_sub(u64::from(tokens), Ordering::Relaxed);
+    }
+
+    /// Tokens that a [`TokenBucket::take`] could have now.
+    #[must_use]
+    pub fn available(&self, now_ns: u64) -> u64 {
+        let line = self.line();
+        available(line.accrued(now_ns), self.spent.load(Ordering::Relaxed), line.burst)
+    }
+
+    /// Changes rate and burst from `now_ns` on; tokens saved up stay, up to the new burst. Control threads only.
+    pub fn set_rate(&self, rate: u64, burst: u32, now_ns: u64) {
+        let _guard = lock(&self.writer);
+        let generation = self.generation.load(Ordering::Relaxed);
+        let old = self.lines[generation as usize & 1].load();
+        // Idle time up to now is cut at the old burst, not at the new one.
+        let accrued = old.accrued(now_ns);
+        self.forfeit(accrued, old.burst);
+        let line = Line {
+            base_ns: now_ns.max(old.base_ns),
+            offset: accrued,
+            rate: rate.min(1 << 40),
+            burst: u64::from(burst),
+        };
+        let next = generation.wrapping_add(1);
+        // The line that we overwrite was given up by the previous generation store: a reader that sees our new numbers
+        // must also see that store, and look again.
+        fence(Ordering::Release);
+        self.lines[next as usize & 1].store(line);
+        self.generation.store(next, Ordering::Release);
+    }
+
+    /// The line that counts now, read whole.
+    #[inline]
+    fn line(&self) -> Line {
+        loop {
+            let generation = self.generation.load(Ordering::Acquire);
+            let line = self.lines[generation as usize & 1].load();
+            fence(Ordering::Acquire);
+            if self.generation.load(Ordering::Relaxed) == generation {
+                return line;
+            }
+        }
+    }
+
+    /// Cuts what is saved up at `burst`.
+    fn forfeit(&self, accrued: u64, burst: u64) {
+        let floor = accrued.wrapping_sub(burst);
+        let mut spent = self.spent.load(Ordering::Relaxed);
+        while available(accrued, spent, u64::MAX) > burst {
+            match self.spent.compare_exchange_weak(spent, floor, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => spent = now,
+            }
+        }
+    }
+}
+
+/// How far another worker, with a later clock reading, can be ahead: over four minutes at the highest rate.
+const AHEAD: u64 = 1 << 48;
+
+/// Tokens between the two wrapping counts, cut at `burst`; 0 where another worker went ahead.
+#[inline]
+fn available(accrued: u64, spent: u64, burst: u64) -> u64 {
+    let difference = accrued.wrapping_sub(spent);
+    // Not half of the range: a bucket that was idle for years is full, not overdrawn.
+    if difference > u64::MAX - AHEAD { 0 } else { difference.min(burst) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_the_burst_then_the_rate() {
+        let bucket = TokenBucket::new(1_000, 10, 5);
+        assert_eq!((bucket.take(5, 100), bucket.take(5, 1)), (10, 0));
+        assert_eq!(bucket.take(5 + 999_999, 1), 0);
+        assert_eq!(bucket.take(5 + 1_000_000, 5), 1);
+        assert_eq!(bucket.take(5 + NS_PER_S, 100), 10);
+        bucket.give_back(3);
+        assert_eq!(bucket.available(5 + NS_PER_S), 3);
+    }
+
+    #[test]
+    fn an_uneven_rate_does_not_drift() {
+        // 3 tokens a second in steps of 1 ms for 1,000 s: exactly 3,000 after the burst.
+        let bucket = TokenBucket::new(3, 1, 0);
+        assert_eq!(bucket.take(0, 1), 1);
+        let granted: u32 = (1..=1_000_000u64).map(|ms| bucket.take(ms * 1_000_000, 7)).sum();
+        assert_eq!(granted, 3_000);
+    }
+
+    #[test]
+    fn very_high_rates_and_long_times_stay_exact() {
+        let rate = 50_000_000_000; // bytes per second of 400 Gbit/s
+        let year = 365 * 86_400 * NS_PER_S;
+        let bucket = TokenBucket::new(rate, u32::MAX, 0);
+        assert_eq!(bucket.take(20 * year, u32::MAX), u32::MAX);
+        assert_eq!(bucket.take(20 * year, 1), 0);
+        assert_eq!(bucket.take(20 * year + 1, 1_000), 50);
+    }
+
+    #[test]
+    fn a_change_of_rate_keeps_what_was_saved_and_no_more() {
+        let bucket = TokenBucket::new(1_000, 10, 0);
+        bucket.take(0, 10);
+        bucket.set_rate(1, 100, 4_000_000);
+        assert_eq!(bucket.available(4_000_000), 4);
+        let idle = 60 * NS_PER_S;
+        bucket.set_rate(1, 5, idle);
+        assert_eq!(bucket.available(idle), 5);
+        bucket.set_rate(0, 50, 2 * idle);
+        assert_eq!(
+            (bucket.available(2 * idle), bucket.take(9 * idle, 50), bucket.take(99 * idle, 1)),
+            (5, 5, 0)
+        );
+    }
+}
