@@ -4,17 +4,20 @@
 
 use std::ops::{Deref, DerefMut};
 
+/// std's also under loom: what we count with it is only freed, and that by threads that synchronised otherwise.
+pub(crate) use std::sync::Arc;
+
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Arc, Mutex, MutexGuard,
+    Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
