@@ -1,1 +1,44 @@
-//! testbed
+//! What integration tests are made of: labs of network namespaces, hosts in them, traffic that notices a single lost or
+//! overtaken packet. Only for tests: nothing that ships imports it.
+//!
+//! ```text
+//!   Lab ─┬─ hub namespace "tv-<pid>-<n>-hub": the system under test and its devices
+//!        ├─ Host h1: namespace, eth0 ──veth── "h1" in the hub
+//!        └─ Host h2: namespace, eth0 ──veth── "h2" in the hub
+//!   UdpFlow h1 -> h2: sequence numbers at a rate; FlowReport: lost, overtaken, doubled, longest gap
+//! ```
+//!
+//! A lab cleans up when it goes out of scope, after a panic too; what a killed process left is removed by the next lab.
+//!
+//! ```no_run
+//! let lab = testbed::Lab::new()?;
+//! let (a, b) = (lab.host("a", "10.0.0.1/24")?, lab.host("b", "10.0.0.2/24")?);
+//! lab.hub().run(["ip", "link", "add", "br0", "type", "bridge"])?;
+//! assert!(a.ping("10.0.0.2", 3).is_err(), "nothing joins them yet");
+//! # drop(b);
+//! # Ok::<(), testbed::LabError>(())
+//! ```
+
+mod error;
+mod host;
+mod iperf;
+mod lab;
+mod namespace;
+mod ping;
+mod process;
+mod raw;
+mod require;
+mod udp;
+mod wait;
+
+pub use error::LabError;
+pub use host::Host;
+pub use iperf::{Iperf, iperf_tcp};
+pub use lab::Lab;
+pub use namespace::Namespace;
+pub use ping::PingReport;
+pub use process::Process;
+pub use raw::RawSender;
+pub use require::{have_command, privileged, skip};
+pub use udp::{FlowReport, UdpFlow, UdpReceiver};
+pub use wait::{eventually, wait_until};

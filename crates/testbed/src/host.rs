@@ -1,0 +1,114 @@
+//! A host of a lab: a namespace with one Ethernet device, as real as a Linux host can be.
+
+use std::ops::Deref;
+
+use crate::{Lab, LabError, Namespace, PingReport, ping};
+
+/// A namespace with a device `eth0` whose other end is in the lab's hub.
+#[derive(Clone, Debug)]
+pub struct Host {
+    namespace: Namespace,
+    name: String,
+    address: String,
+}
+
+impl Deref for Host {
+    type Target = Namespace;
+
+    fn deref(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+impl Host {
+    pub(crate) fn create(lab: &Lab, name: &str, address: &str) -> Result<Self, LabError> {
+        let namespace = lab.namespace(name)?;
+        let hub = lab.hub();
+        hub.run([
+            "ip",
+            "link",
+            "add",
+            "name",
+            name,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            namespace.name(),
+        ])?;
+        hub.run(["ip", "link", "set", "dev", name, "up"])?;
+        let host = Host { namespace, name: name.to_owned(), address: address.to_owned() };
+        host.offloads("off")?;
+        host.run(["ip", "address", "add", address, "dev", "eth0"])?;
+        host.run(["ip", "link", "set", "eth0", "up"])?;
+        Ok(host)
+    }
+
+    /// Switches checksum and segmentation offload of its device ("on", "off").
+    ///
+    /// # Errors
+    /// Whatever ethtool says.
+    pub fn offloads(&self, state: &str) -> Result<(), LabError> {
+        self.run(["ethtool", "-K", "eth0", "tx", state, "tso", state, "gso", state, "gro", "off"]).map(drop)
+    }
+
+    /// Its device in the hub has this name.
+    pub fn device(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address without the prefix length.
+    pub fn ip(&self) -> &str {
+        self.address.split('/').next().unwrap_or(&self.address)
+    }
+
+    /// The Ethernet address of its device.
+    ///
+    /// # Errors
+    /// If the device is gone.
+    pub fn mac(&self) -> Result<String, LabError> {
+        // Not from /sys: it shows the namespace in which it was mounted.
+        let line = self.run(["ip", "-o", "link", "show", "eth0"])?;
+        let mut words = line.split_whitespace().skip_while(|word| *word != "link/ether");
+        words
+            .nth(1)
+            .map(str::to_owned)
+            .ok_or(LabError::Output { command: "ip -o link show eth0".into(), output: line })
+    }
+
+    /// Writes the neighbour's address down, so that no ARP is needed.
+    ///
+    /// # Errors
+    /// If either device is gone.
+    pub fn pin_neighbour(&self, other: &Host) -> Result<(), LabError> {
+        let mac = other.mac()?;
+        self.run([
+            "ip",
+            "neighbour",
+            "replace",
+            other.ip(),
+            "lladdr",
+            &mac,
+            "nud",
+            "permanent",
+            "dev",
+            "eth0",
+        ])
+        .map(drop)
+    }
+
+    /// Sends `count` echo requests 10 ms apart.
+    ///
+    /// # Errors
+    /// If not a single reply came.
+    pub fn ping(&self, to: &str, count: u32) -> Result<PingReport, LabError> {
+        ping::ping(self, to, count)
+    }
+
+    /// Whether one of `tries` echo requests is answered.
+    pub fn reaches(&self, to: &Host) -> bool {
+        self.ping(to.ip(), 3).is_ok_and(|report| report.received > 0)
+    }
+}

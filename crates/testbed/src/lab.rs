@@ -1,0 +1,90 @@
+//! A lab: a hub namespace for the system under test, hosts around it, all removed at the end whatever the end is.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Host, LabError, Namespace, namespace};
+
+const PREFIX: &str = "tv-";
+
+/// Namespaces under one prefix that no other lab uses.
+#[derive(Debug)]
+pub struct Lab {
+    prefix: String,
+    hub: Namespace,
+}
+
+impl Lab {
+    /// An empty lab. The first one in a process removes what killed processes have left behind.
+    ///
+    /// # Errors
+    /// If namespaces cannot be made, mostly for want of root.
+    pub fn new() -> Result<Self, LabError> {
+        static SWEEP: Once = Once::new();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        SWEEP.call_once(sweep);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("{PREFIX}{}-{number}-", std::process::id());
+        let hub = Namespace::create(&format!("{prefix}hub"))?;
+        Ok(Lab { prefix, hub })
+    }
+
+    /// The namespace in which the system under test runs and has its devices.
+    pub fn hub(&self) -> &Namespace {
+        &self.hub
+    }
+
+    /// The full name that a namespace called `name` has in this lab.
+    pub fn namespace_name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// A namespace without devices, for example for the far end of a `veth` port.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn namespace(&self, name: &str) -> Result<Namespace, LabError> {
+        Namespace::create(&self.namespace_name(name))
+    }
+
+    /// A host with an address ("10.0.0.1/24") on eth0, joined by a veth pair to a device called `name` in the hub.
+    /// Senders leave no checksum or segmentation to a device that is not there.
+    ///
+    /// # Errors
+    /// If a step fails; names are at most 15 characters long.
+    pub fn host(&self, name: &str, address: &str) -> Result<Host, LabError> {
+        Host::create(self, name, address)
+    }
+}
+
+/// Removes namespaces of labs whose process is gone.
+fn sweep() {
+    let Ok(entries) = fs::read_dir("/run/netns") else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if owner(&name).is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            namespace::remove(&name);
+        }
+    }
+}
+
+/// The process id in the name of a lab's namespace.
+fn owner(name: &str) -> Option<&str> {
+    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    (!pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owner;
+
+    #[test]
+    fn only_namespaces_of_labs_have_an_owner() {
+        assert_eq!(owner("tv-123-0-hub"), Some("123"));
+        for foreign in ["tv-", "tv-x-hub", "tv--hub", "web", "tv-12", "xtv-12-0-a"] {
+            assert_eq!(owner(foreign), None, "{foreign}");
+        }
+    }
+}

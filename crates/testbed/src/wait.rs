@@ -1,0 +1,67 @@
+//! Waiting for events that have no descriptor to wait on: polled often, bounded, and named when they do not come.
+
+use std::time::{Duration, Instant};
+
+use crate::LabError;
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// Polls until `condition` holds.
+///
+/// # Errors
+/// [`LabError::TimedOut`] with `what` after `timeout`.
+pub fn wait_until(
+    what: &str,
+    timeout: Duration,
+    mut condition: impl FnMut() -> bool,
+) -> Result<(), LabError> {
+    eventually(what, timeout, || if condition() { Ok(()) } else { Err(String::new()) })
+}
+
+/// Polls until `attempt` gives a value; its last refusal is part of the error.
+///
+/// # Errors
+/// [`LabError::TimedOut`] with `what` and the last refusal after `timeout`.
+pub fn eventually<T>(
+    what: &str,
+    timeout: Duration,
+    mut attempt: impl FnMut() -> Result<T, String>,
+) -> Result<T, LabError> {
+    let started = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(_) if started.elapsed() < timeout => std::thread::sleep(POLL),
+            Err(refusal) => {
+                let detail = if refusal.is_empty() { refusal } else { format!(": {refusal}") };
+                return Err(LabError::TimedOut {
+                    what: what.to_owned(),
+                    seconds: timeout.as_secs_f64(),
+                    detail,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_refusal_is_named() {
+        let error =
+            eventually::<()>("the bus", Duration::from_millis(20), || Err("road closed".into())).unwrap_err();
+        assert_eq!(error.to_string(), "the bus did not happen within 0.0 s: road closed");
+    }
+
+    #[test]
+    fn a_late_event_is_seen() {
+        let mut left = 3;
+        wait_until("a countdown", Duration::from_secs(5), || {
+            left -= 1;
+            left == 0
+        })
+        .unwrap();
+    }
+}
