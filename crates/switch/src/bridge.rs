@@ -1,0 +1,238 @@
+//! A bridge as workers see it: an immutable value inside the engine's snapshot, over tables that all its versions share.
+//!
+//! Control makes a new version for every change ([`Bridge::reconfigured`], [`Bridge::with_groups`]) and publishes it;
+//! the MAC table, counts and token buckets stay. A worker still on the old version may learn an address on a port that
+//! the new one no longer has: such an entry is not believed, and [`Bridge::prune`] removes it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use packet::{BridgeId, PortId, VlanId};
+
+use crate::config::{BridgeConfig, StaticMac};
+use crate::groups::Groups;
+use crate::member::Member;
+use crate::tables::{BridgeTables, FdbEntry, Station, station_key};
+
+/// Says that a port is no member.
+const NO_SLOT: u16 = u16::MAX;
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    pub(crate) view: Arc<View>,
+    pub(crate) tables: Arc<BridgeTables>,
+    pub(crate) groups: Arc<Groups>,
+}
+
+/// The configuration, compiled.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) id: BridgeId,
+    name: String,
+    pub(crate) ageing_secs: u32,
+    pub(crate) mac_limit: u32,
+    pub(crate) snooping: bool,
+    /// Members by ascending port number.
+    pub(crate) members: Box<[Member]>,
+    /// Index into `members` by port number, [`NO_SLOT`] for strangers.
+    slots: Box<[u16]>,
+    /// Which ports each VLAN floods to, by VLAN identifier: index into `floods`.
+    flood_of: Box<[u16]>,
+    /// Indices into `members`, ascending. The first list is empty.
+    floods: Box<[Box<[u16]>]>,
+    statics: BTreeMap<u64, Station>,
+    seed: u64,
+}
+
+impl Bridge {
+    /// A bridge that knows only its static entries. `seed` keys its hash tables and must be secret and random.
+    pub fn new(config: &BridgeConfig, seed: u64) -> Bridge {
+        let bridge = Bridge {
+            view: Arc::new(View::new(config, seed, None)),
+            tables: Arc::new(BridgeTables::new(config.mac_limit, seed)),
+            groups: Arc::new(Groups::none()),
+        };
+        bridge.apply_statics(&BTreeMap::new());
+        bridge
+    }
+
+    /// The bridge under another configuration. Keeps what was learned, the counts, and the token buckets of limits
+    /// that did not change. Entries of ports and VLANs that are gone are flushed; call [`Bridge::prune`] once more when
+    /// no worker uses the old version.
+    ///
+    /// A `mac_limit` that the table has no room for makes a larger table and copies; what workers learn in the old one
+    /// meanwhile is learned again.
+    pub fn reconfigured(&self, config: &BridgeConfig) -> Bridge {
+        let view = Arc::new(View::new(config, self.view.seed, Some(&self.view)));
+        let groups = if config.snooping { self.groups.clone() } else { Arc::new(Groups::none()) };
+        if config.mac_limit <= self.tables.capacity() {
+            let bridge = Bridge { view, tables: self.tables.clone(), groups };
+            bridge.apply_statics(&self.view.statics);
+            bridge.prune();
+            return bridge;
+        }
+        let tables = Arc::new(self.tables.larger(config.mac_limit, self.view.seed));
+        let bridge = Bridge { view, tables, groups };
+        bridge.apply_statics(&BTreeMap::new());
+        bridge.import_from(self.tables.entries_with_stamps());
+        bridge
+    }
+
+    /// The bridge with another table of snooped groups. Shares everything else: costs two
+    /// reference counts.
+    #[must_use]
+    pub fn with_groups(&self, groups: Arc<Groups>) -> Bridge {
+        Bridge { groups, ..self.clone() }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> BridgeId {
+        self.view.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.view.name
+    }
+
+    /// The tables that all versions of this bridge share.
+    pub fn tables(&self) -> &Arc<BridgeTables> {
+        &self.tables
+    }
+
+    /// The snooped groups that this version uses.
+    pub fn groups(&self) -> &Arc<Groups> {
+        &self.groups
+    }
+
+    /// Its members in ascending order.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
+        self.view.members.iter().map(|member| member.port)
+    }
+
+    /// Whether frames of the VLAN ([`VlanId::NONE`]: the domain of transparent ports) leave by this port.
+    pub fn carries(&self, port: PortId, vid: VlanId) -> bool {
+        self.view.member(port).is_some_and(|member| member.egress(vid.get()).is_some())
+    }
+
+    /// Ages the table by the configured time; see [`BridgeTables::age`].
+    pub fn age(&self, now_secs: u16) -> usize {
+        self.tables.age(now_secs, self.view.ageing_secs)
+    }
+
+    /// Forgets learned entries of ports and VLANs that this version does not have. Returns how many went.
+    pub fn prune(&self) -> usize {
+        let gone = |entry: &FdbEntry| !entry.port.is_some_and(|port| self.carries(port, entry.vid));
+        self.tables.flush(gone)
+    }
+
+    /// What was learned, for a hand-over to another process: static entries are in its configuration already.
+    pub fn export(&self, now_secs: u16) -> Vec<FdbEntry> {
+        self.tables.fdb(now_secs).filter(|entry| !entry.is_static).collect()
+    }
+
+    /// Takes over what another process learned, as far as ports, VLANs and limits of this bridge allow; what is known
+    /// already stays. Returns how many entries were taken.
+    pub fn import(&self, entries: &[FdbEntry], now_secs: u16) -> usize {
+        let stamped = entries.iter().map(|entry| (*entry, now_secs.wrapping_sub(entry.age_secs)));
+        self.import_from(stamped)
+    }
+
+    fn import_from(&self, entries: impl IntoIterator<Item = (FdbEntry, u16)>) -> usize {
+        let mut taken = 0;
+        for (entry, seen_secs) in entries {
+            let Some(member) = entry.port.and_then(|port| self.view.member(port)) else { continue };
+            if entry.is_static || entry.mac.is_multicast() || member.egress(entry.vid.get()).is_none() {
+                continue;
+            }
+            let key = station_key(entry.vid.get(), entry.mac.as_u64());
+            taken += usize::from(self.tables.import(key, member.port, self.view.limits(member), seen_secs));
+        }
+        taken
+    }
+
+    /// Makes the table's static entries those of the view, which were those of `before`.
+    fn apply_statics(&self, before: &BTreeMap<u64, Station>) {
+        for (&key, &station) in &self.view.statics {
+            if before.get(&key) != Some(&station) {
+                self.tables.set_static(key, station);
+            }
+        }
+        for &key in before.keys().filter(|key| !self.view.statics.contains_key(key)) {
+            self.tables.clear_static(key);
+        }
+    }
+}
+
+impl View {
+    fn new(config: &BridgeConfig, seed: u64, before: Option<&View>) -> View {
+        // A port listed twice counts once, the last wins.
+        let ports: BTreeMap<PortId, _> = config.ports.iter().map(|port| (port.port, port)).collect();
+        let members: Box<[Member]> = ports
+            .values()
+            .map(|port| Member::new(port, before.and_then(|view| view.member(port.port))))
+            .collect();
+        let mut slots = vec![NO_SLOT; ports.keys().last().map_or(0, |port| port.index() + 1)];
+        for (slot, member) in (0u16..).zip(&members) {
+            slots[member.port.index()] = slot;
+        }
+        let (flood_of, floods) = flood_lists(&members);
+        View {
+            id: config.id,
+            name: config.name.clone(),
+            ageing_secs: config.ageing_secs,
+            mac_limit: config.mac_limit,
+            snooping: config.snooping,
+            members,
+            slots: slots.into(),
+            flood_of,
+            floods,
+            statics: config.statics.iter().filter(|entry| !entry.mac.is_multicast()).map(station).collect(),
+            seed,
+        }
+    }
+
+    /// The member's index, if the port is one.
+    #[inline]
+    pub(crate) fn slot(&self, port: PortId) -> Option<u16> {
+        self.slots.get(port.index()).copied().filter(|&slot| slot != NO_SLOT)
+    }
+
+    #[inline]
+    pub(crate) fn member(&self, port: PortId) -> Option<&Member> {
+        self.slot(port).and_then(|slot| self.members.get(usize::from(slot)))
+    }
+
+    /// The members that carry a VLAN, by ascending port number.
+    pub(crate) fn carriers(&self, vid: u16) -> impl Iterator<Item = &Member> + '_ {
+        let list = self.flood_of.get(usize::from(vid)).map_or(0, |&list| usize::from(list));
+        self.floods[list].iter().map(|&slot| &self.members[usize::from(slot)])
+    }
+
+    pub(crate) fn limits(&self, member: &Member) -> crate::tables::Limits {
+        crate::tables::Limits { port: member.mac_limit, bridge: self.mac_limit }
+    }
+}
+
+fn station(entry: &StaticMac) -> (u64, Station) {
+    (station_key(entry.vid.get(), entry.mac.as_u64()), Station::fixed(entry.port))
+}
+
+/// The members of each VLAN. VLANs with the same members (trunks carry thousands) share one list.
+fn flood_lists(members: &[Member]) -> (Box<[u16]>, Box<[Box<[u16]>]>) {
+    let mut lists: Vec<Box<[u16]>> = vec![Box::default()];
+    let mut known: HashMap<Box<[u16]>, u16> = HashMap::from([(Box::default(), 0)]);
+    let flood_of = (0..=VlanId::MAX.get())
+        .map(|vid| {
+            let carriers = (0u16..).zip(members).filter(|(_, member)| member.egress(vid).is_some());
+            let list: Box<[u16]> = carriers.map(|(slot, _)| slot).collect();
+            *known.entry(list).or_insert_with_key(|list| {
+                lists.push(list.clone());
+                // At most one list per VLAN identifier.
+                u16::try_from(lists.len() - 1).unwrap_or(0)
+            })
+        })
+        .collect();
+    (flood_of, lists.into())
+}

@@ -1,0 +1,166 @@
+//! A bridge's member as the data path reads it: one small value per port, compiled from its configuration.
+//!
+//! Holds the VLAN rules of ingress (IEEE 802.1Q clauses 6.9.1 and 8.6.2) and egress (8.6.4, 6.9.2).
+
+use std::sync::Arc;
+
+use packet::record::{FloodClass, VlanSource};
+use packet::{DropReason, FlowKey, PortId};
+use sync::token_bucket::TokenBucket;
+
+use crate::config::{BridgePortConfig, StormLimits, VlanMode, VlanSet};
+use crate::decision::TagForm;
+
+/// Tells that a port takes no untagged frames.
+const NOT_ADMITTED: u16 = u16::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) port: PortId,
+    pub(crate) protected: bool,
+    pub(crate) learning: bool,
+    pub(crate) flood: bool,
+    /// Whether any class has a limit.
+    pub(crate) limited: bool,
+    mode: Mode,
+    /// VLAN of untagged frames, or [`NOT_ADMITTED`].
+    untagged: u16,
+    /// VLAN whose frames leave without a tag, or [`NOT_ADMITTED`].
+    plain: u16,
+    vlans: VlanSet,
+    pub(crate) mac_limit: u32,
+    limits: StormLimits,
+    buckets: [Option<Arc<TokenBucket>>; 3],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Access,
+    Trunk,
+    Transparent,
+}
+
+/// What ingress made of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ingress {
+    pub(crate) vid: u16,
+    pub(crate) form: TagForm,
+}
+
+impl Member {
+    /// Compiles a member; the buckets of limits that did not change are those of `before`.
+    pub(crate) fn new(config: &BridgePortConfig, before: Option<&Member>) -> Member {
+        let (mode, untagged, plain, vlans) = match &config.mode {
+            VlanMode::Access(vlan) => {
+                (Mode::Access, vlan.get(), vlan.get(), std::iter::once(*vlan).collect())
+            }
+            VlanMode::Trunk { allowed, native, native_tagged } => {
+                let mut vlans = allowed.clone();
+                native.iter().for_each(|&native| vlans.insert(native));
+                let untagged = native.map_or(NOT_ADMITTED, |native| native.get());
+                (Mode::Trunk, untagged, if *native_tagged { NOT_ADMITTED } else { untagged }, vlans)
+            }
+            VlanMode::Transparent => (Mode::Transparent, 0, 0, VlanSet::new()),
+        };
+        Member {
+            port: config.port,
+            protected: config.protected,
+            learning: config.learning,
+            flood: config.flood,
+            limited: config.storm != StormLimits::default(),
+            mode,
+            untagged,
+            plain,
+            vlans,
+            mac_limit: config.mac_limit.unwrap_or(u32::MAX),
+            limits: config.storm,
+            buckets: CLASSES.map(|class| bucket(limit(&config.storm, class), class, before)),
+        }
+    }
+
+    /// Finds the frame's VLAN, or why it may not enter.
+    #[inline]
+    pub(crate) fn admit(&self, key: &FlowKey) -> Result<Ingress, DropReason> {
+        let tci = key.outer_tci();
+        if self.mode == Mode::Transparent {
+            return Ok(Ingress { vid: 0, form: TagForm::Opaque });
+        }
+        let tagged = tci != 0 && !key.outer_is_service_tag();
+        let vid = tci & 0xfff;
+        if tagged && vid != 0 {
+            return match self.mode {
+                Mode::Access => Err(DropReason::VlanTaggedOnAccess),
+                _ if self.vlans.contains_vid(vid) => Ok(Ingress { vid, form: TagForm::Tagged }),
+                _ => Err(DropReason::VlanNotAllowed),
+            };
+        }
+        if self.untagged == NOT_ADMITTED {
+            return Err(DropReason::VlanUntaggedNotAdmitted);
+        }
+        Ok(Ingress { vid: self.untagged, form: if tagged { TagForm::Priority } else { TagForm::Untagged } })
+    }
+
+    /// Whether frames of the VLAN leave here, and if so whether they carry a tag.
+    #[inline]
+    pub(crate) fn egress(&self, vid: u16) -> Option<bool> {
+        if vid == self.plain {
+            return Some(false);
+        }
+        // For an access port, `vlans` holds only `plain`; for a transparent one nothing.
+        self.vlans.contains_vid(vid).then_some(true)
+    }
+
+    /// Where the VLAN of a frame that came in this way was found, for recorders.
+    pub(crate) fn vlan_source(&self, form: TagForm) -> VlanSource {
+        match (form, self.mode) {
+            (TagForm::Opaque, _) => VlanSource::None,
+            (TagForm::Tagged, _) => VlanSource::Tag,
+            (_, Mode::Access) => VlanSource::Access,
+            (_, _) => VlanSource::Native,
+        }
+    }
+
+    /// The bucket that limits this class, if one does.
+    #[inline]
+    pub(crate) fn bucket(&self, class: FloodClass) -> Option<&TokenBucket> {
+        self.buckets[class_index(class)].as_deref()
+    }
+}
+
+/// The classes of storm limits in the order of their buckets.
+pub(crate) const CLASSES: [FloodClass; 3] =
+    [FloodClass::Broadcast, FloodClass::Multicast, FloodClass::Unknown];
+
+#[inline]
+pub(crate) fn class_index(class: FloodClass) -> usize {
+    match class {
+        FloodClass::Broadcast => 0,
+        FloodClass::Multicast => 1,
+        FloodClass::Unknown => 2,
+    }
+}
+
+/// The reason of a frame that a storm limit stopped.
+pub(crate) fn storm_reason(class: FloodClass) -> DropReason {
+    match class {
+        FloodClass::Broadcast => DropReason::StormBroadcast,
+        FloodClass::Multicast => DropReason::StormMulticast,
+        FloodClass::Unknown => DropReason::StormUnknown,
+    }
+}
+
+fn limit(limits: &StormLimits, class: FloodClass) -> Option<u32> {
+    match class {
+        FloodClass::Broadcast => limits.broadcast,
+        FloodClass::Multicast => limits.multicast,
+        FloodClass::Unknown => limits.unknown,
+    }
+}
+
+fn bucket(rate: Option<u32>, class: FloodClass, before: Option<&Member>) -> Option<Arc<TokenBucket>> {
+    let rate = rate?;
+    let kept = before.filter(|member| limit(&member.limits, class) == Some(rate));
+    let kept = kept.and_then(|member| member.buckets[class_index(class)].clone());
+    // Born at the clock's beginning, it is full at its first use, whenever that is.
+    Some(kept.unwrap_or_else(|| Arc::new(TokenBucket::new(u64::from(rate), StormLimits::burst(rate), 0))))
+}

@@ -1,0 +1,181 @@
+//! Where a frame for a group address goes: the worker's half of IGMP and MLD snooping (RFC 4541), and the resolution
+//! of floods and groups into output ports.
+//!
+//! The worker only reads the [`crate::Groups`] of its bridge; reports and queries are punted to the
+//! [`crate::Snooper`], which makes the next table.
+
+use std::net::IpAddr;
+
+use packet::record::{FloodClass, NoRecord, Recorder, Step, TagChange};
+use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, ip_proto};
+
+use crate::bridge::Bridge;
+use crate::decision::{Decision, TagForm};
+use crate::groups::Family;
+use crate::member::Member;
+
+/// Protocol Independent Multicast, RFC 7761: its hellos show where routers are.
+const PIM: u8 = 103;
+
+/// What a multicast control message asks of the bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Control {
+    /// Somebody listens, or ceases to: for routers only, since other hosts would suppress their own reports.
+    Report,
+    /// To everybody.
+    Query,
+}
+
+impl Bridge {
+    /// The decision for a group destination that is not reserved.
+    #[inline(never)]
+    pub(crate) fn multicast(&self, key: &FlowKey, layers: &Layers, vid: u16, form: TagForm) -> Decision {
+        let flood = |class, punt| Decision::Flood { vid, class, form, punt };
+        if key.eth_dst().is_broadcast() {
+            return flood(FloodClass::Broadcast, false);
+        }
+        let everybody = flood(FloodClass::Multicast, false);
+        if !self.view.snooping || layers.l3().is_none() {
+            return everybody;
+        }
+        let group = match key.l3_kind() {
+            L3Kind::Ipv4 => IpAddr::V4(key.ipv4_dst()),
+            L3Kind::Ipv6 => IpAddr::V6(key.ipv6_dst()),
+            L3Kind::Arp | L3Kind::None => return everybody,
+        };
+        match control(key, layers) {
+            Some(Control::Query) => return flood(FloodClass::Multicast, true),
+            Some(Control::Report) => {
+                let list = self.groups.routers(vid, Family::of(group));
+                return Decision::Group { list, vid, form, punt: true };
+            }
+            None => {}
+        }
+        if key.proto() == PIM && is_all_pim_routers(group) {
+            return flood(FloodClass::Multicast, true);
+        }
+        if !is_prunable(group) {
+            return everybody;
+        }
+        match self.groups.find(vid, group) {
+            Some(list) => Decision::Group { list, vid, form, punt: false },
+            None => everybody,
+        }
+    }
+
+    /// Names the output ports of a `Flood` or `Group` decision in ascending order, with the change of the outer tag for
+    /// each. Says nothing for other decisions.
+    #[inline]
+    pub fn flood(&self, in_port: PortId, decision: &Decision, each: impl FnMut(PortId, TagChange)) {
+        self.flood_recorded(in_port, decision, 0, &mut NoRecord, each);
+    }
+
+    /// [`Bridge::flood`] that also tells a recorder each output, and each member that is left out and why, as steps of
+    /// frame `index`; a frame without outputs is recorded as dropped.
+    pub fn flood_recorded<R: Recorder>(
+        &self,
+        in_port: PortId,
+        decision: &Decision,
+        index: usize,
+        recorder: &mut R,
+        mut each: impl FnMut(PortId, TagChange),
+    ) {
+        let Some(spread) = Spread::of(self, in_port, decision) else { return };
+        let mut outputs = 0;
+        let mut visit = |member: &Member| match spread.to(member) {
+            Ok(tag) => {
+                if R::ACTIVE {
+                    recorder.step(index, Step::Output { port: member.port, tag });
+                    outputs += 1;
+                }
+                each(member.port, tag);
+            }
+            Err(reason) if R::ACTIVE => recorder.step(index, Step::NotTo { port: member.port, reason }),
+            Err(_) => {}
+        };
+        match decision {
+            // Explain names every member; the data path visits those of the VLAN or group only.
+            _ if R::ACTIVE => self.view.members.iter().for_each(visit),
+            Decision::Group { list, .. } => {
+                self.groups.ports(*list).iter().filter_map(|&port| self.view.member(port)).for_each(visit);
+            }
+            _ => self.view.carriers(spread.vid).for_each(&mut visit),
+        }
+        if R::ACTIVE && outputs == 0 {
+            recorder.step(index, Step::Dropped(DropReason::NoMember));
+        }
+    }
+}
+
+/// What decides whether a member is among the outputs.
+struct Spread<'a> {
+    in_port: PortId,
+    from_protected: bool,
+    vid: u16,
+    form: TagForm,
+    /// Whether only members that take unknown destinations are meant.
+    unknown: bool,
+    /// The group's ports, where it is for these only.
+    only: Option<&'a [PortId]>,
+}
+
+impl<'a> Spread<'a> {
+    fn of(bridge: &'a Bridge, in_port: PortId, decision: &Decision) -> Option<Spread<'a>> {
+        let (vid, form, unknown, only) = match *decision {
+            Decision::Flood { vid, class, form, .. } => (vid, form, class == FloodClass::Unknown, None),
+            Decision::Group { list, vid, form, .. } => (vid, form, false, Some(bridge.groups.ports(list))),
+            Decision::Forward { .. } | Decision::Drop(_) => return None,
+        };
+        let from_protected = bridge.view.member(in_port).is_some_and(|member| member.protected);
+        Some(Spread { in_port, from_protected, vid, form, unknown, only })
+    }
+
+    /// The change of the tag on the way out by this member, or why it is left out.
+    #[inline]
+    fn to(&self, member: &Member) -> Result<TagChange, DropReason> {
+        if member.port == self.in_port {
+            return Err(DropReason::SamePort);
+        }
+        let tagged = member.egress(self.vid).ok_or(DropReason::NoMember)?;
+        if self.only.is_some_and(|ports| ports.binary_search(&member.port).is_err()) {
+            return Err(DropReason::NoMember);
+        }
+        if self.from_protected && member.protected {
+            return Err(DropReason::ProtectedPort);
+        }
+        if self.unknown && !member.flood {
+            return Err(DropReason::FloodDisabled);
+        }
+        Ok(self.form.change(self.vid, tagged))
+    }
+}
+
+/// IGMP and MLD by their types; other types of theirs are data to us (RFC 4541 section 2.1.1, item 5).
+fn control(key: &FlowKey, layers: &Layers) -> Option<Control> {
+    if layers.l4().is_none() || layers.is_fragment() {
+        return None;
+    }
+    match (key.l3_kind(), key.proto(), key.src_port()) {
+        (L3Kind::Ipv4, ip_proto::IGMP, 0x11) | (L3Kind::Ipv6, ip_proto::ICMPV6, 130) => Some(Control::Query),
+        (L3Kind::Ipv4, ip_proto::IGMP, 0x12 | 0x16 | 0x17 | 0x22) => Some(Control::Report),
+        (L3Kind::Ipv6, ip_proto::ICMPV6, 131 | 132 | 143) => Some(Control::Report),
+        _ => None,
+    }
+}
+
+fn is_all_pim_routers(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(v4) => v4.octets() == [224, 0, 0, 13],
+        IpAddr::V6(v6) => v6.segments() == [0xff02, 0, 0, 0, 0, 0, 0, 0xd],
+    }
+}
+
+/// Whether a group may be restricted to its listeners at all. Never: 224.0.0.0/24, which hosts need not report
+/// (RFC 4541 section 2.1.2, item 2), and IPv6 groups of link-local scope or less, whose loss would cut neighbour
+/// discovery (section 3).
+pub(crate) fn is_prunable(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(v4) => v4.is_multicast() && v4.octets()[..3] != [224, 0, 0],
+        IpAddr::V6(v6) => v6.is_multicast() && v6.octets()[1] & 0xf > 2,
+    }
+}

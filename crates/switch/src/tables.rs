@@ -1,0 +1,383 @@
+//! What a bridge remembers: the MAC table, how many addresses each port holds, and how often one moved.
+//!
+//! Shared by all workers and by every [`crate::Bridge`] value that follows from another by a change of configuration.
+//! Workers look up, refresh and learn; ageing, flushing and listing belong to control threads. Filtering database of
+//! IEEE 802.1Q clause 8.8; one table for all VLANs, looked up by VLAN and address (independent learning, 8.8.8).
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use packet::{MacAddr, PortId, VlanId};
+use sync::mac_table::{BucketIndex, Entry, Inserted, MacTable};
+use zerocopy::FromZeros;
+
+/// A key's place for the VLAN, above the address.
+const VID_SHIFT: u32 = 48;
+const MAC_BITS: u64 = (1 << VID_SHIFT) - 1;
+const STATIC: u32 = 1 << 16;
+const DISCARD: u32 = 1 << 17;
+/// Ports are numbered in 16 bits.
+const PORTS: usize = 1 << 16;
+/// Ages that only a clock reading older than the entry's can show: such an entry is fresh.
+const FUTURE: u16 = u16::MAX - 256;
+/// Buckets that one call of [`BridgeTables::age`] looks at, at least.
+const SWEEP_MIN: usize = 4096;
+
+/// What is stored with an address: its port, and whether by whose will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Station(pub(crate) u32);
+
+impl Station {
+    #[inline]
+    pub(crate) fn learned(port: PortId) -> Station {
+        Station(u32::from(port.0))
+    }
+
+    pub(crate) fn fixed(port: Option<PortId>) -> Station {
+        port.map_or(Station(STATIC | DISCARD), |port| Station(u32::from(port.0) | STATIC))
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the port is the low half")]
+    pub(crate) fn port(self) -> PortId {
+        PortId(self.0 as u16)
+    }
+
+    #[inline]
+    pub(crate) fn is_static(self) -> bool {
+        self.0 & STATIC != 0
+    }
+
+    #[inline]
+    pub(crate) fn discards(self) -> bool {
+        self.0 & DISCARD != 0
+    }
+}
+
+/// The table's key of an address (as [`MacAddr::as_u64`]) in a VLAN.
+#[inline]
+pub(crate) fn station_key(vid: u16, mac: u64) -> u64 {
+    u64::from(vid) << VID_SHIFT | mac
+}
+
+/// An entry of the MAC table, as `show` lists it and a hand-over carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FdbEntry {
+    /// VLAN, [`VlanId::NONE`] for transparent ports.
+    pub vid: VlanId,
+    /// Address.
+    pub mac: MacAddr,
+    /// Where it is; `None` for a static entry that discards.
+    pub port: Option<PortId>,
+    /// Seconds since it was last seen as a source; 0 for static entries.
+    pub age_secs: u16,
+    /// Whether it was configured rather than learned.
+    pub is_static: bool,
+}
+
+/// What became of an attempt to learn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// The address is new.
+    New,
+    /// It was on this port before.
+    Moved(PortId),
+    /// Another worker was quicker, with the same result.
+    Already,
+    /// It became static meanwhile.
+    Static(Station),
+    /// Not learned, and why.
+    Refused(&'static str),
+}
+
+/// How many addresses may be held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Learned on the port.
+    pub(crate) port: u32,
+    /// In the whole bridge.
+    pub(crate) bridge: u32,
+}
+
+/// Why an address is not learned, in words for recorders.
+const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows";
+const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
+const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
+const BUCKET_BUSY: &str = "another worker was writing in the same bucket; the next frame will do";
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct BridgeTables {
+    table: MacTable,
+    /// Entries, static ones included, counted before they are made so that no limit is overstepped.
+    held: AtomicU32,
+    /// Learned entries per port. Zero pages until a port is used.
+    per_port: Box<[AtomicU32]>,
+    moves: AtomicU64,
+    sweep_from: AtomicUsize,
+    capacity: u32,
+}
+
+impl BridgeTables {
+    pub(crate) fn new(mac_limit: u32, seed: u64) -> BridgeTables {
+        let entries = usize::try_from(mac_limit).unwrap_or(usize::MAX).min(1 << 26);
+        let per_port = <[AtomicU32]>::new_box_zeroed_with_elems(PORTS);
+        BridgeTables {
+            table: MacTable::with_capacity(entries, seed),
+            held: AtomicU32::new(0),
+            per_port: per_port.unwrap_or_else(|_| (0..PORTS).map(|_| AtomicU32::new(0)).collect()),
+            moves: AtomicU64::new(0),
+            sweep_from: AtomicUsize::new(0),
+            capacity: mac_limit,
+        }
+    }
+
+    /// Empty tables with room for more entries, under the same count of moves.
+    pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
+        let tables = BridgeTables::new(mac_limit, seed);
+        tables.moves.store(self.moves(), Ordering::Relaxed);
+        tables
+    }
+
+    /// The limit that the table's size was made for.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> &MacTable {
+        &self.table
+    }
+
+    /// Entries held, static ones included.
+    pub fn len(&self) -> u32 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Addresses learned on a port.
+    pub fn learned_on(&self, port: PortId) -> u32 {
+        self.per_port[port.index()].load(Ordering::Relaxed)
+    }
+
+    /// How often a known address turned up on another port, since the bridge was made.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Every entry, in no particular order; each entry whole, the list not of one instant. `now_secs` is the coarse
+    /// clock of [`crate::Now`].
+    pub fn fdb(&self, now_secs: u16) -> impl Iterator<Item = FdbEntry> + '_ {
+        self.table.iter().map(move |entry| listed(&entry, now_secs))
+    }
+
+    /// Forgets learned entries that were silent for more than `ageing_secs`. Looks at an eighth of the table at a
+    /// call, but at least 4,096 buckets: call it about once a second. Returns how many went.
+    pub fn age(&self, now_secs: u16, ageing_secs: u32) -> usize {
+        let buckets = self.table.buckets();
+        let step = (buckets / 8).max(SWEEP_MIN).min(buckets);
+        let from = self.sweep_from.load(Ordering::Relaxed) % buckets;
+        self.sweep_from.store((from + step) % buckets, Ordering::Relaxed);
+        let ageing = ageing_secs.min(crate::config::MAX_AGEING_SECS);
+        let expired = |entry: &Entry| {
+            let age = now_secs.wrapping_sub(entry.age);
+            !Station(entry.value).is_static() && age < FUTURE && u32::from(age) > ageing
+        };
+        let wrapped = (from + step).saturating_sub(buckets);
+        self.remove_range(from..from + step, &expired) + self.remove_range(0..wrapped, &expired)
+    }
+
+    /// Forgets the learned entries of a port.
+    pub fn flush_port(&self, port: PortId) -> usize {
+        self.flush(|entry| entry.port == Some(port))
+    }
+
+    /// Forgets the learned entries of a VLAN.
+    pub fn flush_vlan(&self, vid: VlanId) -> usize {
+        self.flush(|entry| entry.vid == vid)
+    }
+
+    /// Forgets what was learned of an address, in every VLAN.
+    pub fn flush_mac(&self, mac: MacAddr) -> usize {
+        self.flush(|entry| entry.mac == mac)
+    }
+
+    /// Forgets everything learned.
+    pub fn flush_all(&self) -> usize {
+        self.flush(|_| true)
+    }
+
+    /// Forgets the learned entries that `unwanted` names (their `age_secs` are not set). Returns how many went.
+    pub fn flush(&self, unwanted: impl Fn(&FdbEntry) -> bool) -> usize {
+        let unwanted =
+            |entry: &Entry| !Station(entry.value).is_static() && unwanted(&listed(entry, entry.age));
+        self.remove_range(0..self.table.buckets(), &unwanted)
+    }
+
+    /// Why [`BridgeTables::learn`] would refuse an address, as far as the limits go; changes nothing.
+    pub(crate) fn refusal(&self, port: PortId, known: bool, limits: Limits) -> Option<&'static str> {
+        if !known && self.len() >= limits.bridge {
+            return Some(BRIDGE_LIMIT);
+        }
+        (self.learned_on(port) >= limits.port).then_some(PORT_LIMIT)
+    }
+
+    /// Learns that a station is on `port`. `known`: whether the caller has just seen an entry for it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn learn(
+        &self,
+        at: BucketIndex,
+        key: u64,
+        port: PortId,
+        known: bool,
+        limits: Limits,
+        now_secs: u16,
+    ) -> Learned {
+        // A known station needs no more room in the bridge, wherever it moves. If its entry vanishes at this moment,
+        // the bridge holds one more than its limit until the next departure.
+        if !known && !reserve(&self.held, limits.bridge) {
+            return Learned::Refused(BRIDGE_LIMIT);
+        }
+        if !reserve(&self.per_port[port.index()], limits.port) {
+            if !known {
+                release(&self.held);
+            }
+            return Learned::Refused(PORT_LIMIT);
+        }
+        let inserted = self.table.insert_at(at, key, Station::learned(port).0, now_secs);
+        if known != matches!(inserted, Inserted::Updated(_)) {
+            self.correct_held(known, inserted);
+        }
+        match inserted {
+            Inserted::New => Learned::New,
+            Inserted::Updated(old) => self.moved(at, key, port, Station(old), now_secs),
+            Inserted::Full | Inserted::Busy => {
+                release(&self.per_port[port.index()]);
+                Learned::Refused(if inserted == Inserted::Full { BUCKETS_FULL } else { BUCKET_BUSY })
+            }
+        }
+    }
+
+    /// The entry came or went between the look-up and the insertion, or there was no room.
+    fn correct_held(&self, known: bool, inserted: Inserted) {
+        match (known, inserted) {
+            (true, Inserted::New) => drop(self.held.fetch_add(1, Ordering::Relaxed)),
+            (true, _) => {}
+            (false, Inserted::New) => {}
+            (false, _) => release(&self.held),
+        }
+    }
+
+    /// Settles the accounts after an entry of `old` was overwritten by one for `port`.
+    fn moved(&self, at: BucketIndex, key: u64, port: PortId, old: Station, now_secs: u16) -> Learned {
+        if old.is_static() {
+            // Configured between our look-up and our insertion: put back. A frame in between may follow the wrong
+            // entry, as it would had it come a moment earlier.
+            let _ = self.table.insert_at(at, key, old.0, now_secs);
+            release(&self.per_port[port.index()]);
+            return Learned::Static(old);
+        }
+        release(&self.per_port[old.port().index()]);
+        if old.port() == port {
+            return Learned::Already;
+        }
+        self.moves.fetch_add(1, Ordering::Relaxed);
+        Learned::Moved(old.port())
+    }
+
+    /// Every entry with the second in which it was last seen.
+    pub(crate) fn entries_with_stamps(&self) -> impl Iterator<Item = (FdbEntry, u16)> + '_ {
+        self.table.iter().map(|entry| (listed(&entry, entry.age), entry.age))
+    }
+
+    /// Takes over an entry that is not known yet. Returns whether it did. For control threads.
+    pub(crate) fn import(&self, key: u64, port: PortId, limits: Limits, seen_secs: u16) -> bool {
+        if self.table.lookup(key).is_some() {
+            return false;
+        }
+        loop {
+            match self.learn(self.table.hash(key), key, port, false, limits, seen_secs) {
+                Learned::Refused(BUCKET_BUSY) => std::thread::yield_now(),
+                outcome => return outcome == Learned::New,
+            }
+        }
+    }
+
+    /// Makes an entry static, or changes one. For control threads. Returns whether the table took it.
+    pub(crate) fn set_static(&self, key: u64, station: Station) -> bool {
+        loop {
+            match self.table.insert(key, station.0, 0) {
+                Inserted::New => {
+                    self.held.fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
+                Inserted::Updated(old) => {
+                    self.uncount_port(Station(old));
+                    return true;
+                }
+                Inserted::Full => return false,
+                Inserted::Busy => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Takes a static entry away; a learned one stays.
+    pub(crate) fn clear_static(&self, key: u64) {
+        if self.table.remove_if(key, |entry| Station(entry.value).is_static()).is_some() {
+            release(&self.held);
+        }
+    }
+
+    /// Removes what `unwanted` names from a range of buckets, keeping the counts right.
+    fn remove_range(&self, buckets: std::ops::Range<usize>, unwanted: &impl Fn(&Entry) -> bool) -> usize {
+        let found = RefCell::new(Vec::new());
+        self.table.sweep_range(buckets, |entry| {
+            if unwanted(&entry) {
+                found.borrow_mut().push(entry.key);
+            }
+            true
+        });
+        let mut removed = 0;
+        for key in found.into_inner() {
+            if let Some(value) = self.table.remove_if(key, |entry| unwanted(&entry)) {
+                release(&self.held);
+                self.uncount_port(Station(value));
+                removed += 1;
+            }
+        }
+        removed
+    }
+
+    fn uncount_port(&self, station: Station) {
+        if !station.is_static() {
+            release(&self.per_port[station.port().index()]);
+        }
+    }
+}
+
+/// Counts one more unless that would exceed `limit`.
+fn reserve(count: &AtomicU32, limit: u32) -> bool {
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| (held < limit).then(|| held + 1)).is_ok()
+}
+
+fn release(count: &AtomicU32) {
+    count.fetch_sub(1, Ordering::Relaxed);
+}
+
+fn listed(entry: &Entry, now_secs: u16) -> FdbEntry {
+    let station = Station(entry.value);
+    let age = now_secs.wrapping_sub(entry.age);
+    let vid = u16::try_from(entry.key >> VID_SHIFT).unwrap_or_default();
+    FdbEntry {
+        vid: VlanId::new(vid).unwrap_or(VlanId::NONE),
+        mac: MacAddr::from_u64(entry.key & MAC_BITS),
+        port: (!station.discards()).then(|| station.port()),
+        age_secs: if station.is_static() || age >= FUTURE { 0 } else { age },
+        is_static: station.is_static(),
+    }
+}
