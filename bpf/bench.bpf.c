@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Counterparts for tests and benches: a sink that counts and drops, a program that passes all (a
+ * veth delivers redirected frames only if its peer runs one), and a bare redirect, which is the
+ * ceiling that other planes are compared with.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+struct sink_count {
+	__u64 packets;
+	__u64 bytes; /* without the frame check sequence */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sink_count);
+} sunk SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} target SEC(".maps");
+
+SEC("xdp.frags")
+int sink(struct xdp_md *ctx)
+{
+	__u32 key = 0;
+	struct sink_count *count = bpf_map_lookup_elem(&sunk, &key);
+
+	if (count) {
+		count->packets += 1;
+		count->bytes += bpf_xdp_get_buff_len(ctx);
+	}
+	return XDP_DROP;
+}
+
+SEC("xdp.frags")
+int pass(struct xdp_md *ctx)
+{
+	(void)ctx;
+	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int redirect(struct xdp_md *ctx)
+{
+	(void)ctx;
+	return bpf_redirect_map(&target, 0, XDP_DROP);
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the hook and user space agree on: the program's constants, the counters and the sizes of
+ * the maps. crates/xdp mirrors every value here; its tests compare both sides through the
+ * object's BTF, so a change on one side alone fails.
+ */
+#ifndef TRIVIUM_LAYOUT_H
+#define TRIVIUM_LAYOUT_H
+
+#include <linux/types.h>
+
+/* Who owns the frames of the port. */
+enum trivium_owner {
+	/* A bridge (or a tenant): the kernel gets nothing. */
+	TRIVIUM_OWNER_BRIDGED = 0,
+	/* A routed port: the kernel keeps its own traffic, the rest is the router's. */
+	TRIVIUM_OWNER_ROUTED = 1,
+};
+
+/*
+ * One counter per way out of the program, in packets. Every frame increments exactly one, so
+ * their sum is the number of frames seen. Append only: a successor process reads the maps of an
+ * older program.
+ */
+enum trivium_counter {
+	TRIVIUM_COUNT_STEERED = 0,        /* redirected to the queue's socket */
+	TRIVIUM_COUNT_DOWN_PASSED = 1,    /* no socket in the slot, when_down = pass */
+	TRIVIUM_COUNT_DOWN_DROPPED = 2,   /* no socket in the slot, when_down = drop */
+	TRIVIUM_COUNT_PASSED_CONTROL = 3, /* neither IPv4 nor IPv6: ARP, LLDP, LACP, ... */
+	TRIVIUM_COUNT_PASSED_GROUP = 4,   /* broadcast or multicast, by MAC or IP address */
+	TRIVIUM_COUNT_PASSED_LOCAL4 = 5,  /* to an IPv4 address of this host */
+	TRIVIUM_COUNT_PASSED_LOCAL6 = 6,  /* to an IPv6 address of this host, or link-local */
+	TRIVIUM_COUNT_PASSED_FRAGMENT = 7,  /* an IP fragment, first ones included */
+	TRIVIUM_COUNT_PASSED_MALFORMED = 8, /* headers truncated, contradictory or too deep */
+	TRIVIUM_COUNT_ABORTED = 9,        /* a verdict that no stage may give: a defect */
+	TRIVIUM_COUNTERS = 10,
+};
+
+/*
+ * The constants of one port's program. They are frozen before the program is loaded, so the
+ * verifier removes the branches of what is not chosen.
+ */
+struct trivium_conf {
+	enum trivium_owner owner;
+	__u32 when_down; /* the verdict when the queue's slot has no socket: XDP_PASS or XDP_DROP */
+	__u32 queues;    /* slots of the map xsks; a frame of a higher queue follows when_down */
+	enum trivium_counter counters; /* how many this program keeps: user space checks it */
+};
+
+/* Local addresses of each family that one port can know. */
+#define TRIVIUM_LOCAL_CAPACITY 4096
+
+#endif

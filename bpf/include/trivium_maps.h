@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The constants and the maps of a port's program. */
+#ifndef TRIVIUM_MAPS_H
+#define TRIVIUM_MAPS_H
+
+#include <linux/bpf.h>
+#include <linux/in6.h>
+#include <bpf/bpf_helpers.h>
+
+#include "trivium_layout.h"
+
+#define TRIVIUM_INLINE static __attribute__((always_inline)) inline
+
+/* In a section of its own, so that user space finds it at offset 0 of the map .rodata.conf. */
+const volatile struct trivium_conf conf SEC(".rodata.conf") = {
+	.counters = TRIVIUM_COUNTERS,
+};
+
+/* One AF_XDP socket per receive queue; user space sets max_entries to the queues of the port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+/* Addresses that the kernel answers for; only the routed program looks. The value is unused. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TRIVIUM_LOCAL_CAPACITY);
+	__type(key, __be32);
+	__type(value, __u32);
+} local4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TRIVIUM_LOCAL_CAPACITY);
+	__type(key, struct in6_addr);
+	__type(value, __u32);
+} local6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TRIVIUM_COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+TRIVIUM_INLINE void count(enum trivium_counter which)
+{
+	__u32 key = which;
+	__u64 *packets = bpf_map_lookup_elem(&counters, &key);
+
+	if (packets)
+		*packets += 1;
+}
+
+#endif

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The program of one port. Its stages stand here in the order in which a frame meets them:
+ *
+ *     filter -> the stage of the room that owns the port -> steer
+ *
+ * Each stage is one header under include/ and one inline function that either gives a verdict or
+ * lets the frame through to the next; `conf` decides at load time which are present. Today: the
+ * kernel's share of a routed port, and steer.
+ */
+#include "stage_kernel.h"
+#include "stage_steer.h"
+
+TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
+{
+	if (conf.owner == TRIVIUM_OWNER_ROUTED) {
+		int reason = kernel_owns(ctx);
+
+		if (reason != NOT_THE_KERNELS) {
+			count(reason);
+			return XDP_PASS;
+		}
+	}
+	return stage_steer(ctx);
+}
+
+/* Takes frames in several buffers: jumbo frames, and what a sender's segmentation leaves. */
+SEC("xdp.frags")
+int trivium_port(struct xdp_md *ctx)
+{
+	return port_hook(ctx);
+}
+
+/* For drivers that refuse multi-buffer programs. */
+SEC("xdp")
+int trivium_linear(struct xdp_md *ctx)
+{
+	return port_hook(ctx);
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,67 @@
+//! Builds the programs of `bpf/` with clang; `src/object.rs` embeds what comes out.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+
+const PROGRAMS: [&str; 3] = ["trivium", "livegen", "bench"];
+const MISSING: &str = "install clang, libbpf's headers and the kernel's: \
+     `apt-get install clang libbpf-dev linux-libc-dev`, or run `make setup`";
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let source = required_dir("CARGO_MANIFEST_DIR").join("../../bpf");
+    let out = required_dir("OUT_DIR");
+    // A directory is watched with what it holds.
+    println!("cargo::rerun-if-changed={}", source.display());
+    for program in PROGRAMS {
+        compile(&clang, &source, program, &out.join(format!("{program}.bpf.o")));
+    }
+}
+
+fn required_dir(variable: &str) -> PathBuf {
+    match env::var_os(variable) {
+        Some(dir) => PathBuf::from(dir),
+        None => fail(&format!("{variable} is not set: run this through cargo")),
+    }
+}
+
+fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
+    let input = source.join(format!("{program}.bpf.c"));
+    let result = Command::new(clang)
+        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
+        // Absolute paths of the build machine stay out of the object.
+        .arg(format!("-ffile-prefix-map={}=bpf", source.display()))
+        .arg("-I")
+        .arg(source.join("include"))
+        .args(multiarch_include().map(|dir| format!("-I{dir}")))
+        .arg("-c")
+        .arg(&input)
+        .arg("-o")
+        .arg(object)
+        .output();
+    match result {
+        Err(error) => fail(&format!("cannot run `{clang}`, which builds bpf/: {error}; {MISSING}")),
+        Ok(output) if !output.status.success() => {
+            let log = String::from_utf8_lossy(&output.stderr);
+            let hint = if log.contains("file not found") { MISSING } else { "see clang's output above" };
+            fail(&format!("{log}\n{} does not compile; {hint}", input.display()))
+        }
+        Ok(_) => {}
+    }
+}
+
+/// Where Debian keeps `asm/types.h`: clang looks there for the host's target only.
+fn multiarch_include() -> Option<String> {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
+    let dir = format!("/usr/include/{arch}-linux-gnu");
+    Path::new(&dir).is_dir().then_some(dir)
+}
+
+fn fail(message: &str) -> ! {
+    for line in message.lines() {
+        println!("cargo::error={line}");
+    }
+    exit(1)
+}

@@ -1,0 +1,366 @@
+//! A port's program on its device: sockets, local addresses, counters, replacement, pins and the
+//! hand-over to a successor process.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::attach::{self, AttachMode, Fallback};
+use crate::config::CONF_SIZE;
+use crate::counters::Counters;
+use crate::object::CONF;
+use crate::program::{Build, MAP_NAMES, Maps};
+use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
+
+/// A program on a device. Unless it is pinned, dropping this takes it off.
+#[derive(Debug)]
+pub struct Attached {
+    link: OwnedFd,
+    link_id: u32,
+    maps: Maps,
+    constants: Constants,
+    build: Build,
+    ifindex: u32,
+    device: String,
+    mode: Mode,
+    fallbacks: Vec<Fallback>,
+    pin: Option<PinPath>,
+}
+
+impl Loaded {
+    /// Puts the program on a device of the calling thread's network namespace.
+    ///
+    /// With a pin path, link and maps stay when the process ends, and [`adopt`] finds them.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::Foreign`], [`Error::Attach`] with every driver's reason, or
+    /// the pin errors. Nothing is left behind.
+    pub fn attach(self, ifindex: u32, allowed: AttachMode, pin: Option<PinPath>) -> Result<Attached, Error> {
+        if let Some(pin) = &pin {
+            pin.prepare()?;
+        }
+        let attached = self.attach_and_pin(ifindex, allowed, pin.as_ref());
+        if let (Err(_), Some(pin)) = (&attached, &pin) {
+            // The error that brought us here says more than one of the clean-up would.
+            let _ = pin.remove();
+        }
+        attached
+    }
+
+    fn attach_and_pin(
+        self,
+        ifindex: u32,
+        allowed: AttachMode,
+        pin: Option<&PinPath>,
+    ) -> Result<Attached, Error> {
+        let linear = || self.linear().map(|loaded| Some(loaded.program));
+        let linked = attach::attach(ifindex, allowed, self.program.as_fd(), linear)?;
+        if let Some(pin) = pin {
+            for (name, map) in self.maps.list() {
+                pin.pin_map(name, map)?;
+            }
+            pin.pin_link(linked.link.as_fd())?;
+        }
+        Ok(Attached {
+            link_id: link_info(linked.link.as_fd())?.id,
+            link: linked.link,
+            maps: self.maps,
+            constants: self.constants,
+            build: Build::of(linked.multi_buffer),
+            ifindex,
+            device: linked.device,
+            mode: linked.mode,
+            fallbacks: linked.fallbacks,
+            pin: pin.cloned(),
+        })
+    }
+}
+
+fn link_info(link: BorrowedFd<'_>) -> Result<sys::LinkInfo, Error> {
+    sys::link_info(link).map_err(|source| Error::Query { what: "information about a link", source })
+}
+
+impl Attached {
+    /// Index of the device in its own namespace.
+    #[must_use]
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Name of the device when it was attached.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The mode in use.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether multi-buffer frames are taken.
+    #[must_use]
+    pub fn multi_buffer(&self) -> bool {
+        self.build == Build::Frags
+    }
+
+    /// What was refused before this mode was found; empty after [`adopt`].
+    #[must_use]
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.fallbacks
+    }
+
+    /// What the program is specialised by.
+    #[must_use]
+    pub fn constants(&self) -> Constants {
+        self.constants
+    }
+
+    /// The kernel's id of the link, as `bpftool link` shows it.
+    #[must_use]
+    pub fn link_id(&self) -> u32 {
+        self.link_id
+    }
+
+    /// Where it is pinned.
+    #[must_use]
+    pub fn pin(&self) -> Option<&PinPath> {
+        self.pin.as_ref()
+    }
+
+    /// The program that is on the link now: id, tag, instructions.
+    ///
+    /// # Errors
+    /// [`Error::Query`].
+    pub fn info(&self) -> Result<ProgramInfo, Error> {
+        let program = sys::program_by_id(link_info(self.link.as_fd())?.program)
+            .map_err(|source| Error::Query { what: "the program of a link", source })?;
+        ProgramInfo::read(program.as_fd())
+    }
+
+    /// Whether the device still exists. A deleted device takes its link off by itself.
+    ///
+    /// # Errors
+    /// [`Error::Query`].
+    pub fn is_alive(&self) -> Result<bool, Error> {
+        Ok(link_info(self.link.as_fd())?.ifindex != 0)
+    }
+
+    /// Puts a socket into a queue's slot, replacing another. The kernel clears the slot when the
+    /// socket is closed.
+    ///
+    /// # Errors
+    /// [`Error::QueueOutOfRange`], [`Error::Socket`].
+    pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        crate::program::set_socket(&self.maps, self.constants.queues, &self.device, queue, socket)
+    }
+
+    /// Empties a queue's slot; its frames follow `when_down`. An empty slot is fine.
+    ///
+    /// # Errors
+    /// [`Error::QueueOutOfRange`], [`Error::Map`].
+    pub fn clear_socket(&self, queue: u32) -> Result<(), Error> {
+        let queues = self.constants.queues;
+        if queue >= queues {
+            return Err(Error::QueueOutOfRange { device: self.device.clone(), queue, queues });
+        }
+        sys::map_delete(self.maps.xsks.as_fd(), &queue.to_ne_bytes()).map(drop).map_err(|source| Error::Map {
+            map: "xsks",
+            operation: "clear",
+            source,
+        })
+    }
+
+    /// Replaces what the kernel answers for: additions first.
+    ///
+    /// # Errors
+    /// [`Error::LocalsFull`], [`Error::Map`].
+    pub fn update_locals(&self, locals: &LocalAddresses) -> Result<(), Error> {
+        self.maps.set_locals(locals, false)
+    }
+
+    /// Packets by way out since the port's maps were made.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        Counters::read(self.maps.counters.as_fd())
+    }
+
+    /// Loads a replacement on this port's maps, for [`Attached::swap`]. The port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::QueuesDiffer`], [`Error::LocalsFull`], [`Error::Load`].
+    pub fn prepare(&self, config: &ProgramConfig) -> Result<Loaded, Error> {
+        if config.queues != self.constants.queues {
+            return Err(Error::QueuesDiffer {
+                device: self.device.clone(),
+                old: self.constants.queues,
+                new: config.queues,
+            });
+        }
+        Loaded::new(Constants::from(config), config.locals.clone(), self.build, Some(&self.maps))
+    }
+
+    /// Replaces the program atomically: each frame meets the old one or the new one. Sockets,
+    /// counters and pins stay.
+    ///
+    /// # Errors
+    /// [`Error::MapsDiffer`] unless `loaded` came from [`Attached::prepare`], [`Error::Swap`],
+    /// [`Error::Map`]; but for the last, the old program goes on.
+    pub fn swap(&mut self, loaded: Loaded) -> Result<(), Error> {
+        if !self.shares_maps_with(&loaded)? {
+            return Err(Error::MapsDiffer { device: self.device.clone() });
+        }
+        // Both programs' addresses are the kernel's while either may run.
+        loaded.maps.set_locals(&loaded.locals, true)?;
+        sys::link_update(self.link.as_fd(), loaded.program.as_fd())
+            .map_err(|source| Error::Swap { device: self.device.clone(), source })?;
+        self.constants = loaded.constants;
+        self.build = loaded.build;
+        self.maps.set_locals(&loaded.locals, false)
+    }
+
+    fn shares_maps_with(&self, loaded: &Loaded) -> Result<bool, Error> {
+        let id = |map: BorrowedFd<'_>| {
+            sys::map_info(map).map(|info| info.id).map_err(|source| Error::Map {
+                map: "xsks",
+                operation: "query",
+                source,
+            })
+        };
+        Ok(id(self.maps.xsks.as_fd())? == id(loaded.maps.xsks.as_fd())?)
+    }
+
+    /// Takes the program off the device and removes its pins.
+    ///
+    /// # Errors
+    /// [`Error::Query`] or [`Error::Pin`].
+    pub fn detach(self) -> Result<(), Error> {
+        match sys::link_detach(self.link.as_fd()) {
+            Ok(()) => {}
+            // The device has gone, and the link with it.
+            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {}
+            Err(source) => return Err(Error::Query { what: "detaching a link", source }),
+        }
+        self.pin.map_or(Ok(()), |pin| pin.remove())
+    }
+
+    /// Gives everything away for a successor process, without detaching.
+    #[must_use]
+    pub fn into_fds(self) -> HandOver {
+        let Maps { xsks, local4, local6, counters } = self.maps;
+        HandOver { fds: [self.link, xsks, local4, local6, counters], pin: self.pin }
+    }
+
+    /// Takes over what [`Attached::into_fds`] gave away, in the device's namespace.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`], [`Error::DeviceGone`], [`Error::WrongNamespace`], [`Error::Query`].
+    pub fn from_fds(hand_over: HandOver) -> Result<Attached, Error> {
+        let HandOver { fds: [link, xsks, local4, local6, counters], pin } = hand_over;
+        Attached::from_link(link, Some(Maps { xsks, local4, local6, counters }), pin)
+    }
+
+    /// The link's program tells the rest: its maps, and its constants in one of them.
+    fn from_link(link: OwnedFd, maps: Option<Maps>, pin: Option<PinPath>) -> Result<Attached, Error> {
+        let object = || match &pin {
+            Some(pin) => pin.directory().display().to_string(),
+            None => "descriptor of a link".to_owned(),
+        };
+        let info = link_info(link.as_fd())?;
+        if !info.is_xdp {
+            return Err(Error::NotOurs { object: object(), found: "no XDP link".to_owned() });
+        }
+        let (mode, device) = attach::mode_of(&info)?;
+        let query = |source| Error::Query { what: "the program of a link", source };
+        let program = sys::program_by_id(info.program).map_err(query)?;
+        let program = sys::program_info(program.as_fd()).map_err(query)?;
+        let build = [Build::Frags, Build::Linear].into_iter().find(|b| b.program() == program.name);
+        let found = MapsOfProgram::open(&program.maps)?;
+        let ours = build.zip(found.constants()?);
+        let Some((build, constants)) = ours else {
+            return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
+        };
+        let maps = match maps {
+            Some(maps) => maps,
+            None => found.into_maps()?,
+        };
+        Ok(Attached {
+            link,
+            link_id: info.id,
+            maps,
+            constants,
+            build,
+            ifindex: info.ifindex,
+            device,
+            mode,
+            fallbacks: Vec::new(),
+            pin,
+        })
+    }
+}
+
+/// The maps that a loaded program refers to, by name.
+struct MapsOfProgram(Vec<(String, OwnedFd)>);
+
+impl MapsOfProgram {
+    fn open(ids: &[u32]) -> Result<MapsOfProgram, Error> {
+        let failed = |source| Error::Query { what: "the maps of a program", source };
+        let mut maps = Vec::with_capacity(ids.len());
+        for id in ids {
+            let map = sys::map_by_id(*id).map_err(failed)?;
+            maps.push((sys::map_info(map.as_fd()).map_err(failed)?.name, map));
+        }
+        Ok(MapsOfProgram(maps))
+    }
+
+    fn constants(&self) -> Result<Option<Constants>, Error> {
+        let Some((_, map)) = self.0.iter().find(|(name, _)| name == CONF) else { return Ok(None) };
+        match sys::map_lookup::<CONF_SIZE>(map.as_fd(), 0) {
+            Ok(bytes) => Ok(Constants::from_bytes(&bytes)),
+            // Another size: a program of somebody else's, or of another version.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+            Err(source) => Err(Error::Map { map: CONF, operation: "read", source }),
+        }
+    }
+
+    fn into_maps(mut self) -> Result<Maps, Error> {
+        let mut take = |what: &'static str| {
+            let at = self.0.iter().position(|(name, _)| name == what);
+            at.map(|at| self.0.swap_remove(at).1).ok_or(Error::Object { object: "trivium", what })
+        };
+        let [xsks, local4, local6, counters] = MAP_NAMES;
+        Ok(Maps {
+            xsks: take(xsks)?,
+            local4: take(local4)?,
+            local6: take(local6)?,
+            counters: take(counters)?,
+        })
+    }
+}
+
+/// What a successor process needs: descriptors, to be passed by `SCM_RIGHTS`, and the pin.
+#[derive(Debug)]
+pub struct HandOver {
+    /// Link, sockets, IPv4 and IPv6 addresses, counters: in this order.
+    pub fds: [OwnedFd; 5],
+    /// Where the port is pinned.
+    pub pin: Option<PinPath>,
+}
+
+/// Opens what a process that has ended left pinned, from within the device's namespace. `None`
+/// when nothing is there, or when the device has gone: then the remains are removed.
+///
+/// # Errors
+/// [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`], [`Error::Query`]; needs
+/// CAP_SYS_ADMIN.
+pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
+    let Some(link) = pin.open_link()? else { return Ok(None) };
+    match Attached::from_link(link, None, Some(pin.clone())) {
+        Err(Error::DeviceGone { .. }) => {
+            pin.remove()?;
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}

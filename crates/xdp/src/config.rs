@@ -1,0 +1,141 @@
+//! What a port's program is specialised by. The values go into the object's read-only data
+//! before it is loaded (`bpf/include/trivium_layout.h`), so the verifier removes what is not
+//! chosen.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use libbpf_rs::libbpf_sys as ffi;
+
+/// Queues that one port may have: slots of the map of sockets.
+pub(crate) const QUEUES_MAX: u32 = 1 << 16;
+
+/// Who owns what a port receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A bridge or a tenant: every frame goes to the queue's socket, the kernel gets nothing.
+    Bridged,
+    /// A routed port: the kernel keeps ARP and other non-IP protocols, groups, fragments, what
+    /// it alone can judge (malformed headers) and what is sent to its addresses; the rest goes
+    /// to the queue's socket. One or two VLAN tags are looked through.
+    Routed,
+}
+
+/// What becomes of a frame for the socket when the queue's slot has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WhenDown {
+    /// The kernel's stack takes it.
+    Pass,
+    /// It is dropped, and counted.
+    Drop,
+}
+
+/// The addresses that the kernel answers for on a routed port. A bridged port ignores them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LocalAddresses {
+    /// Unicast and subnet-broadcast addresses (the kernel's `local` table).
+    pub v4: BTreeSet<Ipv4Addr>,
+    /// Unicast and anycast addresses; link-local ones always go to the kernel.
+    pub v6: BTreeSet<Ipv6Addr>,
+}
+
+/// Everything that one port's program is specialised by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramConfig {
+    /// Who owns the frames.
+    pub owner: Owner,
+    /// The verdict for a queue without a socket.
+    pub when_down: WhenDown,
+    /// Receive queues of the device, 1 to 65536. Frames of a higher queue follow `when_down`.
+    pub queues: u32,
+    /// What the kernel answers for, at the start.
+    pub locals: LocalAddresses,
+}
+
+/// `struct trivium_conf`: four words in the machine's byte order.
+pub(crate) const CONF_SIZE: usize = 16;
+
+impl Owner {
+    pub(crate) const ALL: [(Owner, &'static str); 2] =
+        [(Owner::Bridged, "TRIVIUM_OWNER_BRIDGED"), (Owner::Routed, "TRIVIUM_OWNER_ROUTED")];
+
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Owner::Bridged => 0,
+            Owner::Routed => 1,
+        }
+    }
+}
+
+impl WhenDown {
+    const fn verdict(self) -> u32 {
+        match self {
+            WhenDown::Pass => ffi::XDP_PASS,
+            WhenDown::Drop => ffi::XDP_DROP,
+        }
+    }
+}
+
+/// The part of a configuration that a loaded program carries in its constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Constants {
+    /// Who owns the frames.
+    pub owner: Owner,
+    /// The verdict for a queue without a socket.
+    pub when_down: WhenDown,
+    /// Slots of the map of sockets.
+    pub queues: u32,
+}
+
+impl Constants {
+    /// `struct trivium_conf` as the program reads it; `counters` is what the object declares.
+    pub(crate) fn to_bytes(self, counters: u32) -> [u8; CONF_SIZE] {
+        let words = [self.owner.code(), self.when_down.verdict(), self.queues, counters];
+        let mut bytes = [0; CONF_SIZE];
+        for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// `None` when no program of ours can have these constants.
+    pub(crate) fn from_bytes(bytes: &[u8; CONF_SIZE]) -> Option<Constants> {
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let owner = Owner::ALL.into_iter().find(|(owner, _)| Some(owner.code()) == word(0))?.0;
+        let when_down =
+            [WhenDown::Pass, WhenDown::Drop].into_iter().find(|w| Some(w.verdict()) == word(4))?;
+        Some(Constants { owner, when_down, queues: word(8)? })
+    }
+}
+
+impl From<&ProgramConfig> for Constants {
+    fn from(config: &ProgramConfig) -> Constants {
+        Constants { owner: config.owner, when_down: config.when_down, queues: config.queues }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_survive_the_way_into_the_kernel_and_back() {
+        for (owner, _) in Owner::ALL {
+            for when_down in [WhenDown::Pass, WhenDown::Drop] {
+                let constants = Constants { owner, when_down, queues: 7 };
+                assert_eq!(Constants::from_bytes(&constants.to_bytes(10)), Some(constants));
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_constants_are_refused() {
+        let constants = Constants { owner: Owner::Bridged, when_down: WhenDown::Pass, queues: 1 };
+        let mut bytes = constants.to_bytes(10);
+        bytes[0] = 9;
+        assert_eq!(Constants::from_bytes(&bytes), None);
+        let mut bytes = constants.to_bytes(10);
+        bytes[4] = 0;
+        assert_eq!(Constants::from_bytes(&bytes), None, "XDP_ABORTED is no when_down");
+    }
+}

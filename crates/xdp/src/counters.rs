@@ -1,0 +1,124 @@
+//! The hook's counters: one per way out of the program, per CPU in the kernel and summed here.
+//! Their order is `enum trivium_counter` in `bpf/include/trivium_layout.h`.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use crate::{Error, sys};
+
+/// One way out of a port's program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Counter {
+    /// Redirected to the queue's socket. Losses at a full ring count at the socket.
+    Steered,
+    /// No socket in the queue's slot; passed to the kernel as `when_down` says.
+    DownPassed,
+    /// No socket in the queue's slot; dropped as `when_down` says.
+    DownDropped,
+    /// Neither IPv4 nor IPv6 (ARP, LLDP, LACP, ...): the kernel's.
+    PassedControl,
+    /// Broadcast or multicast: the kernel's.
+    PassedGroup,
+    /// To a local IPv4 address.
+    PassedLocal4,
+    /// To a local IPv6 address, or to a link-local one.
+    PassedLocal6,
+    /// An IP fragment: the kernel's.
+    PassedFragment,
+    /// Headers truncated, contradictory or too deep: the kernel's to judge.
+    PassedMalformed,
+    /// A verdict that no stage may give: a defect.
+    Aborted,
+}
+
+impl Counter {
+    /// In the order of the kernel's side.
+    pub const ALL: [Counter; 10] = [
+        Counter::Steered,
+        Counter::DownPassed,
+        Counter::DownDropped,
+        Counter::PassedControl,
+        Counter::PassedGroup,
+        Counter::PassedLocal4,
+        Counter::PassedLocal6,
+        Counter::PassedFragment,
+        Counter::PassedMalformed,
+        Counter::Aborted,
+    ];
+
+    /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Counter::Steered => "steered",
+            Counter::DownPassed => "down_passed",
+            Counter::DownDropped => "down_dropped",
+            Counter::PassedControl => "passed_control",
+            Counter::PassedGroup => "passed_group",
+            Counter::PassedLocal4 => "passed_local4",
+            Counter::PassedLocal6 => "passed_local6",
+            Counter::PassedFragment => "passed_fragment",
+            Counter::PassedMalformed => "passed_malformed",
+            Counter::Aborted => "aborted",
+        }
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Packets by way out, since the port's maps were made (they survive swaps, pins, hand-overs).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters([u64; Counter::ALL.len()]);
+
+impl Counters {
+    /// Packets that left this way.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter.index()]
+    }
+
+    /// Every counter with its packets.
+    pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        Counter::ALL.into_iter().map(|counter| (counter, self.get(counter)))
+    }
+
+    /// Packets that the program has seen: each leaves exactly one way.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.0.iter().fold(0, |sum, packets| sum.wrapping_add(*packets))
+    }
+
+    /// Reads the map. An older program's map may hold fewer counters: the others are zero.
+    pub(crate) fn read(map: BorrowedFd<'_>) -> Result<Counters, Error> {
+        let failed = |source| Error::Map { map: "counters", operation: "read", source };
+        let entries = sys::map_info(map).map_err(failed)?.max_entries;
+        let mut counters = Counters::default();
+        for (key, sum) in (0..entries).zip(counters.0.iter_mut()) {
+            let per_cpu = sys::map_lookup_per_cpu(map, key, 1).map_err(failed)?;
+            *sum = per_cpu.iter().fold(0, |sum: u64, packets| sum.wrapping_add(*packets));
+        }
+        Ok(counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_in_order_and_have_distinct_names() {
+        for (index, counter) in Counter::ALL.into_iter().enumerate() {
+            assert_eq!(counter.index(), index);
+        }
+        let names: std::collections::BTreeSet<_> = Counter::ALL.iter().map(|c| c.name()).collect();
+        assert_eq!(names.len(), Counter::ALL.len());
+    }
+}

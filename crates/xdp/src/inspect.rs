@@ -1,0 +1,221 @@
+//! What is attached to a device and what its driver can do: for attaching and for `doctor`.
+//! Devices are looked up in the network namespace of the calling thread.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+
+use libbpf_rs::libbpf_sys as ffi;
+
+use crate::{Error, sys};
+
+/// Where in the receive path a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// In the driver, before a socket buffer is made.
+    Native,
+    /// In the kernel's generic receive path, after a socket buffer is made: slow, any device.
+    Generic,
+    /// On the card.
+    Offload,
+}
+
+impl Mode {
+    /// The flag of a link and of netlink that asks for this mode.
+    pub(crate) const fn flag(self) -> u32 {
+        match self {
+            Mode::Native => ffi::XDP_FLAGS_DRV_MODE,
+            Mode::Generic => ffi::XDP_FLAGS_SKB_MODE,
+            Mode::Offload => ffi::XDP_FLAGS_HW_MODE,
+        }
+    }
+
+    /// What `ip link set dev X ... off` calls this mode.
+    pub(crate) const fn ip_keyword(self) -> &'static str {
+        match self {
+            Mode::Native => "xdp",
+            Mode::Generic => "xdpgeneric",
+            Mode::Offload => "xdpoffload",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+            Mode::Offload => "offload",
+        })
+    }
+}
+
+/// A program on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramOnDevice {
+    /// The kernel's id of the program.
+    pub id: u32,
+    /// Up to 15 characters; empty when the kernel does not tell us.
+    pub name: String,
+    /// The mode it runs in.
+    pub mode: Mode,
+    /// The BPF link that holds it; `None` when it was attached by netlink (`ip link`).
+    pub link: Option<u32>,
+}
+
+/// The XDP program that is attached to a device: the one that meets frames first, when both a
+/// native and an offloaded one are there.
+///
+/// # Errors
+/// [`Error::NoDevice`], or [`Error::Query`] without privilege.
+pub fn inspect(ifindex: u32) -> Result<Option<ProgramOnDevice>, Error> {
+    let query = query(ifindex)?;
+    let found =
+        [(query.offload, Mode::Offload), (query.native, Mode::Native), (query.generic, Mode::Generic)]
+            .into_iter()
+            .find(|(id, _)| *id != 0);
+    let Some((id, mode)) = found else { return Ok(None) };
+    // Without CAP_SYS_ADMIN the id is all there is; the program may also go away meanwhile.
+    let name = sys::program_by_id(id).and_then(|fd| sys::program_info(fd.as_fd())).map(|i| i.name);
+    let link = holding_link(id, ifindex).unwrap_or_default();
+    Ok(Some(ProgramOnDevice { id, name: name.unwrap_or_default(), mode, link }))
+}
+
+/// The link by which this program stands on this device. Links do not tell their namespace:
+/// program and index together are as close as one can get.
+fn holding_link(program: u32, ifindex: u32) -> io::Result<Option<u32>> {
+    let mut at = 0;
+    while let Some(id) = sys::link_next(at)? {
+        at = id;
+        // A link may go between the two calls.
+        let info = sys::link_by_id(id).and_then(|fd| sys::link_info(fd.as_fd()));
+        if info.is_ok_and(|info| info.is_xdp && info.program == program && info.ifindex == ifindex) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+pub(crate) fn query(ifindex: u32) -> Result<sys::DeviceQuery, Error> {
+    let (result, _said) = crate::log::captured(|| sys::query(ifindex));
+    result.map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV | libc::ENXIO) => Error::NoDevice { ifindex },
+        _ => Error::Query { what: "XDP state of a device", source },
+    })
+}
+
+/// What a driver can do with XDP (`xdp-features` of the kernel's netdev family).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// Pass, drop, abort and transmit back, in native mode.
+    pub basic: bool,
+    /// Redirect what was received here.
+    pub redirect: bool,
+    /// Be the target of a redirect. A veth has this only while its peer runs XDP or GRO.
+    pub transmit: bool,
+    /// AF_XDP without copies.
+    pub zero_copy: bool,
+    /// Offload to the card.
+    pub offload: bool,
+    /// Multi-buffer frames in received traffic.
+    pub receive_multi_buffer: bool,
+    /// Be the target of a redirect of multi-buffer frames.
+    pub transmit_multi_buffer: bool,
+    /// Buffers per frame with zero copy; 0 or 1 without multi-buffer support.
+    pub zero_copy_segments: u32,
+}
+
+impl Features {
+    /// `enum netdev_xdp_act` of `linux/netdev.h`.
+    fn from_bits(bits: u64, zero_copy_segments: u32) -> Features {
+        let has = |bit: u32| bits & (1 << bit) != 0;
+        Features {
+            basic: has(0),
+            redirect: has(1),
+            transmit: has(2),
+            zero_copy: has(3),
+            offload: has(4),
+            receive_multi_buffer: has(5),
+            transmit_multi_buffer: has(6),
+            zero_copy_segments,
+        }
+    }
+}
+
+/// What the driver of a device in this namespace can do. On kernels before 6.3, which cannot
+/// tell, everything is false.
+///
+/// # Errors
+/// [`Error::NoDeviceNamed`], or [`Error::Query`].
+pub fn features(name: &str) -> Result<Features, Error> {
+    let ifindex = sys::device_index(name).ok_or_else(|| Error::NoDeviceNamed { name: name.to_owned() })?;
+    let query = query(ifindex)?;
+    Ok(Features::from_bits(query.features, query.zero_copy_segments))
+}
+
+/// What the kernel made of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// The kernel's id.
+    pub id: u32,
+    /// Hash of the instructions.
+    pub tag: [u8; 8],
+    /// Up to 15 characters.
+    pub name: String,
+    /// Instructions after the verifier removed what is never reached.
+    pub instructions: u32,
+    /// Bytes of machine code; 0 without the JIT compiler.
+    pub jited_bytes: u32,
+    /// Instructions that the verifier walked: what its budget of a million counts.
+    pub verified_instructions: u32,
+    /// Nanoseconds spent in it, while `kernel.bpf_stats_enabled` is 1.
+    pub run_time_ns: u64,
+    /// Runs, while `kernel.bpf_stats_enabled` is 1.
+    pub runs: u64,
+}
+
+impl ProgramInfo {
+    pub(crate) fn read(program: std::os::fd::BorrowedFd<'_>) -> Result<ProgramInfo, Error> {
+        let info = sys::program_info(program)
+            .map_err(|source| Error::Query { what: "information about a program", source })?;
+        Ok(ProgramInfo {
+            id: info.id,
+            tag: info.tag,
+            name: info.name,
+            instructions: info.translated_bytes / 8,
+            jited_bytes: info.jited_bytes,
+            verified_instructions: info.verified,
+            run_time_ns: info.run_time_ns,
+            runs: info.run_count,
+        })
+    }
+
+    /// The tag as `bpftool` prints it.
+    #[must_use]
+    pub fn tag_text(&self) -> String {
+        self.tag.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Name of a device for messages, in this namespace.
+pub(crate) fn device_text(ifindex: u32) -> String {
+    sys::device_name(ifindex).unwrap_or_else(|| format!("#{ifindex}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_bits_are_the_kernels() {
+        let veth = Features::from_bits(0x23, 0);
+        assert!(veth.basic && veth.redirect && veth.receive_multi_buffer);
+        assert!(!veth.transmit && !veth.zero_copy && !veth.offload && !veth.transmit_multi_buffer);
+    }
+
+    #[test]
+    fn unknown_devices_are_named() {
+        let error = features("no-such-dev").unwrap_err();
+        assert!(error.to_string().contains("no-such-dev"), "{error}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Programs for the other ends of a test or bench. Each is on its device until it is dropped.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::attach::{AttachMode, Linked, attach};
+use crate::object::{InKernel, Opened, bench_object};
+use crate::{Error, Mode, ProgramInfo, sys};
+
+fn load(program: &'static str) -> Result<InKernel, Error> {
+    Opened::new(bench_object(), program)?.load()
+}
+
+fn put_on(object: &InKernel, ifindex: u32, allowed: AttachMode) -> Result<Linked, Error> {
+    attach(ifindex, allowed, object.program()?.as_fd(), || Ok(None))
+}
+
+/// Packets and bytes that a sink has dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sunk {
+    /// Frames.
+    pub packets: u64,
+    /// Without frame check sequences.
+    pub bytes: u64,
+}
+
+/// Drops and counts all that a device receives.
+#[derive(Debug)]
+pub struct Sink {
+    linked: Linked,
+    sunk: OwnedFd,
+}
+
+impl Sink {
+    /// Puts a sink on a device of this namespace.
+    ///
+    /// # Errors
+    /// As for [`crate::Loaded::attach`].
+    pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
+        let object = load("sink")?;
+        Ok(Sink { linked: put_on(&object, ifindex, allowed)?, sunk: object.map("sunk")? })
+    }
+
+    /// What it has dropped so far.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn sunk(&self) -> Result<Sunk, Error> {
+        let per_cpu = sys::map_lookup_per_cpu(self.sunk.as_fd(), 0, 2).map_err(|source| Error::Map {
+            map: "sunk",
+            operation: "read",
+            source,
+        })?;
+        let mut sum = Sunk::default();
+        for count in per_cpu.chunks_exact(2) {
+            sum.packets = sum.packets.wrapping_add(count[0]);
+            sum.bytes = sum.bytes.wrapping_add(count[1]);
+        }
+        Ok(sum)
+    }
+
+    /// The mode in use.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.linked.mode
+    }
+}
+
+/// Passes all to the kernel: for the far end of a veth, so that redirected frames arrive.
+#[derive(Debug)]
+pub struct Pass {
+    linked: Linked,
+}
+
+impl Pass {
+    /// Puts it on a device of this namespace.
+    ///
+    /// # Errors
+    /// As for [`crate::Loaded::attach`].
+    pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Pass, Error> {
+        Ok(Pass { linked: put_on(&load("pass")?, ifindex, allowed)? })
+    }
+
+    /// The mode in use.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.linked.mode
+    }
+}
+
+/// Forwards all that a device receives to another, by a device map: the ceiling.
+#[derive(Debug)]
+pub struct Redirect {
+    linked: Linked,
+    program: OwnedFd,
+}
+
+impl Redirect {
+    /// Puts it on a device; both are in this namespace.
+    ///
+    /// # Errors
+    /// As for [`crate::Loaded::attach`], and [`Error::Map`] when there is no such target.
+    pub fn attach(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
+        let object = load("redirect")?;
+        let map = object.map("target")?;
+        sys::map_update(map.as_fd(), &0_u32.to_ne_bytes(), &target.to_ne_bytes())
+            .map_err(|source| Error::Map { map: "target", operation: "add to", source })?;
+        Ok(Redirect { linked: put_on(&object, ifindex, allowed)?, program: object.program()? })
+    }
+
+    /// The mode in use.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.linked.mode
+    }
+
+    /// What the kernel made of it.
+    ///
+    /// # Errors
+    /// [`Error::Query`].
+    pub fn info(&self) -> Result<ProgramInfo, Error> {
+        ProgramInfo::read(self.program.as_fd())
+    }
+}

@@ -1,0 +1,60 @@
+//! What libbpf says goes into our errors instead of onto standard error. libbpf calls back on
+//! the thread that called it, so a capture belongs to a thread.
+
+use std::cell::RefCell;
+use std::sync::Once;
+
+use libbpf_rs::{PrintLevel, set_print};
+
+thread_local! {
+    static CAPTURE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs `call` and returns with its result what libbpf said meanwhile.
+pub(crate) fn captured<T>(call: impl FnOnce() -> T) -> (T, String) {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        set_print(Some((PrintLevel::Info, keep)));
+    });
+    let outer = CAPTURE.replace(Some(String::new()));
+    let result = call();
+    let said = CAPTURE.replace(outer).unwrap_or_default();
+    (result, said.trim().to_owned())
+}
+
+fn keep(_level: PrintLevel, message: String) {
+    CAPTURE.with_borrow_mut(|capture| {
+        if let Some(text) = capture {
+            text.push_str(&message);
+        }
+    });
+}
+
+/// The driver's own words in libbpf's output of a netlink attach.
+pub(crate) fn kernel_message(said: &str) -> Option<&str> {
+    let (_, message) = said.split_once("Kernel error message: ")?;
+    message.lines().next().map(str::trim).filter(|message| !message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn driver_words_are_found_in_the_output() {
+        let said = "libbpf: Kernel error message: Peer MTU is too large to set XDP\n";
+        assert_eq!(kernel_message(said), Some("Peer MTU is too large to set XDP"));
+        assert_eq!(kernel_message("libbpf: something else"), None);
+    }
+
+    #[test]
+    fn captures_nest_and_belong_to_one_thread() {
+        let ((), outer) = captured(|| {
+            keep(PrintLevel::Warn, "before\n".to_owned());
+            let ((), inner) = captured(|| keep(PrintLevel::Warn, "inside\n".to_owned()));
+            assert_eq!(inner, "inside");
+            std::thread::spawn(|| keep(PrintLevel::Warn, "elsewhere\n".to_owned())).join().unwrap();
+        });
+        assert_eq!(outer, "before");
+    }
+}

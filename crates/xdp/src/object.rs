@@ -1,0 +1,168 @@
+//! The objects that `build.rs` makes of `bpf/`, and how one program of them is specialised and
+//! loaded. libbpf's own object lives only that long: what remains are descriptors.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject};
+
+use crate::{Error, log};
+
+/// ELF readers want the alignment of the structures inside.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// An embedded object and its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Embedded {
+    pub name: &'static str,
+    pub bytes: &'static [u8],
+}
+
+macro_rules! embed {
+    ($name:literal) => {{
+        static OBJECT: &Aligned<[u8]> =
+            &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
+        Embedded { name: $name, bytes: &OBJECT.0 }
+    }};
+}
+
+pub(crate) fn port_object() -> Embedded {
+    embed!("trivium")
+}
+
+pub(crate) fn generator_object() -> Embedded {
+    embed!("livegen")
+}
+
+pub(crate) fn bench_object() -> Embedded {
+    embed!("bench")
+}
+
+/// The map that libbpf makes of the section of that name: `conf` and nothing else.
+pub(crate) const CONF: &str = ".rodata.conf";
+
+/// An object on its way into the kernel.
+pub(crate) struct Opened {
+    embedded: Embedded,
+    program: &'static str,
+    open: OpenObject,
+    said: String,
+}
+
+impl Opened {
+    /// Opens an object of which only `program` will be loaded.
+    pub(crate) fn new(embedded: Embedded, program: &'static str) -> Result<Opened, Error> {
+        let (result, said) = log::captured(|| ObjectBuilder::default().open_memory(embedded.bytes));
+        let open = result.map_err(|error| load_error(program, &error, said.clone()))?;
+        let mut opened = Opened { embedded, program, open, said };
+        let mut found = false;
+        for mut candidate in opened.open.progs_mut() {
+            let chosen = candidate.name() == program;
+            candidate.set_autoload(chosen);
+            found |= chosen;
+        }
+        if found { Ok(opened) } else { Err(opened.lacks(program)) }
+    }
+
+    fn lacks(&self, what: &'static str) -> Error {
+        Error::Object { object: self.embedded.name, what }
+    }
+
+    /// What the object's constants are before they are set.
+    pub(crate) fn constants(&self) -> Option<Vec<u8>> {
+        let map = self.open.maps().find(|map| map.name() == CONF)?;
+        map.initial_value().map(<[u8]>::to_vec)
+    }
+
+    /// Sets the constants, which must be exactly as long as the object's.
+    pub(crate) fn set_constants(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let done = self
+            .open
+            .maps_mut()
+            .find(|map| map.name() == CONF)
+            .is_some_and(|mut map| map.set_initial_value(bytes).is_ok());
+        if done { Ok(()) } else { Err(self.lacks("struct conf")) }
+    }
+
+    /// Gives a map another size than its declaration.
+    pub(crate) fn set_entries(&mut self, map: &'static str, entries: u32) -> Result<(), Error> {
+        let done = self
+            .open
+            .maps_mut()
+            .find(|candidate| candidate.name() == map)
+            .is_some_and(|mut map| map.set_max_entries(entries).is_ok());
+        if done { Ok(()) } else { Err(self.lacks(map)) }
+    }
+
+    /// Lets the program use a map that exists already instead of a new one.
+    pub(crate) fn reuse(&mut self, map: &'static str, fd: BorrowedFd<'_>) -> Result<(), Error> {
+        let Some(mut target) = self.open.maps_mut().find(|candidate| candidate.name() == map) else {
+            return Err(self.lacks(map));
+        };
+        target.reuse_fd(fd).map_err(|error| Error::Map {
+            map,
+            operation: "reuse",
+            source: io::Error::from_raw_os_error(errno_of(&error)),
+        })
+    }
+
+    /// Verifies and loads.
+    pub(crate) fn load(self) -> Result<InKernel, Error> {
+        let Opened { embedded, program, open, said } = self;
+        let (result, more) = log::captured(|| open.load());
+        match result {
+            Ok(object) => Ok(InKernel { embedded, program, object }),
+            Err(error) => {
+                let log = [said, more].join("\n").trim().to_owned();
+                Err(load_error(program, &error, log))
+            }
+        }
+    }
+}
+
+/// A loaded object, from which descriptors are taken before it is dropped.
+pub(crate) struct InKernel {
+    embedded: Embedded,
+    program: &'static str,
+    object: Object,
+}
+
+impl InKernel {
+    pub(crate) fn program(&self) -> Result<OwnedFd, Error> {
+        let program = self.object.progs().find(|candidate| candidate.name() == self.program);
+        self.duplicate(self.program, program.as_ref().map(AsFd::as_fd))
+    }
+
+    pub(crate) fn map(&self, name: &'static str) -> Result<OwnedFd, Error> {
+        let map = self.object.maps().find(|candidate| candidate.name() == name);
+        self.duplicate(name, map.as_ref().map(AsFd::as_fd))
+    }
+
+    fn duplicate(&self, what: &'static str, fd: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Error> {
+        let lacks = Error::Object { object: self.embedded.name, what };
+        let fd = fd.ok_or(lacks)?;
+        fd.try_clone_to_owned().map_err(|source| Error::Map { map: what, operation: "duplicate", source })
+    }
+}
+
+fn load_error(program: &'static str, error: &libbpf_rs::Error, log: String) -> Error {
+    Error::Load { program, source: io::Error::from_raw_os_error(errno_of(error)), log }
+}
+
+/// libbpf-rs keeps the errno at the end of its chain of sources.
+fn errno_of(error: &libbpf_rs::Error) -> i32 {
+    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = at {
+        if let Some(errno) = current.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return errno;
+        }
+        at = current.source();
+    }
+    match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => libc::EPERM,
+        libbpf_rs::ErrorKind::OutOfMemory => libc::ENOMEM,
+        libbpf_rs::ErrorKind::NotFound => libc::ENOENT,
+        _ => libc::EINVAL,
+    }
+}

@@ -1,0 +1,315 @@
+//! A port's program, specialised and verified, before it stands on a device.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys as ffi;
+
+use crate::config::QUEUES_MAX;
+use crate::counters::Counters;
+use crate::object::{Opened, port_object};
+use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
+
+/// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
+pub const LOCAL_CAPACITY: usize = 4096;
+
+/// Names of the maps that outlive a program, in the order of [`Maps::list`].
+pub(crate) const MAP_NAMES: [&str; 4] = ["xsks", "local4", "local6", "counters"];
+
+/// The maps that outlive a program: through a swap, a hand-over or a pin.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    pub xsks: OwnedFd,
+    pub local4: OwnedFd,
+    pub local6: OwnedFd,
+    pub counters: OwnedFd,
+}
+
+impl Maps {
+    pub(crate) fn list(&self) -> [(&'static str, BorrowedFd<'_>); 4] {
+        let fds = [self.xsks.as_fd(), self.local4.as_fd(), self.local6.as_fd(), self.counters.as_fd()];
+        let [a, b, c, d] = MAP_NAMES;
+        let [xsks, local4, local6, counters] = fds;
+        [(a, xsks), (b, local4), (c, local6), (d, counters)]
+    }
+
+    /// Adds what is missing, and then removes what is not wanted unless `keep_others`.
+    pub(crate) fn set_locals(&self, locals: &LocalAddresses, keep_others: bool) -> Result<(), Error> {
+        check_capacity(locals)?;
+        set_keys("local4", self.local4.as_fd(), &octets(&locals.v4, Ipv4Addr::octets), keep_others)?;
+        set_keys("local6", self.local6.as_fd(), &octets(&locals.v6, Ipv6Addr::octets), keep_others)
+    }
+}
+
+fn check_capacity(locals: &LocalAddresses) -> Result<(), Error> {
+    for (family, count) in [("IPv4", locals.v4.len()), ("IPv6", locals.v6.len())] {
+        if count > LOCAL_CAPACITY {
+            return Err(Error::LocalsFull { family, count, capacity: LOCAL_CAPACITY });
+        }
+    }
+    Ok(())
+}
+
+fn octets<A, const N: usize>(addresses: &BTreeSet<A>, of: fn(&A) -> [u8; N]) -> BTreeSet<[u8; N]> {
+    addresses.iter().map(of).collect()
+}
+
+fn set_keys<const N: usize>(
+    name: &'static str,
+    map: BorrowedFd<'_>,
+    wanted: &BTreeSet<[u8; N]>,
+    keep_others: bool,
+) -> Result<(), Error>
+where
+    [u8; N]: Ord + Hash,
+{
+    let failed = |operation| move |source| Error::Map { map: name, operation, source };
+    let present: BTreeSet<[u8; N]> = sys::map_keys(map).map_err(failed("list"))?.into_iter().collect();
+    let stale = || present.difference(wanted);
+    // When both do not fit together, room is made first: a moment in which a stale address is
+    // already the router's is better than a new one that is not the kernel's.
+    let crowded = present.union(wanted).count() > LOCAL_CAPACITY;
+    if crowded {
+        for key in stale() {
+            sys::map_delete(map, key).map_err(failed("delete from"))?;
+        }
+    }
+    for key in wanted.difference(&present) {
+        sys::map_update(map, key, &1_u32.to_ne_bytes()).map_err(failed("add to"))?;
+    }
+    if !keep_others && !crowded {
+        for key in stale() {
+            sys::map_delete(map, key).map_err(failed("delete from"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Which of the two builds of the program is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Build {
+    /// Takes multi-buffer frames.
+    Frags,
+    /// For drivers that refuse such programs.
+    Linear,
+}
+
+impl Build {
+    pub(crate) const fn program(self) -> &'static str {
+        match self {
+            Build::Frags => "trivium_port",
+            Build::Linear => "trivium_linear",
+        }
+    }
+
+    pub(crate) const fn of(multi_buffer: bool) -> Build {
+        if multi_buffer { Build::Frags } else { Build::Linear }
+    }
+}
+
+/// Loads port programs.
+#[derive(Debug)]
+pub struct PortProgram;
+
+impl PortProgram {
+    /// Specialises, verifies and loads a port's program with maps of its own.
+    ///
+    /// # Errors
+    /// [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
+    pub fn load(config: &ProgramConfig) -> Result<Loaded, Error> {
+        check_capacity(&config.locals)?;
+        let loaded = Loaded::new(Constants::from(config), config.locals.clone(), Build::Frags, None)?;
+        loaded.maps.set_locals(&config.locals, false)?;
+        Ok(loaded)
+    }
+}
+
+/// A verified program and its maps, not attached yet.
+#[derive(Debug)]
+pub struct Loaded {
+    pub(crate) constants: Constants,
+    pub(crate) locals: LocalAddresses,
+    pub(crate) build: Build,
+    pub(crate) program: OwnedFd,
+    pub(crate) maps: Maps,
+}
+
+impl Loaded {
+    /// With `share`, the program uses those maps instead of new ones.
+    pub(crate) fn new(
+        constants: Constants,
+        locals: LocalAddresses,
+        build: Build,
+        share: Option<&Maps>,
+    ) -> Result<Loaded, Error> {
+        if constants.queues == 0 || constants.queues > QUEUES_MAX {
+            return Err(Error::Queues { queues: constants.queues });
+        }
+        let mut opened = Opened::new(port_object(), build.program())?;
+        let counters = u32::try_from(Counter::ALL.len()).unwrap_or(u32::MAX);
+        let bytes = constants.to_bytes(counters);
+        let declared = opened.constants().and_then(|c| c.get(12..16).map(<[u8]>::to_vec));
+        if declared.as_deref() != Some(&counters.to_ne_bytes()) {
+            return Err(Error::Object { object: "trivium", what: "enum trivium_counter" });
+        }
+        opened.set_constants(&bytes)?;
+        match share {
+            None => opened.set_entries("xsks", constants.queues)?,
+            Some(maps) => {
+                for (name, map) in maps.list() {
+                    opened.reuse(name, map)?;
+                }
+            }
+        }
+        let object = opened.load()?;
+        let [xsks, local4, local6, counters] = MAP_NAMES;
+        let maps = Maps {
+            xsks: object.map(xsks)?,
+            local4: object.map(local4)?,
+            local6: object.map(local6)?,
+            counters: object.map(counters)?,
+        };
+        Ok(Loaded { constants, locals, build, program: object.program()?, maps })
+    }
+
+    /// The same program on the same maps for drivers that take no multi-buffer programs.
+    pub(crate) fn linear(&self) -> Result<Loaded, Error> {
+        Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps))
+    }
+
+    /// What the kernel made of it: id, tag, instructions.
+    ///
+    /// # Errors
+    /// [`Error::Query`].
+    pub fn info(&self) -> Result<ProgramInfo, Error> {
+        ProgramInfo::read(self.program.as_fd())
+    }
+
+    /// What it is specialised by.
+    #[must_use]
+    pub fn constants(&self) -> Constants {
+        self.constants
+    }
+
+    /// Whether it takes multi-buffer frames.
+    #[must_use]
+    pub fn multi_buffer(&self) -> bool {
+        self.build == Build::Frags
+    }
+
+    /// Packets by way out; test runs count too.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        Counters::read(self.maps.counters.as_fd())
+    }
+
+    /// Replaces what the kernel answers for.
+    ///
+    /// # Errors
+    /// [`Error::LocalsFull`], [`Error::Map`].
+    pub fn update_locals(&mut self, locals: &LocalAddresses) -> Result<(), Error> {
+        self.maps.set_locals(locals, false)?;
+        self.locals = locals.clone();
+        Ok(())
+    }
+
+    /// Puts a socket into a queue's slot. It needs a receive ring; it receives once it is bound
+    /// to the device and queue.
+    ///
+    /// # Errors
+    /// [`Error::QueueOutOfRange`], [`Error::Socket`].
+    pub fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        set_socket(&self.maps, self.constants.queues, "the loaded program", queue, socket)
+    }
+
+    /// Runs the program once on a frame, as received on queue 0 of a device without name.
+    /// Nothing is forwarded.
+    ///
+    /// # Errors
+    /// [`Error::TestRun`].
+    pub fn test_run(&self, frame: &[u8]) -> Result<TestRun, Error> {
+        self.test_run_from(frame, None, 1)
+    }
+
+    /// The same as received on a queue of a device (both must exist), `repeat` times, of which
+    /// the mean time is given.
+    ///
+    /// # Errors
+    /// [`Error::TestRun`].
+    pub fn test_run_from(
+        &self,
+        frame: &[u8],
+        ingress: Option<(u32, u32)>,
+        repeat: u32,
+    ) -> Result<TestRun, Error> {
+        let repeat = i32::try_from(repeat).unwrap_or(i32::MAX);
+        let request = sys::RunRequest { frame, ingress, repeat, live_batch: None };
+        let result = sys::run(self.program.as_fd(), request).map_err(|source| Error::TestRun {
+            program: self.build.program(),
+            length: frame.len(),
+            source,
+        })?;
+        Ok(TestRun {
+            verdict: Verdict::from_code(result.verdict),
+            frame: result.frame,
+            nanoseconds: result.nanoseconds,
+        })
+    }
+}
+
+pub(crate) fn set_socket(
+    maps: &Maps,
+    queues: u32,
+    device: &str,
+    queue: u32,
+    socket: BorrowedFd<'_>,
+) -> Result<(), Error> {
+    use std::os::fd::AsRawFd;
+    if queue >= queues {
+        return Err(Error::QueueOutOfRange { device: device.to_owned(), queue, queues });
+    }
+    sys::map_update(maps.xsks.as_fd(), &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
+        .map_err(|source| Error::Socket { device: device.to_owned(), queue, source })
+}
+
+/// What a program said of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// A defect or an unknown code; the kernel drops the frame.
+    Aborted,
+    /// Dropped.
+    Drop,
+    /// To the kernel's stack.
+    Pass,
+    /// Back out of the device it came from.
+    Transmit,
+    /// To another device, CPU or socket.
+    Redirect,
+}
+
+impl Verdict {
+    fn from_code(code: u32) -> Verdict {
+        match code {
+            ffi::XDP_DROP => Verdict::Drop,
+            ffi::XDP_PASS => Verdict::Pass,
+            ffi::XDP_TX => Verdict::Transmit,
+            ffi::XDP_REDIRECT => Verdict::Redirect,
+            _ => Verdict::Aborted,
+        }
+    }
+}
+
+/// The outcome of a test run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestRun {
+    /// What the program said.
+    pub verdict: Verdict,
+    /// The frame as the program left it.
+    pub frame: Vec<u8>,
+    /// Mean time of one run.
+    pub nanoseconds: u32,
+}

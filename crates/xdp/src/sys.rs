@@ -1,0 +1,397 @@
+//! The bpf(2) calls that this crate makes, through libbpf, as safe functions over owned and
+//! borrowed descriptors. Every `unsafe` block of the crate's own stands here.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use libbpf_rs::libbpf_sys as ffi;
+
+/// libbpf answers negative errno values.
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::from_raw_os_error(result.saturating_neg())) } else { Ok(result) }
+}
+
+fn owned(result: i32) -> io::Result<OwnedFd> {
+    let fd = check(result)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+fn ifindex_arg(ifindex: u32) -> io::Result<i32> {
+    i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
+}
+
+/// Size of an options or info struct, which the kernel's interface takes as 32 bits.
+fn size32<T>() -> u32 {
+    u32::try_from(size_of::<T>()).unwrap_or(u32::MAX)
+}
+
+/// Makes an XDP link in the network namespace of the calling thread.
+pub(crate) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
+    let target = ifindex_arg(ifindex)?;
+    // SAFETY: the struct holds integers, pointers and unions of these; all-zero is its "unset".
+    let mut options: ffi::bpf_link_create_opts = unsafe { zeroed() };
+    options.sz = size_of::<ffi::bpf_link_create_opts>() as ffi::size_t;
+    options.flags = flags;
+    // SAFETY: `options` is initialised, carries its own size and outlives the call.
+    owned(unsafe { ffi::bpf_link_create(program.as_raw_fd(), target, ffi::BPF_XDP, &raw const options) })
+}
+
+/// Puts another program on a link, atomically.
+pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: null options are allowed and mean "replace whatever is there".
+    check(unsafe { ffi::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) }).map(drop)
+}
+
+/// Takes a link off its device, whoever else holds it.
+pub(crate) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes a descriptor and no memory.
+    check(unsafe { ffi::bpf_link_detach(link.as_raw_fd()) }).map(drop)
+}
+
+/// What the kernel tells of an XDP link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkInfo {
+    pub is_xdp: bool,
+    pub id: u32,
+    pub program: u32,
+    /// 0 when the device has gone.
+    pub ifindex: u32,
+}
+
+pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
+    // SAFETY: the struct holds integers, pointers and unions of these.
+    let mut info: ffi::bpf_link_info = unsafe { zeroed() };
+    let mut length = size32::<ffi::bpf_link_info>();
+    // SAFETY: the kernel writes at most `length` bytes into `info`.
+    check(unsafe { ffi::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut length) })?;
+    let is_xdp = info.type_ == ffi::BPF_LINK_TYPE_XDP;
+    // SAFETY: `xdp` is the member that the kernel fills for this type; all members are plain
+    // integers over zeroed memory, so any of them may be read.
+    let ifindex = if is_xdp { unsafe { info.__bindgen_anon_1.xdp.ifindex } } else { 0 };
+    Ok(LinkInfo { is_xdp, id: info.id, program: info.prog_id, ifindex })
+}
+
+/// The id of the link after `id`, or `None` at the end.
+pub(crate) fn link_next(id: u32) -> io::Result<Option<u32>> {
+    let mut next = 0;
+    // SAFETY: writes one u32.
+    match check(unsafe { ffi::bpf_link_get_next_id(id, &raw mut next) }) {
+        Ok(_) => Ok(Some(next)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn link_by_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory.
+    owned(unsafe { ffi::bpf_link_get_fd_by_id(id) })
+}
+
+pub(crate) fn program_by_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory.
+    owned(unsafe { ffi::bpf_prog_get_fd_by_id(id) })
+}
+
+pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory.
+    owned(unsafe { ffi::bpf_map_get_fd_by_id(id) })
+}
+
+/// What the kernel tells of a program, with the ids of its maps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RawProgramInfo {
+    pub id: u32,
+    pub tag: [u8; 8],
+    pub name: String,
+    pub translated_bytes: u32,
+    pub jited_bytes: u32,
+    pub verified: u32,
+    pub run_time_ns: u64,
+    pub run_count: u64,
+    pub maps: Vec<u32>,
+}
+
+/// More maps than any program of ours has.
+const MAPS_MAX: usize = 64;
+
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<RawProgramInfo> {
+    let mut maps = [0_u32; MAPS_MAX];
+    let mut info = ffi::bpf_prog_info {
+        nr_map_ids: u32::try_from(MAPS_MAX).unwrap_or(0),
+        map_ids: maps.as_mut_ptr().expose_provenance() as u64,
+        ..Default::default()
+    };
+    let mut length = size32::<ffi::bpf_prog_info>();
+    // SAFETY: the kernel writes at most `length` bytes into `info`, and at most `nr_map_ids` ids
+    // through `map_ids`, which points at that many and outlives the call.
+    check(unsafe { ffi::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut length) })?;
+    let count = usize::try_from(info.nr_map_ids).unwrap_or(0).min(MAPS_MAX);
+    Ok(RawProgramInfo {
+        id: info.id,
+        tag: info.tag,
+        name: name_of(&info.name),
+        translated_bytes: info.xlated_prog_len,
+        jited_bytes: info.jited_prog_len,
+        verified: info.verified_insns,
+        run_time_ns: info.run_time_ns,
+        run_count: info.run_cnt,
+        maps: maps[..count].to_vec(),
+    })
+}
+
+/// Kernel names are NUL-padded ASCII.
+fn name_of(raw: &[std::ffi::c_char]) -> String {
+    raw.iter().take_while(|c| **c != 0).map(|c| char::from(c.to_ne_bytes()[0])).collect()
+}
+
+/// What the kernel tells of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MapInfo {
+    pub id: u32,
+    pub name: String,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+}
+
+pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
+    let mut info = ffi::bpf_map_info::default();
+    let mut length = size32::<ffi::bpf_map_info>();
+    // SAFETY: the kernel writes at most `length` bytes into `info`.
+    check(unsafe { ffi::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) })?;
+    Ok(MapInfo {
+        id: info.id,
+        name: name_of(&info.name),
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+    })
+}
+
+/// The kernel reads and writes as many bytes as the map's key has, whatever we pass: a mismatch
+/// must be caught here.
+fn check_sizes(map: BorrowedFd<'_>, key: usize, value: Option<usize>) -> io::Result<()> {
+    let info = map_info(map)?;
+    let fits = |have: usize, want: u32| u32::try_from(have).is_ok_and(|have| have == want);
+    if fits(key, info.key_size) && value.is_none_or(|value| fits(value, info.value_size)) {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+}
+
+/// Writes one element of a map that is not per-CPU.
+pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    check_sizes(map, key.len(), Some(value.len()))?;
+    // SAFETY: both buffers are as long as the map's key and value, checked above.
+    check(unsafe { ffi::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), 0) })
+        .map(drop)
+}
+
+/// Removes one element; `Ok(false)` when there was none.
+pub(crate) fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<bool> {
+    check_sizes(map, key.len(), None)?;
+    // SAFETY: the key is as long as the map's, checked above.
+    match check(unsafe { ffi::bpf_map_delete_elem(map.as_raw_fd(), key.as_ptr().cast()) }) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// All keys of a map whose only writer is the caller.
+pub(crate) fn map_keys<const N: usize>(map: BorrowedFd<'_>) -> io::Result<Vec<[u8; N]>> {
+    check_sizes(map, N, None)?;
+    let mut keys = Vec::new();
+    let mut last: Option<[u8; N]> = None;
+    loop {
+        let mut next = [0_u8; N];
+        let from = last.as_ref().map_or(ptr::null(), |key| key.as_ptr().cast());
+        // SAFETY: `from` is null or N readable bytes, `next` N writable ones, N the key's size.
+        match check(unsafe { ffi::bpf_map_get_next_key(map.as_raw_fd(), from, next.as_mut_ptr().cast()) }) {
+            Ok(_) => {
+                keys.push(next);
+                last = Some(next);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(keys),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The value of one element of an array that is not per-CPU.
+pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::Result<[u8; V]> {
+    check_sizes(map, size_of::<u32>(), Some(V))?;
+    let mut value = [0_u8; V];
+    // SAFETY: key and value have the map's sizes, checked above.
+    check(unsafe {
+        ffi::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), value.as_mut_ptr().cast())
+    })?;
+    Ok(value)
+}
+
+/// The values of one element of a per-CPU array of `words` u64 each, in CPU order.
+pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) -> io::Result<Vec<u64>> {
+    check_sizes(map, size_of::<u32>(), Some(words * size_of::<u64>()))?;
+    // SAFETY: takes and gives integers.
+    let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
+    let mut values = vec![0_u64; usize::try_from(cpus).unwrap_or(0) * words];
+    // SAFETY: the kernel writes one value, a multiple of 8 bytes, per possible CPU.
+    check(unsafe {
+        ffi::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), values.as_mut_ptr().cast())
+    })?;
+    Ok(values)
+}
+
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    check(unsafe { ffi::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) }).map(drop)
+}
+
+pub(crate) fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    owned(unsafe { ffi::bpf_obj_get(path.as_ptr()) })
+}
+
+/// Whether a BPF file system is mounted at exactly this or a parent directory.
+pub(crate) fn is_bpffs(path: &Path) -> io::Result<bool> {
+    let path = c_path(path)?;
+    // SAFETY: the struct holds integers only.
+    let mut stat: libc::statfs = unsafe { zeroed() };
+    // SAFETY: a NUL-terminated string, and a struct that the kernel fills.
+    if unsafe { libc::statfs(path.as_ptr(), &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(stat.f_type == libc::BPF_FS_MAGIC)
+}
+
+pub(crate) fn mount_bpffs(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: NUL-terminated strings that outlive the call; bpffs takes no data.
+    let result = unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), 0, ptr::null()) };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The programs and capabilities of a device.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DeviceQuery {
+    pub native: u32,
+    pub generic: u32,
+    pub offload: u32,
+    pub features: u64,
+    pub zero_copy_segments: u32,
+}
+
+pub(crate) fn query(ifindex: u32) -> io::Result<DeviceQuery> {
+    let target = ifindex_arg(ifindex)?;
+    let mut options = ffi::bpf_xdp_query_opts {
+        sz: size_of::<ffi::bpf_xdp_query_opts>() as ffi::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `options` carries its own size; libbpf writes no further than that.
+    check(unsafe { ffi::bpf_xdp_query(target, 0, &raw mut options) })?;
+    Ok(DeviceQuery {
+        native: options.drv_prog_id,
+        generic: options.skb_prog_id,
+        offload: options.hw_prog_id,
+        features: options.feature_flags,
+        zero_copy_segments: options.xdp_zc_max_segs,
+    })
+}
+
+/// Attaches by netlink, which carries the driver's own words when it fails (see `attach.rs`).
+pub(crate) fn netlink_attach(ifindex: u32, program: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    let target = ifindex_arg(ifindex)?;
+    // SAFETY: null options are allowed.
+    check(unsafe { ffi::bpf_xdp_attach(target, program.as_raw_fd(), flags, ptr::null()) }).map(drop)
+}
+
+pub(crate) fn netlink_detach(ifindex: u32, flags: u32) -> io::Result<()> {
+    let target = ifindex_arg(ifindex)?;
+    // SAFETY: null options are allowed.
+    check(unsafe { ffi::bpf_xdp_detach(target, flags, ptr::null()) }).map(drop)
+}
+
+pub(crate) fn device_name(ifindex: u32) -> Option<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the IF_NAMESIZE bytes that the function may write.
+    let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr()) };
+    (!found.is_null()).then(|| name_of(&name))
+}
+
+pub(crate) fn device_index(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a NUL-terminated string.
+    let ifindex = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (ifindex != 0).then_some(ifindex)
+}
+
+/// One test run as the kernel sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RunRequest<'a> {
+    pub frame: &'a [u8],
+    /// Device (in this namespace) and receive queue that the frame seems to come from.
+    pub ingress: Option<(u32, u32)>,
+    pub repeat: i32,
+    /// Frames per batch of a live run, which transmits; `None`: a run that leaves nothing behind.
+    pub live_batch: Option<u32>,
+}
+
+/// What came out of a test run. `frame` is empty for a live run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunResult {
+    pub verdict: u32,
+    pub frame: Vec<u8>,
+    pub nanoseconds: u32,
+}
+
+/// Room for what a program may prepend to a frame.
+const HEADROOM: usize = 256;
+
+pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Result<RunResult> {
+    let too_long = |_| io::Error::from_raw_os_error(libc::EMSGSIZE);
+    let length = u32::try_from(request.frame.len()).map_err(too_long)?;
+    let mut context = ffi::xdp_md { data_end: length, ..Default::default() };
+    if let Some((ifindex, queue)) = request.ingress {
+        context.ingress_ifindex = ifindex;
+        context.rx_queue_index = queue;
+    }
+    let mut out = vec![0_u8; if request.live_batch.is_some() { 0 } else { request.frame.len() + HEADROOM }];
+    // SAFETY: the struct holds integers and pointers; all-zero is its "unset".
+    let mut options: ffi::bpf_test_run_opts = unsafe { zeroed() };
+    options.sz = size_of::<ffi::bpf_test_run_opts>() as ffi::size_t;
+    options.data_in = request.frame.as_ptr().cast();
+    options.data_size_in = length;
+    options.ctx_in = (&raw const context).cast();
+    options.ctx_size_in = size32::<ffi::xdp_md>();
+    options.repeat = request.repeat;
+    match request.live_batch {
+        Some(batch) => {
+            options.flags = ffi::BPF_F_TEST_XDP_LIVE_FRAMES;
+            options.batch_size = batch;
+        }
+        None => {
+            options.data_out = out.as_mut_ptr().cast();
+            options.data_size_out = u32::try_from(out.len()).map_err(too_long)?;
+        }
+    }
+    // SAFETY: every pointer in `options` goes with its length and outlives the call: the kernel
+    // reads the frame and the context and writes at most `data_size_out` bytes.
+    check(unsafe { ffi::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) })?;
+    if request.live_batch.is_none() {
+        out.truncate(usize::try_from(options.data_size_out).unwrap_or(0));
+    }
+    Ok(RunResult { verdict: options.retval, frame: out, nanoseconds: options.duration })
+}

@@ -1,0 +1,178 @@
+//! What the tests share: privilege, namespaces, AF_XDP sockets and frames.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(unsafe_code, reason = "sockets and namespaces through libc; every block states why it holds")]
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::mem::size_of_val;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use xdp::{LocalAddresses, Owner, ProgramConfig, WhenDown};
+
+/// False, and says so, without the privilege that BPF needs. In CI that is a failure.
+#[must_use]
+pub fn privileged() -> bool {
+    // SAFETY: takes and changes nothing.
+    if unsafe { libc::geteuid() } == 0 {
+        return true;
+    }
+    let reason = "root is needed for BPF and network namespaces";
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "not root in CI: {reason}");
+    eprintln!("SKIP: {reason}");
+    false
+}
+
+/// Runs the rest of a test only with privilege.
+#[macro_export]
+macro_rules! need_root {
+    () => {
+        if !$crate::support::privileged() {
+            return;
+        }
+    };
+}
+
+pub const LOCAL4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub const LOCAL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
+pub fn locals() -> LocalAddresses {
+    LocalAddresses { v4: BTreeSet::from([LOCAL4]), v6: BTreeSet::from([LOCAL6]) }
+}
+
+pub fn config(owner: Owner, when_down: WhenDown) -> ProgramConfig {
+    ProgramConfig { owner, when_down, queues: 1, locals: locals() }
+}
+
+/// An AF_XDP socket with a receive ring and no frame memory: enough to stand in a slot.
+pub fn unbound_socket() -> OwnedFd {
+    // SAFETY: takes integers; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0, "AF_XDP: {}", std::io::Error::last_os_error());
+    // SAFETY: `fd` is new and ours.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    set_option(socket.as_fd(), libc::XDP_RX_RING, &64_u32);
+    socket
+}
+
+pub fn set_option<T>(socket: BorrowedFd<'_>, option: i32, value: &T) {
+    let length = libc::socklen_t::try_from(size_of_val(value)).unwrap();
+    // SAFETY: `value` is readable for `length` bytes.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, std::ptr::from_ref(value).cast(), length)
+    };
+    assert_eq!(result, 0, "option {option}: {}", std::io::Error::last_os_error());
+}
+
+/// Runs a command of the tests' set-up, which must succeed.
+pub fn sh(command: &str) -> String {
+    let output = Command::new("sh").arg("-ec").arg(command).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A network namespace that goes with this value. `ip netns exec` would remount /sys and hide
+/// pins, so threads enter it by setns.
+pub struct Namespace {
+    pub name: String,
+}
+
+impl Namespace {
+    /// A new, empty one, with the calling thread in it.
+    pub fn enter_new() -> Namespace {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("xdp-t{}-{number}", std::process::id());
+        sh(&format!("ip netns add {name}; ip -n {name} link set lo up"));
+        enter(&name);
+        Namespace { name }
+    }
+
+    /// `ip -n NAME <arguments>`.
+    pub fn ip(&self, arguments: &str) -> String {
+        sh(&format!("ip -n {} {arguments}", self.name))
+    }
+
+    /// A veth pair, both ends here and up, without IPv6 chatter.
+    pub fn veth(&self, a: &str, b: &str, options: &str) -> (u32, u32) {
+        self.ip(&format!("link add name {a} {options} type veth peer name {b} {options}"));
+        for device in [a, b] {
+            self.ip(&format!("link set dev {device} addrgenmode none up"));
+        }
+        (self.index(a), self.index(b))
+    }
+
+    pub fn index(&self, device: &str) -> u32 {
+        self.ip(&format!("-o link show dev {device}")).split(':').next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+/// Moves the calling thread into a namespace.
+pub fn enter(name: &str) {
+    let file = File::open(format!("/run/netns/{name}")).unwrap();
+    // SAFETY: a descriptor of a namespace; only this thread changes.
+    let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
+    assert_eq!(result, 0, "setns {name}: {}", std::io::Error::last_os_error());
+}
+
+const TO_US: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// A frame of an ethertype behind any number of tags (as tag protocol and id).
+pub fn ethernet(destination: [u8; 6], tags: &[(u16, u16)], ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = [destination, FROM].concat();
+    for (protocol, id) in tags {
+        frame.extend(protocol.to_be_bytes());
+        frame.extend(id.to_be_bytes());
+    }
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// An IPv4 packet: `edit` changes the header before nothing more is done (no checksum).
+pub fn ipv4(to: Ipv4Addr, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut packet = vec![0_u8; 40];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&40_u16.to_be_bytes());
+    packet[8] = 64;
+    packet[9] = 17;
+    packet[12..16].copy_from_slice(&[198, 51, 100, 1]);
+    packet[16..20].copy_from_slice(&to.octets());
+    edit(&mut packet);
+    packet
+}
+
+/// An IPv6 packet with that next header and payload.
+pub fn ipv6(to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0_u8; 40];
+    packet[0] = 0x60;
+    packet[4..6].copy_from_slice(&u16::try_from(payload.len()).unwrap().to_be_bytes());
+    packet[6] = next;
+    packet[7] = 64;
+    packet[8..24].copy_from_slice(&Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 9).octets());
+    packet[24..40].copy_from_slice(&to.octets());
+    packet.extend(payload);
+    packet
+}
+
+pub fn frame4(to: Ipv4Addr, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    ethernet(TO_US, &[], 0x0800, &ipv4(to, edit))
+}
+
+pub fn frame6(to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
+    ethernet(TO_US, &[], 0x86dd, &ipv6(to, next, payload))
+}
+
+pub fn to_us() -> [u8; 6] {
+    TO_US
+}
