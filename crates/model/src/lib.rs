@@ -1,1 +1,70 @@
-//! model
+//! Configuration and state as plain values: what the file, the API and the command line all speak.
+//!
+//! Nothing here touches the machine: no device is opened and no thread is known. One text becomes one checked
+//! [`Config`] or the list of everything that is wrong with it; two configurations become a [`Plan`]; the layers that
+//! the file and the API own become one configuration with an [`Owner`] for each object.
+//!
+//! ```text
+//!  TOML text / JSON --load--> Config --merge with the other owners' layers--> Config + owners
+//!                       |                                                        |
+//!                       +--> every Problem (file:line:col, object,               +--diff with the running one--> Plan
+//!                            cause; fix) and nothing else                             (operations in order)
+//! ```
+//!
+//! ```
+//! let text = r#"
+//!     [port.web1]
+//!     kind = "veth"
+//!     peer = { name = "eth0", namespace = "web1", address = ["10.0.0.1/24"] }
+//!
+//!     [bridge.br0.port.web1]
+//!     access = 10
+//! "#;
+//! let config = model::load(text, "trivium.toml").expect("no problems");
+//! assert!(config.bridge_of("web1").is_some());
+//!
+//! let problems = model::load(&text.replace("10\n", "4095\n"), "trivium.toml").unwrap_err();
+//! assert!(problems[0].to_string().starts_with("trivium.toml:7:14: bridge.br0.port.web1.access: 4095 is outside"));
+//! ```
+
+mod bridge;
+mod cause;
+mod check;
+mod config;
+mod diff;
+mod explain;
+mod hook;
+mod load;
+mod name;
+mod owner;
+mod plan_text;
+mod port;
+mod problem;
+mod spelling;
+mod state;
+mod stored;
+mod text;
+mod vlan;
+
+pub use bridge::{Bridge, BridgeSettings, Member, StaticKey, Storm};
+pub use cause::Cause;
+pub use check::{Machine, validate};
+pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Tcp};
+pub use diff::{FieldChange, How, Operation, Plan, diff};
+pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
+pub use hook::HookPolicy;
+pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
+pub use name::{BridgeName, DeviceName, InterfaceAddress, NameError, Namespace, PortName};
+pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
+pub use plan_text::{PlanLine, PlanReport};
+pub use port::{
+    AfXdp, Checksums, Mtu, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Tap, Veth, WhenDown,
+    XdpMode, XdpOptions, ZeroCopy,
+};
+pub use problem::{Problem, ProblemReport, Severity};
+pub use state::{
+    BridgeState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter, Finding, MemberState, PortCounters,
+    PortState, RssTable, StageState, WorkerState,
+};
+pub use stored::StoredError;
+pub use vlan::{VlanMode, VlanSet};

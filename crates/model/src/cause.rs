@@ -1,0 +1,209 @@
+//! What can be wrong with a configuration, and for each what to do about it.
+//!
+//! `Display` is the cause, [`Cause::fix`] the next step; neither names the object, which the problem does.
+
+use std::net::IpAddr;
+
+use packet::{MacParseError, VlanId};
+
+use crate::{InterfaceAddress, NameError};
+
+/// What is wrong.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(
+    missing_docs,
+    reason = "each variant's text is its documentation, and its fields are the text's words"
+)]
+pub enum Cause {
+    #[error("the text is not {language}: {message}")]
+    Syntax { language: &'static str, message: String },
+    #[error("the text has {bytes} bytes, and at most {limit} are read")]
+    TooLarge { bytes: usize, limit: usize },
+    #[error("there are {count} {what}, and at most {limit} are possible")]
+    TooMany { what: &'static str, count: usize, limit: usize },
+    #[error("`{key}` is not known here")]
+    UnknownKey { key: String, near: Option<String>, known: Vec<&'static str> },
+    #[error("`{key}` does not belong to a port of kind {kind}")]
+    NotForKind { key: String, kind: &'static str, kinds: Vec<&'static str> },
+    #[error("{expected} is expected here, and {found} was found")]
+    WrongType { expected: &'static str, found: &'static str },
+    #[error("{value} is outside of {min}..={max}{unit}")]
+    OutOfRange { value: i64, min: i64, max: i64, unit: &'static str },
+    #[error("{value} is not a power of two")]
+    NotPowerOfTwo { value: i64, near: u32 },
+    #[error("{value:?} is none of the possible words")]
+    NotOneOf { value: String, near: Option<&'static str>, choices: &'static [&'static str] },
+    #[error("{value} is none of the possible values")]
+    NotOneOfNumbers { value: i64, choices: &'static [i64] },
+    #[error("`{key}` is missing")]
+    Missing { key: &'static str, example: &'static str },
+    #[error("{text:?} cannot be the name of a {what}: {source}")]
+    BadName { text: String, what: &'static str, source: NameError },
+    #[error("{text:?} is not an Ethernet address: {source}")]
+    BadMac { text: String, source: MacParseError },
+    #[error("{text} is a group address, and one station's is needed")]
+    GroupMac { text: String },
+    #[error("00:00:00:00:00:00 is not a station's address")]
+    ZeroMac,
+    #[error("{text:?} is not an address with its prefix length")]
+    BadAddress { text: String },
+    #[error("{address} is its network's {role} address, not a host's")]
+    NotAHost { address: InterfaceAddress, role: &'static str },
+    #[error("{text:?} is not {what}")]
+    BadText { text: String, what: &'static str, example: &'static str },
+    #[error("{text:?} is neither a VLAN nor a range of VLANs")]
+    BadVlanRange { text: String },
+    #[error("the range {from}-{to} runs backwards")]
+    ReversedRange { from: i64, to: i64 },
+    #[error("{text:?} is not a path from the root")]
+    RelativePath { text: String },
+    #[error("{what} {value} is already used by {other}")]
+    Duplicate { what: &'static str, value: String, other: String },
+    #[error("there is no port `{port}`")]
+    NoSuchPort { port: String, near: Option<String> },
+    #[error("port `{port}` is not a member of this bridge")]
+    NotAMember { port: String },
+    #[error("port `{port}` is already a member of bridge `{other}`")]
+    TwoBridges { port: String, other: String },
+    #[error("`{first}` and `{second}` exclude each other")]
+    Exclusive { first: &'static str, second: &'static str },
+    #[error("`{key}` has a meaning only together with `{needs}`")]
+    NeedsOther { key: &'static str, needs: &'static str },
+    #[error("port `{port}` does not carry VLAN {vlan}")]
+    VlanNotCarried { port: String, vlan: VlanId },
+    #[error("port `{port}` has no untagged VLAN that the entry could belong to")]
+    NoVlan { port: String },
+    #[error("{limit} addresses are more than the {bridge} that the bridge's table holds")]
+    LimitAboveBridge { limit: u32, bridge: u32 },
+    #[error("a limit of 0 packets per second would drop every such packet")]
+    ZeroStorm,
+    #[error(
+        "{frames} frames are too few: the fill rings of the AF_XDP queues take {rings} and the workers {bursts}"
+    )]
+    FramesTooFew { frames: u64, rings: u64, bursts: u64 },
+    #[error("{frames} frames leave few to send with: fill and transmit rings together could hold {full}")]
+    FramesScarce { frames: u64, full: u64 },
+    #[error("a port of kind {kind} carries one frame per packet, so its MTU is at most {max} and not {mtu}")]
+    MtuAboveFrame { mtu: u16, max: u32, kind: &'static str },
+    #[error("an MTU of {mtu} is below the 1280 bytes that IPv6 needs for {address}")]
+    MtuBelowIpv6 { mtu: u16, address: IpAddr },
+    #[error("an MTU of {peer} at the far end is above the port's {port}")]
+    PeerMtuAbove { peer: u16, port: u16 },
+    #[error("there is no worker {worker}: `engine.workers` makes {count}")]
+    NoSuchWorker { worker: u16, count: usize },
+    #[error("this machine has no core {core}: it has {cores}")]
+    NoSuchCore { core: u16, cores: usize },
+    #[error("a port of kind {kind} cannot receive without a copy")]
+    NoZeroCopy { kind: &'static str },
+    #[error("the generic hook always copies")]
+    GenericCopies,
+    #[error("`when_down` has no effect while `persist` is false")]
+    WhenDownUnused,
+    #[error("the API over TCP is offered only with TLS and a token, and `{missing}` is missing")]
+    TcpUnprotected { missing: &'static str },
+    #[error("the port has nothing to read and nothing to write")]
+    NothingToDo,
+    #[error("both ends of the pair would be the device {device} of one namespace")]
+    PairOfOne { device: String },
+    #[error("no port of the bridge can send to another: all of its {members} members are protected")]
+    AllProtected { members: usize },
+}
+
+impl Cause {
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        use Cause::*;
+        match self {
+            Syntax { language, .. } => format!("write it as {language} says, see docs/config.md"),
+            TooLarge { .. } => "remove what is not configuration".to_owned(),
+            TooMany { limit, .. } => format!("remove all but {limit}"),
+            UnknownKey { near: Some(near), .. } => format!("did you mean `{near}`?"),
+            UnknownKey { known, .. } if known.is_empty() => "remove it".to_owned(),
+            UnknownKey { known, .. } => format!("use one of {}", known.join(", ")),
+            NotForKind { kinds, .. } => {
+                format!("remove it, or make the port one of kind {}", kinds.join(" or "))
+            }
+            WrongType { expected, .. } => format!("write {expected}"),
+            OutOfRange { min, max, .. } => format!("choose a value from {min} to {max}"),
+            NotPowerOfTwo { near, .. } => format!("use {near}, for example"),
+            NotOneOf { near: Some(near), .. } => format!("did you mean \"{near}\"?"),
+            NotOneOf { choices, .. } => format!("use one of {}", quoted(choices)),
+            NotOneOfNumbers { choices, .. } => {
+                let choices: Vec<_> = choices.iter().map(ToString::to_string).collect();
+                format!("use one of {}", choices.join(", "))
+            }
+            Missing { example, .. } => format!("add `{example}`"),
+            BadName { what, .. } => name_fix(what).to_owned(),
+            BadMac { .. } => "write it as 02:00:00:00:00:01".to_owned(),
+            GroupMac { .. } => "use an address whose first octet is even".to_owned(),
+            ZeroMac => "use an address such as 02:00:00:00:00:01".to_owned(),
+            BadAddress { .. } => "write it as \"10.0.0.1/24\" or \"fd00::1/64\"".to_owned(),
+            NotAHost { .. } => "use an address between the network's first and its last".to_owned(),
+            BadText { example, .. } => format!("write it as {example}"),
+            BadVlanRange { .. } => "write 10, or \"10-20\", or \"all\"".to_owned(),
+            ReversedRange { from, to } => format!("write \"{to}-{from}\""),
+            RelativePath { text } => {
+                format!("write \"/{}\" or the directory that is meant", text.trim_start_matches("./"))
+            }
+            other => other.fix_between_objects(),
+        }
+    }
+
+    /// The next step where objects do not fit together.
+    fn fix_between_objects(&self) -> String {
+        use Cause::*;
+        match self {
+            Duplicate { other, .. } => format!("change it here or at {other}"),
+            NoSuchPort { near: Some(near), .. } => format!("did you mean `{near}`?"),
+            NoSuchPort { port, .. } => format!("add [port.{port}], or remove this"),
+            NotAMember { port } => format!("make `{port}` a member, or name one that is"),
+            TwoBridges { .. } => "remove it from one of the two".to_owned(),
+            Exclusive { first, second } => format!("keep `{first}` or `{second}`"),
+            NeedsOther { key, needs } => format!("add `{needs}`, or remove `{key}`"),
+            VlanNotCarried { port, vlan } => {
+                format!("let `{port}` carry VLAN {vlan}, or change the entry's `vlan`")
+            }
+            NoVlan { .. } => "add `vlan = 10`, for example".to_owned(),
+            LimitAboveBridge { bridge, .. } => {
+                format!("use at most {bridge}, or raise the bridge's `mac_limit`")
+            }
+            ZeroStorm => "remove the key for no limit, or give a rate of 1 or more".to_owned(),
+            FramesTooFew { rings, bursts, .. } => {
+                format!(
+                    "set memory.frames to at least {}, or make rings smaller or queues fewer",
+                    rings + bursts
+                )
+            }
+            FramesScarce { full, .. } => format!("set memory.frames to {full} or more"),
+            MtuAboveFrame { .. } => "lower `mtu`, or set memory.frame_size = 4096".to_owned(),
+            MtuBelowIpv6 { .. } => "raise the MTU to 1280 or more, or remove the IPv6 address".to_owned(),
+            PeerMtuAbove { port, .. } => format!("lower it to {port}, or raise the port's"),
+            NoSuchWorker { count: 1, .. } => "use 0, or add cores to `engine.workers`".to_owned(),
+            NoSuchWorker { count, .. } => format!("use 0 to {}, or add cores to `engine.workers`", count - 1),
+            NoSuchCore { cores, .. } => format!("use 0 to {}", cores.saturating_sub(1)),
+            NoZeroCopy { .. } => "use zero_copy = \"auto\" or \"off\"".to_owned(),
+            GenericCopies => "use mode = \"native\", or zero_copy = \"off\"".to_owned(),
+            WhenDownUnused => "remove `when_down`, or set persist = true".to_owned(),
+            TcpUnprotected { missing } => format!("add `{missing} = \"/etc/trivium/...\"`, or remove `tcp`"),
+            NothingToDo => "add `read = \"FILE\"` or `write = \"FILE\"`".to_owned(),
+            PairOfOne { .. } => "name the peer differently, or give it a `namespace`".to_owned(),
+            AllProtected { .. } => {
+                "leave `protected` out at the member that the others shall reach".to_owned()
+            }
+            // The others answer in `fix`.
+            _ => "see docs/config.md".to_owned(),
+        }
+    }
+}
+
+fn name_fix(what: &str) -> &'static str {
+    match what {
+        "port" | "bridge" => "use letters, digits, `_`, `-` and `.`, at most 32",
+        "namespace" => "use a name of `ip netns` or the path of a file",
+        _ => "use at most 15 characters without spaces, `/` and `:`",
+    }
+}
+
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}

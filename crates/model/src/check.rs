@@ -1,0 +1,262 @@
+//! What must hold between the objects of a configuration, whoever made them.
+//!
+//! Works on plain values, so that a file, an object of the API and a merge of both obey the same rules. Problems have
+//! no place here; [`crate::load`] finds it by the object's name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::spelling::nearest;
+use crate::{
+    Bridge, BridgeName, Cause, Config, DeviceName, InterfaceAddress, Mtu, Namespace, Port, PortKind,
+    PortName, Problem, XdpMode, ZeroCopy,
+};
+
+/// What a configuration is held against if it shall run here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// Number of cores.
+    pub cores: usize,
+}
+
+/// Everything that is wrong between the objects of a configuration; empty, or warnings only, where nothing is.
+pub fn validate(config: &Config, machine: Option<&Machine>) -> Vec<Problem> {
+    check(config, machine, &BTreeSet::new())
+}
+
+/// As [`validate`], where `declared` ports count as existing though they could not be read.
+pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTreeSet<String>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    check_memory(config, &mut problems);
+    check_cores(config, machine, &mut problems);
+    check_devices(config, &mut problems);
+    for (name, port) in &config.ports {
+        check_port(config, name, port, &mut problems);
+    }
+    let mut homes = BTreeMap::new();
+    for (name, bridge) in &config.bridges {
+        check_members(config, name, bridge, declared, &mut homes, &mut problems);
+        check_statics(config, name, bridge, declared, &mut problems);
+    }
+    problems
+}
+
+fn check_memory(config: &Config, problems: &mut Vec<Problem>) {
+    // How many queues a foreign device has is known only when it is opened: one is the least.
+    let entries = |port: &Port| {
+        let xdp = port.kind.xdp()?;
+        Some(xdp.queues.count().unwrap_or(1) as u64 * u64::from(xdp.ring_size))
+    };
+    let rings: u64 = config.ports.values().filter_map(entries).sum();
+    let bursts = config.engine.worker_count() as u64 * u64::from(config.engine.burst);
+    let frames = u64::from(config.memory.frames);
+    if frames < rings + bursts {
+        problems.push(Problem::new("memory.frames", Cause::FramesTooFew { frames, rings, bursts }));
+    } else if frames < 2 * rings {
+        problems
+            .push(Problem::new("memory.frames", Cause::FramesScarce { frames, full: 2 * rings }).warning());
+    }
+}
+
+fn check_cores(config: &Config, machine: Option<&Machine>, problems: &mut Vec<Problem>) {
+    let Some(&Machine { cores }) = machine else { return };
+    for &core in &config.engine.workers {
+        if usize::from(core) >= cores {
+            problems.push(Problem::new("engine.workers", Cause::NoSuchCore { core, cores }).warning());
+        }
+    }
+}
+
+/// A device is known by its namespace's file and its name.
+type DeviceKey<'a> = (Option<PathBuf>, &'a DeviceName);
+
+fn check_devices(config: &Config, problems: &mut Vec<Problem>) {
+    let file = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
+    // Our own devices first, so that a far end is what is called the duplicate.
+    let mut claims: Vec<(DeviceKey<'_>, &PortName, &str)> = Vec::new();
+    for (name, port) in &config.ports {
+        claims.extend(
+            port.kind.device().map(|(device, namespace)| ((file(namespace), device), name, "device")),
+        );
+    }
+    for (name, port) in &config.ports {
+        let PortKind::Veth(veth) = &port.kind else { continue };
+        let ours = (file(veth.namespace.as_ref()), &veth.device);
+        let far = (file(veth.peer.namespace.as_ref()), &veth.peer.name);
+        // A pair of one is said better by `check_port`.
+        if ours != far {
+            claims.push((far, name, "peer.name"));
+        }
+    }
+    let mut users: BTreeMap<DeviceKey<'_>, &PortName> = BTreeMap::new();
+    for (key, name, field) in claims {
+        let value = key.1.to_string();
+        if let Some(other) = users.insert(key, name) {
+            let cause = Cause::Duplicate { what: "device", value, other: format!("port.{other}") };
+            problems.push(Problem::new(format!("port.{name}.{field}"), cause));
+        }
+    }
+    check_addresses(config, problems);
+}
+
+fn check_addresses(config: &Config, problems: &mut Vec<Problem>) {
+    let mut users: BTreeMap<(Option<PathBuf>, IpAddr), &PortName> = BTreeMap::new();
+    for (name, port) in &config.ports {
+        let Some((namespace, addresses, key)) = addresses_of(port) else { continue };
+        for (index, address) in addresses.iter().enumerate() {
+            // Link-local addresses belong to their interface alone.
+            if matches!(address.address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+                continue;
+            }
+            if let Some(other) = users.insert((namespace.map(Namespace::path), address.address), name) {
+                let cause = Cause::Duplicate {
+                    what: "address",
+                    value: address.to_string(),
+                    other: format!("port.{other}"),
+                };
+                problems.push(Problem::new(format!("port.{name}.{key}[{index}]"), cause));
+            }
+        }
+    }
+}
+
+fn addresses_of(port: &Port) -> Option<(Option<&Namespace>, &[InterfaceAddress], &'static str)> {
+    match &port.kind {
+        PortKind::Tap(tap) | PortKind::Internal(tap) => {
+            Some((tap.namespace.as_ref(), &tap.address, "address"))
+        }
+        PortKind::Veth(veth) => Some((veth.peer.namespace.as_ref(), &veth.peer.address, "peer.address")),
+        _ => None,
+    }
+}
+
+fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<Problem>) {
+    let object = format!("port.{name}");
+    let mut add = |key: &str, cause| problems.push(Problem::new(format!("{object}.{key}"), cause));
+    let count = config.engine.worker_count();
+    for worker in &port.workers {
+        if worker.index() >= count {
+            add("workers", Cause::NoSuchWorker { worker: worker.0, count });
+        }
+    }
+    if let PortKind::Veth(veth) = &port.kind {
+        if veth.zero_copy_required() {
+            add("zero_copy", Cause::NoZeroCopy { kind: "veth" });
+        }
+        let ours = (veth.namespace.as_ref().map(Namespace::path), &veth.device);
+        if ours == (veth.peer.namespace.as_ref().map(Namespace::path), &veth.peer.name) {
+            add("peer.name", Cause::PairOfOne { device: veth.device.to_string() });
+        }
+        let (peer, own) = (veth.peer.mtu.map(Mtu::get), port.mtu.unwrap_or(Mtu::ETHERNET).get());
+        if let Some(peer) = peer.filter(|peer| *peer > own) {
+            add("peer.mtu", Cause::PeerMtuAbove { peer, port: own });
+        }
+    }
+    if let Some(xdp) = port.kind.xdp() {
+        if xdp.mode == XdpMode::Generic && xdp.zero_copy == ZeroCopy::Require {
+            add("zero_copy", Cause::GenericCopies);
+        }
+        let persists = config.hook_policy(name.as_str()).is_some_and(|policy| policy.persist);
+        if xdp.when_down.is_some() && !persists {
+            add("when_down", Cause::WhenDownUnused);
+        }
+    }
+    for (key, cause) in mtu_causes(config, port) {
+        add(key, cause);
+    }
+}
+
+impl crate::Veth {
+    fn zero_copy_required(&self) -> bool {
+        self.xdp.zero_copy == ZeroCopy::Require
+    }
+}
+
+fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
+    let mut causes = Vec::new();
+    let single = matches!(port.kind, PortKind::Pcap(_) | PortKind::Ring(_) | PortKind::Null);
+    // Head room, the Ethernet header and two tags.
+    let max = config.memory.frame_size.saturating_sub(256 + 14 + 8);
+    if let Some(mtu) = port.mtu.map(Mtu::get).filter(|mtu| single && u32::from(*mtu) > max) {
+        causes.push(("mtu", Cause::MtuAboveFrame { mtu, max, kind: port.kind.name() }));
+    }
+    let (key, mtu) = match &port.kind {
+        PortKind::Veth(veth) if veth.peer.mtu.is_some() => ("peer.mtu", veth.peer.mtu),
+        _ => ("mtu", port.mtu),
+    };
+    let v6 = addresses_of(port).and_then(|(_, addresses, _)| addresses.iter().find(|a| a.address.is_ipv6()));
+    if let (Some(mtu), Some(v6)) = (mtu.map(Mtu::get).filter(|mtu| *mtu < 1280), v6) {
+        causes.push((key, Cause::MtuBelowIpv6 { mtu, address: v6.address }));
+    }
+    causes
+}
+
+fn no_such_port(config: &Config, port: &PortName) -> Cause {
+    let near = nearest(port.as_str(), config.ports.keys().map(PortName::as_str)).map(str::to_owned);
+    Cause::NoSuchPort { port: port.to_string(), near }
+}
+
+fn exists(config: &Config, declared: &BTreeSet<String>, port: &PortName) -> bool {
+    config.ports.contains_key(port) || declared.contains(port.as_str())
+}
+
+fn check_members<'a>(
+    config: &Config,
+    name: &'a BridgeName,
+    bridge: &'a Bridge,
+    declared: &BTreeSet<String>,
+    homes: &mut BTreeMap<&'a PortName, &'a BridgeName>,
+    problems: &mut Vec<Problem>,
+) {
+    for (port, member) in &bridge.ports {
+        let object = format!("bridge.{name}.port.{port}");
+        if !exists(config, declared, port) {
+            problems.push(Problem::new(object.clone(), no_such_port(config, port)));
+        }
+        if let Some(other) = homes.insert(port, name) {
+            let cause = Cause::TwoBridges { port: port.to_string(), other: other.to_string() };
+            problems.push(Problem::new(object.clone(), cause));
+        }
+        let bridge_limit = bridge.settings.mac_limit;
+        if let Some(limit) = member.mac_limit.filter(|limit| *limit > bridge_limit) {
+            let cause = Cause::LimitAboveBridge { limit, bridge: bridge_limit };
+            problems.push(Problem::new(format!("{object}.mac_limit"), cause));
+        }
+        let storm = member.storm;
+        let rates =
+            [("broadcast", storm.broadcast), ("multicast", storm.multicast), ("unknown", storm.unknown)];
+        for (key, _) in rates.iter().filter(|(_, rate)| *rate == Some(0)) {
+            problems.push(Problem::new(format!("{object}.storm.{key}"), Cause::ZeroStorm));
+        }
+    }
+    let members = bridge.ports.len();
+    if members > 1 && bridge.ports.values().all(|member| member.protected) {
+        problems.push(Problem::new(format!("bridge.{name}.port"), Cause::AllProtected { members }).warning());
+    }
+}
+
+fn check_statics(
+    config: &Config,
+    name: &BridgeName,
+    bridge: &Bridge,
+    declared: &BTreeSet<String>,
+    problems: &mut Vec<Problem>,
+) {
+    for (key, port) in &bridge.statics {
+        let cause = match bridge.ports.get(port) {
+            None if exists(config, declared, port) => Cause::NotAMember { port: port.to_string() },
+            None => no_such_port(config, port),
+            Some(member) if !member.vlans.carries(key.vlan) => {
+                Cause::VlanNotCarried { port: port.to_string(), vlan: key.vlan }
+            }
+            Some(_) => continue,
+        };
+        problems.push(Problem::new(format!("bridge.{name}.static.{key}"), cause));
+    }
+    let (count, limit) = (bridge.statics.len(), bridge.settings.mac_limit as usize);
+    if count > limit {
+        let object = format!("bridge.{name}.static");
+        problems.push(Problem::new(object, Cause::TooMany { what: "static entries", count, limit }));
+    }
+}

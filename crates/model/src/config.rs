@@ -1,0 +1,158 @@
+//! The whole configuration as one plain value, and the parts that are not ports or bridges.
+//!
+//! A `Config` is always complete: every default is a value in it. It is serialized in the grammar of the file (TOML or
+//! JSON, see docs/config.md) and read back only through the checks of [`crate::load`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+
+use crate::load::{Format, load_on};
+use crate::{Bridge, BridgeName, Member, Port, PortName};
+
+/// Everything that Trivium is told to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Config {
+    /// The process: its sockets and its state.
+    pub daemon: Daemon,
+    /// The workers.
+    pub engine: Engine,
+    /// The frame memory.
+    pub memory: Memory,
+    /// Ports by name.
+    #[serde(rename = "port")]
+    pub ports: BTreeMap<PortName, Port>,
+    /// Bridges by name, with their members and static entries.
+    #[serde(rename = "bridge")]
+    pub bridges: BTreeMap<BridgeName, Bridge>,
+}
+
+/// The process: where it listens and where it keeps state.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Daemon {
+    /// Path of the API's unix socket.
+    pub api: PathBuf,
+    /// Group that may use the unix socket; ignored where no such group exists.
+    pub group: String,
+    /// The API over TCP, only ever with TLS and a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<Tcp>,
+    /// Directory for objects that the API made and that shall survive a restart.
+    pub state_dir: PathBuf,
+}
+
+/// The API over TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Tcp {
+    /// Address and port to listen on.
+    pub listen: SocketAddr,
+    /// PEM file with the certificate chain.
+    pub cert: PathBuf,
+    /// PEM file with the certificate's private key.
+    pub key: PathBuf,
+    /// File whose first line is the bearer token that clients must send.
+    pub token_file: PathBuf,
+}
+
+/// The workers: how many, where, and how they wait.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Engine {
+    /// Cores that get one worker each, in the order of the workers' numbers; empty: one worker on the last core.
+    pub workers: Vec<u16>,
+    /// What a worker does when nothing arrives.
+    pub mode: EngineMode,
+    /// Packets that are received and processed together at most, 1..=256.
+    pub burst: u16,
+    /// How long an adaptive worker polls without traffic before it sleeps, in microseconds.
+    pub spin_us: u32,
+}
+
+/// What a worker does when nothing arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineMode {
+    /// It polls under load and sleeps when idle.
+    Adaptive,
+    /// It polls always and takes its whole core.
+    Busy,
+}
+
+/// The frame memory that AF_XDP ports share.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Memory {
+    /// Number of frames.
+    pub frames: u32,
+    /// Bytes of one frame, head room included: 2048 or 4096.
+    pub frame_size: u32,
+    /// Whether the memory lies in huge pages.
+    pub huge_pages: HugePages,
+}
+
+/// Whether the frame memory lies in huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HugePages {
+    /// In huge pages if there are any, else in normal ones with a warning.
+    Try,
+    /// In huge pages or not at all.
+    Require,
+    /// In normal pages.
+    Off,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Daemon {
+            api: PathBuf::from("/run/trivium/trivium.sock"),
+            group: "trivium".to_owned(),
+            tcp: None,
+            state_dir: PathBuf::from("/var/lib/trivium"),
+        }
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine { workers: Vec::new(), mode: EngineMode::Adaptive, burst: 256, spin_us: 50 }
+    }
+}
+
+impl Engine {
+    /// Number of workers, at least one.
+    pub fn worker_count(&self) -> usize {
+        self.workers.len().max(1)
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { frames: 32_768, frame_size: 2048, huge_pages: HugePages::Try }
+    }
+}
+
+impl Config {
+    /// The bridge that this port belongs to, and how it belongs to it.
+    pub fn bridge_of(&self, port: &str) -> Option<(&BridgeName, &Member)> {
+        self.bridges.iter().find_map(|(name, bridge)| Some((name, bridge.ports.get(port)?)))
+    }
+
+    /// The configuration as a file that loads to the same value, defaults written out.
+    pub fn to_toml(&self) -> String {
+        // Strings, numbers, lists and tables only: nothing in a Config is beyond TOML.
+        toml::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Reads the file's grammar (as JSON, for example) with all its checks; the error lists every problem.
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let tree = serde_json::Value::deserialize(from)?;
+        let loaded = load_on(&tree.to_string(), "configuration", Format::Json, None);
+        loaded.map(|loaded| loaded.config).map_err(|problems| {
+            let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            D::Error::custom(lines.join("\n"))
+        })
+    }
+}

@@ -1,0 +1,360 @@
+//! What has to be done to get from one configuration to another, in an order that is always possible.
+//!
+//! First what goes (entries, members, bridges, ports), then ports and bridges that come or change, then their members
+//! and entries. A port whose change needs its device anew is removed and added, its membership with it; every other
+//! change is live. Objects that are the same in both never appear.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    Bridge, BridgeName, BridgeSettings, Config, HookPolicy, Member, Port, PortKind, PortName, StaticKey,
+    WhenDown,
+};
+
+/// How a field's change is made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// On the running object.
+    Live,
+    /// By making the object anew.
+    Recreate,
+    /// By a restart of the daemon.
+    Restart,
+}
+
+/// One field that differs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct FieldChange {
+    /// Its name in the file, such as `mtu` or `peer.mac`.
+    pub field: String,
+    /// What it was; empty: nothing.
+    pub old: String,
+    /// What it becomes; empty: nothing.
+    pub new: String,
+    /// How the change is made.
+    pub how: How,
+}
+
+/// One step. Names are those of the configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// A static entry goes.
+    RemoveStatic {
+        /** Its bridge. */
+        bridge: BridgeName,
+        /** Its name. */
+        key: StaticKey,
+        /** Its port. */
+        port: PortName,
+    },
+    /// A port leaves a bridge.
+    RemoveMember {
+        /** The bridge. */
+        bridge: BridgeName,
+        /** The port. */
+        port: PortName,
+    },
+    /// A bridge goes; its members and entries are gone already.
+    RemoveBridge {
+        /** Its name. */
+        name: BridgeName,
+    },
+    /// A port goes: it drains first.
+    RemovePort {
+        /** Its name. */
+        name: PortName,
+    },
+    /// A port comes.
+    AddPort {
+        /// Its name.
+        name: PortName,
+        /// What it is.
+        port: Box<Port>,
+        /// Fields for which it was removed just before; empty for a new port.
+        recreated: Vec<FieldChange>,
+    },
+    /// A port changes while it runs.
+    ChangePort {
+        /// Its name.
+        name: PortName,
+        /// What it becomes.
+        port: Box<Port>,
+        /// What differs; all of it live.
+        fields: Vec<FieldChange>,
+    },
+    /// What becomes of a port's hook without the daemon changes, because its membership does.
+    ChangeHookPolicy {
+        /** The port. */
+        port: PortName,
+        /** The policy from now on. */
+        policy: HookPolicy,
+    },
+    /// A bridge comes, without members.
+    AddBridge {
+        /** Its name. */
+        name: BridgeName,
+        /** Its settings. */
+        settings: BridgeSettings,
+    },
+    /// A bridge's settings change while it runs.
+    ChangeBridge {
+        /// Its name.
+        name: BridgeName,
+        /// What they become.
+        settings: BridgeSettings,
+        /// What differs.
+        fields: Vec<FieldChange>,
+    },
+    /// A port joins a bridge.
+    AddMember {
+        /** The bridge. */
+        bridge: BridgeName,
+        /** The port. */
+        port: PortName,
+        /** How. */
+        member: Member,
+    },
+    /// How a port belongs to a bridge changes.
+    ChangeMember {
+        /// The bridge.
+        bridge: BridgeName,
+        /// The port.
+        port: PortName,
+        /// How it belongs to it from now on.
+        member: Member,
+        /// What differs.
+        fields: Vec<FieldChange>,
+    },
+    /// A static entry comes, or moves to another port.
+    SetStatic {
+        /** Its bridge. */
+        bridge: BridgeName,
+        /** Its name. */
+        key: StaticKey,
+        /** Its port. */
+        port: PortName,
+    },
+    /// A setting of `daemon`, `engine` or `memory` differs and waits for a restart.
+    NeedsRestart(FieldChange),
+}
+
+/// Everything to be done, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// The steps.
+    pub operations: Vec<Operation>,
+}
+
+impl Plan {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// The settings that wait for a restart.
+    pub fn needs_restart(&self) -> impl Iterator<Item = &FieldChange> {
+        self.operations.iter().filter_map(|operation| match operation {
+            Operation::NeedsRestart(change) => Some(change),
+            _ => None,
+        })
+    }
+}
+
+/// What leads from `old` to `new`.
+pub fn diff(old: &Config, new: &Config) -> Plan {
+    let recreated: BTreeMap<&PortName, Vec<FieldChange>> = old
+        .ports
+        .iter()
+        .filter_map(|(name, port)| Some((name, port_changes(port, new.ports.get(name)?))))
+        .filter(|(_, fields)| fields.iter().any(|field| field.how == How::Recreate))
+        .collect();
+    let gone: BTreeSet<&PortName> = old
+        .ports
+        .keys()
+        .filter(|name| !new.ports.contains_key(*name) || recreated.contains_key(name))
+        .collect();
+    let mut operations = Vec::new();
+    removals(old, new, &gone, &mut operations);
+    operations.extend(gone.iter().map(|name| Operation::RemovePort { name: (*name).clone() }));
+    ports(old, new, &recreated, &mut operations);
+    bridges(old, new, &gone, &mut operations);
+    settings(old, new, &mut operations);
+    Plan { operations }
+}
+
+fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &mut Vec<Operation>) {
+    let kept = |name, port: &PortName| {
+        let bridge: Option<&Bridge> = new.bridges.get(name);
+        bridge.filter(|_| !gone.contains(port))
+    };
+    for (name, bridge) in &old.bridges {
+        for (key, port) in &bridge.statics {
+            // An entry that only moves is set anew; nothing is flooded in between. One that pointed to a port that
+            // goes, or leaves the bridge, goes first.
+            let stays = kept(name, port)
+                .is_some_and(|bridge| bridge.ports.contains_key(port) && bridge.statics.contains_key(key));
+            if !stays {
+                operations.push(Operation::RemoveStatic {
+                    bridge: name.clone(),
+                    key: *key,
+                    port: port.clone(),
+                });
+            }
+        }
+    }
+    for (name, bridge) in &old.bridges {
+        for port in bridge.ports.keys() {
+            if !kept(name, port).is_some_and(|bridge| bridge.ports.contains_key(port)) {
+                operations.push(Operation::RemoveMember { bridge: name.clone(), port: port.clone() });
+            }
+        }
+    }
+    let bridges = old.bridges.keys().filter(|name| !new.bridges.contains_key(*name));
+    operations.extend(bridges.map(|name| Operation::RemoveBridge { name: name.clone() }));
+}
+
+fn ports(
+    old: &Config,
+    new: &Config,
+    recreated: &BTreeMap<&PortName, Vec<FieldChange>>,
+    operations: &mut Vec<Operation>,
+) {
+    for (name, port) in &new.ports {
+        let fields = recreated.get(name);
+        match old.ports.get(name) {
+            Some(before) if fields.is_none() => {
+                let fields = port_changes(before, port);
+                if !fields.is_empty() {
+                    let port = Box::new(port.clone());
+                    operations.push(Operation::ChangePort { name: name.clone(), port, fields });
+                } else if let (Some(was), Some(policy)) =
+                    (old.hook_policy(name.as_str()), new.hook_policy(name.as_str()))
+                    && was != policy
+                {
+                    operations.push(Operation::ChangeHookPolicy { port: name.clone(), policy });
+                }
+            }
+            _ => {
+                let recreated = fields.cloned().unwrap_or_default();
+                operations.push(Operation::AddPort {
+                    name: name.clone(),
+                    port: Box::new(port.clone()),
+                    recreated,
+                });
+            }
+        }
+    }
+}
+
+fn bridges(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &mut Vec<Operation>) {
+    for (name, bridge) in &new.bridges {
+        let settings = bridge.settings.clone();
+        match old.bridges.get(name).map(|bridge| fields(&bridge.settings, &settings, |_| How::Live)) {
+            None => operations.push(Operation::AddBridge { name: name.clone(), settings }),
+            Some(fields) if !fields.is_empty() => {
+                operations.push(Operation::ChangeBridge { name: name.clone(), settings, fields });
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, bridge) in &new.bridges {
+        let before = old.bridges.get(name);
+        for (port, member) in &bridge.ports {
+            let before = before.and_then(|bridge| bridge.ports.get(port)).filter(|_| !gone.contains(port));
+            let (bridge, port, member) = (name.clone(), port.clone(), member.clone());
+            match before.map(|before| fields(before, &member, |_| How::Live)) {
+                None => operations.push(Operation::AddMember { bridge, port, member }),
+                Some(fields) if !fields.is_empty() => {
+                    operations.push(Operation::ChangeMember { bridge, port, member, fields });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    for (name, bridge) in &new.bridges {
+        let before = old.bridges.get(name);
+        for (key, port) in &bridge.statics {
+            let same =
+                before.and_then(|bridge| bridge.statics.get(key)) == Some(port) && !gone.contains(port);
+            if !same {
+                operations.push(Operation::SetStatic { bridge: name.clone(), key: *key, port: port.clone() });
+            }
+        }
+    }
+}
+
+fn settings(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+    let mut all = Vec::new();
+    all.extend(prefixed("daemon", fields(&old.daemon, &new.daemon, |_| How::Restart)));
+    all.extend(prefixed("engine", fields(&old.engine, &new.engine, |_| How::Restart)));
+    all.extend(prefixed("memory", fields(&old.memory, &new.memory, |_| How::Restart)));
+    operations.extend(all.into_iter().map(Operation::NeedsRestart));
+}
+
+fn prefixed(prefix: &str, fields: Vec<FieldChange>) -> impl Iterator<Item = FieldChange> + '_ {
+    fields
+        .into_iter()
+        .map(move |change| FieldChange { field: format!("{prefix}.{}", change.field), ..change })
+}
+
+/// The fields of a port that differ, and how each is changed.
+pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
+    let own_device = matches!(old.kind, PortKind::Veth(_) | PortKind::Tap(_) | PortKind::Internal(_));
+    fields(old, new, |field| match field {
+        "admin" | "spread" | "workers" | "busy_poll" | "complete_checksums" | "persist" | "when_down" => {
+            How::Live
+        }
+        // The MTU of a device of our making, and what its far end is given, can be set while it runs; what carries
+        // frames in memory or files has no device to ask.
+        "mtu" => How::Live,
+        "address" | "mac" | "peer.address" | "peer.mac" | "peer.mtu" if own_device => How::Live,
+        _ => How::Recreate,
+    })
+}
+
+/// The fields that differ between two values of a type, by their names in the file.
+fn fields<T: Serialize + PartialEq>(old: &T, new: &T, how: impl Fn(&str) -> How) -> Vec<FieldChange> {
+    if old == new {
+        return Vec::new();
+    }
+    let (old, new) = (flat(old), flat(new));
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let changes = names.into_iter().filter(|name| old.get(*name) != new.get(*name)).map(|name| FieldChange {
+        field: name.clone(),
+        old: old.get(name).cloned().unwrap_or_default(),
+        new: new.get(name).cloned().unwrap_or_default(),
+        how: how(name),
+    });
+    changes.collect()
+}
+
+fn flat<T: Serialize>(value: &T) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    flatten("", &serde_json::to_value(value).unwrap_or_default(), &mut all);
+    all
+}
+
+fn flatten(name: &str, value: &Value, all: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                flatten(&name, value, all);
+            }
+        }
+        other => drop(all.insert(name.to_owned(), other.to_string())),
+    }
+}
+
+impl std::fmt::Display for WhenDown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            WhenDown::Drop => "drop",
+            WhenDown::Pass => "pass",
+        })
+    }
+}

@@ -1,0 +1,238 @@
+//! Reads `[bridge.NAME]` with its members and static entries.
+
+use std::collections::BTreeMap;
+
+use packet::VlanId;
+
+use super::fields::{Fields, Findings, bad_name, path, table_of, vlan_in};
+use super::tree::{Node, Value};
+use crate::vlan::RawRange;
+use crate::{
+    Bridge, BridgeName, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode, VlanSet,
+};
+
+const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
+
+pub(super) fn read_bridges(node: &Node, findings: &mut Findings) -> BTreeMap<BridgeName, Bridge> {
+    let mut bridges = BTreeMap::new();
+    let Some(fields) = table_of("bridge", node, findings) else { return bridges };
+    for entry in fields.entries() {
+        let object = path("bridge", &entry.key);
+        if let Some(place) = entry.place {
+            findings.places.insert(object.clone(), place);
+        }
+        let name = entry.key.parse().map_err(|error| {
+            findings.add(entry.place, object.clone(), bad_name("bridge")(&entry.key, error));
+        });
+        let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
+        let bridge = read_bridge(fields, findings);
+        if let Ok(name) = name {
+            bridges.insert(name, bridge);
+        }
+    }
+    bridges
+}
+
+fn read_bridge(mut fields: Fields<'_>, findings: &mut Findings) -> Bridge {
+    let settings = read_settings(&mut fields, findings);
+    let mut bridge = Bridge { settings, ..Bridge::default() };
+    if let Some(entry) = fields.get("port", findings) {
+        bridge.ports = read_members(&fields.path("port"), &entry.node, findings);
+    }
+    read_statics(&mut fields, &mut bridge, findings);
+    fields.finish(findings);
+    bridge
+}
+
+fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSettings {
+    let default = BridgeSettings::default();
+    BridgeSettings {
+        ageing: fields.number("ageing", (10, 1_000_000), " seconds", findings).unwrap_or(default.ageing),
+        mac_limit: fields
+            .number("mac_limit", TABLE_BOUNDS, " addresses", findings)
+            .unwrap_or(default.mac_limit),
+        snooping: fields.flag("snooping", findings).unwrap_or(default.snooping),
+    }
+}
+
+/// A bridge's settings as the API gives them, where members and entries are objects of their own.
+pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> BridgeSettings {
+    let settings = read_settings(&mut fields, findings);
+    fields.finish(findings);
+    settings
+}
+
+fn read_members(object: &str, node: &Node, findings: &mut Findings) -> BTreeMap<PortName, Member> {
+    let mut members = BTreeMap::new();
+    let Some(fields) = table_of(object, node, findings) else { return members };
+    for entry in fields.entries() {
+        let object = path(object, &entry.key);
+        if let Some(place) = entry.place {
+            findings.places.insert(object.clone(), place);
+        }
+        let name = entry.key.parse().map_err(|error| {
+            findings.add(entry.place, object.clone(), bad_name("port")(&entry.key, error));
+        });
+        let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
+        let member = read_member(fields, findings);
+        if let Ok(name) = name {
+            members.insert(name, member);
+        }
+    }
+    members
+}
+
+pub(super) fn read_member(mut fields: Fields<'_>, findings: &mut Findings) -> Member {
+    let default = Member::default();
+    let member = Member {
+        vlans: read_vlans(&mut fields, findings),
+        protected: fields.flag("protected", findings).unwrap_or(default.protected),
+        learning: fields.flag("learning", findings).unwrap_or(default.learning),
+        flood: fields.flag("flood", findings).unwrap_or(default.flood),
+        mac_limit: fields.number("mac_limit", TABLE_BOUNDS, " addresses", findings),
+        storm: read_storm(&mut fields, findings).unwrap_or_default(),
+    };
+    fields.finish(findings);
+    member
+}
+
+fn read_vlans(fields: &mut Fields<'_>, findings: &mut Findings) -> VlanMode {
+    let access = fields.vlan("access", findings);
+    let native = fields.vlan("native", findings);
+    let native_tagged = fields.flag("native_tagged", findings).unwrap_or(false);
+    let allowed = read_trunk(fields, findings);
+    if fields.has("access") && fields.has("trunk") {
+        let cause = Cause::Exclusive { first: "access", second: "trunk" };
+        findings.add(fields.place_of("trunk"), fields.object.clone(), cause);
+    }
+    for (key, needs) in [("native", "trunk"), ("native_tagged", "native")] {
+        if fields.has(key) && !fields.has(needs) {
+            findings.add(fields.place_of(key), fields.object.clone(), Cause::NeedsOther { key, needs });
+        }
+    }
+    match allowed {
+        Some(mut allowed) => {
+            if let Some(native) = native {
+                allowed.insert(native, native);
+            }
+            VlanMode::Trunk { allowed, native, native_tagged }
+        }
+        None => access.map_or_else(VlanMode::default, VlanMode::Access),
+    }
+}
+
+fn read_trunk(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<VlanSet> {
+    let mut set = VlanSet::new();
+    let items = fields.items("trunk", findings)?;
+    if items.is_empty() {
+        let cause = Cause::Missing { key: "a VLAN", example: "trunk = [10, \"20-29\"]" };
+        findings.add(fields.place_of("trunk"), fields.path("trunk"), cause);
+    }
+    for (object, item) in items {
+        match &item.value {
+            Value::Text(text) if text == "all" => set.insert(VlanId::MIN, VlanId::MAX),
+            Value::Text(text) => match read_range(text) {
+                Ok((from, to)) => set.insert(from, to),
+                Err(cause) => findings.add(item.place, object, cause),
+            },
+            Value::Integer(_) => {
+                if let Some(vlan) = vlan_in(&object, item, findings) {
+                    set.insert(vlan, vlan);
+                }
+            }
+            other => {
+                let expected = "a VLAN or a range of VLANs";
+                findings.add(item.place, object, Cause::WrongType { expected, found: other.found() });
+            }
+        }
+    }
+    Some(set)
+}
+
+fn read_range(text: &str) -> Result<(VlanId, VlanId), Cause> {
+    let RawRange(from, to) = text.parse().map_err(|()| Cause::BadVlanRange { text: text.to_owned() })?;
+    let vlan = |value: i64| {
+        let (min, max) = (VlanId::MIN.get().into(), VlanId::MAX.get().into());
+        let vlan = u16::try_from(value).ok().and_then(VlanId::new);
+        vlan.ok_or(Cause::OutOfRange { value, min, max, unit: "" })
+    };
+    let range = (vlan(from)?, vlan(to)?);
+    if from > to { Err(Cause::ReversedRange { from, to }) } else { Ok(range) }
+}
+
+fn read_storm(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Storm> {
+    let entry = fields.get("storm", findings)?;
+    let mut storm = table_of(&fields.path("storm"), &entry.node, findings)?;
+    let mut rate = |key| storm.number(key, (0, 4_000_000_000), " packets per second", findings);
+    let limits =
+        Storm { broadcast: rate("broadcast"), multicast: rate("multicast"), unknown: rate("unknown") };
+    storm.finish(findings);
+    Some(limits)
+}
+
+fn read_statics(fields: &mut Fields<'_>, bridge: &mut Bridge, findings: &mut Findings) {
+    let object = fields.object.clone();
+    for (place_name, item) in fields.items("static", findings).unwrap_or_default() {
+        let Some(mut entry) = table_of(&place_name, item, findings) else { continue };
+        let place = entry.place;
+        let mac = entry.station("mac", findings);
+        let port = read_port_name(&mut entry, findings);
+        let vlan = match entry.has("vlan") {
+            true => entry.vlan("vlan", findings),
+            false => {
+                entry.get("vlan", findings);
+                port.as_ref().and_then(|port| untagged_vlan(bridge, port, &entry, findings))
+            }
+        };
+        if !entry.has("mac") {
+            entry.missing("mac", "mac = \"02:00:00:00:00:01\"", findings);
+        }
+        entry.finish(findings);
+        let (Some(mac), Some(vlan), Some(port)) = (mac, vlan, port) else { continue };
+        let key = StaticKey { vlan, mac };
+        if bridge.statics.contains_key(&key) {
+            let other = "an entry above".to_owned();
+            findings.add(
+                place,
+                place_name,
+                Cause::Duplicate { what: "static entry", value: key.to_string(), other },
+            );
+            continue;
+        }
+        if let Some(place) = place {
+            findings.places.insert(format!("{object}.static.{key}"), place);
+        }
+        bridge.statics.insert(key, port);
+    }
+}
+
+fn untagged_vlan(
+    bridge: &Bridge,
+    port: &PortName,
+    entry: &Fields<'_>,
+    findings: &mut Findings,
+) -> Option<VlanId> {
+    let cause = match bridge.ports.get(port) {
+        Some(member) => match member.vlans.untagged() {
+            Some(vlan) => return Some(vlan),
+            None => Cause::NoVlan { port: port.to_string() },
+        },
+        None => Cause::NotAMember { port: port.to_string() },
+    };
+    findings.add(entry.place, entry.object.clone(), cause);
+    None
+}
+
+fn read_port_name(entry: &mut Fields<'_>, findings: &mut Findings) -> Option<PortName> {
+    if !entry.has("port") {
+        entry.missing("port", "port = \"web1\"", findings);
+    }
+    entry.parsed("port", |text, source| Cause::BadName { text, what: "port", source }, findings)
+}
+
+/// The port of a static entry as the API gives it, where bridge, VLAN and address are the entry's name.
+pub(super) fn read_static_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<PortName> {
+    let port = read_port_name(&mut fields, findings);
+    fields.finish(findings);
+    port
+}

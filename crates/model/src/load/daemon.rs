@@ -1,0 +1,99 @@
+//! Reads `[daemon]`, `[engine]` and `[memory]`.
+
+use super::fields::{Fields, Findings, number_in, table_of};
+use super::tree::Node;
+use crate::{Cause, Daemon, Engine, EngineMode, HugePages, Memory, Tcp};
+
+pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
+    let default = Daemon::default();
+    let Some(mut fields) = table_of("daemon", node, findings) else { return default };
+    let tcp = fields.get("tcp", findings);
+    let daemon = Daemon {
+        api: fields.file("api", findings).unwrap_or(default.api),
+        group: read_group(&mut fields, findings).unwrap_or(default.group),
+        tcp: tcp.and_then(|entry| read_tcp(&entry.node, findings)),
+        state_dir: fields.file("state_dir", findings).unwrap_or(default.state_dir),
+    };
+    fields.finish(findings);
+    daemon
+}
+
+fn read_group(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<String> {
+    let group = fields.text("group", findings)?;
+    let sound = !group.is_empty()
+        && group.len() <= 32
+        && group.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
+    if sound {
+        return Some(group.to_owned());
+    }
+    let cause = Cause::BadText { text: group.to_owned(), what: "a group's name", example: "\"trivium\"" };
+    findings.add(fields.place_of("group"), fields.path("group"), cause);
+    None
+}
+
+fn read_tcp(node: &Node, findings: &mut Findings) -> Option<Tcp> {
+    let mut fields = table_of("daemon.tcp", node, findings)?;
+    let bad =
+        |text, _| Cause::BadText { text, what: "an address with a port", example: "\"127.0.0.1:8443\"" };
+    let listen = fields.parsed("listen", bad, findings);
+    let cert = fields.file("cert", findings);
+    let key = fields.file("key", findings);
+    let token_file = fields.file("token_file", findings);
+    if !fields.has("listen") {
+        fields.missing("listen", "listen = \"127.0.0.1:8443\"", findings);
+    }
+    for missing in ["cert", "key", "token_file"] {
+        if !fields.has(missing) {
+            findings.add(fields.place, fields.object.clone(), Cause::TcpUnprotected { missing });
+        }
+    }
+    fields.finish(findings);
+    Some(Tcp { listen: listen?, cert: cert?, key: key?, token_file: token_file? })
+}
+
+pub(super) fn read_engine(node: &Node, findings: &mut Findings) -> Engine {
+    let default = Engine::default();
+    let Some(mut fields) = table_of("engine", node, findings) else { return default };
+    let modes = [EngineMode::Adaptive, EngineMode::Busy];
+    let workers = fields.numbers("workers", (0, 4095), "core", findings);
+    if let Some(count) = workers.as_ref().map(Vec::len).filter(|count| *count > 64) {
+        let place = fields.place_of("workers");
+        findings.add(place, "engine.workers", Cause::TooMany { what: "workers", count, limit: 64 });
+    }
+    let engine = Engine {
+        workers: workers.unwrap_or_default(),
+        mode: fields.word("mode", &["adaptive", "busy"], &modes, findings).unwrap_or(default.mode),
+        burst: fields.number("burst", (1, 256), " packets", findings).unwrap_or(default.burst),
+        spin_us: fields.number("spin_us", (0, 1_000_000), " us", findings).unwrap_or(default.spin_us),
+    };
+    fields.finish(findings);
+    engine
+}
+
+pub(super) fn read_memory(node: &Node, findings: &mut Findings) -> Memory {
+    let default = Memory::default();
+    let Some(mut fields) = table_of("memory", node, findings) else { return default };
+    let pages = [HugePages::Try, HugePages::Require, HugePages::Off];
+    let memory = Memory {
+        frames: fields.number("frames", (512, 1 << 24), "", findings).unwrap_or(default.frames),
+        frame_size: read_frame_size(&mut fields, findings).unwrap_or(default.frame_size),
+        huge_pages: fields
+            .word("huge_pages", &["try", "require", "off"], &pages, findings)
+            .unwrap_or(default.huge_pages),
+    };
+    fields.finish(findings);
+    memory
+}
+
+fn read_frame_size(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<u32> {
+    const CHOICES: &[i64] = &[2048, 4096];
+    let entry = fields.get("frame_size", findings)?;
+    let size =
+        number_in::<u32>("memory.frame_size", &entry.node, (0, i64::from(u32::MAX)), " bytes", findings)?;
+    let value = i64::from(size);
+    if CHOICES.contains(&value) {
+        return Some(size);
+    }
+    findings.add(entry.node.place, "memory.frame_size", Cause::NotOneOfNumbers { value, choices: CHOICES });
+    None
+}

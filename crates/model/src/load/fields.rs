@@ -1,0 +1,328 @@
+//! Reads the fields of one table: each with its type and bounds, and at the end whatever was not asked for.
+//!
+//! Every reader returns `None` both where the key is absent and where its value is wrong; a wrong value has then left
+//! a problem, so that reading goes on and finds the others.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use packet::{MacAddr, VlanId};
+
+use super::tree::{Entry, Node, Place, Table, Value};
+use crate::spelling::nearest;
+use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Problem};
+
+/// What reading has found so far: problems with their places, and where each object stands.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub problems: Vec<(Place, Problem)>,
+    pub places: BTreeMap<String, usize>,
+}
+
+impl Findings {
+    pub fn add(&mut self, place: Place, object: impl Into<String>, cause: Cause) {
+        self.problems.push((place, Problem::new(object, cause)));
+    }
+}
+
+pub(super) struct Fields<'n> {
+    pub object: String,
+    pub place: Place,
+    table: &'n Table,
+    known: Vec<&'static str>,
+}
+
+/// The table in a node, or a problem.
+pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings) -> Option<Fields<'n>> {
+    match &node.value {
+        Value::Table(table) => Some(Fields::new(object.to_owned(), node.place, table)),
+        other => {
+            findings.add(node.place, object, Cause::WrongType { expected: "a table", found: other.found() });
+            None
+        }
+    }
+}
+
+pub(super) fn path(object: &str, key: &str) -> String {
+    if object.is_empty() { key.to_owned() } else { format!("{object}.{key}") }
+}
+
+impl<'n> Fields<'n> {
+    pub fn new(object: String, place: Place, table: &'n Table) -> Self {
+        Fields { object, place, table, known: Vec::new() }
+    }
+
+    pub fn path(&self, key: &str) -> String {
+        path(&self.object, key)
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.table.entries.iter().any(|entry| entry.key == key)
+    }
+
+    /// Where this key's value stands, else where the table does.
+    pub fn place_of(&self, key: &str) -> Place {
+        let entry = self.table.entries.iter().find(|entry| entry.key == key);
+        entry.map_or(self.place, |entry| entry.place)
+    }
+
+    /// The entry of this key, whatever its type.
+    pub fn get(&mut self, key: &'static str, findings: &mut Findings) -> Option<&'n Entry> {
+        self.known.push(key);
+        let entry = self.table.entries.iter().find(|entry| entry.key == key)?;
+        if let Some(place) = entry.node.place {
+            findings.places.insert(self.path(key), place);
+        }
+        Some(entry)
+    }
+
+    /// All entries, for a table whose keys are names.
+    pub fn entries(&self) -> &'n [Entry] {
+        &self.table.entries
+    }
+
+    /// Reports every key that nobody asked for; `foreign` tells for which kinds of port a key exists.
+    pub fn finish_with(self, findings: &mut Findings, foreign: impl Fn(&str) -> Option<Cause>) {
+        for entry in &self.table.entries {
+            if self.known.iter().any(|known| *known == entry.key) {
+                continue;
+            }
+            let cause = foreign(&entry.key).unwrap_or_else(|| Cause::UnknownKey {
+                key: entry.key.clone(),
+                near: nearest(&entry.key, self.known.iter().copied()).map(str::to_owned),
+                known: self.known.clone(),
+            });
+            findings.add(entry.place, self.object.clone(), cause);
+        }
+    }
+
+    pub fn finish(self, findings: &mut Findings) {
+        self.finish_with(findings, |_| None);
+    }
+
+    pub fn missing(&self, key: &'static str, example: &'static str, findings: &mut Findings) {
+        findings.add(self.place, self.object.clone(), Cause::Missing { key, example });
+    }
+
+    fn wrong(&self, entry: &Entry, expected: &'static str, findings: &mut Findings) {
+        let found = entry.node.value.found();
+        findings.add(entry.node.place, self.path(&entry.key), Cause::WrongType { expected, found });
+    }
+
+    pub fn text(&mut self, key: &'static str, findings: &mut Findings) -> Option<&'n str> {
+        let entry = self.get(key, findings)?;
+        match &entry.node.value {
+            Value::Text(text) => Some(text),
+            _ => {
+                self.wrong(entry, "a text in quotes", findings);
+                None
+            }
+        }
+    }
+
+    pub fn flag(&mut self, key: &'static str, findings: &mut Findings) -> Option<bool> {
+        let entry = self.get(key, findings)?;
+        match &entry.node.value {
+            Value::Bool(value) => Some(*value),
+            _ => {
+                self.wrong(entry, "true or false", findings);
+                None
+            }
+        }
+    }
+
+    /// A whole number within bounds; `unit` follows the bounds in a message (" bytes").
+    pub fn number<T: TryFrom<i64>>(
+        &mut self,
+        key: &'static str,
+        (min, max): (i64, i64),
+        unit: &'static str,
+        findings: &mut Findings,
+    ) -> Option<T> {
+        let entry = self.get(key, findings)?;
+        number_in(&self.path(key), &entry.node, (min, max), unit, findings)
+    }
+
+    pub fn power_of_two(
+        &mut self,
+        key: &'static str,
+        bounds: (i64, i64),
+        findings: &mut Findings,
+    ) -> Option<u32> {
+        let size: u32 = self.number(key, bounds, " entries", findings)?;
+        if !size.is_power_of_two() {
+            let (object, place) = (self.path(key), self.place_of_value(key));
+            let near = size.next_power_of_two();
+            findings.add(place, object, Cause::NotPowerOfTwo { value: size.into(), near });
+            return None;
+        }
+        Some(size)
+    }
+
+    fn place_of_value(&self, key: &str) -> Place {
+        self.table.entries.iter().find(|entry| entry.key == key).and_then(|entry| entry.node.place)
+    }
+
+    /// One of some words.
+    pub fn word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &'static [&'static str],
+        values: &[T],
+        findings: &mut Findings,
+    ) -> Option<T> {
+        let text = self.text(key, findings)?;
+        if let Some(index) = choices.iter().position(|choice| *choice == text) {
+            return values.get(index).copied();
+        }
+        let near = nearest(text, choices.iter().copied());
+        let cause = Cause::NotOneOf { value: text.to_owned(), near, choices };
+        findings.add(self.place_of_value(key), self.path(key), cause);
+        None
+    }
+
+    /// A text that is parsed, with the cause if it cannot be.
+    pub fn parsed<T: FromStr>(
+        &mut self,
+        key: &'static str,
+        cause: impl FnOnce(String, T::Err) -> Cause,
+        findings: &mut Findings,
+    ) -> Option<T> {
+        let text = self.text(key, findings)?;
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                findings.add(self.place_of_value(key), self.path(key), cause(text.to_owned(), error));
+                None
+            }
+        }
+    }
+
+    pub fn device(&mut self, key: &'static str, findings: &mut Findings) -> Option<DeviceName> {
+        self.parsed(key, |text, source| Cause::BadName { text, what: "device", source }, findings)
+    }
+
+    pub fn namespace(&mut self, findings: &mut Findings) -> Option<Namespace> {
+        self.parsed("namespace", |text, source| Cause::BadName { text, what: "namespace", source }, findings)
+    }
+
+    pub fn file(&mut self, key: &'static str, findings: &mut Findings) -> Option<PathBuf> {
+        let text = self.text(key, findings)?;
+        if text.starts_with('/') && !text.contains('\0') {
+            return Some(PathBuf::from(text));
+        }
+        findings.add(self.place_of_value(key), self.path(key), Cause::RelativePath { text: text.to_owned() });
+        None
+    }
+
+    /// A unicast address.
+    pub fn station(&mut self, key: &'static str, findings: &mut Findings) -> Option<MacAddr> {
+        let mac: MacAddr = self.parsed(key, |text, source| Cause::BadMac { text, source }, findings)?;
+        let cause = match mac {
+            mac if mac.is_zero() => Cause::ZeroMac,
+            mac if mac.is_multicast() => Cause::GroupMac { text: mac.to_string() },
+            mac => return Some(mac),
+        };
+        findings.add(self.place_of_value(key), self.path(key), cause);
+        None
+    }
+
+    pub fn mtu(&mut self, findings: &mut Findings) -> Option<Mtu> {
+        let bounds = (Mtu::MIN.get().into(), Mtu::MAX.get().into());
+        self.number("mtu", bounds, " bytes", findings).and_then(Mtu::new)
+    }
+
+    pub fn vlan(&mut self, key: &'static str, findings: &mut Findings) -> Option<VlanId> {
+        let entry = self.get(key, findings)?;
+        vlan_in(&self.path(key), &entry.node, findings)
+    }
+
+    /// The items of a list; one value alone counts as a list of one.
+    pub fn items(&mut self, key: &'static str, findings: &mut Findings) -> Option<Vec<(String, &'n Node)>> {
+        let entry = self.get(key, findings)?;
+        let object = self.path(key);
+        Some(match &entry.node.value {
+            Value::List(items) => {
+                items.iter().enumerate().map(|(index, item)| (format!("{object}[{index}]"), item)).collect()
+            }
+            _ => vec![(object, &entry.node)],
+        })
+    }
+
+    pub fn addresses(&mut self, findings: &mut Findings) -> Vec<InterfaceAddress> {
+        let mut addresses = Vec::new();
+        for (object, item) in self.items("address", findings).unwrap_or_default() {
+            let Value::Text(text) = &item.value else {
+                let cause = Cause::WrongType { expected: "a text in quotes", found: item.value.found() };
+                findings.add(item.place, object, cause);
+                continue;
+            };
+            let cause = match text.parse::<InterfaceAddress>() {
+                Err(()) => Cause::BadAddress { text: text.clone() },
+                Ok(address) => match address.reserved_as() {
+                    Some(role) => Cause::NotAHost { address, role },
+                    None if addresses.contains(&address) => Cause::Duplicate {
+                        what: "address",
+                        value: text.clone(),
+                        other: "the same list".to_owned(),
+                    },
+                    None => {
+                        addresses.push(address);
+                        continue;
+                    }
+                },
+            };
+            findings.add(item.place, object, cause);
+        }
+        addresses
+    }
+
+    /// A list of numbers within bounds, each at most once.
+    pub fn numbers(
+        &mut self,
+        key: &'static str,
+        bounds: (i64, i64),
+        what: &'static str,
+        findings: &mut Findings,
+    ) -> Option<Vec<u16>> {
+        let mut numbers = Vec::new();
+        for (object, item) in self.items(key, findings)? {
+            let Some(number) = number_in::<u16>(&object, item, bounds, "", findings) else { continue };
+            if numbers.contains(&number) {
+                let other = "the same list".to_owned();
+                findings.add(item.place, object, Cause::Duplicate { what, value: number.to_string(), other });
+                continue;
+            }
+            numbers.push(number);
+        }
+        Some(numbers)
+    }
+}
+
+pub(super) fn number_in<T: TryFrom<i64>>(
+    object: &str,
+    node: &Node,
+    (min, max): (i64, i64),
+    unit: &'static str,
+    findings: &mut Findings,
+) -> Option<T> {
+    let cause = match node.value {
+        Value::Integer(value) if (min..=max).contains(&value) => return T::try_from(value).ok(),
+        Value::Integer(value) => Cause::OutOfRange { value, min, max, unit },
+        Value::Huge => Cause::OutOfRange { value: i64::MAX, min, max, unit },
+        ref other => Cause::WrongType { expected: "a whole number", found: other.found() },
+    };
+    findings.add(node.place, object, cause);
+    None
+}
+
+pub(super) fn vlan_in(object: &str, node: &Node, findings: &mut Findings) -> Option<VlanId> {
+    let bounds = (VlanId::MIN.get().into(), VlanId::MAX.get().into());
+    number_in(object, node, bounds, "", findings).and_then(VlanId::new)
+}
+
+/// The cause of a name that cannot be one of an object.
+pub(super) fn bad_name(what: &'static str) -> impl Fn(&str, NameError) -> Cause {
+    move |text, source| Cause::BadName { text: text.to_owned(), what, source }
+}

@@ -1,0 +1,203 @@
+//! From a text to a checked configuration, or to everything that is wrong with it.
+//!
+//! A text is read in three steps, each of which goes on after a problem so that all come at once: syntax (`tree`), the
+//! schema with types and bounds (`daemon`, `port`, `bridge` over `fields`), and what must hold between objects
+//! ([`crate::check`]). The grammar is described in docs/config.md.
+
+mod bridge;
+mod daemon;
+mod fields;
+mod port;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fields::{Fields, Findings};
+use tree::{Place, Table};
+
+use crate::check::check;
+use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
+
+/// Longest text that is read, in bytes.
+pub const LIMIT_BYTES: usize = 4 << 20;
+/// Most ports that a configuration can have.
+const PORT_LIMIT: usize = 4096;
+/// Most bridges that a configuration can have.
+const BRIDGE_LIMIT: usize = 1024;
+
+/// The language of a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// A configuration file.
+    Toml,
+    /// The same grammar as the API also takes it.
+    Json,
+}
+
+/// A configuration without errors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What probably is not meant so.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads a configuration file. `file` is its name in the problems.
+///
+/// # Errors
+///
+/// Every problem of the text in the order of its lines, warnings among them; at least one is an error.
+pub fn load(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
+    load_on(text, file, Format::Toml, None).map(|loaded| loaded.config)
+}
+
+/// Reads a configuration in either language, and holds it against the machine where one is given.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_on(
+    text: &str,
+    file: &str,
+    format: Format,
+    machine: Option<&Machine>,
+) -> Result<Loaded, Vec<Problem>> {
+    if text.len() > LIMIT_BYTES {
+        let cause = Cause::TooLarge { bytes: text.len(), limit: LIMIT_BYTES };
+        return Err(vec![Problem { file: file.to_owned(), ..Problem::new("", cause) }]);
+    }
+    let (table, syntax) = match format {
+        Format::Toml => tree::from_toml(text),
+        Format::Json => tree::from_json(text),
+    };
+    let lines = Lines::new(text);
+    let broken: BTreeSet<_> = syntax.iter().filter_map(|(place, _)| Some(lines.number((*place)?))).collect();
+    let (config, mut findings, declared) = read(&table);
+    for problem in check(&config, machine, &declared) {
+        findings.problems.push((nearest_place(&findings.places, &problem.object), problem));
+    }
+    // What stands on a line with a syntax error was not read as it was meant.
+    findings.problems.retain(|(place, _)| place.is_none_or(|place| !broken.contains(&lines.number(place))));
+    findings.problems.extend(syntax);
+    let problems = placed(findings.problems, file, &lines);
+    match problems.iter().any(|problem| problem.severity == Severity::Error) {
+        true => Err(problems),
+        false => Ok(Loaded { config, warnings: problems }),
+    }
+}
+
+/// Reads one object as the API gives it: JSON with the object's fields, as they stand in its table of the file.
+///
+/// # Errors
+///
+/// Every problem of the object by itself. What it refers to is checked when it is merged with the others.
+pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem>> {
+    let (table, syntax) = tree::from_json(json);
+    let mut findings = Findings { problems: syntax, ..Findings::default() };
+    let fields = Fields::new(object.to_string(), None, &table);
+    let change = match object {
+        _ if !findings.problems.is_empty() => None,
+        ObjectKey::Port(name) => {
+            port::read_port(name, fields, &mut findings).map(|port| Change::PutPort(name.clone(), port))
+        }
+        ObjectKey::Bridge(name) => {
+            Some(Change::PutBridge(name.clone(), bridge::read_settings_alone(fields, &mut findings)))
+        }
+        ObjectKey::Member(name, port) => {
+            Some(Change::PutMember(name.clone(), port.clone(), bridge::read_member(fields, &mut findings)))
+        }
+        ObjectKey::Static(name, key) => bridge::read_static_alone(fields, &mut findings)
+            .map(|port| Change::PutStatic(name.clone(), *key, port)),
+    };
+    let mut problems: Vec<_> = findings.problems.into_iter().map(|(_, problem)| problem).collect();
+    for problem in problems.iter_mut().filter(|problem| problem.object.is_empty()) {
+        problem.object = object.to_string();
+    }
+    match change {
+        Some(change) if problems.is_empty() => Ok(change),
+        _ => Err(problems),
+    }
+}
+
+/// Reads the whole tree. The names are those of all ports that the text has, even where they could not be read.
+fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
+    let mut findings = Findings::default();
+    let mut fields = Fields::new(String::new(), Some(0), table);
+    let mut config = Config::default();
+    let mut declared = BTreeSet::new();
+    if let Some(entry) = fields.get("daemon", &mut findings) {
+        config.daemon = daemon::read_daemon(&entry.node, &mut findings);
+    }
+    if let Some(entry) = fields.get("engine", &mut findings) {
+        config.engine = daemon::read_engine(&entry.node, &mut findings);
+    }
+    if let Some(entry) = fields.get("memory", &mut findings) {
+        config.memory = daemon::read_memory(&entry.node, &mut findings);
+    }
+    if let Some(entry) = fields.get("port", &mut findings) {
+        config.ports = port::read_ports(&entry.node, &mut findings, &mut declared);
+        limit("ports", "port", config.ports.len(), PORT_LIMIT, &mut findings);
+    }
+    if let Some(entry) = fields.get("bridge", &mut findings) {
+        config.bridges = bridge::read_bridges(&entry.node, &mut findings);
+        limit("bridges", "bridge", config.bridges.len(), BRIDGE_LIMIT, &mut findings);
+    }
+    fields.finish(&mut findings);
+    (config, findings, declared)
+}
+
+fn limit(what: &'static str, object: &str, count: usize, limit: usize, findings: &mut Findings) {
+    if count > limit {
+        let place = findings.places.get(object).copied();
+        findings.add(place, object, Cause::TooMany { what, count, limit });
+    }
+}
+
+/// Where an object stands, or the nearest table around it.
+fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
+    let mut object = object;
+    loop {
+        if let Some(place) = places.get(object) {
+            return Some(*place);
+        }
+        object = &object[..object.rfind(['.', '['])?];
+    }
+}
+
+/// The problems with lines and columns, in their order.
+fn placed(mut problems: Vec<(Place, Problem)>, file: &str, lines: &Lines<'_>) -> Vec<Problem> {
+    problems.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
+    let problems = problems.into_iter().map(|(place, problem)| {
+        let (line, column) = place.map_or((0, 0), |place| lines.position(place));
+        Problem { file: file.to_owned(), line, column, ..problem }
+    });
+    problems.collect()
+}
+
+/// Where the lines of a text begin.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(place, _)| place + 1));
+        Lines { text, starts: starts.collect() }
+    }
+
+    /// The line of an offset, from 1.
+    fn number(&self, place: usize) -> usize {
+        self.starts.partition_point(|&start| start <= place)
+    }
+
+    /// Line and column of an offset, from 1, the column in characters.
+    fn position(&self, place: usize) -> (u32, u32) {
+        let line = self.number(place);
+        let start = self.starts[line - 1];
+        let column =
+            self.text.get(start..place.min(self.text.len())).map_or(0, |before| before.chars().count()) + 1;
+        (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,146 @@
+//! A text as a tree of values that know their place: what TOML and JSON have in common.
+//!
+//! JSON values have no place (serde_json keeps none): theirs is `None`, and the object's name must lead the reader.
+
+use serde_json::Value as Json;
+use toml::de::{DeTable, DeValue};
+
+use crate::{Cause, Problem};
+
+/// Offset in bytes from the start of the text.
+pub(super) type Place = Option<usize>;
+
+pub(super) struct Node {
+    pub place: Place,
+    pub value: Value,
+}
+
+pub(super) enum Value {
+    Text(String),
+    Integer(i64),
+    /// An integer beyond 64 bits, which no key can have.
+    Huge,
+    Fraction,
+    Bool(bool),
+    Date,
+    Nothing,
+    List(Vec<Node>),
+    Table(Table),
+}
+
+/// A table's entries in the order of their places.
+pub(super) struct Table {
+    pub entries: Vec<Entry>,
+}
+
+pub(super) struct Entry {
+    pub key: String,
+    pub place: Place,
+    pub node: Node,
+}
+
+impl Value {
+    /// The value's type in words.
+    pub fn found(&self) -> &'static str {
+        match self {
+            Value::Text(_) => "a text",
+            Value::Integer(_) | Value::Huge => "a number",
+            Value::Fraction => "a fraction",
+            Value::Bool(_) => "true or false",
+            Value::Date => "a date",
+            Value::Nothing => "nothing",
+            Value::List(_) => "a list",
+            Value::Table(_) => "a table",
+        }
+    }
+}
+
+/// Reads TOML as far as it can be read; the problems are those of its syntax, with their offsets.
+pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let problems = errors.into_iter().map(|error| {
+        // The parser's message may span lines, and ours is one.
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let place = error.span().map(|span| span.start);
+        (place, Problem::new("", Cause::Syntax { language: "TOML", message }))
+    });
+    let problems = problems.collect();
+    (toml_table(table.into_inner()), problems)
+}
+
+fn toml_table(table: DeTable<'_>) -> Table {
+    let mut entries: Vec<_> = table
+        .into_iter()
+        .map(|(key, value)| Entry {
+            place: Some(key.span().start),
+            key: key.into_inner().into_owned(),
+            node: Node { place: Some(value.span().start), value: toml_value(value.into_inner()) },
+        })
+        .collect();
+    entries.sort_by_key(|entry| entry.place);
+    Table { entries }
+}
+
+fn toml_value(value: DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Value::Integer(number),
+            Err(_) => Value::Huge,
+        },
+        DeValue::Float(_) => Value::Fraction,
+        DeValue::Boolean(value) => Value::Bool(value),
+        DeValue::Datetime(_) => Value::Date,
+        DeValue::Array(items) => Value::List(
+            items
+                .into_iter()
+                .map(|item| Node { place: Some(item.span().start), value: toml_value(item.into_inner()) })
+                .collect(),
+        ),
+        DeValue::Table(table) => Value::Table(toml_table(table)),
+    }
+}
+
+/// Reads JSON: all or, with the one problem of its syntax, nothing.
+pub(super) fn from_json(text: &str) -> (Table, Vec<(Place, Problem)>) {
+    let empty = || Table { entries: Vec::new() };
+    match serde_json::from_str::<Json>(text) {
+        Ok(Json::Object(map)) => (json_table(map), Vec::new()),
+        Ok(other) => {
+            let found = json_value(other).found();
+            (empty(), vec![(Some(0), Problem::new("", Cause::WrongType { expected: "a table", found }))])
+        }
+        Err(error) => {
+            let line_starts = text.split_inclusive('\n').take(error.line().saturating_sub(1));
+            let place = line_starts.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
+            let message = error.to_string();
+            // The place is said by line and column already.
+            let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+            (empty(), vec![(Some(place), Problem::new("", Cause::Syntax { language: "JSON", message }))])
+        }
+    }
+}
+
+fn json_table(map: serde_json::Map<String, Json>) -> Table {
+    let entries = map.into_iter().map(|(key, value)| Entry { key, place: None, node: json_node(value) });
+    Table { entries: entries.collect() }
+}
+
+pub(super) fn json_node(value: Json) -> Node {
+    Node { place: None, value: json_value(value) }
+}
+
+fn json_value(value: Json) -> Value {
+    match value {
+        Json::Null => Value::Nothing,
+        Json::Bool(value) => Value::Bool(value),
+        Json::Number(number) => match number.as_i64() {
+            Some(number) => Value::Integer(number),
+            None if number.is_u64() => Value::Huge,
+            None => Value::Fraction,
+        },
+        Json::String(text) => Value::Text(text),
+        Json::Array(items) => Value::List(items.into_iter().map(json_node).collect()),
+        Json::Object(map) => Value::Table(json_table(map)),
+    }
+}

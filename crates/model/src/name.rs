@@ -1,0 +1,267 @@
+//! Names that a configuration gives or refers to: ports, bridges, kernel devices, network namespaces, addresses.
+//!
+//! Every name is checked when it is made, so that the rest may use it as a path part, a label or a netlink attribute.
+//! Device names follow the kernel's `dev_valid_name` (net/core/dev.c): 1..=15 bytes, no `/`, `:` or white space.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// Why a text is not a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NameError {
+    /// Nothing between the quotes.
+    #[error("it is empty")]
+    Empty,
+    /// Longer than the kernel or the tables allow.
+    #[error("it has {length} bytes, and at most {limit} are possible")]
+    TooLong {
+        /// Bytes in the text.
+        length: usize,
+        /// Bytes that are possible.
+        limit: usize,
+    },
+    /// A character that cannot stand in such a name.
+    #[error("it contains {0:?}")]
+    Character(char),
+    /// `.` or `..`, which mean directories.
+    #[error("`.` and `..` are directories")]
+    Dots,
+    /// A file name where a path from the root is meant.
+    #[error("a path must start with `/`")]
+    RelativePath,
+}
+
+/// Longest name of a port or bridge, in bytes.
+const OBJECT_LIMIT: usize = 32;
+/// IFNAMSIZ less its terminating zero.
+const DEVICE_LIMIT: usize = 15;
+/// NAME_MAX: a namespace's name is a file under /run/netns.
+const NAMESPACE_LIMIT: usize = 255;
+
+fn check(text: &str, limit: usize, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if text == "." || text == ".." {
+        return Err(NameError::Dots);
+    }
+    if let Some(character) = text.chars().find(|&c| !allowed(c)) {
+        return Err(NameError::Character(character));
+    }
+    if text.len() > limit {
+        return Err(NameError::TooLong { length: text.len(), limit });
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $limit:expr, $allowed:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                check(text, $limit, $allowed)?;
+                Ok(Self(text.to_owned()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        // Sound for look-ups: equality, order and hash are those of the text.
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a port: letters, digits, `_`, `-` and `.`, at most 32 bytes.
+    PortName, OBJECT_LIMIT, object_character
+}
+name! {
+    /// The name of a bridge: letters, digits, `_`, `-` and `.`, at most 32 bytes.
+    BridgeName, OBJECT_LIMIT, object_character
+}
+name! {
+    /// The name of a kernel network device: at most 15 bytes, without `/`, `:` or white space.
+    DeviceName, DEVICE_LIMIT, |c| c.is_ascii_graphic() && c != '/' && c != ':'
+}
+
+fn object_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// A network namespace: a name as `ip netns` knows it, or the path of its file.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Namespace {
+    /// A file under `/run/netns`.
+    Name(String),
+    /// Any other file, such as `/proc/1234/ns/net`.
+    Path(PathBuf),
+}
+
+impl Namespace {
+    /// The file to open for this namespace.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Namespace::Name(name) => Path::new("/run/netns").join(name),
+            Namespace::Path(path) => path.clone(),
+        }
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if text.starts_with('/') {
+            if let Some(character) = text.chars().find(|c| c.is_control()) {
+                return Err(NameError::Character(character));
+            }
+            return Ok(Namespace::Path(PathBuf::from(text)));
+        }
+        check(text, NAMESPACE_LIMIT, |c| c.is_ascii_graphic() && c != '/')?;
+        Ok(Namespace::Name(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Namespace::Name(name) => name.fmt(f),
+            Namespace::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Serialize for Namespace {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// An address of an interface with its prefix length, such as `10.0.0.1/24` or `fd00::1/64`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InterfaceAddress {
+    /// The interface's own address.
+    pub address: IpAddr,
+    /// Bits of the network's prefix: 0..=32, or 0..=128 for IPv6.
+    pub prefix: u8,
+}
+
+impl InterfaceAddress {
+    /// What the address means in its network if it is not a host's: `Some("network")` or `Some("broadcast")`.
+    pub fn reserved_as(&self) -> Option<&'static str> {
+        let (IpAddr::V4(address), 1..=30) = (self.address, self.prefix) else { return None };
+        let host_bits = u32::MAX >> self.prefix;
+        match u32::from(address) & host_bits {
+            0 => Some("network"),
+            bits if bits == host_bits => Some("broadcast"),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for InterfaceAddress {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (address, prefix) = text.split_once('/').ok_or(())?;
+        let address: IpAddr = address.parse().map_err(|_| ())?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let digits = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
+        match prefix.parse() {
+            Ok(prefix) if digits && prefix <= longest => Ok(InterfaceAddress { address, prefix }),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl Serialize for InterfaceAddress {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_names_obey_the_kernel() {
+        assert!("eth0".parse::<DeviceName>().is_ok());
+        assert!("abcdefghijklmno".parse::<DeviceName>().is_ok());
+        assert_eq!(
+            "abcdefghijklmnop".parse::<DeviceName>(),
+            Err(NameError::TooLong { length: 16, limit: 15 })
+        );
+        assert_eq!("a/b".parse::<DeviceName>(), Err(NameError::Character('/')));
+        assert_eq!("..".parse::<DeviceName>(), Err(NameError::Dots));
+        assert_eq!("".parse::<DeviceName>(), Err(NameError::Empty));
+    }
+
+    #[test]
+    fn namespaces_are_names_or_paths() {
+        assert_eq!("red".parse::<Namespace>().unwrap().path(), Path::new("/run/netns/red"));
+        assert_eq!("/proc/1/ns/net".parse::<Namespace>().unwrap().path(), Path::new("/proc/1/ns/net"));
+        assert_eq!("a/b".parse::<Namespace>(), Err(NameError::Character('/')));
+    }
+
+    #[test]
+    fn addresses_need_a_prefix_that_fits() {
+        assert!("10.0.0.1/24".parse::<InterfaceAddress>().is_ok());
+        assert!("fd00::1/128".parse::<InterfaceAddress>().is_ok());
+        for bad in ["10.0.0.1", "10.0.0.1/33", "10.0.0/24", "10.0.0.1/+4", "10.0.0.1/", "fd00::1/129"] {
+            assert!(bad.parse::<InterfaceAddress>().is_err(), "{bad}");
+        }
+        assert_eq!("10.0.0.0/24".parse::<InterfaceAddress>().unwrap().reserved_as(), Some("network"));
+        assert_eq!("10.0.0.255/24".parse::<InterfaceAddress>().unwrap().reserved_as(), Some("broadcast"));
+        assert_eq!("10.0.0.0/31".parse::<InterfaceAddress>().unwrap().reserved_as(), None);
+    }
+}

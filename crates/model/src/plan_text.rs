@@ -1,0 +1,155 @@
+//! A plan as people and programs read it: one line for each object, with `+`, `-`, `~` or `!`.
+//!
+//! `!` marks settings that wait for a restart. A port that is made anew is one `~` line; that it left and joined its
+//! bridge again is part of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FieldChange, Operation, Plan, PortName};
+
+/// One line of a plan.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PlanLine {
+    /// `+` comes, `-` goes, `~` changes, `!` waits for a restart.
+    pub sign: char,
+    /// The object, such as `bridge.br0.port.web1`.
+    pub object: String,
+    /// What it is or what differs.
+    pub detail: String,
+}
+
+/// A plan as the API sends it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PlanReport {
+    /// The lines in the order in which they are done.
+    pub lines: Vec<PlanLine>,
+}
+
+impl fmt::Display for PlanLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.detail.is_empty() {
+            true => write!(f, "{} {}", self.sign, self.object),
+            false => write!(f, "{} {}: {}", self.sign, self.object, self.detail),
+        }
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report().fmt(f)
+    }
+}
+
+impl Plan {
+    /// The plan as lines.
+    pub fn report(&self) -> PlanReport {
+        let anew: BTreeSet<&PortName> = self.operations.iter().filter_map(recreated).collect();
+        // Ports that are in both lists only because they are made anew.
+        let (mut left, mut joined) = (BTreeSet::new(), BTreeSet::new());
+        let (mut unset, mut set) = (BTreeSet::new(), BTreeSet::new());
+        for operation in &self.operations {
+            match operation {
+                Operation::RemoveMember { bridge, port } if anew.contains(port) => {
+                    drop(left.insert((bridge, port)))
+                }
+                Operation::AddMember { bridge, port, .. } if anew.contains(port) => {
+                    drop(joined.insert((bridge, port)))
+                }
+                Operation::RemoveStatic { bridge, key, port } => drop(unset.insert((bridge, key, port))),
+                Operation::SetStatic { bridge, key, port } => drop(set.insert((bridge, key, port))),
+                _ => {}
+            }
+        }
+        let kept_statics: BTreeSet<_> = unset.intersection(&set).collect();
+        let silent = |operation: &&Operation| match operation {
+            Operation::RemovePort { name } => anew.contains(name),
+            Operation::RemoveMember { bridge, port } => joined.contains(&(bridge, port)),
+            Operation::AddMember { bridge, port, .. } => left.contains(&(bridge, port)),
+            Operation::RemoveStatic { bridge, key, port } => kept_statics.contains(&(bridge, key, port)),
+            Operation::SetStatic { bridge, key, port } => kept_statics.contains(&(bridge, key, port)),
+            _ => false,
+        };
+        PlanReport {
+            lines: self.operations.iter().filter(|operation| !silent(operation)).map(line).collect(),
+        }
+    }
+}
+
+fn recreated(operation: &Operation) -> Option<&PortName> {
+    match operation {
+        Operation::AddPort { name, recreated, .. } if !recreated.is_empty() => Some(name),
+        _ => None,
+    }
+}
+
+fn line(operation: &Operation) -> PlanLine {
+    use Operation::*;
+    let (sign, object, detail) = match operation {
+        RemoveStatic { bridge, key, port } => {
+            ('-', format!("bridge.{bridge}.static.{key}"), format!("port {port}"))
+        }
+        RemoveMember { bridge, port } => ('-', format!("bridge.{bridge}.port.{port}"), String::new()),
+        RemoveBridge { name } => ('-', format!("bridge.{name}"), String::new()),
+        RemovePort { name } => ('-', format!("port.{name}"), String::new()),
+        AddPort { name, recreated, .. } if !recreated.is_empty() => {
+            ('~', format!("port.{name}"), format!("{} (made anew)", texts(recreated)))
+        }
+        AddPort { name, port, .. } => ('+', format!("port.{name}"), port_detail(port)),
+        ChangePort { name, fields, .. } => ('~', format!("port.{name}"), texts(fields)),
+        ChangeHookPolicy { port, policy } => {
+            let persist = if policy.persist { "persists" } else { "goes with the daemon" };
+            ('~', format!("port.{port}"), format!("its hook {persist}, when_down {}", policy.when_down))
+        }
+        AddBridge { name, .. } => ('+', format!("bridge.{name}"), String::new()),
+        ChangeBridge { name, fields, .. } => ('~', format!("bridge.{name}"), texts(fields)),
+        AddMember { bridge, port, member } => {
+            ('+', format!("bridge.{bridge}.port.{port}"), member_detail(member))
+        }
+        ChangeMember { bridge, port, fields, .. } => {
+            ('~', format!("bridge.{bridge}.port.{port}"), texts(fields))
+        }
+        SetStatic { bridge, key, port } => {
+            ('+', format!("bridge.{bridge}.static.{key}"), format!("port {port}"))
+        }
+        NeedsRestart(change) => ('!', change.field.clone(), format!("{} (needs a restart)", values(change))),
+    };
+    PlanLine { sign, object, detail }
+}
+
+fn port_detail(port: &crate::Port) -> String {
+    match port.kind.device() {
+        Some((device, Some(namespace))) => format!("{} {device} in {namespace}", port.kind.name()),
+        Some((device, None)) => format!("{} {device}", port.kind.name()),
+        None => port.kind.name().to_owned(),
+    }
+}
+
+fn member_detail(member: &crate::Member) -> String {
+    match &member.vlans {
+        crate::VlanMode::Access(vlan) => format!("access {vlan}"),
+        crate::VlanMode::Trunk { allowed, native: Some(native), .. } => {
+            format!("trunk {allowed}, native {native}")
+        }
+        crate::VlanMode::Trunk { allowed, native: None, .. } => format!("trunk {allowed}"),
+    }
+}
+
+fn values(change: &FieldChange) -> String {
+    let shown = |text: &str| if text.is_empty() { "default".to_owned() } else { text.to_owned() };
+    format!("{} -> {}", shown(&change.old), shown(&change.new))
+}
+
+fn texts(fields: &[FieldChange]) -> String {
+    fields.iter().map(|change| format!("{} {}", change.field, values(change))).collect::<Vec<_>>().join(", ")
+}

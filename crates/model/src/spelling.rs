@@ -1,0 +1,53 @@
+//! "Did you mean": the nearest of some known words to one that is not known.
+
+/// The known word that differs least from `word`, if it is near enough to be meant.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Names are short; a hostile long one is not worth a quadratic comparison.
+    if word.len() > 64 {
+        return None;
+    }
+    let limit = (word.chars().count() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|&(distance, candidate)| distance <= limit && distance < candidate.chars().count())
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours between two words (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.to_lowercase().chars().collect();
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let same = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + same);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let known = ["queues", "mode", "ring_size", "zero_copy"];
+        assert_eq!(nearest("queue", known), Some("queues"));
+        assert_eq!(nearest("zerocopy", known), Some("zero_copy"));
+        assert_eq!(nearest("ringsize", known), Some("ring_size"));
+        assert_eq!(nearest("mdoe", known), Some("mode"));
+        assert_eq!(nearest("banana", known), None);
+        assert_eq!(nearest("", known), None);
+    }
+}

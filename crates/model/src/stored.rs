@@ -1,0 +1,116 @@
+//! One owner's objects as a JSON text, so that they survive a restart.
+//!
+//! Each object is written with its name in parts (a name may contain the dots that join them) and its fields as in
+//! the file; it is read back through the same checks as any other input.
+
+use packet::{MacAddr, VlanId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::load::load_change;
+use crate::text;
+use crate::{BridgeName, Change, Fragment, ObjectKey, PortName, Problem, StaticKey};
+
+/// Why stored objects cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredError {
+    /// The text is not a list of objects.
+    #[error("the text is not a list of stored objects")]
+    Json(#[from] serde_json::Error),
+    /// An entry names no object: the parts of its name do not fit together.
+    #[error("entry {0} names no object")]
+    Nameless(usize),
+    /// An object that the checks refuse; the first of its problems.
+    #[error("{0}")]
+    Problem(Box<Problem>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bridge: Option<BridgeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    port: Option<PortName>,
+    #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
+    mac: Option<MacAddr>,
+    #[serde(default, with = "text::vlan_option", skip_serializing_if = "Option::is_none")]
+    vlan: Option<VlanId>,
+    value: Value,
+}
+
+impl Stored {
+    fn object(&self) -> Option<ObjectKey> {
+        Some(match (self.bridge.clone(), self.port.clone(), self.mac, self.vlan) {
+            (None, Some(port), None, None) => ObjectKey::Port(port),
+            (Some(bridge), None, None, None) => ObjectKey::Bridge(bridge),
+            (Some(bridge), Some(port), None, None) => ObjectKey::Member(bridge, port),
+            (Some(bridge), None, Some(mac), Some(vlan)) => ObjectKey::Static(bridge, StaticKey { vlan, mac }),
+            _ => return None,
+        })
+    }
+}
+
+impl Fragment {
+    /// The objects as a text that [`Fragment::from_json`] reads.
+    pub fn to_json(&self) -> String {
+        let none = || Stored { bridge: None, port: None, mac: None, vlan: None, value: Value::Null };
+        let value = |value: Result<Value, serde_json::Error>| value.unwrap_or_default();
+        let mut all = Vec::new();
+        for (port, settings) in &self.ports {
+            all.push(Stored {
+                port: Some(port.clone()),
+                value: value(serde_json::to_value(settings)),
+                ..none()
+            });
+        }
+        for (bridge, settings) in &self.bridges {
+            all.push(Stored {
+                bridge: Some(bridge.clone()),
+                value: value(serde_json::to_value(settings)),
+                ..none()
+            });
+        }
+        for ((bridge, port), member) in &self.members {
+            let (bridge, port) = (Some(bridge.clone()), Some(port.clone()));
+            all.push(Stored { bridge, port, value: value(serde_json::to_value(member)), ..none() });
+        }
+        for ((bridge, key), port) in &self.statics {
+            let (mac, vlan) = (Some(key.mac), Some(key.vlan));
+            all.push(Stored {
+                bridge: Some(bridge.clone()),
+                mac,
+                vlan,
+                value: json!({ "port": port }),
+                ..none()
+            });
+        }
+        serde_json::to_string_pretty(&all).unwrap_or_default()
+    }
+
+    /// Reads what [`Fragment::to_json`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not such a list, or an object in it does not pass the checks of an object by itself.
+    pub fn from_json(text: &str) -> Result<Fragment, StoredError> {
+        let mut fragment = Fragment::default();
+        for (index, stored) in serde_json::from_str::<Vec<Stored>>(text)?.into_iter().enumerate() {
+            let object = stored.object().ok_or(StoredError::Nameless(index))?;
+            let change = load_change(&object, &stored.value.to_string()).map_err(|problems| {
+                let first = problems.into_iter().next();
+                first.map_or(StoredError::Nameless(index), |problem| StoredError::Problem(Box::new(problem)))
+            })?;
+            fragment.apply(change);
+        }
+        Ok(fragment)
+    }
+
+    /// The part of the objects whose names are in `keep`.
+    pub fn only(&self, keep: impl Fn(&ObjectKey) -> bool) -> Fragment {
+        let mut part = Fragment::default();
+        let changes: Vec<Change> =
+            self.objects().filter(keep).filter_map(|object| self.get(&object)).collect();
+        changes.into_iter().for_each(|change| part.apply(change));
+        part
+    }
+}

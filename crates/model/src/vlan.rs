@@ -1,0 +1,179 @@
+//! VLANs of a bridge's member: access or trunk, and sets of VLAN identifiers (IEEE 802.1Q clause 8.8).
+
+use std::fmt;
+use std::str::FromStr;
+
+use packet::VlanId;
+use serde::{Serialize, Serializer};
+
+/// What a member does with tags.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VlanMode {
+    /// Untagged frames belong to this VLAN and leave untagged; tagged frames are not accepted.
+    Access(VlanId),
+    /// Tagged frames of these VLANs, and untagged ones of the native VLAN if there is one.
+    Trunk {
+        /// VLANs that it carries; the native one always among them.
+        allowed: VlanSet,
+        /// VLAN of untagged frames; `None`: untagged frames are dropped.
+        native: Option<VlanId>,
+        /// Whether frames of the native VLAN leave with a tag.
+        native_tagged: bool,
+    },
+}
+
+impl VlanMode {
+    /// Whether the member carries this VLAN.
+    pub fn carries(&self, vlan: VlanId) -> bool {
+        match self {
+            VlanMode::Access(access) => *access == vlan,
+            VlanMode::Trunk { allowed, .. } => allowed.contains(vlan),
+        }
+    }
+
+    /// The VLAN of untagged frames, if they are accepted.
+    pub fn untagged(&self) -> Option<VlanId> {
+        match self {
+            VlanMode::Access(access) => Some(*access),
+            VlanMode::Trunk { native, .. } => *native,
+        }
+    }
+}
+
+impl Default for VlanMode {
+    fn default() -> Self {
+        VlanMode::Access(VlanId::MIN)
+    }
+}
+
+/// A set of VLANs, kept as sorted ranges that neither overlap nor touch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VlanSet {
+    ranges: Vec<(VlanId, VlanId)>,
+}
+
+impl VlanSet {
+    /// No VLAN.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// 1..=4094
+    pub fn all() -> Self {
+        VlanSet { ranges: vec![(VlanId::MIN, VlanId::MAX)] }
+    }
+
+    /// Adds `from` up to and including `to`; does nothing where they are the wrong way round.
+    pub fn insert(&mut self, from: VlanId, to: VlanId) {
+        if from > to || from.is_none() {
+            return;
+        }
+        let (mut low, mut high) = (from, to);
+        self.ranges.retain(|&(first, last)| {
+            let apart = last.get() + 1 < low.get() || high.get() + 1 < first.get();
+            if !apart {
+                low = low.min(first);
+                high = high.max(last);
+            }
+            apart
+        });
+        let place = self.ranges.partition_point(|&(first, _)| first < low);
+        self.ranges.insert(place, (low, high));
+    }
+
+    /// Whether this VLAN is in the set.
+    pub fn contains(&self, vlan: VlanId) -> bool {
+        self.ranges.iter().any(|&(first, last)| first <= vlan && vlan <= last)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// First and last VLAN of each range, in order.
+    pub fn ranges(&self) -> &[(VlanId, VlanId)] {
+        &self.ranges
+    }
+
+    /// Every VLAN, in order.
+    pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
+        self.ranges.iter().flat_map(|&(first, last)| (first.get()..=last.get()).filter_map(VlanId::new))
+    }
+}
+
+impl FromIterator<VlanId> for VlanSet {
+    fn from_iter<T: IntoIterator<Item = VlanId>>(vlans: T) -> Self {
+        let mut set = VlanSet::new();
+        vlans.into_iter().for_each(|vlan| set.insert(vlan, vlan));
+        set
+    }
+}
+
+/// `10, 20-29`
+impl fmt::Display for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (first, last)) in self.ranges.iter().enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for VlanSet {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if *self == VlanSet::all() {
+            return to.serialize_str("all");
+        }
+        to.collect_seq(self.ranges.iter().map(|(first, last)| format!("{first}-{last}")))
+    }
+}
+
+/// One range as a file writes it, `20-29` or `7`, with 1..=4094 not yet checked.
+pub(crate) struct RawRange(pub i64, pub i64);
+
+impl FromStr for RawRange {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let number = |text: &str| {
+            let digits = (1..=9).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+            if digits { text.parse().map_err(|_| ()) } else { Err(()) }
+        };
+        match text.split_once('-') {
+            Some((first, last)) => Ok(RawRange(number(first.trim())?, number(last.trim())?)),
+            None => number(text.trim()).map(|only| RawRange(only, only)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn a_set_of_ranges_is_a_set(inserts in prop::collection::vec((1u16..120, 0u16..20), 0..20)) {
+            let mut set = VlanSet::new();
+            let mut oracle = BTreeSet::new();
+            for (from, length) in inserts {
+                set.insert(VlanId::new(from).unwrap(), VlanId::new(from + length).unwrap());
+                oracle.extend(from..=from + length);
+            }
+            prop_assert_eq!(set.iter().map(VlanId::get).collect::<Vec<_>>(), oracle.iter().copied().collect::<Vec<_>>());
+            for vid in 1..=200 {
+                prop_assert_eq!(set.contains(VlanId::new(vid).unwrap()), oracle.contains(&vid));
+            }
+            for pair in set.ranges().windows(2) {
+                prop_assert!(pair[0].1.get() + 1 < pair[1].0.get(), "ranges touch: {}", set);
+            }
+            prop_assert_eq!(set.iter().collect::<VlanSet>(), set);
+        }
+    }
+}
