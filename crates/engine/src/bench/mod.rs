@@ -1,0 +1,30 @@
+//! `trivium bench`: the real engine over in-memory ports, unprivileged.
+//!
+//! At least 8,192 distinct frames are in rotation and their headers are written anew for every packet, so that no scenario lives in
+//! the first-level cache. What the source costs is measured alone, in turns with the scenario in the same run, and is not part of
+//! `ns_per_packet`.
+
+mod generator;
+mod scenario;
+
+pub use generator::{Flows, GeneratorQueue, Writer, pair};
+pub use scenario::{Options, Report, Scenario, run};
+
+/// Why a bench could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Frame memory could not be had.
+    #[error(transparent)]
+    Memory(#[from] port::MemoryError),
+    /// The engine could not be started.
+    #[error(transparent)]
+    Engine(#[from] crate::EngineError),
+    /// Nothing came through.
+    #[error(
+        "scenario {0}: no packet came through in the measured time; this is a defect of the engine, please report it"
+    )]
+    Nothing(&'static str),
+    /// More workers than the scenario knows how to use.
+    #[error("scenario {0} runs with one worker only; leave --workers away")]
+    OneWorker(&'static str),
+}

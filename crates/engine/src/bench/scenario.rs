@@ -1,0 +1,355 @@
+//! The scenarios, how they are measured, and the report.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use packet::record::NoRecord;
+use packet::{PortId, QueueId, WorkerId};
+use port::{BURST, Depot, FrameMemory, HugePages, MemoryConfig, Packet};
+use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
+use sync::cpu::{tsc, tsc_hz};
+
+use crate::bench::BenchError;
+use crate::bench::generator::{Flows, Writer, pair};
+use crate::burst::Burst;
+use crate::engine::{Engine, EngineConfig, owned};
+use crate::rest::PollMode;
+use crate::stage::{Tools, parse};
+use crate::state::{Forwarding, PortView, Room};
+use crate::worker::Worker;
+
+/// Frames in rotation, each way.
+const ROTATION: usize = 8192;
+/// Length of one measured slice; scenario and source take turns.
+const SLICE: Duration = Duration::from_millis(20);
+const A: PortId = PortId(0);
+const B: PortId = PortId(1);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// Receive and transmit, unparsed.
+    PortToPort,
+    /// The parse stage alone.
+    Parse,
+    /// The learning bridge with 64 hosts.
+    Bridge,
+    /// The learning bridge with 100,000 hosts in random order.
+    Bridge100k,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::PortToPort, Self::Parse, Self::Bridge, Self::Bridge100k];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PortToPort => "port-to-port",
+            Self::Parse => "parse",
+            Self::Bridge => "bridge",
+            Self::Bridge100k => "bridge-100k",
+        }
+    }
+
+    /// The scenario of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// Hosts on both sides together.
+    fn hosts(self) -> u32 {
+        if self == Self::Bridge100k { 100_000 } else { 64 }
+    }
+
+    fn flows(self, side: u32, worker: u32) -> Flows {
+        let half = self.hosts() / 2;
+        let _ = worker;
+        Flows {
+            first: side * half,
+            hosts: half,
+            peer_first: (1 - side) * half,
+            random: self == Self::Bridge100k,
+        }
+    }
+}
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Measured time.
+    pub seconds: f64,
+    /// Workers; each has a queue of both ports.
+    pub workers: usize,
+    /// First core; workers take the following ones.
+    pub first_core: usize,
+    /// Heap allocations of the process so far (from the binary's counting allocator).
+    pub allocations: fn() -> u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Scenario.
+    pub scenario: &'static str,
+    /// Million packets a second of all workers, source included.
+    pub mpps: f64,
+    /// Nanoseconds per packet and worker, source aside; median of the slices.
+    pub ns_per_packet: f64,
+    /// The same in TSC cycles.
+    pub tsc_cycles_per_packet: f64,
+    /// Nanoseconds per packet that the source costs alone; median of the slices.
+    pub source_ns: f64,
+    /// Heap allocations in the measured part.
+    pub allocations: u64,
+    /// Packets lost in the measured part.
+    pub loss: u64,
+    /// Packets measured.
+    pub packets: u64,
+    /// Workers.
+    pub workers: usize,
+    /// Whether huge pages back the frames.
+    pub huge_pages: bool,
+}
+
+/// Runs `scenario`.
+///
+/// # Errors
+/// [`BenchError`] when memory or threads cannot be had, or nothing comes through.
+pub fn run(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
+    let _ = sync::cpu::pin_current_thread(options.first_core);
+    match scenario {
+        Scenario::Parse if options.workers > 1 => Err(BenchError::OneWorker(scenario.name())),
+        Scenario::Parse => parse_alone(options),
+        _ if options.workers > 1 => threaded(scenario, options),
+        _ => inline(scenario, options),
+    }
+}
+
+fn depot(workers: usize) -> Result<Arc<Depot>, BenchError> {
+    let frames = u32::try_from(workers * (2 * ROTATION + 2048)).unwrap_or(u32::MAX);
+    let memory = FrameMemory::new(MemoryConfig { frames, frame_size: 2048, huge_pages: HugePages::Try })?;
+    Ok(Depot::new(Arc::new(memory)))
+}
+
+fn forwarding(scenario: Scenario, workers: usize) -> impl Fn(&mut Forwarding) {
+    let capacity = if scenario == Scenario::Bridge100k { 262_144 } else { 16_384 };
+    let config = BridgeConfig {
+        name: "bench".to_owned(),
+        ports: [A, B].map(|port| BridgePortConfig::new(port, VlanMode::Transparent)).into(),
+        mac_limit: capacity,
+        ..BridgeConfig::default()
+    };
+    let bridge = Arc::new(Bridge::new(&config, 0x5eed));
+    let _ = workers;
+    move |f| {
+        let (a, b) = match scenario {
+            Scenario::PortToPort | Scenario::Parse => (Room::Wire(B), Room::Wire(A)),
+            Scenario::Bridge | Scenario::Bridge100k => {
+                (Room::Switch(bridge.clone()), Room::Switch(bridge.clone()))
+            }
+        };
+        f.set_port(A, Some(PortView::new(a, WorkerId(0))));
+        f.set_port(B, Some(PortView::new(b, WorkerId(0))));
+    }
+}
+
+/// Measures slices of `work` and of `source` in turns; each returns the packets of one turn.
+fn measure(
+    options: &Options,
+    mut work: impl FnMut() -> usize,
+    mut source: impl FnMut() -> usize,
+) -> (Vec<f64>, Vec<f64>, u64, u64, Duration) {
+    let slices = ((options.seconds / SLICE.as_secs_f64()) as usize / 2).max(3);
+    let (mut with, mut alone) = (Vec::with_capacity(slices), Vec::with_capacity(slices));
+    let slice_cycles = u64::try_from(SLICE.as_micros()).unwrap_or(0) * (tsc_hz() / 1_000_000);
+    let mut packets = 0;
+    let mut cycles = 0;
+    let before = (options.allocations)();
+    for _ in 0..slices {
+        let (n, spent) = slice(slice_cycles, &mut work);
+        packets += n;
+        cycles += spent;
+        with.push(spent as f64 / n.max(1) as f64);
+        let (n, spent) = slice(slice_cycles, &mut source);
+        alone.push(spent as f64 / n.max(1) as f64);
+    }
+    let allocations = (options.allocations)() - before;
+    let time = Duration::from_secs_f64(cycles as f64 / tsc_hz() as f64);
+    (with, alone, packets, allocations, time)
+}
+
+fn slice(cycles: u64, turn: &mut impl FnMut() -> usize) -> (u64, u64) {
+    let begin = tsc();
+    let mut packets = 0;
+    loop {
+        for _ in 0..8 {
+            packets += turn() as u64;
+        }
+        let spent = tsc().wrapping_sub(begin);
+        if spent >= cycles {
+            return (packets, spent);
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// One pass of the source over the rotation: what the generator's `receive` adds to a ring.
+fn source_turn(rotation: &mut VecDeque<Packet>, writer: &mut Writer, memory: &FrameMemory) -> usize {
+    for _ in 0..BURST {
+        let Some(mut packet) = rotation.pop_front() else { return 0 };
+        writer.write(packet.head_mut(memory));
+        rotation.push_back(packet);
+    }
+    BURST
+}
+
+fn rotation(tools: &mut port::FramePool) -> VecDeque<Packet> {
+    let mut rotation = VecDeque::with_capacity(ROTATION + BURST);
+    while rotation.len() < ROTATION {
+        let Some(mut packet) = tools.alloc() else { break };
+        if packet.set_len(tools.memory(), crate::bench::generator::FRAME) {
+            rotation.push_back(packet);
+        }
+    }
+    rotation
+}
+
+fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
+    let depot = depot(2)?;
+    let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
+    let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
+    let Some(worker) = workers.first_mut() else { return Err(BenchError::Nothing(scenario.name())) };
+    let mut pool = depot.pool();
+    let (a, b) = pair(&mut pool, ROTATION, scenario.flows(0, 0), scenario.flows(1, 0));
+    worker.add(owned(WorkerId(0), A, QueueId(0), Box::new(a)));
+    worker.add(owned(WorkerId(0), B, QueueId(0), Box::new(b)));
+    publish(&engine, worker, &forwarding(scenario, 1));
+    warm_up(scenario, worker);
+    let mut rotation = rotation(&mut pool);
+    let mut writer = Writer::new(scenario.flows(0, 0));
+    let memory = depot.memory().clone();
+    let dropped = || engine.port_totals(A).dropped() + engine.port_totals(B).dropped();
+    let lost = dropped();
+    let (with, alone, packets, allocations, time) =
+        measure(options, || worker.round(), || source_turn(&mut rotation, &mut writer, &memory));
+    let loss = dropped() - lost;
+    report(scenario, options, with, alone, packets, allocations, loss, time, &memory)
+}
+
+/// Publishes from the thread that also is the worker: its reader must not hold the grace period up.
+fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mut Forwarding)) {
+    worker.reader.offline();
+    engine.update(change);
+    worker.reader.online();
+}
+
+/// Runs until every host has been learned and floods have ended.
+fn warm_up(scenario: Scenario, worker: &mut Worker) {
+    let packets = scenario.hosts() as usize * 40 + 4 * ROTATION;
+    let mut seen = 0;
+    while seen < packets {
+        seen += worker.round().max(1);
+    }
+}
+
+fn parse_alone(options: &Options) -> Result<Report, BenchError> {
+    let depot = depot(2)?;
+    let mut pool = depot.pool();
+    let scenario = Scenario::Parse;
+    let mut one = rotation(&mut pool);
+    let mut two = rotation(&mut pool);
+    let mut tools = Tools::new(WorkerId(0), pool, Arc::default());
+    let mut burst = Burst::default();
+    let view = PortView::new(Room::None, WorkerId(0));
+    let (mut writer, mut other) = (Writer::new(scenario.flows(0, 0)), Writer::new(scenario.flows(0, 0)));
+    let memory = depot.memory().clone();
+    let work = || {
+        for _ in 0..BURST {
+            let Some(mut packet) = one.pop_front() else { return 0 };
+            writer.write(packet.head_mut(&memory));
+            burst.packets.push(packet);
+        }
+        parse::run(A, &view, &mut burst, &mut tools, &mut NoRecord);
+        one.extend(burst.packets.drain(..));
+        std::hint::black_box(&burst.keys);
+        BURST
+    };
+    let (with, alone, packets, allocations, time) =
+        measure(options, work, || source_turn(&mut two, &mut other, &memory));
+    report(scenario, options, with, alone, packets, allocations, 0, time, &memory)
+}
+
+#[allow(clippy::too_many_arguments, reason = "what a measurement yields, once")]
+fn report(
+    scenario: Scenario,
+    options: &Options,
+    with: Vec<f64>,
+    alone: Vec<f64>,
+    packets: u64,
+    allocations: u64,
+    loss: u64,
+    time: Duration,
+    memory: &FrameMemory,
+) -> Result<Report, BenchError> {
+    if packets == 0 {
+        return Err(BenchError::Nothing(scenario.name()));
+    }
+    let ns = 1e9 / tsc_hz() as f64;
+    let (with, alone) = (median(with), median(alone));
+    Ok(Report {
+        scenario: scenario.name(),
+        mpps: packets as f64 / time.as_secs_f64() / 1e6,
+        ns_per_packet: (with - alone) * ns,
+        tsc_cycles_per_packet: with - alone,
+        source_ns: alone * ns,
+        allocations,
+        loss,
+        packets,
+        workers: options.workers,
+        huge_pages: memory.is_huge(),
+    })
+}
+
+/// Several workers, each on a core with a queue of both ports.
+fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
+    let n = options.workers;
+    let depot = depot(n + 1)?;
+    let cores = (0..n).map(|w| Some(options.first_core + w)).collect();
+    let config = EngineConfig { cores, mode: PollMode::Busy, ..EngineConfig::default() };
+    let mut pool = depot.pool();
+    let mut rotation = rotation(&mut pool);
+    let mut writer = Writer::new(scenario.flows(0, 0));
+    let memory = depot.memory().clone();
+    let slice_cycles = tsc_hz() / 50;
+    let alone: Vec<f64> = (0..10)
+        .map(|_| slice(slice_cycles, &mut || source_turn(&mut rotation, &mut writer, &memory)))
+        .map(|(packets, cycles)| cycles as f64 / packets.max(1) as f64)
+        .collect();
+    let engine = Engine::start(&config, depot.clone())?;
+    engine.update(forwarding(scenario, n));
+    for id in (0_u16..).take(n) {
+        let (a, b) = pair(&mut pool, ROTATION, scenario.flows(0, 0), scenario.flows(1, 0));
+        engine.add_queue(WorkerId(id), A, QueueId(id), Box::new(a))?;
+        engine.add_queue(WorkerId(id), B, QueueId(id), Box::new(b))?;
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let sum = || (engine.port_totals(A), engine.port_totals(B));
+    let (before, allocated) = (sum(), (options.allocations)());
+    let (begin, begin_tsc) = (Instant::now(), tsc());
+    std::thread::sleep(Duration::from_secs_f64(options.seconds));
+    let after = sum();
+    let (time, cycles) = (begin.elapsed(), tsc().wrapping_sub(begin_tsc));
+    let allocations = (options.allocations)() - allocated;
+    let packets = after.0.rx_packets + after.1.rx_packets - before.0.rx_packets - before.1.rx_packets;
+    let loss = after.0.dropped() + after.1.dropped() - before.0.dropped() - before.1.dropped();
+    let with = cycles as f64 * n as f64 / packets.max(1) as f64;
+    report(scenario, options, vec![with], alone, packets, allocations, loss, time, &memory)
+}

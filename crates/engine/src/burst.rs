@@ -1,0 +1,70 @@
+//! The packets that a worker has in hand, and what the stages found out about them: parallel arrays, one place a packet.
+//!
+//! Invariant: after a stage, `keys`, `layers`, `lens` and `decisions` are valid for `0..packets.len()` as far as the stages before
+//! have filled them; a stage that takes packets out keeps the others' order (packets of a flow never overtake each other).
+
+use packet::{FlowKey, Layers};
+use port::{BURST, Batch, Packet};
+use switch::Decision;
+
+/// See the module documentation.
+pub struct Burst {
+    /// The packets.
+    pub packets: Batch,
+    /// Their flow keys.
+    pub keys: Box<[FlowKey; BURST]>,
+    /// Where their headers stand.
+    pub layers: Box<[Layers; BURST]>,
+    /// Their lengths in bytes.
+    pub lens: Box<[u32; BURST]>,
+    /// What the room decided.
+    pub decisions: Box<[Decision; BURST]>,
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self {
+            packets: Batch::new(),
+            keys: Box::new([FlowKey::default(); BURST]),
+            layers: Box::new([Layers::default(); BURST]),
+            lens: Box::new([0; BURST]),
+            decisions: Box::new([Decision::default(); BURST]),
+        }
+    }
+}
+
+impl Burst {
+    /// Number of packets.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Moves the packet at `from`, with its key, to `to < from`; what stood at `to` goes to `from`. Stages that sort packets out use it:
+    /// those kept move to the front in order, the others collect behind them.
+    #[inline]
+    pub fn swap(&mut self, to: usize, from: usize) {
+        if to != from {
+            self.packets.swap(to, from);
+            self.keys.swap(to, from);
+            self.layers.swap(to, from);
+            self.lens.swap(to, from);
+            self.decisions.swap(to, from);
+        }
+    }
+
+    /// Takes out the packets from `kept` on, each with its decision.
+    pub fn sorted_out(&mut self, kept: usize, mut each: impl FnMut(Packet, Decision)) {
+        for (packet, decision) in self.packets.drain(kept..).zip(&self.decisions[kept..]) {
+            each(packet, *decision);
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! The handle that control threads hold: starts the workers, gives them queues, publishes snapshots, reads counters, and stops
+//! them for a hand-over. Nothing here is on a packet's path.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use packet::{PortId, QueueId, WorkerId};
+use port::{Depot, FramePool, Queue};
+use sync::qsbr::Domain;
+use sync::snapshot::Snapshot;
+use sync::spsc::{Consumer, Producer, channel};
+
+use crate::burst::Burst;
+use crate::capture::{CaptureReader, taps};
+use crate::counters::{PortTotals, Stage, WorkerCounters};
+use crate::explain::{self, Explained};
+use crate::handover::mesh;
+use crate::rest::{PollMode, Rest, Waker};
+use crate::stage::spread::Applied;
+use crate::stage::transmit::OwnedQueue;
+use crate::stage::{Punt, Tools};
+use crate::state::Forwarding;
+use crate::trace::{TraceFilter, Traced};
+use crate::worker::{Command, Status, Worker};
+
+/// How the workers are to run.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// One worker per entry, pinned to that core; `None` leaves it to the scheduler.
+    pub cores: Vec<Option<usize>>,
+    /// Sleep when idle, or never.
+    pub mode: PollMode,
+    /// How long an adaptive worker polls in vain before it sleeps.
+    pub spin: Duration,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self { cores: vec![None], mode: PollMode::Adaptive, spin: Duration::from_micros(50) }
+    }
+}
+
+/// Why the engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A worker's descriptors could not be had.
+    #[error("worker {worker}: {what} failed ({source}); raise the limit of open files (LimitNOFILE)")]
+    Os {
+        /// Worker.
+        worker: u16,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The configuration names no worker.
+    #[error("engine.workers is empty; name at least one core, for example workers = [1]")]
+    NoWorkers,
+    /// More workers than one engine holds.
+    #[error("engine.workers names {0} workers; at most 64 are possible")]
+    TooManyWorkers(usize),
+    /// No such worker.
+    #[error("worker {0} does not exist; engine.workers has {1} entries")]
+    NoSuchWorker(u16, usize),
+    /// A worker did not answer.
+    #[error("worker {0} does not answer; see `trivium show workers` and the log for a stuck queue")]
+    Silent(u16),
+    /// Somebody else captures or traces.
+    #[error("a {0} is running already; end it first (Ctrl-C in its terminal), or wait for it")]
+    Occupied(&'static str),
+}
+
+struct Handle {
+    commands: Mutex<Producer<Command>>,
+    waker: Arc<Waker>,
+    status: Arc<Status>,
+    core: Option<usize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// See the module documentation.
+pub struct Engine {
+    workers: Vec<Handle>,
+    counters: Vec<Arc<WorkerCounters>>,
+    forwarding: Arc<Snapshot<Forwarding>>,
+    depot: Arc<Depot>,
+    domain: Arc<Domain>,
+    capturing: Mutex<bool>,
+}
+
+/// A worker as shown.
+#[derive(Clone, Debug)]
+pub struct WorkerView {
+    /// Which.
+    pub id: WorkerId,
+    /// Core it is pinned to.
+    pub core: Option<usize>,
+    /// It sleeps right now.
+    pub asleep: bool,
+    /// Bursts so far.
+    pub bursts: u64,
+    /// Packets so far.
+    pub packets: u64,
+    /// TSC cycles with work, polling in vain, asleep.
+    pub cycles: [u64; 3],
+    /// Times it went to sleep.
+    pub sleeps: u64,
+}
+
+/// A stage as shown, summed over the workers.
+#[derive(Clone, Copy, Debug)]
+pub struct StageView {
+    /// Which.
+    pub stage: Stage,
+    /// Packets so far.
+    pub packets: u64,
+    /// TSC cycles so far.
+    pub cycles: u64,
+}
+
+/// Messages that a worker's mailbox holds.
+const MAILBOX: usize = 64;
+/// Copies for the snooper that one worker's ring holds.
+const PUNTS: usize = 256;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Starts the workers; they idle until they own queues.
+    ///
+    /// # Errors
+    /// [`EngineError`] when there are no workers or the kernel refuses descriptors or threads.
+    pub fn start(config: &EngineConfig, depot: Arc<Depot>) -> Result<Self, EngineError> {
+        let (mut engine, workers) = Self::prepare(config, depot)?;
+        for (index, worker) in workers.into_iter().enumerate() {
+            let core = config.cores[index];
+            let id = u16::try_from(index).unwrap_or(u16::MAX);
+            let thread = std::thread::Builder::new()
+                .name(format!("trivium-w{index}"))
+                .spawn(move || {
+                    let _guard = AbortOnPanic(id);
+                    if let Some(core) = core {
+                        // A core that is not ours to use costs speed, not correctness; doctor tells.
+                        let _ = sync::cpu::pin_current_thread(core);
+                    }
+                    worker.run();
+                })
+                .map_err(|source| EngineError::Os { worker: id, what: "starting a thread", source })?;
+            engine.workers[index].thread = Some(thread);
+        }
+        Ok(engine)
+    }
+
+    /// The engine with its workers not started: benches and tests call [`Worker::round`] themselves.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn prepare(config: &EngineConfig, depot: Arc<Depot>) -> Result<(Self, Vec<Worker>), EngineError> {
+        let n = config.cores.len();
+        if n == 0 {
+            return Err(EngineError::NoWorkers);
+        }
+        if n > 64 {
+            return Err(EngineError::TooManyWorkers(n));
+        }
+        let os = |worker, what| move |source| EngineError::Os { worker, what, source };
+        let domain = Domain::with_max_readers(n);
+        let forwarding = Arc::new(Snapshot::new(&domain, Forwarding::default()));
+        let mut wakers = Vec::with_capacity(n);
+        for id in (0_u16..).take(n) {
+            wakers.push(Arc::new(Waker::new().map_err(os(id, "eventfd"))?));
+        }
+        let spin = u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX);
+        let spin = u64::try_from(u128::from(spin) * u128::from(sync::cpu::tsc_hz()) / 1_000_000_000)
+            .unwrap_or(u64::MAX);
+        let (mut handles, mut workers, mut counters) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, links) in (0_u16..).zip(mesh(&wakers)) {
+            let waker = wakers[usize::from(id)].clone();
+            let block = Arc::new(WorkerCounters::default());
+            let (mailbox, commands) = channel(MAILBOX);
+            let status = Arc::new(Status::default());
+            let reader = domain.register().map_err(|_| EngineError::TooManyWorkers(n))?;
+            workers.push(Worker {
+                forwarding: forwarding.clone(),
+                reader,
+                queues: Vec::new(),
+                local: Vec::new(),
+                burst: Burst::default(),
+                tools: Tools::new(WorkerId(id), depot.pool(), block.clone()),
+                links,
+                rest: Rest::new(config.mode, spin, waker.clone()).map_err(os(id, "epoll"))?,
+                commands,
+                status: status.clone(),
+                trace: None,
+                version: u64::MAX,
+                draining: false,
+            });
+            handles.push(Handle {
+                commands: Mutex::new(mailbox),
+                waker,
+                status,
+                core: config.cores[usize::from(id)],
+                thread: None,
+            });
+            counters.push(block);
+        }
+        let engine =
+            Self { workers: handles, counters, forwarding, depot, domain, capturing: Mutex::new(false) };
+        Ok((engine, workers))
+    }
+
+    /// Number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The stock of frames.
+    #[must_use]
+    pub fn depot(&self) -> &Arc<Depot> {
+        &self.depot
+    }
+
+    fn tell(&self, worker: WorkerId, command: Command) -> Result<(), EngineError> {
+        let handle = self
+            .workers
+            .get(worker.index())
+            .ok_or(EngineError::NoSuchWorker(worker.0, self.workers.len()))?;
+        let begin = Instant::now();
+        let mut command = command;
+        loop {
+            match lock(&handle.commands).push(command) {
+                Ok(()) => break,
+                Err(back) if begin.elapsed() < PATIENCE => command = back,
+                Err(_) => return Err(EngineError::Silent(worker.0)),
+            }
+            handle.waker.notify();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        handle.waker.notify();
+        Ok(())
+    }
+
+    /// The snapshot that workers act on.
+    #[must_use]
+    pub fn forwarding(&self) -> Arc<Forwarding> {
+        self.forwarding.load_arc()
+    }
+
+    /// Publishes a changed snapshot. When this returns, no worker acts on the old one any more: a packet that arrives afterwards
+    /// meets the new decision.
+    pub fn update(&self, change: impl FnOnce(&mut Forwarding)) {
+        self.forwarding.update(|old| {
+            let mut new = old.clone();
+            change(&mut new);
+            new.version = old.version.wrapping_add(1);
+            new
+        });
+        self.domain.synchronize();
+    }
+
+    /// Gives a queue to a worker.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSuchWorker`], or [`EngineError::Silent`] when the worker's mailbox stays full.
+    pub fn add_queue(
+        &self,
+        worker: WorkerId,
+        port: PortId,
+        id: QueueId,
+        queue: Box<dyn Queue>,
+    ) -> Result<(), EngineError> {
+        self.tell(worker, Command::Add(owned(worker, port, id, queue)))
+    }
+
+    /// Takes a port's queues from all workers; what was transmitted has left before, or had a second to.
+    ///
+    /// # Errors
+    /// [`EngineError::Silent`] when a worker does not answer; its queues stay.
+    pub fn remove_queues(
+        &self,
+        port: PortId,
+    ) -> Result<Vec<(WorkerId, QueueId, Box<dyn Queue>)>, EngineError> {
+        let mut all = Vec::new();
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (tx, rx) = mpsc::channel();
+            self.tell(worker, Command::Remove(port, tx))?;
+            let gone = rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))?;
+            all.extend(gone.into_iter().map(|own| (worker, own.id, own.queue)));
+        }
+        Ok(all)
+    }
+
+    /// A pool for a control thread (captures, punts, injected packets).
+    #[must_use]
+    pub fn pool(&self) -> FramePool {
+        self.depot.pool()
+    }
+
+    /// A port's counters.
+    #[must_use]
+    pub fn port_totals(&self, port: PortId) -> PortTotals {
+        PortTotals::sum(&self.counters, port)
+    }
+
+    /// The workers' own counters.
+    #[must_use]
+    pub fn counters(&self) -> &[Arc<WorkerCounters>] {
+        &self.counters
+    }
+
+    /// The workers as shown.
+    #[must_use]
+    pub fn worker_views(&self) -> Vec<WorkerView> {
+        (0_u16..)
+            .zip(self.workers.iter().zip(&self.counters))
+            .map(|(id, (handle, c))| WorkerView {
+                id: WorkerId(id),
+                core: handle.core,
+                asleep: handle.status.asleep.load(Ordering::Relaxed),
+                bursts: c.bursts.get(),
+                packets: c.packets.get(),
+                cycles: [c.busy_cycles.get(), c.idle_cycles.get(), c.asleep_cycles.get()],
+                sleeps: c.sleeps.get(),
+            })
+            .collect()
+    }
+
+    /// The stages as shown.
+    #[must_use]
+    pub fn stage_views(&self) -> Vec<StageView> {
+        let sum = |stage: Stage| {
+            let blocks = self.counters.iter().map(|c| &c.stages[stage as usize]);
+            let (packets, cycles) =
+                blocks.fold((0, 0), |(p, c), s| (p + s.packets.get(), c + s.cycles.get()));
+            StageView { stage, packets, cycles }
+        };
+        Stage::ALL.into_iter().map(sum).collect()
+    }
+
+    /// What would happen to this frame if it arrived on `port` now; nothing is sent, learned or counted.
+    #[must_use]
+    pub fn explain(&self, port: PortId, frame: &[u8]) -> Explained {
+        explain::explain(&self.forwarding(), port, frame)
+    }
+
+    /// Starts a capture of a port's packets (or of all ports'), or of drops only. End it with [`Self::end_capture`].
+    ///
+    /// # Errors
+    /// [`EngineError::Occupied`] while another runs.
+    pub fn capture(&self, port: Option<PortId>, only_drops: bool) -> Result<CaptureReader, EngineError> {
+        self.occupy("capture")?;
+        let (taps, reader) = taps(self.workers.len(), port, only_drops);
+        for (id, tap) in (0_u16..).zip(taps) {
+            self.tell(WorkerId(id), Command::Capture(Some(tap)))?;
+        }
+        self.update(|f| {
+            f.capture_drops = true;
+            for (index, view) in f.ports.iter_mut().enumerate() {
+                if let Some(view) = view {
+                    view.capture = !only_drops && port.is_none_or(|p| p.index() == index);
+                }
+            }
+        });
+        Ok(reader)
+    }
+
+    fn occupy(&self, what: &'static str) -> Result<(), EngineError> {
+        let mut taken = lock(&self.capturing);
+        if std::mem::replace(&mut *taken, true) { Err(EngineError::Occupied(what)) } else { Ok(()) }
+    }
+
+    /// Ends the capture; its frames go back.
+    pub fn end_capture(&self, reader: CaptureReader) {
+        self.update(|f| {
+            f.capture_drops = false;
+            f.ports.iter_mut().flatten().for_each(|view| view.capture = false);
+        });
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let _ = self.tell(worker, Command::Capture(None));
+        }
+        self.domain.synchronize();
+        let mut pool = self.pool();
+        for mut ring in reader.rings {
+            while let Some(captured) = ring.pop() {
+                pool.free(captured.packet);
+            }
+        }
+        *lock(&self.capturing) = false;
+    }
+
+    /// Arms a trace of the next packets that match. End it with [`Self::end_trace`].
+    ///
+    /// # Errors
+    /// [`EngineError::Occupied`] while a trace or capture runs.
+    pub fn trace(&self, filter: TraceFilter) -> Result<Vec<Consumer<Box<Traced>>>, EngineError> {
+        self.occupy("trace or capture")?;
+        let mut rings = Vec::with_capacity(self.workers.len());
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (ring, reader) = channel(64);
+            self.tell(worker, Command::Trace(Some(ring)))?;
+            rings.push(reader);
+        }
+        self.update(|f| f.trace = Some(Arc::new(filter)));
+        Ok(rings)
+    }
+
+    /// Disarms the trace.
+    pub fn end_trace(&self) {
+        self.update(|f| f.trace = None);
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let _ = self.tell(worker, Command::Trace(None));
+        }
+        *lock(&self.capturing) = false;
+    }
+
+    /// The rings on which workers leave copies for the snooper. Call once; frames go back through a pool.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn punts(&self) -> Result<Vec<Consumer<Punt>>, EngineError> {
+        let mut rings = Vec::with_capacity(self.workers.len());
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (ring, reader) = channel(PUNTS);
+            self.tell(worker, Command::Punt(ring))?;
+            rings.push(reader);
+        }
+        Ok(rings)
+    }
+
+    /// Stops the workers: they receive nothing more, finish what they hold, and give their queues back. What the kernel holds
+    /// in the queues' rings stays there, for a successor.
+    ///
+    /// # Errors
+    /// [`EngineError::Silent`] when a worker does not answer within five seconds.
+    pub fn stop(mut self) -> Result<Vec<(WorkerId, PortId, QueueId, Box<dyn Queue>)>, EngineError> {
+        let ids: Vec<WorkerId> = (0_u16..).map(WorkerId).take(self.workers.len()).collect();
+        for worker in &ids {
+            self.tell(*worker, Command::Drain)?;
+        }
+        let begin = Instant::now();
+        // Two looks in a row: what one worker hands over may reach one that was quiet at the first look.
+        let mut quiet = 0;
+        while quiet < 2 {
+            let all = self.workers.iter().all(|w| w.status.quiet.swap(false, Ordering::AcqRel));
+            quiet = if all { quiet + 1 } else { 0 };
+            if begin.elapsed() > PATIENCE {
+                break;
+            }
+            for worker in &ids {
+                // A command is also what makes a drained worker look again.
+                self.tell(*worker, Command::Drain)?;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let mut queues = Vec::new();
+        for worker in &ids {
+            let (tx, rx) = mpsc::channel();
+            self.tell(*worker, Command::Stop(tx))?;
+            let own = rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))?;
+            queues.extend(own.into_iter().map(|own| (*worker, own.port, own.id, own.queue)));
+        }
+        for handle in &mut self.workers {
+            if let Some(thread) = handle.thread.take() {
+                let _ = thread.join();
+            }
+        }
+        Ok(queues)
+    }
+}
+
+impl Drop for Engine {
+    /// Ends the threads of an engine that was not stopped; its queues close.
+    fn drop(&mut self) {
+        for id in (0_u16..).take(self.workers.len()) {
+            let index = usize::from(id);
+            if self.workers[index].thread.is_none() {
+                continue;
+            }
+            let (tx, rx) = mpsc::channel();
+            if self.tell(WorkerId(id), Command::Stop(tx)).is_ok() {
+                if let Ok(queues) = rx.recv_timeout(PATIENCE) {
+                    let mut pool = self.depot.pool();
+                    queues.into_iter().for_each(|own| own.queue.close(&mut pool));
+                }
+                if let Some(thread) = self.workers[index].thread.take() {
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+}
+
+/// A queue with what its worker keeps beside it.
+pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
+    let capabilities = queue.capabilities();
+    OwnedQueue { port, id, queue, capabilities, touched: false, spread: Applied::new(worker) }
+}
+
+/// A worker that panics takes the process along: half a data plane is worse than a restart.
+struct AbortOnPanic(u16);
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "trivium: worker {} panicked; the process ends so that it can be restarted (see the message above)",
+                self.0
+            );
+            std::process::abort();
+        }
+    }
+}

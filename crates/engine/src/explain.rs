@@ -1,0 +1,91 @@
+//! What would happen to a packet, and why: the stages themselves over a burst of one, with a recorder in a dry run. Nothing is sent,
+//! learned, counted or taken from a bucket.
+
+use std::sync::Arc;
+
+use packet::record::{Recorder, Step, Steps};
+use packet::{DropReason, FlowKey, PortId, QueueId, WorkerId};
+use port::{Depot, FrameMemory, HugePages, MemoryConfig};
+
+use crate::burst::Burst;
+use crate::counters::WorkerCounters;
+use crate::handover::mesh;
+use crate::rest::Waker;
+use crate::stage::Tools;
+use crate::stage::transmit::Exits;
+use crate::state::{Forwarding, SPREAD_BUCKETS};
+use crate::worker::{Source, forward, monotonic};
+
+/// The answer.
+#[derive(Clone, Debug, Default)]
+pub struct Explained {
+    /// What happened, in order.
+    pub steps: Vec<Step>,
+    /// The frames that would leave, in order, with their ports.
+    pub outputs: Vec<(PortId, Vec<u8>)>,
+    /// The flow key, if the Ethernet header could be read.
+    pub key: Option<FlowKey>,
+}
+
+/// See the module documentation.
+#[must_use]
+pub fn explain(forwarding: &Forwarding, port: PortId, frame: &[u8]) -> Explained {
+    let mut recorder = Steps::<true>::default();
+    let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    recorder.step(0, Step::Received { port, queue: QueueId(0), len });
+    let mut explained = Explained::default();
+    let mut refused = None;
+    match (forwarding.port(port), Waker::new()) {
+        (None, _) => refused = Some(DropReason::NoRoom),
+        (_, Err(_)) => refused = Some(DropReason::NoFrame),
+        (Some(view), Ok(waker)) => {
+            // A memory of its own: an answer takes no frame away from traffic.
+            let frames = u32::try_from(forwarding.ports.len() * (frame.len() / 1024 + 2)).unwrap_or(u32::MAX);
+            let config = MemoryConfig {
+                frames: frames.clamp(64, 65_536),
+                frame_size: 2048,
+                huge_pages: HugePages::Off,
+            };
+            let Ok(memory) = FrameMemory::new(config) else {
+                recorder.step(0, Step::Dropped(DropReason::NoFrame));
+                explained.steps = recorder.0;
+                return explained;
+            };
+            let depot = Depot::new(Arc::new(memory));
+            let mut tools = Tools::new(WorkerId(0), depot.pool(), Arc::new(WorkerCounters::default()));
+            tools.outbox.fit(forwarding);
+            let mut burst = Burst::default();
+            match tools.pool.alloc_copy(frame) {
+                Err(reason) => refused = Some(reason),
+                Ok(packet) => {
+                    burst.packets.push(packet);
+                    let mut links = mesh(&[Arc::new(waker)]);
+                    let mut exits = Exits {
+                        queues: &mut [],
+                        local: &[],
+                        links: &mut links[0],
+                        collected: Some(&mut explained.outputs),
+                    };
+                    explained.key = key_of(frame, port);
+                    if let (Some(table), Some(key)) = (&view.spread, &explained.key) {
+                        let bucket = key.hash_symmetric() as usize % SPREAD_BUCKETS;
+                        let worker = table[bucket];
+                        recorder.step(0, Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker });
+                    }
+                    let source = Source { forwarding, port, view, queue: None };
+                    forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);
+                }
+            }
+        }
+    }
+    if let Some(reason) = refused {
+        recorder.step(0, Step::Dropped(reason));
+    }
+    explained.steps = recorder.0;
+    explained
+}
+
+fn key_of(frame: &[u8], port: PortId) -> Option<FlowKey> {
+    let mut key = FlowKey::default();
+    FlowKey::extract(frame, frame.len(), port, &mut key).ok().map(|_| key)
+}

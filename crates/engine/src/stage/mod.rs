@@ -1,0 +1,92 @@
+//! The stages, in the order of the packet's path. Each is a plain function over a burst.
+
+pub mod execute;
+pub mod outbox;
+pub mod parse;
+pub mod receive;
+pub mod room;
+pub mod spread;
+pub mod tag;
+pub mod transmit;
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use packet::record::TagChange;
+use packet::{DropReason, PortId, WorkerId};
+use port::{FramePool, Packet};
+use sync::spsc::Producer;
+
+use crate::capture::{CaptureTap, Direction};
+use crate::counters::{MAX_PORTS, WorkerCounters};
+
+pub use outbox::Outbox;
+
+/// Most copies that floods of one burst may make; further outputs are dropped as `clone-budget`.
+pub const CLONE_BUDGET: u32 = 4096;
+
+/// A copy of a packet for a control thread (IGMP and MLD, for the snooper).
+#[derive(Debug)]
+pub struct Punt {
+    /// Port it arrived on.
+    pub port: PortId,
+    /// Its VLAN on the bridge, 0 for none.
+    pub vid: u16,
+    /// The copy; its frame goes back through a pool of the same depot.
+    pub packet: Packet,
+}
+
+/// One worker's private tools: what stages need besides the burst and the snapshot.
+pub struct Tools {
+    /// This worker.
+    pub id: WorkerId,
+    /// Free frames.
+    pub pool: FramePool,
+    /// Packets sorted by output port.
+    pub outbox: Outbox,
+    /// The bridge's working memory.
+    pub scratch: switch::Scratch,
+    /// Counters.
+    pub counters: Arc<WorkerCounters>,
+    /// Where captured copies go.
+    pub capture: Option<CaptureTap>,
+    /// Where punted copies go.
+    pub punt: Option<Producer<Punt>>,
+    /// Copies that this burst may still make.
+    pub clones_left: u32,
+    /// Outputs of the flood in hand.
+    pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
+    /// Whether drops of any port are captured.
+    pub(crate) capture_drops: bool,
+}
+
+impl Tools {
+    /// Tools for one worker.
+    #[must_use]
+    pub fn new(id: WorkerId, pool: FramePool, counters: Arc<WorkerCounters>) -> Self {
+        Self {
+            id,
+            pool,
+            outbox: Outbox::default(),
+            scratch: switch::Scratch::default(),
+            counters,
+            capture: None,
+            punt: None,
+            clones_left: CLONE_BUDGET,
+            outputs: Box::default(),
+            capture_drops: false,
+        }
+    }
+
+    /// Ends a packet here: counted on `port`, shown to a capture of drops, its frame freed.
+    #[cold]
+    pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
+        self.counters.port(port).drop_n(reason, 1);
+        if self.capture_drops {
+            if let Some(tap) = &mut self.capture {
+                tap.offer(&mut self.pool, &packet, port, Direction::Dropped(reason));
+            }
+        }
+        self.pool.free(packet);
+    }
+}

@@ -1,0 +1,42 @@
+//! Takes a burst off a queue: the packets, their count, and a look for whoever captures.
+
+use packet::PortId;
+use port::Queue;
+
+use crate::burst::Burst;
+use crate::capture::Direction;
+use crate::stage::Tools;
+use crate::state::PortView;
+
+/// Fills the empty `burst` from `queue`, at most `limit` packets as the queue sees fit. Returns how many.
+pub fn run(
+    queue: &mut dyn Queue,
+    port: PortId,
+    view: Option<&PortView>,
+    burst: &mut Burst,
+    tools: &mut Tools,
+) -> usize {
+    let n = queue.receive(&mut tools.pool, &mut burst.packets);
+    if n > 0 {
+        let mut bytes = 0;
+        for packet in &burst.packets {
+            bytes += packet.len() as u64;
+        }
+        let counters = tools.counters.port(port);
+        counters.rx_packets.add(n as u64);
+        counters.rx_bytes.add(bytes);
+        if view.is_some_and(|v| v.capture) {
+            capture(port, burst, tools);
+        }
+    }
+    n
+}
+
+#[cold]
+fn capture(port: PortId, burst: &Burst, tools: &mut Tools) {
+    if let Some(tap) = &mut tools.capture {
+        for packet in &burst.packets {
+            tap.offer(&mut tools.pool, packet, port, Direction::Received);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Software RSS: spreads one queue's packets over the workers by the symmetric hash of their flow and a table that control may
+//! change. A bucket that moves takes its flows' order along (see [`crate::handover`]).
+
+use std::sync::Arc;
+
+use packet::record::{Recorder, Step};
+use packet::{DropReason, PortId, WorkerId};
+
+use crate::burst::Burst;
+use crate::handover::{Links, Work};
+use crate::stage::Tools;
+use crate::state::SPREAD_BUCKETS;
+
+/// The table as a queue applies it: it follows the published one, bucket by bucket.
+pub struct Applied {
+    table: Box<[WorkerId; SPREAD_BUCKETS]>,
+    /// The published table that has been reached.
+    reached: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
+}
+
+impl Applied {
+    /// All buckets stay with the queue's owner.
+    #[must_use]
+    pub fn new(owner: WorkerId) -> Self {
+        Self { table: Box::new([owner; SPREAD_BUCKETS]), reached: None }
+    }
+
+    /// Moves the buckets whose worker has changed. One wait per pair of old and new worker covers all buckets between them.
+    fn follow(&mut self, wanted: &Arc<[WorkerId; SPREAD_BUCKETS]>, links: &mut Links) {
+        if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
+            return;
+        }
+        let workers = links.workers();
+        for bucket in 0..SPREAD_BUCKETS {
+            let (old, new) = (self.table[bucket], wanted[bucket]);
+            if old == new || new.index() >= workers {
+                continue;
+            }
+            if !links.move_bucket(old, new) {
+                return; // No room for the wait: the rest moves with a later burst.
+            }
+            for later in bucket..SPREAD_BUCKETS {
+                if self.table[later] == old && wanted[later] == new {
+                    self.table[later] = new;
+                }
+            }
+        }
+        self.reached = Some(wanted.clone());
+    }
+}
+
+/// Hands each packet whose bucket belongs to another worker to it; the others stay in `burst`, in order.
+pub fn run<R: Recorder>(
+    port: PortId,
+    wanted: &Arc<[WorkerId; SPREAD_BUCKETS]>,
+    applied: &mut Applied,
+    burst: &mut Burst,
+    links: &mut Links,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    applied.follow(wanted, links);
+    let me = links.me();
+    let mut touched = [false; 64];
+    for (i, packet) in std::mem::take(&mut burst.packets).into_iter().enumerate() {
+        let bucket = burst.keys[i].hash_symmetric() as usize % SPREAD_BUCKETS;
+        let worker = applied.table[bucket];
+        if R::ACTIVE {
+            recorder.step(i, Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker });
+        }
+        if worker == me && links.self_is_quiet() {
+            let kept = burst.packets.len();
+            burst.keys[kept] = burst.keys[i];
+            burst.layers[kept] = burst.layers[i];
+            burst.lens[kept] = burst.lens[i];
+            burst.packets.push(packet);
+            continue;
+        }
+        let refused = match links.work_to(worker) {
+            Some(ring) => match ring.push(Work::Process { packet, port }) {
+                Err(Work::Process { packet, .. }) => Some(packet),
+                Ok(()) | Err(Work::Wait(_)) => None,
+            },
+            None => Some(packet),
+        };
+        if let Some(packet) = refused {
+            tools.drop(packet, port, DropReason::WorkerRingFull);
+        } else if let Some(flag) = touched.get_mut(worker.index()) {
+            *flag = true;
+        }
+    }
+    for (worker, _) in (0_u16..).zip(touched).filter(|(_, touched)| *touched) {
+        links.notify(WorkerId(worker));
+    }
+}

@@ -1,0 +1,56 @@
+//! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3): the addresses move by four bytes, the rest stays.
+
+use packet::DropReason;
+use packet::record::TagChange;
+use port::{FrameMemory, Packet};
+
+/// EtherType of an 802.1Q tag.
+const TPID: [u8; 2] = [0x81, 0x00];
+/// Bytes of the two addresses.
+const ADDRESSES: usize = 12;
+const TAG: u16 = 4;
+
+/// Applies `change`.
+///
+/// # Errors
+/// A reason to drop when the frame has no room for a tag or is too short to hold one.
+#[inline]
+pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Result<(), DropReason> {
+    match change {
+        TagChange::Keep => Ok(()),
+        TagChange::Pop => pop(packet, memory),
+        TagChange::Push(vid) => push(packet, memory, vid),
+        TagChange::Set(vid) => set(packet, memory, vid),
+    }
+}
+
+fn pop(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
+    let head = packet.head_mut(memory);
+    if head.len() <= ADDRESSES + usize::from(TAG) {
+        return Err(DropReason::VlanTruncated);
+    }
+    head.copy_within(..ADDRESSES, usize::from(TAG));
+    if packet.trim_front(TAG) { Ok(()) } else { Err(DropReason::VlanTruncated) }
+}
+
+fn push(packet: &mut Packet, memory: &FrameMemory, vid: u16) -> Result<(), DropReason> {
+    if packet.head_len() < ADDRESSES || !packet.prepend(TAG) {
+        return Err(DropReason::TagOverflow);
+    }
+    let head = packet.head_mut(memory);
+    head.copy_within(usize::from(TAG)..usize::from(TAG) + ADDRESSES, 0);
+    head[ADDRESSES..ADDRESSES + 2].copy_from_slice(&TPID);
+    head[ADDRESSES + 2..ADDRESSES + 4].copy_from_slice(&(vid & 0x0fff).to_be_bytes());
+    Ok(())
+}
+
+fn set(packet: &mut Packet, memory: &FrameMemory, vid: u16) -> Result<(), DropReason> {
+    let head = packet.head_mut(memory);
+    let Some(tci) = head.get_mut(ADDRESSES + 2..ADDRESSES + 4) else {
+        return Err(DropReason::VlanTruncated);
+    };
+    // Priority and drop eligibility stay.
+    let kept = u16::from_be_bytes([tci[0], tci[1]]) & 0xf000;
+    tci.copy_from_slice(&(kept | vid & 0x0fff).to_be_bytes());
+    Ok(())
+}

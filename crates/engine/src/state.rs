@@ -1,0 +1,85 @@
+//! What the workers are told: one immutable snapshot of ports and rooms, replaced whole by control.
+
+use std::sync::Arc;
+
+use packet::{PortId, WorkerId};
+use switch::Bridge;
+
+/// Buckets of the symmetric hash over which software RSS spreads a port's flows.
+pub const SPREAD_BUCKETS: usize = 256;
+
+/// The room that owns a port.
+#[derive(Clone)]
+pub enum Room {
+    /// None yet: what arrives is dropped as `no-room`.
+    None,
+    /// The switch: the port is a member of this bridge.
+    Switch(Arc<Bridge>),
+    /// A cross-connect: whatever arrives leaves, unread, by that port.
+    Wire(PortId),
+}
+
+/// What a worker has to know of a port.
+#[derive(Clone)]
+pub struct PortView {
+    /// Who decides.
+    pub room: Room,
+    /// The worker that owns its transmit queue, for workers that own none of its queues.
+    pub tx_owner: WorkerId,
+    /// Administratively and operationally up; packets for a port that is down are dropped as `port-down`.
+    pub up: bool,
+    /// Most bytes of a frame without VLAN tags (MTU + 14); longer ones are dropped as `mtu-exceeded`.
+    pub max_frame: u32,
+    /// Software RSS: the worker of each bucket; `None` processes where the packet arrives.
+    pub spread: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
+    /// Complete TCP and UDP checksums that are the bare pseudo-header sum (foreign veth devices).
+    pub complete_checksums: bool,
+    /// A capture listens to this port's packets.
+    pub capture: bool,
+}
+
+impl PortView {
+    /// A port that is up, with an Ethernet MTU and nothing special.
+    #[must_use]
+    pub fn new(room: Room, tx_owner: WorkerId) -> Self {
+        Self {
+            room,
+            tx_owner,
+            up: true,
+            max_frame: 1514,
+            spread: None,
+            complete_checksums: false,
+            capture: false,
+        }
+    }
+}
+
+/// The snapshot. See the module documentation.
+#[derive(Clone, Default)]
+pub struct Forwarding {
+    /// Raised with every publication, so that workers notice changes of ports.
+    pub version: u64,
+    /// By port id.
+    pub ports: Vec<Option<PortView>>,
+    /// A capture listens to drops of any port (those that carry no port's flag).
+    pub capture_drops: bool,
+    /// A trace is armed: bursts are taken one packet at a time, with a recorder.
+    pub trace: Option<Arc<crate::trace::TraceFilter>>,
+}
+
+impl Forwarding {
+    /// The view of a port.
+    #[inline]
+    #[must_use]
+    pub fn port(&self, port: PortId) -> Option<&PortView> {
+        self.ports.get(port.index()).and_then(Option::as_ref)
+    }
+
+    /// Puts a port's view in place, growing the table as needed.
+    pub fn set_port(&mut self, port: PortId, view: Option<PortView>) {
+        if self.ports.len() <= port.index() {
+            self.ports.resize(port.index() + 1, None);
+        }
+        self.ports[port.index()] = view;
+    }
+}

@@ -1,0 +1,69 @@
+//! The next packets that match a filter, stage by stage: while a trace is armed, workers take their bursts one packet at a time
+//! and run the same stages with a recorder.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::offload_shim::Filter;
+use arrayvec::ArrayVec;
+use packet::record::{Recorder, Step};
+use packet::{FlowKey, PortId, WorkerId};
+
+/// Most steps kept of one packet; a flood to more ports than that is cut short.
+pub const STEPS: usize = 48;
+
+/// What is looked for.
+#[derive(Debug)]
+pub struct TraceFilter {
+    filter: Filter,
+    left: AtomicU32,
+}
+
+impl TraceFilter {
+    /// The next `n` packets that match.
+    #[must_use]
+    pub fn new(filter: Filter, n: u32) -> Self {
+        Self { filter, left: AtomicU32::new(n) }
+    }
+
+    /// Whether this packet is one of them; takes one off the count if so.
+    pub fn claims(&self, key: &FlowKey) -> bool {
+        self.filter.matches(key)
+            && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+
+    /// Packets still looked for.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.left.load(Ordering::Relaxed)
+    }
+}
+
+/// One packet's way.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// Worker that had it.
+    pub worker: WorkerId,
+    /// Port it arrived on.
+    pub port: PortId,
+    /// Length in bytes.
+    pub len: u32,
+    /// Its flow key.
+    pub key: FlowKey,
+    /// What happened to it.
+    pub steps: ArrayVec<Step, STEPS>,
+}
+
+/// Notes the steps of the one packet in hand.
+#[derive(Debug, Default)]
+pub struct TraceRecorder {
+    /// The steps so far.
+    pub steps: ArrayVec<Step, STEPS>,
+}
+
+impl Recorder for TraceRecorder {
+    const ACTIVE: bool = true;
+    const DRY: bool = false;
+    fn step(&mut self, _index: usize, step: Step) {
+        let _ = self.steps.try_push(step);
+    }
+}

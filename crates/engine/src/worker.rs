@@ -1,0 +1,438 @@
+//! One thread on one core: *receive, parse, ask the room that owns the port, execute, transmit*.
+//!
+//! Start with [`Worker::round`]; [`forward`] is a packet's path.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use packet::record::{NoRecord, Recorder, Step};
+use packet::{PortId, QueueId};
+use switch::Now;
+use sync::cpu::tsc;
+use sync::qsbr::Reader;
+use sync::snapshot::Snapshot;
+use sync::spsc::{Consumer, Producer};
+
+use crate::burst::Burst;
+use crate::capture::CaptureTap;
+use crate::counters::Stage;
+use crate::handover::Links;
+use crate::rest::Rest;
+use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
+use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, parse, receive, room, spread, transmit};
+use crate::state::{Forwarding, PortView, Room};
+use crate::trace::{TraceFilter, TraceRecorder, Traced};
+
+/// What control asks of a worker, between two rounds.
+pub enum Command {
+    /// Own this queue from now on.
+    Add(OwnedQueue),
+    /// Give back the queues of a port, once what was transmitted has left.
+    Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
+    /// Start or stop capturing.
+    Capture(Option<CaptureTap>),
+    /// Start or stop tracing.
+    Trace(Option<Producer<Box<Traced>>>),
+    /// Where copies for the snooper go.
+    Punt(Producer<Punt>),
+    /// Receive nothing more; finish what other workers hand over.
+    Drain,
+    /// End; the queues go back.
+    Stop(mpsc::Sender<Vec<OwnedQueue>>),
+}
+
+/// What a worker shows of itself besides counters.
+#[derive(Debug, Default)]
+pub struct Status {
+    /// It sleeps.
+    pub asleep: AtomicBool,
+    /// Draining, and nothing has been handed to it.
+    pub quiet: AtomicBool,
+}
+
+/// See the module documentation.
+pub struct Worker {
+    pub(crate) forwarding: Arc<Snapshot<Forwarding>>,
+    pub(crate) reader: Reader,
+    pub(crate) queues: Vec<OwnedQueue>,
+    pub(crate) local: Vec<u16>,
+    pub(crate) burst: Burst,
+    pub(crate) tools: Tools,
+    pub(crate) links: Links,
+    pub(crate) rest: Rest,
+    pub(crate) commands: Consumer<Command>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) trace: Option<Producer<Box<Traced>>>,
+    pub(crate) version: u64,
+    pub(crate) draining: bool,
+}
+
+impl Worker {
+    /// The thread's life: rounds, commands and sleep, until told to stop.
+    pub fn run(mut self) {
+        let mut before = tsc();
+        loop {
+            let packets = self.round();
+            if !self.commands.is_empty() && self.obey() {
+                return;
+            }
+            let after = tsc();
+            let spent = after.wrapping_sub(before);
+            let counters = &self.tools.counters;
+            if packets > 0 {
+                counters.busy_cycles.add(spent)
+            } else {
+                counters.idle_cycles.add(spent)
+            }
+            before = after;
+            if self.rest.wants_sleep(packets, after) {
+                self.sleep();
+                before = tsc();
+                self.tools.counters.asleep_cycles.add(before.wrapping_sub(after));
+            }
+        }
+    }
+
+    /// One look at every queue and every ring; returns the packets found.
+    pub fn round(&mut self) -> usize {
+        let Self { forwarding, reader, queues, local, burst, tools, links, trace, version, draining, .. } =
+            self;
+        let forwarding = forwarding.read(reader);
+        if *version != forwarding.version {
+            *version = forwarding.version;
+            tools.outbox.fit(forwarding);
+            tools.capture_drops = forwarding.capture_drops;
+        }
+        let now = clock(tools);
+        let mut packets = 0;
+        let own = if *draining { 0 } else { queues.len() };
+        for index in 0..own {
+            let begin = tsc();
+            let port = queues[index].port;
+            let view = forwarding.port(port);
+            let n = receive::run(&mut *queues[index].queue, port, view, burst, tools);
+            if n == 0 {
+                continue;
+            }
+            packets += n;
+            count(tools, Stage::Receive, n, begin);
+            links.begin_own();
+            tools.clones_left = CLONE_BUDGET;
+            let Some(view) = view else {
+                refuse(port, burst, tools);
+                continue;
+            };
+            let source = Source { forwarding, port, view, queue: Some(index) };
+            let mut exits = Exits { queues, local, links, collected: None };
+            match (&forwarding.trace, &mut *trace) {
+                (Some(filter), Some(ring)) => traced(&source, filter, ring, burst, now, &mut exits, tools),
+                _ => forward(&source, burst, now, &mut exits, tools, &mut NoRecord),
+            }
+        }
+        for from in 0..links.workers() {
+            packets += handed_over(forwarding, from, burst, now, queues, local, links, tools);
+        }
+        for own in queues.iter_mut() {
+            if packets > 0 || std::mem::take(&mut own.touched) {
+                own.queue.kick(&mut tools.pool);
+            }
+        }
+        links.publish();
+        if packets > 0 {
+            tools.counters.bursts.add(1);
+            tools.counters.packets.add(packets as u64);
+        }
+        reader.quiescent();
+        packets
+    }
+
+    /// A round, and the commands that have come; false when told to stop. For tests that turn a worker by hand.
+    pub fn round_with_commands(&mut self) -> bool {
+        self.round();
+        !self.obey()
+    }
+
+    /// Runs `change` while this worker counts as asleep (a test's thread is both worker and control).
+    pub fn while_offline<T>(&mut self, change: impl FnOnce() -> T) -> T {
+        self.reader.while_offline(change)
+    }
+
+    fn sleep(&mut self) {
+        let Self { rest, reader, queues, links, commands, status, tools, .. } = self;
+        for own in queues.iter_mut() {
+            own.queue.kick(&mut tools.pool);
+        }
+        let pending = || {
+            !commands.is_empty()
+                || links.has_pending()
+                || queues.iter_mut().any(|own| own.queue.has_pending())
+        };
+        tools.counters.sleeps.add(1);
+        rest.sleep(pending, |doze| {
+            status.asleep.store(true, Ordering::Relaxed);
+            reader.offline();
+            doze();
+            reader.online();
+            status.asleep.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Carries out what control asks; true when the worker is to end.
+    #[cold]
+    fn obey(&mut self) -> bool {
+        while let Some(command) = self.commands.pop() {
+            match command {
+                Command::Add(own) => self.add(own),
+                Command::Remove(port, reply) => {
+                    let _ = reply.send(self.remove(port));
+                }
+                Command::Capture(tap) => {
+                    self.tools.capture = tap;
+                }
+                Command::Trace(ring) => self.trace = ring,
+                Command::Punt(ring) => self.tools.punt = Some(ring),
+                Command::Drain => self.draining = true,
+                Command::Stop(reply) => {
+                    let ports: Vec<PortId> = self.queues.iter().map(|own| own.port).collect();
+                    let queues = ports.into_iter().flat_map(|port| self.remove(port)).collect();
+                    let pool = &mut self.tools.pool;
+                    self.links.drain(|packet| pool.free(packet));
+                    pool.flush();
+                    let _ = reply.send(queues);
+                    return true;
+                }
+            }
+        }
+        if self.draining {
+            self.status.quiet.store(!self.links.has_pending(), Ordering::Release);
+        }
+        false
+    }
+
+    pub(crate) fn add(&mut self, own: OwnedQueue) {
+        if let Some(fd) = own.queue.wait_fd() {
+            // Without a watch the worker still finds the packets at its next nap.
+            let _ = self.rest.watch(fd);
+        }
+        self.queues.push(own);
+        self.index();
+    }
+
+    fn remove(&mut self, port: PortId) -> Vec<OwnedQueue> {
+        let mut gone = Vec::new();
+        let mut at = 0;
+        while at < self.queues.len() {
+            if self.queues[at].port == port {
+                let mut own = self.queues.remove(at);
+                if let Some(fd) = own.queue.wait_fd() {
+                    self.rest.forget(fd);
+                }
+                for _ in 0..1000 {
+                    if own.queue.in_flight() == 0 {
+                        break;
+                    }
+                    own.queue.kick(&mut self.tools.pool);
+                }
+                gone.push(own);
+            } else {
+                at += 1;
+            }
+        }
+        self.index();
+        gone
+    }
+
+    /// Which of its queues a port's packets leave by: the first of that port.
+    fn index(&mut self) {
+        self.local.clear();
+        for (at, own) in (0_u16..).zip(&self.queues) {
+            if self.local.len() <= own.port.index() {
+                self.local.resize(own.port.index() + 1, NOT_MINE);
+            }
+            let place = &mut self.local[own.port.index()];
+            *place = (*place).min(at);
+        }
+    }
+}
+
+/// Where a burst comes from.
+pub(crate) struct Source<'w> {
+    pub(crate) forwarding: &'w Forwarding,
+    pub(crate) port: PortId,
+    pub(crate) view: &'w PortView,
+    /// Index of the own queue that it was received from; `None` when another worker handed it over.
+    pub(crate) queue: Option<usize>,
+}
+
+/// A packet's path, from its arrival in memory to the queue it leaves by.
+pub(crate) fn forward<R: Recorder>(
+    source: &Source<'_>,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let Source { forwarding, port, view, queue } = *source;
+    let n = burst.len();
+    let mut begin = tsc();
+    if !matches!(view.room, Room::Wire(_)) {
+        parse::run(port, view, burst, tools, recorder);
+        begin = count(tools, Stage::Parse, n, begin);
+        if let (Some(wanted), Some(index)) = (&view.spread, queue) {
+            let applied = &mut exits.queues[index].spread;
+            spread::run(port, wanted, applied, burst, exits.links, tools, recorder);
+            begin = count(tools, Stage::Spread, n, begin);
+        }
+    }
+    room::run(&view.room, burst, now, tools, recorder);
+    begin = count(tools, Stage::Room, burst.len(), begin);
+    let n = burst.len();
+    execute::run(forwarding, port, &view.room, burst, exits, tools, recorder);
+    begin = count(tools, Stage::Execute, n, begin);
+    transmit::run(forwarding, exits, tools, recorder);
+    count(tools, Stage::Transmit, n, begin);
+}
+
+/// The same path for one packet after the other, telling the trace about those that match.
+#[cold]
+fn traced(
+    source: &Source<'_>,
+    filter: &TraceFilter,
+    ring: &mut Producer<Box<Traced>>,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+) {
+    for packet in std::mem::take(&mut burst.packets) {
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        let mut recorder = TraceRecorder::default();
+        recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, exits), len });
+        burst.packets.push(packet);
+        forward(source, burst, now, exits, tools, &mut recorder);
+        let key = burst.keys[0];
+        if ring.free() > 0 && filter.claims(&key) {
+            let traced = Traced { worker: tools.id, port: source.port, len, key, steps: recorder.steps };
+            let _ = ring.push(Box::new(traced));
+        }
+    }
+}
+
+fn queue_id(source: &Source<'_>, exits: &Exits<'_>) -> QueueId {
+    source.queue.map_or(QueueId(0), |index| exits.queues[index].id)
+}
+
+/// Takes what one worker has handed over: first what is to be sent, then a burst of one port's packets to be processed.
+#[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
+fn handed_over(
+    forwarding: &Forwarding,
+    from: usize,
+    burst: &mut Burst,
+    now: Now,
+    queues: &mut [OwnedQueue],
+    local: &[u16],
+    links: &mut Links,
+    tools: &mut Tools,
+) -> usize {
+    let mut exits = Exits { queues, local, links, collected: None };
+    let mut relayed = 0;
+    while relayed < port::BURST {
+        let Some(output) = exits.links.take_output(from) else { break };
+        relayed += 1;
+        relay(forwarding, output.packet, output.out, &mut exits, tools);
+    }
+    transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
+    let mut arrived = None;
+    while !burst.packets.is_full() {
+        match exits.links.take(from) {
+            Some((packet, port)) if arrived.is_none_or(|p| p == port) => {
+                arrived = Some(port);
+                burst.packets.push(packet);
+            }
+            Some((packet, port)) => {
+                exits.links.put_back(from, packet, port);
+                break;
+            }
+            None => break,
+        }
+    }
+    let n = burst.len();
+    if let Some(port) = arrived {
+        tools.clones_left = CLONE_BUDGET;
+        match forwarding.port(port) {
+            Some(view) => {
+                let source = Source { forwarding, port, view, queue: None };
+                forward(&source, burst, now, &mut exits, tools, &mut NoRecord);
+            }
+            None => refuse(port, burst, tools),
+        }
+    }
+    relayed + n
+}
+
+/// Puts a packet that another worker decided into the outbox.
+fn relay(
+    forwarding: &Forwarding,
+    packet: port::Packet,
+    out: PortId,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+) {
+    use crate::stage::outbox::Refused;
+    use packet::DropReason;
+    // A queue that has moved on to yet another worker must not send packets in a circle.
+    if exits.local.get(out.index()).is_none_or(|at| *at == NOT_MINE) {
+        return tools.drop(packet, out, DropReason::PortRemoved);
+    }
+    let packet = match tools.outbox.push(out, packet) {
+        Ok(()) => return,
+        Err(Refused::Full(packet)) => packet,
+        Err(Refused::NoPort(packet)) => return tools.drop(packet, out, DropReason::PortRemoved),
+    };
+    transmit::port(forwarding, out, exits, tools, &mut NoRecord);
+    if let Err(Refused::Full(packet) | Refused::NoPort(packet)) = tools.outbox.push(out, packet) {
+        tools.drop(packet, out, DropReason::PortRemoved);
+    }
+}
+
+/// Packets of a queue whose port is not in the snapshot (yet, or any more).
+#[cold]
+fn refuse(port: PortId, burst: &mut Burst, tools: &mut Tools) {
+    for packet in std::mem::take(&mut burst.packets) {
+        tools.drop(packet, port, packet::DropReason::NoRoom);
+    }
+}
+
+/// Adds a stage's packets and time; returns the time for the next stage to begin with.
+#[inline]
+fn count(tools: &Tools, stage: Stage, packets: usize, begin: u64) -> u64 {
+    let now = tsc();
+    let counters = &tools.counters.stages[stage as usize];
+    counters.packets.add(packets as u64);
+    counters.cycles.add(now.wrapping_sub(begin));
+    now
+}
+
+/// The time of this round.
+#[inline]
+fn clock(tools: &mut Tools) -> Now {
+    let now = monotonic();
+    if let Some(tap) = &mut tools.capture {
+        tap.now_ns = now.ns;
+    }
+    now
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, and its seconds modulo 65,536.
+#[must_use]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "coarse seconds wrap by design; the clock is not negative"
+)]
+pub fn monotonic() -> Now {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Now { ns: time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, secs: time.tv_sec as u16 }
+}

@@ -1,0 +1,121 @@
+//! Engines over in-memory ports for tests: the far end of each port's wire is in the test's hands.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+
+use engine::counters::PortTotals;
+use engine::worker::Worker;
+use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use packet::{PortId, QueueId, WorkerId};
+use port::ring::{self, RingQueue};
+use port::{Batch, Depot, FrameMemory, FramePool, HugePages, MemoryConfig, Queue};
+use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
+
+/// An engine with one worker that the test turns by hand, and the far ends of its ports.
+pub struct Rig {
+    pub engine: Engine,
+    pub worker: Worker,
+    pub far: Vec<RingQueue>,
+    pub pool: FramePool,
+}
+
+pub fn depot(frames: u32) -> Arc<Depot> {
+    let config = MemoryConfig { frames, frame_size: 2048, huge_pages: HugePages::Off };
+    Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
+}
+
+pub fn transparent(ports: u16) -> BridgeConfig {
+    BridgeConfig {
+        name: "br0".into(),
+        ports: (0..ports).map(|p| BridgePortConfig::new(PortId(p), VlanMode::Transparent)).collect(),
+        ..BridgeConfig::default()
+    }
+}
+
+impl Rig {
+    pub fn new(bridge: &BridgeConfig) -> Self {
+        let depot = depot(4096);
+        let config = EngineConfig { mode: PollMode::Busy, ..EngineConfig::default() };
+        let (engine, mut workers) = Engine::prepare(&config, depot.clone()).unwrap();
+        let worker = workers.pop().unwrap();
+        let mut rig = Self { engine, worker, far: Vec::new(), pool: depot.pool() };
+        let room = Arc::new(Bridge::new(bridge, 7));
+        for member in &bridge.ports {
+            let (near, far) = ring::pair(1024);
+            rig.engine.add_queue(WorkerId(0), member.port, QueueId(0), Box::new(near)).unwrap();
+            rig.far.push(far);
+            rig.worker.round_with_commands();
+            let (port, room) = (member.port, Room::Switch(room.clone()));
+            rig.publish(move |f| f.set_port(port, Some(PortView::new(room, WorkerId(0)))));
+        }
+        rig
+    }
+
+    pub fn publish(&mut self, change: impl FnOnce(&mut engine::Forwarding)) {
+        let engine = &self.engine;
+        self.worker.while_offline(|| engine.update(change));
+    }
+
+    /// Puts a frame on the wire of `port`.
+    pub fn send(&mut self, port: u16, frame: &[u8]) {
+        let mut batch = Batch::new();
+        batch.push(self.pool.alloc_copy(frame).unwrap());
+        assert_eq!(self.far[usize::from(port)].transmit(&mut self.pool, &mut batch), 1);
+    }
+
+    pub fn round(&mut self) -> usize {
+        self.worker.round()
+    }
+
+    /// What has come out of each port since the last call.
+    pub fn outputs(&mut self) -> Vec<(PortId, Vec<u8>)> {
+        let mut all = Vec::new();
+        for (port, far) in (0_u16..).zip(&mut self.far) {
+            let mut batch = Batch::new();
+            while far.receive(&mut self.pool, &mut batch) > 0 {
+                for packet in batch.drain(..) {
+                    let mut bytes = vec![0; packet.len()];
+                    packet.copy_to(self.pool.memory(), &mut bytes);
+                    all.push((PortId(port), bytes));
+                    self.pool.free(packet);
+                }
+            }
+        }
+        all
+    }
+
+    pub fn totals(&self) -> Vec<PortTotals> {
+        (0..self.far.len()).map(|p| self.engine.port_totals(PortId(u16::try_from(p).unwrap()))).collect()
+    }
+
+    pub fn dropped(&self) -> Vec<u64> {
+        let mut sum = vec![0; packet::DropReason::COUNT];
+        for totals in self.totals() {
+            sum.iter_mut().zip(&totals.drops).for_each(|(s, n)| *s += n);
+        }
+        sum
+    }
+
+    /// received + copies = transmitted + punted + dropped
+    pub fn assert_accounted(&self) {
+        let t = self.totals();
+        let sum = |f: fn(&PortTotals) -> u64| t.iter().map(f).sum::<u64>();
+        assert_eq!(
+            sum(|t| t.rx_packets) + sum(|t| t.copies),
+            sum(|t| t.tx_packets) + sum(|t| t.punted) + sum(PortTotals::dropped),
+            "{t:?}"
+        );
+    }
+}
+
+/// A frame of UDP over IPv4 from host `src` to host `dst`.
+pub fn frame(src: u8, dst: u8, sequence: u32) -> Vec<u8> {
+    let mut f = vec![0; 64];
+    f[..6].copy_from_slice(&[2, 0, 0, 0, 0, dst]);
+    f[6..12].copy_from_slice(&[2, 0, 0, 0, 0, src]);
+    f[12..14].copy_from_slice(&[8, 0]);
+    f[14..34].copy_from_slice(&[0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]);
+    f[34..42].copy_from_slice(&[4, 0, 0, 9, 0, 30, 0, 0]);
+    f[42..46].copy_from_slice(&sequence.to_be_bytes());
+    f
+}

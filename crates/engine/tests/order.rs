@@ -1,0 +1,87 @@
+//! Software RSS over several workers: no packet of a flow overtakes another, whatever control does to the table meanwhile.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{depot, frame, transparent};
+use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use packet::{PortId, QueueId, WorkerId};
+use port::{Batch, Queue, ring};
+use switch::Bridge;
+
+#[test]
+fn flows_keep_their_order_while_buckets_move() {
+    const WORKERS: u16 = 3;
+    let depot = depot(16_384);
+    let config = EngineConfig {
+        cores: vec![None; usize::from(WORKERS)],
+        mode: PollMode::Busy,
+        spin: Duration::from_micros(200),
+    };
+    let engine = Engine::start(&config, depot.clone()).unwrap();
+    let bridge = Arc::new(Bridge::new(&transparent(2), 7));
+    let (near0, mut far0) = ring::pair(2048);
+    let (near1, mut far1) = ring::pair(2048);
+    // The output queue belongs to yet another worker than the input queue.
+    engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near0)).unwrap();
+    engine.add_queue(WorkerId(1), PortId(1), QueueId(0), Box::new(near1)).unwrap();
+    let table = |seed: u64| {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            WorkerId(u16::try_from((state >> 33) % u64::from(WORKERS)).unwrap())
+        };
+        Arc::new(std::array::from_fn(|_| next()))
+    };
+    engine.update(|f| {
+        let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
+        view.spread = Some(table(0));
+        f.set_port(PortId(0), Some(view));
+        f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(1))));
+    });
+    let mut pool = depot.pool();
+    let mut sequence: HashMap<u8, u32> = HashMap::new();
+    let mut last: HashMap<u8, u32> = HashMap::new();
+    let (mut sent, mut received, mut moves) = (0_u64, 0_u64, 0_u64);
+    let begin = Instant::now();
+    let mut batch = Batch::new();
+    let mut flow = 1_u8;
+    while begin.elapsed() < Duration::from_secs(3) || received < sent {
+        if begin.elapsed() < Duration::from_secs(3) && sent - received < 1500 {
+            for _ in 0..32 {
+                flow = flow % 100 + 1;
+                let next = sequence.entry(flow).or_default();
+                *next += 1;
+                batch.push(pool.alloc_copy(&frame(flow, 200, *next)).unwrap());
+            }
+            sent += far0.transmit(&mut pool, &mut batch) as u64;
+            assert!(batch.is_empty(), "fewer packets are under way than the ring holds");
+        }
+        while far1.receive(&mut pool, &mut batch) > 0 {
+            for packet in batch.drain(..) {
+                let head = packet.head(pool.memory());
+                let (flow, n) = (head[11], u32::from_be_bytes([head[42], head[43], head[44], head[45]]));
+                let before = last.insert(flow, n).unwrap_or(0);
+                assert_eq!(n, before + 1, "flow {flow} overtaken or lost after {moves} moves");
+                received += 1;
+                pool.free(packet);
+            }
+        }
+        if received / 200 > moves {
+            moves = received / 200;
+            engine.update(|f| f.ports[0].as_mut().unwrap().spread = Some(table(moves)));
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "stuck: sent {sent}, received {received}, moves {moves}"
+        );
+    }
+    assert!(moves > 20, "the table was hardly changed: {moves} moves, {received} packets");
+    let busy = engine.worker_views().iter().filter(|w| w.packets > 0).count();
+    assert_eq!(busy, usize::from(WORKERS), "every worker had its share");
+}
