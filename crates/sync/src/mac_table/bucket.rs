@@ -28,11 +28,20 @@ pub(super) struct Bucket {
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// What a reader saw.
-pub(super) struct Found {
-    /// Value, age and way.
-    pub(super) hit: Option<(u32, u16, u32)>,
-    /// Entries of this bucket that live elsewhere.
-    pub(super) displaced: u32,
+pub(super) enum Found {
+    Here(FoundEntry),
+    /// Not here, but some entries of this bucket live in their second.
+    Elsewhere,
+    Nowhere,
+    /// A writer was inside.
+    Disturbed,
+}
+
+/// An entry that a reader found.
+pub(super) struct FoundEntry {
+    pub(super) value: u32,
+    pub(super) age: u16,
+    pub(super) way: u32,
 }
 
 impl Bucket {
@@ -46,29 +55,9 @@ impl Bucket {
         }
     }
 
+    /// Looks once.
     #[inline(always)]
     pub(super) fn find(&self, key: u64) -> Found {
-        match self.try_find(key) {
-            Some(found) => found,
-            None => self.find_again(key),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn find_again(&self, key: u64) -> Found {
-        for _ in 0..READ_TRIES {
-            pause();
-            if let Some(found) = self.try_find(key) {
-                return found;
-            }
-        }
-        Found { hit: None, displaced: 0 }
-    }
-
-    /// `None` when a writer was inside.
-    #[inline(always)]
-    fn try_find(&self, key: u64) -> Option<Found> {
         let sequence = self.sequence.load(Ordering::Acquire);
         // All four compared without branching: which way matches is random, and a misprediction costs more.
         let mut matches = 0u32;
@@ -81,9 +70,25 @@ impl Bucket {
         let displaced = self.displaced.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         if sequence & 1 == 1 || self.sequence.load(Ordering::Relaxed) != sequence {
-            return None;
+            Found::Disturbed
+        } else if matches != 0 {
+            Found::Here(FoundEntry { value, age, way })
+        } else if displaced != 0 {
+            Found::Elsewhere
+        } else {
+            Found::Nowhere
         }
-        Some(Found { hit: (matches != 0).then_some((value, age, way)), displaced })
+    }
+
+    /// Looks until no writer disturbs, for a few microseconds at most.
+    pub(super) fn find_patiently(&self, key: u64) -> Found {
+        for _ in 0..READ_TRIES {
+            match self.find(key) {
+                Found::Disturbed => pause(),
+                found => return found,
+            }
+        }
+        Found::Disturbed
     }
 
     /// Stores the age if the way still holds `key` and the age differs. A writer that reuses the way at this very

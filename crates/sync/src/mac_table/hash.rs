@@ -1,35 +1,34 @@
-//! Seeded 64-bit hash of the MAC table: two folded 64x64->128 multiplications.
+//! Seeded 64-bit hash of the MAC table: two folded 64x64->128 multiplications by secret odd numbers.
 //!
-//! One multiplication mixes, the second hides the structure that an attacker who chooses keys could still exploit in
-//! the first; both pipeline across a burst. No claim of cryptographic strength: the seed must stay secret.
+//! One would do for random keys, but leaves arithmetic progressions (counting VLANs, say) clustered under some seeds;
+//! the second undoes that and costs well under a nanosecond. No claim of cryptographic strength: the seed must stay
+//! secret.
 
 /// The secret that a table hashes under.
 #[derive(Debug)]
 pub(super) struct Hasher {
-    secret: [u64; 4],
+    add: u64,
+    multiply: [u64; 2],
 }
 
 impl Hasher {
     pub(super) fn new(seed: u64) -> Self {
         let mut state = seed;
-        // Odd multipliers: no bit of the key is lost in the low half.
-        let mut next = || splitmix(&mut state);
-        Self { secret: [next(), next() | 1, next(), next() | 1] }
+        // Odd, so that no bit of the key is lost in the low half.
+        Self { add: splitmix(&mut state), multiply: [splitmix(&mut state) | 1, splitmix(&mut state) | 1] }
     }
 
-    /// Two independent 32-bit values.
+    /// The halves serve as two hashes.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "takes the halves apart")]
-    pub(super) fn hash(&self, key: u64) -> [u32; 2] {
-        let [add_1, multiply_1, add_2, multiply_2] = self.secret;
-        let hash = fold(fold(key ^ add_1, multiply_1) ^ add_2, multiply_2);
-        [hash as u32, (hash >> 32) as u32]
+    pub(super) fn hash(&self, key: u64) -> u64 {
+        let [multiply_1, multiply_2] = self.multiply;
+        fold(fold(key ^ self.add, multiply_1), multiply_2)
     }
 }
 
 /// Multiplies to 128 bits and folds the halves together.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "takes the halves apart")]
+#[allow(clippy::cast_possible_truncation, reason = "takes the halves of the product apart")]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
@@ -46,12 +45,14 @@ fn splitmix(state: &mut u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::primitives::place;
 
-    /// Chi-squared over 1,024 cells of 64 expected each; its standard deviation is about 45.
-    fn chi_squared(keys: impl Iterator<Item = u64>, part: usize, shift: u32) -> f64 {
-        let hasher = Hasher::new(42);
+    /// Chi-squared over 1,024 cells of 64 expected each: 1,023 on average for random placement, with a standard
+    /// deviation of about 45; less when more even.
+    fn chi_squared(seed: u64, keys: impl Iterator<Item = u64>, shift: u32) -> f64 {
+        let hasher = Hasher::new(seed);
         let mut cells = [0f64; 1024];
-        keys.for_each(|key| cells[(hasher.hash(key)[part] >> shift) as usize & 1023] += 1.0);
+        keys.for_each(|key| cells[place(hasher.hash(key) >> shift, 1023)] += 1.0);
         cells.iter().map(|count| (count - 64.0).powi(2) / 64.0).sum()
     }
 
@@ -59,17 +60,19 @@ mod tests {
     #[cfg(not(miri))]
     fn structured_keys_spread_evenly() {
         type Keys = fn(u64) -> u64;
-        let structures: [(&str, Keys); 5] = [
+        let structures: [(&str, Keys); 6] = [
             ("counting MACs", |n| 0x0200_0000_0000 + n),
             ("counting VLANs", |n| 0x0200_0000_0001 | (n << 48)),
             ("high bytes", |n| n << 32),
             ("strides", |n| n * 0x1_0001),
             ("bits far apart", |n| (n & 0xff) | ((n >> 8) << 40)),
+            ("equal low bits", |n| n << 16),
         ];
         for (name, key) in structures {
-            for (part, shift) in [(0, 0), (0, 10), (1, 0), (1, 10)] {
-                let x = chi_squared((0..65_536).map(key), part, shift);
-                assert!((700.0..1_350.0).contains(&x), "{name}, part {part} >> {shift}: {x}");
+            for shift in [0, 10, 32, 42] {
+                let worst =
+                    (0..40).map(|seed| chi_squared(seed, (0..65_536).map(key), shift)).fold(0.0, f64::max);
+                assert!(worst < 1_300.0, "{name} >> {shift}: {worst}");
             }
         }
     }

@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use crate::cpu;
 use crate::primitives::{AtomicUsize, CachePadded, Ordering, yield_now};
-use bucket::{Bucket, Locked, WAYS};
+use bucket::{Bucket, Found, FoundEntry, Locked, WAYS};
 use hash::Hasher;
 
 /// Set in every stored key, so that no key of a caller is the empty slot's 0.
@@ -33,10 +33,7 @@ const OCCUPIED: u64 = 1 << 63;
 
 /// Where a key belongs: its two buckets. Valid for the table that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BucketIndex {
-    first: u32,
-    second: u32,
-}
+pub struct BucketIndex(u64);
 
 /// Where an entry was found, for [`MacTable::refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +51,13 @@ pub struct Hit {
     pub age: u16,
     /// For [`MacTable::refresh`].
     pub slot: Slot,
+}
+
+impl Hit {
+    #[inline(always)]
+    fn new(entry: FoundEntry, bucket: u32) -> Self {
+        Self { value: entry.value, age: entry.age, slot: Slot { bucket, way: entry.way } }
+    }
 }
 
 /// An entry, as seen by sweeps and listings.
@@ -104,14 +108,11 @@ impl MacTable {
         }
     }
 
-    /// Where `key` belongs. Costs a nanosecond or two; touches no bucket.
+    /// Where `key` belongs. Costs about a nanosecond; touches no bucket.
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, key: u64) -> BucketIndex {
-        let [low, high] = self.hasher.hash(key & !OCCUPIED);
-        let first = low & self.mask;
-        // Never the same bucket: the distance is odd.
-        BucketIndex { first, second: first ^ (high & self.mask | 1) }
+        BucketIndex(self.hasher.hash(key | OCCUPIED))
     }
 
     /// Hashes `key` and fetches its first bucket's line: for a whole burst, before the lookups.
@@ -119,31 +120,49 @@ impl MacTable {
     #[inline(always)]
     pub fn prefetch(&self, key: u64) -> BucketIndex {
         let at = self.hash(key);
-        cpu::prefetch_read(self.bucket(at.first));
+        cpu::prefetch_read(self.bucket(self.first(at)));
         at
     }
 
     /// Looks `key` up.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, key: u64) -> Option<Hit> {
         self.lookup_at(self.hash(key), key)
     }
 
     /// Looks `key` up; `at` is its [`MacTable::hash`] or [`MacTable::prefetch`].
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn lookup_at(&self, at: BucketIndex, key: u64) -> Option<Hit> {
-        let key = key | OCCUPIED;
-        let first = self.bucket(at.first).find(key);
-        if let Some((value, age, way)) = first.hit {
-            return Some(Hit { value, age, slot: Slot { bucket: at.first, way } });
+        let index = self.first(at);
+        match self.bucket(index).find(key | OCCUPIED) {
+            Found::Here(entry) => Some(Hit::new(entry, index)),
+            Found::Nowhere => None,
+            Found::Elsewhere => self.lookup_second(at, key),
+            Found::Disturbed => self.lookup_disturbed(at, key),
         }
-        if first.displaced == 0 {
-            return None;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lookup_second(&self, at: BucketIndex, key: u64) -> Option<Hit> {
+        let index = self.second(at);
+        match self.bucket(index).find_patiently(key | OCCUPIED) {
+            Found::Here(entry) => Some(Hit::new(entry, index)),
+            _ => None,
         }
-        let (value, age, way) = self.bucket(at.second).find(key).hit?;
-        Some(Hit { value, age, slot: Slot { bucket: at.second, way } })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lookup_disturbed(&self, at: BucketIndex, key: u64) -> Option<Hit> {
+        let index = self.first(at);
+        match self.bucket(index).find_patiently(key | OCCUPIED) {
+            Found::Here(entry) => Some(Hit::new(entry, index)),
+            Found::Elsewhere => self.lookup_second(at, key),
+            Found::Nowhere | Found::Disturbed => None,
+        }
     }
 
     /// Notes that `key`, which a lookup found at `slot`, was seen at `now` seconds. Writes at most once a second.
@@ -160,7 +179,7 @@ impl MacTable {
     /// [`MacTable::insert`] with the key's [`MacTable::hash`].
     pub fn insert_at(&self, at: BucketIndex, key: u64, value: u32, now: u16) -> Inserted {
         let entry = Entry { key: key | OCCUPIED, value, age: now };
-        let Some(first) = self.bucket(at.first).lock() else { return Inserted::Busy };
+        let Some(first) = self.bucket(self.first(at)).lock() else { return Inserted::Busy };
         if let Some(way) = first.way_of(entry.key) {
             return Inserted::Updated(first.replace(way, value, now));
         }
@@ -254,6 +273,19 @@ impl MacTable {
     }
 
     #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "the mask keeps 32 bits")]
+    fn first(&self, at: BucketIndex) -> u32 {
+        at.0 as u32 & self.mask
+    }
+
+    /// Never the first: the distance is odd.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the other half")]
+    fn second(&self, at: BucketIndex) -> u32 {
+        self.first(at) ^ ((at.0 >> 32) as u32 & self.mask | 1)
+    }
+
+    #[inline(always)]
     fn bucket(&self, index: u32) -> &Bucket {
         // Masked again so that an index of another table, or a forged slot, stays inside.
         &self.buckets[(index & self.mask) as usize]
@@ -261,9 +293,10 @@ impl MacTable {
 
     /// Holds both buckets of a key, taken in the order of their index so that two writers cannot block each other.
     fn lock_both(&self, at: BucketIndex) -> Option<Pair<'_>> {
-        let low = self.bucket(at.first.min(at.second)).lock()?;
-        let high = self.bucket(at.first.max(at.second)).lock()?;
-        let (first, second) = if at.first < at.second { (low, high) } else { (high, low) };
+        let (first, second) = (self.first(at), self.second(at));
+        let low = self.bucket(first.min(second)).lock()?;
+        let high = self.bucket(first.max(second)).lock()?;
+        let (first, second) = if first < second { (low, high) } else { (high, low) };
         Some(Pair { first, second })
     }
 
@@ -273,36 +306,44 @@ impl MacTable {
                 return Inserted::Updated(bucket.replace(way, entry.value, entry.age));
             }
         }
-        let vacant =
-            |bucket: &Locked<'_>, index| bucket.vacant().or_else(|| self.make_room(bucket, index, at));
-        if let Some(way) = pair.first.vacant() {
-            pair.first.put(way, entry);
-        } else if let Some(way) = pair.second.vacant() {
-            pair.second.put(way, entry);
-            pair.first.count_displaced(true);
-        } else if let Some(way) = vacant(&pair.first, at.first) {
-            pair.first.put(way, entry);
-        } else if let Some(way) = vacant(&pair.second, at.second) {
-            pair.second.put(way, entry);
-            pair.first.count_displaced(true);
-        } else {
-            return Inserted::Full;
+        match self.place_for(at, pair) {
+            Some((bucket, way)) => {
+                bucket.put(way, entry);
+                if std::ptr::eq(bucket, &pair.second) {
+                    pair.first.count_displaced(true);
+                }
+                self.len.fetch_add(1, Ordering::Relaxed);
+                Inserted::New
+            }
+            None => Inserted::Full,
         }
-        self.len.fetch_add(1, Ordering::Relaxed);
-        Inserted::New
+    }
+
+    /// A free way in one of the two buckets, if need be by moving another entry out.
+    fn place_for<'a>(&self, at: BucketIndex, pair: &'a Pair<'a>) -> Option<(&'a Locked<'a>, usize)> {
+        let held = [self.first(at), self.second(at)];
+        let candidates = [&pair.first, &pair.second];
+        let vacant = candidates.into_iter().find_map(|bucket| Some((bucket, bucket.vacant()?)));
+        vacant.or_else(|| {
+            candidates
+                .into_iter()
+                .zip(held)
+                .find_map(|(bucket, index)| Some((bucket, self.make_room(bucket, index, held)?)))
+        })
     }
 
     /// Moves one entry of a full bucket, whose first bucket this is, to its second bucket. Returns the way that became
     /// free. `held` are the buckets that the caller holds.
-    fn make_room(&self, bucket: &Locked<'_>, index: u32, held: BucketIndex) -> Option<usize> {
+    fn make_room(&self, bucket: &Locked<'_>, index: u32, held: [u32; 2]) -> Option<usize> {
         (0..WAYS).find(|&way| {
             let entry = bucket.entry(way);
             let at = self.hash(entry.key);
-            if at.first != index || at.second == held.first || at.second == held.second {
+            let second = self.second(at);
+            if self.first(at) != index || held.contains(&second) {
                 return false;
             }
             // A single try: we hold other buckets, out of order.
-            let Some(target) = self.bucket(at.second).try_lock() else { return false };
+            let Some(target) = self.bucket(second).try_lock() else { return false };
             let Some(free) = target.vacant() else { return false };
             target.put(free, entry);
             bucket.count_displaced(true);
@@ -318,7 +359,7 @@ impl MacTable {
         f: impl FnOnce(&Locked<'_>, usize, Option<&Locked<'_>>) -> R,
     ) -> Option<R> {
         let (at, key) = (self.hash(key), key | OCCUPIED);
-        let first = self.bucket(at.first).lock_patiently();
+        let first = self.bucket(self.first(at)).lock_patiently();
         if let Some(way) = first.way_of(key) {
             return Some(f(&first, way, None));
         }
