@@ -159,6 +159,18 @@ drop_reasons! {
         "The peer handed over a descriptor that points outside its memory or breaks the ring's rules; the tenant is broken or hostile.";
     RxBadOffload = 55, "rx-bad-offload",
         "The peer's offload metadata contradicts the frame (header offsets or segment size); the tenant is broken or hostile.";
+
+    // Headers inside or beside the common ones.
+    VxlanTruncated = 56, "vxlan-truncated",
+        "The packet ends inside its VXLAN header or the frame that it carries; look for a path MTU that cuts tunnels.";
+    VxlanBadHeader = 57, "vxlan-bad-header",
+        "The VXLAN header does not carry a network identifier; something other than VXLAN is sent to its UDP port.";
+    NdBadOption = 58, "nd-bad-option",
+        "An IPv6 neighbour discovery message has an option of length zero or past its end; look for a broken or hostile host.";
+    IpOptionBad = 59, "ip-option-bad",
+        "An IPv4 or TCP option has an impossible length; look for a broken or hostile sender.";
+    FloodDisabled = 60, "flood-disabled",
+        "The port does not take frames for unknown destinations; set `flood` on it if silent hosts are behind it.";
 }
 
 impl DropReason {

@@ -44,7 +44,7 @@ pub const FRAGMENT_LATER: u8 = 2;
 const OUTER_IS_SERVICE: u8 = 1;
 const INNER_IS_SERVICE: u8 = 2;
 
-/// What the words 3 to 6 of a key hold.
+/// What the words 3 to 6 of a key hold. Bit 0 means "IP", so that a mask can ask for either version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum L3Kind {
@@ -54,9 +54,9 @@ pub enum L3Kind {
     /// IPv4 addresses in the first four octets of each field.
     Ipv4 = 1,
     /// IPv6 addresses.
-    Ipv6 = 2,
+    Ipv6 = 3,
     /// ARP (or RARP): sender and target protocol address; the protocol field is the operation.
-    Arp = 3,
+    Arp = 2,
 }
 
 /// The flow key of one packet: 64 bytes, one cache line, no padding. See the [module](self) for its layout.

@@ -11,14 +11,32 @@
 //! ```
 
 mod drop_reason;
+mod error;
 mod ids;
+mod ip_options;
 mod mac;
 mod numbers;
 
+pub mod arp;
+pub mod checksum;
+pub mod eth;
 pub mod flow_key;
+pub mod icmp;
+pub mod icmpv6;
+pub mod igmp;
+pub mod ipv4;
+pub mod ipv6;
+pub mod ipv6_ext;
+pub mod mld;
 pub mod record;
+pub mod sctp;
+pub mod tcp;
+pub mod udp;
+pub mod vlan;
+pub mod vxlan;
 
 pub use drop_reason::DropReason;
+pub use error::{BuildError, HeaderError};
 pub use flow_key::{FlowKey, L3Kind, Layers};
 pub use ids::{BridgeId, PortId, QueueId, VlanId, WorkerId};
 pub use mac::{MacAddr, MacParseError};

@@ -9,11 +9,9 @@
 
 use super::l2::L2;
 use super::{FRAGMENT_ANY, FRAGMENT_LATER, FlowKey, L2Key, L3Kind, Layers};
+use crate::ipv6_ext::{MAX_EXTENSIONS, is_extension};
 use crate::numbers::{ethertype, ip_proto};
 use crate::{DropReason, PortId};
-
-/// IPv6 extension headers walked before the packet is called malformed.
-pub(crate) const MAX_IPV6_EXTENSIONS: usize = 8;
 
 const ETH_LEN: u16 = 14;
 const IPV4_KIND: u64 = (L3Kind::Ipv4 as u64) << 24;
@@ -232,7 +230,7 @@ impl L3Packet<'_> {
         layers: &mut Layers,
     ) -> Result<u16, DropReason> {
         let (mut next, mut offset) = (first, 40);
-        for _ in 0..MAX_IPV6_EXTENSIONS {
+        for _ in 0..MAX_EXTENSIONS {
             let header = self.bytes.get(offset..).and_then(<[u8]>::first_chunk::<8>);
             let header = header.ok_or(DropReason::Ipv6ExtTruncated)?;
             let size = match next {
@@ -313,13 +311,6 @@ impl L3Packet<'_> {
         layers.set_l4(self.offset + offset);
         Ok(())
     }
-}
-
-fn is_extension(next: u8) -> bool {
-    matches!(
-        next,
-        ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::FRAGMENT | ip_proto::DEST_OPTS | ip_proto::AH
-    )
 }
 
 fn mark_fragment(key: &mut FlowKey, layers: &mut Layers, later: bool) {

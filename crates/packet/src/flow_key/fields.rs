@@ -138,8 +138,8 @@ impl FlowKey {
     pub fn l3_kind(&self) -> L3Kind {
         match self.l3_kind {
             1 => L3Kind::Ipv4,
-            2 => L3Kind::Ipv6,
-            3 => L3Kind::Arp,
+            2 => L3Kind::Arp,
+            3 => L3Kind::Ipv6,
             _ => L3Kind::None,
         }
     }

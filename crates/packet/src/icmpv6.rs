@@ -1,0 +1,302 @@
+//! ICMPv6 (RFC 4443) and neighbour discovery (RFC 4861). Multicast listener discovery is in [`crate::mld`].
+
+use std::net::Ipv6Addr;
+
+use zerocopy::byteorder::big_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{promised, split_header, write_header};
+use crate::{BuildError, DropReason, HeaderError, MacAddr, checksum};
+
+/// Length of the fixed header.
+pub const LEN: usize = size_of::<Header>();
+/// Where the checksum stands in the header.
+pub const CHECKSUM_AT: usize = 2;
+
+/// Message types.
+pub mod kind {
+    /// Destination unreachable.
+    pub const UNREACHABLE: u8 = 1;
+    /// Packet too big.
+    pub const TOO_BIG: u8 = 2;
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: u8 = 3;
+    /// Parameter problem.
+    pub const PARAMETER_PROBLEM: u8 = 4;
+    /// Echo request.
+    pub const ECHO: u8 = 128;
+    /// Echo reply.
+    pub const ECHO_REPLY: u8 = 129;
+    /// Router solicitation.
+    pub const ROUTER_SOLICIT: u8 = 133;
+    /// Router advertisement.
+    pub const ROUTER_ADVERT: u8 = 134;
+    /// Neighbour solicitation.
+    pub const NEIGHBOUR_SOLICIT: u8 = 135;
+    /// Neighbour advertisement.
+    pub const NEIGHBOUR_ADVERT: u8 = 136;
+    /// Redirect.
+    pub const REDIRECT: u8 = 137;
+}
+
+/// The fixed header as it lies in the packet: 4 bytes.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Header {
+    /// Message type, see [`kind`].
+    pub kind: u8,
+    /// Code within the type.
+    pub code: u8,
+    /// Checksum over pseudo-header and message.
+    pub checksum: U16,
+}
+
+/// An ICMPv6 message whose fixed header is whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Icmpv6<'a> {
+    header: &'a Header,
+    message: &'a [u8],
+}
+
+impl<'a> Icmpv6<'a> {
+    /// Checks that the fixed header is there; `message` is what follows the IPv6 headers.
+    ///
+    /// # Errors
+    /// [`DropReason::Icmpv6Truncated`].
+    pub fn parse(message: &'a [u8]) -> Result<Self, HeaderError> {
+        let (header, _) = split_header(message, DropReason::Icmpv6Truncated)?;
+        Ok(Icmpv6 { header, message })
+    }
+
+    /// Message type, see [`kind`].
+    pub fn kind(&self) -> u8 {
+        self.header.kind
+    }
+
+    /// Code within the type.
+    pub fn code(&self) -> u8 {
+        self.header.code
+    }
+
+    /// Whether the checksum is right, given the IPv6 header's pseudo-header sum.
+    pub fn checksum_ok(&self, pseudo_sum: u32) -> bool {
+        checksum::finish(pseudo_sum + checksum::sum(self.message)) == 0
+    }
+
+    /// What follows the fixed header.
+    pub fn body(&self) -> &'a [u8] {
+        self.message.get(LEN..).unwrap_or_default()
+    }
+
+    /// Whether the message is an error, which carries the start of the packet that caused it and is never answered.
+    pub fn is_error(&self) -> bool {
+        self.kind() < 128
+    }
+
+    /// Identifier and sequence number of an echo request or reply.
+    pub fn echo(&self) -> Option<(u16, u16)> {
+        let (&[a, b, c, d], _) = self.body().split_first_chunk()?;
+        matches!(self.kind(), kind::ECHO | kind::ECHO_REPLY)
+            .then_some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+    }
+
+    /// The link's MTU, if the message says "packet too big".
+    pub fn mtu(&self) -> Option<u32> {
+        let mtu = self.body().first_chunk()?;
+        (self.kind() == kind::TOO_BIG).then_some(u32::from_be_bytes(*mtu))
+    }
+
+    /// The neighbour discovery message, if it is one.
+    ///
+    /// # Errors
+    /// [`DropReason::Icmpv6Truncated`] if it ends early.
+    pub fn neighbour_discovery(&self) -> Option<Result<Nd<'a>, HeaderError>> {
+        let fixed = match self.kind() {
+            kind::ROUTER_SOLICIT => 4,
+            kind::ROUTER_ADVERT => 12,
+            kind::NEIGHBOUR_SOLICIT | kind::NEIGHBOUR_ADVERT => 20,
+            kind::REDIRECT => 36,
+            _ => return None,
+        };
+        let fixed = promised(self.body(), fixed, DropReason::Icmpv6Truncated);
+        Some(fixed.map(|fixed| Nd {
+            kind: self.kind(),
+            fixed,
+            options: self.body().get(fixed.len()..).unwrap_or_default(),
+        }))
+    }
+}
+
+/// A neighbour discovery message whose fixed part is whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Nd<'a> {
+    kind: u8,
+    fixed: &'a [u8],
+    options: &'a [u8],
+}
+
+impl<'a> Nd<'a> {
+    /// Message type, see [`kind`].
+    pub fn kind(&self) -> u8 {
+        self.kind
+    }
+
+    /// The address asked for, advertised, or redirected to; `None` in router messages.
+    pub fn target(&self) -> Option<Ipv6Addr> {
+        self.fixed.get(4..)?.first_chunk().filter(|_| self.kind >= kind::NEIGHBOUR_SOLICIT).map(address)
+    }
+
+    /// The address that is redirected, in a redirect.
+    pub fn destination(&self) -> Option<Ipv6Addr> {
+        self.fixed.get(20..)?.first_chunk().map(address)
+    }
+
+    /// Router, solicited and override flags of an advertisement, in this order.
+    pub fn advert_flags(&self) -> (bool, bool, bool) {
+        let flags = if self.kind == kind::NEIGHBOUR_ADVERT { self.fixed[0] } else { 0 };
+        (flags & 0x80 != 0, flags & 0x40 != 0, flags & 0x20 != 0)
+    }
+
+    /// The options.
+    pub fn options(&self) -> NdOptions<'a> {
+        NdOptions { rest: self.options }
+    }
+}
+
+fn address(octets: &[u8; 16]) -> Ipv6Addr {
+    Ipv6Addr::from(*octets)
+}
+
+/// One neighbour discovery option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NdOption<'a> {
+    /// The sender's link-layer address.
+    SourceLink(MacAddr),
+    /// The target's link-layer address.
+    TargetLink(MacAddr),
+    /// A prefix: address, length, flags (0x80 on-link, 0x40 autonomous).
+    Prefix(Ipv6Addr, u8, u8),
+    /// The link's MTU.
+    Mtu(u32),
+    /// Any other: type and the bytes behind the length.
+    Other(u8, &'a [u8]),
+}
+
+/// Iterates over neighbour discovery options; a bad length ends it with one error.
+#[derive(Clone, Debug)]
+pub struct NdOptions<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for NdOptions<'a> {
+    type Item = Result<NdOption<'a>, HeaderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let &[kind, units, ..] = self.rest else {
+            let left = std::mem::take(&mut self.rest).len();
+            return (left != 0).then_some(Err(HeaderError::bad(DropReason::NdBadOption, "length", 0)));
+        };
+        let len = usize::from(units) * 8;
+        let data = self.rest.get(2..len);
+        self.rest = self.rest.get(len..).unwrap_or_default();
+        let Some(data) = data else {
+            self.rest = &[];
+            return Some(Err(HeaderError::bad(DropReason::NdBadOption, "length", units.into())));
+        };
+        Some(Ok(match (kind, data) {
+            (1, &[a, b, c, d, e, f]) => NdOption::SourceLink(MacAddr([a, b, c, d, e, f])),
+            (2, &[a, b, c, d, e, f]) => NdOption::TargetLink(MacAddr([a, b, c, d, e, f])),
+            (3, &[len, flags, ref rest @ ..]) if rest.len() == 28 => {
+                NdOption::Prefix(rest.last_chunk().map_or(Ipv6Addr::UNSPECIFIED, address), len, flags)
+            }
+            (5, &[_, _, a, b, c, d]) => NdOption::Mtu(u32::from_be_bytes([a, b, c, d])),
+            (kind, data) => NdOption::Other(kind, data),
+        }))
+    }
+}
+
+/// An ICMPv6 message's first eight bytes to be written. The checksum is left zero; [`checksum::fill`] completes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Icmpv6Repr {
+    /// Message type, see [`kind`].
+    pub kind: u8,
+    /// Code within the type.
+    pub code: u8,
+    /// The first four bytes of the body.
+    pub rest: [u8; 4],
+}
+
+impl Icmpv6Repr {
+    /// Bytes that [`Icmpv6Repr::emit`] writes.
+    pub const LEN: usize = 8;
+
+    /// An echo request.
+    pub fn echo(id: u16, seq: u16) -> Icmpv6Repr {
+        Icmpv6Repr { kind: kind::ECHO, ..Icmpv6Repr::echo_reply(id, seq) }
+    }
+
+    /// An echo reply.
+    pub fn echo_reply(id: u16, seq: u16) -> Icmpv6Repr {
+        let ([a, b], [c, d]) = (id.to_be_bytes(), seq.to_be_bytes());
+        Icmpv6Repr { kind: kind::ECHO_REPLY, code: 0, rest: [a, b, c, d] }
+    }
+
+    /// The packet is longer than a link's MTU.
+    pub fn too_big(mtu: u32) -> Icmpv6Repr {
+        Icmpv6Repr { kind: kind::TOO_BIG, code: 0, rest: mtu.to_be_bytes() }
+    }
+
+    /// The representation of a parsed message.
+    pub fn parse(view: &Icmpv6<'_>) -> Icmpv6Repr {
+        let rest = view.body().first_chunk().copied().unwrap_or_default();
+        Icmpv6Repr { kind: view.kind(), code: view.code(), rest }
+    }
+
+    /// Writes the eight bytes and gives those behind them.
+    ///
+    /// # Errors
+    /// [`BuildError::BufferTooSmall`].
+    pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
+        if bytes.len() < Self::LEN {
+            return Err(BuildError::BufferTooSmall { need: Self::LEN, have: bytes.len() });
+        }
+        let header = Header { kind: self.kind, code: self.code, checksum: U16::ZERO };
+        write_header(write_header(bytes, &header)?, &self.rest)
+    }
+}
+
+/// A neighbour solicitation or advertisement to be written with its link-layer address option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NeighbourRepr {
+    /// [`kind::NEIGHBOUR_SOLICIT`] or [`kind::NEIGHBOUR_ADVERT`].
+    pub kind: u8,
+    /// Flags of an advertisement: 0x80 router, 0x40 solicited, 0x20 override.
+    pub flags: u8,
+    /// The address asked for or advertised.
+    pub target: Ipv6Addr,
+    /// The source (solicitation) or target (advertisement) link-layer address.
+    pub link: MacAddr,
+}
+
+impl NeighbourRepr {
+    /// Bytes that [`NeighbourRepr::emit`] writes.
+    pub const LEN: usize = 32;
+
+    /// Writes the message without checksum and gives the bytes behind it.
+    ///
+    /// # Errors
+    /// [`BuildError::BufferTooSmall`].
+    pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
+        if bytes.len() < Self::LEN {
+            return Err(BuildError::BufferTooSmall { need: Self::LEN, have: bytes.len() });
+        }
+        let advert = self.kind == kind::NEIGHBOUR_ADVERT;
+        let start =
+            Icmpv6Repr { kind: self.kind, code: 0, rest: [if advert { self.flags } else { 0 }, 0, 0, 0] };
+        let rest = write_header(start.emit(bytes)?, &self.target.octets())?;
+        let rest = write_header(rest, &[if advert { 2u8 } else { 1 }, 1])?;
+        write_header(rest, &self.link)
+    }
+}

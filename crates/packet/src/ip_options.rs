@@ -1,0 +1,65 @@
+//! The list form that IPv4 and TCP options share: kind, length, data, with one-byte kinds 0 (end) and 1 (padding).
+
+use crate::{DropReason, HeaderError};
+
+/// One option with a length: its kind and the bytes behind the length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawOption<'a> {
+    /// The kind octet (IPv4: with the copied flag and class bits).
+    pub kind: u8,
+    /// The octets behind the length octet.
+    pub data: &'a [u8],
+}
+
+/// Walks an option list; padding is skipped, the end option ends it, a bad length ends it with one error.
+#[derive(Clone, Debug)]
+pub struct RawOptions<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> RawOptions<'a> {
+    /// The options in these bytes (those between the fixed header and the payload).
+    pub fn new(bytes: &'a [u8]) -> RawOptions<'a> {
+        RawOptions { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for RawOptions<'a> {
+    type Item = Result<RawOption<'a>, HeaderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let [1, rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+        let (kind, len) = match *self.rest {
+            [] | [0, ..] => return None,
+            [kind] => (kind, 0),
+            [kind, len, ..] => (kind, len),
+        };
+        let option = self.rest.get(2..usize::from(len));
+        self.rest = self.rest.get(usize::from(len)..).unwrap_or_default();
+        match option {
+            Some(data) => Some(Ok(RawOption { kind, data })),
+            None => {
+                self.rest = &[];
+                Some(Err(HeaderError::bad(DropReason::IpOptionBad, "length", len.into())))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_end_and_bad_lengths() {
+        let read = |bytes: &[u8]| RawOptions::new(bytes).map(|o| o.map(|o| o.kind).ok()).collect::<Vec<_>>();
+        assert_eq!(read(&[1, 1, 2, 4, 5, 6, 1, 4, 2, 0, 9]), [Some(2), Some(4)]);
+        assert_eq!(read(&[1, 8]), [None]);
+        assert_eq!(read(&[8, 0, 3, 3, 0]), [None]);
+        assert_eq!(read(&[8, 1, 3, 3, 0]), [None]);
+        assert_eq!(read(&[3, 3, 7, 8, 4, 0]), [Some(3), None]);
+        assert!(read(&[]).is_empty());
+    }
+}

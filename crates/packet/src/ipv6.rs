@@ -1,0 +1,188 @@
+//! IPv6 headers (RFC 8200). Extension headers are in [`crate::ipv6_ext`].
+//!
+//! Read where a packet is routed, punted or answered; the flow key has what look-ups need.
+
+use std::net::Ipv6Addr;
+
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{promised, split_header, write_header};
+use crate::ipv6_ext::{Extensions, Upper};
+use crate::numbers::ip_proto;
+use crate::{BuildError, DropReason, HeaderError};
+
+/// Length of the fixed header.
+pub const LEN: usize = size_of::<Header>();
+
+/// The fixed header as it lies in the packet: 40 bytes.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Header {
+    /// Version (4 bits), traffic class (8), flow label (20).
+    pub version_class_label: U32,
+    /// Octets behind this header, extension headers included.
+    pub payload_len: U16,
+    /// Protocol of what follows.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Source address.
+    pub src: [u8; 16],
+    /// Destination address.
+    pub dst: [u8; 16],
+}
+
+/// An IPv6 packet whose fixed header and length are sound.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6<'a> {
+    header: &'a Header,
+    payload: &'a [u8],
+}
+
+impl<'a> Ipv6<'a> {
+    /// Checks version and length as Linux does on receipt; padding behind the packet is cut off.
+    ///
+    /// A payload length of 0 with hop-by-hop options is taken for a jumbogram (RFC 2675) that fills the frame.
+    ///
+    /// # Errors
+    /// [`DropReason::Ipv6Truncated`], [`DropReason::Ipv6BadHeader`], [`DropReason::Ipv6BadLength`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, HeaderError> {
+        let (header, rest): (&Header, _) = split_header(bytes, DropReason::Ipv6Truncated)?;
+        let version = header.version_class_label.get() >> 28;
+        if version != 6 {
+            return Err(HeaderError::bad(DropReason::Ipv6BadHeader, "version", version));
+        }
+        let len = header.payload_len.get();
+        let jumbo = len == 0 && header.next_header == ip_proto::HOP_BY_HOP;
+        let payload = if jumbo { rest } else { promised(rest, len.into(), DropReason::Ipv6BadLength)? };
+        Ok(Ipv6 { header, payload })
+    }
+
+    /// The fixed header.
+    pub fn header(&self) -> &'a Header {
+        self.header
+    }
+
+    /// DSCP and ECN.
+    pub fn traffic_class(&self) -> u8 {
+        let [high, low, ..] = *self.header.version_class_label.as_bytes() else { return 0 };
+        high << 4 | low >> 4
+    }
+
+    /// Flow label, 20 bits.
+    pub fn flow_label(&self) -> u32 {
+        self.header.version_class_label.get() & 0x000f_ffff
+    }
+
+    /// The protocol that directly follows, which may be an extension header.
+    pub fn next_header(&self) -> u8 {
+        self.header.next_header
+    }
+
+    /// Hop limit.
+    pub fn hop_limit(&self) -> u8 {
+        self.header.hop_limit
+    }
+
+    /// Source address.
+    pub fn src(&self) -> Ipv6Addr {
+        self.header.src.into()
+    }
+
+    /// Destination address.
+    pub fn dst(&self) -> Ipv6Addr {
+        self.header.dst.into()
+    }
+
+    /// What follows the fixed header, extension headers included, without padding.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The extension headers.
+    pub fn extensions(&self) -> Extensions<'a> {
+        Extensions::new(self.next_header(), self.payload)
+    }
+
+    /// The protocol above IP and its bytes, behind all extension headers.
+    ///
+    /// # Errors
+    /// [`DropReason::Ipv6ExtTruncated`], [`DropReason::Ipv6ExtTooMany`].
+    pub fn upper(&self) -> Result<Upper<'a>, HeaderError> {
+        self.extensions().upper()
+    }
+
+    /// The pseudo-header sum for an L4 packet of `len` octets.
+    pub fn pseudo_sum(&self, proto: u8, len: usize) -> u32 {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        crate::checksum::l4_pseudo_v6(self.src(), self.dst(), proto, len)
+    }
+}
+
+/// An IPv6 header to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ipv6Repr {
+    /// Source address.
+    pub src: Ipv6Addr,
+    /// Destination address.
+    pub dst: Ipv6Addr,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Protocol of what follows.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Octets behind this header.
+    pub payload_len: u16,
+}
+
+impl Default for Ipv6Repr {
+    fn default() -> Self {
+        Ipv6Repr {
+            src: Ipv6Addr::UNSPECIFIED,
+            dst: Ipv6Addr::UNSPECIFIED,
+            traffic_class: 0,
+            flow_label: 0,
+            next_header: ip_proto::NO_NEXT,
+            hop_limit: 64,
+            payload_len: 0,
+        }
+    }
+}
+
+impl Ipv6Repr {
+    /// The representation of a parsed header.
+    pub fn parse(view: &Ipv6<'_>) -> Ipv6Repr {
+        Ipv6Repr {
+            src: view.src(),
+            dst: view.dst(),
+            traffic_class: view.traffic_class(),
+            flow_label: view.flow_label(),
+            next_header: view.next_header(),
+            hop_limit: view.hop_limit(),
+            payload_len: view.header.payload_len.get(),
+        }
+    }
+
+    /// Writes the header and gives the bytes behind it.
+    ///
+    /// # Errors
+    /// [`BuildError::BufferTooSmall`].
+    pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
+        let label = self.flow_label & 0x000f_ffff;
+        let header = Header {
+            version_class_label: (6 << 28 | u32::from(self.traffic_class) << 20 | label).into(),
+            payload_len: self.payload_len.into(),
+            next_header: self.next_header,
+            hop_limit: self.hop_limit,
+            src: self.src.octets(),
+            dst: self.dst.octets(),
+        };
+        write_header(bytes, &header)
+    }
+}

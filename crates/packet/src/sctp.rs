@@ -1,0 +1,172 @@
+//! SCTP common headers and chunks (RFC 9260 section 3). The checksum is CRC32c over the whole packet.
+
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::byteorder::little_endian;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::checksum::{crc32c, crc32c_continue};
+use crate::error::{promised, split_header, write_header};
+use crate::{BuildError, DropReason, HeaderError};
+
+/// Length of the common header.
+pub const LEN: usize = size_of::<Header>();
+/// Where the checksum stands in the header.
+pub const CHECKSUM_AT: usize = 8;
+
+/// The common header as it lies in the packet: 12 bytes.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Header {
+    /// Source port.
+    pub src_port: U16,
+    /// Destination port.
+    pub dst_port: U16,
+    /// Verification tag.
+    pub tag: U32,
+    /// CRC32c over header and chunks with this field zero; low octet first (RFC 9260 appendix A).
+    pub checksum: little_endian::U32,
+}
+
+/// An SCTP packet whose common header is whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Sctp<'a> {
+    header: &'a Header,
+    packet: &'a [u8],
+}
+
+impl<'a> Sctp<'a> {
+    /// Checks that the common header is there; `packet` is the IP packet's payload.
+    ///
+    /// # Errors
+    /// [`DropReason::SctpTruncated`].
+    pub fn parse(packet: &'a [u8]) -> Result<Self, HeaderError> {
+        let (header, _) = split_header(packet, DropReason::SctpTruncated)?;
+        Ok(Sctp { header, packet })
+    }
+
+    /// Source port.
+    pub fn src_port(&self) -> u16 {
+        self.header.src_port.get()
+    }
+
+    /// Destination port.
+    pub fn dst_port(&self) -> u16 {
+        self.header.dst_port.get()
+    }
+
+    /// Verification tag.
+    pub fn tag(&self) -> u32 {
+        self.header.tag.get()
+    }
+
+    /// Whether the CRC32c is right.
+    pub fn checksum_ok(&self) -> bool {
+        self.header.checksum.get() == packet_crc(self.packet)
+    }
+
+    /// The bytes behind the common header.
+    pub fn payload(&self) -> &'a [u8] {
+        self.packet.get(LEN..).unwrap_or_default()
+    }
+
+    /// The chunks.
+    pub fn chunks(&self) -> Chunks<'a> {
+        Chunks { rest: self.payload() }
+    }
+}
+
+/// One chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chunk<'a> {
+    /// Chunk type.
+    pub kind: u8,
+    /// Chunk flags.
+    pub flags: u8,
+    /// The value, without padding.
+    pub value: &'a [u8],
+}
+
+/// Iterates over chunks; a bad length ends it with one error.
+#[derive(Clone, Debug)]
+pub struct Chunks<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Chunks<'a> {
+    fn step(&mut self) -> Result<Chunk<'a>, HeaderError> {
+        let head = promised(self.rest, 4, DropReason::SctpTruncated)?;
+        let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let chunk = promised(self.rest, len.max(4), DropReason::SctpTruncated)?;
+        self.rest = self.rest.get(chunk.len().next_multiple_of(4)..).unwrap_or_default();
+        Ok(Chunk { kind: head[0], flags: head[1], value: &chunk[4..] })
+    }
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Result<Chunk<'a>, HeaderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let step = self.step();
+        if step.is_err() {
+            self.rest = &[];
+        }
+        Some(step)
+    }
+}
+
+/// A common header to be written. The checksum is left zero; [`fill_checksum`] completes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SctpRepr {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Verification tag.
+    pub tag: u32,
+}
+
+impl SctpRepr {
+    /// Bytes that [`SctpRepr::emit`] writes.
+    pub const LEN: usize = LEN;
+
+    /// The representation of a parsed header.
+    pub fn parse(view: &Sctp<'_>) -> SctpRepr {
+        SctpRepr { src_port: view.src_port(), dst_port: view.dst_port(), tag: view.tag() }
+    }
+
+    /// Writes the header and gives the bytes behind it.
+    ///
+    /// # Errors
+    /// [`BuildError::BufferTooSmall`].
+    pub fn emit<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8], BuildError> {
+        let header = Header {
+            src_port: self.src_port.into(),
+            dst_port: self.dst_port.into(),
+            tag: self.tag.into(),
+            checksum: little_endian::U32::ZERO,
+        };
+        write_header(bytes, &header)
+    }
+}
+
+/// Computes the CRC32c of a whole packet and stores it. Does nothing if there is no whole header.
+pub fn fill_checksum(packet: &mut [u8]) {
+    let crc = packet_crc(packet);
+    if let Ok((header, _)) = Header::mut_from_prefix(packet) {
+        header.checksum.set(crc);
+    }
+}
+
+/// The CRC over the packet as if its checksum field were zero.
+fn packet_crc(packet: &[u8]) -> u32 {
+    let (Some(before), Some(after)) = (packet.get(..CHECKSUM_AT), packet.get(LEN..)) else {
+        return crc32c(packet);
+    };
+    let state = crc32c_continue(crc32c_continue(u32::MAX, before), &[0; 4]);
+    !crc32c_continue(state, after)
+}
