@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FieldChange, Operation, Plan, PortName};
+use crate::{BridgeName, FieldChange, ObjectKey, Operation, Plan, PortName};
 
 /// One line of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,34 +55,46 @@ impl Plan {
     /// The plan as lines.
     pub fn report(&self) -> PlanReport {
         let anew: BTreeSet<&PortName> = self.operations.iter().filter_map(recreated).collect();
-        // Ports that are in both lists only because they are made anew.
-        let (mut left, mut joined) = (BTreeSet::new(), BTreeSet::new());
-        let (mut unset, mut set) = (BTreeSet::new(), BTreeSet::new());
+        let edges = |added| {
+            let edges = self.operations.iter().filter_map(edge);
+            edges
+                .filter(move |edge| edge.0 == added)
+                .map(|(_, object, port)| (object, port))
+                .collect::<BTreeSet<_>>()
+        };
+        // What goes only to come again with a port that is made anew.
+        let kept: BTreeSet<_> = edges(false).intersection(&edges(true)).cloned().collect();
+        let mut lines = Vec::new();
         for operation in &self.operations {
-            match operation {
-                Operation::RemoveMember { bridge, port } if anew.contains(port) => {
-                    drop(left.insert((bridge, port)))
-                }
-                Operation::AddMember { bridge, port, .. } if anew.contains(port) => {
-                    drop(joined.insert((bridge, port)))
-                }
-                Operation::RemoveStatic { bridge, key, port } => drop(unset.insert((bridge, key, port))),
-                Operation::SetStatic { bridge, key, port } => drop(set.insert((bridge, key, port))),
-                _ => {}
+            let again = edge(operation).filter(|(_, object, port)| kept.contains(&(object.clone(), *port)));
+            match (operation, again) {
+                (Operation::RemovePort { name }, _) if anew.contains(name) => {}
+                (Operation::AddMember { member, .. }, Some((_, object, _))) => lines.push(PlanLine {
+                    sign: '~',
+                    object: object.to_string(),
+                    detail: format!("{} (joins again)", member_detail(member)),
+                }),
+                (_, Some(_)) => {}
+                _ => lines.push(line(operation)),
             }
         }
-        let kept_statics: BTreeSet<_> = unset.intersection(&set).collect();
-        let silent = |operation: &&Operation| match operation {
-            Operation::RemovePort { name } => anew.contains(name),
-            Operation::RemoveMember { bridge, port } => joined.contains(&(bridge, port)),
-            Operation::AddMember { bridge, port, .. } => left.contains(&(bridge, port)),
-            Operation::RemoveStatic { bridge, key, port } => kept_statics.contains(&(bridge, key, port)),
-            Operation::SetStatic { bridge, key, port } => kept_statics.contains(&(bridge, key, port)),
-            _ => false,
-        };
-        PlanReport {
-            lines: self.operations.iter().filter(|operation| !silent(operation)).map(line).collect(),
+        PlanReport { lines }
+    }
+}
+
+/// The membership or static entry that a step adds (true) or removes, with its port.
+fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
+    let member = |bridge: &BridgeName, port: &PortName| ObjectKey::Member(bridge.clone(), port.clone());
+    match operation {
+        Operation::AddMember { bridge, port, .. } => Some((true, member(bridge, port), port)),
+        Operation::RemoveMember { bridge, port } => Some((false, member(bridge, port), port)),
+        Operation::SetStatic { bridge, key, port } => {
+            Some((true, ObjectKey::Static(bridge.clone(), *key), port))
         }
+        Operation::RemoveStatic { bridge, key, port } => {
+            Some((false, ObjectKey::Static(bridge.clone(), *key), port))
+        }
+        _ => None,
     }
 }
 
