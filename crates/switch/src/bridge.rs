@@ -12,10 +12,13 @@ use packet::{BridgeId, PortId, VlanId};
 use crate::config::{BridgeConfig, StaticMac};
 use crate::groups::Groups;
 use crate::member::Member;
-use crate::tables::{BridgeTables, FdbEntry, Station, station_key};
+use crate::tables::{BridgeTables, FdbEntry, Limits, Station, station_key};
 
 /// Says that a port is no member.
 const NO_SLOT: u16 = u16::MAX;
+
+/// Lists of indices into a view's members.
+type SlotLists = Box<[Box<[u16]>]>;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub(crate) struct View {
     /// Which ports each VLAN floods to, by VLAN identifier: index into `floods`.
     flood_of: Box<[u16]>,
     /// Indices into `members`, ascending. The first list is empty.
-    floods: Box<[Box<[u16]>]>,
+    floods: SlotLists,
     statics: BTreeMap<u64, Station>,
     seed: u64,
 }
@@ -75,7 +78,9 @@ impl Bridge {
         let tables = Arc::new(self.tables.larger(config.mac_limit, self.view.seed));
         let bridge = Bridge { view, tables, groups };
         bridge.apply_statics(&BTreeMap::new());
-        bridge.import_from(self.tables.entries_with_stamps());
+        // Who is known stays known, whatever the new limits say.
+        bridge
+            .import_from(self.tables.entries_with_stamps(), |_| Limits { port: u32::MAX, bridge: u32::MAX });
         bridge
     }
 
@@ -136,10 +141,14 @@ impl Bridge {
     /// already stays. Returns how many entries were taken.
     pub fn import(&self, entries: &[FdbEntry], now_secs: u16) -> usize {
         let stamped = entries.iter().map(|entry| (*entry, now_secs.wrapping_sub(entry.age_secs)));
-        self.import_from(stamped)
+        self.import_from(stamped, |member| self.view.limits(member))
     }
 
-    fn import_from(&self, entries: impl IntoIterator<Item = (FdbEntry, u16)>) -> usize {
+    fn import_from(
+        &self,
+        entries: impl IntoIterator<Item = (FdbEntry, u16)>,
+        limits: impl Fn(&Member) -> Limits,
+    ) -> usize {
         let mut taken = 0;
         for (entry, seen_secs) in entries {
             let Some(member) = entry.port.and_then(|port| self.view.member(port)) else { continue };
@@ -147,7 +156,7 @@ impl Bridge {
                 continue;
             }
             let key = station_key(entry.vid.get(), entry.mac.as_u64());
-            taken += usize::from(self.tables.import(key, member.port, self.view.limits(member), seen_secs));
+            taken += usize::from(self.tables.import(key, member.port, limits(member), seen_secs));
         }
         taken
     }
@@ -210,8 +219,8 @@ impl View {
         self.floods[list].iter().map(|&slot| &self.members[usize::from(slot)])
     }
 
-    pub(crate) fn limits(&self, member: &Member) -> crate::tables::Limits {
-        crate::tables::Limits { port: member.mac_limit, bridge: self.mac_limit }
+    pub(crate) fn limits(&self, member: &Member) -> Limits {
+        Limits { port: member.mac_limit, bridge: self.mac_limit }
     }
 }
 
@@ -220,7 +229,7 @@ fn station(entry: &StaticMac) -> (u64, Station) {
 }
 
 /// The members of each VLAN. VLANs with the same members (trunks carry thousands) share one list.
-fn flood_lists(members: &[Member]) -> (Box<[u16]>, Box<[Box<[u16]>]>) {
+fn flood_lists(members: &[Member]) -> (Box<[u16]>, SlotLists) {
     let mut lists: Vec<Box<[u16]>> = vec![Box::default()];
     let mut known: HashMap<Box<[u16]>, u16> = HashMap::from([(Box::default(), 0)]);
     let flood_of = (0..=VlanId::MAX.get())

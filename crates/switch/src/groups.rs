@@ -225,7 +225,7 @@ mod tests {
             seed: u64,
         ) {
             let address = |low: u8| -> IpAddr {
-                if low % 2 == 0 { [239, 0, 0, low].into() } else { [0xff05, 0, 0, 0, 0, 0, 0, u16::from(low)].into() }
+                if low.is_multiple_of(2) { [239, 0, 0, low].into() } else { [0xff05, 0, 0, 0, 0, 0, 0, u16::from(low)].into() }
             };
             let groups: BTreeMap<_, _> =
                 groups.into_iter().map(|(vid, low, members)| ((vid, address(low)), members)).collect();
