@@ -60,6 +60,9 @@ int livegen(struct xdp_md *ctx)
 	__u64 *words = data;
 	__u32 flow, l3 = sizeof(struct ethhdr);
 
+	/* Parked on the device itself (see live.rs): what that receives is none of ours. */
+	if (ctx->ingress_ifindex == conf.ifindex)
+		return XDP_PASS;
 	if (data + LIVEGEN_HEADER > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
 #pragma unroll

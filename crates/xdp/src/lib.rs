@@ -41,6 +41,8 @@ mod config;
 mod counters;
 mod error;
 mod inspect;
+#[cfg(test)]
+mod layout;
 pub mod live;
 mod log;
 mod object;

@@ -19,7 +19,7 @@ const DESTINATION_MAC: u32 = 4;
 const DESTINATION: u32 = 8;
 
 /// `struct livegen_conf`.
-pub(super) const CONF_SIZE: usize = HEADER + 9 * 4;
+pub(crate) const CONF_SIZE: usize = HEADER + 9 * 4;
 
 pub(super) struct Template<'a> {
     traffic: &'a Traffic,

@@ -59,10 +59,14 @@ pub fn unbound_socket() -> OwnedFd {
 }
 
 pub fn set_option<T>(socket: BorrowedFd<'_>, option: i32, value: &T) {
+    set_option_at(socket, libc::SOL_XDP, option, value);
+}
+
+fn set_option_at<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) {
     let length = libc::socklen_t::try_from(size_of_val(value)).unwrap();
     // SAFETY: `value` is readable for `length` bytes.
     let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, std::ptr::from_ref(value).cast(), length)
+        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
     };
     assert_eq!(result, 0, "option {option}: {}", std::io::Error::last_os_error());
 }
@@ -175,4 +179,46 @@ pub fn frame6(to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
 
 pub fn to_us() -> [u8; 6] {
     TO_US
+}
+
+/// All that the stack receives on a device.
+pub struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    pub fn on(ifindex: u32) -> PacketSocket {
+        const ALL: u16 = 3;
+        // SAFETY: takes integers; the result is checked.
+        let fd = unsafe {
+            libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, i32::from(ALL.to_be()))
+        };
+        assert!(fd >= 0, "AF_PACKET: {}", std::io::Error::last_os_error());
+        // SAFETY: `fd` is new and ours.
+        let socket = PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) });
+        // Each frame counts with the page that it came in.
+        set_option_at(socket.0.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &(1_i32 << 22));
+        // SAFETY: an all-zero address is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
+        address.sll_protocol = ALL.to_be();
+        address.sll_ifindex = i32::try_from(ifindex).unwrap();
+        let length = libc::socklen_t::try_from(size_of_val(&address)).unwrap();
+        // SAFETY: `address` is readable for `length` bytes.
+        let result = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
+        assert_eq!(result, 0, "bind: {}", std::io::Error::last_os_error());
+        socket
+    }
+
+    /// The next frame, or `None` after two seconds without one.
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd.
+        if unsafe { libc::poll(&raw mut poll, 1, 2000) } != 1 {
+            return None;
+        }
+        let mut frame = vec![0_u8; 2048];
+        // SAFETY: writes at most the buffer's length.
+        let length = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
+        frame.truncate(usize::try_from(length).unwrap());
+        Some(frame)
+    }
 }

@@ -1,0 +1,108 @@
+//! Holds the mirrors of `bpf/include/*_layout.h` against the type information of the objects
+//! that are embedded: names, order, offsets and sizes.
+
+use libbpf_rs::ObjectBuilder;
+use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
+use libbpf_rs::btf::{Btf, HasSize};
+
+use crate::config::{CONF_SIZE, Owner};
+use crate::live::template;
+use crate::object::port_object;
+use crate::program::LOCAL_CAPACITY;
+use crate::{Constants, Counter, WhenDown};
+
+const PORT: &str = concat!(env!("OUT_DIR"), "/trivium.bpf.o");
+const GENERATOR: &str = concat!(env!("OUT_DIR"), "/livegen.bpf.o");
+
+fn enumerators(object: &str, name: &str) -> Vec<(String, i64)> {
+    let btf = Btf::from_path(object).unwrap();
+    let found: Enum<'_> = btf.type_by_name(name).unwrap();
+    found.iter().map(|member| (text(member.name), member.value)).collect()
+}
+
+/// Names and byte offsets of a struct's members, and its size.
+fn members(object: &str, name: &str) -> (Vec<(String, u32)>, usize) {
+    let btf = Btf::from_path(object).unwrap();
+    let found: Struct<'_> = btf.type_by_name(name).unwrap();
+    let list = found.iter().map(|member| match member.attr {
+        MemberAttr::Normal { offset } => (text(member.name), offset / 8),
+        MemberAttr::BitField { .. } => panic!("{name} has a bit field"),
+    });
+    (list.collect(), found.size())
+}
+
+fn text(name: Option<&std::ffi::OsStr>) -> String {
+    name.unwrap().to_str().unwrap().to_owned()
+}
+
+fn at<'a>(fields: impl IntoIterator<Item = (&'a str, u32)>) -> Vec<(String, u32)> {
+    fields.into_iter().map(|(name, offset)| (name.to_owned(), offset)).collect()
+}
+
+#[test]
+fn counters_are_the_kernels_side() {
+    let mut expected: Vec<(String, i64)> = Counter::ALL
+        .into_iter()
+        .zip(0..)
+        .map(|(counter, value)| (format!("TRIVIUM_COUNT_{}", counter.name().to_uppercase()), value))
+        .collect();
+    expected.push(("TRIVIUM_COUNTERS".to_owned(), i64::try_from(Counter::ALL.len()).unwrap()));
+    assert_eq!(enumerators(PORT, "trivium_counter"), expected);
+}
+
+#[test]
+fn owners_are_the_kernels_side() {
+    let expected: Vec<(String, i64)> =
+        Owner::ALL.map(|(owner, name)| (name.to_owned(), i64::from(owner.code()))).to_vec();
+    assert_eq!(enumerators(PORT, "trivium_owner"), expected);
+}
+
+#[test]
+fn constants_of_a_port_are_the_kernels_side() {
+    let (fields, size) = members(PORT, "trivium_conf");
+    assert_eq!(size, CONF_SIZE);
+    assert_eq!(fields, at([("owner", 0), ("when_down", 4), ("queues", 8), ("counters", 12)]));
+    let constants = Constants { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 3 };
+    let words: Vec<u32> = constants
+        .to_bytes(10)
+        .chunks_exact(4)
+        .map(|word| u32::from_ne_bytes(word.try_into().unwrap()))
+        .collect();
+    assert_eq!(words, [1, libbpf_rs::libbpf_sys::XDP_PASS, 3, 10]);
+}
+
+#[test]
+fn maps_have_the_declared_sizes() {
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    assert_eq!(usize::try_from(entries("local4")).unwrap(), LOCAL_CAPACITY);
+    assert_eq!(usize::try_from(entries("local6")).unwrap(), LOCAL_CAPACITY);
+    assert_eq!(usize::try_from(entries("counters")).unwrap(), Counter::ALL.len());
+}
+
+#[test]
+fn generators_constants_are_the_kernels_side() {
+    let (fields, size) = members(GENERATOR, "livegen_conf");
+    assert_eq!(size, template::CONF_SIZE);
+    let words = [
+        "header_tail",
+        "ifindex",
+        "flow_mask",
+        "vary",
+        "random",
+        "tagged",
+        "destination",
+        "destination_shift",
+        "ip_sum",
+        "destination_port",
+    ];
+    let expected = [("header", 0)].into_iter().chain(words.into_iter().zip((56..).step_by(4)));
+    assert_eq!(fields, at(expected));
+}
+
+#[test]
+fn generators_state_is_the_kernels_side() {
+    let (fields, size) = members(GENERATOR, "livegen_state");
+    assert_eq!(size, 16);
+    assert_eq!(fields, at([("sent", 0), ("position", 8), ("reserved", 12)]));
+}
