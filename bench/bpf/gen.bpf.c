@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traffic source of the bench: run under BPF_PROG_TEST_RUN with live frames, each run turns a recycled
+// page into one 60-byte UDP frame (64 with its FCS) and redirects it out of the generator's device.
+//
+// A page comes back as its last receiver left it, so all headers are written anew each time. The host
+// number goes into the destination MAC, the flow number into the UDP source port; the IPv4 header is
+// the same for all frames, so its checksum is part of the template.
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define TEMPLATE_WORDS 7 /* 56 bytes: Ethernet, IPv4, UDP and the first payload bytes */
+
+struct settings {
+	__u64 template[TEMPLATE_WORDS];
+	__u32 ifindex;
+	__u32 host_mask; /* hosts - 1; the number of hosts is a power of two */
+	__u32 flow_mask; /* flows - 1 */
+	__u32 random;    /* 1: xorshift order; 0: round robin */
+};
+
+const volatile struct settings settings = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} offered SEC(".maps");
+
+static __u32 state = 1; /* one generating core, so nobody else writes it */
+
+static __u32 next_number(void)
+{
+	__u32 s = state;
+
+	if (!settings.random) {
+		state = s + 1;
+		return s;
+	}
+	s ^= s << 13;
+	s ^= s >> 17;
+	s ^= s << 5;
+	state = s;
+	return s;
+}
+
+SEC("xdp")
+int generate(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	__u64 *words = data;
+	__u32 zero = 0, number;
+	__u64 *count;
+
+	if (data + 8 * TEMPLATE_WORDS > end)
+		return XDP_ABORTED;
+	for (int i = 0; i < TEMPLATE_WORDS; i++)
+		words[i] = settings.template[i];
+	number = next_number();
+	*(__be16 *)(data + 4) = bpf_htons(number & settings.host_mask);
+	*(__be16 *)(data + 34) = bpf_htons(1024 + (number & settings.flow_mask));
+	count = bpf_map_lookup_elem(&offered, &zero);
+	if (count)
+		(*count)++;
+	return bpf_redirect(settings.ifindex, 0);
+}
+
+char _license[] SEC("license") = "GPL";

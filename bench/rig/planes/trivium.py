@@ -1,0 +1,84 @@
+"""Ours: a bridge of two AF_XDP ports, from a configuration file, on one busy-polling worker."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from ..lab import PLANE_CORE, Lab
+from ..system import RUN_DIR, BenchError, end, run, spawn, wait_until
+from .base import Plane
+
+ROOT = Path(__file__).resolve().parents[3]
+
+CONFIG = """\
+[engine]
+workers = [{core}]
+
+[memory]
+frames = 32768
+
+[port.p0]
+kind = "af_xdp"
+device = "d0"
+
+[port.p1]
+kind = "af_xdp"
+device = "d1"
+
+[bridge.br0]
+[bridge.br0.port.p0]
+[bridge.br0.port.p1]
+"""
+
+
+def binary() -> Path:
+    """The release build that `make build` leaves."""
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "trivium"
+
+
+class Trivium(Plane):
+    """`trivium run -c FILE`."""
+
+    key = "trivium"
+    title = "Trivium, AF_XDP"
+    work = "learning bridge"
+
+    def __init__(self):
+        self.process: subprocess.Popen | None = None
+        self.log = RUN_DIR / "trivium.log"
+
+    def missing(self) -> str | None:
+        if not binary().exists():
+            return f"{binary()} is not built; run `make build`"
+        return None
+
+    def version(self) -> str:
+        commit = run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], check=False).strip()
+        return f"{run([str(binary()), '--version'], check=False).strip()} ({commit})"
+
+    def start(self, lab: Lab) -> None:
+        config = RUN_DIR / "trivium.toml"
+        config.write_text(CONFIG.format(core=PLANE_CORE))
+        self.log.unlink(missing_ok=True)
+        self.process = spawn([str(binary()), "run", "-c", str(config)], netns=lab.dut.fd, log=self.log)
+        wait_until(lambda: self._alive() and _has_program(lab), f"{self.title}: its ports (see {self.log})")
+
+    def _alive(self) -> bool:
+        if self.process.poll() is not None:
+            tail = self.log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise BenchError(f"{self.title}: ended with status {self.process.returncode}: {' / '.join(tail)}")
+        return True
+
+    def figures(self) -> dict:
+        # Frame memory is a memfd, so it counts as shared; the target is for the rest.
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
+        anonymous, files, shared = (int(status[f"Rss{kind}"].split()[0]) / 1024 for kind in ("Anon", "File", "Shmem"))
+        return {"memory": {"own_mib": anonymous + files, "frames_mib": shared}}
+
+    def stop(self) -> None:
+        end(self.process, grace=10)
+        self.process = None
+
+
+def _has_program(lab: Lab) -> bool:
+    return all("xdp" in lab.dut.ip("link", "show", device) for device in ("d0", "d1"))

@@ -1,0 +1,71 @@
+"""The figures that Trivium is held to, and whether a run met them."""
+
+from dataclasses import dataclass
+
+from .stats import pick, ratio
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One target after a run."""
+
+    title: str
+    wanted: str
+    measured: str
+    met: bool | None  # None: not measured
+
+    @property
+    def verdict(self) -> str:
+        """For the report."""
+        return {True: "met", False: "**not met**", None: "not measured"}[self.met]
+
+
+def outcomes(results: dict) -> list[Outcome]:
+    """All targets in the report's order."""
+    return [*_in_memory(results), *_over_af_xdp(results), _resident(results)]
+
+
+def _in_memory(results: dict) -> list[Outcome]:
+    found = []
+    for key, limit in (("port-to-port", 8), ("parse", 10), ("bridge", 20), ("bridge-100k", 42)):
+        cost = pick(_rounds(results, "memory", key), "ns_per_packet")
+        found.append(_limit(f"in memory, `{key}`", f"at most {limit} ns a packet", cost and cost.median, limit, "ns"))
+    allocated = [pick(_rounds(results, "memory", key), "allocations")
+                 for key in ("port-to-port", "parse", "bridge", "bridge-100k")]
+    known = [summary for summary in allocated if summary]
+    most = max((summary.high for summary in known), default=None)
+    found.append(Outcome("in memory, allocations while measuring", "0", "-" if most is None else f"{most:.0f}",
+                         None if most is None else most == 0))
+    one, two = (pick(_rounds(results, "memory", key), "mpps") for key in ("bridge", "bridge-2-workers"))
+    found.append(_factor("in memory, two workers over one bridge", ratio(two, one), 1.8, "one worker"))
+    return found
+
+
+def _over_af_xdp(results: dict) -> list[Outcome]:
+    ours = pick(_rounds(results, "planes", "trivium"), "load", "few", "mpps")
+    found = []
+    for key, factor, name in (("ovs-af-xdp", 1.2, "OVS over AF_XDP"), ("testpmd-af-xdp", 0.95, "testpmd io over `net_af_xdp`"),
+                              ("ovs-af-packet", 3.0, "OVS over AF_PACKET")):
+        theirs = pick(_rounds(results, "planes", key), "load", "few", "mpps")
+        found.append(_factor("over AF_XDP on veth, 64 B", ratio(ours, theirs), factor, name))
+    streams = [pick(_rounds(results, "planes", key), "tcp", "gbps") for key in ("trivium", "ovs-af-xdp")]
+    found.append(_factor("over AF_XDP on veth, TCP", ratio(*streams), 1.2, "OVS over AF_XDP"))
+    return found
+
+
+def _resident(results: dict) -> Outcome:
+    own = pick(_rounds(results, "planes", "trivium"), "memory", "own_mib")
+    return _limit("resident memory of the idle daemon, frame memory aside", "under 64 MB", own and own.median * 1.048576, 64, "MB")
+
+
+def _limit(title: str, wanted: str, value: float | None, limit: float, unit: str) -> Outcome:
+    return Outcome(title, wanted, "-" if value is None else f"{value:.1f} {unit}", None if value is None else value <= limit)
+
+
+def _factor(title: str, value: float | None, least: float, name: str) -> Outcome:
+    return Outcome(title, f"at least {least:g}x {name}", "-" if value is None else f"{value:.2f}x",
+                   None if value is None else value >= least)
+
+
+def _rounds(results: dict, part: str, key: str) -> list[dict]:
+    return results[part].get(key, {}).get("rounds", [])
