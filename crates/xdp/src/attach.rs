@@ -63,11 +63,18 @@ pub(crate) struct Linked {
     pub fallbacks: Vec<Fallback>,
 }
 
-/// Attaches the multi-buffer program, or the other that `linear` gives where it is refused.
+/// A program that takes multi-buffer frames or not, as it says.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub program: BorrowedFd<'a>,
+    pub multi_buffer: bool,
+}
+
+/// Attaches a program, or the other that `linear` gives where a multi-buffer one is refused.
 pub(crate) fn attach(
     ifindex: u32,
     allowed: AttachMode,
-    program: BorrowedFd<'_>,
+    first: Candidate<'_>,
     linear: impl FnOnce() -> Result<Option<OwnedFd>, Error>,
 ) -> Result<Linked, Error> {
     let device = sys::device_name(ifindex).ok_or(Error::NoDevice { ifindex })?;
@@ -75,9 +82,14 @@ pub(crate) fn attach(
     let mut tried: Vec<Fallback> = Vec::new();
     let mut linear = LinearProgram::Unasked(linear);
     for &mode in allowed.modes() {
-        for multi_buffer in [true, false] {
-            let candidate = if multi_buffer { Some(program) } else { linear.get()? };
-            let Some(candidate) = candidate else { continue };
+        for second in [false, true] {
+            let (candidate, multi_buffer) = if !second {
+                (first.program, first.multi_buffer)
+            } else if let Some(program) = linear.get()?.filter(|_| first.multi_buffer) {
+                (program, false)
+            } else {
+                continue;
+            };
             match sys::link_create(candidate, ifindex, mode.flag()) {
                 Ok(link) => {
                     return Ok(Linked { link, device, mode, multi_buffer, fallbacks: tried });

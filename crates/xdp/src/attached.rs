@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::attach::{self, AttachMode, Fallback};
+use crate::attach::{self, AttachMode, Candidate, Fallback};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
 use crate::object::CONF;
@@ -52,7 +52,8 @@ impl Loaded {
         pin: Option<&PinPath>,
     ) -> Result<Attached, Error> {
         let linear = || self.linear().map(|loaded| Some(loaded.program));
-        let linked = attach::attach(ifindex, allowed, self.program.as_fd(), linear)?;
+        let first = Candidate { program: self.program.as_fd(), multi_buffer: self.multi_buffer() };
+        let linked = attach::attach(ifindex, allowed, first, linear)?;
         if let Some(pin) = pin {
             for (name, map) in self.maps.list() {
                 pin.pin_map(name, map)?;

@@ -153,6 +153,13 @@ pub fn features(name: &str) -> Result<Features, Error> {
     Ok(Features::from_bits(query.features, query.zero_copy_segments))
 }
 
+/// The driver of a device in this namespace, as `ethtool -i` names it; `None` where it does not
+/// say.
+#[must_use]
+pub fn driver(name: &str) -> Option<String> {
+    sys::driver_name(name)
+}
+
 /// What the kernel made of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramInfo {

@@ -56,6 +56,6 @@ pub use attached::{Attached, HandOver, adopt};
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
-pub use inspect::{Features, Mode, ProgramInfo, ProgramOnDevice, features, inspect};
+pub use inspect::{Features, Mode, ProgramInfo, ProgramOnDevice, driver, features, inspect};
 pub use pin::PinPath;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use counterpart::{Pass, Redirect, Sink, Sunk};
 
-use crate::attach::{AttachMode, Linked, attach};
+use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{Opened, generator_object};
 use crate::{Error, sys};
 
@@ -165,7 +165,8 @@ impl Generator {
         let program = object.program()?;
         // A device that is taken sends as well, in larger bursts.
         let parked = if traffic.park {
-            attach(traffic.ifindex, AttachMode::Auto, program.as_fd(), || Ok(None)).ok()
+            let first = Candidate { program: program.as_fd(), multi_buffer: false };
+            attach(traffic.ifindex, AttachMode::Auto, first, || Ok(None)).ok()
         } else {
             None
         };

@@ -119,8 +119,21 @@ impl PortProgram {
     /// # Errors
     /// [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
     pub fn load(config: &ProgramConfig) -> Result<Loaded, Error> {
+        PortProgram::load_build(config, Build::Frags)
+    }
+
+    /// The same without support for multi-buffer frames. [`Loaded::attach`] falls back to this
+    /// by itself where a driver refuses the other.
+    ///
+    /// # Errors
+    /// As for [`PortProgram::load`].
+    pub fn load_linear(config: &ProgramConfig) -> Result<Loaded, Error> {
+        PortProgram::load_build(config, Build::Linear)
+    }
+
+    fn load_build(config: &ProgramConfig, build: Build) -> Result<Loaded, Error> {
         check_capacity(&config.locals)?;
-        let loaded = Loaded::new(Constants::from(config), config.locals.clone(), Build::Frags, None)?;
+        let loaded = Loaded::new(Constants::from(config), config.locals.clone(), build, None)?;
         loaded.maps.set_locals(&config.locals, false)?;
         Ok(loaded)
     }

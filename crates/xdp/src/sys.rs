@@ -338,6 +338,39 @@ pub(crate) fn device_index(name: &str) -> Option<u32> {
     (ifindex != 0).then_some(ifindex)
 }
 
+/// `struct ethtool_drvinfo`: the command, the driver's name, and 160 bytes of other names.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [std::ffi::c_char; 32],
+    others: [u8; 160],
+}
+
+const ETHTOOL_GDRVINFO: u32 = 3;
+
+/// The driver of a device in this namespace; `None` where it does not say.
+pub(crate) fn driver_name(device: &str) -> Option<String> {
+    // SAFETY: takes integers; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    let socket = owned(fd).ok()?;
+    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], others: [0; 160] };
+    // SAFETY: the struct holds integers, arrays and unions of these and of pointers.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    let name = device.as_bytes();
+    // The last byte stays NUL.
+    if name.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = std::ffi::c_char::from_ne_bytes([*from]);
+    }
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: the name is NUL-terminated, and `info` has the size of this command's answer and
+    // outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    (result == 0).then(|| name_of(&info.driver)).filter(|driver| !driver.is_empty())
+}
+
 /// One test run as the kernel sees it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RunRequest<'a> {

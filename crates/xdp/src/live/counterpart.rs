@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::attach::{AttachMode, Linked, attach};
+use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, bench_object};
 use crate::{Error, Mode, ProgramInfo, sys};
 
@@ -11,7 +11,9 @@ fn load(program: &'static str) -> Result<InKernel, Error> {
 }
 
 fn put_on(object: &InKernel, ifindex: u32, allowed: AttachMode) -> Result<Linked, Error> {
-    attach(ifindex, allowed, object.program()?.as_fd(), || Ok(None))
+    let program = object.program()?;
+    let first = Candidate { program: program.as_fd(), multi_buffer: true };
+    attach(ifindex, allowed, first, || Ok(None))
 }
 
 /// Packets and bytes that a sink has dropped.

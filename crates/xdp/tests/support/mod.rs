@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(unsafe_code, reason = "sockets and namespaces through libc; every block states why it holds")]
 
+pub mod xsk;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::mem::size_of_val;
@@ -221,4 +223,31 @@ impl PacketSocket {
         frame.truncate(usize::try_from(length).unwrap());
         Some(frame)
     }
+}
+
+impl PacketSocket {
+    /// Sends a frame by the stack, as a host would.
+    pub fn send(&self, frame: &[u8]) {
+        // SAFETY: reads the frame's bytes.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(usize::try_from(sent).ok(), Some(frame.len()), "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// What the kernel does later (freeing links, running NAPI) is awaited, not slept for.
+#[track_caller]
+pub fn awaited<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(value) = poll() {
+            return value;
+        }
+        assert!(start.elapsed().as_secs() < 10, "not within 10 s: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    awaited(what, || holds().then_some(()));
 }
