@@ -14,14 +14,23 @@
 //! Unsafe code lives in `memory` and in the kernel-facing modules; every access goes through bounds that are checked also
 //! in release builds.
 
+pub mod af_xdp;
+pub mod ethtool;
+pub mod link;
 pub mod memory;
+mod netlink;
+pub mod netns;
 pub mod null;
 pub mod packet;
 pub mod pool;
 pub mod queue;
 pub mod ring;
+mod sys;
+pub mod veth;
+pub mod watch;
 
 pub use memory::{FrameMemory, HugePages, MemoryConfig, MemoryError};
+pub use netlink::NetlinkError;
 pub use packet::{Flags, Gso, Packet};
 pub use pool::{Depot, FramePool};
-pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueStatus};
+pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};

@@ -196,6 +196,11 @@ impl Packet {
         self.offset
     }
 
+    #[inline]
+    pub(crate) fn head_bytes(&self) -> u16 {
+        self.len
+    }
+
     /// Bytes in the first frame.
     #[inline]
     #[must_use]

@@ -42,6 +42,18 @@ pub struct QueueCounters {
     pub tx_invalid: u64,
 }
 
+/// Whether a queue's device is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueState {
+    /// It is, as far as is known.
+    #[default]
+    Up,
+    /// It is set down: what was given to it waits in its ring until it is up again.
+    Down,
+    /// It was deleted: nothing comes or goes any more; close the queue.
+    Gone,
+}
+
 /// How a queue runs, for `show ports` and `doctor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
@@ -58,7 +70,7 @@ pub struct QueueStatus {
 /// One (port, queue). It belongs to one worker, which alone calls it.
 ///
 /// Implementations: AF_XDP, TAP, pcap, memory ring, null, and the bench's generators.
-pub trait Queue: Send {
+pub trait Queue: Send + std::any::Any {
     /// Appends packets that have arrived to `out`, at most until it is full; returns how many. Never blocks.
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize;
 
@@ -89,6 +101,11 @@ pub trait Queue: Send {
 
     /// How it runs.
     fn status(&self) -> QueueStatus;
+
+    /// Whether its device is there, as the last calls have shown.
+    fn state(&self) -> QueueState {
+        QueueState::Up
+    }
 
     /// Packets given to [`Self::transmit`] that have not left yet (still in a ring or in the kernel).
     fn in_flight(&self) -> usize {

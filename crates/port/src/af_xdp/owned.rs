@@ -1,0 +1,108 @@
+//! Which frames a queue has given to the kernel: one bit a frame, set when its address enters the fill or the transmit
+//! ring, cleared when the kernel brings it back. So a frame that the kernel returns twice, or that it never had, is
+//! refused, closing a socket gives back also what stood inside the kernel, and a successor process knows exactly what is
+//! under way.
+
+/// A set of frame indices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnedFrames {
+    words: Box<[u64]>,
+    count: u32,
+}
+
+impl OwnedFrames {
+    /// The empty set over `frames` indices.
+    pub(crate) fn new(frames: u32) -> Self {
+        Self { words: vec![0; (frames as usize).div_ceil(64)].into(), count: 0 }
+    }
+
+    /// Adds a frame; false when it was there.
+    #[inline]
+    pub(crate) fn insert(&mut self, frame: u32) -> bool {
+        let Some(word) = self.words.get_mut(frame as usize / 64) else { return false };
+        let bit = 1 << (frame % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        self.count += u32::from(new);
+        new
+    }
+
+    /// Takes a frame out; false when it was not there.
+    #[inline]
+    pub(crate) fn remove(&mut self, frame: u32) -> bool {
+        let Some(word) = self.words.get_mut(frame as usize / 64) else { return false };
+        let bit = 1 << (frame % 64);
+        let there = *word & bit != 0;
+        *word &= !bit;
+        self.count -= u32::from(there);
+        there
+    }
+
+    /// Whether a frame is in the set.
+    pub(crate) fn contains(&self, frame: u32) -> bool {
+        self.words.get(frame as usize / 64).is_some_and(|word| word >> (frame % 64) & 1 == 1)
+    }
+
+    /// Number of frames in the set.
+    pub(crate) fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// The frames in the set, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0_u32..).zip(&self.words).flat_map(|(i, word)| {
+            let mut rest = *word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some(i * 64 + bit)
+            })
+        })
+    }
+
+    /// Empties the set, handing each frame to `each`.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
+        for frame in self.iter() {
+            each(frame);
+        }
+        self.words.fill(0);
+        self.count = 0;
+    }
+}
+
+impl FromIterator<u32> for OwnedFrames {
+    fn from_iter<I: IntoIterator<Item = u32>>(frames: I) -> Self {
+        let frames: Vec<u32> = frames.into_iter().collect();
+        let mut set = Self::new(frames.iter().max().map_or(0, |max| max.saturating_add(1)));
+        for frame in frames {
+            set.insert(frame);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_set(operations in proptest::collection::vec((any::<bool>(), 0_u32..300), 0..200)) {
+            let (mut set, mut oracle) = (OwnedFrames::new(257), BTreeSet::new());
+            for (add, frame) in operations {
+                if frame < 320 && frame / 64 < 5 {
+                    let (got, want) = if add { (set.insert(frame), oracle.insert(frame)) } else { (set.remove(frame), oracle.remove(&frame)) };
+                    prop_assert_eq!(got, want);
+                }
+                prop_assert_eq!(set.len() as usize, oracle.len());
+                prop_assert_eq!(set.contains(frame), oracle.contains(&frame));
+            }
+            prop_assert!(set.iter().eq(oracle.iter().copied()));
+            prop_assert_eq!(set.iter().collect::<OwnedFrames>().iter().collect::<Vec<_>>(), oracle.into_iter().collect::<Vec<_>>());
+            set.drain(|_| {});
+            prop_assert_eq!(set.len(), 0);
+        }
+    }
+}

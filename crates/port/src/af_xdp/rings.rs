@@ -1,0 +1,243 @@
+//! The four rings of one socket and the frames that stand in them: everything of the receive and transmit path that is
+//! no system call, so that tests can play the kernel.
+//!
+//! Invariant: a frame is in `owned` from the moment its address enters the fill or the transmit ring until the kernel
+//! brings it back through the receive or the completion ring; nothing else moves frames.
+
+use super::abi::{Descriptor, XDP_PKT_CONTD};
+use super::owned::OwnedFrames;
+use super::ring::{Consumer, Producer};
+use crate::memory::FrameMemory;
+use crate::packet::Packet;
+use crate::pool::FramePool;
+use crate::queue::Batch;
+
+/// The fill ring is topped up when so many places are free: its lines are the kernel's too.
+const FILL_BATCH: u32 = 64;
+
+/// See the module documentation.
+pub(crate) struct Rings {
+    pub(crate) fill: Producer<u64>,
+    pub(crate) completion: Consumer<u64>,
+    pub(crate) rx: Consumer<Descriptor>,
+    pub(crate) tx: Producer<Descriptor>,
+    pub(crate) owned: OwnedFrames,
+    /// Frames to keep in the fill ring.
+    pub(crate) fill_target: u32,
+    /// Most descriptors of one packet on transmit.
+    pub(crate) max_segments: u16,
+    /// Descriptors and completions that named no frame of ours.
+    pub(crate) strange: u64,
+    /// Packets given to transmit that this socket cannot carry.
+    pub(crate) refused: u64,
+}
+
+/// What stands at the head of the receive ring.
+enum Chain {
+    /// `descriptors` were read; the packet, unless they were nonsense.
+    Whole { descriptors: u32, packet: Option<Packet> },
+    /// The last descriptor has not arrived yet.
+    Incomplete,
+}
+
+impl Rings {
+    /// Tops up the fill ring from the pool.
+    #[inline]
+    pub(crate) fn refill(&mut self, pool: &mut FramePool) {
+        let least = FILL_BATCH.min(self.fill_target / 4).max(1);
+        let free = self.fill.free(self.fill.size() - self.fill_target + least);
+        let standing = self.fill.size() - free;
+        let wanted = self.fill_target.saturating_sub(standing);
+        if wanted < least {
+            return;
+        }
+        let mut written = 0;
+        while written < wanted {
+            let Some(frame) = pool.take_raw() else { break };
+            self.owned.insert(frame);
+            self.fill.write(written, pool.memory().address(frame, 0));
+            written += 1;
+        }
+        if written > 0 {
+            self.fill.publish(written);
+        }
+    }
+
+    /// Moves packets that have arrived to `out`.
+    #[inline]
+    pub(crate) fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
+        let (before, room) = (out.len(), out.remaining_capacity());
+        let available = self.rx.available();
+        let mut read = 0;
+        while read < available && out.len() - before < room {
+            let descriptor = self.rx.peek(read);
+            if descriptor.options & XDP_PKT_CONTD == 0 {
+                read += 1;
+                if let Some(packet) = self.claim(pool, descriptor) {
+                    packet.prefetch(pool.memory());
+                    out.push(packet);
+                }
+            } else {
+                match self.claim_chain(pool, read, available) {
+                    Chain::Whole { descriptors, packet } => {
+                        read += descriptors;
+                        out.extend(packet);
+                    }
+                    Chain::Incomplete => break,
+                }
+            }
+        }
+        self.rx.release(read);
+        out.len() - before
+    }
+
+    /// Turns a descriptor into a packet if it names a frame of ours and stays inside it.
+    #[inline]
+    fn claim(&mut self, pool: &mut FramePool, descriptor: Descriptor) -> Option<Packet> {
+        let memory = pool.memory();
+        let Some((frame, offset)) =
+            memory.locate(descriptor.addr).filter(|(frame, _)| self.owned.remove(*frame))
+        else {
+            self.strange += 1;
+            return None;
+        };
+        match u16::try_from(descriptor.len) {
+            Ok(len) if len > 0 && u32::from(offset) + u32::from(len) <= memory.frame_size() => {
+                Some(Packet::from_frame(memory, frame, offset, len))
+            }
+            _ => {
+                self.strange += 1;
+                pool.put_raw(frame);
+                None
+            }
+        }
+    }
+
+    /// Reads a packet of several descriptors. What is not complete stays in the ring, so that nothing has to be remembered
+    /// between calls (nor handed over).
+    #[cold]
+    fn claim_chain(&mut self, pool: &mut FramePool, from: u32, available: u32) -> Chain {
+        let last = (from..available).find(|i| self.rx.peek(*i).options & XDP_PKT_CONTD == 0);
+        let end = match last {
+            Some(last) => last + 1,
+            // A chain longer than the ring never ends: throw it away.
+            None if available == self.rx.size() && from == 0 => available,
+            None => return Chain::Incomplete,
+        };
+        let mut whole: Option<Packet> = None;
+        let mut sound = last.is_some();
+        for i in from..end {
+            let Some(part) = self.claim(pool, self.rx.peek(i)) else {
+                sound = false;
+                continue;
+            };
+            match &mut whole {
+                None => whole = Some(part),
+                Some(packet) => packet.append(pool.memory(), part),
+            }
+        }
+        let packet = match whole {
+            Some(packet) if sound => Some(packet),
+            Some(broken) => {
+                pool.free(broken);
+                None
+            }
+            None => None,
+        };
+        Chain::Whole { descriptors: end - from, packet }
+    }
+
+    /// Writes the packets at the front of `batch` that fit into the transmit ring; returns how many were taken.
+    #[inline]
+    pub(crate) fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
+        let mut wanted = 0;
+        for packet in batch.iter() {
+            wanted += u32::from(packet.segments());
+        }
+        let free = self.tx.free(wanted);
+        let taken = if wanted <= free { batch.len() } else { Self::fitting(batch, free) };
+        let mut written = 0;
+        for packet in batch.drain(..taken) {
+            if packet.segments() == 1 {
+                self.write_frame(pool.memory(), written, &packet, 0);
+                written += 1;
+            } else {
+                written = self.write_chain(pool, written, packet);
+            }
+        }
+        if written > 0 {
+            self.tx.publish(written);
+        }
+        taken
+    }
+
+    #[cold]
+    fn fitting(batch: &Batch, free: u32) -> usize {
+        let mut used = 0;
+        batch
+            .iter()
+            .take_while(|packet| {
+                used += u32::from(packet.segments());
+                used <= free
+            })
+            .count()
+    }
+
+    #[inline]
+    fn write_frame(&mut self, memory: &FrameMemory, at: u32, packet: &Packet, options: u32) {
+        let (frame, offset) = (packet.frame(), packet.offset());
+        self.owned.insert(frame);
+        let len = u32::from(packet.head_bytes());
+        self.tx.write(at, Descriptor { addr: memory.address(frame, offset), len, options });
+    }
+
+    #[cold]
+    fn write_chain(&mut self, pool: &mut FramePool, at: u32, packet: Packet) -> u32 {
+        if packet.segments() > self.max_segments {
+            self.refused += 1;
+            pool.free(packet);
+            return at;
+        }
+        let (mut at, mut rest) = (at, Some(packet));
+        while let Some(packet) = rest {
+            let (first, tail) = packet.split_first(pool.memory());
+            rest = tail;
+            self.write_frame(pool.memory(), at, &first, if rest.is_some() { XDP_PKT_CONTD } else { 0 });
+            at += 1;
+        }
+        at
+    }
+
+    /// Gives frames whose transmission is complete back to the pool.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, pool: &mut FramePool) {
+        let available = self.completion.available();
+        for i in 0..available {
+            match pool.memory().locate(self.completion.peek(i)) {
+                Some((frame, _)) if self.owned.remove(frame) => pool.put_raw(frame),
+                _ => self.strange += 1,
+            }
+        }
+        self.completion.release(available);
+    }
+
+    /// Packets' descriptors that have not come back from transmission: in the ring or inside the kernel.
+    pub(crate) fn tx_in_flight(&self) -> usize {
+        // What the kernel owns of the receive side stands in the fill ring; what is in neither is being transmitted, or
+        // sits in a zero-copy driver's receive ring, which then reads too high, never too low.
+        let receiving = self.fill.standing().count() + self.rx.standing().count();
+        (self.owned.len() as usize).saturating_sub(receiving)
+    }
+
+    /// Frames that can be seen to stand in a ring: a part of `owned`; the rest is inside the kernel (a driver's
+    /// descriptors, packets on their way out).
+    pub(crate) fn frames_in_rings(&self, memory: &FrameMemory) -> Vec<u32> {
+        let addresses = self.fill.standing().chain(self.completion.standing());
+        let packets = self.rx.standing().chain(self.tx.standing()).map(|descriptor| descriptor.addr);
+        addresses
+            .chain(packets)
+            .filter_map(|address| memory.locate(address))
+            .map(|(frame, _)| frame)
+            .collect()
+    }
+}

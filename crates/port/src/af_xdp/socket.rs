@@ -1,0 +1,272 @@
+//! Making an AF_XDP socket: umem registration, rings, options, and binding in the best mode that the device has.
+//!
+//! Modes are tried on fresh sockets from best to worst (zero copy before copy, several buffers a packet before one) and
+//! each refusal is kept as a sentence for `show ports` and `doctor`. All of this is control: it may block.
+#![allow(unsafe_code, reason = "maps the rings; see the SAFETY comments")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use super::abi;
+use super::ring::{Consumer, Producer, Shared};
+use super::rings::Rings;
+use super::{AfXdpCause, AfXdpConfig, AfXdpError, BusyPoll, ZeroCopy};
+use crate::memory::FrameMemory;
+use crate::sys;
+
+/// How often and how long a bind waits for the kernel to let go of a socket that was closed a moment ago.
+const BUSY_RETRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// A bound socket, and what was learned on the way.
+pub(super) struct Bound {
+    pub(super) fd: OwnedFd,
+    pub(super) zero_copy: bool,
+    pub(super) multi_buffer: bool,
+    pub(super) reasons: Vec<String>,
+}
+
+/// One way to bind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Mode {
+    zero_copy: bool,
+    multi_buffer: bool,
+}
+
+impl Mode {
+    fn flags(self) -> u16 {
+        let copy = if self.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+        libc::XDP_USE_NEED_WAKEUP | copy | if self.multi_buffer { libc::XDP_USE_SG } else { 0 }
+    }
+
+    fn name(self) -> &'static str {
+        match (self.zero_copy, self.multi_buffer) {
+            (true, true) => "zero copy with several buffers a packet",
+            (true, false) => "zero copy",
+            (false, true) => "copy mode with several buffers a packet",
+            (false, false) => "copy mode",
+        }
+    }
+}
+
+/// Opens and binds in the best mode that `config` and the device allow.
+pub(super) fn open(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Result<Bound, AfXdpError> {
+    let mut reasons = Vec::new();
+    let mut last = AfXdpCause::NoMode;
+    for mode in modes(config, device, memory) {
+        match open_mode(config, device, memory, mode) {
+            Ok(fd) => {
+                let options: libc::xdp_options = sys::get_option(
+                    fd.as_fd(),
+                    libc::SOL_XDP,
+                    libc::XDP_OPTIONS,
+                    libc::xdp_options { flags: 0 },
+                )
+                .unwrap_or(libc::xdp_options { flags: 0 });
+                let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
+                return Ok(Bound { fd, zero_copy, multi_buffer: mode.multi_buffer, reasons });
+            }
+            Err(AfXdpCause::Mode { mode, source }) => {
+                reasons.push(format!("the driver refuses {mode} ({source})"));
+                last = AfXdpCause::Mode { mode, source };
+            }
+            Err(cause) => return Err(config.error(cause)),
+        }
+    }
+    Err(config.error(last))
+}
+
+fn modes(config: &AfXdpConfig, device: &Device, memory: &FrameMemory) -> Vec<Mode> {
+    let fits_one = device.mtu + 18 <= memory.data_room();
+    let zero_copies: &[bool] = match config.zero_copy {
+        ZeroCopy::Auto => &[true, false],
+        ZeroCopy::Require => &[true],
+        ZeroCopy::Off => &[false],
+    };
+    let mut modes = Vec::new();
+    for &zero_copy in zero_copies {
+        if config.multi_buffer {
+            modes.push(Mode { zero_copy, multi_buffer: true });
+        }
+        // Without several buffers a packet, frames that do not fit into one would be lost without a word.
+        if fits_one || !config.multi_buffer {
+            modes.push(Mode { zero_copy, multi_buffer: false });
+        }
+    }
+    modes
+}
+
+fn open_mode(
+    config: &AfXdpConfig,
+    device: &Device,
+    memory: &FrameMemory,
+    mode: Mode,
+) -> Result<OwnedFd, AfXdpCause> {
+    let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|e| match sys::errno(&e) {
+        libc::EAFNOSUPPORT => AfXdpCause::NoAfXdp,
+        libc::EPERM | libc::EACCES => AfXdpCause::Privilege,
+        _ => AfXdpCause::os("socket(AF_XDP)", e),
+    })?;
+    register_umem(fd.as_fd(), memory)?;
+    for (call, name) in [
+        ("setsockopt(XDP_UMEM_FILL_RING)", libc::XDP_UMEM_FILL_RING),
+        ("setsockopt(XDP_UMEM_COMPLETION_RING)", libc::XDP_UMEM_COMPLETION_RING),
+        ("setsockopt(XDP_RX_RING)", libc::XDP_RX_RING),
+        ("setsockopt(XDP_TX_RING)", libc::XDP_TX_RING),
+    ] {
+        sys::set_option(fd.as_fd(), libc::SOL_XDP, name, &config.ring_size)
+            .map_err(|e| AfXdpCause::os(call, e))?;
+    }
+    if let Some(busy) = config.busy_poll {
+        set_busy_poll(fd.as_fd(), busy)?;
+    }
+    // A kernel before 6.17 does not know this and sends 32 a call; `kick` calls again.
+    let budget = config.ring_size.clamp(abi::TX_BATCH, super::TX_BUDGET);
+    let _ = sys::set_option(fd.as_fd(), libc::SOL_XDP, abi::XDP_MAX_TX_SKB_BUDGET, &budget);
+    bind(fd.as_fd(), config, device, mode)?;
+    Ok(fd)
+}
+
+fn register_umem(fd: BorrowedFd<'_>, memory: &FrameMemory) -> Result<(), AfXdpCause> {
+    let registration = libc::xdp_umem_reg {
+        addr: memory.base().as_ptr().expose_provenance() as u64,
+        len: memory.bytes(),
+        chunk_size: memory.frame_size(),
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    sys::set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration).map_err(|e| match sys::errno(&e) {
+        libc::ENOBUFS | libc::ENOMEM | libc::EPERM => {
+            AfXdpCause::MemoryLock { bytes: memory.bytes(), source: e }
+        }
+        _ => AfXdpCause::os("setsockopt(XDP_UMEM_REG)", e),
+    })
+}
+
+fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> Result<(), AfXdpCause> {
+    let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    for (name, value) in [
+        (libc::SO_PREFER_BUSY_POLL, 1),
+        (libc::SO_BUSY_POLL, int(busy.microseconds)),
+        (libc::SO_BUSY_POLL_BUDGET, int(busy.budget)),
+    ] {
+        sys::set_option(fd, libc::SOL_SOCKET, name, &value)
+            .map_err(|e| AfXdpCause::os("setsockopt(SO_BUSY_POLL)", e))?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the address family is a small constant")]
+fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -> Result<(), AfXdpCause> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: mode.flags(),
+        sxdp_ifindex: device.ifindex,
+        sxdp_queue_id: config.queue,
+        sxdp_shared_umem_fd: 0,
+    };
+    let mut tries = 0;
+    loop {
+        let Err(error) = sys::bind(fd, &address) else { return Ok(()) };
+        match sys::errno(&error) {
+            // The kernel lets go of a closed socket's queue only when the last packet that it sent has been consumed.
+            libc::EBUSY if tries < BUSY_RETRIES => {
+                tries += 1;
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            libc::EBUSY => return Err(AfXdpCause::QueueBusy),
+            libc::ENODEV => return Err(AfXdpCause::NoDevice),
+            libc::ENETDOWN => return Err(AfXdpCause::DeviceDown),
+            libc::EPERM | libc::EACCES => return Err(AfXdpCause::Privilege),
+            libc::EINVAL if device.queues.is_some_and(|queues| config.queue >= queues) => {
+                return Err(AfXdpCause::NoQueue { queues: device.queues.unwrap_or(0) });
+            }
+            _ => return Err(AfXdpCause::Mode { mode: mode.name(), source: error }),
+        }
+    }
+}
+
+/// What has to be known of a device before a socket is bound to it.
+pub(super) struct Device {
+    pub(super) ifindex: u32,
+    pub(super) mtu: u32,
+    /// Receive queues in use, if the driver tells.
+    pub(super) queues: Option<u32>,
+}
+
+/// Maps the rings of a socket and resumes where they stand; all but the owned frames come from the kernel.
+pub(super) fn map_rings(fd: BorrowedFd<'_>, ring_size: u32) -> Result<[RingOf; 4], AfXdpCause> {
+    let zero = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
+    let empty = libc::xdp_mmap_offsets { rx: zero, tx: zero, fr: zero, cr: zero };
+    let offsets = sys::get_option(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, empty)
+        .map_err(|e| AfXdpCause::os("getsockopt(XDP_MMAP_OFFSETS)", e))?;
+    let descriptor = size_of::<abi::Descriptor>();
+    Ok([
+        RingOf::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, ring_size, size_of::<u64>())?,
+        RingOf::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, ring_size, size_of::<u64>())?,
+        RingOf::map(fd, libc::XDP_PGOFF_RX_RING.unsigned_abs(), &offsets.rx, ring_size, descriptor)?,
+        RingOf::map(fd, libc::XDP_PGOFF_TX_RING.unsigned_abs(), &offsets.tx, ring_size, descriptor)?,
+    ])
+}
+
+/// A mapped ring that has not been given a type yet.
+pub(super) struct RingOf {
+    base: NonNull<u8>,
+    len: usize,
+    offsets: libc::xdp_ring_offset,
+    size: u32,
+}
+
+impl RingOf {
+    fn map(
+        fd: BorrowedFd<'_>,
+        page_offset: u64,
+        offsets: &libc::xdp_ring_offset,
+        size: u32,
+        entry: usize,
+    ) -> Result<Self, AfXdpCause> {
+        let fail = |e: rustix::io::Errno| AfXdpCause::os("mmap of an AF_XDP ring", e.into());
+        let len = usize::try_from(offsets.desc).unwrap_or(usize::MAX).saturating_add(size as usize * entry);
+        let (prot, flags) = (
+            rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+            rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::POPULATE,
+        );
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, page_offset) }
+            .map_err(fail)?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| fail(rustix::io::Errno::FAULT))?;
+        Ok(Self { base, len, offsets: *offsets, size })
+    }
+
+    fn shared<T: Copy>(self) -> Result<Shared<T>, AfXdpCause> {
+        // SAFETY: the kernel mapped this ring of `T`; the value is consumed, so nobody else unmaps it.
+        let shared = unsafe { Shared::from_mapping(self.base, self.len, &self.offsets, self.size) };
+        shared.ok_or_else(|| {
+            AfXdpCause::os("ring layout of AF_XDP", io::Error::from_raw_os_error(libc::EINVAL))
+        })
+    }
+}
+
+/// The rings of a socket, with no frames yet known to stand in them.
+pub(super) fn rings(
+    fd: BorrowedFd<'_>,
+    ring_size: u32,
+    fill_target: u32,
+    frames: u32,
+) -> Result<Rings, AfXdpCause> {
+    let [fill, completion, rx, tx] = map_rings(fd, ring_size)?;
+    Ok(Rings {
+        fill: Producer::new(fill.shared()?),
+        completion: Consumer::new(completion.shared()?),
+        rx: Consumer::new(rx.shared()?),
+        tx: Producer::new(tx.shared()?),
+        owned: super::owned::OwnedFrames::new(frames),
+        fill_target: fill_target.clamp(1, ring_size),
+        max_segments: 1,
+        strange: 0,
+        refused: 0,
+    })
+}

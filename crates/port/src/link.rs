@@ -1,0 +1,313 @@
+//! Network devices of the calling thread's namespace: what they are, and the few changes that ports of ours need.
+//! See [`crate::netns::within`] for other namespaces, [`crate::ethtool`] for drivers and offloads.
+
+use std::net::IpAddr;
+
+use packet::MacAddr;
+
+pub use crate::ethtool::{Channels, DriverInfo, Feature, channels, driver, features, set_features};
+use crate::netlink::{self, Message, Netlink, NetlinkError, Request};
+
+pub(crate) const IFLA_ADDRESS: u16 = 1;
+pub(crate) const IFLA_IFNAME: u16 = 3;
+pub(crate) const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_OPERSTATE: u16 = 16;
+pub(crate) const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
+pub(crate) const IFLA_NET_NS_FD: u16 = 28;
+pub(crate) const IFLA_NUM_TX_QUEUES: u16 = 31;
+pub(crate) const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+pub(crate) const IFLA_INFO_KIND: u16 = 1;
+pub(crate) const IFLA_INFO_DATA: u16 = 2;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IF_OPER_UP: u8 = 6;
+
+const IFF_UP: u32 = 1;
+const IFF_NOARP: u32 = 0x80;
+
+/// How an XDP program is attached to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpAttached {
+    /// In the driver.
+    Native,
+    /// In the stack, after an skb has been made.
+    Generic,
+    /// On the hardware, or several at once.
+    Other,
+}
+
+/// One network device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// Index in its namespace.
+    pub ifindex: u32,
+    /// Name.
+    pub name: String,
+    /// Most bytes of an L3 packet.
+    pub mtu: u32,
+    /// Ethernet address; `None` for devices that have none.
+    pub mac: Option<MacAddr>,
+    /// Set up by the administrator.
+    pub up: bool,
+    /// The other side is there (operational state up).
+    pub running: bool,
+    /// The kernel answers ARP on it.
+    pub arp: bool,
+    /// Its alias, where we write whose it is.
+    pub alias: Option<String>,
+    /// `veth`, `tun`, `bridge`, ...; `None` for hardware.
+    pub kind: Option<String>,
+    /// A veth's other end: its index in its own namespace.
+    pub peer: Option<u32>,
+    /// Receive queues that it was made with.
+    pub rx_queues: u32,
+    /// Transmit queues that it was made with.
+    pub tx_queues: u32,
+    /// Whether an XDP program is attached.
+    pub xdp: Option<XdpAttached>,
+}
+
+/// Why a device could not be found or changed.
+#[derive(Debug, thiserror::Error)]
+#[error("device {device}: {action} failed ({source}); {next_step}")]
+pub struct LinkError {
+    /// The device's name or index.
+    pub device: String,
+    /// What was tried.
+    pub action: &'static str,
+    /// What the kernel said.
+    #[source]
+    pub source: NetlinkError,
+    /// What to do.
+    pub next_step: &'static str,
+}
+
+impl LinkError {
+    pub(crate) fn new(device: impl ToString, action: &'static str, source: NetlinkError) -> Self {
+        let next_step = match source.errno() {
+            libc::ENODEV => "check the name with `ip link`",
+            libc::EPERM | libc::EACCES => "run as root or with CAP_NET_ADMIN",
+            libc::EEXIST => "remove what is there or choose another name",
+            libc::EINVAL | libc::ERANGE => "check the values in the configuration",
+            libc::EBUSY => "set it down or stop the program that uses it",
+            libc::EOPNOTSUPP => "this kernel or driver does not have it; choose another kind of port",
+            _ => "see the kernel's log for more",
+        };
+        Self { device: device.to_string(), action, source, next_step }
+    }
+
+    /// The error number.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        self.source.errno()
+    }
+}
+
+/// What is to change of a device; `None` leaves as it is.
+#[derive(Clone, Debug, Default)]
+pub struct LinkChange<'a> {
+    /// Set up or down.
+    pub up: Option<bool>,
+    /// Whether the kernel answers ARP.
+    pub arp: Option<bool>,
+    /// MTU.
+    pub mtu: Option<u32>,
+    /// Ethernet address.
+    pub mac: Option<MacAddr>,
+    /// New name.
+    pub name: Option<&'a str>,
+    /// Alias.
+    pub alias: Option<&'a str>,
+}
+
+/// `struct ifinfomsg`.
+pub(crate) fn header(ifindex: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut body = [0; 16];
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    body[8..12].copy_from_slice(&flags.to_ne_bytes());
+    body[12..16].copy_from_slice(&change.to_ne_bytes());
+    body
+}
+
+/// The device of this name.
+///
+/// # Errors
+/// [`LinkError`], `ENODEV` when there is none.
+pub fn find(name: &str) -> Result<LinkInfo, LinkError> {
+    let mut request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_ACK, &header(0, 0, 0));
+    request.text(IFLA_IFNAME, name);
+    get(request).map_err(|e| LinkError::new(name, "look-up", e))
+}
+
+/// The device of this index.
+///
+/// # Errors
+/// As [`find`].
+pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
+    get(Request::new(libc::RTM_GETLINK, netlink::NLM_F_ACK, &header(ifindex, 0, 0)))
+        .map_err(|e| LinkError::new(ifindex, "look-up", e))
+}
+
+/// All devices of this namespace.
+///
+/// # Errors
+/// [`LinkError`] when the kernel refuses.
+pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
+    let request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_DUMP, &header(0, 0, 0));
+    let messages = Netlink::open()
+        .and_then(|mut netlink| netlink.transact(request))
+        .map_err(|e| LinkError::new("list", "listing", e))?;
+    Ok(messages.iter().filter_map(parse).collect())
+}
+
+fn get(request: Request) -> Result<LinkInfo, NetlinkError> {
+    let messages = Netlink::open()?.transact(request)?;
+    let missing = || NetlinkError::Socket(std::io::Error::from_raw_os_error(libc::ENODEV));
+    messages.iter().find_map(parse).ok_or_else(missing)
+}
+
+/// Reads an RTM_NEWLINK or RTM_DELLINK message.
+pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
+    if message.kind != libc::RTM_NEWLINK && message.kind != libc::RTM_DELLINK {
+        return None;
+    }
+    let payload = &message.payload;
+    let flags = netlink::u32_at(payload, 8)?;
+    let mut info = LinkInfo {
+        ifindex: netlink::u32_at(payload, 4)?,
+        name: String::new(),
+        mtu: 0,
+        mac: None,
+        up: flags & IFF_UP != 0,
+        running: false,
+        arp: flags & IFF_NOARP == 0,
+        alias: None,
+        kind: None,
+        peer: None,
+        rx_queues: 1,
+        tx_queues: 1,
+        xdp: None,
+    };
+    for (kind, value) in netlink::attributes(payload.get(16..)?) {
+        match kind {
+            IFLA_ADDRESS => info.mac = <[u8; 6]>::try_from(value).ok().map(MacAddr::from),
+            IFLA_IFNAME => info.name = netlink::text(value),
+            IFLA_MTU => info.mtu = netlink::u32_at(value, 0)?,
+            IFLA_LINK => info.peer = netlink::u32_at(value, 0),
+            IFLA_OPERSTATE => info.running = value.first() == Some(&IF_OPER_UP),
+            IFLA_IFALIAS => info.alias = Some(netlink::text(value)),
+            IFLA_NUM_TX_QUEUES => info.tx_queues = netlink::u32_at(value, 0)?,
+            IFLA_NUM_RX_QUEUES => info.rx_queues = netlink::u32_at(value, 0)?,
+            IFLA_LINKINFO => {
+                let found = netlink::attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
+                info.kind = found.map(|(_, value)| netlink::text(value));
+            }
+            IFLA_XDP => {
+                let found = netlink::attributes(value).find(|(kind, _)| *kind == IFLA_XDP_ATTACHED);
+                info.xdp = match found.and_then(|(_, value)| value.first()) {
+                    None | Some(0) => None,
+                    Some(1) => Some(XdpAttached::Native),
+                    Some(2) => Some(XdpAttached::Generic),
+                    Some(_) => Some(XdpAttached::Other),
+                };
+            }
+            _ => {}
+        }
+    }
+    Some(info)
+}
+
+/// Sends a request that is answered by an acknowledgement.
+pub(crate) fn transact(request: Request) -> Result<(), NetlinkError> {
+    Netlink::open()?.transact(request).map(drop)
+}
+
+/// Changes a device.
+///
+/// # Errors
+/// [`LinkError`] when the kernel refuses.
+pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
+    let (mut flags, mut mask) = (0, 0);
+    for (wanted, bit) in [(change.up, IFF_UP), (change.arp.map(|arp| !arp), IFF_NOARP)] {
+        if let Some(on) = wanted {
+            mask |= bit;
+            flags |= if on { bit } else { 0 };
+        }
+    }
+    let mut request = Request::new(libc::RTM_NEWLINK, netlink::NLM_F_ACK, &header(ifindex, flags, mask));
+    if let Some(mtu) = change.mtu {
+        request.number(IFLA_MTU, mtu);
+    }
+    if let Some(mac) = change.mac {
+        request.attribute(IFLA_ADDRESS, &mac.0);
+    }
+    if let Some(name) = change.name {
+        request.text(IFLA_IFNAME, name);
+    }
+    if let Some(alias) = change.alias {
+        request.attribute(IFLA_IFALIAS, alias.as_bytes());
+    }
+    transact(request).map_err(|e| LinkError::new(ifindex, "change", e))
+}
+
+/// Deletes a device (and with it a veth's other end).
+///
+/// # Errors
+/// [`LinkError`], `ENODEV` when there is none.
+pub fn delete(name: &str) -> Result<(), LinkError> {
+    let info = find(name)?;
+    transact(Request::new(libc::RTM_DELLINK, netlink::NLM_F_ACK, &header(info.ifindex, 0, 0)))
+        .map_err(|e| LinkError::new(name, "deletion", e))
+}
+
+/// Gives a device an address; one that it has already is no error.
+///
+/// # Errors
+/// [`LinkError`] when the kernel refuses.
+pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
+    // IFA_F_NODAD for IPv6: the address is to work at once, and duplicates are the operator's configuration.
+    let flags = if address.is_ipv6() { 2 } else { 0 };
+    let mut body = [u8::try_from(family).unwrap_or(0), prefix, flags, 0, 0, 0, 0, 0];
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
+    let mut request = Request::new(libc::RTM_NEWADDR, flags, &body);
+    request.attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes);
+    transact(request).map_err(|e| LinkError::new(ifindex, "setting an address", e))
+}
+
+/// Keeps the kernel's IPv6 off a device: no link-local address, no neighbour or router discovery.
+///
+/// # Errors
+/// What writing the kernel variable said; a kernel without IPv6 is no error.
+pub fn disable_ipv6(name: &str) -> std::io::Result<()> {
+    crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_by_name_index_and_in_the_list() {
+        let lo = find("lo").unwrap();
+        assert_eq!(lo.name, "lo");
+        assert_eq!(by_index(lo.ifindex).unwrap(), lo);
+        assert!(list().unwrap().contains(&lo));
+    }
+
+    #[test]
+    fn a_missing_device_is_named_with_cause_and_next_step() {
+        let error = find("no-such-dev0").unwrap_err();
+        assert_eq!(error.errno(), libc::ENODEV);
+        let text = error.to_string();
+        assert!(text.contains("no-such-dev0") && text.contains("ip link"), "{text}");
+    }
+}

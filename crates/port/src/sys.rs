@@ -1,0 +1,97 @@
+//! Thin typed wrappers over the socket options and ioctls that the ports use: each turns a return code into an
+//! [`std::io::Error`] and keeps the length that the kernel sees in step with the type.
+#![allow(unsafe_code, reason = "system calls; see the SAFETY comments")]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Turns the return value of a system call into a result.
+pub(crate) fn check(code: c_int) -> io::Result<c_int> {
+    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
+}
+
+/// The error number behind an error, 0 when there is none.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}
+
+/// Opens a socket that is closed on exec.
+pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "sizes of small C structures")]
+const fn len_of<T>() -> libc::socklen_t {
+    size_of::<T>() as libc::socklen_t
+}
+
+/// `setsockopt` with a plain C value.
+pub(crate) fn set_option<T: Copy>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: `value` is valid for reads of the length that is passed along.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), len_of::<T>())
+    })
+    .map(drop)
+}
+
+/// `getsockopt` into a plain C value; what the kernel does not fill keeps the default.
+pub(crate) fn get_option<T: Copy>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    default: T,
+) -> io::Result<T> {
+    let mut value = default;
+    let mut len = len_of::<T>();
+    // SAFETY: `value` is valid for writes of `len` bytes and any bytes make a valid plain C value.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, std::ptr::from_mut(&mut value).cast(), &raw mut len)
+    })?;
+    Ok(value)
+}
+
+/// `bind` to a plain C address.
+pub(crate) fn bind<T: Copy>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+    // SAFETY: `address` is valid for reads of the length that is passed along.
+    check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), len_of::<T>()) }).map(drop)
+}
+
+/// `ioctl` with a pointer to a plain C structure that the request reads and writes.
+///
+/// # Safety
+/// The request must access no more than `T`, and pointers inside `T` must be valid for what the request does.
+pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u64, value: &mut T) -> io::Result<c_int> {
+    // SAFETY: `value` is valid for reads and writes; the rest is the caller's contract.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(value)) })
+}
+
+/// `ioctl` whose argument is a number.
+pub(crate) fn ioctl_number(fd: BorrowedFd<'_>, request: u64, value: u64) -> io::Result<c_int> {
+    // SAFETY: the request takes a plain number, so the kernel touches no memory of ours.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, value) })
+}
+
+/// Sets a kernel variable under `/proc/sys`, in the network namespace of the calling thread. A variable that this
+/// kernel does not have is not an error: what it would switch off is not there.
+pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
+    match std::fs::write(format!("/proc/sys/{path}"), value) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether `fd` is readable right now.
+pub(crate) fn is_readable(fd: impl AsFd) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry, no waiting.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
+}
