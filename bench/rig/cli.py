@@ -42,6 +42,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     """Returns the exit status: 0 measured, 1 failed, 130 interrupted."""
     chosen = arguments(argv)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
@@ -90,9 +91,10 @@ def write(results: dict, whole: bool) -> None:
         targets = (ROOT / "bench/results/latest.json", ROOT / "docs/benchmarks.md", ROOT / "docs/benchmarks.svg")
     else:
         targets = tuple(RUN_DIR / name for name in ("latest.json", "benchmarks.md", "benchmarks.svg"))
-    notes = ROOT / "bench/notes.md"
-    texts = (json.dumps(results, indent=1) + "\n", report.markdown(results, notes.read_text() if notes.exists() else ""),
-             plot.svg(results))
+    notes, scaling = ROOT / "bench/notes.md", ROOT / "bench/results/scaling.json"
+    page = report.markdown(results, notes.read_text() if notes.exists() else "",
+                           json.loads(scaling.read_text()) if scaling.exists() else None)
+    texts = (json.dumps(results, indent=1) + "\n", page, plot.svg(results))
     for path, text in zip(targets, texts):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -107,4 +107,4 @@ def _bar(bar: Bar, y: float, x) -> list[str]:
 
 
 def _colour(key: str, entry: dict) -> str:
-    return _OURS if key == "trivium" else _USER if entry["group"] == "user" else _KERNEL
+    return _OURS if key.startswith("trivium") else _USER if entry["group"] == "user" else _KERNEL

@@ -8,10 +8,11 @@ GROUPS = {"user": "User-space planes (polling process on core 1, receiving NAPI 
           "kernel": "Planes in the kernel (receiving NAPI threaded, on core 1)"}
 
 
-def markdown(results: dict, notes: str = "") -> str:
-    """The whole page; `notes` is a hand-written section (what the figures come from) that goes in as it stands."""
+def markdown(results: dict, notes: str = "", scaling: dict | None = None) -> str:
+    """The whole page; `notes` is a hand-written section (what the figures come from) that goes in as it stands, `scaling` what
+    `bench/scaling` left."""
     parts = [_head(results), _targets(results), *(_forwarding(results, key) for key in PROFILES), _tcp(results), _ping(results),
-             _memory(results), notes.strip(), _method(results), _machine(results), _rounds(results)]
+             _memory(results), _scaling(scaling), notes.strip(), _method(results), _machine(results), _rounds(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -108,6 +109,14 @@ def _memory(results: dict) -> str:
             "cost taken\noff; testpmd's `net_null` circles its mbufs, `io` touches no byte of them and `macswap` writes the MAC addresses; its "
             "rate is the\nsum of both ports.\n\n"
             + table(["bench", "ns a packet", "Mpps", "TSC cycles", "allocations", "loss"], rows))
+
+
+def _scaling(scaling: dict | None) -> str:
+    heading = "## From 1 to 8 workers, in memory\n\n"
+    if scaling is None:
+        return heading + "Not measured: run `bench/scaling` on a machine with eight cores or more."
+    return (heading + f"`bench/scaling --seconds {scaling['seconds']:g} --rounds {scaling['rounds']}`, scenario `{scaling['scenario']}`, on "
+            f"{scaling['cpu']}, {scaling['cores']} cores,\nLinux {scaling['kernel']}, {scaling['date']}.\n\n" + scaling["table"])
 
 
 def _method(results: dict) -> str:

@@ -1,4 +1,4 @@
-"""Ours: a bridge of two AF_XDP ports, from a configuration file, on one busy-polling worker."""
+"""Ours: a bridge of two AF_XDP ports, from a configuration file, on one worker."""
 
 import os
 import subprocess
@@ -10,9 +10,15 @@ from .base import Plane
 
 ROOT = Path(__file__).resolve().parents[3]
 
+# Nothing of it may outlive the round: sockets and state lie in the rig's directory, the ports do not persist.
 CONFIG = """\
+[daemon]
+api = "{dir}/trivium.sock"
+state_dir = "{dir}/trivium-state"
+
 [engine]
 workers = [{core}]
+mode = "{mode}"
 
 [memory]
 frames = 32768
@@ -20,12 +26,17 @@ frames = 32768
 [port.p0]
 kind = "af_xdp"
 device = "d0"
+persist = false
+when_down = "pass"
 
 [port.p1]
 kind = "af_xdp"
 device = "d1"
+persist = false
+when_down = "pass"
 
 [bridge.br0]
+mac_limit = 65536
 [bridge.br0.port.p0]
 [bridge.br0.port.p1]
 """
@@ -37,15 +48,16 @@ def binary() -> Path:
 
 
 class Trivium(Plane):
-    """`trivium run -c FILE`."""
+    """`trivium run -c FILE`, polling always, as its peers in this group do."""
 
     key = "trivium"
     title = "Trivium, AF_XDP"
     work = "learning bridge"
+    mode = "busy"
 
     def __init__(self):
         self.process: subprocess.Popen | None = None
-        self.log = RUN_DIR / "trivium.log"
+        self.log = RUN_DIR / f"{self.key}.log"
 
     def missing(self) -> str | None:
         if not binary().exists():
@@ -57,8 +69,8 @@ class Trivium(Plane):
         return f"{run([str(binary()), '--version'], check=False).strip()} ({commit})"
 
     def start(self, lab: Lab) -> None:
-        config = RUN_DIR / "trivium.toml"
-        config.write_text(CONFIG.format(core=PLANE_CORE))
+        config = RUN_DIR / f"{self.key}.toml"
+        config.write_text(CONFIG.format(core=PLANE_CORE, mode=self.mode, dir=RUN_DIR))
         self.log.unlink(missing_ok=True)
         self.process = spawn([str(binary()), "run", "-c", str(config)], netns=lab.dut.fd, log=self.log)
         wait_until(lambda: self._alive() and _has_program(lab), f"{self.title}: its ports (see {self.log})")
@@ -78,6 +90,14 @@ class Trivium(Plane):
     def stop(self) -> None:
         end(self.process, grace=10)
         self.process = None
+
+
+class TriviumAdaptive(Trivium):
+    """The same in its default mode, which sleeps while nothing arrives."""
+
+    key = "trivium-adaptive"
+    title = "Trivium, AF_XDP, adaptive"
+    mode = "adaptive"
 
 
 def _has_program(lab: Lab) -> bool:
