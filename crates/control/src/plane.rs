@@ -1,0 +1,168 @@
+//! What the control plane asks of the data plane: the one way down, implemented by the daemon over the engine.
+//!
+//! All values are the model's. Every method may block (a device is opened, a worker is waited for): the control plane
+//! calls them on threads of their own, never on its event loop, and at most one [`Plane::apply`] at a time.
+
+use std::path::Path;
+
+use model::{
+    BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation, FdbEntry, FdbFilter,
+    Machine, Merged, PacketFilter, Plan, PortState, RssTable, StageState, TraceEvent, WorkerState,
+};
+use tokio::sync::mpsc::Sender;
+
+/// The data plane as the control plane sees it.
+pub trait Plane: Send + Sync + 'static {
+    /// The machine that configurations are held against.
+    fn machine(&self) -> Machine;
+
+    /// Does `plan`, which leads to `new`, whole or not at all: after an error everything is as before. Settings that
+    /// need a restart are only noted. When it returns, no packet that arrives meets the old decision.
+    ///
+    /// Returns what an operator should know (a port that fell back to generic mode, for example).
+    ///
+    /// # Errors
+    ///
+    /// The first step that was not possible; the steps before it have been undone.
+    fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError>;
+
+    /// All ports by name. The owner in each is set by the caller.
+    fn ports(&self) -> Vec<PortState>;
+
+    /// All bridges by name. The owners in each are set by the caller.
+    fn bridges(&self) -> Vec<BridgeState>;
+
+    /// Addresses that match, at most `filter.limit` of them.
+    fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry>;
+
+    /// Forgets learnt addresses that match, and returns how many there were. Static ones stay.
+    ///
+    /// # Errors
+    ///
+    /// If the bridge or port of the filter does not exist.
+    fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError>;
+
+    /// All workers by number.
+    fn workers(&self) -> Vec<WorkerState>;
+
+    /// All stages in the order of a packet's way.
+    fn stages(&self) -> Vec<StageState>;
+
+    /// Dropped packets by port and reason, zeros left out.
+    fn drops(&self) -> Vec<DropState>;
+
+    /// The counters that live views show; cheap enough for once a second.
+    fn counters(&self) -> Counters;
+
+    /// What would happen to this frame, with nothing sent and nothing learnt.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist.
+    fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError>;
+
+    /// Sends the next `count` packets that match to `to`, and returns at once. It ends when they are sent or `to` is
+    /// closed. What `to` cannot take is lost; a worker never waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the filter's port does not exist, or as many traces as possible run already.
+    fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError>;
+
+    /// Sends what a port carries to `to` until that is closed, and returns at once. What `to` cannot take is lost; a
+    /// worker never waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist, or as many captures as possible run already.
+    fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
+
+    /// What is wrong with ports, memory and kernel, and how to mend it.
+    fn doctor(&self) -> Vec<DoctorFinding>;
+
+    /// A port's table of software RSS.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist or is not spread.
+    fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError>;
+
+    /// Replaces a port's table of software RSS; no flow is reordered.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist or is not spread, a worker does not exist, or the length is not a power of two.
+    fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError>;
+
+    /// Starts `binary` and hands everything over to it. When it returns, the process is about to end.
+    ///
+    /// # Errors
+    ///
+    /// If the successor does not start or does not take over; this process then goes on.
+    fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
+}
+
+/// What is captured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CaptureRequest {
+    /// The port.
+    pub port: String,
+    /// Whether only packets that came in here and were dropped are wanted, with their reasons.
+    pub drops_only: bool,
+    /// Bytes of each frame at most.
+    pub snap_length: u32,
+}
+
+/// Why the data plane did not do what it was asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{object}: {cause}; {fix}")]
+pub struct PlaneError {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// The object that is concerned, such as `port.eth1`.
+    pub object: String,
+    /// What is wrong, with its sources.
+    pub cause: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// Kinds of failures; each is one HTTP status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// The object does not exist (404).
+    NotFound,
+    /// The request cannot be done by anyone (422).
+    Invalid,
+    /// Something else is under way (409).
+    Busy,
+    /// The machine refused (500).
+    Failed,
+}
+
+impl PlaneError {
+    /// An object that does not exist.
+    pub fn not_found(object: impl Into<String>, cause: impl Into<String>, fix: impl Into<String>) -> Self {
+        PlaneError {
+            kind: FailureKind::NotFound,
+            object: object.into(),
+            cause: cause.into(),
+            fix: fix.into(),
+        }
+    }
+
+    /// Something that the machine refused, with everything that `error` says about its sources.
+    pub fn failed(object: impl Into<String>, error: &dyn std::error::Error, fix: impl Into<String>) -> Self {
+        let mut cause = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            // Many errors repeat their source in their own text.
+            if !cause.contains(&text) {
+                cause = format!("{cause}: {text}");
+            }
+            source = error.source();
+        }
+        PlaneError { kind: FailureKind::Failed, object: object.into(), cause, fix: fix.into() }
+    }
+}
