@@ -10,20 +10,12 @@ TRIVIUM_INLINE int stage_steer(struct xdp_md *ctx)
 	/* The low bits of the flags are the verdict when the slot is empty or out of range. */
 	int verdict = bpf_redirect_map(&xsks, ctx->rx_queue_index, conf.when_down);
 
-	switch (verdict) {
-	case XDP_REDIRECT:
-		count(TRIVIUM_COUNT_STEERED);
-		break;
-	case XDP_PASS:
-		count(TRIVIUM_COUNT_DOWN_PASSED);
-		break;
-	case XDP_DROP:
-		count(TRIVIUM_COUNT_DOWN_DROPPED);
-		break;
-	default:
-		count(TRIVIUM_COUNT_ABORTED);
-		return XDP_ABORTED;
-	}
+	enum trivium_counter way = verdict == XDP_REDIRECT ? TRIVIUM_COUNT_STEERED :
+				   verdict == XDP_PASS	   ? TRIVIUM_COUNT_DOWN_PASSED :
+				   verdict == XDP_DROP	   ? TRIVIUM_COUNT_DOWN_DROPPED :
+							     TRIVIUM_COUNT_ABORTED;
+
+	count(way);
 	return verdict;
 }
 

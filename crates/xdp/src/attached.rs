@@ -268,8 +268,10 @@ impl Attached {
             Some(pin) => pin.directory().display().to_string(),
             None => "descriptor of a link".to_owned(),
         };
+        let is_link = sys::is_link(link.as_fd())
+            .map_err(|source| Error::Query { what: "the kind of a descriptor (in /proc)", source })?;
         let info = link_info(link.as_fd())?;
-        if !info.is_xdp {
+        if !is_link || !info.is_xdp {
             return Err(Error::NotOurs { object: object(), found: "no XDP link".to_owned() });
         }
         let (mode, device) = attach::mode_of(&info)?;

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use counterpart::{Pass, Redirect, Sink, Sunk};
+pub use counterpart::{Bench, Pass, Redirect, Sink, Sunk};
 
 use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{Opened, generator_object};
-use crate::{Error, sys};
+use crate::{Error, ProgramInfo, sys};
 
 /// Frames per call at full rate: each call sets up and tears down a page pool.
 const PER_CALL: u64 = 1 << 18;
@@ -187,6 +187,14 @@ impl Generator {
     #[must_use]
     pub fn parked(&self) -> bool {
         self.parked.is_some()
+    }
+
+    /// What the kernel made of the program.
+    ///
+    /// # Errors
+    /// [`Error::Query`].
+    pub fn info(&self) -> Result<ProgramInfo, Error> {
+        ProgramInfo::read(self.program.as_fd())
     }
 
     /// `struct livegen_state`.

@@ -68,6 +68,13 @@ pub(crate) struct LinkInfo {
     pub ifindex: u32,
 }
 
+/// Whether a descriptor is a link. The kernel's queries do not tell: they answer for programs
+/// and maps as well, each with its own struct.
+pub(crate) fn is_link(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+    Ok(matches!(kind.as_os_str().as_bytes(), b"anon_inode:bpf-link" | b"anon_inode:bpf_link"))
+}
+
 pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // SAFETY: the struct holds integers, pointers and unions of these.
     let mut info: ffi::bpf_link_info = unsafe { zeroed() };

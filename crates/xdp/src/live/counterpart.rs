@@ -6,8 +6,42 @@ use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, bench_object};
 use crate::{Error, Mode, ProgramInfo, sys};
 
-fn load(program: &'static str) -> Result<InKernel, Error> {
-    Opened::new(bench_object(), program)?.load()
+/// The programs of `bpf/bench.bpf.c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bench {
+    /// [`Sink`]
+    Sink,
+    /// [`Pass`]
+    Pass,
+    /// [`Redirect`]
+    Redirect,
+}
+
+impl Bench {
+    /// All of them.
+    pub const ALL: [Bench; 3] = [Bench::Sink, Bench::Pass, Bench::Redirect];
+
+    /// The name that the kernel knows it by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bench::Sink => "sink",
+            Bench::Pass => "pass",
+            Bench::Redirect => "redirect",
+        }
+    }
+
+    fn load(self) -> Result<InKernel, Error> {
+        Opened::new(bench_object(), self.name())?.load()
+    }
+
+    /// Loads it only to see what the kernel makes of it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Query`].
+    pub fn load_info(self) -> Result<ProgramInfo, Error> {
+        ProgramInfo::read(self.load()?.program()?.as_fd())
+    }
 }
 
 fn put_on(object: &InKernel, ifindex: u32, allowed: AttachMode) -> Result<Linked, Error> {
@@ -38,7 +72,7 @@ impl Sink {
     /// # Errors
     /// As for [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
-        let object = load("sink")?;
+        let object = Bench::Sink.load()?;
         Ok(Sink { linked: put_on(&object, ifindex, allowed)?, sunk: object.map("sunk")? })
     }
 
@@ -79,7 +113,7 @@ impl Pass {
     /// # Errors
     /// As for [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Pass, Error> {
-        Ok(Pass { linked: put_on(&load("pass")?, ifindex, allowed)? })
+        Ok(Pass { linked: put_on(&Bench::Pass.load()?, ifindex, allowed)? })
     }
 
     /// The mode in use.
@@ -102,7 +136,7 @@ impl Redirect {
     /// # Errors
     /// As for [`crate::Loaded::attach`], and [`Error::Map`] when there is no such target.
     pub fn attach(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
-        let object = load("redirect")?;
+        let object = Bench::Redirect.load()?;
         let map = object.map("target")?;
         sys::map_update(map.as_fd(), &0_u32.to_ne_bytes(), &target.to_ne_bytes())
             .map_err(|source| Error::Map { map: "target", operation: "add to", source })?;

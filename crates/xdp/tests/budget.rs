@@ -1,0 +1,106 @@
+//! The verifier's cost of every variant, recorded in `budget.txt`: it fails when one grows by a
+//! quarter. After a wanted change: `XDP_BUDGET=write cargo test -p xdp --test budget`.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use support::config;
+use xdp::live::{Bench, Generator, Traffic};
+use xdp::{Owner, PortProgram, ProgramInfo, WhenDown};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
+const HEAD: &str = "# variant | instructions that the verifier walks | instructions that stay\n";
+
+/// Walked and remaining instructions by variant.
+type Costs = BTreeMap<String, (u32, u32)>;
+
+fn measured() -> Costs {
+    let mut costs = Costs::new();
+    let mut add = |name: String, info: ProgramInfo| {
+        assert!(info.verified_instructions > 0, "{name}: the kernel does not tell");
+        costs.insert(name, (info.verified_instructions, info.instructions));
+    };
+    for (owner, owner_name) in [(Owner::Bridged, "bridged"), (Owner::Routed, "routed")] {
+        for (when_down, down_name) in [(WhenDown::Pass, "pass"), (WhenDown::Drop, "drop")] {
+            let config = config(owner, when_down);
+            let frags = PortProgram::load(&config).unwrap();
+            add(format!("port-{owner_name}-{down_name}-frags"), frags.info().unwrap());
+            let linear = PortProgram::load_linear(&config).unwrap();
+            add(format!("port-{owner_name}-{down_name}-linear"), linear.info().unwrap());
+        }
+    }
+    let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
+    add("livegen".to_owned(), generator.info().unwrap());
+    for program in Bench::ALL {
+        add(program.name().to_owned(), program.load_info().unwrap());
+    }
+    costs
+}
+
+fn recorded() -> Costs {
+    let text = fs::read_to_string(FILE).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut fields = line.split(" | ");
+            let mut next = || fields.next().unwrap().trim().to_owned();
+            (next(), (next().parse().unwrap(), next().parse().unwrap()))
+        })
+        .collect()
+}
+
+/// What the two have against each other.
+fn complaints(measured: &Costs, recorded: &Costs) -> Vec<String> {
+    let mut list = Vec::new();
+    for (name, (walked, remaining)) in measured {
+        let Some((walked_then, remaining_then)) = recorded.get(name) else {
+            list.push(format!("{name} is not recorded"));
+            continue;
+        };
+        for (what, now, then) in [("walked", walked, walked_then), ("remaining", remaining, remaining_then)] {
+            if now * 4 > then * 5 {
+                list.push(format!("{name}: {now} instructions {what}, more than 5/4 of {then}"));
+            }
+        }
+    }
+    list.extend(recorded.keys().filter(|n| !measured.contains_key(*n)).map(|n| format!("{n} is no more")));
+    list
+}
+
+#[test]
+fn no_variant_grows_by_a_quarter() {
+    need_root!();
+    let measured = measured();
+    if std::env::var("XDP_BUDGET").as_deref() == Ok("write") {
+        let lines = measured.iter().map(|(name, (walked, left))| format!("{name} | {walked} | {left}\n"));
+        fs::write(FILE, HEAD.to_owned() + &lines.collect::<String>()).unwrap();
+    }
+    let complaints = complaints(&measured, &recorded());
+    assert!(complaints.is_empty(), "{}\nif wanted: XDP_BUDGET=write", complaints.join("\n"));
+}
+
+#[test]
+fn budget_notices_growth_and_strangers() {
+    let costs = |list: &[(&str, u32, u32)]| -> Costs {
+        list.iter().map(|(name, walked, left)| ((*name).to_owned(), (*walked, *left))).collect()
+    };
+    let then = costs(&[("a", 100, 40)]);
+    assert!(complaints(&costs(&[("a", 125, 50)]), &then).is_empty());
+    assert_eq!(complaints(&costs(&[("a", 126, 50)]), &then).len(), 1);
+    assert_eq!(complaints(&costs(&[("a", 100, 51)]), &then).len(), 1);
+    assert_eq!(complaints(&costs(&[("b", 1, 1)]), &then).len(), 2);
+}
+
+/// What is not chosen costs nothing: the verifier removes it.
+#[test]
+fn absent_stages_leave_no_instructions() {
+    need_root!();
+    let instructions =
+        |owner| PortProgram::load(&config(owner, WhenDown::Drop)).unwrap().info().unwrap().instructions;
+    let (bridged, routed) = (instructions(Owner::Bridged), instructions(Owner::Routed));
+    assert!(bridged * 3 < routed, "{bridged} of {routed}");
+}
