@@ -4,8 +4,14 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// std's also under loom: what we count with it is only freed, and that by threads that synchronised otherwise.
+/// std's also under loom, where a method cannot take `&loom::sync::Arc<Self>`: for what callers share.
 pub(crate) use std::sync::Arc;
+
+/// For what the last of two ends frees: the models need to see how the ends synchronise.
+#[cfg(loom)]
+pub(crate) use loom::sync::Arc as ModelledArc;
+#[cfg(not(loom))]
+pub(crate) use std::sync::Arc as ModelledArc;
 
 #[cfg(loom)]
 pub(crate) use loom::{

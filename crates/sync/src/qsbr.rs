@@ -128,16 +128,16 @@ impl Domain {
     /// Blocks until every reader has passed a quiescent point that began after the call, then frees what it can.
     /// For control threads; deadlocks if the caller's own reader is online.
     pub fn synchronize(&self) {
-        let grace = self.begin_grace();
+        let grace = self.seal(&mut lock(&self.limbo));
         self.wait(grace);
-        self.reclaim();
+        self.free(grace);
     }
 
     /// Like [`Domain::synchronize`], but gives up after `limit`. True if the grace period is over.
     #[must_use]
     pub fn synchronize_for(&self, limit: Duration) -> bool {
         let start = Instant::now();
-        let grace = self.begin_grace();
+        let grace = self.seal(&mut lock(&self.limbo));
         let mut backoff = Backoff::new();
         while !self.has_passed(grace) {
             if start.elapsed() >= limit {
@@ -145,7 +145,7 @@ impl Domain {
             }
             backoff.snooze();
         }
-        self.reclaim();
+        self.free(grace);
         true
     }
 
@@ -166,22 +166,13 @@ impl Domain {
     /// Frees what no reader can hold any more, without waiting; begins a grace period for the rest. Returns how many
     /// objects were dropped.
     pub fn reclaim(&self) -> usize {
-        let mut free = Vec::new();
         {
             let mut limbo = lock(&self.limbo);
             if !limbo.fresh.is_empty() {
-                let batch = std::mem::take(&mut limbo.fresh);
-                // Under the lock, so after every unlinking in the batch.
-                limbo.waiting.push_back((self.begin_grace(), batch));
+                let _later = self.seal(&mut limbo);
             }
-            let oldest = self.oldest();
-            while limbo.waiting.front().is_some_and(|(grace, _)| *grace <= oldest) {
-                free.extend(limbo.waiting.pop_front().map(|(_, batch)| batch));
-            }
-            limbo.collect_at = COLLECT_AT.max(limbo.len());
         }
-        // Outside the lock: a drop may itself retire.
-        free.iter().map(Vec::len).sum()
+        self.free(self.oldest())
     }
 
     /// Objects that wait to be dropped.
@@ -194,6 +185,30 @@ impl Domain {
     #[must_use]
     pub fn readers(&self) -> usize {
         self.places.iter().filter(|place| place.taken.load(Ordering::Relaxed)).count()
+    }
+
+    /// Begins a grace period for what was retired since the last; under the lock, so after every unlinking in it.
+    fn seal(&self, limbo: &mut Limbo) -> Grace {
+        let grace = self.begin_grace();
+        if !limbo.fresh.is_empty() {
+            limbo.waiting.push_back((grace, std::mem::take(&mut limbo.fresh)));
+        }
+        grace
+    }
+
+    /// Drops what waited for grace periods up to `over`. A scan of the readers would not do: one that has just come
+    /// online may show an older epoch again, which it only read late.
+    fn free(&self, over: Grace) -> usize {
+        let mut free = Vec::new();
+        {
+            let mut limbo = lock(&self.limbo);
+            while limbo.waiting.front().is_some_and(|(grace, _)| *grace <= over) {
+                free.extend(limbo.waiting.pop_front().map(|(_, batch)| batch));
+            }
+            limbo.collect_at = COLLECT_AT.max(limbo.len());
+        }
+        // Outside the lock: a drop may itself retire.
+        free.iter().map(Vec::len).sum()
     }
 
     /// The newest grace period that every reader has confirmed.
@@ -358,6 +373,17 @@ mod tests {
         assert!(domain.synchronize_for(Duration::from_millis(1)));
         sleeper.online();
         assert!(!domain.synchronize_for(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn synchronize_frees_what_was_retired_before() {
+        let domain = Domain::new();
+        domain.retire(Box::new(0u8));
+        domain.synchronize();
+        assert_eq!(domain.pending(), 0);
+        domain.retire(Box::new(0u8));
+        assert!(domain.synchronize_for(Duration::ZERO));
+        assert_eq!(domain.pending(), 0);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::primitives::{Arc, AtomicU64, CachePadded, Ordering, UnsafeCell, place, size};
+use crate::primitives::{AtomicU64, CachePadded, ModelledArc as Arc, Ordering, UnsafeCell, place, size};
 
 struct Ring<T> {
     /// Items ever popped.
@@ -19,7 +19,7 @@ struct Ring<T> {
     /// Items ever pushed.
     tail: CachePadded<AtomicU64>,
     mask: u64,
-    places: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    places: Box<[Cell<T>]>,
 }
 
 // SAFETY: each place belongs to one end at a time (module invariants); items move between threads, hence `T: Send`.
@@ -28,33 +28,43 @@ unsafe impl<T: Send> Send for Ring<T> {}
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    fn capacity(&self) -> u64 {
-        self.mask + 1
+    /// The places of `count` positions from `start`: two runs, where the ring wraps between them. Runs rather than
+    /// masked positions, so that a burst is copied without a bounds check per item.
+    #[inline(always)]
+    fn runs(&self, start: u64, count: usize) -> [&[Cell<T>]; 2] {
+        let (before, after) = self.places.split_at(place(start, self.mask));
+        let in_after = count.min(after.len());
+        [&after[..in_after], &before[..count - in_after]]
+    }
+}
+
+/// One place of the ring.
+struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
+
+impl<T> Cell<T> {
+    /// # Safety
+    /// The place is the producer's, and holds no item.
+    #[inline(always)]
+    unsafe fn write(&self, item: T) {
+        // SAFETY: nobody else touches the producer's place.
+        self.0.with_mut(|cell| unsafe { (*cell).write(item) });
     }
 
     /// # Safety
-    /// `position` lies in the producer's part and is not yet initialised.
+    /// The place is the consumer's and holds an item; the caller gives it up without reading it again.
     #[inline(always)]
-    unsafe fn write(&self, position: u64, item: T) {
-        // SAFETY: the place is the producer's alone, says the caller.
-        self.places[place(position, self.mask)].with_mut(|cell| unsafe { (*cell).write(item) });
-    }
-
-    /// # Safety
-    /// `position` lies in the consumer's part, and the caller gives it up without reading it again.
-    #[inline(always)]
-    unsafe fn read(&self, position: u64) -> T {
-        // SAFETY: the place is initialised and the consumer's alone, says the caller.
-        self.places[place(position, self.mask)].with_mut(|cell| unsafe { (*cell).assume_init_read() })
+    unsafe fn read(&self) -> T {
+        // SAFETY: nobody else touches the consumer's place, and it is initialised.
+        self.0.with_mut(|cell| unsafe { (*cell).assume_init_read() })
     }
 }
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let (head, tail) = (self.head.load(Ordering::Acquire), self.tail.load(Ordering::Acquire));
-        for position in head..tail {
+        for cell in self.runs(head, size(tail - head)).into_iter().flatten() {
             // SAFETY: both ends are gone, so what lies between the positions is initialised and ours.
-            drop(unsafe { self.read(position) });
+            drop(unsafe { cell.read() });
         }
     }
 }
@@ -67,7 +77,7 @@ pub fn channel<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         head: CachePadded(AtomicU64::new(0)),
         tail: CachePadded(AtomicU64::new(0)),
         mask: capacity as u64 - 1,
-        places: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        places: (0..capacity).map(|_| Cell(UnsafeCell::new(MaybeUninit::uninit()))).collect(),
     });
     let producer = Producer { ring: Arc::clone(&ring), tail: 0, head_seen: 0 };
     (producer, Consumer { ring, head: 0, tail_seen: 0 })
@@ -90,9 +100,10 @@ impl<T: Send> Producer<T> {
         if self.room(1) == 0 {
             return Err(item);
         }
+        let cell = &self.ring.places[place(self.tail, self.ring.mask)];
         // SAFETY: there is room at `tail`, which only we write.
-        unsafe { self.ring.write(self.tail, item) };
-        self.publish(self.tail + 1);
+        unsafe { cell.write(item) };
+        self.publish(1);
         Ok(())
     }
 
@@ -100,19 +111,18 @@ impl<T: Send> Producer<T> {
     /// cannot push. Returns how many were pushed.
     #[inline]
     pub fn push_from(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
-        let wanted = items.size_hint().1.map_or(u64::MAX, |most| most as u64);
-        let end = self.tail + self.room(wanted);
-        let start = self.tail;
-        let mut tail = start;
-        while tail < end {
-            let Some(item) = items.next() else { break };
-            // SAFETY: `tail` is below `end`, so within the room; should `items` panic, what was written is never
-            // published and leaks.
-            unsafe { self.ring.write(tail, item) };
-            tail += 1;
+        let room = self.room(items.size_hint().1.unwrap_or(usize::MAX));
+        let mut pushed = 0;
+        'burst: for run in self.ring.runs(self.tail, room) {
+            for cell in run {
+                let Some(item) = items.next() else { break 'burst };
+                // SAFETY: within the room. Should `items` panic, what was written is never published and leaks.
+                unsafe { cell.write(item) };
+                pushed += 1;
+            }
         }
-        self.publish(tail);
-        size(tail - start)
+        self.publish(pushed);
+        pushed
     }
 
     /// Pushes the first items of `items` as far as there is room; makes them visible at once. Returns how many.
@@ -121,13 +131,17 @@ impl<T: Send> Producer<T> {
     where
         T: Copy,
     {
-        let count = self.room(items.len() as u64);
-        for (position, item) in (self.tail..self.tail + count).zip(items) {
-            // SAFETY: within the room.
-            unsafe { self.ring.write(position, *item) };
+        let count = self.room(items.len());
+        let runs = self.ring.runs(self.tail, count);
+        let (items_1, items_2) = items[..count].split_at(runs[0].len());
+        for (run, items) in runs.into_iter().zip([items_1, items_2]) {
+            for (cell, item) in run.iter().zip(items) {
+                // SAFETY: within the room.
+                unsafe { cell.write(*item) };
+            }
         }
-        self.publish(self.tail + count);
-        size(count)
+        self.publish(count);
+        count
     }
 
     /// Items ever pushed.
@@ -180,21 +194,22 @@ impl<T: Send> Producer<T> {
 
     /// Room for up to `wanted` items; looks at the consumer's line only if the cached position does not suffice.
     #[inline(always)]
-    fn room(&mut self, wanted: u64) -> u64 {
-        let wanted = wanted.min(self.ring.capacity());
-        let mut room = self.ring.capacity() - (self.tail - self.head_seen);
+    fn room(&mut self, wanted: usize) -> usize {
+        let capacity = self.ring.places.len();
+        let wanted = wanted.min(capacity);
+        let mut room = capacity - size(self.tail - self.head_seen);
         if room < wanted {
             self.head_seen = self.ring.head.load(Ordering::Acquire);
-            room = self.ring.capacity() - (self.tail - self.head_seen);
+            room = capacity - size(self.tail - self.head_seen);
         }
         room.min(wanted)
     }
 
     #[inline(always)]
-    fn publish(&mut self, tail: u64) {
-        if tail != self.tail {
-            self.tail = tail;
-            self.ring.tail.store(tail, Ordering::Release);
+    fn publish(&mut self, count: usize) {
+        if count != 0 {
+            self.tail += count as u64;
+            self.ring.tail.store(self.tail, Ordering::Release);
         }
     }
 }
@@ -213,9 +228,10 @@ impl<T: Send> Consumer<T> {
         if self.available(1) == 0 {
             return None;
         }
-        // SAFETY: an item lies at `head`, which only we give up; the release below ends our part.
-        let item = unsafe { self.ring.read(self.head) };
-        self.advance(self.head + 1);
+        let cell = &self.ring.places[place(self.head, self.ring.mask)];
+        // SAFETY: an item lies at `head`; the release below ends our part.
+        let item = unsafe { cell.read() };
+        self.advance(1);
         Some(item)
     }
 
@@ -223,18 +239,15 @@ impl<T: Send> Consumer<T> {
     /// Returns how many.
     #[inline]
     pub fn pop_burst(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
-        let count = self.available(max as u64);
-        let head = self.head;
+        let count = self.available(max);
         // Given up also when `take` panics: an item that was read must not be dropped again with the ring.
-        let mut popping = Popping { head, consumer: self };
-        while popping.head < head + count {
-            let position = popping.head;
-            popping.head += 1;
-            // SAFETY: `position` lies in the consumer's part and is given up by the line above.
-            take(unsafe { popping.consumer.ring.read(position) });
+        let mut popping = Popping { ring: &self.ring, head: &mut self.head, popped: 0 };
+        for cell in self.ring.runs(*popping.head, count).into_iter().flatten() {
+            popping.popped += 1;
+            // SAFETY: an item of the consumer's part, given up by the line above.
+            take(unsafe { cell.read() });
         }
-        drop(popping);
-        size(count)
+        count
     }
 
     /// Pops into the front of `out`. Returns how many.
@@ -243,13 +256,17 @@ impl<T: Send> Consumer<T> {
     where
         T: Copy,
     {
-        let count = self.available(out.len() as u64);
-        for (position, item) in (self.head..self.head + count).zip(out) {
-            // SAFETY: in the consumer's part; the release below gives all of them up.
-            *item = unsafe { self.ring.read(position) };
+        let count = self.available(out.len());
+        let runs = self.ring.runs(self.head, count);
+        let (out_1, out_2) = out[..count].split_at_mut(runs[0].len());
+        for (run, out) in runs.into_iter().zip([out_1, out_2]) {
+            for (cell, item) in run.iter().zip(out) {
+                // SAFETY: in the consumer's part; the release below gives all of them up.
+                *item = unsafe { cell.read() };
+            }
         }
-        self.advance(self.head + count);
-        size(count)
+        self.advance(count);
+        count
     }
 
     /// Items ever popped.
@@ -281,45 +298,46 @@ impl<T: Send> Consumer<T> {
 
     /// Up to `wanted` items; looks at the producer's line only if the cached position does not suffice.
     #[inline(always)]
-    fn available(&mut self, wanted: u64) -> u64 {
-        if self.tail_seen - self.head < wanted {
+    fn available(&mut self, wanted: usize) -> usize {
+        if size(self.tail_seen - self.head) < wanted {
             self.tail_seen = self.ring.tail.load(Ordering::Acquire);
         }
-        (self.tail_seen - self.head).min(wanted)
+        size(self.tail_seen - self.head).min(wanted)
     }
 
     #[inline(always)]
-    fn advance(&mut self, head: u64) {
-        if head != self.head {
-            self.head = head;
-            self.ring.head.store(head, Ordering::Release);
-        }
+    fn advance(&mut self, count: usize) {
+        Popping { ring: &self.ring, head: &mut self.head, popped: count };
     }
 }
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
+        // Given up also when an item's drop panics.
+        let mut popping = Popping { ring: &self.ring, head: &mut self.head, popped: 0 };
         let tail = self.ring.tail.load(Ordering::Acquire);
-        while self.head < tail {
-            // SAFETY: in the consumer's part; the store gives it up before the item's own drop may panic.
-            let item = unsafe { self.ring.read(self.head) };
-            self.head += 1;
-            self.ring.head.store(self.head, Ordering::Release);
-            drop(item);
+        for cell in self.ring.runs(*popping.head, size(tail - *popping.head)).into_iter().flatten() {
+            popping.popped += 1;
+            // SAFETY: an item of the consumer's part, given up by the line above.
+            drop(unsafe { cell.read() });
         }
     }
 }
 
-/// Publishes how far a burst was popped, at its end or when the taker panics.
-struct Popping<'a, T: Send> {
-    head: u64,
-    consumer: &'a mut Consumer<T>,
+/// Gives the popped places back, at the end of a burst or when its taker panics.
+struct Popping<'a, T> {
+    ring: &'a Ring<T>,
+    head: &'a mut u64,
+    popped: usize,
 }
 
-impl<T: Send> Drop for Popping<'_, T> {
+impl<T> Drop for Popping<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.consumer.advance(self.head);
+        if self.popped != 0 {
+            *self.head += self.popped as u64;
+            self.ring.head.store(*self.head, Ordering::Release);
+        }
     }
 }
 

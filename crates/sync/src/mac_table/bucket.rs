@@ -7,10 +7,11 @@
 use super::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
 
-/// Entries per bucket.
-pub(super) const WAYS: usize = 4;
+/// Entries per bucket; fewer in the models, to keep them small.
+pub(super) const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
 /// Attempts of a reader while writers come and go: a few microseconds, then the lookup is a miss.
-const READ_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
+/// The models have all the time, so that in them a miss means a lost entry.
+const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
 /// Attempts of a worker to get into a bucket.
 const LOCK_TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 

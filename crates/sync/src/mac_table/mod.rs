@@ -267,6 +267,13 @@ impl MacTable {
         self.buckets.len()
     }
 
+    /// The first and the second bucket of `key`: for tests and for explaining a full bucket.
+    #[must_use]
+    pub fn buckets_of(&self, key: u64) -> [usize; 2] {
+        let at = self.hash(key);
+        [self.first(at) as usize, self.second(at) as usize]
+    }
+
     /// The entries, bucket by bucket: each entry whole, the listing as a whole not at one instant.
     pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         self.buckets.iter().flat_map(|bucket| bucket.entries().into_iter().flatten()).map(strip)
