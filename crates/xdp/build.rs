@@ -28,13 +28,13 @@ fn required_dir(variable: &str) -> PathBuf {
 }
 
 fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
-    let input = source.join(format!("{program}.bpf.c"));
+    let input = format!("{program}.bpf.c");
     let result = Command::new(clang)
+        // Relative paths throughout: those of the build machine stay out of the object.
+        .current_dir(source)
+        .arg("-fdebug-compilation-dir=.")
         .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
-        // Absolute paths of the build machine stay out of the object.
-        .arg(format!("-ffile-prefix-map={}=bpf", source.display()))
-        .arg("-I")
-        .arg(source.join("include"))
+        .arg("-Iinclude")
         .args(multiarch_include().map(|dir| format!("-I{dir}")))
         .arg("-c")
         .arg(&input)
@@ -46,7 +46,7 @@ fn compile(clang: &str, source: &Path, program: &str, object: &Path) {
         Ok(output) if !output.status.success() => {
             let log = String::from_utf8_lossy(&output.stderr);
             let hint = if log.contains("file not found") { MISSING } else { "see clang's output above" };
-            fail(&format!("{log}\n{} does not compile; {hint}", input.display()))
+            fail(&format!("{log}\nbpf/{input} does not compile; {hint}"))
         }
         Ok(_) => {}
     }

@@ -241,6 +241,9 @@ fn load_advice(source: &io::Error) -> &'static str {
 /// `ip link` cannot remove a program that a link holds; its holder or its pin must go.
 fn foreign_advice(device: &str, program: &ProgramOnDevice) -> String {
     match program.link {
+        Some(link) if program.name.starts_with("trivium_") => format!(
+            "it is another Trivium's: stop that process, adopt its pin, or run `bpftool link detach id {link}`"
+        ),
         Some(link) => format!(
             "it is held by BPF link {link}: stop the process that holds it, or run `bpftool link detach id {link}`"
         ),

@@ -48,6 +48,13 @@ impl PinPath {
         &self.directory
     }
 
+    /// The name that it was made with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        // A plain name is the last component and UTF-8.
+        self.directory.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default()
+    }
+
     /// The names that are pinned under [`PinPath::new`]'s root now.
     ///
     /// # Errors

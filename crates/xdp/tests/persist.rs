@@ -340,7 +340,7 @@ fn kill_leaves_what_is_pinned_and_when_down_decides() {
     let namespace = Namespace::enter_new();
     let (far, _near) = namespace.veth("va", "vb", "");
     let pin = Pin::new("kill");
-    let name = pin.0.directory().file_name().unwrap().to_str().unwrap().to_owned();
+    let name = pin.0.name().to_owned();
     let mut holder = start_holder(&namespace.name, &name);
     let mut generator = Generator::new(&Traffic::to(far)).unwrap();
     generator.send(10).unwrap();
