@@ -33,6 +33,8 @@ pub enum Cause {
     NotPowerOfTwo { value: i64, near: u32 },
     #[error("{value:?} is none of the possible words")]
     NotOneOf { value: String, near: Option<&'static str>, choices: &'static [&'static str] },
+    #[error("a word in quotes is expected here, and {found} was found")]
+    NotAWord { found: &'static str, choices: &'static [&'static str] },
     #[error("{value} is none of the possible values")]
     NotOneOfNumbers { value: i64, choices: &'static [i64] },
     #[error("`{key}` is missing")]
@@ -57,6 +59,8 @@ pub enum Cause {
     ReversedRange { from: i64, to: i64 },
     #[error("{text:?} is not a path from the root")]
     RelativePath { text: String },
+    #[error("{what} {value} stands here twice")]
+    Repeated { what: &'static str, value: String },
     #[error("{what} {value} is already used by {other}")]
     Duplicate { what: &'static str, value: String, other: String },
     #[error("there is no port `{port}`")]
@@ -127,7 +131,7 @@ impl Cause {
             OutOfRange { min, max, .. } => format!("choose a value from {min} to {max}"),
             NotPowerOfTwo { near, .. } => format!("use {near}, for example"),
             NotOneOf { near: Some(near), .. } => format!("did you mean \"{near}\"?"),
-            NotOneOf { choices, .. } => format!("use one of {}", quoted(choices)),
+            NotOneOf { choices, .. } | NotAWord { choices, .. } => format!("use one of {}", quoted(choices)),
             NotOneOfNumbers { choices, .. } => {
                 let choices: Vec<_> = choices.iter().map(ToString::to_string).collect();
                 format!("use one of {}", choices.join(", "))
@@ -153,6 +157,7 @@ impl Cause {
     fn fix_between_objects(&self) -> String {
         use Cause::*;
         match self {
+            Repeated { .. } => "remove one of the two".to_owned(),
             Duplicate { other, .. } => format!("change it here or at {other}"),
             NoSuchPort { near: Some(near), .. } => format!("did you mean `{near}`?"),
             NoSuchPort { port, .. } => format!("add [port.{port}], or remove this"),

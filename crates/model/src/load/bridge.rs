@@ -191,12 +191,7 @@ fn read_statics(fields: &mut Fields<'_>, bridge: &mut Bridge, findings: &mut Fin
         let (Some(mac), Some(vlan), Some(port)) = (mac, vlan, port) else { continue };
         let key = StaticKey { vlan, mac };
         if bridge.statics.contains_key(&key) {
-            let other = "an entry above".to_owned();
-            findings.add(
-                place,
-                place_name,
-                Cause::Duplicate { what: "static entry", value: key.to_string(), other },
-            );
+            findings.add(place, place_name, Cause::Repeated { what: "static entry", value: key.to_string() });
             continue;
         }
         if let Some(place) = place {

@@ -172,7 +172,12 @@ impl<'n> Fields<'n> {
         values: &[T],
         findings: &mut Findings,
     ) -> Option<T> {
-        let text = self.text(key, findings)?;
+        let entry = self.get(key, findings)?;
+        let Value::Text(text) = &entry.node.value else {
+            let cause = Cause::NotAWord { found: entry.node.value.found(), choices };
+            findings.add(entry.node.place, self.path(key), cause);
+            return None;
+        };
         if let Some(index) = choices.iter().position(|choice| *choice == text) {
             return values.get(index).copied();
         }
@@ -203,8 +208,11 @@ impl<'n> Fields<'n> {
         self.parsed(key, |text, source| Cause::BadName { text, what: "device", source }, findings)
     }
 
-    pub fn namespace(&mut self, findings: &mut Findings) -> Option<Namespace> {
-        self.parsed("namespace", |text, source| Cause::BadName { text, what: "namespace", source }, findings)
+    /// The namespace, `Some(None)` where none is given; a wrong one is `None`: nothing can be said of the device then.
+    pub fn namespace(&mut self, findings: &mut Findings) -> Option<Option<Namespace>> {
+        let bad = |text, source| Cause::BadName { text, what: "namespace", source };
+        let namespace = self.parsed("namespace", bad, findings);
+        if namespace.is_none() && self.has("namespace") { None } else { Some(namespace) }
     }
 
     pub fn file(&mut self, key: &'static str, findings: &mut Findings) -> Option<PathBuf> {
@@ -262,11 +270,9 @@ impl<'n> Fields<'n> {
                 Err(()) => Cause::BadAddress { text: text.clone() },
                 Ok(address) => match address.reserved_as() {
                     Some(role) => Cause::NotAHost { address, role },
-                    None if addresses.contains(&address) => Cause::Duplicate {
-                        what: "address",
-                        value: text.clone(),
-                        other: "the same list".to_owned(),
-                    },
+                    None if addresses.contains(&address) => {
+                        Cause::Repeated { what: "address", value: text.clone() }
+                    }
                     None => {
                         addresses.push(address);
                         continue;
@@ -290,8 +296,7 @@ impl<'n> Fields<'n> {
         for (object, item) in self.items(key, findings)? {
             let Some(number) = number_in::<u16>(&object, item, bounds, "", findings) else { continue };
             if numbers.contains(&number) {
-                let other = "the same list".to_owned();
-                findings.add(item.place, object, Cause::Duplicate { what, value: number.to_string(), other });
+                findings.add(item.place, object, Cause::Repeated { what, value: number.to_string() });
                 continue;
             }
             numbers.push(number);

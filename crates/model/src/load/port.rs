@@ -52,9 +52,12 @@ pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut 
     let workers = fields.numbers("workers", (0, 63), "worker", findings).unwrap_or_default();
     let spread = fields.flag("spread", findings).unwrap_or(false);
     let admin = fields.word("admin", &["up", "down"], &[true, false], findings).unwrap_or(true);
-    let kind = read_kind(kind?, name, &mut fields, findings)?;
-    let kind_name = kind.name();
-    fields.finish_with(findings, |key| foreign(key, kind_name));
+    let kind = kind?;
+    let read = read_kind(kind, name, &mut fields, findings);
+    // Of an unknown kind nobody can say which keys it has.
+    let kind = KINDS.iter().find(|known| **known == kind)?;
+    fields.finish_with(findings, |key| foreign(key, kind));
+    let kind = read?;
     Some(Port { mtu, workers: workers.into_iter().map(WorkerId).collect(), spread, admin, kind })
 }
 
@@ -69,14 +72,14 @@ fn read_kind(
             let device = read_device(name, fields, findings);
             let namespace = fields.namespace(findings);
             let xdp = read_xdp(fields, findings);
-            PortKind::AfXdp(AfXdp { device: device?, namespace, xdp })
+            PortKind::AfXdp(AfXdp { device: device?, namespace: namespace?, xdp })
         }
         "veth" => {
             let device = read_device(name, fields, findings);
             let namespace = fields.namespace(findings);
             let xdp = read_xdp(fields, findings);
             let peer = read_peer(fields, findings);
-            PortKind::Veth(Veth { device: device?, namespace, peer: peer?, xdp })
+            PortKind::Veth(Veth { device: device?, namespace: namespace?, peer: peer?, xdp })
         }
         "tap" => PortKind::Tap(read_tap(name, fields, findings)?),
         "internal" => PortKind::Internal(read_tap(name, fields, findings)?),
@@ -172,7 +175,7 @@ fn read_peer(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Peer> {
     let mac = peer.station("mac", findings);
     let mtu = peer.mtu(findings);
     peer.finish(findings);
-    Some(Peer { name: name?, namespace, address, mac, mtu })
+    Some(Peer { name: name?, namespace: namespace?, address, mac, mtu })
 }
 
 fn read_tap(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Tap> {
@@ -181,7 +184,7 @@ fn read_tap(name: &PortName, fields: &mut Fields<'_>, findings: &mut Findings) -
     let address = fields.addresses(findings);
     let mac = fields.station("mac", findings);
     let queues = fields.number("queues", (1, 256), "", findings).unwrap_or(1);
-    Some(Tap { device: device?, namespace, address, mac, queues })
+    Some(Tap { device: device?, namespace: namespace?, address, mac, queues })
 }
 
 fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {

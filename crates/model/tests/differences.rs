@@ -1,0 +1,168 @@
+//! A plan leads from the old configuration to the new one, in an order in which each step is possible, and speaks of
+//! nothing else.
+
+#![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
+
+mod generate;
+
+use std::collections::BTreeSet;
+
+use generate::config;
+use model::{Bridge, Config, How, Operation, Plan, diff, load};
+use proptest::prelude::*;
+
+/// Does the steps one by one, and holds each against what must be true before it.
+fn interpret(old: &Config, plan: &Plan, new: &Config) -> Config {
+    let mut now = old.clone();
+    for operation in &plan.operations {
+        step(&mut now, operation, new);
+    }
+    now
+}
+
+fn step(now: &mut Config, operation: &Operation, new: &Config) {
+    match operation.clone() {
+        Operation::RemoveStatic { bridge, key, port } => {
+            assert_eq!(now.bridges.get_mut(&bridge).unwrap().statics.remove(&key), Some(port));
+        }
+        Operation::RemoveMember { bridge, port } => {
+            let bridge = now.bridges.get_mut(&bridge).unwrap();
+            assert!(!bridge.statics.values().any(|of| *of == port), "an entry points to a port that leaves");
+            assert!(bridge.ports.remove(&port).is_some());
+        }
+        Operation::RemoveBridge { name } => {
+            let bridge = now.bridges.remove(&name).unwrap();
+            assert!(bridge.ports.is_empty() && bridge.statics.is_empty());
+        }
+        Operation::RemovePort { name } => {
+            assert!(now.bridge_of(name.as_str()).is_none(), "a member is removed");
+            assert!(now.ports.remove(&name).is_some());
+        }
+        Operation::AddPort { name, port, .. } => assert!(now.ports.insert(name, *port).is_none()),
+        Operation::ChangePort { name, port, fields } => {
+            assert!(fields.iter().all(|field| field.how == How::Live));
+            assert!(now.ports.insert(name, *port).is_some());
+        }
+        Operation::ChangeHookPolicy { port, policy } => {
+            assert_eq!(new.hook_policy(port.as_str()), Some(policy));
+        }
+        Operation::AddBridge { name, settings } => {
+            assert!(now.bridges.insert(name, Bridge { settings, ..Bridge::default() }).is_none());
+        }
+        Operation::ChangeBridge { name, settings, .. } => {
+            now.bridges.get_mut(&name).unwrap().settings = settings
+        }
+        Operation::AddMember { bridge, port, member } => {
+            assert!(now.ports.contains_key(&port) && now.bridge_of(port.as_str()).is_none());
+            assert!(now.bridges.get_mut(&bridge).unwrap().ports.insert(port, member).is_none());
+        }
+        Operation::ChangeMember { bridge, port, member, .. } => {
+            assert!(now.bridges.get_mut(&bridge).unwrap().ports.insert(port, member).is_some());
+        }
+        Operation::SetStatic { bridge, key, port } => {
+            let bridge = now.bridges.get_mut(&bridge).unwrap();
+            assert!(bridge.ports.contains_key(&port), "an entry points to a port that is no member");
+            bridge.statics.insert(key, port);
+        }
+        Operation::NeedsRestart(change) => match change.field.split('.').next() {
+            Some("daemon") => now.daemon = new.daemon.clone(),
+            Some("engine") => now.engine = new.engine.clone(),
+            Some("memory") => now.memory = new.memory.clone(),
+            other => panic!("{other:?}"),
+        },
+    }
+}
+
+fn touched(plan: &Plan) -> BTreeSet<String> {
+    let ports = plan.operations.iter().filter_map(|operation| match operation {
+        Operation::RemovePort { name }
+        | Operation::AddPort { name, .. }
+        | Operation::ChangePort { name, .. } => Some(name.to_string()),
+        Operation::RemoveMember { port, .. }
+        | Operation::AddMember { port, .. }
+        | Operation::ChangeMember { port, .. }
+        | Operation::ChangeHookPolicy { port, .. } => Some(port.to_string()),
+        _ => None,
+    });
+    ports.collect()
+}
+
+proptest! {
+    #[test]
+    fn a_plan_leads_from_old_to_new(old in config(), new in config()) {
+        let plan = diff(&old, &new);
+        prop_assert_eq!(interpret(&old, &plan, &new), new);
+    }
+
+    #[test]
+    fn nothing_is_done_where_nothing_differs(same in config()) {
+        prop_assert!(diff(&same, &same.clone()).is_empty());
+    }
+
+    #[test]
+    fn a_plan_is_empty_only_where_nothing_differs(old in config(), new in config()) {
+        prop_assert_eq!(diff(&old, &new).is_empty(), old == new);
+        prop_assert_eq!(diff(&old, &new).report().lines.is_empty(), old == new);
+    }
+
+    #[test]
+    fn untouched_ports_never_appear(old in config(), new in config()) {
+        let touched = touched(&diff(&old, &new));
+        for (name, port) in &old.ports {
+            let same = new.ports.get(name) == Some(port) && old.bridge_of(name.as_str()) == new.bridge_of(name.as_str());
+            // A bridge that goes takes its members along, so its port is not untouched; `bridge_of` has said so.
+            prop_assert!(!same || !touched.contains(name.as_str()), "{} was touched", name);
+        }
+    }
+
+    #[test]
+    fn files_and_json_round_trip(config in config()) {
+        let text = config.to_toml();
+        prop_assert_eq!(load(&text, "t").map_err(|p| format!("{}\n{}", p[0], text)), Ok(config.clone()));
+        let json = serde_json::to_string(&config).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config);
+    }
+}
+
+#[test]
+fn a_plan_reads_well() {
+    let old = load(
+        "[port.a]\nkind='af_xdp'\ndevice='eth1'\n[port.b]\nkind='ring'\n[port.d]\nkind='null'\n\
+         [bridge.br0.port.a]\naccess=10\n[bridge.br0.port.b]\naccess=10\n[bridge.br0.port.d]",
+        "old",
+    )
+    .unwrap();
+    let new = load(
+        "[engine]\nburst=64\n[port.a]\nkind='af_xdp'\ndevice='eth2'\n[port.b]\nkind='ring'\nmtu=1400\n\
+         [port.c]\nkind='tap'\nnamespace='red'\n[bridge.br0]\nageing=60\n[bridge.br0.port.a]\naccess=10\n\
+         [bridge.br0.port.b]\naccess=20\n[bridge.br0.port.c]\ntrunk=[1,'5-9']\nnative=1\n\
+         [[bridge.br0.static]]\nmac='02:00:00:00:00:01'\nport='c'\n",
+        "new",
+    )
+    .unwrap();
+    let expected = "\
+- bridge.br0.port.d
+- port.d
+~ port.a: device \"eth1\" -> \"eth2\" (made anew)
+~ port.b: mtu default -> 1400
++ port.c: tap c in red
+~ bridge.br0: ageing 300 -> 60
+~ bridge.br0.port.a: access 10 (joins again)
+~ bridge.br0.port.b: access 10 -> 20
++ bridge.br0.port.c: trunk 1, 5-9, native 1
++ bridge.br0.static.02:00:00:00:00:01,1: port c
+! engine.burst: 256 -> 64 (needs a restart)
+";
+    assert_eq!(diff(&old, &new).to_string(), expected);
+}
+
+#[test]
+fn leaving_a_bridge_changes_what_the_hook_does_alone() {
+    let port = "[port.a]\nkind='af_xdp'\n";
+    let old = load(&format!("{port}[bridge.br0.port.a]\n"), "old").unwrap();
+    let new = load(&format!("{port}[bridge.br0]\n"), "new").unwrap();
+    assert_eq!(
+        diff(&old, &new).to_string(),
+        "- bridge.br0.port.a\n~ port.a: its hook goes with the daemon, when_down pass\n"
+    );
+}

@@ -1,0 +1,95 @@
+//! Random configurations that pass all checks, small enough that two of them often share objects.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use model::{Config, Format, load_on};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+const PORTS: usize = 6;
+const BRIDGES: usize = 3;
+
+fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
+    let device = format!("dev{index}");
+    let (d1, d2, d3) = (device.clone(), device.clone(), device);
+    let address = format!("10.0.{index}.1/24");
+    let mtu = prop_oneof![Just(1500), Just(1400), Just(1280)];
+    let up = prop_oneof![Just("up"), Just("down")];
+    prop_oneof![
+        Just(None),
+        (mtu.clone(), up, any::<bool>()).prop_map(move |(mtu, up, spread)| Some(
+            json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "spread": spread, "ring_size": 256})
+        )),
+        (1..3u16, any::<bool>()).prop_map(move |(queues, red)| Some(
+            json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(red, "drop"),
+                   "persist": true, "peer": {"name": "eth0", "namespace": format!("ns{index}"), "address": [&address]}})
+        )),
+        (mtu, 1..4u16).prop_map(move |(mtu, queues)| Some(
+            json!({"kind": "tap", "device": d3, "mtu": mtu, "queues": queues, "mac": "02:00:00:00:00:01"})
+        )),
+        prop_oneof![Just(64), Just(128)].prop_map(|size| Some(json!({"kind": "ring", "size": size}))),
+        any::<bool>().prop_map(|repeat| Some(json!({"kind": "pcap", "read": "/tmp/in.pcap", "loop": repeat}))),
+    ]
+}
+
+fn null_or(some: bool, text: &str) -> Value {
+    if some { Value::from(text) } else { Value::Null }
+}
+
+fn member() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (1..4u16, any::<bool>())
+            .prop_map(|(vlan, protected)| json!({"access": vlan, "protected": protected})),
+        (1..20u16, any::<bool>()).prop_map(|(vlan, learning)| {
+            json!({"trunk": [vlan, "30-40"], "native": vlan, "native_tagged": learning, "learning": learning})
+        }),
+        (1..1000u32).prop_map(|rate| json!({"trunk": "all", "storm": {"broadcast": rate}, "mac_limit": 10})),
+    ]
+}
+
+/// For each port its bridge (if any), how it belongs to it, and whether it has a static entry.
+type Place = (Option<usize>, Value, bool);
+
+fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, burst: u16) -> Value {
+    let mut bridges = Map::new();
+    for (index, ageing) in ageing.into_iter().enumerate().filter(|(_, ageing)| *ageing >= 10) {
+        bridges.insert(format!("br{index}"), json!({"ageing": ageing, "port": {}, "static": []}));
+    }
+    let mut all = Map::new();
+    for (index, (port, (bridge, member, entry))) in ports.into_iter().zip(places).enumerate() {
+        let Some(Value::Object(mut port)) = port else { continue };
+        port.retain(|_, value| !value.is_null());
+        let name = format!("p{index}");
+        all.insert(name.clone(), port.into());
+        let Some(bridge) = bridge.and_then(|bridge| bridges.get_mut(&format!("br{bridge}"))) else {
+            continue;
+        };
+        bridge["port"][&name] = member.clone();
+        if entry {
+            let vlan = member.get("access").or(member.get("native")).cloned().unwrap_or(json!(9));
+            let entries = bridge["static"].as_array_mut().unwrap();
+            // One address for all ports of a VLAN, so that entries move between ports.
+            if !entries.iter().any(|entry| entry["vlan"] == vlan) {
+                entries.push(json!({"mac": "02:00:00:00:00:0a", "vlan": vlan, "port": name}));
+            }
+        }
+    }
+    json!({"port": all, "bridge": bridges, "engine": {"burst": burst}})
+}
+
+/// A configuration without errors.
+pub fn config() -> impl Strategy<Value = Config> {
+    let ports: Vec<_> = (0..PORTS).map(|index| port(index).boxed()).collect();
+    let place = (prop::option::of(0..BRIDGES), member(), any::<bool>());
+    let places = prop::collection::vec(place, PORTS);
+    let ageing = prop::collection::vec(prop_oneof![Just(0), Just(10), Just(300)], BRIDGES);
+    (ports, places, ageing, prop_oneof![Just(256u16), Just(32)]).prop_map(|(ports, places, ageing, burst)| {
+        let tree = tree(ports, places, ageing, burst).to_string();
+        match load_on(&tree, "generated", Format::Json, None) {
+            Ok(loaded) => loaded.config,
+            Err(problems) => {
+                panic!("{tree}\n{}", problems.iter().map(|p| format!("{p}\n")).collect::<String>())
+            }
+        }
+    })
+}

@@ -1,0 +1,121 @@
+//! Everything that is wrong with a text is said at once, each with its place, object, cause and fix.
+
+#![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
+
+use std::collections::BTreeSet;
+
+use model::{Cause, Format, Machine, Problem, Severity, load, load_on};
+
+const FIFTY: &str = include_str!("fifty.toml");
+const EXPECTED: &str = include_str!("fifty.expected");
+
+/// `BLESS=1 cargo test -p model --test mistakes` writes the expected messages anew, to be read before they are kept.
+#[test]
+fn fifty_mistakes_give_fifty_clear_messages() {
+    let problems = load(FIFTY, "fifty.toml").unwrap_err();
+    let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fifty.expected"), &text).unwrap();
+    }
+    for (line, expected) in text.lines().zip(EXPECTED.lines()) {
+        assert_eq!(line, expected);
+    }
+    assert_eq!(text.len(), EXPECTED.len(), "there are more or fewer messages than expected");
+    let kinds: BTreeSet<_> =
+        problems.iter().map(|problem| (&problem.object, problem.cause.to_string())).collect();
+    assert_eq!(kinds.len(), problems.len(), "something is said twice");
+    assert!(problems.len() >= 50, "{} problems", problems.len());
+    for problem in &problems {
+        assert!(problem.line > 0 && problem.column > 0, "no place: {problem}");
+        assert!(!problem.fix().is_empty() && !problem.fix().contains("docs/config.md"), "no fix: {problem}");
+        assert!(!problem.object.is_empty() || matches!(problem.cause, Cause::UnknownKey { .. }), "{problem}");
+    }
+}
+
+fn problems(text: &str) -> Vec<Problem> {
+    load(text, "t").unwrap_err()
+}
+
+#[test]
+fn several_syntax_errors_come_at_once_and_without_echoes() {
+    let text = "[engine]\nburst = \nmode = \"busy\n[memory]\nframes = 100\nframes = 5000\n";
+    let problems = problems(text);
+    let syntax: Vec<_> =
+        problems.iter().filter(|p| matches!(p.cause, Cause::Syntax { .. })).map(|p| p.line).collect();
+    assert!(syntax.contains(&2) && syntax.contains(&3) && syntax.contains(&6), "{problems:#?}");
+    // The out-of-range value on its own line is still found; nothing else is made up.
+    let others: Vec<_> = problems.iter().filter(|p| !matches!(p.cause, Cause::Syntax { .. })).collect();
+    assert!(others.iter().all(|p| matches!(p.cause, Cause::OutOfRange { value: 100, .. })), "{others:#?}");
+}
+
+#[test]
+fn columns_count_characters() {
+    let problems =
+        problems("[port.a]\nkind = \"ring\" \nsize = 64\nmtu = 12 # ä\n[port.b]\nx = { \"ä\" = 1 }\n");
+    let mtu = problems.iter().find(|p| p.object == "port.a.mtu").unwrap();
+    assert_eq!((mtu.line, mtu.column), (4, 7));
+    assert_eq!(
+        mtu.to_string(),
+        "t:4:7: port.a.mtu: 12 is outside of 68..=9000 bytes; choose a value from 68 to 9000"
+    );
+}
+
+#[test]
+fn a_port_that_could_not_be_read_still_exists() {
+    let problems = problems(
+        "[port.a]\nkind = \"rnig\"\n[bridge.b.port.a]\n[[bridge.b.static]]\nmac='2:0:0:0:0:1'\nport='a'\n",
+    );
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+}
+
+#[test]
+fn a_huge_text_is_refused_unread() {
+    let text = "# comment\n".repeat(model::LIMIT_BYTES / 10 + 1);
+    assert!(matches!(problems(&text)[0].cause, Cause::TooLarge { .. }));
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    let text = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(!problems(&text).is_empty());
+    let json = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(load_on(&json, "t", Format::Json, None).is_err());
+}
+
+#[test]
+fn cores_that_the_machine_lacks_are_a_warning() {
+    let loaded =
+        load_on("[engine]\nworkers = [1, 7]\n", "t", Format::Toml, Some(&Machine { cores: 2 })).unwrap();
+    assert_eq!(loaded.warnings.len(), 1);
+    assert_eq!(loaded.warnings[0].severity, Severity::Warning);
+    assert_eq!(
+        loaded.warnings[0].to_string(),
+        "t:2:11: warning: engine.workers: this machine has no core 7: it has 2; use 0 to 1"
+    );
+}
+
+#[test]
+fn json_has_the_same_rules() {
+    let json = r#"{"port": {"a": {"kind": "ring", "size": 100}}, "bridge": {"b": {"port": {"c": {}}}}}"#;
+    let problems = load_on(json, "body", Format::Json, None).unwrap_err();
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), 2, "{texts:#?}");
+    assert!(
+        texts.iter().any(|t| t == "body: port.a.size: 100 is not a power of two; use 128, for example"),
+        "{texts:#?}"
+    );
+    let broken = load_on("{\n \"port\": }", "body", Format::Json, None).unwrap_err();
+    assert!(broken[0].to_string().starts_with("body:2:10: the text is not JSON"), "{}", broken[0]);
+}
+
+#[test]
+fn tcp_needs_all_of_tls_and_token() {
+    for missing in ["cert", "key", "token_file"] {
+        let all = ["cert = '/c'", "key = '/k'", "token_file = '/t'"];
+        let kept: Vec<_> = all.iter().filter(|line| !line.starts_with(missing)).copied().collect();
+        let text = format!("[daemon.tcp]\nlisten = '127.0.0.1:8443'\n{}\n", kept.join("\n"));
+        let problems = problems(&text);
+        assert_eq!(problems.len(), 1, "{problems:#?}");
+        assert!(matches!(problems[0].cause, Cause::TcpUnprotected { missing: m } if m == missing));
+    }
+}
