@@ -21,12 +21,15 @@ pub mod memory;
 mod netlink;
 pub mod netns;
 pub mod null;
+pub mod offload;
 pub mod packet;
 pub mod pool;
 pub mod queue;
 pub mod ring;
 mod sys;
+pub mod tap;
 pub mod veth;
+mod vnet;
 pub mod watch;
 
 pub use memory::{FrameMemory, HugePages, MemoryConfig, MemoryError};

@@ -244,6 +244,17 @@ impl FrameMemory {
         self.base
     }
 
+    /// The address of a frame's byte `offset`, for the kernel to read or write at while the frame is the caller's.
+    ///
+    /// # Panics
+    /// If it lies outside the memory.
+    pub(crate) fn raw(&self, frame: u32, offset: u16) -> *mut u8 {
+        assert!(frame < self.frames && u32::from(offset) < self.frame_size());
+        // SAFETY: in bounds by the check above.
+        unsafe { self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset)) }
+    }
+
+    #[inline]
     pub(crate) fn id(&self) -> u16 {
         self.id
     }

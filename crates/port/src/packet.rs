@@ -123,6 +123,26 @@ impl Packet {
         }
     }
 
+    /// A packet over the frames of `parts` (frame, offset, length) in order; `None` when there are none or too many.
+    pub(crate) fn chain(
+        memory: &FrameMemory,
+        parts: impl IntoIterator<Item = (u32, u16, u16)>,
+    ) -> Option<Self> {
+        let mut parts = parts.into_iter();
+        let (frame, offset, len) = parts.next()?;
+        let mut whole = Self::from_frame(memory, frame, offset, len);
+        let mut last = frame;
+        for (frame, offset, len) in parts {
+            assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
+            memory.link(last).store(pack(frame, offset, len), Ordering::Relaxed);
+            whole.segments = whole.segments.checked_add(1)?;
+            whole.total += u32::from(len);
+            last = frame;
+        }
+        memory.link(last).store(0, Ordering::Relaxed);
+        Some(whole)
+    }
+
     /// Appends the single-frame packet `tail` as the last segment. Walks the chain: O(segments).
     pub(crate) fn append(&mut self, memory: &FrameMemory, tail: Self) {
         self.check(memory);
@@ -226,18 +246,23 @@ impl Packet {
         unsafe { memory.slice_mut(self.frame, self.offset, self.len) }
     }
 
+    /// The bytes of every frame in order.
+    pub fn parts<'m>(&'m self, memory: &'m FrameMemory) -> impl Iterator<Item = &'m [u8]> {
+        self.check(memory);
+        let mut next = Some((self.frame, self.offset, self.len));
+        let mut left = self.segments;
+        std::iter::from_fn(move || {
+            let (frame, offset, len) = next?;
+            left -= 1;
+            next = if left > 0 { unpack(memory.link(frame).load(Ordering::Relaxed)) } else { None };
+            // SAFETY: frames of the chain belong to this packet, which is borrowed for as long as the slices live.
+            Some(unsafe { memory.slice(frame, offset, len) })
+        })
+    }
+
     /// Calls `each` with the bytes of every frame in order.
-    pub fn for_each_segment(&self, memory: &FrameMemory, mut each: impl FnMut(&[u8])) {
-        each(self.head(memory));
-        let mut frame = self.frame;
-        for _ in 1..self.segments {
-            let Some((next, offset, len)) = unpack(memory.link(frame).load(Ordering::Relaxed)) else {
-                return;
-            };
-            // SAFETY: frames of the chain belong to this packet, which is borrowed.
-            each(unsafe { memory.slice(next, offset, len) });
-            frame = next;
-        }
+    pub fn for_each_segment(&self, memory: &FrameMemory, each: impl FnMut(&[u8])) {
+        self.parts(memory).for_each(each);
     }
 
     /// Calls `each` with the mutable bytes of every frame in order.
@@ -257,11 +282,11 @@ impl Packet {
     /// Copies as much of the packet as fits into `out`; returns the bytes written.
     pub fn copy_to(&self, memory: &FrameMemory, out: &mut [u8]) -> usize {
         let mut at = 0;
-        self.for_each_segment(memory, |bytes| {
+        for bytes in self.parts(memory) {
             let n = bytes.len().min(out.len() - at);
             out[at..at + n].copy_from_slice(&bytes[..n]);
             at += n;
-        });
+        }
         at
     }
 
@@ -315,6 +340,15 @@ impl Packet {
         self.total = 0;
         self.flags = Flags::default();
         self.gso = Gso::None;
+    }
+
+    /// Takes over the offload state of another packet with the same headers.
+    pub(crate) fn copy_offload(&mut self, from: &Self) {
+        self.flags = from.flags;
+        self.gso = from.gso;
+        self.gso_size = from.gso_size;
+        self.csum_start = from.csum_start;
+        self.csum_offset = from.csum_offset;
     }
 
     /// Asks the cache for the packet's first bytes.

@@ -191,11 +191,7 @@ impl FramePool {
         });
         match copy {
             Some(mut whole) if !failed => {
-                whole.flags = packet.flags;
-                whole.gso = packet.gso;
-                whole.gso_size = packet.gso_size;
-                whole.csum_start = packet.csum_start;
-                whole.csum_offset = packet.csum_offset;
+                whole.copy_offload(packet);
                 Ok(whole)
             }
             other => {

@@ -1,0 +1,181 @@
+//! Completing in software what a packet's sender left to hardware that the output does not have: checksums, segmentation, and
+//! chains that are longer than the output takes.
+//!
+//! The transmit stage asks [`needs_completion`] (two compares) and calls [`complete_packet`] for the few that do. All
+//! offsets come from peers: each is checked against the packet, and a contradiction is a
+//! [`DropReason::RxBadOffload`].
+
+mod checksum;
+mod mark;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use packet::DropReason;
+
+pub use checksum::complete_checksum;
+pub use mark::mark_bare_checksum;
+pub use segment::{segment, wire_len};
+
+use crate::memory::FrameMemory;
+use crate::packet::{Flags, Gso, Packet};
+use crate::pool::FramePool;
+use crate::queue::{BURST, Batch, Capabilities};
+
+/// Whether a queue with these capabilities cannot take the packet as it is.
+#[inline]
+#[must_use]
+pub fn needs_completion(packet: &Packet, caps: &Capabilities) -> bool {
+    let undone = packet.flags.contains(Flags::PARTIAL_CHECKSUM) || packet.flags.contains(Flags::SEGMENT);
+    (undone && !takes(packet, caps)) || packet.segments() > caps.max_segments
+}
+
+fn takes(packet: &Packet, caps: &Capabilities) -> bool {
+    let segmentation = !packet.flags.contains(Flags::SEGMENT)
+        || match packet.gso {
+            Gso::None => true,
+            Gso::Tcp4 | Gso::Tcp6 => caps.tcp_segmentation,
+            Gso::Udp => caps.udp_segmentation,
+        };
+    segmentation && (caps.partial_checksum || !packet.flags.contains(Flags::PARTIAL_CHECKSUM))
+}
+
+/// Makes of `packet` what a queue with `caps` takes, and hands the results to `emit` in order. A packet becomes several when
+/// it is segmented: `emit` sees each as soon as it is ready and can pass it on.
+///
+/// # Errors
+/// Why the packet could not be completed. Its frames are back in the pool; of a packet that was to be segmented, the first
+/// segments may have been emitted.
+pub fn complete_packet(
+    mut packet: Packet,
+    caps: &Capabilities,
+    pool: &mut FramePool,
+    emit: &mut impl FnMut(&mut FramePool, Packet),
+) -> Result<(), DropReason> {
+    if packet.flags.contains(Flags::SEGMENT) && !takes(&packet, caps) {
+        return segment(packet, caps, pool, emit).map(drop);
+    }
+    if !caps.partial_checksum
+        && let Err(reason) = complete_checksum(&mut packet, pool.memory())
+    {
+        pool.free(packet);
+        return Err(reason);
+    }
+    if packet.segments() > caps.max_segments {
+        packet = repack(packet, pool)?;
+        if packet.segments() > caps.max_segments {
+            pool.free(packet);
+            return Err(DropReason::TooManySegments);
+        }
+    }
+    emit(pool, packet);
+    Ok(())
+}
+
+/// Completes the packets of `batch` from the front into `out`, until one does not fit any more; what remains stays in
+/// `batch` for another call with an emptied `out`. Drops go to `dropped`.
+///
+/// A packet of more than [`BURST`] segments fits into no batch and is dropped: use [`complete_packet`] where those may come.
+pub fn complete(
+    batch: &mut Batch,
+    caps: &Capabilities,
+    pool: &mut FramePool,
+    out: &mut Batch,
+    dropped: &mut impl FnMut(DropReason),
+) {
+    while let Some(packet) = batch.first() {
+        let count = if needs_completion(packet, caps) { segment::count(packet, pool.memory()) } else { 1 };
+        if count > out.remaining_capacity() && count <= BURST {
+            return;
+        }
+        let packet = batch.remove(0);
+        if count > BURST {
+            pool.free(packet);
+            dropped(DropReason::OffloadUnsupported);
+        } else if let Err(reason) = complete_packet(packet, caps, pool, &mut |_, packet| out.push(packet)) {
+            dropped(reason);
+        }
+    }
+}
+
+/// The packet over as few frames as possible.
+fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
+    let memory = pool.memory_arc();
+    let made = assemble(&mut reader(&packet, &memory), packet.len(), &[], pool);
+    let made = made.map(|mut made| {
+        made.copy_offload(&packet);
+        made
+    });
+    pool.free(packet);
+    made
+}
+
+/// Reads a packet's bytes in order, across its frames.
+struct Reader<'m, I> {
+    parts: I,
+    current: &'m [u8],
+}
+
+fn reader<'m>(packet: &'m Packet, memory: &'m FrameMemory) -> Reader<'m, impl Iterator<Item = &'m [u8]>> {
+    Reader { parts: packet.parts(memory), current: &[] }
+}
+
+impl<'m, I: Iterator<Item = &'m [u8]>> Reader<'m, I> {
+    /// Leaves out the next `n` bytes, which lie in the first frame.
+    fn skip(&mut self, n: usize) {
+        if self.current.is_empty() {
+            self.current = self.parts.next().unwrap_or(&[]);
+        }
+        self.current = self.current.get(n..).unwrap_or(&[]);
+    }
+
+    /// Copies the next bytes; what the packet does not have stays as it is.
+    fn copy(&mut self, mut out: &mut [u8]) {
+        while !out.is_empty() {
+            if self.current.is_empty() {
+                let Some(next) = self.parts.next() else { return };
+                self.current = next;
+            }
+            let n = self.current.len().min(out.len());
+            let (now, later) = self.current.split_at(n);
+            out[..n].copy_from_slice(now);
+            out = &mut out[n..];
+            self.current = later;
+        }
+    }
+}
+
+/// A new packet of `headers` and the next `len` bytes of `reader`, over as few frames as possible. `headers` fit
+/// into one frame.
+fn assemble<'m>(
+    reader: &mut Reader<'m, impl Iterator<Item = &'m [u8]>>,
+    len: usize,
+    headers: &[u8],
+    pool: &mut FramePool,
+) -> Result<Packet, DropReason> {
+    let room = pool.memory().data_room() as usize;
+    let mut rest = headers.len() + len;
+    let mut headers = headers;
+    let mut whole: Option<Packet> = None;
+    while rest > 0 {
+        let Some(mut part) = pool.alloc() else {
+            if let Some(whole) = whole {
+                pool.free(whole);
+            }
+            return Err(DropReason::NoFrame);
+        };
+        let n = rest.min(room);
+        let fits = u16::try_from(n).is_ok_and(|n| part.set_len(pool.memory(), n));
+        assert!(fits && headers.len() <= n, "a frame holds its own data room, and headers fit into one");
+        let bytes = part.head_mut(pool.memory());
+        bytes[..headers.len()].copy_from_slice(headers);
+        reader.copy(&mut bytes[headers.len()..]);
+        headers = &[];
+        rest -= n;
+        match &mut whole {
+            None => whole = Some(part),
+            Some(whole) => whole.append(pool.memory(), part),
+        }
+    }
+    whole.ok_or(DropReason::RxBadOffload)
+}

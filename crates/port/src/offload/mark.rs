@@ -1,0 +1,64 @@
+//! Finding checksums that a sender on the same machine left to hardware: AF_XDP receive carries no checksum state, but the
+//! field then holds the bare pseudo-header sum.
+
+use packet::{DropReason, FlowKey, L3Kind, Layers, checksum};
+
+use crate::memory::FrameMemory;
+use crate::packet::{Flags, Packet};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Marks a TCP or UDP packet whose checksum is the bare pseudo-header sum as `PARTIAL_CHECKSUM`; returns whether it did. A
+/// finished checksum has this value once in 65,536 packets; completing it again then gives the same value.
+///
+/// Padding behind the IP packet is zeroed, so that it does not enter the sum.
+pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
+    if !packet.flags.is_empty() || layers.is_fragment() || layers.malformed().is_some() {
+        return false;
+    }
+    let (Some(l3), Some(l4)) = (layers.l3(), layers.l4()) else { return false };
+    let offset = match key.proto() {
+        TCP => 16,
+        UDP => 6,
+        _ => return false,
+    };
+    match bare(packet.head(memory), l3, l4, offset, key) {
+        Ok(l4_len) => {
+            let end = l4 + l4_len;
+            if end > packet.len() {
+                return false;
+            }
+            if let Some(padding) = packet.head_mut(memory).get_mut(end..) {
+                padding.fill(0);
+            }
+            let (Ok(start), Ok(offset)) = (u16::try_from(l4), u16::try_from(offset)) else { return false };
+            packet.csum_start = start;
+            packet.csum_offset = offset;
+            packet.flags.insert(Flags::PARTIAL_CHECKSUM);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// The L4 length, if the checksum field holds the bare sum.
+fn bare(head: &[u8], l3: usize, l4: usize, offset: usize, key: &FlowKey) -> Result<usize, DropReason> {
+    const NO: DropReason = DropReason::L4BadChecksum;
+    let word = |at: usize| head.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]])).ok_or(NO);
+    let field = word(l4 + offset)?;
+    let (l4_len, pseudo) = match key.l3_kind() {
+        L3Kind::Ipv4 => {
+            let len = usize::from(word(l3 + 2)?).checked_sub(l4 - l3).ok_or(NO)?;
+            let short = u16::try_from(len).map_err(|_| NO)?;
+            (len, checksum::l4_pseudo_v4(key.ipv4_src(), key.ipv4_dst(), key.proto(), short))
+        }
+        L3Kind::Ipv6 => {
+            let len = (usize::from(word(l3 + 4)?) + 40).checked_sub(l4 - l3).ok_or(NO)?;
+            let long = u32::try_from(len).map_err(|_| NO)?;
+            (len, checksum::l4_pseudo_v6(key.ipv6_src(), key.ipv6_dst(), key.proto(), long))
+        }
+        _ => return Err(NO),
+    };
+    if field == checksum::fold(pseudo) && field != 0 { Ok(l4_len) } else { Err(NO) }
+}

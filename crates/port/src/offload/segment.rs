@@ -1,0 +1,203 @@
+//! Segmentation in software: TCP over IPv4 and IPv6 (RFC 9293), UDP datagrams (USO), with VLAN tags and IP options and
+//! extension headers in between left as they are.
+//!
+//! Each segment gets a copy of the headers with its own lengths, sequence number (or UDP length), IPv4 identification and
+//! checksums. FIN and PSH belong to the last segment, CWR to the first (RFC 3168 6.1.2).
+
+use packet::{DropReason, checksum};
+
+use super::{assemble, complete_checksum, reader};
+use crate::memory::FrameMemory;
+use crate::packet::{Flags, Gso, Packet};
+use crate::pool::FramePool;
+use crate::queue::Capabilities;
+
+/// Most segments of one packet: 64 KiB at the smallest segment size that TCP stacks accept (48). More would let one
+/// packet cost as much as thousands.
+const MAX_SEGMENTS: usize = 1400;
+
+const FIN_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+
+/// Where a packet's headers are, all of it checked against the bytes in its first frame.
+struct Plan {
+    l3: usize,
+    v6: bool,
+    l4: usize,
+    tcp: bool,
+    /// Bytes of all headers.
+    headers: usize,
+    payload: usize,
+    size: usize,
+}
+
+impl Plan {
+    fn new(packet: &Packet, memory: &FrameMemory) -> Result<Self, DropReason> {
+        const BAD: DropReason = DropReason::RxBadOffload;
+        let head = packet.head(memory);
+        let (l3, v6) = network(head).ok_or(BAD)?;
+        let tcp = matches!(packet.gso, Gso::Tcp4 | Gso::Tcp6);
+        let udp = packet.gso == Gso::Udp;
+        if !(tcp || udp) || !packet.flags.contains(Flags::PARTIAL_CHECKSUM) || packet.gso_size == 0 {
+            return Err(BAD);
+        }
+        if (packet.gso == Gso::Tcp4 && v6) || (packet.gso == Gso::Tcp6 && !v6) {
+            return Err(BAD);
+        }
+        let l4 = usize::from(packet.csum_start);
+        let l3_header = if v6 { 40 } else { usize::from(*head.get(l3).ok_or(BAD)? & 15) * 4 };
+        if l3_header < 20 || l4 < l3 + l3_header || packet.csum_offset != if tcp { 16 } else { 6 } {
+            return Err(BAD);
+        }
+        let l4_header = if tcp { usize::from(*head.get(l4 + 12).ok_or(BAD)? >> 4) * 4 } else { 8 };
+        let headers = l4 + l4_header;
+        if (tcp && l4_header < 20) || headers > head.len() {
+            return Err(BAD);
+        }
+        let plan = Self {
+            l3,
+            v6,
+            l4,
+            tcp,
+            headers,
+            payload: packet.len() - headers,
+            size: usize::from(packet.gso_size),
+        };
+        // Every length field is 16 bits wide; IPv6's counts what is behind its header.
+        if plan.headers + plan.size.min(plan.payload) - l3 > 65535 || plan.count() > MAX_SEGMENTS {
+            return Err(DropReason::OffloadUnsupported);
+        }
+        Ok(plan)
+    }
+
+    fn count(&self) -> usize {
+        self.payload.div_ceil(self.size).max(1)
+    }
+}
+
+/// Where the IP header is, and whether it is IPv6.
+fn network(head: &[u8]) -> Option<(usize, bool)> {
+    let mut at = 12;
+    for _ in 0..3 {
+        match u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]) {
+            0x0800 => return Some((at + 2, false)),
+            0x86dd => return Some((at + 2, true)),
+            0x8100 | 0x88a8 | 0x9100 => at += 4,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// How many packets `packet` becomes when it is segmented; 1 when it cannot be.
+pub(super) fn count(packet: &Packet, memory: &FrameMemory) -> usize {
+    if packet.flags.contains(Flags::SEGMENT) {
+        Plan::new(packet, memory).map_or(1, |plan| plan.count())
+    } else {
+        1
+    }
+}
+
+/// Bytes of the largest frame that the packet becomes on the wire, to be held against an MTU.
+#[must_use]
+pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
+    if !packet.flags.contains(Flags::SEGMENT) {
+        return packet.len();
+    }
+    Plan::new(packet, memory).map_or(packet.len(), |plan| plan.headers + plan.size.min(plan.payload))
+}
+
+/// Segments a packet and hands the segments to `emit` in order; returns how many. Checksums are left partial when `caps` takes
+/// them so. The packet's frames go back to the pool.
+///
+/// # Errors
+/// [`DropReason::RxBadOffload`] when the offload state contradicts the headers, [`DropReason::OffloadUnsupported`] for more
+/// segments than sense allows, [`DropReason::NoFrame`] when frames run out on the way (earlier segments have been emitted).
+pub fn segment(
+    packet: Packet,
+    caps: &Capabilities,
+    pool: &mut FramePool,
+    emit: &mut impl FnMut(&mut FramePool, Packet),
+) -> Result<usize, DropReason> {
+    let memory = pool.memory_arc();
+    let result = Plan::new(&packet, &memory).and_then(|plan| cut(&packet, &plan, &memory, caps, pool, emit));
+    pool.free(packet);
+    result
+}
+
+fn cut(
+    packet: &Packet,
+    plan: &Plan,
+    memory: &FrameMemory,
+    caps: &Capabilities,
+    pool: &mut FramePool,
+    emit: &mut impl FnMut(&mut FramePool, Packet),
+) -> Result<usize, DropReason> {
+    let headers = &packet.head(memory)[..plan.headers];
+    if headers.len() > memory.data_room() as usize {
+        return Err(DropReason::OffloadUnsupported);
+    }
+    let mut bytes = reader(packet, memory);
+    bytes.skip(plan.headers);
+    let count = plan.count();
+    let mut rest = plan.payload;
+    for i in 0..count {
+        let n = rest.min(plan.size);
+        rest -= n;
+        let mut part = assemble(&mut bytes, n, headers, pool)?;
+        part.flags = Flags::PARTIAL_CHECKSUM;
+        part.csum_start = packet.csum_start;
+        part.csum_offset = packet.csum_offset;
+        plan.adjust(part.head_mut(memory), i, count, packet.len() - plan.l4);
+        if !caps.partial_checksum
+            && let Err(reason) = complete_checksum(&mut part, memory)
+        {
+            pool.free(part);
+            return Err(reason);
+        }
+        emit(pool, part);
+    }
+    Ok(count)
+}
+
+impl Plan {
+    /// Turns the copied headers into those of segment `i` of `count`; `whole` is the L4 length of the packet before.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "lengths were checked to fit; counters wrap as their fields do"
+    )]
+    fn adjust(&self, head: &mut [u8], i: usize, count: usize, whole: usize) {
+        let put =
+            |head: &mut [u8], at: usize, value: u16| head[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        let get = |head: &[u8], at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let n = if i + 1 == count { self.payload - self.size * i } else { self.size };
+        let total = self.headers + n - self.l3;
+        if self.v6 {
+            put(head, self.l3 + 4, (total - 40) as u16);
+        } else {
+            put(head, self.l3 + 2, total as u16);
+            let id = get(head, self.l3 + 4).wrapping_add(i as u16);
+            put(head, self.l3 + 4, id);
+            put(head, self.l3 + 10, 0);
+            let header = usize::from(head[self.l3] & 15) * 4;
+            let sum = checksum::finish(checksum::sum(&head[self.l3..self.l3 + header]));
+            put(head, self.l3 + 10, sum);
+        }
+        let l4_len = self.headers - self.l4 + n;
+        let field = self.l4 + if self.tcp { 16 } else { 6 };
+        if self.tcp {
+            let at = self.l4 + 4;
+            let sequence = u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let sequence = sequence.wrapping_add((self.size * i) as u32);
+            head[at..at + 4].copy_from_slice(&sequence.to_be_bytes());
+            let keep = if i + 1 == count { 0xff } else { !FIN_PSH } & if i == 0 { 0xff } else { !CWR };
+            head[self.l4 + 13] &= keep;
+        } else {
+            put(head, self.l4 + 4, l4_len as u16);
+        }
+        // The field holds the pseudo-header's sum with the whole length; exchange the length (RFC 1624). This holds
+        // whatever extension headers say about addresses.
+        let pseudo = u32::from(get(head, field)) + u32::from(!(whole as u16)) + u32::from(l4_len as u16);
+        put(head, field, checksum::fold(pseudo));
+    }
+}

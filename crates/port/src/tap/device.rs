@@ -1,0 +1,222 @@
+//! Creating a TAP: its queues, and its interface's address, MTU and names. Control: may block.
+#![allow(unsafe_code, reason = "ioctls; see the SAFETY comments")]
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use packet::MacAddr;
+
+use super::queue::TapQueue;
+use crate::link::{self, LinkChange, LinkError, LinkInfo};
+use crate::netns::{self, Netns, NetnsError};
+use crate::sys;
+use crate::vnet::VNET_HEADER;
+
+const TUNSETIFF: u64 = 0x4004_54ca;
+const TUNSETOFFLOAD: u64 = 0x4004_54d0;
+const TUNSETVNETHDRSZ: u64 = 0x4004_54d8;
+
+const IFF_TAP: i32 = 0x0002;
+const IFF_MULTI_QUEUE: i32 = 0x0100;
+const IFF_NO_PI: i32 = 0x1000;
+const IFF_VNET_HDR: i32 = 0x4000;
+const IFF_TUN_EXCL: i32 = 0x8000;
+
+const TUN_F_CSUM: u64 = 0x01;
+const TUN_F_TSO4: u64 = 0x02;
+const TUN_F_TSO6: u64 = 0x04;
+const TUN_F_TSO_ECN: u64 = 0x08;
+const TUN_F_USO4: u64 = 0x20;
+const TUN_F_USO6: u64 = 0x40;
+
+/// What to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapConfig {
+    /// The interface's name.
+    pub name: String,
+    /// Kind of port, `tap` or `internal`.
+    pub kind: &'static str,
+    /// The interface's namespace; `None` is the calling thread's.
+    pub netns: Option<Netns>,
+    /// Queues, one descriptor each.
+    pub queues: u32,
+    /// Addresses of the interface, with prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// MTU of the interface.
+    pub mtu: u32,
+    /// Ethernet address of the interface; `None` lets the kernel choose.
+    pub mac: Option<MacAddr>,
+    /// Whether the kernel may leave checksums and segmentation to us.
+    pub offload: bool,
+}
+
+impl TapConfig {
+    /// A TAP with one queue, MTU 1500, offloads and no address.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: "tap",
+            netns: None,
+            queues: 1,
+            addresses: Vec::new(),
+            mtu: 1500,
+            mac: None,
+            offload: true,
+        }
+    }
+}
+
+/// Why a TAP could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The kernel has no TAP or does not let us.
+    #[error(
+        "tap port {name}: /dev/net/tun cannot be opened ({source}); load the tun module, or run as root or with CAP_NET_ADMIN"
+    )]
+    Open {
+        /// The interface's name.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A device of that name exists.
+    #[error(
+        "tap port {name}: a device of this name exists; choose another name or remove it with `ip link del {name}`"
+    )]
+    Exists {
+        /// The interface's name.
+        name: String,
+    },
+    /// An ioctl failed.
+    #[error(
+        "tap port {name}: {call} failed ({source}); check the name (at most 15 characters), the number of queues (at most 256) and the privileges (CAP_NET_ADMIN)"
+    )]
+    Os {
+        /// The interface's name.
+        name: String,
+        /// Which.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The namespace.
+    #[error("tap port {name}: {source}")]
+    Netns {
+        /// The interface's name.
+        name: String,
+        /// Why.
+        source: NetnsError,
+    },
+    /// The interface could not be set.
+    #[error("tap port {name}: {source}")]
+    Link {
+        /// The interface's name.
+        name: String,
+        /// Why.
+        source: LinkError,
+    },
+}
+
+/// A TAP that stands: its interface, and its queues for the workers. It goes away with its last queue.
+pub struct Tap {
+    /// The interface, as its namespace sees it.
+    pub link: LinkInfo,
+    /// The queues.
+    pub queues: Vec<TapQueue>,
+}
+
+impl Tap {
+    /// Makes the TAP, sets its interface as configured and up.
+    ///
+    /// # Errors
+    /// [`TapError`]; nothing is left behind.
+    pub fn create(config: &TapConfig) -> Result<Self, TapError> {
+        netns::within_optional(config.netns.as_ref(), || config.create_here())
+            .map_err(|source| TapError::Netns { name: config.name.clone(), source })?
+    }
+}
+
+impl TapConfig {
+    fn os(&self, call: &'static str) -> impl FnOnce(io::Error) -> TapError + '_ {
+        move |source| TapError::Os { name: self.name.clone(), call, source }
+    }
+
+    fn create_here(&self) -> Result<Tap, TapError> {
+        let mut queues = Vec::new();
+        for i in 0..self.queues.max(1) {
+            let fd = self.open_queue(i == 0)?;
+            let uso = self.set_offloads(&fd)?;
+            queues.push(TapQueue::new(fd, self.kind, self.mtu, uso));
+        }
+        let link = self.set_up().map_err(|source| TapError::Link { name: self.name.clone(), source })?;
+        Ok(Tap { link, queues })
+    }
+
+    fn open_queue(&self, first: bool) -> Result<OwnedFd, TapError> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun")
+            .map_err(|source| TapError::Open { name: self.name.clone(), source })?;
+        let fd = OwnedFd::from(file);
+        rustix::io::ioctl_fionbio(&fd, true).map_err(|e| self.os("FIONBIO")(e.into()))?;
+        // SAFETY: all-zero bytes are a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if self.name.is_empty() || self.name.len() >= request.ifr_name.len() {
+            return Err(self.os("TUNSETIFF")(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
+            *to = from.cast_signed();
+        }
+        // Exclusive: a device of this name that somebody else made is not ours to join.
+        let exclusive = if first { IFF_TUN_EXCL } else { 0 };
+        let flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_MULTI_QUEUE | exclusive;
+        #[allow(clippy::cast_possible_truncation, reason = "16 flag bits, of which the highest is the sign")]
+        {
+            request.ifr_ifru.ifru_flags = flags as i16;
+        }
+        // SAFETY: TUNSETIFF reads and writes one ifreq.
+        unsafe { sys::ioctl(fd.as_fd(), TUNSETIFF, &mut request) }.map_err(|e| match sys::errno(&e) {
+            libc::EBUSY | libc::EEXIST if first => TapError::Exists { name: self.name.clone() },
+            _ => self.os("TUNSETIFF")(e),
+        })?;
+        let mut size = i32::try_from(VNET_HEADER).unwrap_or(10);
+        // SAFETY: TUNSETVNETHDRSZ reads one int.
+        unsafe { sys::ioctl(fd.as_fd(), TUNSETVNETHDRSZ, &mut size) }.map_err(self.os("TUNSETVNETHDRSZ"))?;
+        Ok(fd)
+    }
+
+    /// Tells the kernel what we take undone; returns whether UDP segmentation is among it (Linux 6.2).
+    fn set_offloads(&self, fd: &OwnedFd) -> Result<bool, TapError> {
+        if !self.offload {
+            sys::ioctl_number(fd.as_fd(), TUNSETOFFLOAD, 0).map_err(self.os("TUNSETOFFLOAD"))?;
+            return Ok(false);
+        }
+        let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+        if sys::ioctl_number(fd.as_fd(), TUNSETOFFLOAD, tcp | TUN_F_USO4 | TUN_F_USO6).is_ok() {
+            return Ok(true);
+        }
+        sys::ioctl_number(fd.as_fd(), TUNSETOFFLOAD, tcp).map_err(self.os("TUNSETOFFLOAD"))?;
+        Ok(false)
+    }
+
+    fn set_up(&self) -> Result<LinkInfo, LinkError> {
+        let ifindex = link::find(&self.name)?.ifindex;
+        let alias = format!("trivium:{}", self.name);
+        let change = LinkChange {
+            mtu: Some(self.mtu),
+            mac: self.mac,
+            alias: Some(&alias),
+            up: Some(true),
+            ..LinkChange::default()
+        };
+        link::set(ifindex, &change)?;
+        for (address, prefix) in &self.addresses {
+            link::add_address(ifindex, *address, *prefix)?;
+        }
+        link::by_index(ifindex)
+    }
+}

@@ -1,0 +1,287 @@
+//! One descriptor of a TAP as a [`Queue`].
+//!
+//! Receive reads each frame into a landing strip of free frames that is long enough for the largest packet (64 KiB before
+//! segmentation); what a packet did not use stays for the next. Transmit only collects; `kick` writes.
+#![allow(unsafe_code, reason = "vectored reads and writes on frame memory; see the SAFETY comments")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use arrayvec::ArrayVec;
+
+use crate::memory::{FrameMemory, HEADROOM};
+use crate::packet::Packet;
+use crate::pool::FramePool;
+use crate::queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};
+use crate::sys;
+use crate::vnet::{self, VNET_HEADER};
+
+/// Largest frame that the kernel hands over: 64 KiB of IP before segmentation, Ethernet header and two tags.
+const LARGEST: u32 = 65536 + 22;
+/// Frames on the landing strip at most: with frames of 2048 bytes it takes 37.
+const STRIP: usize = 40;
+/// Parts of one packet on transmit.
+const MAX_SEGMENTS: u16 = 63;
+/// Packets read at once: each is a system call.
+const READS: usize = 64;
+/// After this many empty reads in a row, only each [`IDLE_SKIP`]-th receive asks the kernel.
+const IDLE_AFTER: u32 = 16;
+const IDLE_SKIP: u32 = 8;
+
+/// See the module documentation.
+pub struct TapQueue {
+    fd: OwnedFd,
+    kind: &'static str,
+    mtu: u32,
+    uso: bool,
+    landing: ArrayVec<u32, STRIP>,
+    pending: ArrayVec<Packet, BURST>,
+    state: QueueState,
+    idle: u32,
+    counters: QueueCounters,
+}
+
+/// One queue on its way to another process. Its frames go back to the pool before.
+#[derive(Debug)]
+pub struct TapHandOver {
+    /// The descriptor.
+    pub fd: OwnedFd,
+    /// Kind of port.
+    pub kind: &'static str,
+    /// MTU of the interface.
+    pub mtu: u32,
+    /// Whether UDP segmentation is agreed upon.
+    pub uso: bool,
+}
+
+const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+impl TapQueue {
+    pub(super) fn new(fd: OwnedFd, kind: &'static str, mtu: u32, uso: bool) -> Self {
+        Self {
+            fd,
+            kind,
+            mtu,
+            uso,
+            landing: ArrayVec::new(),
+            pending: ArrayVec::new(),
+            state: QueueState::Up,
+            idle: 0,
+            counters: QueueCounters::default(),
+        }
+    }
+
+    /// Gives the descriptor away; frames go back to the pool, and what still waited is sent.
+    pub fn hand_over(mut self, pool: &mut FramePool) -> TapHandOver {
+        self.kick(pool);
+        self.release(pool);
+        TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso }
+    }
+
+    /// Resumes a queue that a predecessor handed over.
+    #[must_use]
+    pub fn from_hand_over(from: TapHandOver) -> Self {
+        Self::new(from.fd, from.kind, from.mtu, from.uso)
+    }
+
+    /// Tells the queue that the interface's MTU has changed.
+    pub fn set_mtu(&mut self, mtu: u32) {
+        self.mtu = mtu;
+    }
+
+    fn release(&mut self, pool: &mut FramePool) {
+        for frame in self.landing.drain(..) {
+            pool.put_raw(frame);
+        }
+        for packet in self.pending.drain(..) {
+            pool.free(packet);
+        }
+    }
+
+    /// Completes the landing strip; false when frames run out.
+    fn prepare(&mut self, pool: &mut FramePool) -> bool {
+        let needed = LARGEST.div_ceil(pool.memory().data_room()) as usize;
+        while self.landing.len() < needed {
+            let Some(frame) = pool.take_raw() else {
+                self.counters.rx_fill_empty += 1;
+                return false;
+            };
+            self.landing.push(frame);
+        }
+        true
+    }
+
+    /// Reads one frame; `None` when nothing is there, `Err` with a packet whose header contradicts it.
+    fn read(&mut self, memory: &FrameMemory) -> Option<Result<Packet, Packet>> {
+        let mut header = [0; VNET_HEADER];
+        let mut parts = [EMPTY; STRIP + 1];
+        parts[0] = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: VNET_HEADER };
+        let room = memory.data_room();
+        for (part, frame) in parts[1..].iter_mut().zip(&self.landing) {
+            *part = libc::iovec { iov_base: memory.raw(*frame, HEADROOM).cast(), iov_len: room as usize };
+        }
+        let count = i32::try_from(1 + self.landing.len()).unwrap_or(0);
+        // SAFETY: each part is valid for writes of its length: the header is ours, and so are the frames of the strip, of which
+        // no packet and no slice exists.
+        let got = unsafe { libc::readv(self.fd.as_raw_fd(), parts.as_ptr(), count) };
+        let Ok(got) = usize::try_from(got) else {
+            self.failed_read(&io::Error::last_os_error());
+            return None;
+        };
+        self.state = QueueState::Up;
+        let len = u32::try_from(got.saturating_sub(VNET_HEADER)).unwrap_or(0);
+        if len == 0 || len > LARGEST {
+            self.counters.rx_invalid += 1;
+            return None;
+        }
+        let mut rest = len;
+        let frames = self.landing.drain(..len.div_ceil(room) as usize).map(|frame| {
+            let n = rest.min(room);
+            rest -= n;
+            (frame, HEADROOM, u16::try_from(n).unwrap_or(0))
+        });
+        let mut packet = Packet::chain(memory, frames)?;
+        match vnet::decode(&header, &mut packet) {
+            Ok(()) => Some(Ok(packet)),
+            Err(_) => Some(Err(packet)),
+        }
+    }
+
+    /// Whether a write that ended with `errno` (0: none) has dealt with its packet; false: the kernel takes no more now.
+    fn written(&mut self, errno: i32) -> bool {
+        match errno {
+            0 => {
+                self.state = QueueState::Up;
+                return true;
+            }
+            libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => return false,
+            libc::EBADFD | libc::EBADF | libc::ENODEV => self.state = QueueState::Gone,
+            // The interface is down: like a cable that is pulled, frames are lost.
+            libc::EIO | libc::ENETDOWN => self.state = QueueState::Down,
+            _ => {}
+        }
+        self.counters.tx_invalid += 1;
+        true
+    }
+
+    fn failed_read(&mut self, error: &io::Error) {
+        match sys::errno(error) {
+            libc::EAGAIN | libc::EINTR => {}
+            libc::EBADFD | libc::EBADF | libc::ENODEV => self.state = QueueState::Gone,
+            libc::EIO | libc::ENETDOWN => self.state = QueueState::Down,
+            _ => self.counters.rx_invalid += 1,
+        }
+    }
+}
+
+/// Writes one packet with its header; returns 0 or the error number.
+fn write(fd: BorrowedFd<'_>, memory: &FrameMemory, packet: &Packet) -> i32 {
+    let header = vnet::encode(packet, memory);
+    let mut parts = [EMPTY; MAX_SEGMENTS as usize + 1];
+    parts[0] = libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: VNET_HEADER };
+    let mut count = 1;
+    for bytes in packet.parts(memory) {
+        parts[count] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        count += 1;
+    }
+    let n = i32::try_from(count).unwrap_or(0);
+    // SAFETY: each part is valid for reads of its length while `packet` is borrowed.
+    let result = unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr(), n) };
+    if result < 0 { sys::errno(&io::Error::last_os_error()) } else { 0 }
+}
+
+impl Queue for TapQueue {
+    fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
+        let before = out.len();
+        if self.idle >= IDLE_AFTER && !self.idle.is_multiple_of(IDLE_SKIP) {
+            self.idle = self.idle.wrapping_add(1);
+            return 0;
+        }
+        for _ in 0..READS.min(out.remaining_capacity()) {
+            if self.state == QueueState::Gone || !self.prepare(pool) {
+                break;
+            }
+            match self.read(pool.memory()) {
+                Some(Ok(packet)) => out.push(packet),
+                Some(Err(packet)) => {
+                    self.counters.rx_invalid += 1;
+                    pool.free(packet);
+                }
+                None => break,
+            }
+        }
+        let received = out.len() - before;
+        self.idle = if received > 0 { 0 } else { self.idle.wrapping_add(1) };
+        received
+    }
+
+    fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
+        if self.state == QueueState::Gone {
+            return 0;
+        }
+        let taken = batch.len().min(self.pending.remaining_capacity());
+        for packet in batch.drain(..taken) {
+            if packet.segments() > MAX_SEGMENTS {
+                self.counters.tx_invalid += 1;
+                pool.free(packet);
+            } else {
+                self.pending.push(packet);
+            }
+        }
+        taken
+    }
+
+    fn kick(&mut self, pool: &mut FramePool) {
+        let mut done = 0;
+        while done < self.pending.len() {
+            let errno = write(self.fd.as_fd(), pool.memory(), &self.pending[done]);
+            if !self.written(errno) {
+                break;
+            }
+            done += 1;
+        }
+        for packet in self.pending.drain(..done) {
+            pool.free(packet);
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        (self.state != QueueState::Gone).then(|| self.fd.as_fd())
+    }
+
+    fn has_pending(&mut self) -> bool {
+        // The next receive asks the kernel whatever the idle count says.
+        self.idle = 0;
+        self.state != QueueState::Gone && (!self.pending.is_empty() || sys::is_readable(self.fd.as_fd()))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            partial_checksum: true,
+            tcp_segmentation: true,
+            udp_segmentation: self.uso,
+            max_segments: MAX_SEGMENTS,
+            max_frame: self.mtu + 14,
+        }
+    }
+
+    fn counters(&self) -> QueueCounters {
+        self.counters
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus { kind: self.kind, ..QueueStatus::default() }
+    }
+
+    fn state(&self) -> QueueState {
+        self.state
+    }
+
+    fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn close(mut self: Box<Self>, pool: &mut FramePool) {
+        self.release(pool);
+    }
+}

@@ -1,0 +1,251 @@
+//! AF_XDP over veth pairs on the real kernel: echo at all sizes, hand-over under traffic, and a device that goes away.
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
+
+mod common;
+
+use common::{Space, Steering, Wire, bytes_of, collect, depot, frame, number, privileged};
+use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpQueue, ZeroCopy, free_frames};
+use port::veth::{self, VethConfig};
+use port::{Batch, Depot, FrameMemory, FramePool, Queue, QueueState};
+
+/// A lab: our namespace with the near end, a host's namespace with the far end.
+struct Lab {
+    ours: Space,
+    host: Space,
+    steering: Steering,
+}
+
+fn lab(mtu: u32) -> Lab {
+    let (ours, host) = (Space::new(), Space::new());
+    let config = VethConfig { netns: Some(host.netns()), mtu, ..VethConfig::new("near0", "far0") };
+    let steering = ours.run(|| Steering::attach(veth::ensure(&config).unwrap().near.ifindex));
+    host.run(|| port::link::disable_ipv6("far0").unwrap());
+    Lab { ours, host, steering }
+}
+
+fn open(lab: &Lab, pool: &mut FramePool) -> AfXdpQueue {
+    let queue = lab.ours.run(|| AfXdpQueue::open(AfXdpConfig::new("near0", 0), pool).unwrap());
+    lab.steering.steer(0, queue.fd());
+    queue
+}
+
+fn send_all(queue: &mut AfXdpQueue, pool: &mut FramePool, batch: &mut Batch) {
+    for _ in 0..1000 {
+        queue.transmit(pool, batch);
+        queue.kick(pool);
+        if batch.is_empty() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{} packets could not be sent", batch.len());
+}
+
+/// Sends frames from the host, echoes them, and returns what the host got back.
+fn echo(lab: &Lab, queue: &mut AfXdpQueue, pool: &mut FramePool, sizes: &[usize]) {
+    let wire = lab.host.run(|| Wire::open("far0"));
+    for (n, size) in (0..).zip(sizes) {
+        wire.send(&frame(n, *size));
+        let mut batch = collect(queue, pool, 1);
+        assert_eq!(batch.len(), 1, "frame of {size} bytes did not arrive");
+        assert_eq!(bytes_of(&batch[0], pool.memory()), frame(n, *size));
+        send_all(queue, pool, &mut batch);
+        let back = wire.receive(1000).unwrap_or_else(|| panic!("frame of {size} bytes did not come back"));
+        assert_eq!(back, frame(n, *size));
+    }
+}
+
+fn close_and_count(queue: AfXdpQueue, mut pool: FramePool, depot: &Depot, frames: u32) {
+    Box::new(queue).close(&mut pool);
+    pool.flush();
+    assert_eq!(depot.available(), frames as usize, "every frame is back");
+}
+
+#[test]
+fn frames_of_all_sizes_are_echoed() {
+    if !privileged("frames_of_all_sizes_are_echoed") {
+        return;
+    }
+    let lab = lab(9000);
+    let depot = depot(8192);
+    let mut pool = depot.pool();
+    let mut queue = open(&lab, &mut pool);
+    let status = queue.status();
+    assert!(
+        !status.zero_copy && !status.reasons.is_empty(),
+        "veth has no zero copy, and that is said: {status:?}"
+    );
+    let sizes = [64, 65, 1500, 1514, 1792, 1793, 2048, 4000, 9014];
+    echo(&lab, &mut queue, &mut pool, &sizes);
+    assert_eq!(queue.counters(), port::QueueCounters::default());
+    close_and_count(queue, pool, &depot, 8192);
+}
+
+#[test]
+fn thousands_of_frames_keep_their_order() {
+    if !privileged("thousands_of_frames_keep_their_order") {
+        return;
+    }
+    let lab = lab(1500);
+    let depot = depot(8192);
+    let mut pool = depot.pool();
+    let mut queue = open(&lab, &mut pool);
+    let wire = lab.host.run(|| Wire::open("far0"));
+    let total = 20_000;
+    let (mut next, mut sent) = (0, 0);
+    while next < total {
+        while sent < total && sent < next + 1000 {
+            wire.send(&frame(sent, 64));
+            sent += 1;
+        }
+        let mut batch = collect(&mut queue, &mut pool, 1);
+        assert!(!batch.is_empty(), "frame {next} is missing");
+        for packet in batch.drain(..) {
+            assert_eq!(number(packet.head(pool.memory())), Some(next));
+            next += 1;
+            pool.free(packet);
+        }
+    }
+    let mut got = 0;
+    for start in (0..total).step_by(200) {
+        let mut batch: Batch =
+            (start..start + 200).map(|n| pool.alloc_copy(&frame(n, 64)).unwrap()).collect();
+        send_all(&mut queue, &mut pool, &mut batch);
+        while got < start + 200 {
+            let bytes = wire.receive(1000).unwrap_or_else(|| panic!("frame {got} is missing"));
+            if let Some(n) = number(&bytes) {
+                assert_eq!(n, got);
+                got += 1;
+            }
+        }
+    }
+    close_and_count(queue, pool, &depot, 8192);
+}
+
+#[test]
+fn hand_over_under_traffic_loses_nothing() {
+    if !privileged("hand_over_under_traffic_loses_nothing") {
+        return;
+    }
+    let lab = lab(1500);
+    let depot = depot(16384);
+    let mut pool = depot.pool();
+    let mut queue = open(&lab, &mut pool);
+    let wire = lab.host.run(|| Wire::open("far0"));
+    let mut memory = pool.memory_arc();
+    let (mut sent, mut next, mut back) = (0, 0, 0);
+    let mut depots = vec![depot];
+    for round in 0..8 {
+        // Frames stand in the receive ring, in the transmit ring and inside the kernel while the owner changes.
+        for _ in 0..if round == 0 { 900 } else { 256 } {
+            wire.send(&frame(sent, 64));
+            sent += 1;
+        }
+        let mut batch = Batch::new();
+        assert_eq!(queue.receive(&mut pool, &mut batch), 256);
+        for packet in &batch {
+            assert_eq!(number(packet.head(&memory)), Some(next), "in order over hand-overs");
+            next += 1;
+        }
+        assert_eq!(queue.transmit(&mut pool, &mut batch), 256);
+        let handed = queue.hand_over();
+        drop(pool);
+        let fd = memory.fd().try_clone_to_owned().unwrap();
+        let successor = FrameMemory::from_fd(fd, memory.frames(), memory.frame_size(), false).unwrap();
+        memory = std::sync::Arc::new(successor);
+        let free = free_frames(memory.frames(), [&handed.frames[..]]);
+        let depot = Depot::with_free(memory.clone(), free);
+        assert_eq!(depot.available() + handed.frames.len(), memory.frames() as usize);
+        pool = depot.pool();
+        depots.push(depot);
+        queue = AfXdpQueue::from_hand_over(memory.clone(), handed).unwrap();
+        queue.kick(&mut pool);
+    }
+    while back < sent {
+        let mut batch = Batch::new();
+        queue.receive(&mut pool, &mut batch);
+        for packet in &batch {
+            assert_eq!(number(packet.head(&memory)), Some(next));
+            next += 1;
+        }
+        send_all(&mut queue, &mut pool, &mut batch);
+        while let Some(bytes) = wire.receive(if next == sent { 1000 } else { 0 }) {
+            if let Some(n) = number(&bytes) {
+                assert_eq!(n, back, "echoed once and in order");
+                back += 1;
+            }
+            if back == sent {
+                break;
+            }
+        }
+    }
+    assert_eq!((next, queue.counters().rx_fill_empty), (sent, 0));
+    close_and_count(queue, pool, depots.last().unwrap(), 16384);
+}
+
+#[test]
+fn a_deleted_device_ends_in_the_gone_state() {
+    if !privileged("a_deleted_device_ends_in_the_gone_state") {
+        return;
+    }
+    let lab = lab(1500);
+    let depot = depot(8192);
+    let mut pool = depot.pool();
+    let mut queue = open(&lab, &mut pool);
+    let near = lab.ours.run(|| port::link::find("near0").unwrap().ifindex);
+    let set = |up| {
+        lab.ours.run(|| {
+            port::link::set(near, &port::link::LinkChange { up: Some(up), ..Default::default() }).unwrap();
+        });
+    };
+    set(false);
+    let mut batch: Batch = std::iter::once(pool.alloc_copy(&frame(1, 64)).unwrap()).collect();
+    queue.transmit(&mut pool, &mut batch);
+    queue.kick(&mut pool);
+    assert_eq!(queue.state(), QueueState::Down);
+    assert!(!queue.has_pending(), "nothing to spin on");
+    set(true);
+    queue.kick(&mut pool);
+    assert_eq!(queue.state(), QueueState::Up);
+    lab.ours.run(|| veth::remove("near0").unwrap());
+    for _ in 0..100 {
+        queue.has_pending();
+    }
+    assert_eq!(queue.state(), QueueState::Gone);
+    assert!(queue.wait_fd().is_none());
+    let mut batch: Batch = std::iter::once(pool.alloc_copy(&frame(1, 64)).unwrap()).collect();
+    assert_eq!(queue.transmit(&mut pool, &mut batch), 0);
+    pool.free(batch.remove(0));
+    close_and_count(queue, pool, &depot, 8192);
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    if !privileged("what_cannot_be_opened_says_why") {
+        return;
+    }
+    let lab = lab(1500);
+    let depot = depot(8192);
+    let mut pool = depot.pool();
+    let mut fail = |config: AfXdpConfig| {
+        let opened = lab.ours.run(|| AfXdpQueue::open(config, &mut pool));
+        opened.err().unwrap_or_else(|| panic!("opened"))
+    };
+    let missing = fail(AfXdpConfig::new("nowhere0", 0));
+    assert!(matches!(missing.cause, AfXdpCause::NoDevice), "{missing}");
+    assert!(missing.to_string().contains("nowhere0"));
+    let queue = fail(AfXdpConfig::new("near0", 7));
+    assert!(matches!(queue.cause, AfXdpCause::NoQueue { queues: 1 }), "{queue}");
+    let ring = fail(AfXdpConfig { ring_size: 1000, ..AfXdpConfig::new("near0", 0) });
+    assert!(matches!(ring.cause, AfXdpCause::RingSize(1000)), "{ring}");
+    let mode = fail(AfXdpConfig { zero_copy: ZeroCopy::Require, ..AfXdpConfig::new("near0", 0) });
+    assert!(matches!(mode.cause, AfXdpCause::Mode { .. }), "{mode}");
+    let first = open(&lab, &mut pool);
+    let mut fail = |config: AfXdpConfig| lab.ours.run(|| AfXdpQueue::open(config, &mut pool)).err().unwrap();
+    let busy = fail(AfXdpConfig::new("near0", 0));
+    assert!(matches!(busy.cause, AfXdpCause::QueueBusy), "{busy}");
+    Box::new(first).close(&mut pool);
+    // The kernel needs a moment to let go; opening waits for it.
+    let again = open(&lab, &mut pool);
+    close_and_count(again, pool, &depot, 8192);
+}
