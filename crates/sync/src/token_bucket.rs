@@ -3,6 +3,7 @@
 //! `spent` counts tokens ever granted or forfeited; `accrued(now)` counts tokens ever due: the burst plus
 //! `floor(elapsed * rate)`, computed anew from the elapsed time at each call, so that rounding never adds up. What may
 //! be granted is `accrued - spent`; where that exceeds the burst, the excess is forfeited. One compare-and-swap.
+//! Hence over any window: at most `burst + rate * window` rounded up, and to a hungry taker no less than is due.
 //!
 //! A change of rate starts a new line at the point that the old one has reached, so `spent` keeps its meaning. The two
 //! lines are kept side by side under a generation: a reader never waits for a writer, only looks again when a whole
