@@ -14,7 +14,6 @@ use crate::numbers::{ethertype, ip_proto};
 use crate::{DropReason, PortId};
 
 const ETH_LEN: u16 = 14;
-const IPV4_KIND: u64 = (L3Kind::Ipv4 as u64) << 24;
 
 impl FlowKey {
     /// Fills the key from a frame and says where its headers are.
@@ -36,18 +35,9 @@ impl FlowKey {
         if let Some(head) = frame.first_chunk::<54>()
             && head[12..15] == [0x08, 0x00, 0x45]
             && let Some(header) = head.last_chunk::<40>()
-            && let Some(plain) = PlainIpv4::read(header, total_len.saturating_sub(usize::from(ETH_LEN)))
+            && let Some(plain) = PlainIp::v4(header, total_len.saturating_sub(usize::from(ETH_LEN)))
         {
-            *key = from_le_words([
-                u64::from(in_port.0) | IPV4_KIND,
-                le64(head, 0),
-                le64(head, 6) >> 16 | u64::from(plain.proto) << 48,
-                plain.src,
-                0,
-                plain.dst,
-                0,
-                plain.l4,
-            ]);
+            *key = plain.key(u64::from(in_port.0), le64(head, 0), le64(head, 6) >> 16);
             return Ok(Layers::plain(ETH_LEN, 20));
         }
         extract_any(frame, total_len, in_port, key)
@@ -64,32 +54,31 @@ impl FlowKey {
     pub fn extract_l2(frame: &[u8], in_port: PortId, key: &mut L2Key) -> Result<Layers, DropReason> {
         let l2 = L2::read(frame, in_port)?;
         let own: &mut [u64; 8] = zerocopy::transmute_mut!(key);
-        [own[0], own[1], own[2]] = l2.words.map(u64::to_le);
+        (own[0], own[1], own[2]) = (l2.w0.to_le(), l2.w1.to_le(), l2.w2.to_le());
         Ok(Layers::l2_only(l2.len))
     }
 }
 
-/// What the key needs of a TCP or UDP packet over IPv4 without options or fragmentation, in little-endian form.
-struct PlainIpv4 {
+/// What the key needs of a TCP or UDP packet without options, extension headers or fragmentation: words of the key
+/// in little-endian form.
+struct PlainIp {
+    kind: L3Kind,
     proto: u8,
-    src: u64,
-    dst: u64,
+    src: [u64; 2],
+    dst: [u64; 2],
     l4: u64,
 }
 
-impl PlainIpv4 {
+impl PlainIp {
     /// `header` begins with 0x45; `room` is what the frame has for the IP packet. `None`: not such a packet, or broken.
     #[inline(always)]
-    fn read(header: &[u8; 40], room: usize) -> Option<PlainIpv4> {
+    fn v4(header: &[u8; 40], room: usize) -> Option<PlainIp> {
         let total = be16(header, 2);
         let proto = header[9];
         let (flags, least) = if proto == ip_proto::UDP {
             (0, 28)
         } else if proto == ip_proto::TCP && header[32] >= 0x50 {
-            (
-                u64::from(u16::from_le_bytes([header[32] & 0x0f, header[33]])),
-                20 + u16::from(header[32] >> 4) * 4,
-            )
+            (tcp_flags(header[32], header[33]), 20 + u16::from(header[32] >> 4) * 4)
         } else {
             return None;
         };
@@ -97,14 +86,62 @@ impl PlainIpv4 {
         if fragmented | (total < least) | (usize::from(total) > room) {
             return None;
         }
-        let service = u64::from(header[1]) << 48 | u64::from(header[8]) << 56;
-        Some(PlainIpv4 {
+        Some(PlainIp {
+            kind: L3Kind::Ipv4,
             proto,
-            src: le32(header, 12),
-            dst: le32(header, 16),
-            l4: le32(header, 20) | flags << 32 | service,
+            src: [le32(header, 12), 0],
+            dst: [le32(header, 16), 0],
+            l4: le32(header, 20) | flags | service(header[1], header[8]),
         })
     }
+
+    /// As [`PlainIp::v4`], for the 48 bytes that IPv6 and UDP have, and what else there is of the packet.
+    #[inline(always)]
+    fn v6(bytes: &[u8], room: usize) -> Option<PlainIp> {
+        let header = bytes.first_chunk::<48>()?;
+        let (proto, payload) = (header[6], be16(header, 4));
+        let (flags, least) = match proto {
+            ip_proto::UDP => (0, 8),
+            ip_proto::TCP => {
+                let tcp = bytes.first_chunk::<60>()?;
+                let least = if tcp[52] >= 0x50 { u16::from(tcp[52] >> 4) * 4 } else { u16::MAX };
+                (tcp_flags(tcp[52], tcp[53]), least)
+            }
+            _ => return None,
+        };
+        if (header[0] >> 4 != 6) | (payload < least) | (40 + usize::from(payload) > room) {
+            return None;
+        }
+        let class = header[0] << 4 | header[1] >> 4;
+        Some(PlainIp {
+            kind: L3Kind::Ipv6,
+            proto,
+            src: [le64(header, 8), le64(header, 16)],
+            dst: [le64(header, 24), le64(header, 32)],
+            l4: le32(header, 40) | flags | service(class, header[7]),
+        })
+    }
+
+    /// The whole key, given its L2 words in little-endian form.
+    #[inline(always)]
+    fn key(&self, w0: u64, w1: u64, w2: u64) -> FlowKey {
+        let ([w3, w4], [w5, w6]) = (self.src, self.dst);
+        let w0 = w0 | u64::from(self.kind as u8) << 24;
+        let w2 = w2 | u64::from(self.proto) << 48;
+        from_le_words([w0, w1, w2, w3, w4, w5, w6, self.l4])
+    }
+}
+
+/// The data offset's octet and the next one, as the key's word 7 has the flags.
+#[inline(always)]
+fn tcp_flags(offset: u8, flags: u8) -> u64 {
+    u64::from(u16::from_le_bytes([offset & 0x0f, flags])) << 32
+}
+
+/// TOS and TTL in the key's word 7.
+#[inline(always)]
+fn service(tos: u8, ttl: u8) -> u64 {
+    u64::from(u16::from_le_bytes([tos, ttl])) << 48
 }
 
 /// Every packet that the head of [`FlowKey::extract`] does not answer.
@@ -115,25 +152,27 @@ fn extract_any(
     key: &mut FlowKey,
 ) -> Result<Layers, DropReason> {
     let l2 = L2::read(frame, in_port)?;
-    let [w0, w1, w2] = l2.words;
-    *key = from_le_words([w0, w1, w2, 0, 0, 0, 0, 0]);
-    let mut layers = Layers::l2_only(l2.len);
     let offset = usize::from(l2.len);
     let packet = L3Packet {
         bytes: frame.get(offset..).unwrap_or_default(),
         room: total_len.saturating_sub(offset),
         offset: l2.len,
     };
-    let outcome = match l2.eth_type {
-        ethertype::IPV4 => packet.ipv4(key, &mut layers),
-        ethertype::IPV6 => packet.ipv6(key, &mut layers),
-        ethertype::ARP | ethertype::RARP => packet.arp(key, &mut layers),
-        _ => Ok(()),
+    let plain = match l2.eth_type {
+        ethertype::IPV4 => packet
+            .bytes
+            .first_chunk::<40>()
+            .filter(|header| header[0] == 0x45)
+            .and_then(|header| PlainIp::v4(header, packet.room)),
+        ethertype::IPV6 => PlainIp::v6(packet.bytes, packet.room),
+        _ => None,
     };
-    if let Err(reason) = outcome {
-        layers.set_malformed(reason);
+    if let Some(plain) = plain {
+        *key = plain.key(l2.w0, l2.w1, l2.w2);
+        return Ok(Layers::plain(l2.len, if plain.kind == L3Kind::Ipv6 { 40 } else { 20 }));
     }
-    Ok(layers)
+    *key = from_le_words([l2.w0, l2.w1, l2.w2, 0, 0, 0, 0, 0]);
+    Ok(packet.read(l2.eth_type, key))
 }
 
 /// What stands behind the L2 header.
@@ -147,23 +186,22 @@ struct L3Packet<'a> {
 }
 
 impl L3Packet<'_> {
-    #[inline]
-    fn ipv4(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
-        if let Some(header) = self.bytes.first_chunk::<40>()
-            && header[0] == 0x45
-            && let Some(plain) = PlainIpv4::read(header, self.room)
-        {
-            key.l3_kind = L3Kind::Ipv4 as u8;
-            key.proto = plain.proto;
-            let words: &mut [u64; 8] = zerocopy::transmute_mut!(key);
-            (words[3], words[5], words[7]) = (plain.src.to_le(), plain.dst.to_le(), plain.l4.to_le());
-            *layers = Layers::plain(self.offset, 20);
-            return Ok(());
+    /// Field by field, for what is not plain.
+    fn read(&self, eth_type: u16, key: &mut FlowKey) -> Layers {
+        let mut layers = Layers::l2_only(self.offset);
+        let outcome = match eth_type {
+            ethertype::IPV4 => self.ipv4(key, &mut layers),
+            ethertype::IPV6 => self.ipv6(key, &mut layers),
+            ethertype::ARP | ethertype::RARP => self.arp(key, &mut layers),
+            _ => Ok(()),
+        };
+        if let Err(reason) = outcome {
+            layers.set_malformed(reason);
         }
-        self.ipv4_any(key, layers)
+        layers
     }
 
-    fn ipv4_any(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
+    fn ipv4(&self, key: &mut FlowKey, layers: &mut Layers) -> Result<(), DropReason> {
         let header = self.bytes.first_chunk::<20>().ok_or(DropReason::Ipv4Truncated)?;
         let (version, words) = (header[0] >> 4, header[0] & 0x0f);
         if version != 4 || words < 5 {

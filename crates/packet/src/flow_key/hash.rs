@@ -20,46 +20,44 @@ impl FlowKey {
     /// them; what is built on it must bound its buckets.
     #[inline]
     pub fn hash_symmetric(&self) -> u32 {
-        let words = self.words();
-        let (from, to, kind) = match self.l3_kind() {
+        let word = |place: usize| u64::from_le(self.words()[place]);
+        let (from, to) = match self.l3_kind() {
             L3Kind::Ipv4 | L3Kind::Ipv6 => {
-                let (src_port, dst_port) = self.hashed_ports();
-                // The high address word is zero for IPv4; multiplying the low-octet word spreads it over the rest.
-                let from = words[3].wrapping_mul(K1) ^ words[4] ^ src_port;
-                let to = words[5].wrapping_mul(K1) ^ words[6] ^ dst_port;
-                (from, to, u64::from(self.proto))
+                let ports = self.hashed_ports();
+                // Word 4 and 6 are zero for IPv4. The product spreads the first address word, whose bits would
+                // otherwise meet those of the second; the ports come between the octets that usually differ.
+                let from = word(3).wrapping_mul(K1) ^ word(4) ^ (ports & 0xffff) << 20;
+                let to = word(5).wrapping_mul(K1) ^ word(6) ^ (ports >> 16) << 20;
+                (from, to)
             }
-            L3Kind::None | L3Kind::Arp => {
-                (self.eth_src().as_u64(), self.eth_dst().as_u64(), u64::from(self.eth_type.get()) << 8)
-            }
+            L3Kind::None | L3Kind::Arp => (self.eth_src().as_u64(), self.eth_dst().as_u64()),
         };
+        // EtherType and protocol stand side by side in word 2; the fragment bits above them are shifted out.
+        let kind = word(2) >> 32 << 40;
         // A product of the two ends is symmetric and, unlike a sum or xor, not blind to one end rising as the
         // other falls. Folding brings its high half, which depends on all input bits, down to the low one.
-        let ends = fold(from.wrapping_add(K0), to.wrapping_add(K0));
-        let mixed = (ends ^ kind).wrapping_mul(K2);
-        u32::try_from(mixed >> 32).unwrap_or_default()
+        let ends = fold(from ^ kind ^ K0, to ^ kind ^ K0).wrapping_mul(K2);
+        u32::try_from(ends >> 32).unwrap_or_default()
     }
 
+    /// Source port in the low 16 bits, destination port above it, in the order of the wire; 0 where they do not count.
+    ///
+    /// They do not in fragments, nor for ICMP and IGMP, whose type and code stand here and differ between the
+    /// directions. Other protocols than TCP, UDP and SCTP have zeros.
     #[inline]
-    fn hashed_ports(&self) -> (u64, u64) {
-        let has_ports = matches!(self.proto, ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP);
-        if has_ports && self.fragment & FRAGMENT_ANY == 0 {
-            // Each port's place is in the middle, away from the low octets where IPv6 interface ids differ.
-            (u64::from(self.src_port.get()) << 20, u64::from(self.dst_port.get()) << 20)
-        } else {
-            (0, 0)
-        }
+    fn hashed_ports(&self) -> u64 {
+        let ports = u64::from_le(self.words()[7]) & 0xffff_ffff;
+        let messages = matches!(self.proto, ip_proto::ICMP | ip_proto::IGMP | ip_proto::ICMPV6);
+        if messages | (self.fragment & FRAGMENT_ANY != 0) { 0 } else { ports }
     }
 }
 
 /// The 128-bit product's halves, combined.
-#[inline]
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
-    let bytes = product.to_le_bytes();
-    let half =
-        |from: usize| bytes[from..].first_chunk().map_or(0, |chunk: &[u8; 8]| u64::from_le_bytes(*chunk));
-    half(0) ^ half(8)
+    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

@@ -6,8 +6,14 @@ use crate::numbers::ethertype;
 use crate::{DropReason, PortId, VlanId};
 
 /// The L2 header as the key's first three words, in little-endian form.
+///
+/// Three fields rather than an array, so that they stay in registers: an array would go through the stack and be
+/// read back in wider pieces than it was written, which stalls the load.
+#[derive(Clone, Copy)]
 pub(super) struct L2 {
-    pub(super) words: [u64; 3],
+    pub(super) w0: u64,
+    pub(super) w1: u64,
+    pub(super) w2: u64,
     /// Behind tags and SNAP.
     pub(super) eth_type: u16,
     /// Where the payload begins: 14 to 30.
@@ -22,7 +28,7 @@ struct Tags {
 }
 
 impl L2 {
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(frame: &[u8], in_port: PortId) -> Result<L2, DropReason> {
         let head = frame.first_chunk::<14>().ok_or(DropReason::EthTruncated)?;
         let mut tags = Tags { bits: 0, eth_type: be16(head, 12), len: 14 };
@@ -32,14 +38,14 @@ impl L2 {
         if tags.eth_type < ethertype::MIN {
             (tags.eth_type, tags.len) = read_llc(frame, tags.len);
         }
-        let word2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
-        let words = [u64::from(in_port.0) | tags.bits, le64(head, 0), word2];
-        Ok(L2 { words, eth_type: tags.eth_type, len: tags.len })
+        let w2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
+        let w0 = u64::from(in_port.0) | tags.bits;
+        Ok(L2 { w0, w1: le64(head, 0), w2, eth_type: tags.eth_type, len: tags.len })
     }
 }
 
 impl Tags {
-    #[inline]
+    #[inline(always)]
     fn read(frame: &[u8], outer: u16) -> Result<Tags, DropReason> {
         let head = frame.first_chunk::<18>().ok_or(DropReason::VlanTruncated)?;
         let tci = be16(head, 14);
