@@ -18,6 +18,7 @@ mod mac;
 mod numbers;
 
 pub mod arp;
+pub mod build;
 pub mod checksum;
 pub mod eth;
 pub mod flow_key;

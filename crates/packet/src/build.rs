@@ -1,0 +1,181 @@
+//! Whole packets from a chain of words, with every length, type and checksum filled in.
+//!
+//! Used by tests and benches, by packet specs ([`crate::spec`]), and by stages that answer a packet; they can also
+//! use the single representations, which are gathered here.
+//!
+//! The type of the builder follows the chain, so that only what makes sense can be said next: `ttl` exists behind
+//! `ipv4`, `flags` behind `tcp`. A builder holds no heap memory; [`PacketBuilder::build_into`] allocates nothing.
+//!
+//! ```
+//! use packet::build::PacketBuilder;
+//! use packet::{FlowKey, MacAddr, PortId};
+//!
+//! let (a, b) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+//! let frame = PacketBuilder::eth(a, b)
+//!     .vlan(10)
+//!     .ipv4([10, 0, 0, 1], [10, 0, 0, 2])
+//!     .ttl(3)
+//!     .udp(1000, 2000)
+//!     .payload(b"hello")
+//!     .build();
+//! let mut key = FlowKey::ZERO;
+//! FlowKey::extract(&frame, frame.len(), PortId(0), &mut key).unwrap();
+//! assert_eq!((key.ttl(), key.dst_port()), (3, 2000));
+//! ```
+
+mod chain;
+mod emit;
+
+use std::marker::PhantomData;
+
+pub use crate::arp::ArpRepr;
+pub use crate::eth::EthRepr;
+pub use crate::icmp::IcmpRepr;
+pub use crate::icmpv6::{Icmpv6Repr, NeighbourRepr};
+pub use crate::igmp::IgmpRepr;
+pub use crate::ipv4::{Ipv4Repr, Options};
+pub use crate::ipv6::Ipv6Repr;
+pub use crate::ipv6_ext::FragmentRepr;
+pub use crate::mld::MldRepr;
+pub use crate::sctp::SctpRepr;
+pub use crate::tcp::TcpRepr;
+pub use crate::udp::UdpRepr;
+pub use crate::vlan::VlanRepr;
+pub use crate::vxlan::VxlanRepr;
+
+use crate::MacAddr;
+
+/// Most headers in one packet: enough for VXLAN with tags inside and outside.
+pub const MAX_LAYERS: usize = 12;
+
+/// One header of the packet. Types, lengths and checksums that follow from the others are filled in on writing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Layer {
+    Eth(EthRepr),
+    Vlan(VlanRepr, bool),
+    Arp(ArpRepr),
+    Ipv4(Ipv4Repr),
+    Ipv6(Ipv6Repr),
+    /// A hop-by-hop header with the router alert that MLD needs (RFC 2711).
+    RouterAlert,
+    Fragment(FragmentRepr),
+    Tcp(TcpRepr),
+    Udp(UdpRepr),
+    Sctp(SctpRepr),
+    Icmp(IcmpRepr),
+    Icmpv6(Icmpv6Repr),
+    Neighbour(NeighbourRepr),
+    Igmp(IgmpRepr),
+    Mld(MldRepr),
+    Vxlan(VxlanRepr),
+}
+
+/// Positions in the chain, as type parameters of [`PacketBuilder`].
+pub mod at {
+    /// Behind Ethernet or a VLAN tag.
+    #[derive(Clone, Copy, Debug)]
+    pub struct L2;
+    /// Behind an IPv4 header.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Ipv4;
+    /// Behind an IPv6 header or extension header.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Ipv6;
+    /// Behind a TCP header.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Tcp;
+    /// Behind a UDP header.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Udp;
+    /// Where only a payload can follow.
+    #[derive(Clone, Copy, Debug)]
+    pub struct End;
+}
+
+/// A packet in the making. See the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub struct PacketBuilder<'p, At = at::End> {
+    layers: [Option<Layer>; MAX_LAYERS],
+    count: usize,
+    payload: &'p [u8],
+    pad_to: usize,
+    at: PhantomData<At>,
+}
+
+impl PacketBuilder<'static, at::L2> {
+    /// Starts with an Ethernet header; the EtherType follows from what comes next.
+    pub fn eth(src: MacAddr, dst: MacAddr) -> PacketBuilder<'static, at::L2> {
+        let empty: PacketBuilder<'static, at::L2> =
+            PacketBuilder { layers: [None; MAX_LAYERS], count: 0, payload: &[], pad_to: 0, at: PhantomData };
+        empty.push(Layer::Eth(EthRepr { dst, src, ethertype: 0 }))
+    }
+}
+
+impl<'p, At> PacketBuilder<'p, At> {
+    /// The bytes behind the last header.
+    pub fn payload<'q>(self, payload: &'q [u8]) -> PacketBuilder<'q, At> {
+        PacketBuilder {
+            layers: self.layers,
+            count: self.count,
+            payload,
+            pad_to: self.pad_to,
+            at: PhantomData,
+        }
+    }
+
+    /// Pads the frame with zeros behind the packet to this length; 60 is the shortest on the wire.
+    pub fn pad_to(mut self, frame_len: usize) -> Self {
+        self.pad_to = frame_len;
+        self
+    }
+
+    /// The frame's length in bytes.
+    pub fn frame_len(&self) -> usize {
+        (self.headers_len() + self.payload.len()).max(self.pad_to)
+    }
+
+    /// The frame. Lengths above 65,535 appear in headers as 65,535.
+    pub fn build(&self) -> Vec<u8> {
+        let mut frame = vec![0; self.frame_len()];
+        self.build_into(&mut frame);
+        frame
+    }
+
+    /// Writes the frame at the start of `buffer` and gives its length; if the buffer is shorter, writes nothing.
+    pub fn build_into(&self, buffer: &mut [u8]) -> usize {
+        let len = self.frame_len();
+        if let Some(frame) = buffer.get_mut(..len) {
+            self.write(frame);
+        }
+        len
+    }
+
+    /// The header bytes of all layers.
+    pub(crate) fn headers_len(&self) -> usize {
+        self.layers.iter().flatten().map(Layer::len).sum()
+    }
+
+    /// The same chain at another position.
+    fn retag<Next>(self) -> PacketBuilder<'p, Next> {
+        PacketBuilder {
+            layers: self.layers,
+            count: self.count,
+            payload: self.payload,
+            pad_to: self.pad_to,
+            at: PhantomData,
+        }
+    }
+
+    /// Adds a header. Those beyond [`MAX_LAYERS`] are left out; the chain's types allow that many only by nesting.
+    pub(crate) fn push<Next>(mut self, layer: Layer) -> PacketBuilder<'p, Next> {
+        if let Some(place) = self.layers.get_mut(self.count) {
+            *place = Some(layer);
+            self.count += 1;
+        }
+        self.retag()
+    }
+
+    fn last(&mut self) -> Option<&mut Layer> {
+        self.layers.get_mut(self.count.checked_sub(1)?)?.as_mut()
+    }
+}
