@@ -9,8 +9,8 @@ from .netns import Namespace
 from .system import run
 
 _SYSCTLS = ("net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables",
-            "net.bridge.bridge-nf-call-arptables", "net.ipv4.conf.all.rp_filter", "net.ipv6.conf.all.disable_ipv6",
-            "net.core.bpf_jit_enable", "net.core.dev_weight", "net.core.netdev_budget")
+            "net.bridge.bridge-nf-call-arptables", "net.ipv4.conf.all.rp_filter", "net.ipv6.conf.all.disable_ipv6")
+_SYSCTLS_OF_THE_HOST = ("net.core.bpf_jit_enable", "net.core.dev_weight", "net.core.netdev_budget")
 
 
 def describe(namespace: Namespace) -> dict:
@@ -28,6 +28,7 @@ def describe(namespace: Namespace) -> dict:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_before": round(os.getloadavg()[0], 2),
         "sysctls": {key: namespace.sysctl_value(key) for key in _SYSCTLS},
+        "host_sysctls": {key: (Path("/proc/sys") / key.replace(".", "/")).read_text().strip() for key in _SYSCTLS_OF_THE_HOST},
         "tools": {"iperf3": run(["iperf3", "--version"], check=False).split("\n")[0],
                   "ping": run(["ping", "-V"], check=False).strip(),
                   "clang": run(["clang", "--version"], check=False).split("\n")[0]},

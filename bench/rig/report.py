@@ -1,5 +1,6 @@
 """`docs/benchmarks.md` out of the results of a run."""
 
+from .lab import PLANE_CORE
 from .stats import Summary, pick, ratio
 from .targets import outcomes
 from .traffic import PROFILES
@@ -150,6 +151,7 @@ def _machine(results: dict) -> str:
     rows += [[entry["title"], entry["version"]] for entry in results["planes"].values() if entry.get("version")]
     rows += [[name, text] for name, text in host["tools"].items()]
     rows += [[f"`{key}` (in `dut`)", value] for key, value in host["sysctls"].items()]
+    rows += [[f"`{key}`", value] for key, value in host.get("host_sysctls", {}).items()]
     return "## Machine and versions\n\n" + table(["", ""], rows)
 
 
@@ -162,7 +164,13 @@ def _rounds(results: dict) -> str:
         _round_row(rows, entry, "ping median, us", lambda r: r.get("ping"), "p50", 0)
     for entry in results["memory"].values():
         _round_row(rows, entry, "ns a packet", lambda r: r, "ns_per_packet", 2)
-    return "## All rounds\n\n" + table(["", "", "in the order measured"], rows)
+    speeds = pick([r for part in ("ceilings", "planes", "memory") for entry in results[part].values() for r in entry["rounds"]],
+                  "core_speed")
+    text = "## All rounds\n\n"
+    if speeds:
+        text += (f"Core {PLANE_CORE}'s own speed before each measurement (a fixed loop, best of 20): at its slowest {speeds.low / speeds.high:.0%} of "
+                 f"its fastest, median {speeds.median / speeds.high:.0%}.\n\n")
+    return text + table(["", "", "in the order measured"], rows)
 
 
 def _round_row(rows: list, entry: dict, what: str, part, key: str, digits: int) -> None:

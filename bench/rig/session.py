@@ -5,10 +5,10 @@ import random
 import sys
 import time
 
-from . import host, memory, planes, traffic
-from .lab import Lab, check_cores
+from . import cpu, host, memory, planes, traffic
+from .lab import PLANE_CORE, Lab, check_cores
 from .stats import pick
-from .system import BenchError, run, wait_until
+from .system import BenchError, our_pids, run, wait_until
 
 # The rig's own ceilings: key -> (title, NAPI on the plane's core).
 CEILINGS = {"drop-same-core": ("generator to XDP drop, all on core 0", False),
@@ -38,11 +38,12 @@ class Session:
             self.order.shuffle(jobs)
             for name, entry, job in jobs:
                 say(f"round {number}/{self.rounds}  {name}")
+                speed = cpu.core_speed(PLANE_CORE)
                 try:
                     result = job()
                 except BenchError as error:
                     result = {"error": str(error)}
-                result["round"] = number
+                result |= {"round": number, "core_speed": speed}
                 entry["rounds"].append(result)
                 say(f"    {brief(result)}")
         return self.results
@@ -76,8 +77,19 @@ class Session:
             entry = {"title": title, "rounds": [], "missing": missing if self._wanted(key) else "left out by --only"}
             self.results["memory"][key] = entry
             if entry["missing"] is None:
-                jobs.append((title, entry, job))
+                jobs.append((title, entry, lambda job=job: self._in_memory(job)))
         return jobs
+
+    def _in_memory(self, job) -> dict:
+        def measured() -> dict:
+            before = cpu.snapshot()
+            value = job()
+            # The benches have ended by now, so that their time counts to nobody.
+            used = cpu.usage(before, cpu.snapshot(), our_pids())
+            return value | {"steal": used.steal, "foreign": used.foreign, "disturbed": used.disturbed()}
+
+        value, discarded = self._undisturbed(measured)
+        return value | {"discarded": discarded}
 
     def _ceiling(self, across: bool) -> dict:
         with Lab() as lab:
@@ -85,7 +97,7 @@ class Session:
                 lab.receive_with_napi(True)
                 lab.pin_napi()
             load, discarded = self._undisturbed(
-                lambda: traffic.full_rate(lab, traffic.FEW, self.seconds, sink_at=(lab.dut, "d0")))
+                lambda: dataclasses.asdict(traffic.full_rate(lab, traffic.FEW, self.seconds, sink_at=(lab.dut, "d0"))))
             return {"load": {"few": load}, "discarded": discarded}
 
     def _plane(self, plane: planes.Plane) -> dict:
@@ -97,11 +109,12 @@ class Session:
                 wait_until(lambda: answers(lab), f"{plane.title}: a ping through it", 15)
                 result["ping"] = dataclasses.asdict(traffic.ping(lab, max(20, round(self.seconds * 40))))
                 result |= plane.figures()
-                result["tcp"], discarded = self._undisturbed(lambda: traffic.tcp(lab, self.seconds))
+                result["tcp"], discarded = self._undisturbed(lambda: dataclasses.asdict(traffic.tcp(lab, self.seconds)))
                 result["discarded"] += discarded
                 plane.before_load(lab)
                 for profile in traffic.PROFILES.values():
-                    load, discarded = self._undisturbed(lambda p=profile: traffic.full_rate(lab, p, self.seconds))
+                    load, discarded = self._undisturbed(
+                        lambda p=profile: dataclasses.asdict(traffic.full_rate(lab, p, self.seconds)))
                     result["load"][profile.key] = load
                     result["discarded"] += discarded
             except BenchError as error:
@@ -114,7 +127,7 @@ class Session:
         """Measures again, a few times, while the host or other processes take part of the cores."""
         discarded = []
         while True:
-            value = dataclasses.asdict(measure())
+            value = measure()
             if not value["disturbed"] or len(discarded) == self.retries:
                 return value, discarded
             discarded.append(value)
@@ -138,7 +151,7 @@ def brief(result: dict) -> str:
         words.append(f"ping {result['ping']['p50']:.0f} us")
     if "error" in result:
         words.append(f"not measured: {result['error']}")
-    if any(part.get("disturbed") for part in (*result.get("load", {}).values(), result.get("tcp", {}))):
+    if any(part.get("disturbed") for part in (*result.get("load", {}).values(), result.get("tcp", {}), result)):
         words.append("(disturbed)")
     return ", ".join(words)
 
