@@ -12,7 +12,7 @@ use packet::{BridgeId, PortId, VlanId};
 use crate::config::{BridgeConfig, StaticMac};
 use crate::groups::Groups;
 use crate::member::Member;
-use crate::tables::{BridgeTables, FdbEntry, Limits, Station, station_key};
+use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
 
 /// Says that a port is no member.
 const NO_SLOT: u16 = u16::MAX;
@@ -155,7 +155,7 @@ impl Bridge {
             if entry.is_static || entry.mac.is_multicast() || member.egress(entry.vid.get()).is_none() {
                 continue;
             }
-            let key = station_key(entry.vid.get(), entry.mac.as_u64());
+            let key = station_key(entry.vid.get(), mac_bits(entry.mac));
             taken += usize::from(self.tables.import(key, member.port, limits(member), seen_secs));
         }
         taken
@@ -225,7 +225,7 @@ impl View {
 }
 
 fn station(entry: &StaticMac) -> (u64, Station) {
-    (station_key(entry.vid.get(), entry.mac.as_u64()), Station::fixed(entry.port))
+    (station_key(entry.vid.get(), mac_bits(entry.mac)), Station::fixed(entry.port))
 }
 
 /// The members of each VLAN. VLANs with the same members (trunks carry thousands) share one list.

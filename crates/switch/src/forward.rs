@@ -1,8 +1,9 @@
 //! The bridge's stage on the packet's path: a burst of flow keys in, a decision for each out.
 //!
-//! Two passes. The first admits each frame to its VLAN (IEEE 802.1Q clause 8.6.2), hashes source and destination and
-//! fetches their buckets. The second takes the frames in order: source (learning process, 8.7), then destination
-//! (forwarding process, 8.6), so that the outcome is that of frames handled one by one. Storm limits come last: a
+//! Each frame is first admitted to its VLAN (IEEE 802.1Q clause 8.6.2) and its addresses hashed; then its source is
+//! looked up (learning process, 8.7), then its destination (forwarding process, 8.6). While the MAC table fits the
+//! second-level cache, frames are taken one by one; beyond that the whole burst is admitted first, so that the buckets
+//! are fetched side by side. Either way the outcome is that of frames handled in their order. Storm limits come last: a
 //! burst leases its tokens in one step for each run of frames of the same port.
 //!
 //! With [`Recorder::DRY`] nothing is learned, refreshed or taken, and the decision is the one that the real frame would
@@ -10,44 +11,58 @@
 
 use packet::record::{FloodClass, Recorder, Step};
 use packet::{DropReason, FlowKey, Layers, MacAddr};
-use sync::mac_table::{BucketIndex, Hit};
+use sync::mac_table::{BucketIndex, Hit, MacTable};
 
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
-use crate::member::{Member, class_index, storm_reason};
-use crate::tables::{Learned, Station, station_key};
+use crate::member::{Ingress, Member, class_index, storm_reason};
+use crate::tables::{Learned, Station, mac_of, station_key};
 
 /// Frames handled in one go; longer bursts are cut.
 const BURST: usize = 256;
-
-/// A frame between the passes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lane {
-    source: u64,
-    destination: u64,
-    source_at: At,
-    destination_at: At,
-    vid: u16,
-    slot: u16,
-    form: TagForm,
-    refused: Option<DropReason>,
-}
-
-type At = Option<BucketIndex>;
+/// Tables up to this size (in buckets of 64 bytes) are not worth a pass of prefetches.
+const CACHED_BUCKETS: usize = 4096;
+/// 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
+const RESERVED: u64 = 0x0000_00c2_8001;
+const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
+const MAC_MASK: u64 = 0xffff_ffff_ffff;
+/// What of a key's first word (in port, L2 flags, outer TCI without its priority) says how a frame is admitted.
+const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
+/// What no masked first word is.
+const NO_INGRESS: u64 = u64::MAX;
+const VERDICTS: usize = 64;
 
 /// A worker's own working space for [`Bridge::forward`]; made once, so that the data path allocates nothing.
 #[derive(Debug)]
 pub struct Scratch {
-    lanes: Box<[Lane; BURST]>,
+    /// Where source and destination of each frame belong in the table, once fetched.
+    places: Vec<(BucketIndex, BucketIndex)>,
     /// Frames that a storm limit is to judge: place in the burst.
     judged: Vec<u16>,
+    verdicts: Box<[Verdict; VERDICTS]>,
+    /// Number of the burst, so that no verdict outlives it.
+    burst: u64,
+}
+
+/// What a known destination meant for frames admitted in one way. Remembered within a burst.
+#[derive(Clone, Copy, Debug, Default)]
+struct Verdict {
+    burst: u64,
+    ingress: u64,
+    station: u32,
+    decision: Decision,
 }
 
 impl Scratch {
     /// Room for bursts of any length.
     pub fn new() -> Scratch {
-        Scratch { lanes: Box::new([Lane::default(); BURST]), judged: Vec::with_capacity(BURST) }
+        Scratch {
+            places: Vec::with_capacity(BURST),
+            judged: Vec::with_capacity(BURST),
+            verdicts: Box::new([Verdict::default(); VERDICTS]),
+            burst: 0,
+        }
     }
 }
 
@@ -74,15 +89,25 @@ impl Bridge {
     ) {
         let bursts = keys.chunks(BURST).zip(layers.chunks(BURST)).zip(out.chunks_mut(BURST));
         for (number, ((keys, layers), out)) in bursts.enumerate() {
-            let mut pass = Pass { bridge: self, now, first: number * BURST, recorder };
-            pass.admit(keys, &mut scratch.lanes);
             scratch.judged.clear();
-            let frames = keys.iter().zip(layers).zip(scratch.lanes.iter()).zip(out.iter_mut());
-            for (at, (((key, layers), lane), out)) in (0u16..).zip(frames) {
-                *out = pass.decide(at, key, layers, lane, &mut scratch.judged);
+            scratch.burst += 1;
+            let mut pass = Pass {
+                bridge: self,
+                view: &self.view,
+                table: self.tables.table(),
+                now,
+                first: number * BURST,
+                admission: Admission { ingress: NO_INGRESS, outcome: Err(DropReason::NoRoom) },
+                recorder,
+            };
+            if self.tables.table().buckets() <= CACHED_BUCKETS {
+                pass.decide_all::<false>(keys, layers, out, scratch);
+            } else {
+                pass.fetch(keys, &mut scratch.places);
+                pass.decide_all::<true>(keys, layers, out, scratch);
             }
             if !scratch.judged.is_empty() {
-                pass.judge_storms(&scratch.judged, &scratch.lanes, out);
+                pass.judge_storms(&scratch.judged, keys, out);
             }
             if R::ACTIVE {
                 for (at, decision) in out.iter().enumerate() {
@@ -96,109 +121,150 @@ impl Bridge {
 /// One burst under way.
 struct Pass<'a, R> {
     bridge: &'a Bridge,
+    view: &'a View,
+    table: &'a MacTable,
     now: Now,
     /// Place of the burst's first frame in the caller's numbering.
     first: usize,
+    /// How the last frame was admitted: the next one mostly comes the same way.
+    admission: Admission<'a>,
     recorder: &'a mut R,
 }
 
-impl<R: Recorder> Pass<'_, R> {
-    /// First pass: VLANs, hashes, prefetches.
-    #[inline]
-    fn admit(&mut self, keys: &[FlowKey], lanes: &mut [Lane; BURST]) {
-        let (view, table) = (&*self.bridge.view, self.bridge.tables.table());
-        for (at, (key, lane)) in keys.iter().zip(lanes.iter_mut()).enumerate() {
-            let Some(slot) = view.slot(key.in_port()) else {
-                lane.refused = Some(DropReason::NoRoom);
-                continue;
-            };
-            let member = &view.members[usize::from(slot)];
-            if R::ACTIVE {
-                self.recorder.step(self.first + at, Step::Bridge(view.id));
-            }
-            let (source, destination) = (key.eth_src().as_u64(), key.eth_dst().as_u64());
-            let ingress = match checked(source, destination).and_then(|()| member.admit(key)) {
-                Ok(ingress) => ingress,
+#[derive(Clone, Copy)]
+struct Admission<'a> {
+    /// The masked first word of the keys for which it holds.
+    ingress: u64,
+    outcome: Result<Admitted<'a>, DropReason>,
+}
+
+#[derive(Clone, Copy)]
+struct Admitted<'a> {
+    member: &'a Member,
+    vid: u16,
+    form: TagForm,
+}
+
+/// A frame that is admitted.
+#[derive(Clone, Copy)]
+struct Lane<'a> {
+    source: u64,
+    destination: u64,
+    ingress: u64,
+    by: Admitted<'a>,
+}
+
+impl<'a, R: Recorder> Pass<'a, R> {
+    /// Fetches the buckets of all addresses side by side.
+    fn fetch(&mut self, keys: &[FlowKey], places: &mut Vec<(BucketIndex, BucketIndex)>) {
+        places.clear();
+        places.extend(keys.iter().map(|key| {
+            let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
+            let (source, destination) = addresses(key);
+            let at = self.table.prefetch(station_key(vid, source));
+            (at, if is_group(destination) { at } else { self.table.prefetch(station_key(vid, destination)) })
+        }));
+    }
+
+    /// Takes each frame the whole way before the next.
+    fn decide_all<const FETCHED: bool>(
+        &mut self,
+        keys: &[FlowKey],
+        layers: &[Layers],
+        out: &mut [Decision],
+        scratch: &mut Scratch,
+    ) {
+        let frames = keys.iter().zip(layers).zip(out.iter_mut());
+        for (at, ((key, layers), out)) in (0u16..).zip(frames) {
+            let lane = match self.admit(at, key) {
+                Ok(lane) => lane,
                 Err(reason) => {
-                    lane.refused = Some(reason);
+                    *out = Decision::Drop(reason);
                     continue;
                 }
             };
-            if R::ACTIVE {
-                let source = member.vlan_source(ingress.form);
-                self.recorder.step(self.first + at, Step::Vlan { vid: ingress.vid, source });
-            }
-            let (source, destination) =
-                (station_key(ingress.vid, source), station_key(ingress.vid, destination));
-            *lane = Lane {
-                source,
-                destination,
-                source_at: Some(table.prefetch(source)),
-                destination_at: (!is_group(destination)).then(|| table.prefetch(destination)),
-                vid: ingress.vid,
-                slot,
-                form: ingress.form,
-                refused: None,
+            let (source_at, destination_at) = match scratch.places.get(usize::from(at)) {
+                Some(places) if FETCHED => *places,
+                _ => (self.table.hash(lane.source), self.table.hash(lane.destination)),
             };
+            if !self.source_is_known_here(lane, source_at)
+                && let Err(reason) = self.source(at, lane, source_at)
+            {
+                *out = Decision::Drop(reason);
+                continue;
+            }
+            if !is_group(lane.destination)
+                && let Some(hit) = self.table.lookup_at(destination_at, lane.destination)
+            {
+                *out = self.known(at, lane, hit, scratch);
+            } else {
+                *out = self.spread(key, layers, lane);
+            }
+            // A known address may be one that awaits its flush.
+            if lane.by.member.limited && class_of(out).is_some() {
+                scratch.judged.push(at);
+            }
         }
     }
 
-    /// Second pass, one frame.
-    #[inline]
-    fn decide(
-        &mut self,
-        at: u16,
-        key: &FlowKey,
-        layers: &Layers,
-        lane: &Lane,
-        judged: &mut Vec<u16>,
-    ) -> Decision {
-        let view = &*self.bridge.view;
-        let (None, Some(source_at)) = (lane.refused, lane.source_at) else {
-            return Decision::Drop(lane.refused.unwrap_or(DropReason::NoRoom));
-        };
-        let member = &view.members[usize::from(lane.slot)];
-        let table = self.bridge.tables.table();
-        match table.lookup_at(source_at, lane.source) {
-            Some(hit) if hit.value == Station::learned(member.port).0 && !R::ACTIVE => {
-                if hit.age != self.now.secs && member.learning {
-                    table.refresh(hit.slot, lane.source, self.now.secs);
-                }
-            }
-            hit => {
-                if let Err(reason) = self.source(at, member, lane, source_at, hit) {
-                    return Decision::Drop(reason);
-                }
-            }
+    /// How frames like this one are admitted.
+    #[inline(always)]
+    fn admission(&mut self, key: &FlowKey) -> &Admission<'a> {
+        let ingress = u64::from_le(key.words()[0]) & INGRESS_MASK;
+        if self.admission.ingress != ingress {
+            self.admission = Admission { ingress, outcome: admit_by(self.view, key) };
         }
-        let decision = match lane.destination_at {
-            Some(destination_at) => self.unicast(at, member, lane, destination_at),
-            None => self.bridge.multicast(key, layers, lane.vid, lane.form),
-        };
-        if member.limited && class_of(&decision).is_some_and(|class| member.bucket(class).is_some()) {
-            judged.push(at);
+        &self.admission
+    }
+
+    /// Checks the addresses and finds the VLAN.
+    #[inline(always)]
+    fn admit(&mut self, at: u16, key: &FlowKey) -> Result<Lane<'a>, DropReason> {
+        let Admission { ingress, outcome } = *self.admission(key);
+        let (source, destination) = addresses(key);
+        if R::ACTIVE && outcome.err() != Some(DropReason::NoRoom) {
+            self.step(at, Step::Bridge(self.view.id));
         }
-        decision
+        if is_group(source) || source == 0 || destination & RESERVED_MASK == RESERVED {
+            return Err(refused(outcome.err(), destination, source));
+        }
+        let by = outcome?;
+        if R::ACTIVE {
+            self.step(at, Step::Vlan { vid: by.vid, source: by.member.vlan_source(by.form) });
+        }
+        let (source, destination) = (station_key(by.vid, source), station_key(by.vid, destination));
+        Ok(Lane { source, destination, ingress, by })
+    }
+
+    /// The common case of the learning process: nothing to learn. Recorders are served by [`Pass::source`].
+    #[inline(always)]
+    fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
+        if R::ACTIVE {
+            return false;
+        }
+        let Some(hit) = self.table.lookup_at(source_at, lane.source) else { return false };
+        if hit.value != Station::learned(lane.by.member.port).0 {
+            return false;
+        }
+        if hit.age != self.now.secs && lane.by.member.learning {
+            self.table.refresh(hit.slot, lane.source, self.now.secs);
+        }
+        true
     }
 
     /// The learning process for a source that is not simply known on its port.
     #[inline(never)]
-    fn source(
-        &mut self,
-        at: u16,
-        member: &Member,
-        lane: &Lane,
-        source_at: BucketIndex,
-        hit: Option<Hit>,
-    ) -> Result<(), DropReason> {
-        let mac = MacAddr::from_u64(lane.source);
+    fn source(&mut self, at: u16, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
+        let member = lane.by.member;
+        let hit = self.table.lookup_at(source_at, lane.source);
+        let mac = mac_of(lane.source);
         let known = hit.map(|hit| Station(hit.value));
         if let Some(station) = known.filter(|station| station.is_static()) {
             return self.static_source(at, member, mac, station);
         }
         if known.is_some_and(|station| station.port() == member.port) {
             if let Some(hit) = hit.filter(|_| member.learning && !R::DRY) {
-                self.bridge.tables.table().refresh(hit.slot, lane.source, self.now.secs);
+                self.table.refresh(hit.slot, lane.source, self.now.secs);
             }
             self.step(at, Step::SourceKnown { mac, is_static: false });
             return Ok(());
@@ -207,7 +273,7 @@ impl<R: Recorder> Pass<'_, R> {
             self.step(at, Step::NotLearned { mac, why: "learning is switched off on the port" });
             return Ok(());
         }
-        let (tables, limits) = (&self.bridge.tables, self.bridge.view.limits(member));
+        let (tables, limits) = (&self.bridge.tables, self.view.limits(member));
         let learned = if R::DRY {
             match (tables.refusal(member.port, known.is_some(), limits), known) {
                 (Some(why), _) => Learned::Refused(why),
@@ -244,61 +310,56 @@ impl<R: Recorder> Pass<'_, R> {
         Ok(())
     }
 
-    /// The forwarding process for an individual address.
-    #[inline]
-    fn unicast(&mut self, at: u16, member: &Member, lane: &Lane, destination_at: BucketIndex) -> Decision {
-        let view = &*self.bridge.view;
-        let unknown =
-            Decision::Flood { vid: lane.vid, class: FloodClass::Unknown, form: lane.form, punt: false };
-        if R::DRY && lane.source == lane.destination && self.would_be_here(member, lane) {
+    /// The forwarding process for an address that is in the table.
+    #[inline(always)]
+    fn known(&mut self, at: u16, lane: Lane<'a>, hit: Hit, scratch: &mut Scratch) -> Decision {
+        if R::ACTIVE {
+            return self.found(at, lane, hit);
+        }
+        let place = (lane.ingress ^ lane.ingress >> 40 ^ u64::from(hit.value)) % VERDICTS as u64;
+        let Scratch { verdicts, burst, .. } = scratch;
+        let verdict = &mut verdicts[usize::try_from(place).unwrap_or(0)];
+        if verdict.burst != *burst || verdict.station != hit.value || verdict.ingress != lane.ingress {
+            let decision = to_station(self.view, lane.by, Station(hit.value));
+            *verdict = Verdict { burst: *burst, ingress: lane.ingress, station: hit.value, decision };
+        }
+        verdict.decision
+    }
+
+    /// [`Pass::known`] for recorders.
+    fn found(&mut self, at: u16, lane: Lane<'a>, hit: Hit) -> Decision {
+        let station = Station(hit.value);
+        if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
         }
-        let Some(hit) = self.bridge.tables.table().lookup_at(destination_at, lane.destination) else {
-            return unknown;
-        };
-        let station = Station(hit.value);
-        if R::ACTIVE && !station.discards() {
-            let age = self.now.secs.wrapping_sub(hit.age);
-            let age = if station.is_static() { 0 } else { age };
-            let mac = MacAddr::from_u64(lane.destination);
+        if !station.discards() {
+            let age = if station.is_static() { 0 } else { self.now.secs.wrapping_sub(hit.age) };
+            let mac = mac_of(lane.destination);
             let step = Step::Found { mac, port: station.port(), age, is_static: station.is_static() };
             self.step(at, step);
         }
-        if station.is_static() {
-            return self.static_destination(member, lane, station);
-        }
-        if station.port() == member.port {
-            return Decision::Drop(DropReason::SamePort);
-        }
-        // A port or VLAN that is gone means an entry that awaits its flush: not believed.
-        let target = view.member(station.port());
-        match target.and_then(|target| Some((target, target.egress(lane.vid)?))) {
-            Some((target, tagged)) => deliver(member, target, lane, tagged),
-            None => unknown,
-        }
+        to_station(self.view, lane.by, station)
     }
 
-    #[cold]
-    fn static_destination(&self, member: &Member, lane: &Lane, station: Station) -> Decision {
-        if station.discards() {
-            return Decision::Drop(DropReason::FdbDiscard);
+    /// A group address, or one that is not in the table.
+    #[inline(never)]
+    fn spread(&mut self, key: &FlowKey, layers: &Layers, lane: Lane<'a>) -> Decision {
+        let Admitted { vid, form, .. } = lane.by;
+        if is_group(lane.destination) {
+            return self.bridge.multicast(key, layers, vid, form);
         }
-        if station.port() == member.port {
+        if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
         }
-        let target = self.bridge.view.member(station.port());
-        match target.and_then(|target| Some((target, target.egress(lane.vid)?))) {
-            Some((target, tagged)) => deliver(member, target, lane, tagged),
-            None => Decision::Drop(DropReason::NoMember),
-        }
+        unknown(lane.by)
     }
 
     /// Whether the real frame would have found its own source address here, in a dry run that learned nothing.
     #[cold]
-    fn would_be_here(&self, member: &Member, lane: &Lane) -> bool {
-        let tables = &self.bridge.tables;
-        let known = tables.table().lookup(lane.source);
-        let limits = self.bridge.view.limits(member);
+    fn would_be_here(&self, lane: Lane<'a>) -> bool {
+        let (tables, member) = (&self.bridge.tables, lane.by.member);
+        let known = self.table.lookup(lane.source);
+        let limits = self.view.limits(member);
         let here = known.is_some_and(|hit| Station(hit.value).port() == member.port);
         here || member.learning && tables.refusal(member.port, known.is_some(), limits).is_none()
     }
@@ -306,10 +367,10 @@ impl<R: Recorder> Pass<'_, R> {
     /// Leases tokens for the frames that a limit is to judge: once for each class in each run of one port's frames.
     #[cold]
     #[inline(never)]
-    fn judge_storms(&mut self, judged: &[u16], lanes: &[Lane; BURST], out: &mut [Decision]) {
-        let slot = |at: &u16| lanes[usize::from(*at)].slot;
-        for run in judged.chunk_by(|a, b| slot(a) == slot(b)) {
-            let member = &self.bridge.view.members[usize::from(slot(&run[0]))];
+    fn judge_storms(&mut self, judged: &[u16], keys: &[FlowKey], out: &mut [Decision]) {
+        let port = |at: &u16| keys[usize::from(*at)].in_port();
+        for run in judged.chunk_by(|a, b| port(a) == port(b)) {
+            let Some(member) = self.view.member(port(&run[0])) else { continue };
             let mut wanted = [0u32; 3];
             let class = |out: &[Decision], at: u16| class_of(&out[usize::from(at)]);
             run.iter().filter_map(|&at| class(out, at)).for_each(|class| wanted[class_index(class)] += 1);
@@ -325,6 +386,7 @@ impl<R: Recorder> Pass<'_, R> {
                 let Some(class) = class(out, at) else { continue };
                 let left = &mut granted[class_index(class)];
                 match left.checked_sub(1) {
+                    _ if member.bucket(class).is_none() => {}
                     Some(rest) => *left = rest,
                     None => out[usize::from(at)] = Decision::Drop(storm_reason(class)),
                 }
@@ -357,39 +419,94 @@ impl<R: Recorder> Pass<'_, R> {
     }
 }
 
-/// Addresses that no frame may carry through a bridge.
-#[inline]
-fn checked(source: u64, destination: u64) -> Result<(), DropReason> {
-    if is_group(source) || source == 0 {
-        return Err(DropReason::SourceMulticast);
+/// The member that frames like this one come in by, and their VLAN.
+#[inline(never)]
+fn admit_by<'a>(view: &'a View, key: &FlowKey) -> Result<Admitted<'a>, DropReason> {
+    let member = view.member(key.in_port()).ok_or(DropReason::NoRoom)?;
+    let Ingress { vid, form } = member.admit(key)?;
+    Ok(Admitted { member, vid, form })
+}
+
+/// Why a frame with one of these addresses is dropped, if its port is a member at all.
+#[cold]
+fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropReason {
+    match reason {
+        Some(DropReason::NoRoom) => DropReason::NoRoom,
+        _ if is_group(source) || source == 0 => DropReason::SourceMulticast,
+        _ => {
+            debug_assert_eq!(destination & RESERVED_MASK, RESERVED);
+            DropReason::ReservedMulticast
+        }
     }
-    if MacAddr::from_u64(destination).is_reserved_group() {
-        return Err(DropReason::ReservedMulticast);
-    }
-    Ok(())
+}
+
+/// Source and destination of a frame as [`crate::tables::mac_bits`], straight from the key's words.
+#[inline(always)]
+fn addresses(key: &FlowKey) -> (u64, u64) {
+    let words = key.words();
+    let (first, second) = (u64::from_le(words[1]), u64::from_le(words[2]));
+    ((first >> 48 | second << 16) & MAC_MASK, first & MAC_MASK)
 }
 
 /// Whether an address (or a key made of one) is a group address.
 #[inline]
-fn is_group(mac: u64) -> bool {
-    mac >> 40 & 1 == 1
+fn is_group(bits: u64) -> bool {
+    bits & 1 == 1
 }
 
-/// The last check before a frame goes to one port.
-#[inline]
-fn deliver(member: &Member, target: &Member, lane: &Lane, tagged: bool) -> Decision {
-    if member.protected && target.protected {
+/// What a destination's entry means for frames admitted in this way.
+#[inline(never)]
+fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
+    if station.discards() {
+        return Decision::Drop(DropReason::FdbDiscard);
+    }
+    if station.port() == by.member.port {
+        return Decision::Drop(DropReason::SamePort);
+    }
+    let target = view.member(station.port());
+    let Some((target, tagged)) = target.and_then(|target| Some((target, target.egress(by.vid)?))) else {
+        // A learned entry whose port or VLAN is gone awaits its flush and is not believed; a static one is.
+        return if station.is_static() { Decision::Drop(DropReason::NoMember) } else { unknown(by) };
+    };
+    if by.member.protected && target.protected {
         return Decision::Drop(DropReason::ProtectedPort);
     }
-    Decision::Forward { port: target.port, tag: lane.form.change(lane.vid, tagged) }
+    Decision::Forward { port: target.port, tag: by.form.change(by.vid, tagged) }
+}
+
+fn unknown(by: Admitted<'_>) -> Decision {
+    Decision::Flood { vid: by.vid, class: FloodClass::Unknown, form: by.form, punt: false }
 }
 
 /// The class under which a storm limit counts the frame.
-#[inline]
+#[inline(always)]
 fn class_of(decision: &Decision) -> Option<FloodClass> {
     match decision {
         Decision::Flood { class, .. } => Some(*class),
         Decision::Group { .. } => Some(FloodClass::Multicast),
         Decision::Forward { .. } | Decision::Drop(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::mac_bits;
+
+    #[test]
+    fn addresses_come_whole_out_of_the_words() {
+        let (src, dst) =
+            (MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]), MacAddr([0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb]));
+        let mut key = FlowKey::ZERO;
+        key.set_eth_src(src);
+        key.set_eth_dst(dst);
+        key.set_eth_type(0xffff);
+        assert_eq!(addresses(&key), (mac_bits(src), mac_bits(dst)));
+        assert_eq!((mac_of(mac_bits(src)), mac_of(station_key(4094, mac_bits(dst)))), (src, dst));
+        for low in 0..=255 {
+            let mac = MacAddr([1, 0x80, 0xc2, 0, 0, low]);
+            assert_eq!(mac_bits(mac) & RESERVED_MASK == RESERVED, mac.is_reserved_group());
+        }
+        assert!(is_group(mac_bits(MacAddr::BROADCAST)) && !is_group(mac_bits(src)));
     }
 }

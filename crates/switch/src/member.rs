@@ -79,7 +79,7 @@ impl Member {
     }
 
     /// Finds the frame's VLAN, or why it may not enter.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&self, key: &FlowKey) -> Result<Ingress, DropReason> {
         let tci = key.outer_tci();
         if self.mode == Mode::Transparent {
@@ -101,7 +101,7 @@ impl Member {
     }
 
     /// Whether frames of the VLAN leave here, and if so whether they carry a tag.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn egress(&self, vid: u16) -> Option<bool> {
         if vid == self.plain {
             return Some(false);

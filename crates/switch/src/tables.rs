@@ -13,7 +13,6 @@ use zerocopy::FromZeros;
 
 /// A key's place for the VLAN, above the address.
 const VID_SHIFT: u32 = 48;
-const MAC_BITS: u64 = (1 << VID_SHIFT) - 1;
 const STATIC: u32 = 1 << 16;
 const DISCARD: u32 = 1 << 17;
 /// Ports are numbered in 16 bits.
@@ -54,10 +53,23 @@ impl Station {
     }
 }
 
-/// The table's key of an address (as [`MacAddr::as_u64`]) in a VLAN.
+/// An address as the low 48 bits of a number, first octet lowest: as a little-endian machine loads it from a flow key.
 #[inline]
-pub(crate) fn station_key(vid: u16, mac: u64) -> u64 {
-    u64::from(vid) << VID_SHIFT | mac
+pub(crate) fn mac_bits(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// The address in the low 48 bits.
+pub(crate) fn mac_of(bits: u64) -> MacAddr {
+    let [a, b, c, d, e, f, _, _] = bits.to_le_bytes();
+    MacAddr([a, b, c, d, e, f])
+}
+
+/// The table's key of an address ([`mac_bits`]) in a VLAN.
+#[inline]
+pub(crate) fn station_key(vid: u16, mac_bits: u64) -> u64 {
+    u64::from(vid) << VID_SHIFT | mac_bits
 }
 
 /// An entry of the MAC table, as `show` lists it and a hand-over carries it.
@@ -375,7 +387,7 @@ fn listed(entry: &Entry, now_secs: u16) -> FdbEntry {
     let vid = u16::try_from(entry.key >> VID_SHIFT).unwrap_or_default();
     FdbEntry {
         vid: VlanId::new(vid).unwrap_or(VlanId::NONE),
-        mac: MacAddr::from_u64(entry.key & MAC_BITS),
+        mac: mac_of(entry.key),
         port: (!station.discards()).then(|| station.port()),
         age_secs: if station.is_static() || age >= FUTURE { 0 } else { age },
         is_static: station.is_static(),

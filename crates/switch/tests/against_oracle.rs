@@ -15,6 +15,8 @@ use proptest::prelude::*;
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Groups, Now, StaticMac, StormLimits, VlanMode};
 
 const PORTS: u16 = 6;
+/// A table that is worth prefetching.
+const LARGE: u32 = 10_000;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -68,8 +70,8 @@ fn config() -> impl Strategy<Value = BridgeConfig> {
     let members = prop::collection::vec(prop::option::weighted(0.85, member()), usize::from(PORTS));
     let fixed = (0u16..4, 0u8..6, prop::option::weighted(0.8, 0..PORTS + 1));
     let statics = prop::collection::vec(fixed, 0..3);
-    (members, statics, 10u32..300, prop_oneof![1u32..9, Just(100)], any::<bool>()).prop_map(
-        |(members, statics, ageing_secs, mac_limit, snooping)| BridgeConfig {
+    (members, statics, 10u32..300, prop_oneof![4 => 1u32..9, 4 => Just(100), 1 => Just(LARGE)], any::<bool>())
+        .prop_map(|(members, statics, ageing_secs, mac_limit, snooping)| BridgeConfig {
             id: BridgeId(3),
             name: "br0".into(),
             ageing_secs,
@@ -87,8 +89,7 @@ fn config() -> impl Strategy<Value = BridgeConfig> {
                     port: port.map(PortId),
                 })
                 .collect(),
-        },
-    )
+        })
 }
 
 /// Groups by number: even IPv4, odd IPv6, the last ones not to be pruned.
@@ -171,7 +172,10 @@ impl Pair {
             Op::Frames(frames) => self.frames(&frames)?,
             Op::Wait(tenths) => self.tenths += tenths,
             Op::Age => {
-                self.real.bridge.age(now.secs);
+                // Each call looks at a part of a large table.
+                for _ in 0..8 {
+                    self.real.bridge.age(now.secs);
+                }
                 self.oracle.age(now.ns / 1_000_000_000);
             }
             Op::FlushPort(port) => {
