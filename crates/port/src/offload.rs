@@ -15,7 +15,7 @@ use packet::DropReason;
 
 pub use checksum::complete_checksum;
 pub use mark::mark_bare_checksum;
-pub use segment::{segment, wire_len};
+pub use segment::{segment, segment_count, wire_len};
 
 use crate::memory::FrameMemory;
 use crate::packet::{Flags, Gso, Packet};
@@ -84,7 +84,7 @@ pub fn complete(
     dropped: &mut impl FnMut(DropReason),
 ) {
     while let Some(packet) = batch.first() {
-        let count = if needs_completion(packet, caps) { segment::count(packet, pool.memory()) } else { 1 };
+        let count = if needs_completion(packet, caps) { segment_count(packet, pool.memory()) } else { 1 };
         if count > out.remaining_capacity() && count <= BURST {
             return;
         }

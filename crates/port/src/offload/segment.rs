@@ -90,7 +90,8 @@ fn network(head: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// How many packets `packet` becomes when it is segmented; 1 when it cannot be.
-pub(super) fn count(packet: &Packet, memory: &FrameMemory) -> usize {
+#[must_use]
+pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
     if packet.flags.contains(Flags::SEGMENT) {
         Plan::new(packet, memory).map_or(1, |plan| plan.count())
     } else {

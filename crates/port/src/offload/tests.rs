@@ -202,7 +202,7 @@ proptest! {
         let mut packet = scattered(&big.whole(), big.headers() + sizes[0] % 100, &sizes, &mut pool);
         big.mark(&mut packet, true);
         let want = big.segments(partial);
-        prop_assert_eq!(segment::count(&packet, pool.memory()), want.len());
+        prop_assert_eq!(segment::segment_count(&packet, pool.memory()), want.len());
         prop_assert_eq!(wire_len(&packet, pool.memory()), want[0].len());
         let caps = Capabilities { partial_checksum: partial, max_segments: 64, ..Capabilities::default() };
         let mut got = Vec::new();
