@@ -23,6 +23,7 @@ pub mod netns;
 pub mod null;
 pub mod offload;
 pub mod packet;
+pub mod pcap;
 pub mod pool;
 pub mod queue;
 pub mod ring;

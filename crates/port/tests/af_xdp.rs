@@ -1,5 +1,9 @@
 //! AF_XDP over veth pairs on the real kernel: echo at all sizes, hand-over under traffic, and a device that goes away.
-#![allow(clippy::cast_possible_truncation, reason = "test data")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data; a failure is the test's"
+)]
 
 mod common;
 

@@ -1,6 +1,10 @@
 //! TAP on the real kernel: large TCP segments cross whole in both directions, are segmented where they must be, and the
 //! queue survives hand-over, an interface that is down, and one that is gone.
-#![allow(clippy::cast_possible_truncation, reason = "test data")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "test data; a failure is the test's"
+)]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! What the tests against a real kernel share: namespaces of their own that are removed also after a failure, a visible
 //! skip without privilege, and a tiny XDP program that steers frames to sockets.
 #![allow(unsafe_code, reason = "raw bpf(2) to attach a five-instruction program")]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "a failure is the test's")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::fs::File;
@@ -227,6 +228,7 @@ impl Wire {
                 return None;
             }
             let mut buffer = vec![0_u8; 70_000];
+            // SAFETY: all-zero bytes are a valid address.
             let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
             let mut len = size_of::<libc::sockaddr_ll>() as u32;
             // SAFETY: buffers are as long as said.

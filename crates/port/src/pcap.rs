@@ -1,0 +1,61 @@
+//! Capture files: reading (pcap and pcapng), writing (pcapng with a comment per packet, or classic pcap), and a port that
+//! replays one file and records into another.
+//!
+//! Readers take files from anybody: lengths are bounded before memory is asked for, and a file that ends early is an error
+//! that names the place. Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+
+mod queue;
+mod read;
+mod write;
+
+pub use queue::{Clock, PcapConfig, PcapQueue, Timing};
+pub use read::{Reader, Record};
+pub use write::{Interface, Writer};
+
+/// Longest packet that is read or written (the usual largest snapshot length).
+pub const MAX_PACKET: u32 = 262_144;
+
+const MAGIC_MICRO: u32 = 0xa1b2_c3d4;
+const MAGIC_NANO: u32 = 0xa1b2_3c4d;
+const LINKTYPE_ETHERNET: u32 = 1;
+const BLOCK_SECTION: u32 = 0x0a0d_0d0a;
+const BLOCK_INTERFACE: u32 = 1;
+const BLOCK_SIMPLE: u32 = 3;
+const BLOCK_PACKET: u32 = 6;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const OPT_COMMENT: u16 = 1;
+const OPT_IF_NAME: u16 = 2;
+const OPT_TSRESOL: u16 = 9;
+
+/// Why a capture file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PcapError {
+    /// The file cannot be opened.
+    #[error("capture file {path}: {source}; check the path and the permissions")]
+    Open {
+        /// Its path.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Reading or writing failed.
+    #[error("capture file: {0}; check the disk")]
+    Io(#[from] std::io::Error),
+    /// Neither pcap nor pcapng.
+    #[error("capture file: not a pcap or pcapng file (it begins with {0:#010x}); convert it with `editcap`")]
+    Magic(u32),
+    /// Not Ethernet.
+    #[error("capture file: link type {0} is not Ethernet; capture on an Ethernet device")]
+    LinkType(u32),
+    /// Broken inside.
+    #[error("capture file: broken at byte {at} ({what}); cut it there with `editcap` or capture anew")]
+    Broken {
+        /// Offset in the file.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Too much for memory.
+    #[error("capture file: more than {0} bytes of packets; replay a part of it (`editcap -r`)")]
+    TooLarge(usize),
+}

@@ -1,0 +1,219 @@
+//! A port over capture files: receives the packets of one, records what it transmits into another.
+//!
+//! The file to replay is held in memory, so the data path touches no disk for it; recording goes through a buffer that is
+//! written out when it is full. The clock is given by the caller and read once per call, never per packet.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+
+use super::{Interface, PcapError, Reader, Writer};
+use crate::pool::FramePool;
+use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueStatus};
+
+/// Most bytes of packets that a replay holds.
+const MAX_BYTES: usize = 1 << 30;
+const BUFFER: usize = 256 * 1024;
+
+/// Where the time comes from: nanoseconds since 1970.
+pub type Clock = Box<dyn FnMut() -> u64 + Send>;
+
+/// When a replayed packet arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Timing {
+    /// As in the file, counted from the first receive.
+    Original,
+    /// As fast as they are taken.
+    #[default]
+    FlatOut,
+}
+
+/// What to replay and where to record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PcapConfig {
+    /// Name of the port, which becomes the interface's name in the recording.
+    pub name: String,
+    /// The file to replay.
+    pub read: Option<PathBuf>,
+    /// The file to record into (pcapng).
+    pub write: Option<PathBuf>,
+    /// Timing of the replay.
+    pub timing: Timing,
+    /// How many times to replay; `None` repeats for ever.
+    pub rounds: Option<u64>,
+}
+
+/// A file in memory.
+#[derive(Default)]
+struct Replay {
+    bytes: Vec<u8>,
+    /// Time since the first packet in nanoseconds, where the bytes begin.
+    packets: Vec<(u64, usize)>,
+    /// Time from one round to the next.
+    period: u64,
+}
+
+impl Replay {
+    fn load(path: &Path) -> Result<Self, PcapError> {
+        let file = File::open(path).map_err(|source| PcapError::Open { path: path.to_owned(), source })?;
+        let mut reader = Reader::new(BufReader::new(file))?;
+        let (mut replay, mut start, mut last) = (Self::default(), None, 0);
+        while let Some(record) = reader.next_record()? {
+            if record.data.is_empty() {
+                continue;
+            }
+            if replay.bytes.len() + record.data.len() > MAX_BYTES {
+                return Err(PcapError::TooLarge(MAX_BYTES));
+            }
+            let start = *start.get_or_insert(record.timestamp);
+            // Captures of several queues may step back in time a little: such a packet comes at once.
+            last = record.timestamp.saturating_sub(start).max(last);
+            replay.packets.push((last, replay.bytes.len()));
+            replay.bytes.extend_from_slice(&record.data);
+        }
+        let gap = last / (replay.packets.len().saturating_sub(1).max(1) as u64);
+        replay.period = last + gap.max(1);
+        Ok(replay)
+    }
+
+    fn packet(&self, i: usize) -> &[u8] {
+        let end = self.packets.get(i + 1).map_or(self.bytes.len(), |(_, start)| *start);
+        &self.bytes[self.packets[i].1..end]
+    }
+}
+
+/// See the module documentation.
+pub struct PcapQueue {
+    replay: Replay,
+    next: usize,
+    rounds_left: Option<u64>,
+    timing: Timing,
+    /// Clock at the start of the current round.
+    round_start: Option<u64>,
+    clock: Clock,
+    recording: Option<(Writer<BufWriter<File>>, Interface)>,
+    failed: Option<String>,
+    counters: QueueCounters,
+}
+
+impl PcapQueue {
+    /// Reads the file to replay, and creates the one to record into.
+    ///
+    /// # Errors
+    /// [`PcapError`] when one of them cannot be had or the first is broken.
+    pub fn open(config: &PcapConfig, clock: Clock) -> Result<Self, PcapError> {
+        let replay = config.read.as_deref().map(Replay::load).transpose()?.unwrap_or_default();
+        let recording = config.write.as_deref().map(|path| Self::record(path, &config.name)).transpose()?;
+        Ok(Self {
+            replay,
+            next: 0,
+            rounds_left: config.rounds,
+            timing: config.timing,
+            round_start: None,
+            clock,
+            recording,
+            failed: None,
+            counters: QueueCounters::default(),
+        })
+    }
+
+    fn record(path: &Path, name: &str) -> Result<(Writer<BufWriter<File>>, Interface), PcapError> {
+        let file = File::create(path).map_err(|source| PcapError::Open { path: path.to_owned(), source })?;
+        let mut writer = Writer::pcapng(BufWriter::with_capacity(BUFFER, file))?;
+        let interface = writer.interface(name)?;
+        Ok((writer, interface))
+    }
+
+    /// Whether the replay has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.replay.packets.is_empty() || self.rounds_left == Some(0)
+    }
+
+    /// Whether the packet at `self.next` is due at `now`.
+    fn is_due(&mut self, now: u64) -> bool {
+        if self.is_finished() {
+            return false;
+        }
+        let start = *self.round_start.get_or_insert(now);
+        self.timing == Timing::FlatOut || now >= start.saturating_add(self.replay.packets[self.next].0)
+    }
+
+    fn advance(&mut self) {
+        self.next += 1;
+        if self.next == self.replay.packets.len() {
+            self.next = 0;
+            self.round_start = self.round_start.map(|start| start + self.replay.period);
+            self.rounds_left = self.rounds_left.map(|rounds| rounds.saturating_sub(1));
+        }
+    }
+
+    fn now(&mut self) -> u64 {
+        if self.timing == Timing::Original { (self.clock)() } else { 0 }
+    }
+}
+
+impl Queue for PcapQueue {
+    fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
+        let (before, now) = (out.len(), self.now());
+        while !out.is_full() && self.is_due(now) {
+            match pool.alloc_copy(self.replay.packet(self.next)) {
+                Ok(packet) => out.push(packet),
+                // The packet stays due: a replay loses nothing for lack of frames.
+                Err(_) => break,
+            }
+            self.advance();
+        }
+        out.len() - before
+    }
+
+    fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
+        let taken = batch.len();
+        let now = if self.recording.is_some() && taken > 0 { (self.clock)() } else { 0 };
+        for packet in batch.drain(..) {
+            if let Some((writer, interface)) = &mut self.recording {
+                let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+                if let Err(error) = writer.packet(*interface, now, len, packet.parts(pool.memory()), None) {
+                    self.failed = Some(format!(
+                        "recording stopped: {error}; free space on the disk and reopen the port"
+                    ));
+                    self.recording = None;
+                }
+            } else if self.failed.is_some() {
+                self.counters.tx_invalid += 1;
+            }
+            pool.free(packet);
+        }
+        taken
+    }
+
+    fn kick(&mut self, _pool: &mut FramePool) {}
+
+    fn has_pending(&mut self) -> bool {
+        let now = self.now();
+        self.is_due(now)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { max_segments: u16::MAX, max_frame: super::MAX_PACKET, ..Capabilities::default() }
+    }
+
+    fn counters(&self) -> QueueCounters {
+        self.counters
+    }
+
+    fn status(&self) -> QueueStatus {
+        QueueStatus {
+            kind: "pcap",
+            reasons: self.failed.clone().into_iter().collect(),
+            ..QueueStatus::default()
+        }
+    }
+
+    fn close(mut self: Box<Self>, _pool: &mut FramePool) {
+        if let Some((mut writer, _)) = self.recording.take() {
+            // There is nobody left to tell; what was written before is whole records.
+            let _ = writer.flush();
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Writing capture files: pcapng with nanoseconds, several interfaces and comments, or classic pcap with nanoseconds.
+
+use std::io::{self, Write};
+
+use super::{
+    BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_SECTION, BYTE_ORDER, LINKTYPE_ETHERNET, MAGIC_NANO, MAX_PACKET,
+    OPT_COMMENT, OPT_IF_NAME, OPT_TSRESOL,
+};
+
+/// Longest comment that is written, in bytes.
+const MAX_COMMENT: usize = 1024;
+
+/// An interface of the file that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface(u32);
+
+/// Writes one file or stream. Each call writes whole records; buffering is the caller's.
+pub struct Writer<W> {
+    output: W,
+    classic: bool,
+    interfaces: u32,
+    block: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a pcapng file.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn pcapng(output: W) -> io::Result<Self> {
+        let mut writer = Self { output, classic: false, interfaces: 0, block: Vec::new() };
+        writer.block.extend_from_slice(&BYTE_ORDER.to_le_bytes());
+        // Version 1.0; the section's length is not known.
+        writer.block.extend_from_slice(&[1, 0, 0, 0]);
+        writer.block.extend_from_slice(&u64::MAX.to_le_bytes());
+        writer.option(4, b"trivium");
+        writer.finish(BLOCK_SECTION)?;
+        Ok(writer)
+    }
+
+    /// Begins a classic file with nanoseconds.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn classic(mut output: W) -> io::Result<Self> {
+        let mut header = Vec::from(MAGIC_NANO.to_le_bytes());
+        header.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        header.extend_from_slice(&MAX_PACKET.to_le_bytes());
+        header.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
+        output.write_all(&header)?;
+        Ok(Self { output, classic: true, interfaces: 0, block: Vec::new() })
+    }
+
+    /// Describes an interface (a port) that packets can then be written for. Classic files know only one.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn interface(&mut self, name: &str) -> io::Result<Interface> {
+        let interface = Interface(self.interfaces);
+        if !self.classic {
+            self.block.extend_from_slice(&[1, 0, 0, 0]);
+            self.block.extend_from_slice(&MAX_PACKET.to_le_bytes());
+            self.option(OPT_IF_NAME, &name.as_bytes()[..name.len().min(255)]);
+            self.option(OPT_TSRESOL, &[9]);
+            self.finish(BLOCK_INTERFACE)?;
+        }
+        self.interfaces += 1;
+        Ok(interface)
+    }
+
+    /// Writes a packet that lies in `parts`, one after another. `timestamp`: nanoseconds since 1970; `original_len`: bytes on
+    /// the wire. Classic files leave comments out.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn packet<'a>(
+        &mut self,
+        interface: Interface,
+        timestamp: u64,
+        original_len: u32,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+        comment: Option<&str>,
+    ) -> io::Result<()> {
+        let header = if self.classic { 16 } else { 20 };
+        self.block.clear();
+        self.block.resize(header, 0);
+        for part in parts {
+            let room = (MAX_PACKET as usize + header).saturating_sub(self.block.len());
+            self.block.extend_from_slice(&part[..part.len().min(room)]);
+        }
+        let len = u32::try_from(self.block.len() - header).unwrap_or(MAX_PACKET);
+        let mut put = |at: usize, value: u64| {
+            let low = u32::try_from(value & 0xffff_ffff).unwrap_or(0);
+            self.block[at..at + 4].copy_from_slice(&low.to_le_bytes());
+        };
+        if self.classic {
+            put(0, timestamp / 1_000_000_000);
+            put(4, timestamp % 1_000_000_000);
+            put(8, len.into());
+            put(12, original_len.into());
+            let written = self.output.write_all(&self.block);
+            self.block.clear();
+            return written;
+        }
+        put(0, interface.0.into());
+        put(4, timestamp >> 32);
+        put(8, timestamp);
+        put(12, len.into());
+        put(16, original_len.into());
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+        if let Some(comment) = comment {
+            let end = (0..=comment.len().min(MAX_COMMENT))
+                .rev()
+                .find(|i| comment.is_char_boundary(*i))
+                .unwrap_or(0);
+            self.option(OPT_COMMENT, &comment.as_bytes()[..end]);
+        }
+        self.finish(BLOCK_PACKET)
+    }
+
+    /// The output, after everything has been written to it.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn into_inner(mut self) -> io::Result<W> {
+        self.output.flush()?;
+        Ok(self.output)
+    }
+
+    /// Hands buffered records to the operating system.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
+    fn option(&mut self, kind: u16, value: &[u8]) {
+        self.block.extend_from_slice(&kind.to_le_bytes());
+        self.block.extend_from_slice(&u16::try_from(value.len()).unwrap_or(0).to_le_bytes());
+        self.block.extend_from_slice(value);
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(&mut self, kind: u32) -> io::Result<()> {
+        let len = u32::try_from(self.block.len() + 12).unwrap_or(u32::MAX).to_le_bytes();
+        let written = self
+            .output
+            .write_all(&kind.to_le_bytes())
+            .and_then(|()| self.output.write_all(&len))
+            .and_then(|()| self.output.write_all(&self.block))
+            .and_then(|()| self.output.write_all(&len));
+        self.block.clear();
+        written
+    }
+}
