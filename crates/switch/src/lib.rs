@@ -30,7 +30,7 @@
 //! - **Forwarding** (8.6.4): never back, never between two protected ports, never to a port outside the VLAN.
 //! - **Multicast** (RFC 4541): reports go to router ports only, queries and unknown groups everywhere, known groups to
 //!   their listeners and the routers. There is no querier of our own yet: without one in the VLAN, listeners are
-//!   forgotten after 260 s and the group floods again (see `Snooper`).
+//!   forgotten after 260 s and the group floods again (see [`Snooper`]).
 //! - Not here: spanning tree, 802.1X, GVRP/MVRP, shared learning, 802.1ad provider bridging.
 //!
 //! ```
@@ -67,6 +67,7 @@ mod forward;
 mod groups;
 mod member;
 mod multicast;
+mod snooper;
 mod tables;
 
 pub use bridge::Bridge;
@@ -76,4 +77,5 @@ pub use config::{
 pub use decision::{Decision, TagForm};
 pub use forward::Scratch;
 pub use groups::{Family, GroupPorts, Groups, RouterPorts};
+pub use snooper::{Snooper, SnooperConfig, SnooperCounts};
 pub use tables::{BridgeTables, FdbEntry};

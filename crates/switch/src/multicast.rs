@@ -15,7 +15,7 @@ use crate::groups::Family;
 use crate::member::Member;
 
 /// Protocol Independent Multicast, RFC 7761: its hellos show where routers are.
-const PIM: u8 = 103;
+pub(crate) const PIM: u8 = 103;
 
 /// What a multicast control message asks of the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Frames for the tests: built as bytes, read by the data path's own parser.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use packet::record::{NoRecord, Recorder, TagChange};
 use packet::{FlowKey, Layers, MacAddr, PortId};

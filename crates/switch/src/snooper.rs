@@ -1,0 +1,301 @@
+//! IGMP and MLD snooping, the control thread's half (RFC 4541): who listens to which group, and where the routers are.
+//!
+//! Workers punt a copy of each report, query and PIM hello; [`Snooper::handle`] reads it, [`Snooper::tick`] forgets
+//! what was not confirmed, and [`Snooper::take_groups`] gives the next table for [`crate::Bridge::with_groups`] when
+//! something changed. One snooper serves one bridge.
+//!
+//! - A port listens from a report until [`SnooperConfig::member_secs`] pass without another.
+//! - A leave ends that at once with `fast_leave`. Otherwise, where a querier lives, the querier's own question about the
+//!   group cuts the time of all its listeners to twice the response time, and those who still listen answer. Without a
+//!   querier the leaving port has two seconds.
+//! - A router port is one that a query (not from address zero) or a PIM hello came in by, for
+//!   [`SnooperConfig::router_secs`].
+//! - **There is no querier of our own.** Where none lives in the VLAN, nobody renews memberships: when the first one of
+//!   a group runs out, the whole group is forgotten, so that it floods rather than starving those who still listen.
+//! - Groups are bounded per port and per bridge. A listener beyond its port's bound gets the group only as long as it
+//!   floods; a group beyond the bridge's bound floods.
+
+mod message;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use packet::{PortId, VlanId};
+
+use crate::bridge::Bridge;
+use crate::config::Now;
+use crate::groups::{Family, GroupPorts, Groups, RouterPorts};
+use crate::multicast::is_prunable;
+use message::{Event, Query};
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// Last member query count, RFC 3376 section 8.11: a router asks so often before it believes a leave.
+const LAST_MEMBER_QUERIES: u64 = 2;
+/// What a leaving port has left where no querier asks: that count times the last member query interval of a second.
+const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
+/// No query may cut a listener's time below this, lest a forged response time of zero cut everybody off.
+const MIN_RESPONSE_NS: u64 = NS_PER_S;
+
+/// Times and bounds of snooping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnooperConfig {
+    /// Seconds that a report holds: the group membership interval, RFC 3376 section 8.4.
+    pub member_secs: u32,
+    /// Seconds that a query or PIM hello makes its port a router port: the other querier present interval, RFC 3376
+    /// section 8.5.
+    pub router_secs: u32,
+    /// Whether a leave takes effect at once: for ports with one host each.
+    pub fast_leave: bool,
+    /// Groups that a bridge knows at most.
+    pub max_groups: usize,
+    /// Groups that one port listens to at most, over all its VLANs.
+    pub max_groups_per_port: u32,
+}
+
+impl Default for SnooperConfig {
+    fn default() -> Self {
+        SnooperConfig {
+            member_secs: 260,
+            router_secs: 255,
+            fast_leave: false,
+            max_groups: 4096,
+            max_groups_per_port: 512,
+        }
+    }
+}
+
+/// What a snooper has seen, as counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnooperCounts {
+    /// Reports that somebody listens, by group.
+    pub joins: u64,
+    /// Reports that somebody left, by group.
+    pub leaves: u64,
+    /// Queries.
+    pub queries: u64,
+    /// PIM hellos.
+    pub hellos: u64,
+    /// Frames that were not believed.
+    pub bad: u64,
+    /// Joins beyond a bound.
+    pub refused: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Snooper {
+    config: SnooperConfig,
+    seed: u64,
+    groups: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
+    routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
+    /// Until when a querier is taken to live.
+    queriers: BTreeMap<(u16, Family), u64>,
+    /// Groups that each port listens to.
+    per_port: HashMap<PortId, u32>,
+    counts: SnooperCounts,
+    changed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    expires_ns: u64,
+    /// Whether it said that it leaves, rather than fell silent.
+    leaving: bool,
+}
+
+impl Snooper {
+    /// A snooper that knows nothing. `seed` keys the tables that it makes and must be secret and random.
+    pub fn new(config: SnooperConfig, seed: u64) -> Snooper {
+        Snooper {
+            config,
+            seed,
+            groups: BTreeMap::new(),
+            routers: BTreeMap::new(),
+            queriers: BTreeMap::new(),
+            per_port: HashMap::new(),
+            counts: SnooperCounts::default(),
+            changed: false,
+        }
+    }
+
+    /// Reads a frame that a decision punted: `port` and `vid` are those of its arrival (the decision names the VLAN),
+    /// `frame` its bytes as received.
+    pub fn handle(&mut self, port: PortId, vid: u16, frame: &[u8], now: Now) {
+        let mut events = Vec::new();
+        if message::read(frame, |event| events.push(event)).is_err() {
+            self.counts.bad += 1;
+        }
+        for event in events {
+            match event {
+                Event::Join(group) => self.join(port, vid, group, now.ns),
+                Event::Leave(group) => self.leave(port, vid, group, now.ns),
+                Event::Query(query) => self.query(port, vid, query, now.ns),
+                Event::Router(family) => {
+                    self.counts.hellos += 1;
+                    self.router(port, vid, family, now.ns);
+                }
+            }
+        }
+    }
+
+    /// Forgets what ran out. Call it about once a second.
+    pub fn tick(&mut self, now: Now) {
+        self.queriers.retain(|_, expires_ns| *expires_ns > now.ns);
+        for ports in self.routers.values_mut() {
+            let before = ports.len();
+            ports.retain(|_, expires_ns| *expires_ns > now.ns);
+            self.changed |= ports.len() != before;
+        }
+        self.routers.retain(|_, ports| !ports.is_empty());
+        let queriers = &self.queriers;
+        let mut forgotten = Vec::new();
+        for (&(vid, group), members) in &mut self.groups {
+            let silent = members.values().any(|member| member.expires_ns <= now.ns && !member.leaving);
+            let whole = silent && !queriers.contains_key(&(vid, Family::of(group)));
+            forget(members, &mut forgotten, |_, member| whole || member.expires_ns <= now.ns);
+        }
+        self.settle(forgotten);
+    }
+
+    /// Forgets ports and VLANs that the bridge no longer has; call it when the bridge is reconfigured.
+    pub fn follow(&mut self, bridge: &Bridge) {
+        let carries = |port, vid| bridge.carries(port, vlan(vid));
+        for (&(vid, _), ports) in &mut self.routers {
+            let before = ports.len();
+            ports.retain(|port, _| carries(*port, vid));
+            self.changed |= ports.len() != before;
+        }
+        self.routers.retain(|_, ports| !ports.is_empty());
+        let mut forgotten = Vec::new();
+        for (&(vid, _), members) in &mut self.groups {
+            forget(members, &mut forgotten, |port, _| !carries(port, vid));
+        }
+        self.settle(forgotten);
+    }
+
+    /// The table for workers, if something changed since the last call. Making it costs time in proportion to all
+    /// groups, so a busy caller waits a little between calls.
+    pub fn take_groups(&mut self) -> Option<Arc<Groups>> {
+        std::mem::take(&mut self.changed)
+            .then(|| Arc::new(Groups::new(&self.groups(), &self.routers(), self.seed)))
+    }
+
+    /// Known groups with their listeners, for `show`.
+    pub fn groups(&self) -> Vec<GroupPorts> {
+        let ports = |(&(vid, group), members): (&(u16, IpAddr), &BTreeMap<PortId, Member>)| GroupPorts {
+            vid: vlan(vid),
+            group,
+            members: members.keys().copied().collect(),
+        };
+        self.groups.iter().map(ports).collect()
+    }
+
+    /// Ports with multicast routers, for `show`.
+    pub fn routers(&self) -> Vec<RouterPorts> {
+        let ports = |(&(vid, family), ports): (&(u16, Family), &BTreeMap<PortId, u64>)| RouterPorts {
+            vid: vlan(vid),
+            family,
+            ports: ports.keys().copied().collect(),
+        };
+        self.routers.iter().map(ports).collect()
+    }
+
+    /// What it has seen.
+    pub fn counts(&self) -> SnooperCounts {
+        self.counts
+    }
+
+    fn join(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) {
+        self.counts.joins += 1;
+        if !is_prunable(group) {
+            return;
+        }
+        let listens =
+            Member { expires_ns: now_ns + u64::from(self.config.member_secs) * NS_PER_S, leaving: false };
+        let known = self.groups.get_mut(&(vid, group));
+        if let Some(member) = known.and_then(|members| members.get_mut(&port)) {
+            *member = listens;
+            return;
+        }
+        let full = self.groups.len() >= self.config.max_groups && !self.groups.contains_key(&(vid, group));
+        let count = self.per_port.entry(port).or_default();
+        if full || *count >= self.config.max_groups_per_port {
+            self.counts.refused += 1;
+            return;
+        }
+        *count += 1;
+        self.groups.entry((vid, group)).or_default().insert(port, listens);
+        self.changed = true;
+    }
+
+    fn leave(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) {
+        self.counts.leaves += 1;
+        let asked =
+            self.queriers.get(&(vid, Family::of(group))).is_some_and(|expires_ns| *expires_ns > now_ns);
+        let Some(members) = self.groups.get_mut(&(vid, group)) else { return };
+        if self.config.fast_leave {
+            let mut forgotten = Vec::new();
+            forget(members, &mut forgotten, |member, _| member == port);
+            self.settle(forgotten);
+        } else if let Some(member) = members.get_mut(&port).filter(|_| !asked) {
+            *member = Member { expires_ns: member.expires_ns.min(now_ns + LEAVE_NS), leaving: true };
+        }
+    }
+
+    fn query(&mut self, port: PortId, vid: u16, query: Query, now_ns: u64) {
+        self.counts.queries += 1;
+        if query.from_router {
+            let lives_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
+            self.queriers.insert((vid, query.family), lives_ns);
+            self.router(port, vid, query.family, now_ns);
+        }
+        let Some(group) = query.group.filter(|_| !query.suppress) else { return };
+        let answer_ns = (LAST_MEMBER_QUERIES * query.max_resp_ns).max(MIN_RESPONSE_NS);
+        for member in self.groups.get_mut(&(vid, group)).into_iter().flat_map(BTreeMap::values_mut) {
+            if member.expires_ns > now_ns + answer_ns {
+                // Asked and not answering is leaving.
+                *member = Member { expires_ns: now_ns + answer_ns, leaving: true };
+            }
+        }
+    }
+
+    fn router(&mut self, port: PortId, vid: u16, family: Family, now_ns: u64) {
+        let expires_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
+        let known = self.routers.entry((vid, family)).or_default().insert(port, expires_ns);
+        self.changed |= known.is_none();
+    }
+
+    /// Settles the counts of memberships that are gone, and forgets groups that nobody listens to.
+    fn settle(&mut self, forgotten: Vec<PortId>) {
+        if forgotten.is_empty() {
+            return;
+        }
+        self.changed = true;
+        self.groups.retain(|_, members| !members.is_empty());
+        for port in forgotten {
+            if let Some(count) = self.per_port.get_mut(&port) {
+                *count -= 1;
+            }
+        }
+        self.per_port.retain(|_, count| *count > 0);
+    }
+}
+
+fn forget(
+    members: &mut BTreeMap<PortId, Member>,
+    forgotten: &mut Vec<PortId>,
+    unwanted: impl Fn(PortId, &Member) -> bool,
+) {
+    members.retain(|&port, member| {
+        let gone = unwanted(port, member);
+        if gone {
+            forgotten.push(port);
+        }
+        !gone
+    });
+}
+
+fn vlan(vid: u16) -> VlanId {
+    VlanId::new(vid).unwrap_or(VlanId::NONE)
+}
