@@ -9,8 +9,8 @@ use switch::Decision;
 
 /// See the module documentation.
 pub struct Burst {
-    /// The packets.
-    pub packets: Batch,
+    /// The packets. Boxed, so that a burst that leaves whole by one port changes hands by its pointer.
+    pub packets: Box<Batch>,
     /// Their flow keys.
     pub keys: Box<[FlowKey; BURST]>,
     /// Where their headers stand.
@@ -24,7 +24,7 @@ pub struct Burst {
 impl Default for Burst {
     fn default() -> Self {
         Self {
-            packets: Batch::new(),
+            packets: Box::default(),
             keys: Box::new([FlowKey::default(); BURST]),
             layers: Box::new([Layers::default(); BURST]),
             lens: Box::new([0; BURST]),

@@ -21,7 +21,6 @@ pub mod counters;
 pub mod engine;
 pub mod explain;
 pub mod handover;
-mod offload_shim;
 pub mod rest;
 pub mod stage;
 pub mod state;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::offload_shim::Filter;
 use arrayvec::ArrayVec;
+use packet::filter::Filter;
 use packet::record::{Recorder, Step};
 use packet::{FlowKey, PortId, WorkerId};
 
@@ -14,20 +14,20 @@ pub const STEPS: usize = 48;
 /// What is looked for.
 #[derive(Debug)]
 pub struct TraceFilter {
-    filter: Filter,
+    filters: Vec<Filter>,
     left: AtomicU32,
 }
 
 impl TraceFilter {
-    /// The next `n` packets that match.
+    /// The next `n` packets that match one of `filters`.
     #[must_use]
-    pub fn new(filter: Filter, n: u32) -> Self {
-        Self { filter, left: AtomicU32::new(n) }
+    pub fn new(filters: impl IntoIterator<Item = Filter>, n: u32) -> Self {
+        Self { filters: filters.into_iter().collect(), left: AtomicU32::new(n) }
     }
 
     /// Whether this packet is one of them; takes one off the count if so.
     pub fn claims(&self, key: &FlowKey) -> bool {
-        self.filter.matches(key)
+        self.filters.iter().any(|filter| filter.matches(key))
             && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 

@@ -306,7 +306,7 @@ fn traced(
     exits: &mut Exits<'_>,
     tools: &mut Tools,
 ) {
-    for packet in std::mem::take(&mut burst.packets) {
+    for packet in std::mem::take(&mut *burst.packets) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
         let mut recorder = TraceRecorder::default();
         recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, exits), len });
@@ -400,7 +400,7 @@ fn relay(
 /// Packets of a queue whose port is not in the snapshot (yet, or any more).
 #[cold]
 fn refuse(port: PortId, burst: &mut Burst, tools: &mut Tools) {
-    for packet in std::mem::take(&mut burst.packets) {
+    for packet in std::mem::take(&mut *burst.packets) {
         tools.drop(packet, port, packet::DropReason::NoRoom);
     }
 }

@@ -1,14 +1,13 @@
 //! A port in memory that is its own traffic source: what the engine sends out of one end comes back, with new headers, as what the
 //! other end receives.
 
-use arrayvec::ArrayVec;
-use port::{BURST, Batch, Capabilities, FramePool, Packet, Queue, QueueStatus};
+use port::{Batch, Capabilities, FrameMemory, FramePool, Packet, Queue, QueueStatus};
 use sync::spsc::{Consumer, Producer, channel};
 
 /// Length of a generated frame in bytes, without the frame check sequence (64 on the wire).
 pub const FRAME: u16 = 60;
 
-/// Which hosts talk to which.
+/// Which hosts talk to which, in random order.
 #[derive(Clone, Copy, Debug)]
 pub struct Flows {
     /// Hosts on this side, numbered from `first`.
@@ -17,69 +16,74 @@ pub struct Flows {
     pub hosts: u32,
     /// First of the other side's as many hosts.
     pub peer_first: u32,
-    /// Hosts in random order rather than in turn.
-    pub random: bool,
 }
 
 /// Writes the headers of one packet after the other.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    template: [u8; FRAME as usize],
+    /// The frame as little-endian words; the last four bytes of it stay as they are.
+    words: [u64; 7],
     flows: Flows,
     state: u64,
 }
 
-/// An address spread over the 46 bits that a locally administered unicast address leaves.
-fn mac(host: u32) -> [u8; 8] {
+/// An address spread over the 46 bits that a locally administered unicast address leaves, its first octet lowest.
+#[inline]
+fn mac(host: u32) -> u64 {
     let mixed = u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut bytes = (mixed ^ mixed >> 29).to_be_bytes();
-    bytes[0] = bytes[0] & 0xfc | 0x02;
-    bytes
+    (mixed ^ mixed >> 29) & 0xffff_ffff_fffc | 0x02
 }
 
 impl Writer {
     /// Frames of UDP over IPv4 between the hosts of `flows`.
     #[must_use]
     pub fn new(flows: Flows) -> Self {
-        let mut template = [0; FRAME as usize];
+        let mut template = [0_u8; FRAME as usize];
         let header: [u8; 28] = [
             0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, // IPv4
             0x04, 0x00, 0, 9, 0, 26, 0, 0, // UDP
         ];
         template[12..14].copy_from_slice(&[0x08, 0x00]);
         template[14..42].copy_from_slice(&header);
-        Self { template, flows, state: 0x2545_f491_4f6c_dd1d ^ u64::from(flows.first) }
+        let mut words = [0; 7];
+        for (word, bytes) in words.iter_mut().zip(template.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self { words, flows, state: 0x2545_f491_4f6c_dd1d ^ u64::from(flows.first) }
     }
 
     /// Writes the next packet's headers into `frame`, [`FRAME`] bytes.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the halves of a random word choose the hosts")]
     pub fn write(&mut self, frame: &mut [u8]) {
-        let (a, b) = if self.flows.random {
-            self.state ^= self.state << 13;
-            self.state ^= self.state >> 7;
-            self.state ^= self.state << 17;
-            (self.state as u32, (self.state >> 32) as u32)
-        } else {
-            self.state = self.state.wrapping_add(1);
-            (self.state as u32, (self.state as u32).wrapping_mul(7))
-        };
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let (a, b) = (self.state as u32, (self.state >> 32) as u32);
         // A multiply picks a host in range without a division.
-        let pick = |r: u32| {
-            if self.flows.random {
-                ((u64::from(r) * u64::from(self.flows.hosts)) >> 32) as u32
-            } else {
-                r % self.flows.hosts
-            }
-        };
+        let pick = |r: u32| ((u64::from(r) * u64::from(self.flows.hosts)) >> 32) as u32;
         let (src, dst) = (mac(self.flows.first + pick(a)), mac(self.flows.peer_first + pick(b)));
-        let mut head = self.template;
-        head[0..6].copy_from_slice(&dst[..6]);
-        head[6..12].copy_from_slice(&src[..6]);
-        head[34..36].copy_from_slice(&(a as u16 | 0x400).to_be_bytes());
+        // Whole words, so that a reader right behind is not held up by stores narrower than its loads.
+        self.words[0] = dst | src << 48;
+        self.words[1] = src >> 16 | self.words[1] & 0xffff_ffff_0000_0000;
+        // The source port, at octets 34 and 35.
+        self.words[4] = self.words[4] & 0xffff_ffff_0000_ffff | u64::from(a & 0xffff) << 16;
         if let Some(place) = frame.first_chunk_mut::<{ FRAME as usize }>() {
-            *place = head;
+            for (bytes, word) in place.as_chunks_mut::<8>().0.iter_mut().zip(&self.words) {
+                *bytes = word.to_le_bytes();
+            }
         }
+    }
+}
+
+/// The source: writes new headers into a burst of packets.
+#[inline]
+pub fn fill(writer: &mut Writer, memory: &FrameMemory, packets: &mut [Packet]) {
+    for packet in packets.iter() {
+        packet.prefetch(memory);
+    }
+    for packet in packets {
+        writer.write(packet.head_mut(memory));
     }
 }
 
@@ -114,13 +118,9 @@ pub fn pair(pool: &mut FramePool, frames: usize, a: Flows, b: Flows) -> (Generat
 impl Queue for GeneratorQueue {
     #[inline]
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
-        let memory = pool.memory();
-        let mut taken: ArrayVec<Packet, BURST> = ArrayVec::new();
-        let n = self.back.pop_burst(out.remaining_capacity(), |packet| taken.push(packet));
-        for mut packet in taken {
-            self.writer.write(packet.head_mut(memory));
-            out.push(packet);
-        }
+        let before = out.len();
+        let n = self.back.pop_burst(out.remaining_capacity(), |packet| out.push(packet));
+        fill(&mut self.writer, pool.memory(), &mut out[before..]);
         n
     }
 

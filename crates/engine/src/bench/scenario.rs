@@ -1,17 +1,16 @@
 //! The scenarios, how they are measured, and the report.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packet::record::NoRecord;
 use packet::{PortId, QueueId, WorkerId};
-use port::{BURST, Depot, FrameMemory, HugePages, MemoryConfig, Packet};
+use port::{BURST, Batch, Depot, FrameMemory, HugePages, MemoryConfig};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 use sync::cpu::{tsc, tsc_hz};
 
 use crate::bench::BenchError;
-use crate::bench::generator::{Flows, Writer, pair};
+use crate::bench::generator::{Flows, Writer, fill, pair};
 use crate::burst::Burst;
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::rest::PollMode;
@@ -19,10 +18,10 @@ use crate::stage::{Tools, parse};
 use crate::state::{Forwarding, PortView, Room};
 use crate::worker::Worker;
 
-/// Frames in rotation, each way.
+/// Frames in rotation, over both directions.
 const ROTATION: usize = 8192;
 /// Length of one measured slice; scenario and source take turns.
-const SLICE: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(4);
 const A: PortId = PortId(0);
 const B: PortId = PortId(1);
 
@@ -65,15 +64,9 @@ impl Scenario {
         if self == Self::Bridge100k { 100_000 } else { 64 }
     }
 
-    fn flows(self, side: u32, worker: u32) -> Flows {
+    fn flows(self, side: u32) -> Flows {
         let half = self.hosts() / 2;
-        let _ = worker;
-        Flows {
-            first: side * half,
-            hosts: half,
-            peer_first: (1 - side) * half,
-            random: self == Self::Bridge100k,
-        }
+        Flows { first: side * half, hosts: half, peer_first: (1 - side) * half }
     }
 }
 
@@ -103,6 +96,8 @@ pub struct Report {
     pub tsc_cycles_per_packet: f64,
     /// Nanoseconds per packet that the source costs alone; median of the slices.
     pub source_ns: f64,
+    /// The fastest slice's nanoseconds per packet, source aside: what the medians would be on a machine with nobody else on it.
+    pub best_ns: f64,
     /// Heap allocations in the measured part.
     pub allocations: u64,
     /// Packets lost in the measured part.
@@ -135,7 +130,7 @@ fn depot(workers: usize) -> Result<Arc<Depot>, BenchError> {
     Ok(Depot::new(Arc::new(memory)))
 }
 
-fn forwarding(scenario: Scenario, workers: usize) -> impl Fn(&mut Forwarding) {
+fn forwarding(scenario: Scenario) -> impl Fn(&mut Forwarding) {
     let capacity = if scenario == Scenario::Bridge100k { 262_144 } else { 16_384 };
     let config = BridgeConfig {
         name: "bench".to_owned(),
@@ -144,7 +139,6 @@ fn forwarding(scenario: Scenario, workers: usize) -> impl Fn(&mut Forwarding) {
         ..BridgeConfig::default()
     };
     let bridge = Arc::new(Bridge::new(&config, 0x5eed));
-    let _ = workers;
     move |f| {
         let (a, b) = match scenario {
             Scenario::PortToPort | Scenario::Parse => (Room::Wire(B), Room::Wire(A)),
@@ -165,7 +159,7 @@ fn measure(
 ) -> (Vec<f64>, Vec<f64>, u64, u64, Duration) {
     let slices = ((options.seconds / SLICE.as_secs_f64()) as usize / 2).max(3);
     let (mut with, mut alone) = (Vec::with_capacity(slices), Vec::with_capacity(slices));
-    let slice_cycles = u64::try_from(SLICE.as_micros()).unwrap_or(0) * (tsc_hz() / 1_000_000);
+    let slice_cycles = slice_cycles();
     let mut packets = 0;
     let mut cycles = 0;
     let before = (options.allocations)();
@@ -180,6 +174,10 @@ fn measure(
     let allocations = (options.allocations)() - before;
     let time = Duration::from_secs_f64(cycles as f64 / tsc_hz() as f64);
     (with, alone, packets, allocations, time)
+}
+
+fn slice_cycles() -> u64 {
+    u64::try_from(SLICE.as_micros()).unwrap_or(0) * (tsc_hz() / 1_000_000)
 }
 
 fn slice(cycles: u64, turn: &mut impl FnMut() -> usize) -> (u64, u64) {
@@ -201,25 +199,37 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// One pass of the source over the rotation: what the generator's `receive` adds to a ring.
-fn source_turn(rotation: &mut VecDeque<Packet>, writer: &mut Writer, memory: &FrameMemory) -> usize {
-    for _ in 0..BURST {
-        let Some(mut packet) = rotation.pop_front() else { return 0 };
-        writer.write(packet.head_mut(memory));
-        rotation.push_back(packet);
-    }
+/// One burst of the source alone: what the generator's `receive` does beyond taking packets off a ring.
+fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemory) -> usize {
+    fill(writer, memory, rotation.next_burst());
     BURST
 }
 
-fn rotation(tools: &mut port::FramePool) -> VecDeque<Packet> {
-    let mut rotation = VecDeque::with_capacity(ROTATION + BURST);
-    while rotation.len() < ROTATION {
-        let Some(mut packet) = tools.alloc() else { break };
-        if packet.set_len(tools.memory(), crate::bench::generator::FRAME) {
-            rotation.push_back(packet);
-        }
+/// Packets that are used in turn, a burst at a time.
+struct Rotation {
+    bursts: Vec<Batch>,
+    at: usize,
+}
+
+impl Rotation {
+    fn next_burst(&mut self) -> &mut Batch {
+        self.at = (self.at + 1) % self.bursts.len();
+        &mut self.bursts[self.at]
     }
-    rotation
+}
+
+fn rotation(pool: &mut port::FramePool) -> Rotation {
+    let burst = |_| {
+        let mut batch = Batch::new();
+        while !batch.is_full() {
+            let Some(mut packet) = pool.alloc() else { panic!("the bench's frame memory is too small") };
+            let fits = packet.set_len(pool.memory(), crate::bench::generator::FRAME);
+            assert!(fits, "a frame holds a minimal packet");
+            batch.push(packet);
+        }
+        batch
+    };
+    Rotation { bursts: (0..ROTATION / BURST).map(burst).collect(), at: 0 }
 }
 
 fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
@@ -228,13 +238,13 @@ fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
     let Some(worker) = workers.first_mut() else { return Err(BenchError::Nothing(scenario.name())) };
     let mut pool = depot.pool();
-    let (a, b) = pair(&mut pool, ROTATION, scenario.flows(0, 0), scenario.flows(1, 0));
+    let (a, b) = pair(&mut pool, ROTATION / 2, scenario.flows(0), scenario.flows(1));
     worker.add(owned(WorkerId(0), A, QueueId(0), Box::new(a)));
     worker.add(owned(WorkerId(0), B, QueueId(0), Box::new(b)));
-    publish(&engine, worker, &forwarding(scenario, 1));
+    publish(&engine, worker, &forwarding(scenario));
     warm_up(scenario, worker);
     let mut rotation = rotation(&mut pool);
-    let mut writer = Writer::new(scenario.flows(0, 0));
+    let mut writer = Writer::new(scenario.flows(0));
     let memory = depot.memory().clone();
     let dropped = || engine.port_totals(A).dropped() + engine.port_totals(B).dropped();
     let lost = dropped();
@@ -269,16 +279,14 @@ fn parse_alone(options: &Options) -> Result<Report, BenchError> {
     let mut tools = Tools::new(WorkerId(0), pool, Arc::default());
     let mut burst = Burst::default();
     let view = PortView::new(Room::None, WorkerId(0));
-    let (mut writer, mut other) = (Writer::new(scenario.flows(0, 0)), Writer::new(scenario.flows(0, 0)));
+    let (mut writer, mut other) = (Writer::new(scenario.flows(0)), Writer::new(scenario.flows(0)));
     let memory = depot.memory().clone();
     let work = || {
-        for _ in 0..BURST {
-            let Some(mut packet) = one.pop_front() else { return 0 };
-            writer.write(packet.head_mut(&memory));
-            burst.packets.push(packet);
-        }
+        let packets = one.next_burst();
+        fill(&mut writer, &memory, packets);
+        std::mem::swap(packets, &mut *burst.packets);
         parse::run(A, &view, &mut burst, &mut tools, &mut NoRecord);
-        one.extend(burst.packets.drain(..));
+        std::mem::swap(packets, &mut *burst.packets);
         std::hint::black_box(&burst.keys);
         BURST
     };
@@ -303,6 +311,8 @@ fn report(
         return Err(BenchError::Nothing(scenario.name()));
     }
     let ns = 1e9 / tsc_hz() as f64;
+    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+    let best = least(&with) - least(&alone);
     let (with, alone) = (median(with), median(alone));
     Ok(Report {
         scenario: scenario.name(),
@@ -310,6 +320,7 @@ fn report(
         ns_per_packet: (with - alone) * ns,
         tsc_cycles_per_packet: with - alone,
         source_ns: alone * ns,
+        best_ns: best * ns,
         allocations,
         loss,
         packets,
@@ -326,17 +337,17 @@ fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError>
     let config = EngineConfig { cores, mode: PollMode::Busy, ..EngineConfig::default() };
     let mut pool = depot.pool();
     let mut rotation = rotation(&mut pool);
-    let mut writer = Writer::new(scenario.flows(0, 0));
+    let mut writer = Writer::new(scenario.flows(0));
     let memory = depot.memory().clone();
-    let slice_cycles = tsc_hz() / 50;
+    let slice_cycles = slice_cycles();
     let alone: Vec<f64> = (0..10)
         .map(|_| slice(slice_cycles, &mut || source_turn(&mut rotation, &mut writer, &memory)))
         .map(|(packets, cycles)| cycles as f64 / packets.max(1) as f64)
         .collect();
     let engine = Engine::start(&config, depot.clone())?;
-    engine.update(forwarding(scenario, n));
+    engine.update(forwarding(scenario));
     for id in (0_u16..).take(n) {
-        let (a, b) = pair(&mut pool, ROTATION, scenario.flows(0, 0), scenario.flows(1, 0));
+        let (a, b) = pair(&mut pool, ROTATION / 2, scenario.flows(0), scenario.flows(1));
         engine.add_queue(WorkerId(id), A, QueueId(id), Box::new(a))?;
         engine.add_queue(WorkerId(id), B, QueueId(id), Box::new(b))?;
     }

@@ -21,72 +21,80 @@ pub fn run<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    for (i, packet) in burst.packets.drain(..).enumerate() {
-        let decision = burst.decisions[i];
-        match decision {
+    let n = burst.packets.len();
+    let decisions = &burst.decisions[..n];
+    // A burst of which every packet leaves unchanged by the same port is common: it goes whole.
+    if let Some(&Decision::Forward { port: out, tag: TagChange::Keep }) = decisions.first() {
+        if decisions.iter().all(|d| *d == decisions[0]) && tools.outbox.take_whole(out, &mut burst.packets) {
+            return;
+        }
+    }
+    for (packet, decision) in burst.packets.drain(..).zip(decisions) {
+        match *decision {
+            Decision::Forward { port: out, tag: TagChange::Keep } => {
+                if let Err(refused) = tools.outbox.push(out, packet) {
+                    make_room(forwarding, port, out, refused, exits, tools, recorder);
+                }
+            }
             Decision::Forward { port: out, tag } => {
-                output(forwarding, port, packet, out, tag, exits, tools, recorder, i);
+                output(forwarding, port, packet, out, tag, exits, tools, recorder);
             }
             Decision::Drop(reason) => tools.drop(packet, port, reason),
             Decision::Flood { vid, .. } | Decision::Group { vid, .. } => {
-                let Room::Switch(bridge) = room else {
-                    tools.drop(packet, port, DropReason::NoRoom);
-                    continue;
-                };
                 if decision.punts() {
                     punt(port, vid, &packet, tools);
                 }
-                let mut outputs = std::mem::take(&mut tools.outputs);
-                outputs.clear();
-                bridge.flood(port, &decision, |out, tag| {
-                    let _ = outputs.try_push((out, tag));
-                });
-                flood(forwarding, port, packet, &outputs, exits, tools, recorder, i);
-                tools.outputs = outputs;
+                flood(forwarding, port, room, packet, decision, exits, tools, recorder);
             }
         }
     }
 }
 
 /// Sends `packet` to every output: a copy to each but the last, which gets the packet itself.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context, passed flat to keep it inlined")]
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn flood<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
+    room: &Room,
     packet: Packet,
-    outputs: &[(PortId, TagChange)],
+    decision: &Decision,
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
-    index: usize,
 ) {
-    let Some((&(last, last_tag), others)) = outputs.split_last() else {
-        recorder.step(index, Step::Dropped(DropReason::NoMember));
-        tools.drop(packet, port, DropReason::NoMember);
-        return;
-    };
-    for &(out, tag) in others {
-        let counters = tools.counters.clone();
-        let counters = counters.port(port);
-        if tools.clones_left == 0 {
-            counters.copies.add(1);
-            counters.drop_n(DropReason::CloneBudget, 1);
-            continue;
+    let mut outputs = std::mem::take(&mut tools.outputs);
+    outputs.clear();
+    if let Room::Switch(bridge) = room {
+        bridge.flood(port, decision, |out, tag| {
+            let _ = outputs.try_push((out, tag));
+        });
+    }
+    match outputs.split_last() {
+        None => {
+            recorder.step(0, Step::Dropped(DropReason::NoMember));
+            tools.drop(packet, port, DropReason::NoMember);
         }
-        counters.copies.add(1);
-        match tools.pool.copy(&packet) {
-            Ok(copy) => {
-                tools.clones_left -= 1;
-                output(forwarding, port, copy, out, tag, exits, tools, recorder, index);
+        Some((&(last, last_tag), others)) => {
+            for &(out, tag) in others {
+                tools.counters.port(port).copies.add(1);
+                match copy(&packet, tools) {
+                    Ok(copy) => output(forwarding, port, copy, out, tag, exits, tools, recorder),
+                    Err(reason) => tools.counters.port(port).drop_n(reason, 1),
+                }
             }
-            Err(reason) => counters.drop_n(reason, 1),
+            output(forwarding, port, packet, last, last_tag, exits, tools, recorder);
         }
     }
-    output(forwarding, port, packet, last, last_tag, exits, tools, recorder, index);
+    tools.outputs = outputs;
 }
 
-#[inline]
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context, passed flat to keep it inlined")]
+/// A copy within the burst's budget.
+fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
+    tools.clones_left = tools.clones_left.checked_sub(1).ok_or(DropReason::CloneBudget)?;
+    tools.pool.copy(packet)
+}
+
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn output<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
@@ -96,27 +104,37 @@ fn output<R: Recorder>(
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
-    index: usize,
 ) {
-    if change != TagChange::Keep {
-        if let Err(reason) = tag::apply(&mut packet, tools.pool.memory(), change) {
-            recorder.step(index, Step::Dropped(reason));
-            return tools.drop(packet, port, reason);
-        }
+    if let Err(reason) = tag::apply(&mut packet, tools.pool.memory(), change) {
+        recorder.step(0, Step::Dropped(reason));
+        return tools.drop(packet, port, reason);
     }
-    match tools.outbox.push(out, packet) {
-        Ok(()) => {}
-        Err(Refused::Full(packet)) => {
+    if let Err(refused) = tools.outbox.push(out, packet) {
+        make_room(forwarding, port, out, refused, exits, tools, recorder);
+    }
+}
+
+/// Transmits a full batch so that one more packet fits, or drops the packet of a port that is gone.
+#[cold]
+fn make_room<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    out: PortId,
+    refused: Refused,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let refused = match refused {
+        Refused::Full(packet) => {
             transmit::port(forwarding, out, exits, tools, recorder);
-            // The batch is empty now.
-            if let Err(Refused::Full(packet) | Refused::NoPort(packet)) = tools.outbox.push(out, packet) {
-                tools.drop(packet, port, DropReason::PortRemoved);
-            }
+            tools.outbox.push(out, packet).err()
         }
-        Err(Refused::NoPort(packet)) => {
-            recorder.step(index, Step::Dropped(DropReason::PortRemoved));
-            tools.drop(packet, port, DropReason::PortRemoved);
-        }
+        gone @ Refused::NoPort(_) => Some(gone),
+    };
+    if let Some(Refused::Full(packet) | Refused::NoPort(packet)) = refused {
+        recorder.step(0, Step::Dropped(DropReason::PortRemoved));
+        tools.drop(packet, port, DropReason::PortRemoved);
     }
 }
 

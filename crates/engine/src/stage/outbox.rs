@@ -42,6 +42,20 @@ impl Outbox {
         batch.try_push(packet).map_err(|full| Refused::Full(full.element()))
     }
 
+    /// Takes all of `packets` for `port` by exchanging the batches; false, changing nothing, when packets wait there already or the port
+    /// is unknown.
+    #[inline]
+    pub fn take_whole(&mut self, port: PortId, packets: &mut Box<Batch>) -> bool {
+        match self.batches.get_mut(port.index()) {
+            Some(Some(batch)) if batch.is_empty() => {
+                std::mem::swap(batch, packets);
+                self.dirty.push(port);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The batch of a port.
     #[inline]
     pub fn batch(&mut self, port: PortId) -> Option<&mut Batch> {

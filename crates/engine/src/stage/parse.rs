@@ -1,9 +1,9 @@
 //! Reads headers into flow keys. Frames whose Ethernet or VLAN header is broken end here; those broken further up go on, since
 //! a bridge forwards them.
 
-use crate::offload_shim as offload;
 use packet::record::{Recorder, Step};
 use packet::{FlowKey, PortId};
+use port::offload;
 use switch::Decision;
 
 use crate::burst::Burst;

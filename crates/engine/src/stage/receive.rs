@@ -19,7 +19,7 @@ pub fn run(
     let n = queue.receive(&mut tools.pool, &mut burst.packets);
     if n > 0 {
         let mut bytes = 0;
-        for packet in &burst.packets {
+        for packet in burst.packets.iter() {
             bytes += packet.len() as u64;
         }
         let counters = tools.counters.port(port);
@@ -35,7 +35,7 @@ pub fn run(
 #[cold]
 fn capture(port: PortId, burst: &Burst, tools: &mut Tools) {
     if let Some(tap) = &mut tools.capture {
-        for packet in &burst.packets {
+        for packet in burst.packets.iter() {
             tap.offer(&mut tools.pool, packet, port, Direction::Received);
         }
     }

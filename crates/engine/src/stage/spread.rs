@@ -62,7 +62,7 @@ pub fn run<R: Recorder>(
     applied.follow(wanted, links);
     let me = links.me();
     let mut touched = [false; 64];
-    for (i, packet) in std::mem::take(&mut burst.packets).into_iter().enumerate() {
+    for (i, packet) in std::mem::take(&mut *burst.packets).into_iter().enumerate() {
         let bucket = burst.keys[i].hash_symmetric() as usize % SPREAD_BUCKETS;
         let worker = applied.table[bucket];
         if R::ACTIVE {

@@ -1,8 +1,8 @@
 //! Gives sorted packets to their queues: own ones directly, others' through the ring to the worker that owns them.
 
-use crate::offload_shim as offload;
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
+use port::offload;
 use port::{Batch, Capabilities, Flags, Queue};
 
 use crate::capture::Direction;
@@ -85,19 +85,27 @@ fn send<R: Recorder>(
     recorder: &mut R,
 ) {
     let own = &mut exits.queues[mine];
-    if !ready(view, &own.capabilities, tools.outbox.batch(out)) {
-        complete(view, out, own.capabilities, tools, recorder);
+    if ready(view, &own.capabilities, tools.outbox.batch(out)) {
+        return give(view, out, own, tools, recorder);
     }
+    let able = own.capabilities;
+    complete(view, out, able, tools, recorder, |tools, recorder| give(view, out, own, tools, recorder));
+    give(view, out, own, tools, recorder);
+}
+
+/// Gives the batch to the queue; what does not fit is dropped.
+fn give<R: Recorder>(
+    view: &PortView,
+    out: PortId,
+    own: &mut OwnedQueue,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
     if view.capture {
         capture(out, tools);
     }
     let Some(batch) = tools.outbox.batch(out) else { return };
-    let mut bytes = 0;
-    let mut lens = [0_u32; port::BURST];
-    for (len, packet) in lens.iter_mut().zip(&*batch) {
-        *len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        bytes += u64::from(*len);
-    }
+    let mut bytes = bytes_of(batch);
     if R::ACTIVE {
         recorder.step(0, Step::Transmitted { port: out, queue: own.id });
     }
@@ -107,7 +115,7 @@ fn send<R: Recorder>(
         // In copy mode a kick sends what stands in the ring, so there is room again.
         own.queue.kick(&mut tools.pool);
         sent += own.queue.transmit(&mut tools.pool, batch);
-        bytes -= lens[sent..sent + batch.len()].iter().map(|len| u64::from(*len)).sum::<u64>();
+        bytes -= bytes_of(batch);
     }
     let counters = tools.counters.port(out);
     counters.tx_packets.add(sent as u64);
@@ -115,6 +123,10 @@ fn send<R: Recorder>(
     if !batch.is_empty() {
         drop_all(out, DropReason::TxRingFull, tools, recorder);
     }
+}
+
+fn bytes_of(batch: &Batch) -> u64 {
+    batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
 /// Whether every packet can go as it is.
@@ -131,7 +143,8 @@ fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>
     })
 }
 
-/// Does in software what the port cannot, and drops what is too long.
+/// Does in software what the port cannot, and drops what is too long; calls `flush` when the batch has no room for the next
+/// packet's segments.
 #[cold]
 fn complete<R: Recorder>(
     view: &PortView,
@@ -139,22 +152,30 @@ fn complete<R: Recorder>(
     able: Capabilities,
     tools: &mut Tools,
     recorder: &mut R,
+    mut flush: impl FnMut(&mut Tools, &mut R),
 ) {
     let Some(batch) = tools.outbox.batch(out) else { return };
-    let waiting = std::mem::take(batch);
-    for packet in waiting {
-        let able = Capabilities { max_frame: view.max_frame + TAG_ALLOWANCE, ..able };
-        let (pool, outbox) = (&mut tools.pool, &mut tools.outbox);
+    let longest = (view.max_frame + TAG_ALLOWANCE) as usize;
+    for packet in std::mem::take(batch) {
+        let Tools { pool, outbox, .. } = tools;
+        let Some(batch) = outbox.batch(out) else { return };
+        if offload::wire_len(&packet, pool.memory()) > longest {
+            recorder.step(0, Step::Dropped(DropReason::MtuExceeded));
+            tools.drop(packet, out, DropReason::MtuExceeded);
+            continue;
+        }
+        if batch.remaining_capacity() < offload::segment_count(&packet, pool.memory()) && !batch.is_empty() {
+            flush(tools, recorder);
+        }
+        let Tools { pool, outbox, .. } = tools;
+        let Some(batch) = outbox.batch(out) else { return };
+        let partial = packet.flags.contains(Flags::PARTIAL_CHECKSUM);
         let (mut made, mut lost) = (0_u64, 0_u64);
-        let result = offload::complete(packet, &able, pool, |ready, pool| {
+        let result = offload::complete_packet(packet, &able, pool, &mut |pool, ready| {
             made += 1;
-            match outbox.batch(out).map(|batch| batch.try_push(ready)) {
-                Some(Ok(())) => {}
-                Some(Err(full)) => {
-                    lost += 1;
-                    pool.free(full.element());
-                }
-                None => lost += 1,
+            if let Err(full) = batch.try_push(ready) {
+                lost += 1;
+                pool.free(full.element());
             }
         });
         let counters = tools.counters.port(out);
@@ -162,10 +183,14 @@ fn complete<R: Recorder>(
         counters.drop_n(DropReason::TxRingFull, lost);
         if R::ACTIVE && made > 1 {
             recorder.step(0, Step::Segmented { segments: u16::try_from(made).unwrap_or(u16::MAX) });
+        } else if R::ACTIVE && partial && !able.partial_checksum {
+            recorder.step(0, Step::ChecksumCompleted);
         }
-        if let Err((packet, reason)) = result {
+        if let Err(reason) = result {
+            // Its frames are back in the pool; segments that were made before count as copies of it.
             recorder.step(0, Step::Dropped(reason));
-            tools.drop(packet, out, reason);
+            counters.copies.add(u64::from(made > 0));
+            counters.drop_n(reason, 1);
         }
     }
 }
@@ -200,7 +225,7 @@ fn collect<R: Recorder>(
 ) {
     let able = Capabilities { max_segments: u16::MAX, ..Capabilities::default() };
     if !ready(view, &able, tools.outbox.batch(out)) {
-        complete(view, out, able, tools, recorder);
+        complete(view, out, able, tools, recorder, |_, _| {});
     }
     let (Some(collected), Some(batch)) = (&mut exits.collected, tools.outbox.batch(out)) else { return };
     for packet in batch.drain(..) {
