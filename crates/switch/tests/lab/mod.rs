@@ -150,13 +150,30 @@ impl Driven {
         self.send(frame, now).outputs.into_iter().map(|(port, _)| port).collect()
     }
 
+    /// A frame given as bytes.
+    pub fn send_bytes(&mut self, port: u16, bytes: &[u8], now: Now) -> Outcome {
+        let mut key = FlowKey::ZERO;
+        let layers = FlowKey::extract(bytes, bytes.len(), PortId(port), &mut key).unwrap();
+        self.keys(&[key], &[layers], now, &mut NoRecord).remove(0)
+    }
+
     pub fn burst<R: Recorder>(&mut self, frames: &[Frame], now: Now, recorder: &mut R) -> Vec<Outcome> {
         let (keys, layers): (Vec<_>, Vec<_>) = frames.iter().map(Frame::key).unzip();
-        let mut out = vec![Decision::default(); frames.len()];
-        self.bridge.forward(&keys, &layers, now, &mut self.scratch, &mut out, recorder);
-        let outcome = |(index, (frame, decision)): (usize, (&Frame, &Decision))| {
+        self.keys(&keys, &layers, now, recorder)
+    }
+
+    fn keys<R: Recorder>(
+        &mut self,
+        keys: &[FlowKey],
+        layers: &[Layers],
+        now: Now,
+        recorder: &mut R,
+    ) -> Vec<Outcome> {
+        let mut out = vec![Decision::default(); keys.len()];
+        self.bridge.forward(keys, layers, now, &mut self.scratch, &mut out, recorder);
+        let outcome = |(index, (key, decision)): (usize, (&FlowKey, &Decision))| {
             let mut outputs = Vec::new();
-            self.bridge.flood_recorded(PortId(frame.port), decision, index, recorder, |port, tag| {
+            self.bridge.flood_recorded(key.in_port(), decision, index, recorder, |port, tag| {
                 outputs.push((port.0, tag));
             });
             let dropped = match *decision {
@@ -169,6 +186,6 @@ impl Driven {
             };
             Outcome { outputs, dropped, punted: decision.punts() }
         };
-        frames.iter().zip(&out).enumerate().map(outcome).collect()
+        keys.iter().zip(&out).enumerate().map(outcome).collect()
     }
 }
