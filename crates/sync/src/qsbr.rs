@@ -401,7 +401,7 @@ mod tests {
     fn retiring_a_lot_collects_by_itself() {
         let domain = Domain::new();
         let mut reader = domain.register().unwrap();
-        for _ in 0..100_000 {
+        for _ in 0..if cfg!(miri) { 200 } else { 100_000 } {
             domain.retire(Box::new(0u8));
             reader.quiescent();
         }

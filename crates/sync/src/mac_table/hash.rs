@@ -45,8 +45,10 @@ fn splitmix(state: &mut u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    #[cfg(not(miri))]
     use crate::primitives::place;
 
+    #[cfg(not(miri))]
     /// Chi-squared over 1,024 cells of 64 expected each: 1,023 on average for random placement, with a standard
     /// deviation of about 45; less when more even.
     fn chi_squared(seed: u64, keys: impl Iterator<Item = u64>, shift: u32) -> f64 {
