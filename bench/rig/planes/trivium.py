@@ -27,13 +27,11 @@ frames = 32768
 kind = "af_xdp"
 device = "d0"
 persist = false
-when_down = "pass"
 
 [port.p1]
 kind = "af_xdp"
 device = "d1"
 persist = false
-when_down = "pass"
 
 [bridge.br0]
 mac_limit = 65536
