@@ -1,7 +1,30 @@
 //! The control plane: one configuration with owners, applied whole or not at all, and the API to see and change it.
 //!
-//! It runs on tokio and never touches a packet. Everything below it is behind the [`Plane`] trait.
+//! It runs on tokio and never touches a packet. Everything below it is behind the [`Plane`] trait, which the daemon
+//! implements over the engine and the tests in memory.
+//!
+//! ```text
+//!  unix socket (0660) --+                            +--> Store: load, merge, check, diff, apply, store
+//!  TCP (TLS + token) ---+--> limits --> API (axum) --+
+//!                                                    +--> Plane: states, explain, trace, capture, doctor, ...
+//! ```
 
+mod api;
+mod bind;
+mod error;
+mod metrics;
+mod pcapng;
 mod plane;
+mod serve;
+mod storage;
+mod store;
+mod tls;
 
+pub use api::{ConfigReport, ExplainRequest, UpgradeRequest, openapi};
+pub use bind::{BindError, Listeners};
+pub use error::{ChangeError, ErrorBody};
 pub use plane::{CaptureRequest, FailureKind, Plane, PlaneError};
+pub use serve::{ServeError, serve};
+pub use storage::StorageError;
+pub use store::{Outcome, PendingReport, Store, Terms, stored_api_objects};
+pub use tls::{Guard, GuardError};

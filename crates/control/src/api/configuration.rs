@@ -1,0 +1,149 @@
+//! The configuration as a whole: to read, to check, to apply, to confirm.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{Format, Loaded, Owner, Problem, ProblemReport, load_on};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::request::{self, Params};
+use super::{CONFIG_LIMIT, Context};
+use crate::error::{ApiError, ApiResult};
+use crate::{ErrorBody, Outcome, PendingReport};
+
+/// The configuration with its owners.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ConfigReport {
+    /// The configuration in the grammar of the file.
+    #[schema(value_type = Object)]
+    pub config: serde_json::Value,
+    /// Each object's owner, by names such as `bridge.br0.port.web1`.
+    pub owners: BTreeMap<String, Owner>,
+}
+
+/// How the configuration is shown.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ShowParams {
+    /// `toml` for a file that loads to the same configuration; else JSON with the owners.
+    format: Option<String>,
+}
+
+/// The configuration as it runs.
+#[utoipa::path(get, path = "/v1/config", params(ShowParams),
+    responses((status = 200, body = ConfigReport), (status = 400, body = ErrorBody)))]
+pub(super) async fn get_config(
+    State(context): State<Context>,
+    Params(params): Params<ShowParams>,
+) -> ApiResult<Response> {
+    let merged = context.store.merged();
+    match params.format.as_deref() {
+        Some("toml") => {
+            Ok(([(header::CONTENT_TYPE, "application/toml")], merged.config.to_toml()).into_response())
+        }
+        None | Some("json") => {
+            let config = serde_json::to_value(&merged.config).unwrap_or_default();
+            let owners = merged.owners.iter().map(|(object, owner)| (object.to_string(), *owner)).collect();
+            Ok(Json(ConfigReport { config, owners }).into_response())
+        }
+        Some(other) => Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "query.format",
+            format!("{other:?} is not a format"),
+            "use toml or json",
+        )),
+    }
+}
+
+/// How a configuration is applied.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ApplyParams {
+    /// Only say what would be done.
+    #[serde(default)]
+    dry_run: bool,
+    /// Roll back after so many seconds unless it is confirmed.
+    confirm: Option<u64>,
+    /// The file's name, for messages.
+    file: Option<String>,
+}
+
+async fn read(context: &Context, headers: &HeaderMap, body: Body, file: Option<String>) -> ApiResult<Loaded> {
+    let json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let format = if json { Format::Json } else { Format::Toml };
+    // Bounds what many clients together can make us hold.
+    let _permit = context.configs.acquire().await;
+    let bytes = request::body(body, CONFIG_LIMIT).await?;
+    let machine = context.store.plane().machine();
+    let file: String = file.unwrap_or_else(|| "configuration".to_owned()).chars().take(256).collect();
+    let text = request::text(&bytes)?.to_owned();
+    let loaded = crate::store::blocking(move || load_on(&text, &file, format, Some(&machine))).await?;
+    Ok(loaded?)
+}
+
+/// Makes a configuration all that the file has. Objects of other owners stay as they are.
+#[utoipa::path(put, path = "/v1/config", params(ApplyParams),
+    request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
+    responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn put_config(
+    State(context): State<Context>,
+    Params(params): Params<ApplyParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<Outcome>> {
+    let terms = request::terms(params.dry_run, params.confirm)?;
+    let loaded = read(&context, &headers, body, params.file).await?;
+    let mut outcome = context.store.apply(Owner::File, loaded.config, terms).await?;
+    // The same warnings, but with their places in the text.
+    let placed: Vec<ProblemReport> = loaded.warnings.iter().map(Problem::report).collect();
+    outcome.warnings.retain(|warning| {
+        !placed.iter().any(|with| with.object == warning.object && with.cause == warning.cause)
+    });
+    outcome.warnings.splice(0..0, placed);
+    Ok(Json(outcome))
+}
+
+/// Says everything that is wrong with a configuration, and changes nothing.
+#[utoipa::path(post, path = "/v1/config/check", params(ApplyParams),
+    request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
+    responses((status = 200, body = Vec<ProblemReport>, description = "Warnings at most"),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn check_config(
+    State(context): State<Context>,
+    Params(params): Params<ApplyParams>,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<Json<Vec<ProblemReport>>> {
+    let loaded = read(&context, &headers, body, params.file).await?;
+    Ok(Json(loaded.warnings.iter().map(Problem::report).collect()))
+}
+
+/// Keeps the change that waits for its confirmation.
+#[utoipa::path(post, path = "/v1/config/confirm",
+    responses((status = 200, body = PendingReport), (status = 409, body = ErrorBody)))]
+pub(super) async fn confirm_config(State(context): State<Context>) -> ApiResult<Json<PendingReport>> {
+    context.store.confirm().await?;
+    Ok(Json(context.store.pending().await))
+}
+
+/// Whether a change waits for its confirmation.
+#[utoipa::path(get, path = "/v1/config/pending", responses((status = 200, body = PendingReport)))]
+pub(super) async fn get_pending(State(context): State<Context>) -> Json<PendingReport> {
+    Json(context.store.pending().await)
+}
+
+/// Rolls the change that waits for its confirmation back now.
+#[utoipa::path(delete, path = "/v1/config/pending",
+    responses((status = 200, body = Outcome), (status = 409, body = ErrorBody)))]
+pub(super) async fn delete_pending(State(context): State<Context>) -> ApiResult<Json<Outcome>> {
+    Ok(Json(context.store.roll_back().await?))
+}

@@ -1,0 +1,41 @@
+//! Frames as hexadecimal digits, in JSON.
+
+/// The digits of some bytes.
+pub fn write(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The bytes of some digits; `None` where they are not pairs of digits. White space and colons may separate them.
+pub fn read(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace() && *c != ':')
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let (pairs, rest) = digits.as_ref()?.as_chunks::<2>();
+    rest.is_empty().then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_round_trip(bytes: Vec<u8>) {
+            prop_assert_eq!(read(&write(&bytes)), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn half_bytes_and_words_are_refused() {
+        assert_eq!(read("0a:0b 0C"), Some(vec![10, 11, 12]));
+        assert_eq!(read("0a0"), None);
+        assert_eq!(read("zz"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! The API: REST with JSON under `/v1`, its own description under `/openapi.json`, and `/metrics`.
+//!
+//! Handlers turn requests into the model's values and ask the [`Store`] or the [`Plane`](crate::Plane); they decide
+//! nothing. Every refusal is an [`ErrorBody`]. What a client may make us hold is bounded: bodies by length, time and
+//! number at once, streams by number and queue length.
+
+mod configuration;
+mod hex;
+mod objects;
+mod read;
+mod request;
+mod seen;
+mod tools;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::sync::Semaphore;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::ApiError;
+use crate::{ErrorBody, Store, metrics};
+
+pub use configuration::ConfigReport;
+pub use tools::{ExplainRequest, UpgradeRequest};
+
+/// Longest body of a configuration, in bytes.
+const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
+/// Longest body of anything else, in bytes.
+const BODY_LIMIT: usize = 256 << 10;
+/// Time in which a body must have come.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// Configurations that are read at once.
+const CONFIGS_AT_ONCE: usize = 4;
+/// Streams (events, traces, captures) that are served at once.
+const STREAMS_AT_ONCE: usize = 16;
+
+/// What every handler has.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub store: Arc<Store>,
+    pub configs: Arc<Semaphore>,
+    pub streams: Arc<Semaphore>,
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Trivium", description = "State and configuration of one Trivium data plane."),
+    components(schemas(ErrorBody))
+)]
+struct Document;
+
+/// All routes over a store, as the listeners serve them.
+pub(crate) fn router(store: Arc<Store>) -> Router {
+    let context = Context {
+        store,
+        configs: Arc::new(Semaphore::new(CONFIGS_AT_ONCE)),
+        streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)),
+    };
+    let (router, document) = routes().split_for_parts();
+    let document = serde_json::to_string_pretty(&document).unwrap_or_default();
+    router
+        .route("/openapi.json", get(async move || ([("content-type", "application/json")], document)))
+        .fallback(async |uri: axum::http::Uri| {
+            let cause = format!("there is no `{}`", uri.path());
+            ApiError::new(StatusCode::NOT_FOUND, "api", cause, "look at GET /openapi.json for what there is")
+        })
+        .method_not_allowed_fallback(async |method: axum::http::Method, uri: axum::http::Uri| {
+            let cause = format!("`{}` cannot be asked for with {method}", uri.path());
+            let fix = "look at GET /openapi.json for how it can";
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "api", cause, fix).into_response()
+        })
+        .with_state(context)
+}
+
+fn routes() -> OpenApiRouter<Context> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(read::ports))
+        .routes(routes!(read::port, objects::put_port, objects::delete_port))
+        .routes(routes!(read::bridges))
+        .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
+        .routes(routes!(objects::put_member, objects::delete_member))
+        .routes(routes!(objects::put_static, objects::delete_static))
+        .routes(routes!(read::fdb))
+        .routes(routes!(tools::flush_fdb))
+        .routes(routes!(read::workers))
+        .routes(routes!(read::stages))
+        .routes(routes!(read::drops))
+        .routes(routes!(configuration::get_config, configuration::put_config))
+        .routes(routes!(configuration::check_config))
+        .routes(routes!(configuration::confirm_config))
+        .routes(routes!(configuration::get_pending, configuration::delete_pending))
+        .routes(routes!(tools::explain))
+        .routes(routes!(tools::doctor))
+        .routes(routes!(tools::get_rss, tools::put_rss))
+        .routes(routes!(tools::upgrade))
+        .routes(routes!(watch::events))
+        .routes(routes!(watch::trace))
+        .routes(routes!(watch::capture))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(read::healthz))
+}
+
+/// The API's description as JSON, for tests and documentation.
+pub fn openapi() -> String {
+    let (_, document) = routes().split_for_parts();
+    serde_json::to_string_pretty(&document).unwrap_or_default()
+}

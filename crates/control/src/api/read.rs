@@ -1,0 +1,162 @@
+//! State as it is: ports, bridges, addresses, workers, stages and losses.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use model::{BridgeState, DropState, FdbEntry, FdbFilter, PortState, StageState, WorkerState};
+use packet::VlanId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::request::Params;
+use super::{Context, seen};
+use crate::error::{ApiError, ApiResult};
+use crate::store::blocking;
+use crate::{ErrorBody, Plane};
+
+/// Most addresses in one answer.
+const FDB_LIMIT: usize = 100_000;
+
+/// Asks the data plane on a thread that may block.
+pub(super) async fn ask<T: Send + 'static>(
+    context: &Context,
+    question: impl FnOnce(&dyn Plane) -> T + Send + 'static,
+) -> ApiResult<T> {
+    let plane: Arc<dyn Plane> = context.store.plane().clone();
+    Ok(blocking(move || question(plane.as_ref())).await?)
+}
+
+/// All ports.
+#[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortState>)))]
+pub(super) async fn ports(State(context): State<Context>) -> ApiResult<Json<Vec<PortState>>> {
+    let ports = ask(&context, |plane| plane.ports()).await?;
+    Ok(Json(seen::ports(ports, &context.store.merged())))
+}
+
+/// One port.
+#[utoipa::path(get, path = "/v1/ports/{port}", params(("port" = String, Path)),
+    responses((status = 200, body = PortState), (status = 404, body = ErrorBody)))]
+pub(super) async fn port(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> ApiResult<Json<PortState>> {
+    let ports = ask(&context, |plane| plane.ports()).await?;
+    let port = seen::ports(ports, &context.store.merged()).into_iter().find(|port| port.name == name);
+    port.map(Json).ok_or_else(|| no_such("port", &name))
+}
+
+fn no_such(what: &str, name: &str) -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        format!("{what}.{name}"),
+        format!("there is no such {what}"),
+        format!("look at GET /v1/{what}s for those that exist"),
+    )
+}
+
+/// All bridges.
+#[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeState>)))]
+pub(super) async fn bridges(State(context): State<Context>) -> ApiResult<Json<Vec<BridgeState>>> {
+    let bridges = ask(&context, |plane| plane.bridges()).await?;
+    Ok(Json(seen::bridges(bridges, &context.store.merged())))
+}
+
+/// One bridge.
+#[utoipa::path(get, path = "/v1/bridges/{bridge}", params(("bridge" = String, Path)),
+    responses((status = 200, body = BridgeState), (status = 404, body = ErrorBody)))]
+pub(super) async fn bridge(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> ApiResult<Json<BridgeState>> {
+    let bridges = ask(&context, |plane| plane.bridges()).await?;
+    let bridge =
+        seen::bridges(bridges, &context.store.merged()).into_iter().find(|bridge| bridge.name == name);
+    bridge.map(Json).ok_or_else(|| no_such("bridge", &name))
+}
+
+/// Which addresses are asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FdbParams {
+    /// Of this bridge.
+    bridge: Option<String>,
+    /// At this port.
+    port: Option<String>,
+    /// In this VLAN.
+    vlan: Option<u16>,
+    /// This address.
+    mac: Option<String>,
+    /// So many at most.
+    limit: Option<usize>,
+}
+
+impl FdbParams {
+    pub fn filter(self) -> ApiResult<FdbFilter> {
+        let refused = |name: &str, cause: String| {
+            ApiError::new(
+                StatusCode::BAD_REQUEST,
+                format!("query.{name}"),
+                cause,
+                "correct it or leave it out",
+            )
+        };
+        let vlan = self
+            .vlan
+            .map(|vid| VlanId::new(vid).ok_or_else(|| refused("vlan", format!("there is no VLAN {vid}"))));
+        let mac =
+            self.mac.map(|mac| mac.parse().map_err(|error| refused("mac", format!("{mac:?}: {error}"))));
+        let limit = Some(self.limit.unwrap_or(FDB_LIMIT).min(FDB_LIMIT));
+        Ok(FdbFilter {
+            bridge: self.bridge,
+            port: self.port,
+            vlan: vlan.transpose()?,
+            mac: mac.transpose()?,
+            limit,
+        })
+    }
+}
+
+/// Addresses that bridges have learnt or were given.
+#[utoipa::path(get, path = "/v1/fdb", params(FdbParams),
+    responses((status = 200, body = Vec<FdbEntry>), (status = 400, body = ErrorBody)))]
+pub(super) async fn fdb(
+    State(context): State<Context>,
+    Params(params): Params<FdbParams>,
+) -> ApiResult<Json<Vec<FdbEntry>>> {
+    let filter = params.filter()?;
+    let mut entries = ask(&context, {
+        let filter = filter.clone();
+        move |plane| plane.fdb(&filter)
+    })
+    .await?;
+    entries.retain(|entry| filter.matches(entry));
+    entries.truncate(filter.limit.unwrap_or(FDB_LIMIT));
+    Ok(Json(entries))
+}
+
+/// All workers.
+#[utoipa::path(get, path = "/v1/workers", responses((status = 200, body = Vec<WorkerState>)))]
+pub(super) async fn workers(State(context): State<Context>) -> ApiResult<Json<Vec<WorkerState>>> {
+    ask(&context, |plane| plane.workers()).await.map(Json)
+}
+
+/// What each stage has cost.
+#[utoipa::path(get, path = "/v1/stages", responses((status = 200, body = Vec<StageState>)))]
+pub(super) async fn stages(State(context): State<Context>) -> ApiResult<Json<Vec<StageState>>> {
+    ask(&context, |plane| plane.stages()).await.map(Json)
+}
+
+/// Dropped packets by port and reason.
+#[utoipa::path(get, path = "/v1/drops", responses((status = 200, body = Vec<DropState>)))]
+pub(super) async fn drops(State(context): State<Context>) -> ApiResult<Json<Vec<DropState>>> {
+    ask(&context, |plane| plane.drops()).await.map(Json)
+}
+
+/// Whether the control plane answers.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, body = String)))]
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}

@@ -1,0 +1,139 @@
+//! How requests are read: queries, bodies and names, each with an error that says what is wrong with it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, Query};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use model::{BridgeName, NameError, PortName, StaticKey};
+use packet::{MacAddr, VlanId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+
+use super::{BODY_LIMIT, BODY_TIME};
+use crate::Terms;
+use crate::error::{ApiError, ApiResult};
+
+/// Longest time that a change may wait for its confirmation.
+const CONFIRM_LIMIT_S: u64 = 86_400;
+
+/// The query of a request.
+pub(super) struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Self> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(query)) => Ok(Params(query)),
+            Err(error) => Err(ApiError::new(
+                StatusCode::BAD_REQUEST,
+                "query",
+                error.body_text(),
+                "look at GET /openapi.json for the query's names and types",
+            )),
+        }
+    }
+}
+
+/// How a change is made.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ChangeParams {
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Roll back after so many seconds unless it is confirmed.
+    pub confirm: Option<u64>,
+    /// Whether the object survives a restart; absent: as it was.
+    pub persist: Option<bool>,
+}
+
+pub(super) fn terms(dry_run: bool, confirm: Option<u64>) -> ApiResult<Terms> {
+    match confirm {
+        Some(seconds) if !(1..=CONFIRM_LIMIT_S).contains(&seconds) => Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "query.confirm",
+            format!("{seconds} is outside of 1..={CONFIRM_LIMIT_S} seconds"),
+            "choose a time in which you can look whether all is well, such as 60",
+        )),
+        _ => Ok(Terms { dry_run, confirm: confirm.map(Duration::from_secs) }),
+    }
+}
+
+/// A whole body within limits of length and time.
+pub(super) async fn body(body: Body, limit: usize) -> ApiResult<Bytes> {
+    let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, limit)).await;
+    match read {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body",
+            format!("it is longer than {limit} bytes, or broke off"),
+            "send less, and all of it",
+        )),
+        Err(_) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body",
+            format!("it did not come within {} seconds", BODY_TIME.as_secs()),
+            "send it at once",
+        )),
+    }
+}
+
+pub(super) fn text(bytes: &Bytes) -> ApiResult<&str> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let cause = format!("byte {} is not part of an UTF-8 text", error.valid_up_to());
+        ApiError::new(StatusCode::BAD_REQUEST, "body", cause, "send it as UTF-8")
+    })
+}
+
+/// A body that is a value in JSON.
+pub(super) async fn json<T: DeserializeOwned>(from: Body) -> ApiResult<T> {
+    let bytes = body(from, BODY_LIMIT).await?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let fix = "look at GET /openapi.json for what is expected";
+        ApiError::new(StatusCode::BAD_REQUEST, "body", error.to_string(), fix)
+    })
+}
+
+fn name<T: FromStr<Err = NameError>>(what: &str, text: &str) -> ApiResult<T> {
+    text.parse().map_err(|error: NameError| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            format!("{what}.{text}"),
+            format!("this cannot be the name of a {what}: {error}"),
+            "use letters, digits, `_`, `-` and `.`, at most 32",
+        )
+    })
+}
+
+pub(super) fn port_name(text: &str) -> ApiResult<PortName> {
+    name("port", text)
+}
+
+pub(super) fn bridge_name(text: &str) -> ApiResult<BridgeName> {
+    name("bridge", text)
+}
+
+pub(super) fn static_key(vlan: &str, mac: &str) -> ApiResult<StaticKey> {
+    let refused = |cause: String, fix: &str| ApiError::new(StatusCode::BAD_REQUEST, "static", cause, fix);
+    let vlan = vlan
+        .parse()
+        .ok()
+        .and_then(VlanId::new)
+        .ok_or_else(|| refused(format!("{vlan:?} is not a VLAN within 1..=4094"), "name one"))?;
+    let mac: MacAddr =
+        mac.parse().map_err(|error| refused(format!("{mac:?}: {error}"), "write it as 02:00:00:00:00:01"))?;
+    if mac.is_multicast() || mac.is_zero() {
+        return Err(refused(
+            format!("{mac} is not a station's address"),
+            "use an address whose first octet is even",
+        ));
+    }
+    Ok(StaticKey { vlan, mac })
+}

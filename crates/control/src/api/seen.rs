@@ -1,0 +1,29 @@
+//! State with its owners: the data plane tells what runs, the store whose it is.
+
+use model::{BridgeState, Merged, ObjectKey, Owner, PortState};
+
+/// Ports with their owners; ports that the configuration does not have are their kernel's for the moment.
+pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
+    for port in &mut ports {
+        let object = port.name.parse().ok().map(ObjectKey::Port);
+        port.owner = owner(merged, object);
+    }
+    ports
+}
+
+/// Bridges with their owners and those of their memberships.
+pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<BridgeState> {
+    for bridge in &mut bridges {
+        let Ok(name) = bridge.name.parse::<model::BridgeName>() else { continue };
+        bridge.owner = owner(merged, Some(ObjectKey::Bridge(name.clone())));
+        for member in &mut bridge.members {
+            let object = member.port.parse().ok().map(|port| ObjectKey::Member(name.clone(), port));
+            member.owner = owner(merged, object);
+        }
+    }
+    bridges
+}
+
+fn owner(merged: &Merged, object: Option<ObjectKey>) -> Owner {
+    object.and_then(|object| merged.owners.get(&object).copied()).unwrap_or(Owner::File)
+}

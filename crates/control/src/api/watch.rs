@@ -1,0 +1,191 @@
+//! Streams: live counters, traces and captures. Each is bounded in number and in what it holds.
+//!
+//! The data plane never waits for a client: what a stream's queue cannot take is lost, and a client that goes away
+//! closes the queue, which ends the trace or capture.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use model::{Counters, PacketFilter, TraceEvent};
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, MissedTickBehavior};
+use utoipa::IntoParams;
+
+use super::Context;
+use super::read::ask;
+use super::request::Params;
+use crate::error::{ApiError, ApiResult};
+use crate::pcapng;
+use crate::{CaptureRequest, ErrorBody};
+
+/// Frames or events that wait for a client.
+const QUEUE: usize = 1024;
+/// Most packets of one trace.
+const TRACE_LIMIT: u64 = 1_000_000;
+
+fn permit(context: &Context) -> ApiResult<OwnedSemaphorePermit> {
+    context.streams.clone().try_acquire_owned().map_err(|_| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "api",
+            format!("{} streams are served already", super::STREAMS_AT_ONCE),
+            "end another trace, capture or live view",
+        )
+    })
+}
+
+/// How live counters come.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventParams {
+    /// Milliseconds between two events, 100..=60000; 1000 unless told.
+    interval_ms: Option<u64>,
+}
+
+/// Live counters as server-sent events named `counters`, one a second.
+#[utoipa::path(get, path = "/v1/events", params(EventParams),
+    responses((status = 200, body = Counters, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
+pub(super) async fn events(
+    State(context): State<Context>,
+    Params(params): Params<EventParams>,
+) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let permit = permit(&context)?;
+    let interval = Duration::from_millis(params.interval_ms.unwrap_or(1000).clamp(100, 60_000));
+    let mut ticks = tokio::time::interval_at(Instant::now(), interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let events = stream::unfold((context, ticks, permit), |(context, mut ticks, permit)| async move {
+        ticks.tick().await;
+        let counters = ask(&context, |plane| plane.counters()).await.ok()?;
+        let event = Event::default().event("counters").json_data(&counters).ok()?;
+        Some((Ok(event), (context, ticks, permit)))
+    });
+    Ok(Sse::new(events))
+}
+
+/// Which packets are traced.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TraceParams {
+    /// So many packets; 10 unless told.
+    count: Option<u64>,
+    /// That come in by this port.
+    port: Option<String>,
+    /// From or to this Ethernet address.
+    mac: Option<String>,
+    /// In this VLAN.
+    vlan: Option<u16>,
+    /// Of this Ethernet type.
+    ether_type: Option<u16>,
+    /// From or to this IP address.
+    ip: Option<String>,
+    /// Of this IP protocol.
+    protocol: Option<u8>,
+    /// From or to this L4 port.
+    l4_port: Option<u16>,
+}
+
+impl TraceParams {
+    fn filter(self) -> ApiResult<PacketFilter> {
+        let refused = |name: &str, cause: String| {
+            ApiError::new(
+                StatusCode::BAD_REQUEST,
+                format!("query.{name}"),
+                cause,
+                "correct it or leave it out",
+            )
+        };
+        let mac =
+            self.mac.map(|mac| mac.parse().map_err(|error| refused("mac", format!("{mac:?}: {error}"))));
+        let ip = self.ip.map(|ip| ip.parse().map_err(|error| refused("ip", format!("{ip:?}: {error}"))));
+        let vlan = self.vlan.map(|vid| {
+            packet::VlanId::new(vid).ok_or_else(|| refused("vlan", format!("there is no VLAN {vid}")))
+        });
+        Ok(PacketFilter {
+            port: self.port,
+            mac: mac.transpose()?,
+            vlan: vlan.transpose()?,
+            ether_type: self.ether_type,
+            ip: ip.transpose()?,
+            protocol: self.protocol,
+            l4_port: self.l4_port,
+        })
+    }
+}
+
+/// The next packets that match, with their way stage by stage: one JSON value in each line.
+#[utoipa::path(get, path = "/v1/trace", params(TraceParams),
+    responses((status = 200, body = TraceEvent, content_type = "application/x-ndjson"),
+        (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn trace(
+    State(context): State<Context>,
+    Params(params): Params<TraceParams>,
+) -> ApiResult<Response> {
+    let permit = permit(&context)?;
+    let count = params.count.unwrap_or(10).clamp(1, TRACE_LIMIT);
+    let filter = params.filter()?;
+    let (to, from) = mpsc::channel(QUEUE);
+    ask(&context, move |plane| plane.trace(count, &filter, to)).await??;
+    let lines = lines(from, permit, |event: &TraceEvent| {
+        let mut line = serde_json::to_vec(event).unwrap_or_default();
+        line.push(b'\n');
+        line
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// What a port carries.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CaptureParams {
+    /// Only packets that came in here and were dropped, with their reasons.
+    #[serde(default)]
+    drops: bool,
+    /// Bytes of each frame at most; whole frames unless told.
+    snap: Option<u32>,
+}
+
+/// What a port carries, as a pcapng file without end. Dropped packets have their reason as a comment.
+#[utoipa::path(get, path = "/v1/capture/{port}", params(("port" = String, Path), CaptureParams),
+    responses((status = 200, body = String, content_type = "application/x-pcapng"),
+        (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn capture(
+    State(context): State<Context>,
+    Path(port): Path<String>,
+    Params(params): Params<CaptureParams>,
+) -> ApiResult<Response> {
+    let permit = permit(&context)?;
+    let snap_length = params.snap.unwrap_or(pcapng::LONGEST_FRAME).clamp(14, pcapng::LONGEST_FRAME);
+    let asked = CaptureRequest { port: port.clone(), drops_only: params.drops, snap_length };
+    let (to, from) = mpsc::channel(QUEUE);
+    ask(&context, move |plane| plane.capture(&asked, to)).await??;
+    let start = stream::iter([Ok(Bytes::from(pcapng::start(&port, snap_length)))]);
+    let packets = lines(from, permit, move |frame| pcapng::packet(frame, snap_length));
+    let body = Body::from_stream(futures_util::StreamExt::chain(start, packets));
+    Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
+}
+
+/// The items of a queue as chunks of a body; what waits is sent together.
+fn lines<T: Send + 'static>(
+    from: mpsc::Receiver<T>,
+    permit: OwnedSemaphorePermit,
+    write: impl Fn(&T) -> Vec<u8> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    stream::unfold((from, permit, write), |(mut from, permit, write)| async move {
+        let mut waiting = Vec::new();
+        if from.recv_many(&mut waiting, 64).await == 0 {
+            return None;
+        }
+        let chunk: Vec<u8> = waiting.iter().flat_map(&write).collect();
+        Some((Ok(Bytes::from(chunk)), (from, permit, write)))
+    })
+}

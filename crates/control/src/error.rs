@@ -1,0 +1,170 @@
+//! What the API answers where it cannot do what it was asked: the object, the cause and the next step, as JSON.
+
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::{Problem, ProblemReport, Refusal, Severity};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{FailureKind, PlaneError, StorageError};
+
+/// Why a change was not made. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The configuration is wrong; warnings are among the problems.
+    #[error("{} problems, the first: {}", .0.len(), first(.0))]
+    Problems(Vec<Problem>),
+    /// Objects belong to another owner, or do not exist.
+    #[error("{} refusals, the first: {}", .0.len(), first(.0))]
+    Refused(Vec<Refusal>),
+    /// A change waits for its confirmation.
+    #[error(
+        "config: an earlier change waits {left_s} more seconds for its confirmation; confirm it or roll it back"
+    )]
+    Pending {
+        /// Seconds until it is rolled back.
+        left_s: u64,
+    },
+    /// There is nothing to confirm or roll back.
+    #[error(
+        "config: no change waits for a confirmation; it has been rolled back already, or was applied without"
+    )]
+    NotPending,
+    /// The data plane could not do it.
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    /// Objects could not be stored.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The task that made the change ended early.
+    #[error("config: the change was interrupted; look at the log of the daemon")]
+    Interrupted,
+}
+
+fn first<T: std::fmt::Display>(all: &[T]) -> String {
+    all.first().map(ToString::to_string).unwrap_or_default()
+}
+
+/// A refused request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// The object that is concerned, such as `port.web1`; the first, if there are several.
+    pub object: String,
+    /// What is wrong.
+    pub cause: String,
+    /// What to do about it.
+    pub fix: String,
+    /// Everything that is wrong, where a configuration was refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<ProblemReport>,
+}
+
+/// An error of the API with its HTTP status.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub body: Box<ErrorBody>,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub fn new(
+        status: StatusCode,
+        object: impl Into<String>,
+        cause: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let body =
+            ErrorBody { object: object.into(), cause: cause.into(), fix: fix.into(), problems: Vec::new() };
+        ApiError { status, body: Box::new(body) }
+    }
+
+    fn with_problems(status: StatusCode, problems: Vec<ProblemReport>) -> Self {
+        // The first error leads; warnings may stand before it.
+        let first = problems.iter().find(|problem| problem.severity == Severity::Error).or(problems.first());
+        let first = first.cloned();
+        let (object, cause, fix) =
+            first.map(|first| (first.object, first.cause, first.fix)).unwrap_or_default();
+        ApiError { status, body: Box::new(ErrorBody { object, cause, fix, problems }) }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(*self.body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}
+
+impl From<Vec<Problem>> for ApiError {
+    fn from(problems: Vec<Problem>) -> Self {
+        ApiError::with_problems(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            problems.iter().map(Problem::report).collect(),
+        )
+    }
+}
+
+impl From<PlaneError> for ApiError {
+    fn from(error: PlaneError) -> Self {
+        let status = match error.kind {
+            FailureKind::NotFound => StatusCode::NOT_FOUND,
+            FailureKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            FailureKind::Busy => StatusCode::CONFLICT,
+            FailureKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        ApiError::new(status, error.object, error.cause, error.fix)
+    }
+}
+
+impl From<ChangeError> for ApiError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Problems(problems) => problems.into(),
+            ChangeError::Refused(refusals) => refused(&refusals),
+            ChangeError::Pending { left_s } => ApiError::new(
+                StatusCode::CONFLICT,
+                "config",
+                format!("an earlier change waits {left_s} more seconds for its confirmation"),
+                "confirm it (POST /v1/config/confirm) or roll it back (DELETE /v1/config/pending)",
+            ),
+            ChangeError::NotPending => ApiError::new(
+                StatusCode::CONFLICT,
+                "config",
+                "no change waits for a confirmation",
+                "look at GET /v1/config/pending for what became of the last one",
+            ),
+            ChangeError::Plane(error) => error.into(),
+            ChangeError::Storage(error) => {
+                ApiError::new(StatusCode::INSUFFICIENT_STORAGE, error.object(), error.cause(), error.fix())
+            }
+            ChangeError::Interrupted => ApiError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "config",
+                "the change was interrupted",
+                "look at the log of the daemon",
+            ),
+        }
+    }
+}
+
+fn refused(refusals: &[Refusal]) -> ApiError {
+    let report = |refusal: &Refusal| ProblemReport {
+        severity: Severity::Error,
+        file: String::new(),
+        line: 0,
+        column: 0,
+        object: refusal.object().to_string(),
+        cause: refusal.cause(),
+        fix: refusal.fix(),
+    };
+    let missing = |refusal: &Refusal| !matches!(refusal, Refusal::Owned { .. });
+    let status = if refusals.iter().all(missing) { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
+    ApiError::with_problems(status, refusals.iter().map(report).collect())
+}

@@ -1,0 +1,161 @@
+//! `/metrics`: state as text for Prometheus (text exposition format 0.0.4).
+//!
+//! The number of series is bounded by the configuration: ports, bridges, workers, stages and drop reasons.
+
+use std::fmt::Write;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use model::{BridgeState, DropState, PortState, StageState, WorkerState};
+
+use crate::Plane;
+use crate::api::Context;
+use crate::error::ApiResult;
+use crate::store::blocking;
+
+/// Counters and gauges for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String)))]
+pub(crate) async fn metrics(State(context): State<Context>) -> ApiResult<Response> {
+    let plane = context.store.plane().clone();
+    let text = blocking(move || text(plane.as_ref())).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+fn text(plane: &dyn Plane) -> String {
+    let mut text = Exposition::default();
+    ports(&mut text, &plane.ports());
+    drops(&mut text, &plane.drops());
+    bridges(&mut text, &plane.bridges());
+    stages(&mut text, &plane.stages());
+    workers(&mut text, &plane.workers());
+    text.family("trivium_build_info", "gauge", "The program's version.");
+    text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.text
+}
+
+type PortField = fn(&PortState) -> u64;
+
+const PORT_COUNTERS: [(&str, &str, PortField); 6] = [
+    ("trivium_port_receive_packets_total", "Packets received.", |port| port.counters.rx_packets),
+    ("trivium_port_receive_bytes_total", "Bytes received.", |port| port.counters.rx_bytes),
+    ("trivium_port_receive_missed_total", "Packets lost before they were received.", |port| {
+        port.counters.rx_missed
+    }),
+    ("trivium_port_transmit_packets_total", "Packets sent.", |port| port.counters.tx_packets),
+    ("trivium_port_transmit_bytes_total", "Bytes sent.", |port| port.counters.tx_bytes),
+    ("trivium_port_drops_total", "Packets that came in and were dropped.", |port| port.counters.drops),
+];
+
+fn ports(text: &mut Exposition, ports: &[PortState]) {
+    for (name, help, field) in PORT_COUNTERS {
+        text.family(name, "counter", help);
+        for port in ports {
+            text.sample(&[("port", &port.name)], field(port));
+        }
+    }
+    text.family("trivium_port_up", "gauge", "Whether the port's link is up.");
+    for port in ports {
+        text.sample(&[("port", &port.name), ("kind", &port.kind)], u8::from(port.link_up));
+    }
+}
+
+fn drops(text: &mut Exposition, drops: &[DropState]) {
+    text.family(
+        "trivium_drops_total",
+        "counter",
+        "Dropped packets by the port that they came in by, and reason.",
+    );
+    for drop in drops {
+        text.sample(&[("port", &drop.port), ("reason", &drop.reason)], drop.packets);
+    }
+}
+
+fn bridges(text: &mut Exposition, bridges: &[BridgeState]) {
+    text.family("trivium_bridge_macs", "gauge", "Addresses in the bridge's table.");
+    for bridge in bridges {
+        text.sample(&[("bridge", &bridge.name)], bridge.macs);
+    }
+    text.family("trivium_bridge_macs_limit", "gauge", "Addresses that the bridge's table holds at most.");
+    for bridge in bridges {
+        text.sample(&[("bridge", &bridge.name)], bridge.mac_limit);
+    }
+}
+
+fn stages(text: &mut Exposition, stages: &[StageState]) {
+    text.family("trivium_stage_packets_total", "counter", "Packets that went through the stage.");
+    for stage in stages {
+        text.sample(&[("stage", &stage.name)], stage.packets);
+    }
+    text.family("trivium_stage_nanoseconds_total", "counter", "Time spent in the stage, over all workers.");
+    for stage in stages {
+        text.sample(&[("stage", &stage.name)], stage.ns);
+    }
+}
+
+type WorkerField = fn(&WorkerState) -> u64;
+
+const WORKER_COUNTERS: [(&str, &str, WorkerField); 4] = [
+    ("trivium_worker_bursts_total", "Bursts.", |worker| worker.bursts),
+    ("trivium_worker_packets_total", "Packets.", |worker| worker.packets),
+    ("trivium_worker_sleeps_total", "Times that the worker slept.", |worker| worker.sleeps),
+    ("trivium_worker_handed_over_total", "Packets handed to other workers.", |worker| worker.handed_over),
+];
+
+fn workers(text: &mut Exposition, workers: &[WorkerState]) {
+    for (name, help, field) in WORKER_COUNTERS {
+        text.family(name, "counter", help);
+        for worker in workers {
+            let (id, core) = (worker.id.to_string(), worker.core.to_string());
+            text.sample(&[("worker", &id), ("core", &core)], field(worker));
+        }
+    }
+    text.family("trivium_worker_busy_ratio", "gauge", "Part of the last second spent on packets.");
+    for worker in workers {
+        let (id, core) = (worker.id.to_string(), worker.core.to_string());
+        text.sample(&[("worker", &id), ("core", &core)], worker.busy);
+    }
+}
+
+/// A text in the exposition format.
+#[derive(Default)]
+struct Exposition {
+    text: String,
+    name: &'static str,
+}
+
+impl Exposition {
+    /// Begins a family; its samples follow.
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.name = name;
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<_> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let _ = writeln!(self.text, "{}{{{}}} {value}", self.name, labels.join(","));
+    }
+}
+
+/// A label's value: backslashes, quotes and line ends escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut text = Exposition::default();
+        text.family("x_total", "counter", "Help.");
+        text.sample(&[("a", "b\"c\\d\ne"), ("f", "g")], 7);
+        assert_eq!(
+            text.text,
+            "# HELP x_total Help.\n# TYPE x_total counter\nx_total{a=\"b\\\"c\\\\d\\ne\",f=\"g\"} 7\n"
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Objects of the API on disk: one file that is replaced whole or not at all.
+//!
+//! A new content is written beside the old and reaches the disk before anything else happens, so that a full disk is
+//! noticed while nothing has changed; only then is it renamed into place.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use model::{Fragment, StoredError};
+
+/// Longest file of stored objects that is read, in bytes.
+const LIMIT_BYTES: u64 = 16 << 20;
+
+/// Why objects could not be stored or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The file or its directory cannot be written.
+    #[error("{}: it cannot be written: {source}; {}", path.display(), write_fix(source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file cannot be read.
+    #[error("{}: it cannot be read: {source}; let the daemon read it, or move it away", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file does not hold stored objects.
+    #[error("{}: {source}; mend it, or move it away to start without the objects of the API", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: StoredError,
+    },
+}
+
+fn write_fix(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on its disk; nothing was changed"
+        }
+        io::ErrorKind::PermissionDenied => "let the daemon write there, or change daemon.state_dir",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a directory that can be written as daemon.state_dir",
+        _ => "look at daemon.state_dir",
+    }
+}
+
+impl StorageError {
+    /// The file.
+    pub fn object(&self) -> String {
+        match self {
+            StorageError::Write { path, .. }
+            | StorageError::Read { path, .. }
+            | StorageError::Content { path, .. } => path.display().to_string(),
+        }
+    }
+
+    /// What is wrong.
+    pub fn cause(&self) -> String {
+        match self {
+            StorageError::Write { source, .. } => format!("it cannot be written: {source}"),
+            StorageError::Read { source, .. } => format!("it cannot be read: {source}"),
+            StorageError::Content { source, .. } => source.to_string(),
+        }
+    }
+
+    /// What to do about it.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            StorageError::Write { source, .. } => write_fix(source),
+            StorageError::Read { .. } => "let the daemon read it, or move it away",
+            StorageError::Content { .. } => {
+                "mend it, or move it away to start without the objects of the API"
+            }
+        }
+    }
+}
+
+/// The file of stored objects.
+#[derive(Clone, Debug)]
+pub(crate) struct Storage {
+    path: PathBuf,
+}
+
+/// A content that is on disk but not yet in place; goes away unless it is put there.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Storage {
+    pub fn new(state_dir: &Path) -> Self {
+        Storage { path: state_dir.join("api-objects.json") }
+    }
+
+    /// The stored objects; none where there is no file.
+    pub fn read(&self) -> Result<Fragment, StorageError> {
+        let failed = |source| StorageError::Read { path: self.path.clone(), source };
+        let length = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Fragment::default()),
+            Err(error) => return Err(failed(error)),
+            Ok(metadata) => metadata.len(),
+        };
+        if length > LIMIT_BYTES {
+            return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 16 MiB")));
+        }
+        let text = fs::read_to_string(&self.path).map_err(failed)?;
+        Fragment::from_json(&text).map_err(|source| StorageError::Content { path: self.path.clone(), source })
+    }
+
+    /// Brings a new content to the disk, beside the old one.
+    pub fn prepare(&self, objects: &Fragment) -> Result<Prepared, StorageError> {
+        let temporary = self.path.with_extension("json.new");
+        let prepared = Prepared { temporary, path: self.path.clone() };
+        let write = || {
+            if let Some(directory) = self.path.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&prepared.temporary)?;
+            file.write_all(objects.to_json().as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(|source| StorageError::Write { path: self.path.clone(), source })?;
+        Ok(prepared)
+    }
+}
+
+impl Prepared {
+    /// Puts the content in place.
+    pub fn commit(self) -> Result<(), StorageError> {
+        let rename = || {
+            fs::rename(&self.temporary, &self.path)?;
+            match self.path.parent() {
+                Some(directory) => File::open(directory)?.sync_all(),
+                None => Ok(()),
+            }
+        };
+        rename().map_err(|source| StorageError::Write { path: self.path.clone(), source })
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // After a commit there is nothing left to remove.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}

@@ -1,0 +1,392 @@
+//! The running configuration with its owners, and the one way in which it changes.
+//!
+//! ```text
+//!  text or objects --load--> layers --merge, validate--> diff --> [objects to disk, beside] --> plane --> [in place] --> published
+//! ```
+//!
+//! Each step may refuse, and then nothing has changed. Changes happen one at a time, each in a task of its own, so
+//! that a client which goes away does not leave one half done. A change that has to be confirmed is rolled back by
+//! itself; while it waits, no other is taken.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{
+    Change, Config, DoctorFinding, Fragment, Layers, Merged, ObjectKey, Owner, Plan, PlanReport, Problem,
+    ProblemReport, Severity, diff, validate,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use crate::storage::{Prepared, Storage};
+use crate::{ChangeError, Plane, StorageError};
+
+/// How a change is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Terms {
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Roll back after this time unless it is confirmed.
+    pub confirm: Option<Duration>,
+}
+
+/// What a change has done, or would do.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Outcome {
+    /// Whether it was done.
+    pub applied: bool,
+    /// What differs.
+    pub plan: PlanReport,
+    /// What probably is not meant so.
+    pub warnings: Vec<ProblemReport>,
+    /// What the data plane tells about it.
+    pub notices: Vec<DoctorFinding>,
+    /// Seconds within which it must be confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_within_s: Option<u64>,
+}
+
+/// Whether a change waits for its confirmation.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct PendingReport {
+    /// Whether one does.
+    pub pending: bool,
+    /// Seconds until it is rolled back.
+    pub left_s: u64,
+    /// What became of the last one, in a sentence.
+    pub last: String,
+}
+
+/// The configuration at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct State {
+    pub layers: Layers,
+    pub merged: Arc<Merged>,
+    /// Objects of the API that survive a restart.
+    pub stored: BTreeSet<ObjectKey>,
+}
+
+struct Pending {
+    previous: State,
+    deadline: Instant,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Gate {
+    pending: Option<Pending>,
+    numbers: u64,
+    last: String,
+}
+
+/// The running configuration. Cheap to share; all clients and the daemon use the same one.
+pub struct Store {
+    plane: Arc<dyn Plane>,
+    storage: Storage,
+    /// Settings that the process was started with: they stay until it ends.
+    running: Config,
+    state: watch::Sender<Arc<State>>,
+    /// Held while a change is made.
+    gate: Mutex<Gate>,
+}
+
+impl Store {
+    /// The store of a data plane that has no ports yet and runs with `settings` (whose ports and bridges do not
+    /// matter here). Objects that the API had stored are brought back by [`Store::start`].
+    pub fn new(plane: Arc<dyn Plane>, settings: &Config) -> Arc<Store> {
+        let running = settings_of(settings);
+        let layers = Layers { base: running.clone(), ..Layers::default() };
+        let merged = Arc::new(Merged { config: running.clone(), ..Merged::default() });
+        let state = watch::Sender::new(Arc::new(State { layers, merged, stored: BTreeSet::new() }));
+        let storage = Storage::new(&running.daemon.state_dir);
+        Arc::new(Store { plane, storage, running, state, gate: Mutex::default() })
+    }
+
+    /// Applies the file and the stored objects of the API together, or, after a hand-over, those that the predecessor
+    /// gave ([`Store::handed_over`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::apply`], and if the stored objects cannot be read. Nothing has changed then.
+    pub async fn start(
+        self: &Arc<Self>,
+        file: Config,
+        given: Option<Fragment>,
+    ) -> Result<Outcome, ChangeError> {
+        let stored = self.storage.read()?;
+        let names: BTreeSet<ObjectKey> = stored.objects().collect();
+        let api = given.unwrap_or(stored);
+        self.make(Terms::default(), move |state| {
+            let mut layers = state.layers.replaced(Owner::File, &file).map_err(ChangeError::Refused)?;
+            layers.fragments.insert(Owner::Api, api);
+            Ok((layers, names))
+        })
+        .await
+    }
+
+    /// The data plane.
+    pub fn plane(&self) -> &Arc<dyn Plane> {
+        &self.plane
+    }
+
+    /// The configuration with its owners, as it runs now.
+    pub fn merged(&self) -> Arc<Merged> {
+        self.state.borrow().merged.clone()
+    }
+
+    /// The objects of the API, for a successor.
+    pub fn handed_over(&self) -> Fragment {
+        self.state.borrow().layers.fragments.get(&Owner::Api).cloned().unwrap_or_default()
+    }
+
+    /// Applies a configuration as all that `owner` has.
+    ///
+    /// # Errors
+    ///
+    /// The first step that refused it; nothing has changed then.
+    pub async fn apply(
+        self: &Arc<Self>,
+        owner: Owner,
+        config: Config,
+        terms: Terms,
+    ) -> Result<Outcome, ChangeError> {
+        self.make(terms, move |state| {
+            let layers = state.layers.replaced(owner, &config).map_err(ChangeError::Refused)?;
+            Ok((layers, state.stored.clone()))
+        })
+        .await
+    }
+
+    /// Makes one change by `owner`. `persist` says whether the object survives a restart; `None`: as it was.
+    ///
+    /// # Errors
+    ///
+    /// The first step that refused it; nothing has changed then.
+    pub async fn change(
+        self: &Arc<Self>,
+        owner: Owner,
+        change: Change,
+        persist: Option<bool>,
+        terms: Terms,
+    ) -> Result<Outcome, ChangeError> {
+        self.make(terms, move |state| {
+            let object = change.object();
+            let layers =
+                state.layers.changed(owner, change).map_err(|refusal| ChangeError::Refused(vec![refusal]))?;
+            let mut stored = state.stored.clone();
+            match persist {
+                Some(true) => drop(stored.insert(object)),
+                Some(false) => drop(stored.remove(&object)),
+                None => {}
+            }
+            Ok((layers, stored))
+        })
+        .await
+    }
+
+    /// Keeps the change that waits.
+    ///
+    /// # Errors
+    ///
+    /// If none waits, or what has to survive a restart cannot be stored (it goes on waiting then).
+    pub async fn confirm(self: &Arc<Self>) -> Result<(), ChangeError> {
+        let mut gate = self.gate.lock().await;
+        let pending = gate.pending.as_ref().ok_or(ChangeError::NotPending)?;
+        let state = self.state.borrow().clone();
+        if let Some(prepared) = self.prepare(&pending.previous, &state).await? {
+            blocking(move || prepared.commit()).await??;
+        }
+        gate.pending = None;
+        gate.last = "confirmed".to_owned();
+        Ok(())
+    }
+
+    /// Rolls the change that waits back now.
+    ///
+    /// # Errors
+    ///
+    /// If none waits, or the data plane cannot go back.
+    pub async fn roll_back(self: &Arc<Self>) -> Result<Outcome, ChangeError> {
+        let store = self.clone();
+        let task = tokio::spawn(async move { store.roll_back_if(|_| true, "rolled back on request").await });
+        task.await.map_err(|_| ChangeError::Interrupted)?
+    }
+
+    /// Whether a change waits for its confirmation.
+    pub async fn pending(&self) -> PendingReport {
+        let gate = self.gate.lock().await;
+        let left = gate.pending.as_ref().map(|pending| pending.deadline.duration_since(Instant::now()));
+        let last = gate.last.clone();
+        PendingReport { pending: left.is_some(), left_s: left.map_or(0, |left| left.as_secs()), last }
+    }
+
+    /// Makes a change in a task of its own, which goes on if the caller goes away.
+    async fn make(
+        self: &Arc<Self>,
+        terms: Terms,
+        change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError> + Send + 'static,
+    ) -> Result<Outcome, ChangeError> {
+        let store = self.clone();
+        let task = tokio::spawn(async move { store.make_here(terms, change).await });
+        task.await.map_err(|_| ChangeError::Interrupted)?
+    }
+
+    async fn make_here(
+        self: Arc<Self>,
+        terms: Terms,
+        change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
+    ) -> Result<Outcome, ChangeError> {
+        let mut gate = self.gate.lock().await;
+        if let Some(pending) = gate.pending.as_ref().filter(|_| !terms.dry_run) {
+            let left_s = pending.deadline.duration_since(Instant::now()).as_secs();
+            return Err(ChangeError::Pending { left_s });
+        }
+        let before = self.state.borrow().clone();
+        let (layers, stored) = change(&before)?;
+        let (after, warnings) = self.checked(layers, stored)?;
+        let plan = self.plan(&before, &after);
+        let mut outcome = Outcome { plan: plan.report(), warnings, ..Outcome::default() };
+        if terms.dry_run {
+            return Ok(outcome);
+        }
+        // What has to be confirmed is stored when it is.
+        let prepared = match terms.confirm {
+            Some(_) => None,
+            None => self.prepare(&before, &after).await?,
+        };
+        outcome.notices = self.ask_plane(&plan, &after).await?;
+        if let Some(prepared) = prepared
+            && let Err(error) = blocking(move || prepared.commit()).await?
+        {
+            self.ask_plane(&self.plan(&after, &before), &before).await?;
+            return Err(error.into());
+        }
+        outcome.applied = true;
+        self.state.send_replace(Arc::new(after));
+        if let Some(time) = terms.confirm {
+            outcome.confirm_within_s = Some(time.as_secs());
+            self.expect_confirmation(&mut gate, State::clone(&before), time);
+        }
+        Ok(outcome)
+    }
+
+    /// The layers as a whole, if it is one that can run.
+    fn checked(
+        &self,
+        layers: Layers,
+        stored: BTreeSet<ObjectKey>,
+    ) -> Result<(State, Vec<ProblemReport>), ChangeError> {
+        let merged = layers.merged().map_err(ChangeError::Refused)?;
+        let problems = validate(&merged.config, Some(&self.plane.machine()));
+        if problems.iter().any(|problem| problem.severity == Severity::Error) {
+            return Err(ChangeError::Problems(problems));
+        }
+        let api = layers.fragments.get(&Owner::Api);
+        let stored =
+            stored.into_iter().filter(|object| api.is_some_and(|api| api.contains(object))).collect();
+        let state = State { layers, merged: Arc::new(merged), stored };
+        Ok((state, problems.iter().map(Problem::report).collect()))
+    }
+
+    /// What leads from one state to another, where settings differ from those that the process was started with.
+    fn plan(&self, before: &State, after: &State) -> Plan {
+        let old = Config {
+            ports: before.merged.config.ports.clone(),
+            bridges: before.merged.config.bridges.clone(),
+            ..self.running.clone()
+        };
+        diff(&old, &after.merged.config)
+    }
+
+    async fn ask_plane(&self, plan: &Plan, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
+        if plan.operations.len() == plan.needs_restart().count() {
+            return Ok(Vec::new());
+        }
+        let (plane, plan, merged) = (self.plane.clone(), plan.clone(), after.merged.clone());
+        Ok(blocking(move || plane.apply(&plan, &merged)).await??)
+    }
+
+    /// Brings the objects that survive a restart to the disk, if they are not the same as before.
+    async fn prepare(&self, before: &State, after: &State) -> Result<Option<Prepared>, ChangeError> {
+        let (storage, objects) = (self.storage.clone(), stored_objects(after));
+        if objects == stored_objects(before) {
+            return Ok(None);
+        }
+        Ok(Some(blocking(move || storage.prepare(&objects)).await??))
+    }
+
+    fn expect_confirmation(self: &Arc<Self>, gate: &mut Gate, previous: State, time: Duration) {
+        gate.numbers += 1;
+        let number = gate.numbers;
+        let deadline = Instant::now() + time;
+        gate.pending = Some(Pending { previous, deadline, number });
+        let store = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(deadline).await;
+            let Some(store) = store.upgrade() else { return };
+            let here = |pending: &Pending| pending.number == number;
+            match store.roll_back_if(here, "rolled back: it was not confirmed in time").await {
+                Ok(_) => tracing::warn!("config: rolled back, because the change was not confirmed in time"),
+                Err(ChangeError::NotPending) => {}
+                Err(error) => tracing::error!("config: the roll-back failed: {error}"),
+            }
+        });
+    }
+
+    async fn roll_back_if(
+        &self,
+        which: impl Fn(&Pending) -> bool,
+        why: &str,
+    ) -> Result<Outcome, ChangeError> {
+        let mut gate = self.gate.lock().await;
+        let Some(pending) = gate.pending.take_if(|pending| which(pending)) else {
+            return Err(ChangeError::NotPending);
+        };
+        let before = self.state.borrow().clone();
+        let plan = self.plan(&before, &pending.previous);
+        let notices = match self.ask_plane(&plan, &pending.previous).await {
+            Ok(notices) => notices,
+            Err(error) => {
+                gate.last = format!("the roll-back failed: {error}");
+                return Err(error);
+            }
+        };
+        self.state.send_replace(Arc::new(pending.previous));
+        gate.last = why.to_owned();
+        Ok(Outcome { applied: true, plan: plan.report(), notices, ..Outcome::default() })
+    }
+}
+
+/// Reads the objects that the API of a daemon with this state directory has stored.
+///
+/// # Errors
+///
+/// If the file exists and cannot be read.
+pub fn stored_api_objects(state_dir: &Path) -> Result<Fragment, StorageError> {
+    Storage::new(state_dir).read()
+}
+
+fn settings_of(config: &Config) -> Config {
+    Config {
+        daemon: config.daemon.clone(),
+        engine: config.engine.clone(),
+        memory: config.memory.clone(),
+        ..Config::default()
+    }
+}
+
+fn stored_objects(state: &State) -> Fragment {
+    let api = state.layers.fragments.get(&Owner::Api);
+    api.map(|api| api.only(|object| state.stored.contains(object))).unwrap_or_default()
+}
+
+/// Runs what may block on a thread of its own.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ChangeError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| ChangeError::Interrupted)
+}

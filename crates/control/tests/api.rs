@@ -1,0 +1,339 @@
+//! The API over its unix socket, with a real client.
+
+#![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
+
+mod memory;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use control::{ConfigReport, ExplainRequest, Outcome, PendingReport};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
+use memory::{Daemon, OBJECTS};
+use model::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+const FIFTY: &str = include_str!("../../model/tests/fifty.toml");
+
+#[tokio::test]
+async fn the_socket_is_for_owner_and_group() {
+    let daemon = Daemon::serving("mode");
+    let mode = std::fs::metadata(daemon.place.settings().daemon.api).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let error = control::Listeners::bind(&daemon.place.settings().daemon).unwrap_err();
+    assert!(error.to_string().contains("another daemon listens"), "{error}");
+    assert_eq!(daemon.ask("GET", "/healthz", "").await, (StatusCode::OK, "ok\n".to_owned()));
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced_and_a_file_is_not() {
+    let place = memory::Place::new("stale");
+    let settings = place.settings().daemon;
+    drop(std::os::unix::net::UnixListener::bind(&settings.api).unwrap());
+    drop(control::Listeners::bind(&settings).unwrap());
+    std::fs::remove_file(&settings.api).unwrap();
+    std::fs::write(&settings.api, "precious").unwrap();
+    let error = control::Listeners::bind(&settings).unwrap_err();
+    assert!(error.to_string().contains("is not a socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&settings.api).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn a_file_is_applied_and_seen() {
+    let daemon = Daemon::serving("file");
+    let text = daemon.file(OBJECTS);
+    let dry: Outcome = daemon.json("PUT", "/v1/config?dry_run=true", &text).await;
+    assert!(!dry.applied && daemon.plane.running().ports.is_empty());
+    let done: Outcome = daemon.json("PUT", "/v1/config", &text).await;
+    assert!(done.applied);
+    assert_eq!(done.plan, dry.plan);
+    assert_eq!(
+        done.plan.to_string(),
+        "+ port.a: ring\n+ port.b: null\n+ bridge.br0\n+ bridge.br0.port.a: access 10\n"
+    );
+    assert_eq!(done.notices[0].finding, "fell back");
+    let ports: Vec<PortState> = daemon.json("GET", "/v1/ports", "").await;
+    assert_eq!(
+        ports.iter().map(|port| (port.name.as_str(), port.owner)).collect::<Vec<_>>(),
+        [("a", Owner::File), ("b", Owner::File)]
+    );
+    let report: ConfigReport = daemon.json("GET", "/v1/config", "").await;
+    assert_eq!(report.owners.get("bridge.br0.port.a"), Some(&Owner::File));
+    let config: Config = serde_json::from_value(report.config).unwrap();
+    assert_eq!(config, daemon.plane.running());
+    let (_, shown) = daemon.ask("GET", "/v1/config?format=toml", "").await;
+    assert_eq!(load(&shown, "shown").unwrap(), config);
+    let again: Outcome = daemon.json("PUT", "/v1/config", &shown).await;
+    assert!(again.plan.lines.is_empty(), "{}", again.plan);
+}
+
+#[tokio::test]
+async fn fifty_mistakes_come_back_and_nothing_changes() {
+    let daemon = Daemon::serving("fifty");
+    let _: Outcome = daemon.json("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    let before = daemon.plane.running();
+    let expected: Vec<_> = load(FIFTY, "fifty.toml").unwrap_err().iter().map(Problem::report).collect();
+    for (method, path) in
+        [("PUT", "/v1/config?file=fifty.toml"), ("POST", "/v1/config/check?file=fifty.toml")]
+    {
+        let error = daemon.refused(method, path, FIFTY, 422).await;
+        assert!(error.problems.len() >= 50);
+        assert_eq!(error.problems, expected);
+    }
+    assert_eq!(daemon.plane.running(), before);
+}
+
+#[tokio::test]
+async fn objects_of_the_api_come_and_go() {
+    let daemon = Daemon::serving("objects");
+    let text = daemon.file(OBJECTS);
+    let _: Outcome = daemon.json("PUT", "/v1/config", &text).await;
+    let _: Outcome = daemon.json("PUT", "/v1/ports/c", r#"{"kind": "ring"}"#).await;
+    let _: Outcome = daemon.json("PUT", "/v1/bridges/br0/ports/c", r#"{"trunk": "all"}"#).await;
+    let _: Outcome =
+        daemon.json("PUT", "/v1/bridges/br0/static/20/02:00:00:00:00:09", r#"{"port": "c"}"#).await;
+    let port: PortState = daemon.json("GET", "/v1/ports/c", "").await;
+    assert_eq!(port.owner, Owner::Api);
+    let running = daemon.plane.running();
+    assert_eq!(running.bridges["br0"].statics.len(), 1);
+
+    // The file says nothing of them, and they stay.
+    let again: Outcome = daemon.json("PUT", "/v1/config", &text).await;
+    assert!(again.plan.lines.is_empty(), "{}", again.plan);
+    // The file's own objects are not the API's, and the other way round.
+    let error = daemon.refused("PUT", "/v1/ports/a", r#"{"kind": "null"}"#, 409).await;
+    assert_eq!((error.object.as_str(), error.cause.contains("file")), ("port.a", true), "{error:?}");
+    daemon.refused("DELETE", "/v1/bridges/br0", "", 409).await;
+    let error = daemon.refused("PUT", "/v1/config", &format!("{text}[port.c]\nkind='null'\n"), 409).await;
+    assert_eq!((error.object.as_str(), error.cause.contains("api")), ("port.c", true), "{error:?}");
+    // A port that is a member stays.
+    let error = daemon.refused("DELETE", "/v1/ports/c", "", 422).await;
+    assert_eq!(error.problems.len(), 2, "{error:?}");
+
+    let _: Outcome = daemon.json("DELETE", "/v1/bridges/br0/static/20/02:00:00:00:00:09", "").await;
+    let _: Outcome = daemon.json("DELETE", "/v1/bridges/br0/ports/c", "").await;
+    let _: Outcome = daemon.json("DELETE", "/v1/ports/c", "").await;
+    assert_eq!(daemon.plane.running(), load(&text, "t").unwrap());
+    daemon.refused("DELETE", "/v1/ports/c", "", 404).await;
+}
+
+#[tokio::test]
+async fn wrong_requests_say_what_is_wrong() {
+    let daemon = Daemon::serving("wrong");
+    for (method, path, body, status) in [
+        ("GET", "/v1/nothing", "", 404),
+        ("DELETE", "/v1/workers", "", 405),
+        ("GET", "/v1/ports/nobody", "", 404),
+        ("GET", "/v1/bridges/nobody", "", 404),
+        ("GET", "/v1/fdb?vlan=5000", "", 400),
+        ("GET", "/v1/fdb?vlan=x", "", 400),
+        ("GET", "/v1/fdb?mac=zz", "", 400),
+        ("GET", "/v1/fdb?colour=blue", "", 400),
+        ("GET", "/v1/config?format=xml", "", 400),
+        ("PUT", "/v1/config?confirm=0", "", 400),
+        ("PUT", "/v1/config?confirm=99999999", "", 400),
+        ("PUT", "/v1/ports/a%20b", "{}", 400),
+        ("PUT", "/v1/ports/a", "{", 422),
+        ("PUT", "/v1/ports/a", "[]", 422),
+        ("PUT", "/v1/ports/a", "{}", 422),
+        ("PUT", "/v1/ports/a", r#"{"kind": "ring", "size": 3}"#, 422),
+        ("PUT", "/v1/bridges/no/ports/a", "{}", 404),
+        ("PUT", "/v1/bridges/no/static/0/02:00:00:00:00:01", "{}", 400),
+        ("PUT", "/v1/bridges/no/static/1/01:00:5e:00:00:01", "{}", 400),
+        ("POST", "/v1/explain", r#"{"in_port": "a", "frame": "0"}"#, 400),
+        ("POST", "/v1/explain", r#"{"in_port": "a", "frame": "00"}"#, 404),
+        ("POST", "/v1/explain", "x", 400),
+        ("PUT", "/v1/rss/a", r#"{"buckets": [0, 1, 0]}"#, 422),
+        ("GET", "/v1/rss/a", "", 404),
+        ("POST", "/v1/upgrade", r#"{"binary": "trivium"}"#, 422),
+        ("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422),
+        ("GET", "/v1/trace?port=nobody", "", 404),
+        ("GET", "/v1/trace?ip=1.2.3", "", 400),
+        ("GET", "/v1/capture/nobody", "", 404),
+        ("POST", "/v1/config/confirm", "", 409),
+        ("DELETE", "/v1/config/pending", "", 409),
+    ] {
+        daemon.refused(method, path, body, status).await;
+    }
+    assert_eq!(daemon.plane.running(), Config::default());
+}
+
+#[tokio::test]
+async fn states_explanations_and_metrics_come_through() {
+    let daemon = Daemon::serving("states");
+    let _: Outcome = daemon.json("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    let workers: Vec<WorkerState> = daemon.json("GET", "/v1/workers", "").await;
+    assert_eq!(workers, memory::Memory::default().workers_seen());
+    let stages: Vec<StageState> = daemon.json("GET", "/v1/stages", "").await;
+    assert!((stages[0].ns_per_packet() - 10.0).abs() < f64::EPSILON);
+    let drops: Vec<DropState> = daemon.json("GET", "/v1/drops", "").await;
+    assert_eq!(drops[0].packets, 4);
+    let some: Vec<FdbEntry> = daemon.json("GET", "/v1/fdb?bridge=br0&limit=3", "").await;
+    assert_eq!(some.len(), 3);
+    let one: Vec<FdbEntry> = daemon.json("GET", "/v1/fdb?mac=02:00:00:00:00:05&vlan=10", "").await;
+    assert_eq!(one.len(), 1);
+    let asked = serde_json::to_string(&ExplainRequest::new("a", &[1, 2, 3])).unwrap();
+    let explained: Explanation = daemon.json("POST", "/v1/explain", &asked).await;
+    assert_eq!(explained.packet, "3 bytes");
+    let (_, metrics) = daemon.ask("GET", "/metrics", "").await;
+    for line in [
+        "# TYPE trivium_port_receive_packets_total counter",
+        "trivium_port_receive_packets_total{port=\"a\"} 7",
+        "trivium_drops_total{port=\"a\",reason=\"truncated\"} 4",
+        "trivium_stage_nanoseconds_total{stage=\"parse\"} 100",
+        "trivium_worker_busy_ratio{worker=\"0\",core=\"1\"} 0.5",
+        "trivium_bridge_macs{bridge=\"br0\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
+    }
+}
+
+impl memory::Memory {
+    fn workers_seen(&self) -> Vec<WorkerState> {
+        control::Plane::workers(self)
+    }
+}
+
+/// Every route that answers must be described, and every route that is described must answer.
+#[tokio::test]
+async fn the_description_has_every_route() {
+    let daemon = Daemon::serving("openapi");
+    let document: serde_json::Value = daemon.json("GET", "/openapi.json", "").await;
+    assert_eq!(document, serde_json::from_str::<serde_json::Value>(&control::openapi()).unwrap());
+    let mut described = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            described.insert(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
+        GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
+        PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
+        PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \
+        GET /v1/fdb, POST /v1/fdb/flush, GET /v1/workers, GET /v1/stages, GET /v1/drops, \
+        GET /v1/config, PUT /v1/config, POST /v1/config/check, POST /v1/config/confirm, GET /v1/config/pending, \
+        DELETE /v1/config/pending, POST /v1/explain, GET /v1/doctor, GET /v1/rss/{port}, PUT /v1/rss/{port}, \
+        POST /v1/upgrade, GET /v1/events, GET /v1/trace, GET /v1/capture/{port}, GET /metrics, GET /healthz";
+    assert_eq!(described, expected.split(", ").map(str::to_owned).collect());
+    for route in &described {
+        let (method, path) = route.split_once(' ').unwrap();
+        let path = path.replace("{vlan}", "1").replace("{mac}", "02:00:00:00:00:01").replace(['{', '}'], "");
+        let status = daemon.open(method, &path, "{}").await.status();
+        assert_ne!(status, StatusCode::METHOD_NOT_ALLOWED, "{route}");
+        assert!(status.as_u16() < 500, "{route}: {status}");
+    }
+    // Every schema that is referred to is there.
+    let text = document.to_string();
+    for (at, start) in text.match_indices("#/components/schemas/") {
+        let name = text[at + start.len()..].split('"').next().unwrap();
+        assert!(!document["components"]["schemas"][name].is_null(), "no schema {name}");
+    }
+}
+
+async fn text_until(response: &mut Response<Incoming>, enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut all = Vec::new();
+    while !enough(&all) {
+        let frame = tokio::time::timeout(Duration::from_secs(10), response.frame()).await.unwrap();
+        let Some(frame) = frame else { break };
+        all.extend(frame.unwrap().into_data().unwrap_or_default());
+    }
+    all
+}
+
+#[tokio::test]
+async fn live_counters_come_again_and_again() {
+    let daemon = Daemon::serving("events");
+    let mut response = daemon.open("GET", "/v1/events?interval_ms=100", "").await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let events = |text: &[u8]| String::from_utf8_lossy(text).matches("event: counters").count();
+    let text = text_until(&mut response, |text| events(text) >= 3).await;
+    let text = String::from_utf8(text).unwrap();
+    let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    assert_eq!(serde_json::from_str::<Counters>(data).unwrap().at_ns, 1);
+}
+
+#[tokio::test]
+async fn traces_end_and_captures_go_on() {
+    let daemon = Daemon::serving("streams");
+    let _: Outcome = daemon.json("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    let (status, text) = daemon.ask("GET", "/v1/trace?count=3&port=a", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let numbers: Vec<u64> =
+        text.lines().map(|line| serde_json::from_str::<TraceEvent>(line).unwrap().number).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    let mut response = daemon.open("GET", "/v1/capture/a?drops=true", "").await;
+    let bytes = text_until(&mut response, |bytes| bytes.len() > 100_000).await;
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert!(bytes.windows(18).any(|bytes| bytes == b"dropped: truncated"));
+}
+
+#[tokio::test]
+async fn streams_are_limited_and_come_free_again() {
+    let daemon = Daemon::serving("limited");
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        let response = daemon.open("GET", "/v1/events", "").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        open.push(response);
+    }
+    daemon.refused("GET", "/v1/events", "", 503).await;
+    drop(open);
+    // The server notices closed connections in its own time.
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while daemon.open("GET", "/v1/events", "").await.status() != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn long_bodies_and_heads_are_refused() {
+    let daemon = Daemon::serving("long");
+    daemon.refused("PUT", "/v1/ports/a", &" ".repeat(300 << 10), 413).await;
+    daemon.refused("PUT", "/v1/config", &"#".repeat((4 << 20) + 1), 413).await;
+    let mut stream = UnixStream::connect(daemon.place.settings().daemon.api).await.unwrap();
+    let head = format!("GET /v1/ports HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
+    let _ = stream.write_all(head.as_bytes()).await;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    assert_eq!(daemon.ask("GET", "/healthz", "").await.0, StatusCode::OK);
+}
+
+/// Clients that connect and say nothing lose their places after ten seconds, idle ones after an answer too.
+#[tokio::test(start_paused = true)]
+async fn silent_clients_are_cut_off() {
+    let daemon = Daemon::serving("silent");
+    let mut silent = UnixStream::connect(daemon.place.settings().daemon.api).await.unwrap();
+    let mut slow = UnixStream::connect(daemon.place.settings().daemon.api).await.unwrap();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nho").await.unwrap();
+    let mut text = Vec::new();
+    tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut text)).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(30), slow.read_to_end(&mut text)).await.unwrap().unwrap();
+    let mut idle = UnixStream::connect(daemon.place.settings().daemon.api).await.unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(Duration::from_secs(30), idle.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_pending_change_is_shown_and_confirmed() {
+    let daemon = Daemon::serving("pending");
+    let text = daemon.file(OBJECTS);
+    let done: Outcome = daemon.json("PUT", "/v1/config?confirm=60", &text).await;
+    assert_eq!(done.confirm_within_s, Some(60));
+    let pending: PendingReport = daemon.json("GET", "/v1/config/pending", "").await;
+    assert!(pending.pending && pending.left_s >= 50);
+    let error = daemon.refused("PUT", "/v1/config", &text, 409).await;
+    assert!(error.cause.contains("waits"), "{error:?}");
+    let confirmed: PendingReport = daemon.json("POST", "/v1/config/confirm", "").await;
+    assert!(!confirmed.pending);
+    let _: Outcome = daemon.json("PUT", "/v1/config", &text).await;
+}

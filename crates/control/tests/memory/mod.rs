@@ -1,0 +1,333 @@
+//! A data plane in memory, and a client of the API.
+
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use control::{CaptureRequest, FailureKind, Listeners, Plane, PlaneError, Store};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use model::*;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::Sender;
+
+/// Does what plans say to a configuration, and can be told to fail.
+#[derive(Default)]
+pub struct Memory {
+    pub running: Mutex<Config>,
+    pub applied: AtomicU32,
+    pub fail: AtomicBool,
+    pub slow: AtomicBool,
+}
+
+impl Memory {
+    pub fn running(&self) -> Config {
+        self.running.lock().unwrap().clone()
+    }
+
+    fn port(&self, name: &str) -> Result<(), PlaneError> {
+        if self.running().ports.contains_key(name) {
+            return Ok(());
+        }
+        Err(PlaneError::not_found(
+            format!("port.{name}"),
+            "there is no such port",
+            "look at `trivium show ports`",
+        ))
+    }
+}
+
+impl Plane for Memory {
+    fn machine(&self) -> Machine {
+        Machine { cores: 2 }
+    }
+
+    fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
+        assert!(!plan.is_empty());
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        if self.fail.load(Ordering::Relaxed) {
+            let error = std::io::Error::from_raw_os_error(95);
+            return Err(PlaneError::failed("port.a", &error, "use another kernel"));
+        }
+        self.applied.fetch_add(1, Ordering::Relaxed);
+        *self.running.lock().unwrap() = new.config.clone();
+        let finding = "fell back".to_owned();
+        Ok(vec![DoctorFinding {
+            object: "port.a".to_owned(),
+            severity: Finding::Advice,
+            finding,
+            fix: String::new(),
+        }])
+    }
+
+    fn ports(&self) -> Vec<PortState> {
+        let state = |(id, (name, port)): (usize, (&PortName, &Port))| PortState {
+            name: name.to_string(),
+            id: u16::try_from(id).unwrap(),
+            kind: port.kind.name().to_owned(),
+            owner: Owner::Netlink,
+            device: port.kind.device().map(|(device, _)| device.to_string()),
+            namespace: None,
+            ifindex: None,
+            driver: None,
+            mode: None,
+            zero_copy: None,
+            reasons: Vec::new(),
+            queues: 1,
+            workers: vec![0],
+            mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            mtu: 1500,
+            admin_up: true,
+            link_up: true,
+            bridge: None,
+            persist: false,
+            counters: PortCounters { rx_packets: 7, ..PortCounters::default() },
+            trouble: None,
+        };
+        self.running().ports.iter().enumerate().map(state).collect()
+    }
+
+    fn bridges(&self) -> Vec<BridgeState> {
+        let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
+            name: name.to_string(),
+            id: 0,
+            owner: Owner::Netlink,
+            macs: 1,
+            mac_limit: bridge.settings.mac_limit,
+            ageing: bridge.settings.ageing,
+            snooping: bridge.settings.snooping,
+            groups: 0,
+            members: Vec::new(),
+        };
+        self.running().bridges.iter().map(state).collect()
+    }
+
+    fn fdb(&self, _: &FdbFilter) -> Vec<FdbEntry> {
+        let entry = |last: u8| FdbEntry {
+            bridge: "br0".to_owned(),
+            vlan: packet::VlanId::new(10).unwrap(),
+            mac: packet::MacAddr([2, 0, 0, 0, 0, last]),
+            port: "a".to_owned(),
+            age_s: 3,
+            is_static: false,
+        };
+        (0..200).map(entry).collect()
+    }
+
+    fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError> {
+        filter.port.as_deref().map_or(Ok(()), |port| self.port(port))?;
+        Ok(200)
+    }
+
+    fn workers(&self) -> Vec<WorkerState> {
+        let queues = vec!["a/0".to_owned()];
+        vec![WorkerState {
+            id: 0,
+            core: 1,
+            busy: 0.5,
+            sleeping: false,
+            bursts: 1,
+            packets: 2,
+            sleeps: 3,
+            handed_over: 0,
+            queues,
+        }]
+    }
+
+    fn stages(&self) -> Vec<StageState> {
+        vec![StageState { name: "parse".to_owned(), packets: 10, ns: 100 }]
+    }
+
+    fn drops(&self) -> Vec<DropState> {
+        let explanation = "The frame ends before its headers do.".to_owned();
+        vec![DropState { port: "a".to_owned(), reason: "truncated".to_owned(), explanation, packets: 4 }]
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { at_ns: 1, ..Counters::default() }
+    }
+
+    fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError> {
+        self.port(in_port)?;
+        Ok(Explanation {
+            in_port: in_port.to_owned(),
+            packet: format!("{} bytes", frame.len()),
+            steps: vec![Step { stage: "parse".to_owned(), what: "too short".to_owned() }],
+            tier: Tier::Tables,
+            outputs: Vec::new(),
+            to_kernel: false,
+            drop: Some("truncated".to_owned()),
+            verdict: "dropped".to_owned(),
+        })
+    }
+
+    fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError> {
+        filter.port.as_deref().map_or(Ok(()), |port| self.port(port))?;
+        std::thread::spawn(move || {
+            for number in 1..=count {
+                let event = TraceEvent {
+                    number,
+                    at_ns: 5,
+                    worker: 0,
+                    in_port: "a".to_owned(),
+                    packet: "p".to_owned(),
+                    steps: Vec::new(),
+                    verdict: "sent".to_owned(),
+                };
+                if to.blocking_send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
+        self.port(&request.port)?;
+        let frame = CapturedFrame {
+            at_ns: 5,
+            port: request.port.clone(),
+            received: true,
+            bytes: vec![0xaa; 60],
+            original_length: 60,
+            drop: Some("truncated".to_owned()),
+        };
+        // The stream's queue is open until the client goes away.
+        std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
+        Ok(())
+    }
+
+    fn doctor(&self) -> Vec<DoctorFinding> {
+        Vec::new()
+    }
+
+    fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {
+        self.port(port)?;
+        Ok(RssTable { buckets: vec![0, 1] })
+    }
+
+    fn set_rss_table(&self, port: &str, _: &RssTable) -> Result<(), PlaneError> {
+        self.port(port)
+    }
+
+    fn upgrade(&self, binary: &Path) -> Result<(), PlaneError> {
+        let (object, cause) = (binary.display().to_string(), "it is not a program".to_owned());
+        Err(PlaneError { kind: FailureKind::Invalid, object, cause, fix: "give another".to_owned() })
+    }
+}
+
+/// A directory of this test alone, removed with it.
+pub struct Place(PathBuf);
+
+impl Place {
+    pub fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("trivium-control-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn settings(&self) -> Config {
+        let mut config = Config::default();
+        config.daemon.api = self.0.join("api.sock");
+        config.daemon.state_dir = self.0.join("state");
+        config
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A daemon over a data plane in memory.
+pub struct Daemon {
+    pub place: Place,
+    pub plane: Arc<Memory>,
+    pub store: Arc<Store>,
+}
+
+impl Daemon {
+    /// Not started: nothing is listened on.
+    pub fn new(name: &str) -> Daemon {
+        let place = Place::new(name);
+        let plane = Arc::new(Memory::default());
+        let store = Store::new(plane.clone(), &place.settings());
+        Daemon { place, plane, store }
+    }
+
+    /// Serves the API on its unix socket until the test's end.
+    pub fn serving(name: &str) -> Daemon {
+        let daemon = Daemon::new(name);
+        let listeners = Listeners::bind(&daemon.place.settings().daemon).unwrap();
+        tokio::spawn(control::serve(listeners, daemon.store.clone(), std::future::pending()));
+        daemon
+    }
+
+    /// A configuration text with the settings that this daemon runs with.
+    pub fn file(&self, objects: &str) -> String {
+        let settings = self.place.settings().daemon;
+        let (api, state) = (settings.api.display(), settings.state_dir.display());
+        format!("[daemon]\napi = \"{api}\"\nstate_dir = \"{state}\"\n{objects}")
+    }
+
+    pub async fn ask(&self, method: &str, path: &str, body: &str) -> (StatusCode, String) {
+        let response = self.open(method, path, body).await;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub async fn json<T: serde::de::DeserializeOwned>(&self, method: &str, path: &str, body: &str) -> T {
+        let (status, text) = self.ask(method, path, body).await;
+        assert_eq!(status, StatusCode::OK, "{method} {path}: {text}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+    }
+
+    pub async fn refused(&self, method: &str, path: &str, body: &str, status: u16) -> control::ErrorBody {
+        let (got, text) = self.ask(method, path, body).await;
+        assert_eq!(got.as_u16(), status, "{method} {path}: {text}");
+        let error: control::ErrorBody =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}: {text}"));
+        assert!(!error.object.is_empty() && !error.cause.is_empty() && !error.fix.is_empty(), "{text}");
+        error
+    }
+
+    /// The answer with its body still to come.
+    pub async fn open(&self, method: &str, path: &str, body: &str) -> Response<Incoming> {
+        let stream = UnixStream::connect(self.place.settings().daemon.api).await.unwrap();
+        send(stream, method, path, body, None).await.unwrap()
+    }
+}
+
+pub async fn send(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    method: &str,
+    path: &str,
+    body: &str,
+    token: Option<&str>,
+) -> Result<Response<Incoming>, hyper::Error> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("host", "trivium");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    sender.send_request(request.body(Full::<Bytes>::from(body.to_owned())).unwrap()).await
+}
+
+pub const OBJECTS: &str = "[port.a]\nkind='ring'\n[port.b]\nkind='null'\n[bridge.br0.port.a]\naccess=10\n";
