@@ -156,7 +156,7 @@ impl<'p, At> PacketBuilder<'p, At> {
     }
 
     /// The same chain at another position.
-    fn retag<Next>(self) -> PacketBuilder<'p, Next> {
+    pub(crate) fn retag<Next>(self) -> PacketBuilder<'p, Next> {
         PacketBuilder {
             layers: self.layers,
             count: self.count,

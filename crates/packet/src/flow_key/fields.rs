@@ -230,6 +230,18 @@ impl FlowKey {
         self.l3_kind = kind as u8;
     }
 
+    /// The kind's bits as they are, as the mask of a match has them.
+    #[inline]
+    pub fn l3_kind_bits(&self) -> u8 {
+        self.l3_kind
+    }
+
+    /// Sets the kind's bits as they are, as the mask of a match needs.
+    #[inline]
+    pub fn set_l3_kind_bits(&mut self, bits: u8) {
+        self.l3_kind = bits;
+    }
+
     /// Sets the source address to IPv4 (or ARP's sender).
     #[inline]
     pub fn set_ipv4_src(&mut self, address: Ipv4Addr) {

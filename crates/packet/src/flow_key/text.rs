@@ -30,6 +30,9 @@ impl fmt::Display for FlowKey {
             f.write_str(if self.is_later_fragment() { ",frag=later" } else { ",frag=first" })?;
         }
         match self.proto() {
+            // Each ICMP belongs to its own IP version; over the other it is a number like any.
+            ip_proto::ICMP if self.l3_kind() == L3Kind::Ipv6 => Ok(()),
+            ip_proto::ICMPV6 if self.l3_kind() == L3Kind::Ipv4 => Ok(()),
             _ if self.is_later_fragment() => Ok(()),
             ip_proto::TCP => {
                 let (from, to) = (self.src_port(), self.dst_port());
