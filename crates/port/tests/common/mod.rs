@@ -257,3 +257,60 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
 pub fn number(bytes: &[u8]) -> Option<u32> {
     (bytes.get(12..14)? == [0x88, 0xb5]).then(|| u32::from_be_bytes(bytes[14..18].try_into().unwrap()))
 }
+
+/// A program of two instructions that answers every frame with `verdict`.
+fn verdict_program(verdict: u8) -> OwnedFd {
+    let code = [[0xb7, 0, 0, 0, verdict, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let license = c"Apache-2.0";
+    let word = |value: u32| value.to_ne_bytes();
+    let address = |pointer: usize| (pointer as u64).to_ne_bytes();
+    let fields: [(usize, &[u8]); 5] = [
+        (0, &word(6)),
+        (4, &word(2)),
+        (8, &address(code.as_ptr().addr())),
+        (16, &address(license.as_ptr().addr())),
+        (44, &word(1 << 5)),
+    ];
+    owned(bpf(5, &fields).unwrap())
+}
+
+/// Attaches a program that drops everything, for as long as the value lives.
+pub fn attach_drop(ifindex: u32) -> (OwnedFd, OwnedFd) {
+    let program = verdict_program(1);
+    let number = program.as_raw_fd().unsigned_abs().to_ne_bytes();
+    let fields: [(usize, &[u8]); 4] =
+        [(0, &number), (4, &ifindex.to_ne_bytes()), (8, &37_u32.to_ne_bytes()), (12, &4_u32.to_ne_bytes())];
+    let link = owned(bpf(28, &fields).unwrap());
+    (program, link)
+}
+
+/// Makes frames inside the kernel and sends them out of a device (test run with live frames).
+pub struct Generator(OwnedFd);
+
+impl Generator {
+    pub fn new() -> Self {
+        Self(verdict_program(3))
+    }
+
+    /// Sends `frame` out of the device `count` times.
+    pub fn run(&self, ifindex: u32, frame: &[u8], count: u32) {
+        let word = |value: u32| value.to_ne_bytes();
+        let address = |pointer: usize| (pointer as u64).to_ne_bytes();
+        let len = frame.len() as u32;
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let context = [0, len, 0, ifindex, 0, 0].map(word).concat();
+        let program = word(self.0.as_raw_fd().unsigned_abs());
+        // BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, batches of 64.
+        let fields: [(usize, &[u8]); 8] = [
+            (0, &program),
+            (8, &word(len)),
+            (16, &address(frame.as_ptr().addr())),
+            (32, &word(count)),
+            (40, &word(context.len() as u32)),
+            (48, &address(context.as_ptr().addr())),
+            (64, &word(2)),
+            (72, &word(64)),
+        ];
+        bpf(10, &fields).unwrap();
+    }
+}
