@@ -20,7 +20,8 @@ const NO_SLOT: u16 = u16::MAX;
 /// Lists of indices into a view's members.
 type SlotLists = Box<[Box<[u16]>]>;
 
-/// See the [module](self).
+/// A bridge as workers see it: an immutable view of its configuration and groups, over tables that all its versions
+/// share. Cloning shares everything.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     pub(crate) view: Arc<View>,

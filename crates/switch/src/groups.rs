@@ -48,7 +48,7 @@ pub struct RouterPorts {
     pub ports: Vec<PortId>,
 }
 
-/// Snooped groups and routers, see the [module](self).
+/// Snooped groups and multicast routers of a bridge: immutable, read by workers.
 #[derive(Clone, Debug)]
 pub struct Groups {
     seed: u64,

@@ -1,19 +1,6 @@
 //! IGMP and MLD snooping, the control thread's half (RFC 4541): who listens to which group, and where the routers are.
 //!
-//! Workers punt a copy of each report, query and PIM hello; [`Snooper::handle`] reads it, [`Snooper::tick`] forgets
-//! what was not confirmed, and [`Snooper::take_groups`] gives the next table for [`crate::Bridge::with_groups`] when
-//! something changed. One snooper serves one bridge.
-//!
-//! - A port listens from a report until [`SnooperConfig::member_secs`] pass without another.
-//! - A leave ends that at once with `fast_leave`. Otherwise, where a querier lives, the querier's own question about the
-//!   group cuts the time of all its listeners to twice the response time, and those who still listen answer. Without a
-//!   querier the leaving port has two seconds.
-//! - A router port is one that a query (not from address zero) or a PIM hello came in by, for
-//!   [`SnooperConfig::router_secs`].
-//! - **There is no querier of our own.** Where none lives in the VLAN, nobody renews memberships: when the first one of
-//!   a group runs out, the whole group is forgotten, so that it floods rather than starving those who still listen.
-//! - Groups are bounded per port and per bridge. A listener beyond its port's bound gets the group only as long as it
-//!   floods; a group beyond the bridge's bound floods.
+//! The times and their reasons stand with [`Snooper`].
 
 mod message;
 
@@ -82,7 +69,22 @@ pub struct SnooperCounts {
     pub refused: u64,
 }
 
-/// See the [module](self).
+/// Reads what workers punt: the control thread's half of snooping, one for each bridge.
+///
+/// Workers punt a copy of each report, query and PIM hello; [`Snooper::handle`] reads it, [`Snooper::tick`] forgets
+/// what was not confirmed, and [`Snooper::take_groups`] gives the next table for [`crate::Bridge::with_groups`] when
+/// something changed. One snooper serves one bridge.
+///
+/// - A port listens from a report until [`SnooperConfig::member_secs`] pass without another.
+/// - A leave ends that at once with `fast_leave`. Otherwise, where a querier lives, the querier's own question about the
+///   group cuts the time of all its listeners to twice the response time, and those who still listen answer. Without a
+///   querier the leaving port has two seconds.
+/// - A router port is one that a query (not from address zero) or a PIM hello came in by, for
+///   [`SnooperConfig::router_secs`].
+/// - **There is no querier of our own.** Where none lives in the VLAN, nobody renews memberships: when the first one of
+///   a group runs out, the whole group is forgotten, so that it floods rather than starving those who still listen.
+/// - Groups are bounded per port and per bridge. A listener beyond its port's bound gets the group only as long as it
+///   floods; a group beyond the bridge's bound floods.
 #[derive(Debug)]
 pub struct Snooper {
     config: SnooperConfig,

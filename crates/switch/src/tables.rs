@@ -117,7 +117,8 @@ const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
 const BUCKET_BUSY: &str = "another worker was writing in the same bucket; the next frame will do";
 
-/// See the [module](self).
+/// What a bridge remembers: MAC table, addresses per port, moves. Shared by all versions of the bridge and by all
+/// workers.
 #[derive(Debug)]
 pub struct BridgeTables {
     table: MacTable,

@@ -1,5 +1,7 @@
 //! Multicast snooping by the scenarios of RFC 4541: bridge and snooper together, frames as hosts and routers send them.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod lab;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
