@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Fetches the cache line of `value` for reading.
 #[inline(always)]
@@ -85,16 +85,22 @@ fn tsc_hz_of_cpuid() -> Option<u64> {
 }
 
 fn tsc_hz_measured() -> u64 {
-    let measure = || {
-        let (start, start_tsc) = (Instant::now(), tsc());
-        std::thread::sleep(Duration::from_millis(7));
-        let (ticks, elapsed) = (tsc() - start_tsc, start.elapsed());
-        u128::from(ticks) * 1_000_000_000 / elapsed.as_nanos().max(1)
-    };
-    // The median: a preemption between the two clock readings spoils one measurement.
-    let mut hz = [measure(), measure(), measure()];
-    hz.sort_unstable();
-    u64::try_from(hz[1]).unwrap_or(u64::MAX).max(1)
+    let (start_tsc, start_ns) = both_clocks();
+    std::thread::sleep(Duration::from_millis(20));
+    let (end_tsc, end_ns) = both_clocks();
+    let hz = u128::from(end_tsc - start_tsc) * 1_000_000_000 / u128::from((end_ns - start_ns).max(1));
+    u64::try_from(hz).unwrap_or(u64::MAX).max(1)
+}
+
+/// Counter and monotonic time of one instant: of several attempts the one least disturbed by preemption.
+fn both_clocks() -> (u64, u64) {
+    let attempts = (0..16).map(|_| {
+        let before = tsc();
+        let ns = monotonic_ns();
+        (tsc() - before, before, ns)
+    });
+    let (_, tsc, ns) = attempts.min().unwrap_or_default();
+    (tsc, ns)
 }
 
 fn monotonic_ns() -> u64 {
@@ -118,7 +124,8 @@ impl TscClock {
     #[must_use]
     pub fn new() -> Self {
         let scale = (1_000_000_000u128 << 32) / u128::from(tsc_hz());
-        Self { base_tsc: tsc(), base_ns: monotonic_ns(), scale: u64::try_from(scale).unwrap_or(u64::MAX) }
+        let (base_tsc, base_ns) = both_clocks();
+        Self { base_tsc, base_ns, scale: u64::try_from(scale).unwrap_or(u64::MAX) }
     }
 
     /// Nanoseconds now: once per burst.

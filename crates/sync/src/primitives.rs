@@ -14,18 +14,19 @@ pub(crate) use loom::sync::Arc as ModelledArc;
 pub(crate) use std::sync::Arc as ModelledArc;
 
 #[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+#[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    },
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+#[cfg(not(loom))]
+#[allow(clippy::disallowed_types, reason = "for control threads only")]
+use std::sync::{Mutex, MutexGuard};
 
 /// std's cell behind loom's interface, so that one source serves both.
 #[cfg(not(loom))]
@@ -70,9 +71,21 @@ impl<T> DerefMut for CachePadded<T> {
     }
 }
 
-/// Takes a control-side lock. A holder that panicked left plain data behind, never a half-made invariant.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// A lock between control threads. Workers never touch one: the only lock in this crate, under a name that says so.
+#[derive(Debug)]
+#[allow(clippy::disallowed_types, reason = "for control threads only")]
+pub(crate) struct ControlLock<T>(Mutex<T>);
+
+#[allow(clippy::disallowed_types, reason = "for control threads only")]
+impl<T> ControlLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Takes the lock. A holder that panicked left plain data behind, never a half-made invariant.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
 }
 
 /// One turn of a short spin.

@@ -2,12 +2,38 @@
 //!
 //! Read once per burst; one acquire load. Control publishes a new immutable value; the old one is dropped after a
 //! grace period of the [`Domain`]. Invariant: the pointer always comes from `Arc::into_raw` and carries one count.
+//!
+//! ```
+//! # use sync::{qsbr::Domain, snapshot::Snapshot};
+//! let domain = Domain::new();
+//! let snapshot = Snapshot::new(&domain, vec![1, 2]);
+//! let mut reader = domain.register()?; // in the worker
+//! for _burst in 0..2 {
+//!     let table = snapshot.read(&reader);
+//!     assert_eq!(table.len(), 2);
+//!     reader.quiescent();
+//! }
+//! # Ok::<(), sync::qsbr::TooManyReaders>(())
+//! ```
+//!
+//! What was read cannot be kept across a quiescent point:
+//!
+//! ```compile_fail,E0502
+//! # use sync::{qsbr::Domain, snapshot::Snapshot};
+//! # let domain = Domain::new();
+//! # let snapshot = Snapshot::new(&domain, vec![1, 2]);
+//! # let mut reader = domain.register()?;
+//! let table = snapshot.read(&reader);
+//! reader.quiescent();
+//! assert_eq!(table.len(), 2);
+//! # Ok::<(), sync::qsbr::TooManyReaders>(())
+//! ```
 #![allow(
     unsafe_code,
     reason = "turns the published pointer into a reference; protected by the reader's borrow"
 )]
 
-use crate::primitives::{Arc, AtomicPtr, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicPtr, ControlLock, Ordering};
 use crate::qsbr::{Domain, Reader};
 
 /// The current value of `T`, replaced by [`Snapshot::publish`], read through a [`Reader`].
@@ -16,7 +42,7 @@ pub struct Snapshot<T> {
     current: AtomicPtr<T>,
     domain: Arc<Domain>,
     /// Serialises control threads: a pointer seen under this lock cannot be retired meanwhile.
-    writer: Mutex<()>,
+    writer: ControlLock<()>,
 }
 
 impl<T: Send + Sync + 'static> Snapshot<T> {
@@ -24,7 +50,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
     #[must_use]
     pub fn new(domain: &Arc<Domain>, value: T) -> Self {
         let current = AtomicPtr::new(Arc::into_raw(Arc::new(value)).cast_mut());
-        Self { current, domain: Arc::clone(domain), writer: Mutex::new(()) }
+        Self { current, domain: Arc::clone(domain), writer: ControlLock::new(()) }
     }
 
     /// The current value, for as long as neither the snapshot goes nor the reader passes a quiescent point. Two calls
@@ -50,7 +76,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
 
     /// Replaces the value by one that control also keeps.
     pub fn publish_arc(&self, value: Arc<T>) {
-        let guard = lock(&self.writer);
+        let guard = self.writer.lock();
         let old = self.replace(value);
         drop(guard);
         self.domain.retire(Box::new(old));
@@ -58,7 +84,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
 
     /// Replaces the value by one made from the current, atomically with respect to other publishers.
     pub fn update(&self, make: impl FnOnce(&T) -> T) {
-        let guard = lock(&self.writer);
+        let guard = self.writer.lock();
         let value = Arc::new(make(&self.load_locked()));
         let old = self.replace(value);
         drop(guard);
@@ -68,7 +94,7 @@ impl<T: Send + Sync + 'static> Snapshot<T> {
     /// The current value with a count of its own, for control threads, which need no [`Reader`]. Takes a lock.
     #[must_use]
     pub fn load_arc(&self) -> Arc<T> {
-        let _guard = lock(&self.writer);
+        let _guard = self.writer.lock();
         self.load_locked()
     }
 

@@ -286,6 +286,22 @@ fn mac_table_values_belong_to_their_keys() {
 }
 
 #[test]
+fn mac_table_new_key_comes_with_its_value() {
+    model(2, || {
+        let table = Arc::new(MacTable::with_capacity(1, 1));
+        let mut same = keys(&table, |[first, _]| first == 0);
+        let (old, new) = (same.next().unwrap(), same.next().unwrap());
+        assert_eq!((table.insert(old, 1, 0), table.remove(old)), (Inserted::New, Some(1)));
+        let reader = thread::spawn({
+            let table = Arc::clone(&table);
+            move || table.lookup(new).is_none_or(|hit| hit.value == 2)
+        });
+        assert_eq!(table.insert(new, 2, 0), Inserted::New);
+        assert!(reader.join().unwrap(), "the value of the way's previous key");
+    });
+}
+
+#[test]
 fn mac_table_learns_a_key_once() {
     model(2, || {
         let table = Arc::new(MacTable::with_capacity(1, 1));

@@ -73,7 +73,7 @@ fn published_data_is_whole_and_all_of_it_is_freed() {
                 }
             });
         }
-        for round in 1..=rounds(10_000) {
+        for round in 1..=rounds(4_000) {
             snapshot.publish(Whole::new(round, &alive));
             let chunk = (round % 3 != 0).then(|| Box::new(Whole::new(round, &alive)));
             slots.replace(usize::from(round % 2 == 0), chunk);
@@ -119,7 +119,7 @@ fn left_right_readers_see_whole_operations() {
 
 #[test]
 fn spsc_keeps_order_across_threads() {
-    let count = rounds(300_000);
+    let count = rounds(100_000);
     let (mut producer, mut consumer) = spsc::channel(64);
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -154,7 +154,7 @@ fn mpmc_neither_loses_nor_doubles_a_frame() {
             let ring = &ring;
             scope.spawn(move || {
                 let mut held = Vec::new();
-                for round in 0..rounds(30_000) {
+                for round in 0..rounds(10_000) {
                     let mut burst = [0; 8];
                     let popped = ring.pop_slice(&mut burst[..worker + 1]);
                     held.extend(&burst[..popped]);
@@ -205,7 +205,7 @@ fn mac_table_values_belong_to_their_keys() {
             .map(|writer| {
                 scope.spawn(move || {
                     let mut random = writer + 1;
-                    for round in 0..rounds(60_000) {
+                    for round in 0..rounds(20_000) {
                         random = random
                             .wrapping_mul(6_364_136_223_846_793_005)
                             .wrapping_add(1_442_695_040_888_963_407);
@@ -275,7 +275,7 @@ fn token_bucket_grants_the_same_to_many_as_to_one() {
 
 #[test]
 fn a_worker_sleeps_and_misses_nothing() {
-    let count = rounds(20_000);
+    let count = rounds(5_000);
     let (mut producer, mut consumer) = spsc::channel(8);
     let flag = Arc::new(WakeFlag::new());
     let sleeper = thread::spawn({
