@@ -207,12 +207,12 @@ fn source_turn(rotation: &mut Rotation, writer: &mut Writer, memory: &FrameMemor
 
 /// Packets that are used in turn, a burst at a time.
 struct Rotation {
-    bursts: Vec<Batch>,
+    bursts: Vec<Box<Batch>>,
     at: usize,
 }
 
 impl Rotation {
-    fn next_burst(&mut self) -> &mut Batch {
+    fn next_burst(&mut self) -> &mut Box<Batch> {
         self.at = (self.at + 1) % self.bursts.len();
         &mut self.bursts[self.at]
     }
@@ -220,7 +220,7 @@ impl Rotation {
 
 fn rotation(pool: &mut port::FramePool) -> Rotation {
     let burst = |_| {
-        let mut batch = Batch::new();
+        let mut batch = Box::<Batch>::default();
         while !batch.is_full() {
             let Some(mut packet) = pool.alloc() else { panic!("the bench's frame memory is too small") };
             let fits = packet.set_len(pool.memory(), crate::bench::generator::FRAME);
@@ -284,9 +284,9 @@ fn parse_alone(options: &Options) -> Result<Report, BenchError> {
     let work = || {
         let packets = one.next_burst();
         fill(&mut writer, &memory, packets);
-        std::mem::swap(packets, &mut *burst.packets);
+        std::mem::swap(packets, &mut burst.packets);
         parse::run(A, &view, &mut burst, &mut tools, &mut NoRecord);
-        std::mem::swap(packets, &mut *burst.packets);
+        std::mem::swap(packets, &mut burst.packets);
         std::hint::black_box(&burst.keys);
         BURST
     };
