@@ -25,6 +25,8 @@ pub mod offload;
 pub mod packet;
 pub mod pcap;
 pub mod pool;
+#[cfg(test)]
+mod pool_tests;
 pub mod queue;
 pub mod ring;
 mod sys;

@@ -6,12 +6,14 @@
 //! the kernel's rings.
 #![allow(unsafe_code, reason = "maps memory and hands out slices of it; see the SAFETY comments")]
 
+mod mapping;
+
+#[cfg(not(miri))]
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use mapping::Mapping;
 
 /// Bytes left free before the frame's data when a frame is allocated (the kernel's XDP_PACKET_HEADROOM), for tags, outer
 /// headers and AF_XDP transmit metadata.
@@ -82,12 +84,12 @@ pub struct FrameMemory {
     shift: u32,
     frames: u32,
     id: u16,
-    fd: OwnedFd,
     huge: bool,
     warning: Option<String>,
     /// Chains of frames larger than one: per frame the next frame with its offset and length, packed; private to the
     /// process. Only the owner of the chain touches its links.
     links: Box<[AtomicU64]>,
+    mapping: Mapping,
 }
 
 // SAFETY: the mapping is plain memory; every access goes through a `Packet`, which owns its frames exclusively and is
@@ -114,7 +116,7 @@ impl FrameMemory {
         let bytes = u64::from(config.frames) * u64::from(config.frame_size);
         let mut warning = None;
         if config.huge_pages != HugePages::Off {
-            match Self::map_new(config, bytes.next_multiple_of(HUGE), true) {
+            match Self::create(config, bytes.next_multiple_of(HUGE), true) {
                 Ok(memory) => return Ok(memory),
                 Err(MemoryError::Os { source, .. }) => {
                     let need = bytes.div_ceil(HUGE);
@@ -128,72 +130,46 @@ impl FrameMemory {
                 Err(other) => return Err(other),
             }
         }
-        let mut memory = Self::map_new(config, bytes, false)?;
+        let mut memory = Self::create(config, bytes, false)?;
         memory.warning = warning;
         Ok(memory)
     }
 
-    fn map_new(config: MemoryConfig, bytes: u64, huge: bool) -> Result<Self, MemoryError> {
-        let os = |call| move |e: rustix::io::Errno| MemoryError::Os { call, bytes, source: e.into() };
-        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        if huge {
-            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        }
-        let fd = rustix::fs::memfd_create("trivium-frames", flags).map_err(os("memfd_create"))?;
-        rustix::fs::ftruncate(&fd, bytes).map_err(os("ftruncate"))?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(os("fcntl(F_ADD_SEALS)"))?;
-        Self::map(fd, config.frames, config.frame_size, bytes, huge)
+    fn create(config: MemoryConfig, bytes: u64, huge: bool) -> Result<Self, MemoryError> {
+        let len = usize::try_from(bytes).map_err(|_| MemoryError::Frames(config.frames))?;
+        let mapping =
+            Mapping::create(len, huge).map_err(|(call, source)| MemoryError::Os { call, bytes, source })?;
+        Ok(Self::over(mapping, config.frames, config.frame_size, huge))
     }
 
     /// Maps frame memory that a predecessor process handed over.
     ///
     /// # Errors
-    /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size` or cannot be mapped.
+    /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size`, could shrink, or cannot be mapped.
+    #[cfg(not(miri))]
     pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, huge: bool) -> Result<Self, MemoryError> {
         if frame_size != 2048 && frame_size != 4096 {
             return Err(MemoryError::FrameSize(frame_size));
         }
         let bytes = u64::from(frames) * u64::from(frame_size);
         let bytes = if huge { bytes.next_multiple_of(HUGE) } else { bytes };
-        let os = |call| move |e: rustix::io::Errno| MemoryError::Os { call, bytes, source: e.into() };
-        let stat = rustix::fs::fstat(&fd).map_err(os("fstat"))?;
-        if u64::try_from(stat.st_size).unwrap_or(0) < bytes {
-            return Err(MemoryError::Frames(frames));
-        }
-        Self::map(fd, frames, frame_size, bytes, huge)
+        let len = usize::try_from(bytes).map_err(|_| MemoryError::Frames(frames))?;
+        let mapping =
+            Mapping::open(fd, len, huge).map_err(|(call, source)| MemoryError::Os { call, bytes, source })?;
+        Ok(Self::over(mapping, frames, frame_size, huge))
     }
 
-    fn map(fd: OwnedFd, frames: u32, frame_size: u32, bytes: u64, huge: bool) -> Result<Self, MemoryError> {
-        let os = |e: rustix::io::Errno| MemoryError::Os { call: "mmap", bytes, source: e.into() };
-        let len = usize::try_from(bytes).map_err(|_| MemoryError::Frames(frames))?;
-        // SAFETY: a fresh shared mapping of a sealed memfd at an address of the kernel's choice; it cannot shrink under us.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::POPULATE,
-                &fd,
-                0,
-            )
-        }
-        .map_err(os)?;
-        if !huge {
-            // SAFETY: advice on our own mapping; failure only costs speed.
-            let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
-        }
-        let base = NonNull::new(base.cast::<u8>()).ok_or(MemoryError::Frames(frames))?;
-        Ok(Self {
-            base,
+    fn over(mapping: Mapping, frames: u32, frame_size: u32, huge: bool) -> Self {
+        Self {
+            base: mapping.base(),
             shift: frame_size.trailing_zeros(),
             frames,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            fd,
             huge,
             warning: None,
             links: (0..frames).map(|_| AtomicU64::new(0)).collect(),
-        })
+            mapping,
+        }
     }
 
     /// Number of frames.
@@ -233,9 +209,10 @@ impl FrameMemory {
     }
 
     /// The memfd, for registering as a umem and for hand-over.
+    #[cfg(not(miri))]
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.mapping.fd().as_fd()
     }
 
     /// Start of the mapping (for `XDP_UMEM_REG`).
@@ -320,16 +297,6 @@ impl FrameMemory {
             let line =
                 unsafe { &*self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset)) };
             sync::cpu::prefetch_read(line);
-        }
-    }
-}
-
-impl Drop for FrameMemory {
-    fn drop(&mut self) {
-        let bytes = if self.huge { self.bytes().next_multiple_of(HUGE) } else { self.bytes() };
-        if let Ok(len) = usize::try_from(bytes) {
-            // SAFETY: our own mapping; packets cannot be used any more since each access needs this value.
-            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), len) };
         }
     }
 }

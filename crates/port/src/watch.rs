@@ -46,7 +46,8 @@ pub enum LinkEvent {
         /// Now.
         mtu: u32,
     },
-    /// An XDP program came or went, or it was attached in another mode.
+    /// An XDP program came or went, or it was attached in another mode. The kernel tells this of programs that were attached
+    /// through netlink; of links (`bpf_link`) only the next other change or a [`LinkWatch::resync`] tells.
     Xdp {
         /// Its index.
         ifindex: u32,

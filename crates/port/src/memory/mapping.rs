@@ -1,0 +1,104 @@
+//! The bytes behind frame memory: a sealed memfd, mapped shared; under miri, which has no memfd, plain memory.
+
+use std::io;
+#[cfg(not(miri))]
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+#[cfg(not(miri))]
+use rustix::fs::{MemfdFlags, SealFlags};
+#[cfg(not(miri))]
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// What failed: the system call, and the kernel's answer.
+pub(super) type Refusal = (&'static str, io::Error);
+
+/// Zeroed bytes at an address that does not change while the value lives.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    #[cfg(not(miri))]
+    fd: OwnedFd,
+}
+
+#[cfg(not(miri))]
+impl Mapping {
+    /// Maps a new memfd of `len` bytes; with `huge`, of whole pages of 2 MiB.
+    pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
+        let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if huge {
+            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        }
+        let fd = rustix::fs::memfd_create("trivium-frames", flags).map_err(os("memfd_create"))?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(os("ftruncate"))?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(os("fcntl(F_ADD_SEALS)"))?;
+        Self::open(fd, len, huge)
+    }
+
+    /// Maps the first `len` bytes of a memfd that cannot shrink.
+    pub(super) fn open(fd: OwnedFd, len: usize, huge: bool) -> Result<Self, Refusal> {
+        let os = |call| move |e: rustix::io::Errno| (call, io::Error::from(e));
+        let size = rustix::fs::fstat(&fd).map_err(os("fstat"))?.st_size;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(os("fcntl(F_GET_SEALS)"))?;
+        if usize::try_from(size).unwrap_or(0) < len || !seals.contains(SealFlags::SHRINK) {
+            return Err(("mapping what was handed over", io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice of a file that is long enough and cannot shrink.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &fd, 0) }
+            .map_err(os("mmap"))?;
+        if !huge {
+            // SAFETY: advice on our own mapping; failure only costs speed.
+            let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| os("mmap")(rustix::io::Errno::FAULT))?;
+        Ok(Self { base, len, fd })
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+#[cfg(not(miri))]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping of this length; nothing points into it any more, since every access borrows its owner.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(miri)]
+impl Mapping {
+    pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
+        let none = || ("memfd_create", io::Error::from_raw_os_error(libc::ENOMEM));
+        if huge {
+            return Err(none());
+        }
+        // SAFETY: the layout is not of size 0.
+        let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        Ok(Self { base: NonNull::new(base).ok_or_else(none)?, len })
+    }
+
+    fn layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len.max(1), 4096).expect("sizes of tests")
+    }
+}
+
+#[cfg(miri)]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.len)) };
+    }
+}
+
+impl Mapping {
+    #[inline]
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
