@@ -9,6 +9,19 @@
 //!       +------- eth::Eth::parse, ipv4::Ipv4::parse, ... -> views     one protocol a file: punt, snooping, tests
 //!       +<------ build::PacketBuilder, spec::parse                    lengths and checksums filled in
 //! ```
+//!
+//! ```
+//! use packet::{FlowKey, PortId, filter::Filter, spec};
+//!
+//! let frame = spec::parse("vlan=10,ip_src=10.0.0.1,ip_dst=10.0.0.2,udp,dst_port=53")?;
+//! let mut key = FlowKey::ZERO;
+//! let layers = FlowKey::extract(&frame, frame.len(), PortId(3), &mut key).expect("the L2 header is whole");
+//! assert_eq!((layers.l3(), key.dst_port()), (Some(18), 53));
+//! assert!(Filter::parse("in_port=3,udp,ip_dst=10.0.0.0/8")?.matches(&key));
+//! # Ok::<(), spec::TextError>(())
+//! ```
+//!
+//! Invariants: nothing here panics on any input; nothing on the path of a packet allocates, locks or reads a clock.
 
 mod drop_reason;
 mod error;
