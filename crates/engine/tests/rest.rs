@@ -1,0 +1,94 @@
+//! An idle worker idles, and still answers control at once.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{depot, frame, transparent};
+use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use packet::{PortId, QueueId, WorkerId};
+use port::{Batch, Queue, ring};
+use switch::Bridge;
+
+fn config(mode: PollMode) -> EngineConfig {
+    EngineConfig { cores: vec![None, None], mode, spin: Duration::from_micros(50) }
+}
+
+#[test]
+fn idle_workers_sleep() {
+    let engine = Engine::start(&config(PollMode::Adaptive), depot(1024)).unwrap();
+    let (near, _far) = ring::pair(64);
+    engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near)).unwrap();
+    let asleep = || engine.worker_views().iter().all(|w| w.asleep);
+    let begin = Instant::now();
+    while !asleep() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "workers do not fall asleep");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Polls that found nothing, over three seconds of naps: well under a hundredth of the time.
+    let spent = |cycle: usize| engine.worker_views().iter().map(|w| w.cycles[cycle]).sum::<u64>();
+    let (idle, naps) = (spent(1), spent(2));
+    while spent(2) - naps < 4 * sync::cpu::tsc_hz() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (idle, naps) = (spent(1) - idle, spent(2) - naps);
+    assert!(idle * 100 < naps, "{idle} cycles polling in vain against {naps} asleep");
+    // Control is answered without waiting for a nap to end.
+    let begin = Instant::now();
+    engine.update(|f| f.set_port(PortId(0), Some(PortView::new(Room::None, WorkerId(0)))));
+    assert_eq!(engine.remove_queues(PortId(0)).unwrap().len(), 1);
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn stopping_gives_every_queue_and_every_frame_back() {
+    let depot = depot(4096);
+    let all = depot.available();
+    let engine = Engine::start(&config(PollMode::Busy), depot.clone()).unwrap();
+    let room = Room::Switch(Arc::new(Bridge::new(&transparent(2), 7)));
+    let mut far = Vec::new();
+    for port in [0_u16, 1] {
+        let (near, end) = ring::pair(256);
+        // Each port's queue belongs to another worker, so that packets cross the rings between them.
+        engine.add_queue(WorkerId(port), PortId(port), QueueId(0), Box::new(near)).unwrap();
+        let view = PortView::new(room.clone(), WorkerId(port));
+        engine.update(|f| f.set_port(PortId(port), Some(view)));
+        far.push(end);
+    }
+    let mut pool = depot.pool();
+    let mut batch = Batch::new();
+    for n in 0..200 {
+        batch.push(pool.alloc_copy(&frame(1, 2, n)).unwrap());
+    }
+    assert_eq!(far[0].transmit(&mut pool, &mut batch), 200);
+    let begin = Instant::now();
+    let mut got = 0;
+    while got < 100 {
+        got += far[1].receive(&mut pool, &mut batch);
+        batch.drain(..).for_each(|packet| pool.free(packet));
+        assert!(begin.elapsed() < Duration::from_secs(10), "{got} packets came through");
+    }
+    let queues = engine.stop().unwrap();
+    assert_eq!(queues.len(), 2);
+    for (.., queue) in queues {
+        queue.close(&mut pool);
+    }
+    for end in far {
+        Box::new(end).close(&mut pool);
+    }
+    drop(pool);
+    assert_eq!(depot.available(), all, "frames were lost or doubled");
+}
+
+#[test]
+fn only_one_capture_or_trace_at_a_time() {
+    let engine = Engine::start(&config(PollMode::Adaptive), depot(1024)).unwrap();
+    let reader = engine.capture(None, true).unwrap();
+    let refused = engine.capture(None, false).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(refused.contains("running already"), "{refused}");
+    engine.end_capture(reader);
+    let reader = engine.capture(Some(PortId(3)), false).unwrap();
+    engine.end_capture(reader);
+}
