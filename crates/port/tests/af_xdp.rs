@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Space, Steering, Wire, bytes_of, collect, depot, frame, number, privileged};
-use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpQueue, ZeroCopy, free_frames};
+use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
 use port::veth::{self, VethConfig};
 use port::{Batch, Depot, FrameMemory, FramePool, Queue, QueueState};
 
@@ -221,6 +221,59 @@ fn a_deleted_device_ends_in_the_gone_state() {
     assert_eq!(queue.transmit(&mut pool, &mut batch), 0);
     pool.free(batch.remove(0));
     close_and_count(queue, pool, &depot, 8192);
+}
+
+#[test]
+fn every_queue_has_its_own_socket_also_when_busy_polling() {
+    if !privileged("every_queue_has_its_own_socket_also_when_busy_polling") {
+        return;
+    }
+    let (ours, host) = (Space::new(), Space::new());
+    let config = VethConfig { netns: Some(host.netns()), queues: 3, ..VethConfig::new("near0", "far0") };
+    let steering = ours.run(|| Steering::attach(veth::ensure(&config).unwrap().near.ifindex));
+    host.run(|| port::link::disable_ipv6("far0").unwrap());
+    let depot = depot(16384);
+    let mut pool = depot.pool();
+    let mut queues: Vec<AfXdpQueue> = (0..3)
+        .map(|i| {
+            let busy_poll = (i == 2).then_some(BusyPoll { microseconds: 20, budget: 64 });
+            let config = AfXdpConfig { busy_poll, ..AfXdpConfig::new("near0", i) };
+            let queue = ours.run(|| AfXdpQueue::open(config, &mut pool).unwrap());
+            steering.steer(i, queue.fd());
+            queue
+        })
+        .collect();
+    let wire = host.run(|| Wire::open("far0"));
+    // The kernel spreads by a hash of the flow: different UDP ports reach all queues sooner or later.
+    let mut seen = [false; 3];
+    for n in 0..200 {
+        let mut bytes = frame(n, 64);
+        bytes[12..14].copy_from_slice(&[8, 0]);
+        bytes[14..24].copy_from_slice(&[0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17]);
+        bytes[34..42].copy_from_slice(&[0x30, n as u8, 0x40, 0, 0, 30, 0, 0]);
+        wire.send(&bytes);
+        let mut batch = Batch::new();
+        for _ in 0..1000 {
+            for (i, queue) in queues.iter_mut().enumerate() {
+                if queue.receive(&mut pool, &mut batch) > 0 {
+                    seen[i] = true;
+                    assert_eq!(bytes_of(&batch[0], pool.memory()), bytes);
+                    send_all(queue, &mut pool, &mut batch);
+                    assert_eq!(wire.receive(1000), Some(bytes.clone()));
+                }
+                queue.kick(&mut pool);
+            }
+        }
+        if seen == [true; 3] {
+            break;
+        }
+    }
+    assert_eq!(seen, [true; 3], "each queue received");
+    for queue in queues {
+        Box::new(queue).close(&mut pool);
+    }
+    pool.flush();
+    assert_eq!(depot.available(), 16384);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl AfXdpQueue {
         let memory = pool.memory_arc();
         config.check(&memory)?;
         let info = link::find(&config.ifname).map_err(|_| config.error(super::AfXdpCause::NoDevice))?;
-        let queues = link::channels(&config.ifname).ok().map(|channels| channels.rx());
+        let queues = link::channels(&config.ifname).map_or(info.rx_queues, |channels| channels.rx());
         let device = socket::Device { ifindex: info.ifindex, mtu: info.mtu, queues };
         let bound = socket::open(&config, &device, &memory)?;
         let mut queue = Self::assemble(config, memory, bound, info.mtu)?;

@@ -16,6 +16,8 @@ use super::{AfXdpCause, AfXdpConfig, AfXdpError, BusyPoll, ZeroCopy};
 use crate::memory::FrameMemory;
 use crate::sys;
 
+/// What one packet in a frame of 2048 bytes is charged, with its skb (the kernel doubles the number that it is given).
+const CHARGE: u32 = 2048;
 /// How often and how long a bind waits for the kernel to let go of a socket that was closed a moment ago.
 const BUSY_RETRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -125,8 +127,18 @@ fn open_mode(
     // A kernel before 6.17 does not know this and sends 32 a call; `kick` calls again.
     let budget = config.ring_size.clamp(abi::TX_BATCH, super::TX_BUDGET);
     let _ = sys::set_option(fd.as_fd(), libc::SOL_XDP, abi::XDP_MAX_TX_SKB_BUDGET, &budget);
+    raise_send_buffer(fd.as_fd(), config.ring_size);
     bind(fd.as_fd(), config, device, mode)?;
     Ok(fd)
+}
+
+/// In copy mode each packet on its way out is charged to the socket's send buffer, whose default holds under 300 of them: enough
+/// for a ring, so that the ring is the limit. Without the privilege to force it the system's limit must do.
+fn raise_send_buffer(fd: BorrowedFd<'_>, ring_size: u32) {
+    let bytes = i32::try_from(ring_size.saturating_mul(CHARGE)).unwrap_or(i32::MAX / 2);
+    if sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes).is_err() {
+        let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes);
+    }
 }
 
 fn register_umem(fd: BorrowedFd<'_>, memory: &FrameMemory) -> Result<(), AfXdpCause> {
@@ -181,8 +193,8 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
             libc::ENODEV => return Err(AfXdpCause::NoDevice),
             libc::ENETDOWN => return Err(AfXdpCause::DeviceDown),
             libc::EPERM | libc::EACCES => return Err(AfXdpCause::Privilege),
-            libc::EINVAL if device.queues.is_some_and(|queues| config.queue >= queues) => {
-                return Err(AfXdpCause::NoQueue { queues: device.queues.unwrap_or(0) });
+            libc::EINVAL if config.queue >= device.queues => {
+                return Err(AfXdpCause::NoQueue { queues: device.queues });
             }
             _ => return Err(AfXdpCause::Mode { mode: mode.name(), source: error }),
         }
@@ -193,8 +205,8 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
 pub(super) struct Device {
     pub(super) ifindex: u32,
     pub(super) mtu: u32,
-    /// Receive queues in use, if the driver tells.
-    pub(super) queues: Option<u32>,
+    /// Receive queues in use, or, where the driver does not tell, that it was made with.
+    pub(super) queues: u32,
 }
 
 /// Maps the rings of a socket and resumes where they stand; all but the owned frames come from the kernel.
