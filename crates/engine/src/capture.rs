@@ -75,13 +75,13 @@ impl CaptureTap {
         if !wanted {
             return;
         }
-        if self.ring.free() > 0 {
-            if let Ok(copy) = pool.copy(packet) {
-                let captured = Captured { packet: copy, port, direction, ns: self.now_ns };
-                match self.ring.push(captured) {
-                    Ok(()) => return,
-                    Err(back) => pool.free(back.packet),
-                }
+        if self.ring.free() > 0
+            && let Ok(copy) = pool.copy(packet)
+        {
+            let captured = Captured { packet: copy, port, direction, ns: self.now_ns };
+            match self.ring.push(captured) {
+                Ok(()) => return,
+                Err(back) => pool.free(back.packet),
             }
         }
         self.missed.fetch_add(1, Ordering::Relaxed);

@@ -73,6 +73,11 @@ pub enum EngineError {
     Occupied(&'static str),
 }
 
+/// A queue taken from its worker.
+pub type Removed = (WorkerId, QueueId, Box<dyn Queue>);
+/// A queue that a stopped worker gave back, with its port.
+pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
+
 struct Handle {
     commands: Mutex<Producer<Command>>,
     waker: Arc<Waker>,
@@ -283,10 +288,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer; its queues stay.
-    pub fn remove_queues(
-        &self,
-        port: PortId,
-    ) -> Result<Vec<(WorkerId, QueueId, Box<dyn Queue>)>, EngineError> {
+    pub fn remove_queues(&self, port: PortId) -> Result<Vec<Removed>, EngineError> {
         let mut all = Vec::new();
         for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
             let (tx, rx) = mpsc::channel();
@@ -439,7 +441,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Silent`] when a worker does not answer within five seconds.
-    pub fn stop(mut self) -> Result<Vec<(WorkerId, PortId, QueueId, Box<dyn Queue>)>, EngineError> {
+    pub fn stop(mut self) -> Result<Vec<Returned>, EngineError> {
         let ids: Vec<WorkerId> = (0_u16..).map(WorkerId).take(self.workers.len()).collect();
         for worker in &ids {
             self.tell(*worker, Command::Drain)?;

@@ -191,10 +191,10 @@ impl Links {
     /// Wakes a worker to which packets were handed, if it sleeps.
     #[inline]
     pub fn notify(&self, worker: WorkerId) {
-        if worker != self.me {
-            if let Some(waker) = self.wakers.get(worker.index()) {
-                waker.notify_if_sleeping();
-            }
+        if worker != self.me
+            && let Some(waker) = self.wakers.get(worker.index())
+        {
+            waker.notify_if_sleeping();
         }
     }
 

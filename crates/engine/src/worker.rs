@@ -1,6 +1,6 @@
 //! One thread on one core: *receive, parse, ask the room that owns the port, execute, transmit*.
 //!
-//! Start with [`Worker::round`]; [`forward`] is a packet's path.
+//! Start with [`Worker::round`]; `forward` is a packet's path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -134,7 +134,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn any_mode() -> impl Strategy<Value = VlanMode> {
-    let vlan = |v: u16| VlanId::new(v).unwrap();
+    let vlan = |v: u16| VlanId::new(v).unwrap_or(VlanId::NONE);
     prop_oneof![
         Just(VlanMode::Transparent),
         (1..4_u16).prop_map(move |v| VlanMode::Access(vlan(v * 10))),
@@ -190,7 +190,7 @@ fn every_mutated_and_truncated_frame_is_accounted_for() {
         std::env::var("TRIVIUM_SOAK_FRAMES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
     let mut config = transparent(4);
     config.snooping = true;
-    let vlan = |v: u16| VlanId::new(v).unwrap();
+    let vlan = |v: u16| VlanId::new(v).unwrap_or(VlanId::NONE);
     config.ports[1].mode = VlanMode::Access(vlan(10));
     config.ports[2].mode = VlanMode::Trunk {
         allowed: [vlan(10), vlan(20)].into_iter().collect(),

@@ -52,7 +52,7 @@ impl Writer {
         Self { words, flows, state: 0x2545_f491_4f6c_dd1d ^ u64::from(flows.first) }
     }
 
-    /// Writes the next packet's headers into `frame`, [`FRAME`] bytes.
+    /// Writes the next packet's headers into `frame`, 60 bytes.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the halves of a random word choose the hosts")]
     pub fn write(&mut self, frame: &mut [u8]) {

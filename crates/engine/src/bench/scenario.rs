@@ -157,7 +157,8 @@ fn measure(
     mut work: impl FnMut() -> usize,
     mut source: impl FnMut() -> usize,
 ) -> (Vec<f64>, Vec<f64>, u64, u64, Duration) {
-    let slices = ((options.seconds / SLICE.as_secs_f64()) as usize / 2).max(3);
+    let total = Duration::from_secs_f64(options.seconds.clamp(0.0, 3600.0));
+    let slices = usize::try_from(total.as_millis() / SLICE.as_millis() / 2).unwrap_or(usize::MAX).max(3);
     let (mut with, mut alone) = (Vec::with_capacity(slices), Vec::with_capacity(slices));
     let slice_cycles = slice_cycles();
     let mut packets = 0;

@@ -24,10 +24,11 @@ pub fn run<R: Recorder>(
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];
     // A burst of which every packet leaves unchanged by the same port is common: it goes whole.
-    if let Some(&Decision::Forward { port: out, tag: TagChange::Keep }) = decisions.first() {
-        if decisions.iter().all(|d| *d == decisions[0]) && tools.outbox.take_whole(out, &mut burst.packets) {
-            return;
-        }
+    if let Some(&Decision::Forward { port: out, tag: TagChange::Keep }) = decisions.first()
+        && decisions.iter().all(|d| *d == decisions[0])
+        && tools.outbox.take_whole(out, &mut burst.packets)
+    {
+        return;
     }
     for (packet, decision) in burst.packets.drain(..).zip(decisions) {
         match *decision {

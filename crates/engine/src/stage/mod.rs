@@ -82,10 +82,10 @@ impl Tools {
     #[cold]
     pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
         self.counters.port(port).drop_n(reason, 1);
-        if self.capture_drops {
-            if let Some(tap) = &mut self.capture {
-                tap.offer(&mut self.pool, &packet, port, Direction::Dropped(reason));
-            }
+        if self.capture_drops
+            && let Some(tap) = &mut self.capture
+        {
+            tap.offer(&mut self.pool, &packet, port, Direction::Dropped(reason));
         }
         self.pool.free(packet);
     }

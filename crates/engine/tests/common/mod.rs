@@ -1,5 +1,5 @@
 //! Engines over in-memory ports for tests: the far end of each port's wire is in the test's hands.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, clippy::unwrap_used, missing_docs, reason = "test code; each test file uses its part")]
 
 use std::sync::Arc;
 
