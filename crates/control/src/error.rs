@@ -87,6 +87,8 @@ impl ApiError {
         let first = first.cloned();
         let (object, cause, fix) =
             first.map(|first| (first.object, first.cause, first.fix)).unwrap_or_default();
+        // What is wrong with a text as a whole has no object in it.
+        let object = if object.is_empty() { "configuration".to_owned() } else { object };
         ApiError { status, body: Box::new(ErrorBody { object, cause, fix, problems }) }
     }
 }

@@ -12,6 +12,8 @@
 mod api;
 mod bind;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod metrics;
 mod pcapng;
 mod plane;

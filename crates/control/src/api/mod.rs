@@ -29,6 +29,7 @@ use crate::error::ApiError;
 use crate::{ErrorBody, Store, metrics};
 
 pub use configuration::ConfigReport;
+pub(crate) use hex::read as read_hex;
 pub use tools::{ExplainRequest, UpgradeRequest};
 
 /// Longest body of a configuration, in bytes.

@@ -93,7 +93,8 @@ impl<'n> Fields<'n> {
                 near: nearest(&entry.key, self.known.iter().copied()).map(str::to_owned),
                 known: self.known.clone(),
             });
-            findings.add(entry.place, self.object.clone(), cause);
+            let object = if self.object.is_empty() { &entry.key } else { &self.object };
+            findings.add(entry.place, object.clone(), cause);
         }
     }
 

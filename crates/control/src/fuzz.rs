@@ -1,0 +1,63 @@
+//! Entry points for fuzzing: whatever bytes come as a configuration or as a body of the API, nothing panics, and what
+//! is accepted means what it says.
+
+use model::{
+    BridgeName, Config, Format, Fragment, Layers, Machine, ObjectKey, Owner, PortName, StaticKey, diff,
+    load_on,
+};
+use packet::{MacAddr, VlanId};
+
+/// The bytes as a configuration in both languages: each problem has a place in the text, and what loads is written
+/// out as a text that loads to the same.
+pub fn config(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.split('\n').count();
+    for format in [Format::Toml, Format::Json] {
+        match load_on(&text, "fuzz", format, Some(&Machine { cores: 4 })) {
+            Ok(loaded) => accepted(&loaded.config),
+            Err(problems) => {
+                assert!(!problems.is_empty());
+                for problem in problems {
+                    assert!(usize::try_from(problem.line).is_ok_and(|line| line <= lines), "{problem}");
+                    assert!(!problem.fix().is_empty());
+                }
+            }
+        }
+    }
+}
+
+fn accepted(config: &Config) {
+    let written = config.to_toml();
+    match model::load(&written, "written") {
+        Ok(again) => assert_eq!(&again, config, "{written}"),
+        Err(problems) => assert!(problems.is_empty(), "{}\n{written}", problems[0]),
+    }
+    assert!(diff(config, config).is_empty());
+    let plan = diff(&Config::default(), config);
+    assert_eq!(plan.is_empty(), *config == Config::default());
+    assert!(plan.report().lines.len() <= plan.operations.len());
+}
+
+/// The bytes as a body of the API: the first chooses the object, the rest is what is put there, a frame to explain,
+/// and a file of stored objects.
+pub fn api_body(bytes: &[u8]) {
+    let Some((choice, body)) = bytes.split_first() else { return };
+    let text = String::from_utf8_lossy(body);
+    let names: (Option<PortName>, Option<BridgeName>) = ("web1".parse().ok(), "br0".parse().ok());
+    let (Some(port), Some(bridge)) = names else { return };
+    let object = match choice % 4 {
+        0 => ObjectKey::Port(port),
+        1 => ObjectKey::Bridge(bridge),
+        2 => ObjectKey::Member(bridge, port),
+        _ => ObjectKey::Static(bridge, StaticKey { vlan: VlanId::MIN, mac: MacAddr([2, 0, 0, 0, 0, 1]) }),
+    };
+    if let Ok(change) = model::load_change(&object, &text) {
+        assert_eq!(change.object(), object);
+        if let Ok(layers) = Layers::default().changed(Owner::Api, change) {
+            let made = layers.fragments.get(&Owner::Api).cloned().unwrap_or_default();
+            assert_eq!(Fragment::from_json(&made.to_json()).ok(), Some(made));
+        }
+    }
+    let _ = Fragment::from_json(&text);
+    let _ = crate::api::read_hex(&text);
+}

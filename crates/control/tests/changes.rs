@@ -1,0 +1,201 @@
+//! Changes happen whole or not at all, survive restarts when asked to, and roll back by themselves.
+
+#![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
+
+mod memory;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use control::{ChangeError, Store, Terms, stored_api_objects};
+use memory::{Daemon, OBJECTS};
+use model::*;
+
+const CONFIRM: Terms = Terms { dry_run: false, confirm: Some(Duration::from_secs(60)) };
+
+fn config(daemon: &Daemon, objects: &str) -> Config {
+    load(&daemon.file(objects), "t").unwrap()
+}
+
+fn put_port(name: &str, body: &str) -> Change {
+    load_change(&ObjectKey::Port(name.parse().unwrap()), body).unwrap()
+}
+
+fn remove_port(name: &str) -> Change {
+    Change::Remove(ObjectKey::Port(name.parse().unwrap()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_confirmed_is_rolled_back() {
+    let daemon = Daemon::new("rollback");
+    let first = config(&daemon, OBJECTS);
+    daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
+    let second = config(&daemon, "[port.a]\nkind='ring'\n");
+    let outcome = daemon.store.apply(Owner::File, second.clone(), CONFIRM).await.unwrap();
+    assert_eq!(outcome.confirm_within_s, Some(60));
+    assert_eq!(daemon.plane.running(), second);
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(daemon.plane.running(), second);
+    assert!(daemon.store.pending().await.pending);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // The roll-back itself runs on a thread that paused time does not wait for.
+    while daemon.store.pending().await.pending {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(daemon.plane.running(), first);
+    assert_eq!(daemon.store.merged().config, first);
+    assert!(daemon.store.pending().await.last.contains("not confirmed"));
+    assert!(matches!(daemon.store.confirm().await, Err(ChangeError::NotPending)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_confirmed_stays() {
+    let daemon = Daemon::new("confirm");
+    let first = config(&daemon, OBJECTS);
+    daemon.store.apply(Owner::File, first.clone(), CONFIRM).await.unwrap();
+    let refused = daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap_err();
+    assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
+    // Looking is not changing.
+    daemon.store.apply(Owner::File, first.clone(), Terms { dry_run: true, confirm: None }).await.unwrap();
+    daemon.store.confirm().await.unwrap();
+    // A second change with its own time is not touched by the first one's.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let second = config(&daemon, "");
+    daemon.store.apply(Owner::File, second.clone(), CONFIRM).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(daemon.plane.running(), second);
+    daemon.store.roll_back().await.unwrap();
+    assert_eq!(daemon.plane.running(), first);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(daemon.plane.running(), first);
+}
+
+#[tokio::test]
+async fn a_data_plane_that_fails_changes_nothing() {
+    let daemon = Daemon::new("fails");
+    let first = config(&daemon, OBJECTS);
+    daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
+    daemon.plane.fail.store(true, Ordering::Relaxed);
+    let error = daemon.store.apply(Owner::File, config(&daemon, ""), Terms::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), "port.a: Operation not supported (os error 95); use another kernel");
+    assert_eq!(daemon.store.merged().config, first);
+    let change = put_port("c", r#"{"kind": "null"}"#);
+    daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap_err();
+    assert_eq!(stored_api_objects(&first.daemon.state_dir).unwrap(), Fragment::default());
+    assert!(!first.daemon.state_dir.join("api-objects.json.new").exists());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_nothing_half_done() {
+    let daemon = Daemon::new("abandoned");
+    daemon.plane.slow.store(true, Ordering::Relaxed);
+    let wanted = config(&daemon, OBJECTS);
+    let apply = daemon.store.apply(Owner::File, wanted.clone(), Terms::default());
+    tokio::time::timeout(Duration::from_millis(50), apply).await.unwrap_err();
+    // The next change waits for the first one, which has gone on.
+    let again = daemon.store.apply(Owner::File, wanted.clone(), Terms::default()).await.unwrap();
+    assert!(again.plan.lines.is_empty(), "{}", again.plan);
+    assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 1);
+    assert_eq!(daemon.store.merged().config, wanted);
+}
+
+#[tokio::test]
+async fn objects_survive_a_restart_when_asked_to() {
+    let daemon = Daemon::new("persist");
+    let file = config(&daemon, OBJECTS);
+    daemon.store.start(file.clone(), None).await.unwrap();
+    let store = &daemon.store;
+    let ring = r#"{"kind": "ring"}"#;
+    store.change(Owner::Api, put_port("kept", ring), Some(true), Terms::default()).await.unwrap();
+    store.change(Owner::Api, put_port("lost", ring), None, Terms::default()).await.unwrap();
+    store.change(Owner::Api, put_port("kept", r#"{"kind": "null"}"#), None, Terms::default()).await.unwrap();
+
+    let next =
+        Daemon { plane: Default::default(), store: restarted(&daemon), place: memory::Place::new("unused") };
+    next.store.start(file.clone(), None).await.unwrap();
+    let running = next.store.merged();
+    assert_eq!(running.config.ports.keys().map(PortName::as_str).collect::<Vec<_>>(), ["a", "b", "kept"]);
+    assert_eq!(running.config.ports["kept"].kind, PortKind::Null);
+    assert_eq!(running.owners[&ObjectKey::Port("kept".parse().unwrap())], Owner::Api);
+    // A hand-over takes all of them, stored or not.
+    let successor = restarted(&daemon);
+    successor.start(file.clone(), Some(daemon.store.handed_over())).await.unwrap();
+    assert!(successor.merged().config.ports.contains_key("lost"));
+
+    next.store.change(Owner::Api, remove_port("kept"), None, Terms::default()).await.unwrap();
+    assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
+}
+
+fn restarted(daemon: &Daemon) -> std::sync::Arc<Store> {
+    Store::new(std::sync::Arc::new(memory::Memory::default()), &daemon.place.settings())
+}
+
+#[tokio::test]
+async fn what_waits_for_confirmation_is_not_stored_yet() {
+    let daemon = Daemon::new("later");
+    let state = daemon.place.settings().daemon.state_dir;
+    let change = put_port("c", r#"{"kind": "null"}"#);
+    daemon.store.change(Owner::Api, change, Some(true), CONFIRM).await.unwrap();
+    assert_eq!(stored_api_objects(&state).unwrap(), Fragment::default());
+    daemon.store.confirm().await.unwrap();
+    assert_eq!(stored_api_objects(&state).unwrap().ports.len(), 1);
+}
+
+#[tokio::test]
+async fn a_state_directory_that_cannot_be_written_stops_the_change() {
+    let daemon = Daemon::new("nowhere");
+    // A file stands where the directory should be made: as good as a full disk, and also for root.
+    std::fs::write(daemon.place.settings().daemon.state_dir, "").unwrap();
+    let change = put_port("c", r#"{"kind": "null"}"#);
+    let error =
+        daemon.store.change(Owner::Api, change.clone(), Some(true), Terms::default()).await.unwrap_err();
+    assert!(matches!(error, ChangeError::Storage(_)), "{error}");
+    assert!(daemon.plane.running().ports.is_empty() && daemon.store.merged().config.ports.is_empty());
+    assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
+    // Without the wish to survive a restart it is possible.
+    daemon.store.change(Owner::Api, change, None, Terms::default()).await.unwrap();
+}
+
+/// Everything written to /dev/full fails as on a full disk.
+#[tokio::test]
+async fn a_full_disk_stops_the_change() {
+    let daemon = Daemon::new("full");
+    let state = daemon.place.settings().daemon.state_dir;
+    std::fs::create_dir_all(&state).unwrap();
+    std::os::unix::fs::symlink("/dev/full", state.join("api-objects.json.new")).unwrap();
+    let change = put_port("c", r#"{"kind": "null"}"#);
+    let error = daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap_err();
+    assert!(error.to_string().contains("make room on its disk"), "{error}");
+    assert!(daemon.plane.running().ports.is_empty());
+}
+
+#[tokio::test]
+async fn settings_wait_for_a_restart_and_are_named_until_then() {
+    let daemon = Daemon::new("settings");
+    let file = config(&daemon, "[engine]\nburst = 64\n");
+    for _ in 0..2 {
+        let outcome = daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap();
+        assert_eq!(outcome.plan.to_string(), "! engine.burst: 256 -> 64 (needs a restart)\n");
+    }
+    assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn cores_that_are_missing_are_warned_of() {
+    let daemon = Daemon::new("cores");
+    let file = config(&daemon, "[engine]\nworkers = [0, 9]\n");
+    let outcome = daemon.store.apply(Owner::File, file, Terms::default()).await.unwrap();
+    assert_eq!(outcome.warnings.len(), 1);
+    assert!(outcome.applied);
+}
+
+#[tokio::test]
+async fn a_file_of_stored_objects_that_is_broken_stops_the_start() {
+    let daemon = Daemon::new("broken");
+    let state = daemon.place.settings().daemon.state_dir;
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::write(state.join("api-objects.json"), "[{\"port\": \"a\", \"value\": {\"kind\": \"rnig\"}}]")
+        .unwrap();
+    let error = daemon.store.start(config(&daemon, OBJECTS), None).await.unwrap_err();
+    assert!(error.to_string().contains("did you mean \"ring\""), "{error}");
+}
