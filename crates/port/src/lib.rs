@@ -11,6 +11,35 @@
 //! A [`Packet`] is the right to touch one frame (or a chain of them): it can be neither copied nor cloned, so a frame has
 //! one owner at any moment. A [`Queue`] is one (port, queue) pair and belongs to exactly one worker.
 //!
+//! ```
+//! use port::{Batch, Depot, FrameMemory, HugePages, MemoryConfig, Queue};
+//!
+//! let config = MemoryConfig { frames: 64, huge_pages: HugePages::Off, ..MemoryConfig::default() };
+//! let depot = Depot::new(FrameMemory::new(config)?.into());
+//! let mut pool = depot.pool();
+//! let (mut near, mut far) = port::ring::pair(8);
+//!
+//! let mut batch = Batch::new();
+//! batch.push(pool.alloc_copy(b"a frame of sixty bytes or more").expect("a free frame"));
+//! assert_eq!(near.transmit(&mut pool, &mut batch), 1);
+//!
+//! assert_eq!(far.receive(&mut pool, &mut batch), 1);
+//! assert!(batch[0].head(pool.memory()).starts_with(b"a frame"));
+//! batch.drain(..).for_each(|packet| pool.free(packet));
+//! # Ok::<(), port::MemoryError>(())
+//! ```
+//!
+//! | module | port |
+//! |---|---|
+//! | [`af_xdp`] | a device's queue, the kernel keeps the device |
+//! | [`veth`] | a pair of our making for a namespace, whose near end is an `af_xdp` port |
+//! | [`tap`] | a TAP: `tap` and `internal` |
+//! | [`pcap`] | capture files |
+//! | [`ring`], [`null`] | in memory: tests and benches |
+//!
+//! [`offload`] completes in software what a port cannot; [`link`], [`ethtool`], [`watch`] and [`netns`] tell and change what the
+//! kernel knows of devices.
+//!
 //! Unsafe code lives in `memory` and in the kernel-facing modules; every access goes through bounds that are checked also
 //! in release builds.
 

@@ -162,6 +162,8 @@ fn a_port_replays_in_time_loops_and_records() {
     };
     assert_eq!(receive(&mut queue, 0), &want[..1]);
     assert_eq!(receive(&mut queue, 99), &want[..0]);
+    assert!(!queue.has_pending(), "the next is due in a nanosecond of the test's clock");
+    assert!(common::wait(queue.wait_fd().unwrap(), 1000), "and then the timer wakes");
     assert_eq!(receive(&mut queue, 210), &want[1..]);
     // The second round begins one mean gap after the last packet of the first.
     assert_eq!(receive(&mut queue, 299), &want[..0]);

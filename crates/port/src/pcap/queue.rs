@@ -5,7 +5,11 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::{TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::{Interface, PcapError, Reader, Writer};
 use crate::pool::FramePool;
@@ -91,6 +95,8 @@ pub struct PcapQueue {
     /// Clock at the start of the current round.
     round_start: Option<u64>,
     clock: Clock,
+    /// Wakes a sleeping worker when the next packet is due.
+    timer: Option<OwnedFd>,
     recording: Option<(Writer<BufWriter<File>>, Interface)>,
     failed: Option<String>,
     counters: QueueCounters,
@@ -104,7 +110,14 @@ impl PcapQueue {
     pub fn open(config: &PcapConfig, clock: Clock) -> Result<Self, PcapError> {
         let replay = config.read.as_deref().map(Replay::load).transpose()?.unwrap_or_default();
         let recording = config.write.as_deref().map(|path| Self::record(path, &config.name)).transpose()?;
+        let waits = config.timing == Timing::Original && !replay.packets.is_empty();
+        let timer = waits.then(|| {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
+        });
+        let timer = timer.transpose().map_err(std::io::Error::from)?;
         Ok(Self {
+            timer,
             replay,
             next: 0,
             rounds_left: config.rounds,
@@ -137,6 +150,26 @@ impl PcapQueue {
         }
         let start = *self.round_start.get_or_insert(now);
         self.timing == Timing::FlatOut || now >= start.saturating_add(self.replay.packets[self.next].0)
+    }
+
+    /// Sets the timer to the next packet's time, or stops it when there is none.
+    fn arm(&self, now: u64) {
+        let Some(timer) = &self.timer else { return };
+        let due = self
+            .round_start
+            .filter(|_| !self.is_finished())
+            .map(|start| start + self.replay.packets[self.next].0);
+        // A timer of 0 would be stopped.
+        let delay = Duration::from_nanos(due.map_or(0, |due| due.saturating_sub(now).max(1)));
+        let value = rustix::time::Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: i64::try_from(delay.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: delay.subsec_nanos().into(),
+            },
+        };
+        // It cannot fail with a valid time; if it did, the worker would find the packet at its next nap.
+        let _ = rustix::time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &value);
     }
 
     fn advance(&mut self) {
@@ -189,9 +222,17 @@ impl Queue for PcapQueue {
 
     fn kick(&mut self, _pool: &mut FramePool) {}
 
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.timer.as_ref().map(AsFd::as_fd)
+    }
+
     fn has_pending(&mut self) -> bool {
         let now = self.now();
-        self.is_due(now)
+        let due = self.is_due(now);
+        if !due {
+            self.arm(now);
+        }
+        due
     }
 
     fn capabilities(&self) -> Capabilities {
