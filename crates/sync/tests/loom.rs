@@ -361,3 +361,20 @@ fn token_bucket_grants_no_token_twice() {
         assert!((4..=5).contains(&granted), "{granted}");
     });
 }
+
+#[test]
+fn token_bucket_lines_are_read_whole() {
+    model(2, || {
+        let bucket = Arc::new(TokenBucket::new(0, 1_000, 0));
+        assert_eq!(bucket.take(0, 1_000), 1_000);
+        let taker = thread::spawn({
+            let bucket = Arc::clone(&bucket);
+            move || bucket.take(1_000, 1_000)
+        });
+        // The second change overwrites the line that the taker may be reading: the old base with the new rate would
+        // make a thousand tokens due.
+        bucket.set_rate(0, 1_000, 500);
+        bucket.set_rate(1_000_000_000, 1_000, 1_000);
+        assert_eq!(taker.join().unwrap(), 0);
+    });
+}
