@@ -8,11 +8,13 @@
 
 use std::time::Duration;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use packet::record::NoRecord;
 use packet::{FlowKey, Layers, MacAddr, PortId, VlanId};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, Now, Scratch, VlanMode};
 use sync::cpu;
+use sync::mac_table::{Inserted, MacTable};
 
 const BURST: usize = 256;
 const PORTS: u64 = 4;
@@ -87,31 +89,68 @@ impl Worker {
     }
 }
 
-fn forward(c: &mut Criterion) {
-    let mut group = c.benchmark_group("forward");
-    group.throughput(Throughput::Elements(BURST as u64)).sample_size(20);
-    group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    for hosts in [64, 4096, 100_000] {
-        let bridge = bridge(hosts);
+/// Runs `bursts` bursts of `work` after `prepare`; the time of the median burst, times their number.
+fn median_burst(bursts: u64, worker: &mut Worker, hosts: u64, mut work: impl FnMut(&mut Worker)) -> Duration {
+    let mut ticks: Vec<u64> = Vec::new();
+    for _ in 0..bursts {
+        worker.fill(hosts);
+        let start = cpu::tsc();
+        work(worker);
+        ticks.push(cpu::tsc() - start);
+    }
+    let middle = ticks.len() / 2;
+    let median = *ticks.select_nth_unstable(middle).1;
+    Duration::from_secs(1).mul_f64(median as f64 * bursts as f64 / cpu::tsc_hz() as f64)
+}
+
+/// The least that a bridge must do: two look-ups a frame. What the machine gives at the moment is read off this.
+fn lookups_alone(c: &mut Criterion) {
+    let mut group = group(c, "lookups alone");
+    for hosts in [64, 100_000] {
+        let table = MacTable::with_capacity(usize::try_from(hosts * 2).unwrap_or(0), 77);
+        (0..hosts).for_each(|host| assert_eq!(table.insert(mac(host).as_u64(), 1, 100), Inserted::New));
         let mut worker = Worker::new();
         group.bench_function(format!("{hosts} hosts"), |b| {
             b.iter_custom(|bursts| {
-                let mut ticks: Vec<u64> = Vec::new();
-                for _ in 0..bursts {
-                    worker.fill(hosts);
-                    let start = cpu::tsc();
-                    worker.forward(&bridge, BURST);
-                    ticks.push(cpu::tsc() - start);
-                    assert!(worker.out.iter().all(|out| matches!(out, Decision::Forward { .. })));
-                }
-                let middle = ticks.len() / 2;
-                let median = *ticks.select_nth_unstable(middle).1;
-                Duration::from_secs(1).mul_f64(median as f64 * bursts as f64 / cpu::tsc_hz() as f64)
+                median_burst(bursts, &mut worker, hosts, |worker| {
+                    let of = |key: &FlowKey| [key.eth_src().as_u64(), key.eth_dst().as_u64()];
+                    let places = worker.keys.each_ref().map(|key| of(key).map(|key| table.prefetch(key)));
+                    let found = |(key, places): (&FlowKey, &[_; 2])| {
+                        let [src, dst] = of(key);
+                        let hits = [table.lookup_at(places[0], src), table.lookup_at(places[1], dst)];
+                        hits.into_iter().flatten().map(|hit| hit.value).sum::<u32>()
+                    };
+                    let sum: u32 = worker.keys.iter().zip(&places).map(found).sum();
+                    assert_eq!(sum, 512);
+                })
             });
         });
     }
     group.finish();
 }
 
-criterion_group!(benches, forward);
+fn group<'c>(c: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, WallTime> {
+    let mut group = c.benchmark_group(name);
+    group.throughput(Throughput::Elements(BURST as u64)).sample_size(20);
+    group.measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
+    group
+}
+
+fn forward(c: &mut Criterion) {
+    let mut group = group(c, "forward");
+    for hosts in [64, 4096, 100_000] {
+        let bridge = bridge(hosts);
+        let mut worker = Worker::new();
+        group.bench_function(format!("{hosts} hosts"), |b| {
+            b.iter_custom(|bursts| {
+                let time = median_burst(bursts, &mut worker, hosts, |worker| worker.forward(&bridge, BURST));
+                assert!(worker.out.iter().all(|out| matches!(out, Decision::Forward { .. })));
+                time
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lookups_alone, forward);
 criterion_main!(benches);

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use packet::{BridgeId, PortId, VlanId};
 
@@ -13,6 +14,9 @@ use crate::config::{BridgeConfig, StaticMac};
 use crate::groups::Groups;
 use crate::member::Member;
 use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
+
+/// The number of the next view.
+static NEXT_VIEW: AtomicU64 = AtomicU64::new(1);
 
 /// Says that a port is no member.
 const NO_SLOT: u16 = u16::MAX;
@@ -32,6 +36,8 @@ pub struct Bridge {
 /// The configuration, compiled.
 #[derive(Debug)]
 pub(crate) struct View {
+    /// Tells this view from every other of the process.
+    pub(crate) number: u64,
     pub(crate) id: BridgeId,
     name: String,
     pub(crate) ageing_secs: u32,
@@ -189,6 +195,7 @@ impl View {
         }
         let (flood_of, floods) = flood_lists(&members);
         View {
+            number: NEXT_VIEW.fetch_add(1, Ordering::Relaxed),
             id: config.id,
             name: config.name.clone(),
             ageing_secs: config.ageing_secs,

@@ -1,10 +1,9 @@
 //! The bridge's stage on the packet's path: a burst of flow keys in, a decision for each out.
 //!
-//! Each frame is first admitted to its VLAN (IEEE 802.1Q clause 8.6.2) and its addresses hashed; then its source is
-//! looked up (learning process, 8.7), then its destination (forwarding process, 8.6). While the MAC table fits the
-//! second-level cache, frames are taken one by one; beyond that the whole burst is admitted first, so that the buckets
-//! are fetched side by side. Either way the outcome is that of frames handled in their order. Storm limits come last: a
-//! burst leases its tokens in one step for each run of frames of the same port.
+//! Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2), then its source is looked up (learning process, 8.7),
+//! then its destination (forwarding process, 8.6), before the next frame. Few stations are mostly recalled without
+//! asking the table (see `recall`); with many, the buckets of the whole burst are fetched side by side first. Storm
+//! limits come last: a burst leases its tokens in one step for each run of frames of the same port.
 //!
 //! With [`Recorder::DRY`] nothing is learned, refreshed or taken, and the decision is the one that the real frame would
 //! meet. (Two refusals cannot be foreseen without trying: full or contended buckets of the MAC table.)
@@ -17,12 +16,11 @@ use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
 use crate::member::{Ingress, Member, class_index, storm_reason};
+use crate::recall::{self, Recall};
 use crate::tables::{Learned, Station, mac_of, station_key};
 
 /// Frames handled in one go; longer bursts are cut.
 const BURST: usize = 256;
-/// Tables up to this size (in buckets of 64 bytes) are not worth a pass of prefetches.
-const CACHED_BUCKETS: usize = 4096;
 /// 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
@@ -31,7 +29,6 @@ const MAC_MASK: u64 = 0xffff_ffff_ffff;
 const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
 /// What no masked first word is.
 const NO_INGRESS: u64 = u64::MAX;
-const VERDICTS: usize = 64;
 
 /// A worker's own working space for [`Bridge::forward`]; made once, so that the data path allocates nothing.
 #[derive(Debug)]
@@ -40,18 +37,7 @@ pub struct Scratch {
     places: Vec<(BucketIndex, BucketIndex)>,
     /// Frames that a storm limit is to judge: place in the burst.
     judged: Vec<u16>,
-    verdicts: Box<[Verdict; VERDICTS]>,
-    /// Number of the burst, so that no verdict outlives it.
-    burst: u64,
-}
-
-/// What a known destination meant for frames admitted in one way. Remembered within a burst.
-#[derive(Clone, Copy, Debug, Default)]
-struct Verdict {
-    burst: u64,
-    ingress: u64,
-    station: u32,
-    decision: Decision,
+    recall: Recall,
 }
 
 impl Scratch {
@@ -60,8 +46,7 @@ impl Scratch {
         Scratch {
             places: Vec::with_capacity(BURST),
             judged: Vec::with_capacity(BURST),
-            verdicts: Box::new([Verdict::default(); VERDICTS]),
-            burst: 0,
+            recall: Recall::new(),
         }
     }
 }
@@ -90,7 +75,6 @@ impl Bridge {
         let bursts = keys.chunks(BURST).zip(layers.chunks(BURST)).zip(out.chunks_mut(BURST));
         for (number, ((keys, layers), out)) in bursts.enumerate() {
             scratch.judged.clear();
-            scratch.burst += 1;
             let mut pass = Pass {
                 bridge: self,
                 view: &self.view,
@@ -100,11 +84,12 @@ impl Bridge {
                 admission: Admission { ingress: NO_INGRESS, outcome: Err(DropReason::NoRoom) },
                 recorder,
             };
-            if self.tables.table().buckets() <= CACHED_BUCKETS {
-                pass.decide_all::<false>(keys, layers, out, scratch);
+            if self.tables.len() <= recall::STATIONS {
+                pass.enter_epoch(&mut scratch.recall);
+                pass.decide_all::<true>(keys, layers, out, scratch);
             } else {
                 pass.fetch(keys, &mut scratch.places);
-                pass.decide_all::<true>(keys, layers, out, scratch);
+                pass.decide_all::<false>(keys, layers, out, scratch);
             }
             if !scratch.judged.is_empty() {
                 pass.judge_storms(&scratch.judged, keys, out);
@@ -166,14 +151,22 @@ impl<'a, R: Recorder> Pass<'a, R> {
         }));
     }
 
+    /// Enters the epoch of the bridge's state as it is now.
+    #[inline]
+    fn enter_epoch(&self, recall: &mut Recall) {
+        let changes = self.bridge.tables.changes();
+        recall.enter(recall::State { view: self.view.number, changes, secs: self.now.secs });
+    }
+
     /// Takes each frame the whole way before the next.
-    fn decide_all<const FETCHED: bool>(
+    fn decide_all<const RECALLING: bool>(
         &mut self,
         keys: &[FlowKey],
         layers: &[Layers],
         out: &mut [Decision],
         scratch: &mut Scratch,
     ) {
+        let Scratch { places, judged, recall } = scratch;
         let frames = keys.iter().zip(layers).zip(out.iter_mut());
         for (at, ((key, layers), out)) in (0u16..).zip(frames) {
             let lane = match self.admit(at, key) {
@@ -183,26 +176,49 @@ impl<'a, R: Recorder> Pass<'a, R> {
                     continue;
                 }
             };
-            let (source_at, destination_at) = match scratch.places.get(usize::from(at)) {
-                Some(places) if FETCHED => *places,
-                _ => (self.table.hash(lane.source), self.table.hash(lane.destination)),
-            };
-            if !self.source_is_known_here(lane, source_at)
-                && let Err(reason) = self.source(at, lane, source_at)
+            let here = Station::learned(lane.by.member.port).0;
+            if RECALLING
+                && !R::ACTIVE
+                && recall.is_fresh(lane.source, here)
+                && let Some(station) = recall.station(lane.destination)
             {
-                *out = Decision::Drop(reason);
+                *out = recall
+                    .verdict(lane.ingress, station, || to_station(self.view, lane.by, Station(station)));
+                // Even a known address may flood: one that awaits its flush.
+                if lane.by.member.limited && class_of(out).is_some() {
+                    judged.push(at);
+                }
                 continue;
             }
-            if !is_group(lane.destination)
-                && let Some(hit) = self.table.lookup_at(destination_at, lane.destination)
-            {
-                *out = self.known(at, lane, hit, scratch);
+            let (source_at, destination_at) = match places.get(usize::from(at)) {
+                Some(places) if !RECALLING => *places,
+                _ => (self.table.hash(lane.source), self.table.hash(lane.destination)),
+            };
+            if self.source_is_known_here(lane, source_at) {
+                if RECALLING {
+                    recall.note(lane.source, here, true);
+                }
             } else {
-                *out = self.spread(key, layers, lane);
+                if let Err(reason) = self.source(at, lane, source_at) {
+                    *out = Decision::Drop(reason);
+                    continue;
+                }
+                if RECALLING {
+                    self.enter_epoch(recall);
+                }
             }
-            // A known address may be one that awaits its flush.
+            *out = if is_group(lane.destination) {
+                self.bridge.multicast(key, layers, lane.by.vid, lane.by.form)
+            } else if let Some(hit) = self.table.lookup_at(destination_at, lane.destination) {
+                if RECALLING {
+                    recall.note(lane.destination, hit.value, hit.age == self.now.secs);
+                }
+                self.known(at, lane, hit)
+            } else {
+                self.unknown(lane)
+            };
             if lane.by.member.limited && class_of(out).is_some() {
-                scratch.judged.push(at);
+                judged.push(at);
             }
         }
     }
@@ -311,28 +327,13 @@ impl<'a, R: Recorder> Pass<'a, R> {
     }
 
     /// The forwarding process for an address that is in the table.
-    #[inline(always)]
-    fn known(&mut self, at: u16, lane: Lane<'a>, hit: Hit, scratch: &mut Scratch) -> Decision {
-        if R::ACTIVE {
-            return self.found(at, lane, hit);
-        }
-        let place = (lane.ingress ^ lane.ingress >> 40 ^ u64::from(hit.value)) % VERDICTS as u64;
-        let Scratch { verdicts, burst, .. } = scratch;
-        let verdict = &mut verdicts[usize::try_from(place).unwrap_or(0)];
-        if verdict.burst != *burst || verdict.station != hit.value || verdict.ingress != lane.ingress {
-            let decision = to_station(self.view, lane.by, Station(hit.value));
-            *verdict = Verdict { burst: *burst, ingress: lane.ingress, station: hit.value, decision };
-        }
-        verdict.decision
-    }
-
-    /// [`Pass::known`] for recorders.
-    fn found(&mut self, at: u16, lane: Lane<'a>, hit: Hit) -> Decision {
+    #[inline]
+    fn known(&mut self, at: u16, lane: Lane<'a>, hit: Hit) -> Decision {
         let station = Station(hit.value);
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
         }
-        if !station.discards() {
+        if R::ACTIVE && !station.discards() {
             let age = if station.is_static() { 0 } else { self.now.secs.wrapping_sub(hit.age) };
             let mac = mac_of(lane.destination);
             let step = Step::Found { mac, port: station.port(), age, is_static: station.is_static() };
@@ -341,13 +342,9 @@ impl<'a, R: Recorder> Pass<'a, R> {
         to_station(self.view, lane.by, station)
     }
 
-    /// A group address, or one that is not in the table.
-    #[inline(never)]
-    fn spread(&mut self, key: &FlowKey, layers: &Layers, lane: Lane<'a>) -> Decision {
-        let Admitted { vid, form, .. } = lane.by;
-        if is_group(lane.destination) {
-            return self.bridge.multicast(key, layers, vid, form);
-        }
+    /// The forwarding process for an individual address that is not in the table.
+    #[inline]
+    fn unknown(&self, lane: Lane<'a>) -> Decision {
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
         }

@@ -67,6 +67,7 @@ mod forward;
 mod groups;
 mod member;
 mod multicast;
+mod recall;
 mod snooper;
 mod tables;
 

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use packet::{MacAddr, PortId, VlanId};
+use sync::CachePadded;
 use sync::mac_table::{BucketIndex, Entry, Inserted, MacTable};
 use zerocopy::FromZeros;
 
@@ -127,6 +128,8 @@ pub struct BridgeTables {
     /// Learned entries per port. Zero pages until a port is used.
     per_port: Box<[AtomicU32]>,
     moves: AtomicU64,
+    /// Changes of what is known, so that workers can tell whether what they recall still holds. Raised after each.
+    changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
     capacity: u32,
 }
@@ -140,6 +143,7 @@ impl BridgeTables {
             held: AtomicU32::new(0),
             per_port: per_port.unwrap_or_else(|_| (0..PORTS).map(|_| AtomicU32::new(0)).collect()),
             moves: AtomicU64::new(0),
+            changes: CachePadded(AtomicU64::new(0)),
             sweep_from: AtomicUsize::new(0),
             capacity: mac_limit,
         }
@@ -160,6 +164,16 @@ impl BridgeTables {
     #[inline]
     pub(crate) fn table(&self) -> &MacTable {
         &self.table
+    }
+
+    /// A number that is another one after every change of an entry (its age aside).
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.0.load(Ordering::Acquire)
+    }
+
+    fn changed(&self) {
+        self.changes.0.fetch_add(1, Ordering::Release);
     }
 
     /// Entries held, static ones included.
@@ -267,7 +281,10 @@ impl BridgeTables {
             self.correct_held(known, inserted);
         }
         match inserted {
-            Inserted::New => Learned::New,
+            Inserted::New => {
+                self.changed();
+                Learned::New
+            }
             Inserted::Updated(old) => self.moved(at, key, port, Station(old), now_secs),
             Inserted::Full | Inserted::Busy => {
                 release(&self.per_port[port.index()]);
@@ -292,6 +309,7 @@ impl BridgeTables {
             // Configured between our look-up and our insertion: put back. A frame in between may follow the wrong
             // entry, as it would had it come a moment earlier.
             let _ = self.table.insert_at(at, key, old.0, now_secs);
+            self.changed();
             release(&self.per_port[port.index()]);
             return Learned::Static(old);
         }
@@ -300,6 +318,7 @@ impl BridgeTables {
             return Learned::Already;
         }
         self.moves.fetch_add(1, Ordering::Relaxed);
+        self.changed();
         Learned::Moved(old.port())
     }
 
@@ -327,10 +346,12 @@ impl BridgeTables {
             match self.table.insert(key, station.0, 0) {
                 Inserted::New => {
                     self.held.fetch_add(1, Ordering::Relaxed);
+                    self.changed();
                     return true;
                 }
                 Inserted::Updated(old) => {
                     self.uncount_port(Station(old));
+                    self.changed();
                     return true;
                 }
                 Inserted::Full => return false,
@@ -342,6 +363,7 @@ impl BridgeTables {
     /// Takes a static entry away; a learned one stays.
     pub(crate) fn clear_static(&self, key: u64) {
         if self.table.remove_if(key, |entry| Station(entry.value).is_static()).is_some() {
+            self.changed();
             release(&self.held);
         }
     }
@@ -362,6 +384,9 @@ impl BridgeTables {
                 self.uncount_port(Station(value));
                 removed += 1;
             }
+        }
+        if removed > 0 {
+            self.changed();
         }
         removed
     }

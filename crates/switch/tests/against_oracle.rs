@@ -12,11 +12,14 @@ use lab::{Driven, Frame, Outcome, Payload, station};
 use packet::record::{NoRecord, Step, Steps};
 use packet::{BridgeId, MacAddr, PortId, VlanId};
 use proptest::prelude::*;
-use switch::{Bridge, BridgeConfig, BridgePortConfig, Groups, Now, StaticMac, StormLimits, VlanMode};
+use switch::{
+    Bridge, BridgeConfig, BridgePortConfig, FdbEntry, Groups, Now, StaticMac, StormLimits, VlanMode,
+};
 
 const PORTS: u16 = 6;
-/// A table that is worth prefetching.
+/// Limit of a table that is filled with more stations than a worker recalls, so that it is prefetched.
 const LARGE: u32 = 10_000;
+const CROWD: u16 = 600;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -166,6 +169,27 @@ impl Pair {
         Now::from_ns(self.tenths * 100_000_000)
     }
 
+    /// Makes many stations known on the first port.
+    fn crowd(&mut self, config: &BridgeConfig) {
+        let Some(member) = config.ports.first() else { return };
+        let vid = match &member.mode {
+            VlanMode::Access(vlan) => Some(*vlan),
+            VlanMode::Trunk { allowed, native, .. } => native.or(allowed.iter().next()),
+            VlanMode::Transparent => Some(VlanId::NONE),
+        };
+        let Some(vid) = vid.filter(|_| member.mac_limit.is_none()) else { return };
+        let entry = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            let mac = MacAddr([2, 0, 0, 1, high, low]);
+            FdbEntry { vid, mac, port: Some(member.port), age_secs: 0, is_static: false }
+        };
+        let entries: Vec<_> = (0..CROWD).map(entry).collect();
+        assert_eq!(self.real.bridge.import(&entries, self.now().secs), entries.len());
+        for entry in entries {
+            self.oracle.know(vid.get(), entry.mac, member.port.0, self.now().ns / 1_000_000_000);
+        }
+    }
+
     fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
         let now = self.now();
         match op {
@@ -278,6 +302,9 @@ proptest! {
             oracle: Oracle::new(&config),
             tenths: start,
         };
+        if config.mac_limit == LARGE {
+            pair.crowd(&config);
+        }
         pair.same_tables()?;
         for op in ops {
             pair.apply(op)?;

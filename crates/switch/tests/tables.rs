@@ -3,7 +3,7 @@
 mod lab;
 
 use lab::{Driven, broadcast, station, udp};
-use packet::record::{Step, Steps};
+use packet::record::{NoRecord, Step, Steps};
 use packet::{DropReason, MacAddr, PortId, VlanId};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, FdbEntry, Now, StaticMac, VlanMode};
 
@@ -59,6 +59,17 @@ fn silent_stations_age_out_and_talking_ones_stay() {
     assert_eq!(bridge.ports(&udp(2, 9, 2), Now::from_secs(start + 301)), [1]);
     assert_eq!(bridge.bridge.age(secs(501)), 1);
     assert_eq!(bridge.bridge.tables().learned_on(PortId(1)), 0);
+}
+
+/// A worker that recalled a station as a destination once took its next frame for one that needs no refresh.
+#[test]
+fn a_station_that_was_just_a_destination_is_still_refreshed_as_a_source() {
+    let mut bridge = driven(3, 1000);
+    bridge.burst(&[broadcast(1, 1), broadcast(2, 2)], Now::from_secs(100), &mut NoRecord);
+    let later = Now::from_secs(350);
+    bridge.burst(&[udp(2, 2, 1), udp(1, 1, 2)], later, &mut NoRecord);
+    let ages: Vec<_> = bridge.bridge.tables().fdb(later.secs).map(|entry| entry.age_secs).collect();
+    assert_eq!(ages, [0, 0]);
 }
 
 #[test]

@@ -88,6 +88,11 @@ impl Oracle {
             || self.member(entry.port.unwrap()).is_some_and(|member| leaves_tagged(member, vid).is_some())
     }
 
+    /// Makes a station known.
+    pub fn know(&mut self, vid: u16, mac: MacAddr, port: u16, seen_secs: u64) {
+        self.table.insert((vid, mac), Entry { port: Some(port), is_static: false, seen_secs });
+    }
+
     /// 8.8.3: dynamic entries silent for longer than the ageing time are removed.
     pub fn age(&mut self, now_secs: u64) {
         let ageing = u64::from(self.config.ageing_secs);
