@@ -1,6 +1,6 @@
 //! The packets that a worker has in hand, and what the stages found out about them: parallel arrays, one place a packet.
 //!
-//! Invariant: after a stage, `keys`, `layers`, `lens` and `decisions` are valid for `0..packets.len()` as far as the stages before
+//! Invariant: after a stage, `keys`, `layers` and `decisions` are valid for `0..packets.len()` as far as the stages before
 //! have filled them; a stage that takes packets out keeps the others' order (packets of a flow never overtake each other).
 
 use packet::{FlowKey, Layers};
@@ -15,8 +15,6 @@ pub struct Burst {
     pub keys: Box<[FlowKey; BURST]>,
     /// Where their headers stand.
     pub layers: Box<[Layers; BURST]>,
-    /// Their lengths in bytes.
-    pub lens: Box<[u32; BURST]>,
     /// What the room decided.
     pub decisions: Box<[Decision; BURST]>,
 }
@@ -27,7 +25,6 @@ impl Default for Burst {
             packets: Box::default(),
             keys: Box::new([FlowKey::default(); BURST]),
             layers: Box::new([Layers::default(); BURST]),
-            lens: Box::new([0; BURST]),
             decisions: Box::new([Decision::default(); BURST]),
         }
     }
@@ -56,7 +53,6 @@ impl Burst {
             self.packets.swap(to, from);
             self.keys.swap(to, from);
             self.layers.swap(to, from);
-            self.lens.swap(to, from);
             self.decisions.swap(to, from);
         }
     }

@@ -2,7 +2,7 @@
 //! a bridge forwards them.
 
 use packet::record::{Recorder, Step};
-use packet::{FlowKey, PortId};
+use packet::{FlowKey, Layers, PortId};
 use port::offload;
 use switch::Decision;
 
@@ -13,7 +13,7 @@ use crate::state::PortView;
 /// How many packets ahead their first line is asked for.
 const AHEAD: usize = 8;
 
-/// Fills keys, layers and lengths of `burst`, whose packets all arrived on `port`.
+/// Fills keys and layers of `burst`, whose packets all arrived on `port`.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,
@@ -21,48 +21,57 @@ pub fn run<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let n = burst.packets.len();
-    let mut kept = 0;
-    for packet in burst.packets.iter().take(AHEAD) {
-        packet.prefetch(tools.pool.memory());
+    let memory = tools.pool.memory();
+    let packets = burst.packets.as_slice();
+    for packet in packets.iter().take(AHEAD) {
+        packet.prefetch(memory);
     }
-    for i in 0..n {
-        if let Some(ahead) = burst.packets.get(i + AHEAD) {
-            ahead.prefetch(tools.pool.memory());
+    let mut broken = 0;
+    let places = burst.keys.iter_mut().zip(&mut *burst.layers).zip(&mut *burst.decisions);
+    for (i, (packet, ((key, layers), decision))) in packets.iter().zip(places).enumerate() {
+        if let Some(ahead) = packets.get(i + AHEAD) {
+            ahead.prefetch(memory);
         }
-        let packet = &burst.packets[i];
-        let total = packet.len();
-        let key = &mut burst.keys[i];
-        match FlowKey::extract(packet.head(tools.pool.memory()), total, port, key) {
-            Ok(layers) => {
+        match FlowKey::extract(packet.head(memory), packet.len(), port, key) {
+            Ok(found) => {
+                *layers = found;
                 if R::ACTIVE {
-                    let offset = |at: Option<usize>| u16::try_from(at.unwrap_or(0)).unwrap_or(u16::MAX);
-                    let (l3, l4) = (offset(layers.l3()), offset(layers.l4()));
-                    recorder.step(i, Step::Parsed { l3, l4, malformed: layers.malformed() });
+                    record(recorder, i, &found);
                 }
-                burst.layers[i] = layers;
-                burst.lens[i] = u32::try_from(total).unwrap_or(u32::MAX);
-                burst.swap(kept, i);
-                kept += 1;
             }
             Err(reason) => {
-                if R::ACTIVE {
-                    recorder.step(i, Step::Dropped(reason));
-                }
-                burst.decisions[i] = Decision::Drop(reason);
+                // Marked in the layers, which a readable frame never leaves empty, and sorted out below.
+                *layers = Layers::default();
+                *decision = Decision::Drop(reason);
+                broken += 1;
+                recorder.step(i, Step::Dropped(reason));
             }
         }
     }
-    if kept < n {
-        sort_out(port, kept, burst, tools);
+    if broken > 0 {
+        sort_out(port, burst, tools);
     }
     if view.complete_checksums {
         mark_bare_checksums(burst, tools);
     }
 }
 
+fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {
+    let offset = |at: Option<usize>| u16::try_from(at.unwrap_or(0)).unwrap_or(u16::MAX);
+    let (l3, l4) = (offset(layers.l3()), offset(layers.l4()));
+    recorder.step(index, Step::Parsed { l3, l4, malformed: layers.malformed() });
+}
+
+/// Ends the frames whose L2 header could not be read; the others close up in order.
 #[cold]
-fn sort_out(port: PortId, kept: usize, burst: &mut Burst, tools: &mut Tools) {
+fn sort_out(port: PortId, burst: &mut Burst, tools: &mut Tools) {
+    let mut kept = 0;
+    for i in 0..burst.len() {
+        if burst.layers[i].l2_len() != 0 {
+            burst.swap(kept, i);
+            kept += 1;
+        }
+    }
     burst.sorted_out(kept, |packet, decision| {
         if let Decision::Drop(reason) = decision {
             tools.drop(packet, port, reason);

@@ -72,7 +72,6 @@ pub fn run<R: Recorder>(
             let kept = burst.packets.len();
             burst.keys[kept] = burst.keys[i];
             burst.layers[kept] = burst.layers[i];
-            burst.lens[kept] = burst.lens[i];
             burst.packets.push(packet);
             continue;
         }
