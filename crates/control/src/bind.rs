@@ -3,10 +3,10 @@
 //! The unix socket appears under its name only once it has its mode (0660) and group, so that nobody can connect in
 //! between. A socket that nobody listens on any more is replaced; one with a listener is an error.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ fn unix_fix(source: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "start the daemon as root, or choose a directory that it may write"
         }
-        io::ErrorKind::InvalidInput => "choose a path of at most 100 characters",
+        io::ErrorKind::InvalidInput => "choose a path of at most 90 characters",
         io::ErrorKind::StorageFull => "make room on its disk",
         _ => "look at the directory",
     }
@@ -139,23 +139,38 @@ fn bind_unix(path: &Path, group: &str) -> Result<UnixListener, BindError> {
         Ok(_) if UnixStream::connect(path).is_ok() => return Err(BindError::InUse { path: path.to_owned() }),
         Ok(_) => {}
     }
+    bind_beside(path, group).map_err(failed)
+}
+
+/// Makes the socket in a directory that nobody else may enter, and moves it to its place when it is ready.
+fn bind_beside(path: &Path, group: &str) -> io::Result<UnixListener> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let _ = fs::remove_file(&beside);
-    let listener = UnixListener::bind(&beside).map_err(failed)?;
-    let ready = || {
-        fs::set_permissions(&beside, Permissions::from_mode(MODE))?;
-        if let Some(group) = group_id(group) {
-            std::os::unix::fs::chown(&beside, None, Some(group))?;
-        }
-        fs::rename(&beside, path)
+    let directory = PathBuf::from(beside);
+    let socket = directory.join("s");
+    let clear = || {
+        let _ = fs::remove_file(&socket);
+        let _ = fs::remove_dir(&directory);
     };
-    ready().map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        failed(error)
-    })?;
-    Ok(listener)
+    clear();
+    DirBuilder::new().mode(0o700).create(&directory)?;
+    let ready = || {
+        let listener = UnixListener::bind(&socket)?;
+        fs::set_permissions(&socket, Permissions::from_mode(MODE))?;
+        if let Some(id) = group_id(group)
+            && let Err(error) = std::os::unix::fs::chown(&socket, None, Some(id))
+        {
+            // Then it is for our own group, which is no wider.
+            tracing::warn!(
+                "daemon.group: the socket cannot be given to {group}: {error}; start the daemon as root"
+            );
+        }
+        fs::rename(&socket, path)?;
+        Ok(listener)
+    };
+    let listener = ready();
+    clear();
+    listener
 }
 
 /// The number of a group of this machine's own file.

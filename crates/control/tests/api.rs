@@ -24,6 +24,9 @@ async fn the_socket_is_for_owner_and_group() {
     let daemon = Daemon::serving("mode");
     let mode = std::fs::metadata(daemon.place.settings().daemon.api).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
+    let left: Vec<_> =
+        std::fs::read_dir(daemon.place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["api.sock"], "something was left beside the socket");
     let error = control::Listeners::bind(&daemon.place.settings().daemon).unwrap_err();
     assert!(error.to_string().contains("another daemon listens"), "{error}");
     assert_eq!(daemon.ask("GET", "/healthz", "").await, (StatusCode::OK, "ok\n".to_owned()));
@@ -296,7 +299,7 @@ async fn streams_are_limited_and_come_free_again() {
 async fn long_bodies_and_heads_are_refused() {
     let daemon = Daemon::serving("long");
     daemon.refused("PUT", "/v1/ports/a", &" ".repeat(300 << 10), 413).await;
-    daemon.refused("PUT", "/v1/config", &"#".repeat((4 << 20) + 1), 413).await;
+    daemon.refused("PUT", "/v1/config", &"#".repeat(LIMIT_BYTES + 1), 413).await;
     let mut stream = UnixStream::connect(daemon.place.settings().daemon.api).await.unwrap();
     let head = format!("GET /v1/ports HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
     let _ = stream.write_all(head.as_bytes()).await;

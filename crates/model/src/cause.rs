@@ -19,6 +19,8 @@ pub enum Cause {
     Syntax { language: &'static str, message: String },
     #[error("the text has {bytes} bytes, and at most {limit} are read")]
     TooLarge { bytes: usize, limit: usize },
+    #[error("there are {more} more problems than are told here")]
+    MoreProblems { more: usize },
     #[error("there are {count} {what}, and at most {limit} are possible")]
     TooMany { what: &'static str, count: usize, limit: usize },
     #[error("`{key}` is not known here")]
@@ -120,6 +122,7 @@ impl Cause {
         match self {
             Syntax { language, .. } => format!("write it as {language} says, see docs/config.md"),
             TooLarge { .. } => "remove what is not configuration".to_owned(),
+            MoreProblems { .. } => "mend these and check again".to_owned(),
             TooMany { limit, .. } => format!("remove all but {limit}"),
             UnknownKey { near: Some(near), .. } => format!("did you mean `{near}`?"),
             UnknownKey { known, .. } if known.is_empty() => "remove it".to_owned(),

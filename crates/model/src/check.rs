@@ -192,8 +192,12 @@ fn mtu_causes(config: &Config, port: &Port) -> Vec<(&'static str, Cause)> {
     causes
 }
 
-fn no_such_port(config: &Config, port: &PortName) -> Cause {
-    let near = nearest(port.as_str(), config.ports.keys().map(PortName::as_str)).map(str::to_owned);
+/// Problems among which a missing port gets a guess at its name; with more of them, guesses only cost time.
+const GUESSED: usize = 50;
+
+fn no_such_port(config: &Config, port: &PortName, problems: usize) -> Cause {
+    let known = config.ports.keys().map(PortName::as_str).filter(|_| problems < GUESSED);
+    let near = nearest(port.as_str(), known).map(str::to_owned);
     Cause::NoSuchPort { port: port.to_string(), near }
 }
 
@@ -212,7 +216,8 @@ fn check_members<'a>(
     for (port, member) in &bridge.ports {
         let object = format!("bridge.{name}.port.{port}");
         if !exists(config, declared, port) {
-            problems.push(Problem::new(object.clone(), no_such_port(config, port)));
+            let cause = no_such_port(config, port, problems.len());
+            problems.push(Problem::new(object.clone(), cause));
         }
         if let Some(other) = homes.insert(port, name) {
             let cause = Cause::TwoBridges { port: port.to_string(), other: other.to_string() };
@@ -246,7 +251,7 @@ fn check_statics(
     for (key, port) in &bridge.statics {
         let cause = match bridge.ports.get(port) {
             None if exists(config, declared, port) => Cause::NotAMember { port: port.to_string() },
-            None => no_such_port(config, port),
+            None => no_such_port(config, port, problems.len()),
             Some(member) if !member.vlans.carries(key.vlan) => {
                 Cause::VlanNotCarried { port: port.to_string(), vlan: key.vlan }
             }

@@ -6,9 +6,11 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     if word.len() > 64 {
         return None;
     }
-    let limit = (word.chars().count() / 3).clamp(1, 3);
+    let length = word.chars().count();
+    let limit = (length / 3).clamp(1, 3);
     known
         .into_iter()
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= limit)
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|&(distance, candidate)| distance <= limit && distance < candidate.chars().count())
         .min_by_key(|&(distance, _)| distance)

@@ -74,6 +74,47 @@ fn a_huge_text_is_refused_unread() {
     assert!(matches!(problems(&text)[0].cause, Cause::TooLarge { .. }));
 }
 
+/// A megabyte of every kind of nonsense take a moment and not a minute, and are told in a thousand lines.
+#[test]
+fn long_nonsense_is_refused_in_time() {
+    let long = |head: &str, line: &dyn Fn(usize) -> String, tail: &str| {
+        let mut text = head.to_owned();
+        for number in 0.. {
+            let line = line(number);
+            if text.len() + line.len() + tail.len() > model::LIMIT_BYTES {
+                return text + tail;
+            }
+            text += &line;
+        }
+        text
+    };
+    let ports: String = (0..4000).map(|number| format!("[port.p{number}]\nkind='null'\n")).collect();
+    for text in [
+        long("", &|number| format!("k{number}=1\n"), ""),
+        long("", &|_| "k=1\n".to_owned(), ""),
+        long("", &|_| "=\n".to_owned(), ""),
+        long("a=[", &|_| "{},".to_owned(), "]"),
+        long("[engine]\nworkers=[", &|_| "1,".to_owned(), "]"),
+        long("[engine]\nworkers=[", &|_| "'x',".to_owned(), "]"),
+        long(
+            "[port.a]\nkind='tap'\naddress=[",
+            &|number| format!("'fd00::{:x}:{:x}/64',", number >> 16, number & 0xffff),
+            "]",
+        ),
+        long("[bridge.b.port.a]\ntrunk=[", &|number| format!("{},", number * 2 % 4094), "]"),
+        long(&ports, &|number| format!("[bridge.b.port.q{number}]\n"), ""),
+        long("", &|number| format!("[port.p{number}]\nkind='null'\n"), ""),
+        long(&"[a.".repeat(100), &|_| "b.".to_owned(), ""),
+    ] {
+        let start = std::time::Instant::now();
+        let problems = problems(&text);
+        let head: String = text.chars().take(60).collect();
+        assert!(!problems.is_empty() && problems.len() <= 1001, "{head}: {} problems", problems.len());
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{head}: {:?}", start.elapsed());
+        eprintln!("{:>6} problems in {:?}: {head:?}", problems.len(), start.elapsed());
+    }
+}
+
 #[test]
 fn deep_nesting_is_refused() {
     let text = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));

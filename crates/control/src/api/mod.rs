@@ -39,7 +39,7 @@ const BODY_LIMIT: usize = 256 << 10;
 /// Time in which a body must have come.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// Configurations that are read at once.
-const CONFIGS_AT_ONCE: usize = 4;
+const CONFIGS_AT_ONCE: usize = 2;
 /// Streams (events, traces, captures) that are served at once.
 const STREAMS_AT_ONCE: usize = 16;
 

@@ -11,6 +11,8 @@ use crate::{
     Bridge, BridgeName, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode, VlanSet,
 };
 
+/// Most VLANs and ranges of one list: each VLAN alone.
+const TRUNK_LIMIT: usize = 4094;
 const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
 
 pub(super) fn read_bridges(node: &Node, findings: &mut Findings) -> BTreeMap<BridgeName, Bridge> {
@@ -128,7 +130,8 @@ fn read_trunk(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<VlanSe
         let cause = Cause::Missing { key: "a VLAN", example: "trunk = [10, \"20-29\"]" };
         findings.add(fields.place_of("trunk"), fields.path("trunk"), cause);
     }
-    for (object, item) in items {
+    fields.limit("trunk", "VLANs and ranges", items.len(), TRUNK_LIMIT, findings);
+    for (object, item) in items.into_iter().take(TRUNK_LIMIT) {
         match &item.value {
             Value::Text(text) if text == "all" => set.insert(VlanId::MIN, VlanId::MAX),
             Value::Text(text) => match read_range(text) {

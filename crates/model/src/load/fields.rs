@@ -9,9 +9,13 @@ use std::str::FromStr;
 
 use packet::{MacAddr, VlanId};
 
+use super::PROBLEM_LIMIT;
 use super::tree::{Entry, Node, Place, Table, Value};
 use crate::spelling::nearest;
 use crate::{Cause, DeviceName, InterfaceAddress, Mtu, NameError, Namespace, Problem};
+
+/// Most addresses of one interface.
+const ADDRESS_LIMIT: usize = 256;
 
 /// What reading has found so far: problems with their places, and where each object stands.
 #[derive(Default)]
@@ -21,8 +25,16 @@ pub(super) struct Findings {
 }
 
 impl Findings {
+    /// Whether more is wrong than is told.
+    pub fn full(&self) -> bool {
+        self.problems.len() > PROBLEM_LIMIT
+    }
+
     pub fn add(&mut self, place: Place, object: impl Into<String>, cause: Cause) {
-        self.problems.push((place, Problem::new(object, cause)));
+        // One more than is told, so that there being more is told too.
+        if !self.full() {
+            self.problems.push((place, Problem::new(object, cause)));
+        }
     }
 }
 
@@ -87,6 +99,9 @@ impl<'n> Fields<'n> {
         for entry in &self.table.entries {
             if self.known.iter().any(|known| *known == entry.key) {
                 continue;
+            }
+            if findings.full() {
+                return;
             }
             let cause = foreign(&entry.key).unwrap_or_else(|| Cause::UnknownKey {
                 key: entry.key.clone(),
@@ -261,7 +276,9 @@ impl<'n> Fields<'n> {
 
     pub fn addresses(&mut self, findings: &mut Findings) -> Vec<InterfaceAddress> {
         let mut addresses = Vec::new();
-        for (object, item) in self.items("address", findings).unwrap_or_default() {
+        let items = self.items("address", findings).unwrap_or_default();
+        self.limit("address", "addresses", items.len(), ADDRESS_LIMIT, findings);
+        for (object, item) in items.into_iter().take(ADDRESS_LIMIT) {
             let Value::Text(text) = &item.value else {
                 let cause = Cause::WrongType { expected: "a text in quotes", found: item.value.found() };
                 findings.add(item.place, object, cause);
@@ -283,6 +300,13 @@ impl<'n> Fields<'n> {
             findings.add(item.place, object, cause);
         }
         addresses
+    }
+
+    /// Reports a list that is longer than it can be.
+    pub fn limit(&self, key: &str, what: &'static str, count: usize, limit: usize, findings: &mut Findings) {
+        if count > limit {
+            findings.add(self.place_of(key), self.path(key), Cause::TooMany { what, count, limit });
+        }
     }
 
     /// A list of numbers within bounds, each at most once.

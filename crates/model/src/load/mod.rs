@@ -19,7 +19,9 @@ use crate::check::check;
 use crate::{Cause, Change, Config, Machine, ObjectKey, Problem, Severity};
 
 /// Longest text that is read, in bytes.
-pub const LIMIT_BYTES: usize = 4 << 20;
+pub const LIMIT_BYTES: usize = 1 << 20;
+/// Most problems that are told; a text with more is hardly a configuration.
+const PROBLEM_LIMIT: usize = 1000;
 /// Most ports that a configuration can have.
 const PORT_LIMIT: usize = 4096;
 /// Most bridges that a configuration can have.
@@ -74,8 +76,11 @@ pub fn load_on(
     let lines = Lines::new(text);
     let broken: BTreeSet<_> = syntax.iter().filter_map(|(place, _)| Some(lines.number((*place)?))).collect();
     let (config, mut findings, declared) = read(&table);
-    for problem in check(&config, machine, &declared) {
-        findings.problems.push((nearest_place(&findings.places, &problem.object), problem));
+    // References are judged only in a text that is more or less a configuration.
+    if findings.problems.len() < PROBLEM_LIMIT {
+        for problem in check(&config, machine, &declared) {
+            findings.problems.push((nearest_place(&findings.places, &problem.object), problem));
+        }
     }
     // What stands on a line with a syntax error was not read as it was meant.
     findings.problems.retain(|(place, _)| place.is_none_or(|place| !broken.contains(&lines.number(place))));
@@ -168,6 +173,11 @@ fn nearest_place(places: &BTreeMap<String, usize>, object: &str) -> Place {
 /// The problems with lines and columns, in their order.
 fn placed(mut problems: Vec<(Place, Problem)>, file: &str, lines: &Lines<'_>) -> Vec<Problem> {
     problems.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
+    if problems.len() > PROBLEM_LIMIT {
+        let cause = Cause::MoreProblems { more: problems.len() - PROBLEM_LIMIT };
+        problems.truncate(PROBLEM_LIMIT);
+        problems.push((None, Problem::new("configuration", cause)));
+    }
     let problems = problems.into_iter().map(|(place, problem)| {
         let (line, column) = place.map_or((0, 0), |place| lines.position(place));
         Problem { file: file.to_owned(), line, column, ..problem }
@@ -196,8 +206,10 @@ impl<'a> Lines<'a> {
     fn position(&self, place: usize) -> (u32, u32) {
         let line = self.number(place);
         let start = self.starts[line - 1];
-        let column =
-            self.text.get(start..place.min(self.text.len())).map_or(0, |before| before.chars().count()) + 1;
+        let before = self.text.get(start..place.min(self.text.len())).unwrap_or_default();
+        // In a line that nobody reads, bytes will do: counting its characters again and again takes long.
+        let characters = if before.len() > 4096 { before.len() } else { before.chars().count() };
+        let column = characters + 1;
         (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
     }
 }

@@ -55,17 +55,26 @@ impl Value {
     }
 }
 
+/// Longest text of which every syntax error is told, in bytes: the parser keeps all that it finds.
+const RECOVERED_BYTES: usize = 128 << 10;
+
 /// Reads TOML as far as it can be read; the problems are those of its syntax, with their offsets.
 pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
+    if text.len() > RECOVERED_BYTES {
+        return match DeTable::parse(text) {
+            Ok(table) => (toml_table(table.into_inner()), Vec::new()),
+            Err(error) => (Table { entries: Vec::new() }, vec![syntax_problem(&error)]),
+        };
+    }
     let (table, errors) = DeTable::parse_recoverable(text);
-    let problems = errors.into_iter().map(|error| {
-        // The parser's message may span lines, and ours is one.
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        let place = error.span().map(|span| span.start);
-        (place, Problem::new("", Cause::Syntax { language: "TOML", message }))
-    });
-    let problems = problems.collect();
-    (toml_table(table.into_inner()), problems)
+    (toml_table(table.into_inner()), errors.iter().map(syntax_problem).collect())
+}
+
+fn syntax_problem(error: &toml::de::Error) -> (Place, Problem) {
+    // The parser's message may span lines, and ours is one.
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let place = error.span().map(|span| span.start);
+    (place, Problem::new("", Cause::Syntax { language: "TOML", message }))
 }
 
 fn toml_table(table: DeTable<'_>) -> Table {
