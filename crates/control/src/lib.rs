@@ -8,6 +8,12 @@
 //!  TCP (TLS + token) ---+--> limits --> API (axum) --+
 //!                                                    +--> Plane: states, explain, trace, capture, doctor, ...
 //! ```
+//!
+//! ```
+//! // The API describes itself; every route in the description is served, and the other way round.
+//! let document: serde_json::Value = serde_json::from_str(&control::openapi()).expect("it is JSON");
+//! assert!(document["paths"]["/v1/ports/{port}"]["put"].is_object());
+//! ```
 
 mod api;
 mod bind;

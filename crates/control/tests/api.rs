@@ -340,3 +340,40 @@ async fn a_pending_change_is_shown_and_confirmed() {
     assert!(!confirmed.pending);
     let _: Outcome = daemon.json("PUT", "/v1/config", &text).await;
 }
+
+#[tokio::test]
+async fn an_upgrade_waits_for_the_confirmation() {
+    let daemon = Daemon::serving("upgrade");
+    let _: Outcome = daemon.json("PUT", "/v1/config?confirm=60", &daemon.file(OBJECTS)).await;
+    let error = daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 409).await;
+    assert!(error.cause.contains("confirmation"), "{error:?}");
+    let _: Outcome = daemon.json("DELETE", "/v1/config/pending", "").await;
+    daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
+}
+
+/// Requests that have begun are answered; live views are cut off; the socket does not outlive its server.
+#[tokio::test]
+async fn serving_ends_in_time() {
+    let daemon = Daemon::new("ends");
+    daemon.plane.slow.store(true, std::sync::atomic::Ordering::Relaxed);
+    let listeners = control::Listeners::bind(&daemon.place.settings().daemon).unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let served = tokio::spawn(control::serve(listeners, daemon.store.clone(), async {
+        let _ = stopped.await;
+    }));
+    let mut live = daemon.open("GET", "/v1/events?interval_ms=100", "").await;
+    let text = daemon.file(OBJECTS);
+    let slow = daemon.ask("PUT", "/v1/config", &text);
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(stop);
+    };
+    let ((status, text), ()) = tokio::join!(slow, end);
+    assert_eq!(status, StatusCode::OK, "{text}");
+    tokio::time::timeout(Duration::from_secs(10), served).await.unwrap().unwrap().unwrap();
+    // Whatever the live view still gives, it ends.
+    tokio::time::timeout(Duration::from_secs(10), async { while let Some(Ok(_)) = live.frame().await {} })
+        .await
+        .unwrap();
+    assert!(UnixStream::connect(daemon.place.settings().daemon.api).await.is_err());
+}

@@ -22,6 +22,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -81,8 +82,22 @@ pub(crate) fn router(store: Arc<Store>) -> Router {
         .with_state(context)
 }
 
+/// The description without its routes.
+fn document() -> utoipa::openapi::OpenApi {
+    let mut document = Document::openapi();
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("The token of daemon.tcp.token_file; over TCP only, the unix socket needs none."));
+    let components = document.components.get_or_insert_default();
+    components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(bearer.build()));
+    // Either nothing or the token.
+    document.security =
+        Some(vec![SecurityRequirement::default(), SecurityRequirement::new("token", [""; 0])]);
+    document
+}
+
 fn routes() -> OpenApiRouter<Context> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    OpenApiRouter::with_openapi(document())
         .routes(routes!(read::ports))
         .routes(routes!(read::port, objects::put_port, objects::delete_port))
         .routes(routes!(read::bridges))

@@ -121,7 +121,8 @@ pub(super) async fn put_rss(
 
 /// Starts another program in our place, with nothing lost.
 #[utoipa::path(post, path = "/v1/upgrade", request_body = UpgradeRequest,
-    responses((status = 200, body = String), (status = 422, body = ErrorBody), (status = 500, body = ErrorBody)))]
+    responses((status = 200, body = String), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 500, body = ErrorBody)))]
 pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiResult<&'static str> {
     let asked: UpgradeRequest = request::json(body).await?;
     if !asked.binary.is_absolute() {
@@ -130,6 +131,15 @@ pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiRe
             "upgrade",
             format!("{:?} is not a path from the root", asked.binary.display().to_string()),
             "give the whole path of the program",
+        ));
+    }
+    // A successor would take a change over that nobody has confirmed, and would not roll it back.
+    if context.store.pending().await.pending {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "upgrade",
+            "a change waits for its confirmation",
+            "confirm it (POST /v1/config/confirm) or roll it back (DELETE /v1/config/pending) first",
         ));
     }
     ask(&context, move |plane| plane.upgrade(&asked.binary)).await??;
