@@ -319,3 +319,62 @@ fn more_extension_headers_than_the_limit_are_malformed() {
     assert_eq!(chain(8), (None, 2));
     assert_eq!(chain(9), (Some(DropReason::Ipv6ExtTooMany), 0));
 }
+
+fn extracted(frame: &[u8]) -> (FlowKey, Layers) {
+    agree(frame).unwrap();
+    let mut key = FlowKey::ZERO;
+    let layers = FlowKey::extract(frame, frame.len(), PortId(1), &mut key).unwrap();
+    (key, layers)
+}
+
+#[test]
+fn a_tcp_header_past_the_end_has_no_ports() {
+    let (a, b) = (packet::MacAddr([2; 6]), packet::MacAddr([4; 6]));
+    // 24 bytes of TCP that claim 28; once more than the head of 54 bytes shows, once padded.
+    for pad in [0, 80] {
+        let mut frame = packet::build::PacketBuilder::eth(a, b)
+            .ipv4([1; 4], [2; 4])
+            .tcp(5, 6)
+            .payload(&[0; 4])
+            .pad_to(pad)
+            .build();
+        frame[46] = 0x60;
+        assert_eq!(extracted(&frame).1.malformed(), None);
+        frame[46] = 0x70;
+        let (key, layers) = extracted(&frame);
+        assert_eq!((layers.malformed(), key.src_port()), (Some(DropReason::TcpBadHeader), 0));
+        frame[46] = 0x40;
+        assert_eq!(extracted(&frame).1.malformed(), Some(DropReason::TcpBadHeader));
+    }
+}
+
+#[test]
+fn an_extension_header_may_not_reach_into_padding() {
+    let (a, b) = (packet::MacAddr([2; 6]), packet::MacAddr([4; 6]));
+    let frame = |len: u8| {
+        let mut frame = packet::build::PacketBuilder::eth(a, b)
+            .ipv6([1; 16], [2; 16])
+            .router_alert()
+            .proto(59)
+            .payload(&[0; 8])
+            .pad_to(90)
+            .build();
+        frame[54..56].copy_from_slice(&[59, 1]);
+        frame[19] = len;
+        frame
+    };
+    assert_eq!(extracted(&frame(16)).1.malformed(), None);
+    assert_eq!(extracted(&frame(15)).1.malformed(), Some(DropReason::Ipv6ExtTruncated));
+}
+
+#[test]
+fn snap_gives_the_type_only_if_it_is_one() {
+    let frame = |high: u8| {
+        let payload = [0xaa, 0xaa, 3, 0, 0, 0, high, 0xff];
+        let (a, b) = (packet::MacAddr([2; 6]), packet::MacAddr([4; 6]));
+        packet::build::PacketBuilder::eth(a, b).ethertype(8).payload(&payload).build()
+    };
+    let seen = |high| (extracted(&frame(high)).0.eth_type(), extracted(&frame(high)).1.l2_len());
+    assert_eq!(seen(6), (0x06ff, 22));
+    assert_eq!(seen(5), (ethertype::LLC, 14));
+}

@@ -176,6 +176,7 @@ fn extract_any(
 }
 
 /// What stands behind the L2 header.
+#[derive(Clone, Copy)]
 struct L3Packet<'a> {
     /// The part that the first segment holds.
     bytes: &'a [u8],
@@ -186,8 +187,9 @@ struct L3Packet<'a> {
 }
 
 impl L3Packet<'_> {
-    /// Field by field, for what is not plain.
-    fn read(&self, eth_type: u16, key: &mut FlowKey) -> Layers {
+    /// Field by field, for what is not plain. Kept out of line, so that plain packets do not save its registers.
+    #[inline(never)]
+    fn read(self, eth_type: u16, key: &mut FlowKey) -> Layers {
         let mut layers = Layers::l2_only(self.offset);
         let outcome = match eth_type {
             ethertype::IPV4 => self.ipv4(key, &mut layers),

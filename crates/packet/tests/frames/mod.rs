@@ -54,8 +54,13 @@ pub struct Ip4 {
     pub options: Vec<u8>,
 }
 
+/// A fragment's place in units of 8 octets; often the first.
+fn units() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(0), 1u16..100]
+}
+
 pub fn ip4() -> impl Strategy<Value = Ip4> {
-    let fragment = proptest::option::weighted(0.2, (0u16..100, any::<bool>()));
+    let fragment = proptest::option::weighted(0.3, (units(), any::<bool>()));
     let options = prop_oneof![4 => Just(vec![]), 1 => vec(any::<u8>(), 0..=40)];
     (any::<[u8; 4]>(), any::<[u8; 4]>(), any::<u8>(), any::<u8>(), fragment, options).prop_map(
         |(src, dst, tos, ttl, fragment, options)| Ip4 {
@@ -100,7 +105,7 @@ pub fn frame_ipv4() -> impl Strategy<Value = Vec<u8>> {
 }
 
 pub fn frame_ipv6() -> impl Strategy<Value = Vec<u8>> {
-    let fragment = proptest::option::weighted(0.3, (0u16..100, any::<bool>()));
+    let fragment = proptest::option::weighted(0.3, (units(), any::<bool>()));
     (
         (mac(), mac(), tags()),
         (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u8>(), any::<u8>()),
