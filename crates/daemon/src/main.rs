@@ -1,1 +1,38 @@
-fn main() {}
+//! The `trivium` binary: the daemon and its command line. Everything else is wired here and nowhere below.
+//!
+//! ```text
+//!   trivium run ──> cmd/run ──> plane/ (engine + port + xdp + switch)  <── control (API, diff, apply)
+//!   trivium show|top|capture|... ──> cmd/* ──> client ──HTTP over the unix socket──> control
+//! ```
+//!
+//! Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the configuration is refused; 4 the daemon does not answer.
+
+mod cli;
+mod client;
+mod cmd;
+mod demo;
+mod failure;
+mod filter;
+mod live;
+mod notify;
+mod pcap;
+mod plane;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Counts, so that `trivium bench` can show that the data path allocates nothing.
+#[global_allocator]
+static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
+
+fn main() -> ExitCode {
+    match cmd::execute(cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}

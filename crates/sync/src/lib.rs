@@ -10,6 +10,7 @@
 
 pub mod counter;
 pub mod cpu;
+pub mod heap;
 pub mod left_right;
 pub mod mac_table;
 pub mod mpmc;

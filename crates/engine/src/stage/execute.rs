@@ -66,15 +66,12 @@ fn flood<R: Recorder>(
     let mut outputs = std::mem::take(&mut tools.outputs);
     outputs.clear();
     if let Room::Switch(bridge) = room {
-        bridge.flood(port, decision, |out, tag| {
+        bridge.flood_recorded(port, decision, 0, recorder, |out, tag| {
             let _ = outputs.try_push((out, tag));
         });
     }
     match outputs.split_last() {
-        None => {
-            recorder.step(0, Step::Dropped(DropReason::NoMember));
-            tools.drop(packet, port, DropReason::NoMember);
-        }
+        None => tools.drop(packet, port, DropReason::NoMember),
         Some((&(last, last_tag), others)) => {
             for &(out, tag) in others {
                 tools.counters.port(port).copies.add(1);

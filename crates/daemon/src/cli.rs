@@ -1,0 +1,261 @@
+//! The command line's grammar. What each command does stands in `cmd/`, one file each.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Where the daemon listens unless the configuration says otherwise.
+pub const SOCKET: &str = "/run/trivium/trivium.sock";
+
+/// Trivium: switching, routing and load balancing in one data plane for Linux.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "trivium", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// The daemon's socket
+    #[arg(long, global = true, env = "TRIVIUM_SOCKET", default_value = SOCKET, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the configuration is refused; 4 the daemon does not answer.";
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon
+    Run(Run),
+    /// Check a configuration file: every mistake at once, nothing is touched
+    Check(Check),
+    /// Make the running daemon do what a file says: whole or not at all
+    Apply(Apply),
+    /// Keep what `apply --confirm` has put on trial
+    Confirm,
+    /// Show how things are
+    Show(Show),
+    /// Live view of ports, workers and drops
+    Top(Top),
+    /// Packets of a port as they pass, or as they are dropped, with the reason
+    Capture(Capture),
+    /// The next packets that match a filter, stage by stage
+    Trace(Trace),
+    /// What would happen to a packet, and why; nothing is sent
+    Explain(Explain),
+    /// What stands in the way of speed and correctness, each with its fix
+    Doctor(Json),
+    /// Replace the running daemon by a new binary without losing a packet
+    Upgrade(Upgrade),
+    /// Measure the engine over in-memory ports; needs no privilege
+    Bench(Bench),
+    /// Build a lab of network namespaces and drive real traffic through a bridge
+    Demo(Demo),
+}
+
+/// `trivium run`
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = "/etc/trivium/trivium.toml")]
+    pub config: PathBuf,
+    /// Take over from the running daemon whose socket is standard input (used by `trivium upgrade`)
+    #[arg(long, hide = true)]
+    pub take_over: bool,
+}
+
+/// `trivium check`
+#[derive(Clone, Debug, Args)]
+pub struct Check {
+    /// The configuration
+    pub file: PathBuf,
+    /// Print problems as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trivium apply`
+#[derive(Clone, Debug, Args)]
+pub struct Apply {
+    /// The configuration
+    pub file: PathBuf,
+    /// Only show the difference
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Roll back after so many seconds unless `trivium confirm` is given ("60" or "60s")
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub confirm: Option<u64>,
+    /// Print the difference as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trivium show`
+#[derive(Clone, Debug, Args)]
+pub struct Show {
+    /// What to show
+    pub what: Shown,
+    /// Only this object (a port for ports and drops, a bridge for bridges and fdb)
+    pub name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `trivium show` shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Shown {
+    /// Ports: kind, device, mode, state and traffic
+    Ports,
+    /// Bridges and their members
+    Bridges,
+    /// Addresses that bridges have learned
+    Fdb,
+    /// Workers: cores, load, sleep
+    Workers,
+    /// Dropped packets by port and reason
+    Drops,
+    /// Time and packets per stage
+    Stages,
+    /// The running configuration with the owner of each object
+    Config,
+}
+
+/// `--json` alone
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Json {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trivium top`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Top {
+    /// Stop after so many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
+}
+
+/// `trivium capture`
+#[derive(Clone, Debug, Args)]
+pub struct Capture {
+    /// The port, or `all`
+    pub port: String,
+    /// Only packets that were dropped; the reason stands in the packet's comment
+    #[arg(long)]
+    pub drops: bool,
+    /// Write pcapng to this file ("-": standard output)
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Stop after so many packets
+    #[arg(short, long, value_name = "N")]
+    pub number: Option<u64>,
+    /// Only packets that match, such as `ip 10.0.0.1 proto tcp port 80 vlan 10`
+    #[arg(trailing_var_arg = true, value_name = "FILTER")]
+    pub filter: Vec<String>,
+}
+
+/// `trivium trace`
+#[derive(Clone, Debug, Args)]
+pub struct Trace {
+    /// How many packets
+    #[arg(short, long, default_value_t = 1, value_name = "N")]
+    pub number: u32,
+    /// Only packets that match, such as `in web1 ip 10.0.0.1 proto icmp`
+    #[arg(long, default_value = "", value_name = "FILTER")]
+    pub filter: String,
+    /// Give up after so many seconds without a match
+    #[arg(long, default_value_t = 30)]
+    pub seconds: u64,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trivium explain`
+#[derive(Clone, Debug, Args)]
+pub struct Explain {
+    /// The port that the packet would come in by
+    #[arg(long = "in", value_name = "PORT")]
+    pub port: String,
+    /// The packet: words (`eth src 02:00:00:00:00:01 dst ff:ff:ff:ff:ff:ff arp ...`), hexadecimal digits, or `@FILE.pcap`
+    #[arg(required = true, trailing_var_arg = true)]
+    pub packet: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trivium upgrade`
+#[derive(Clone, Debug, Args)]
+pub struct Upgrade {
+    /// The new binary; the one that the daemon was started from if absent
+    #[arg(long, value_name = "PATH")]
+    pub binary: Option<PathBuf>,
+}
+
+/// `trivium bench`
+#[derive(Clone, Debug, Args)]
+pub struct Bench {
+    /// The scenario; `list` names them
+    pub scenario: String,
+    /// Print one JSON object only
+    #[arg(long)]
+    pub json: bool,
+    /// Length of the measurement
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Number of workers
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
+}
+
+/// `trivium demo`
+#[derive(Clone, Debug, Args)]
+pub struct Demo {
+    /// Stop by itself after so many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Plain lines even on a terminal
+    #[arg(long)]
+    pub plain: bool,
+    /// Wait for the end of standard input, then remove the lab with this prefix (used by the demo itself)
+    #[arg(long, hide = true, value_name = "PREFIX")]
+    pub reap: Option<String>,
+}
+
+/// "60" or "60s", at least 1.
+fn seconds(text: &str) -> Result<u64, String> {
+    match text.strip_suffix('s').unwrap_or(text).parse() {
+        Ok(seconds) if seconds > 0 => Ok(seconds),
+        _ => Err(format!("'{text}' is no number of seconds; write 60 or 60s")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds_have_an_optional_unit() {
+        assert_eq!((seconds("60"), seconds("60s")), (Ok(60), Ok(60)));
+        assert!(seconds("0").is_err() && seconds("a").is_err() && seconds("1m").is_err());
+    }
+
+    #[test]
+    fn filters_are_taken_as_they_are() {
+        let cli = Cli::parse_from([
+            "trivium", "capture", "web1", "--drops", "-n", "3", "ip", "10.0.0.1", "port", "80",
+        ]);
+        let Command::Capture(capture) = cli.command else { panic!("not a capture") };
+        assert_eq!(capture.filter, ["ip", "10.0.0.1", "port", "80"]);
+        assert_eq!((capture.drops, capture.number), (true, Some(3)));
+    }
+}

@@ -1,0 +1,211 @@
+//! The daemon's API as the command line uses it: HTTP over the unix socket, one connection per request.
+
+use std::path::PathBuf;
+
+use control::ErrorBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::failure::{Failure, Kind};
+
+/// Longest answer that is taken whole, in bytes; streams have no limit.
+const ANSWER_LIMIT: usize = 256 << 20;
+
+/// A daemon, known by its socket.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// An answer that was taken whole.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Body.
+    pub body: Bytes,
+}
+
+impl Client {
+    /// The daemon behind this socket.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Client { socket: socket.into() }
+    }
+
+    /// Reads a resource.
+    ///
+    /// # Errors
+    /// If the daemon does not answer, refuses, or answers what is not understood.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        let answer = self.request(Method::GET, path, "", Bytes::new()).await?.success()?;
+        self.read(&answer)
+    }
+
+    /// Sends a JSON body and reads the answer.
+    ///
+    /// # Errors
+    /// If the daemon does not answer, refuses, or answers what is not understood.
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| self.broken(&error))?;
+        let answer = self.request(method, path, "application/json", body.into()).await?.success()?;
+        self.read(&answer)
+    }
+
+    /// Reads an answer's body.
+    ///
+    /// # Errors
+    /// If it is not what is expected.
+    pub fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            let object = format!("daemon at {}", self.socket.display());
+            let fix = "use a trivium of the daemon's version";
+            Failure::new(object, format!("its answer is not understood ({error})"), fix)
+        })
+    }
+
+    /// Sends a request with a body and takes the answer whole, whatever its status.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<Answer, Failure> {
+        let response = self.exchange(method, path, kind, body).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_LIMIT)
+            .collect()
+            .await
+            .map_err(|error| self.broken(error.as_ref()))?
+            .to_bytes();
+        Ok(Answer { status, body })
+    }
+
+    /// Opens a stream (live counters, a capture, a trace).
+    ///
+    /// # Errors
+    /// If the daemon does not answer or refuses.
+    pub async fn stream(&self, path: &str) -> Result<Stream, Failure> {
+        let response = self.exchange(Method::GET, path, "", Bytes::new()).await?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(Stream { body: response.into_body(), rest: Vec::new() });
+        }
+        let body = response.into_body().collect().await.map_err(|error| self.broken(&error))?.to_bytes();
+        Err(Answer { status, body }.failure())
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Failure> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.unreachable(&error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.broken(&error))?;
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header("host", "trivium");
+        if !kind.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| self.broken(&error))?;
+        sender.send_request(request).await.map_err(|error| self.broken(&error))
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> Failure {
+        let fix = match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+                "start it with `trivium run -c FILE` or `systemctl start trivium`, or name its socket with --socket"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "use sudo, or join the socket's group (daemon.group in the file)"
+            }
+            _ => "look at the daemon's log",
+        };
+        let object = format!("daemon at {}", self.socket.display());
+        Failure::new(object, error, fix).of_kind(Kind::Unreachable)
+    }
+
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Failure {
+        let object = format!("daemon at {}", self.socket.display());
+        Failure::new(
+            object,
+            format!("it stopped answering ({error})"),
+            "look at its log; it may just have restarted",
+        )
+        .of_kind(Kind::Unreachable)
+    }
+}
+
+impl Answer {
+    /// The answer, if it is not a refusal.
+    ///
+    /// # Errors
+    /// The refusal as the daemon told it.
+    pub fn success(self) -> Result<Answer, Failure> {
+        if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
+    }
+
+    /// The refusal that this answer is. The problems of a configuration are printed at once, one a line.
+    pub fn failure(&self) -> Failure {
+        match serde_json::from_slice::<ErrorBody>(&self.body) {
+            Ok(body) if !body.problems.is_empty() => {
+                for problem in &body.problems {
+                    eprintln!("{problem}");
+                }
+                Failure::told(Kind::Refused)
+            }
+            Ok(body) => Failure::new(body.object, body.cause, body.fix),
+            Err(_) => {
+                let text = String::from_utf8_lossy(&self.body).trim().to_owned();
+                Failure::new("daemon", format!("{} {text}", self.status), "look at its log")
+            }
+        }
+    }
+}
+
+/// A body that comes bit by bit.
+#[derive(Debug)]
+pub struct Stream {
+    body: Incoming,
+    rest: Vec<u8>,
+}
+
+impl Stream {
+    /// The next bytes; `None` at the end. A daemon that stops ends its streams.
+    pub async fn chunk(&mut self) -> Option<Bytes> {
+        loop {
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(bytes) = frame.into_data() {
+                return Some(bytes);
+            }
+        }
+    }
+
+    /// The next line without its end; `None` at the end.
+    pub async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            let chunk = self.chunk().await?;
+            self.rest.extend_from_slice(&chunk);
+        }
+    }
+}

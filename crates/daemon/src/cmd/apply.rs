@@ -1,0 +1,88 @@
+//! `trivium apply FILE` and `trivium confirm`.
+
+use hyper::Method;
+use hyper::body::Bytes;
+
+use control::{Outcome, PendingReport};
+
+use crate::cli::Apply;
+use crate::client::Client;
+use crate::cmd::check;
+use crate::failure::Failure;
+
+/// Applies a file: shows the difference, and what an operator should know.
+///
+/// # Errors
+/// If the file is refused; nothing has changed then.
+pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
+    let text = check::read(&args.file)?;
+    let mut path = format!("/v1/config?file={}", quoted(&args.file.display().to_string()));
+    if args.dry_run {
+        path.push_str("&dry_run=true");
+    }
+    if let Some(seconds) = args.confirm {
+        path.push_str(&format!("&confirm={seconds}"));
+    }
+    let answer =
+        client.request(Method::PUT, &path, "application/toml", Bytes::from(text)).await?.success()?;
+    if args.json {
+        println!("{}", String::from_utf8_lossy(&answer.body).trim());
+        return Ok(());
+    }
+    print(&client.read(&answer)?, args.dry_run);
+    Ok(())
+}
+
+fn print(outcome: &Outcome, dry_run: bool) {
+    for warning in &outcome.warnings {
+        eprintln!("{warning}");
+    }
+    print!("{}", outcome.plan);
+    for notice in &outcome.notices {
+        println!("{} {}: {}", notice.severity, notice.object, notice.finding);
+    }
+    let changes = outcome.plan.lines.len();
+    match (changes, dry_run, outcome.confirm_within_s) {
+        (0, _, _) => println!("nothing differs"),
+        (_, true, _) => println!("{changes} changes; nothing was done (dry run)"),
+        (_, _, Some(seconds)) => {
+            println!(
+                "{changes} changes applied; rolled back in {seconds} s unless `trivium confirm` is given"
+            );
+        }
+        _ => println!("{changes} changes applied"),
+    }
+}
+
+/// Keeps the change that waits for its confirmation.
+///
+/// # Errors
+/// If none waits.
+pub async fn confirm(client: &Client) -> Result<(), Failure> {
+    let report: PendingReport = client.send(Method::POST, "/v1/config/confirm", &()).await?;
+    println!("{}", report.last);
+    Ok(())
+}
+
+/// A text as part of a query.
+pub fn quoted(text: &str) -> String {
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/' | b':');
+    text.bytes().fold(String::new(), |mut all, byte| {
+        match plain(byte) {
+            true => all.push(char::from(byte)),
+            false => all.push_str(&format!("%{byte:02X}")),
+        }
+        all
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn names_survive_a_query() {
+        assert_eq!(quoted("/etc/a b&c=ü.toml"), "/etc/a%20b%26c%3D%C3%BC.toml");
+    }
+}

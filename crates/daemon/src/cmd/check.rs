@@ -1,0 +1,56 @@
+//! `trivium check FILE`: every mistake of a configuration at once, as `file:line:column: object: cause; fix`. Needs neither
+//! a daemon nor privileges.
+
+use std::path::Path;
+
+use model::{Format, Loaded, Machine, Problem};
+
+use crate::cli::Check;
+use crate::failure::{Failure, Kind};
+
+/// Checks the file and prints what is wrong with it.
+///
+/// # Errors
+/// If it cannot be read or is refused.
+pub fn run(args: &Check) -> Result<(), Failure> {
+    let text = read(&args.file)?;
+    let machine = Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
+    let name = args.file.display().to_string();
+    let (problems, refused) = match model::load_on(&text, &name, Format::Toml, Some(&machine)) {
+        Ok(Loaded { config, warnings }) => {
+            if !args.json {
+                println!("{name}: {} ports, {} bridges: fine", config.ports.len(), config.bridges.len());
+            }
+            (warnings, false)
+        }
+        Err(problems) => (problems, true),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&problems).unwrap_or_default());
+    } else {
+        print(&problems);
+    }
+    if refused { Err(Failure::told(Kind::Refused)) } else { Ok(()) }
+}
+
+/// Prints problems on standard error, one a line.
+pub fn print(problems: &[Problem]) {
+    for problem in problems {
+        eprintln!("{problem}");
+    }
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// If it is not there or is no text.
+pub fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let fix = match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path; examples/ has configurations to begin with",
+            std::io::ErrorKind::PermissionDenied => "use sudo, or make it readable",
+            _ => "it must be a text in TOML",
+        };
+        Failure::new(path.display().to_string(), error, fix)
+    })
+}

@@ -1,0 +1,41 @@
+//! The commands, one file each.
+
+mod apply;
+mod bench;
+mod capture;
+mod check;
+mod demo;
+mod doctor;
+mod explain;
+pub mod run;
+mod show;
+pub mod top;
+mod trace;
+mod upgrade;
+
+use crate::cli::{Cli, Command};
+use crate::client::Client;
+use crate::failure::Failure;
+
+/// Does what the command line says.
+///
+/// # Errors
+/// What the process ends with.
+pub fn execute(cli: Cli) -> Result<(), Failure> {
+    let client = Client::new(cli.socket);
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Apply(args) => run::block_on(apply::apply(&client, &args)),
+        Command::Confirm => run::block_on(apply::confirm(&client)),
+        Command::Show(args) => run::block_on(show::show(&client, &args)),
+        Command::Top(args) => run::block_on(top::top(&client, &args)),
+        Command::Capture(args) => run::block_on(capture::capture(&client, &args)),
+        Command::Trace(args) => run::block_on(trace::trace(&client, &args)),
+        Command::Explain(args) => run::block_on(explain::explain(&client, &args)),
+        Command::Doctor(args) => run::block_on(doctor::doctor(&client, &args)),
+        Command::Upgrade(args) => run::block_on(upgrade::upgrade(&client, &args)),
+    }
+}

@@ -1,0 +1,252 @@
+//! `trivium run`: the daemon. Configuration, data plane, control plane, and then waiting for signals.
+//!
+//! SIGTERM and SIGINT end it: hooks are taken off unless they are persistent, devices of our making stay. SIGHUP reads the
+//! file again and applies it; a file with mistakes changes nothing. systemd is told READY, RELOADING and WATCHDOG.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
+use model::{Config, Format, Fragment, Machine, Owner};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::Run;
+use crate::cmd::check;
+use crate::failure::{Failure, Kind};
+use crate::notify::Notifier;
+use crate::plane::{DataPlane, Prepared, Surroundings};
+
+/// Threads of the control plane's event loop.
+const CONTROL_THREADS: usize = 2;
+
+/// Runs until told to stop.
+///
+/// # Errors
+/// If it cannot start.
+pub fn run(args: &Run) -> Result<(), Failure> {
+    start_log();
+    let runtime = runtime()?;
+    let service = if args.take_over { Service::take_over(args)? } else { Service::start(args)? };
+    let (plane, api) = (Arc::clone(&service.plane), service.config.daemon.api.clone());
+    let served = runtime.block_on(service.serve());
+    if let Ok(End::HandedOver) = served {
+        // Everything is the successor's now, the socket's name included.
+        return Ok(());
+    }
+    plane.shut_down();
+    // A name that nobody listens behind would keep clients waiting.
+    let _ = std::fs::remove_file(&api);
+    served.map(drop)
+}
+
+/// How a daemon's life ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// A signal.
+    Told,
+    /// Another process has taken over.
+    HandedOver,
+}
+
+/// A data plane with everything that is needed to serve it.
+struct Service {
+    file: PathBuf,
+    config: Config,
+    /// The API's objects that a predecessor gave.
+    given: Option<Fragment>,
+    plane: Arc<DataPlane>,
+    listeners: Listeners,
+}
+
+impl Service {
+    fn start(args: &Run) -> Result<Service, Failure> {
+        let config = load(&args.config)?;
+        let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
+        let plane = DataPlane::start(&config).map_err(plane_failure)?;
+        Ok(Service { file: args.config.clone(), config, given: None, plane, listeners })
+    }
+
+    fn take_over(args: &Run) -> Result<Service, Failure> {
+        let mut prepared = Prepared::from_stdin().map_err(|error| failure(&error, "hand-over"))?;
+        let plane = DataPlane::take_over(&mut prepared).map_err(|error| failure(&error, "hand-over"))?;
+        if let Err(error) = prepared.running() {
+            tracing::warn!(%error, "the predecessor has gone early");
+        }
+        let Prepared { file, api, unix, tcp, .. } = prepared;
+        let listeners =
+            Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
+        Ok(Service { file: args.config.clone(), config: file, given: Some(api), plane, listeners })
+    }
+
+    /// Serves the API and waits for the end.
+    async fn serve(self) -> Result<End, Failure> {
+        let Service { file, config, given, plane, listeners } = self;
+        let notifier = Notifier::from_environment();
+        let taken_over = given.is_some();
+        plane.surround(surroundings(&file, &listeners)?);
+        let store = Store::new(plane.clone(), &config);
+        let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
+        for note in outcome.notices.iter().filter(|note| note.severity > model::Finding::Ok) {
+            tracing::info!("{}: {}", note.object, note.finding);
+        }
+        plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"))?;
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
+            let _ = stopped.await;
+        }));
+        let status = status(&plane);
+        tracing::info!("ready: {status}");
+        if taken_over {
+            notifier.main_pid(std::process::id());
+        }
+        notifier.ready(&status);
+        let end = watch_signals(&file, &store, &plane, &notifier).await?;
+        if end == End::Told {
+            notifier.stopping();
+        }
+        drop(stop);
+        match api.await {
+            Ok(Ok(())) => Ok(end),
+            Ok(Err(error)) => Err(failure(&error, "api")),
+            Err(error) => Err(Failure::new("api", error, "look at the log")),
+        }
+    }
+}
+
+/// What a successor will get besides the data plane.
+fn surroundings(file: &Path, listeners: &Listeners) -> Result<Surroundings, Failure> {
+    let failed = |error| Failure::new("daemon.api", error, "raise the limit of open files (LimitNOFILE)");
+    let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
+    Ok(Surroundings { file: file.to_owned(), unix: listeners.unix.try_clone().map_err(failed)?, tcp })
+}
+
+/// Log lines on standard error; `RUST_LOG` chooses others than `info`.
+pub fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // Under systemd the journal has the time already.
+    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let started = if journal { log.without_time().try_init() } else { log.try_init() };
+    if started.is_err() {
+        eprintln!("trivium: the log is set up already");
+    }
+}
+
+/// The event loop of the control plane.
+///
+/// # Errors
+/// If threads cannot be had.
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .max_blocking_threads(16)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("control", error, "raise the limit of tasks (TasksMax=)"))
+}
+
+/// Reads and checks the file; prints everything that is wrong with it.
+pub fn load(path: &Path) -> Result<Config, Failure> {
+    let text = check::read(path)?;
+    let machine = Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
+    match model::load_on(&text, &path.display().to_string(), Format::Toml, Some(&machine)) {
+        Ok(loaded) => {
+            loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            Ok(loaded.config)
+        }
+        Err(problems) => {
+            check::print(&problems);
+            Err(Failure::told(Kind::Refused))
+        }
+    }
+}
+
+fn status(plane: &DataPlane) -> String {
+    let (ports, bridges) = (plane.port_count(), plane.bridges().len());
+    format!("{ports} ports, {bridges} bridges")
+}
+
+/// Waits for signals and for a successor; returns when it is time to end.
+async fn watch_signals(
+    file: &Path,
+    store: &Arc<Store>,
+    plane: &DataPlane,
+    notifier: &Notifier,
+) -> Result<End, Failure> {
+    let mut successor = plane.successor();
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::new("daemon", error, "look at the kernel's log"));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let mut watchdog = tokio::time::interval(notifier.watchdog().unwrap_or(Duration::from_secs(3600)));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(End::Told),
+            _ = interrupt.recv() => return Ok(End::Told),
+            Ok(()) = successor.changed() => {
+                tracing::info!("handed over");
+                return Ok(End::HandedOver);
+            }
+            _ = hang_up.recv() => reload(file, store, plane, notifier).await,
+            _ = watchdog.tick() => {
+                // Only a control plane that still gets answers from the data plane is alive.
+                if notifier.watchdog().is_some() && plane.is_alive() {
+                    notifier.alive();
+                }
+            }
+        }
+    }
+}
+
+/// Applies the file as it is now. A file that is refused changes nothing.
+async fn reload(file: &Path, store: &Arc<Store>, plane: &DataPlane, notifier: &Notifier) {
+    notifier.reloading();
+    match load(file) {
+        Err(_) => tracing::error!("{}: refused; everything is as before", file.display()),
+        Ok(config) => match store.apply(Owner::File, config, Terms::default()).await {
+            Ok(outcome) => {
+                tracing::info!("{}: applied, {} changes", file.display(), outcome.plan.lines.len())
+            }
+            Err(error) => tracing::error!("{}: {error}; everything is as before", file.display()),
+        },
+    }
+    notifier.ready(&status(plane));
+}
+
+/// What an error with its sources means for the process.
+pub fn failure(error: &dyn std::error::Error, object: &str) -> Failure {
+    plane_failure(PlaneError::failed(object, error, ""))
+}
+
+fn plane_failure(error: PlaneError) -> Failure {
+    Failure::new(error.object, error.cause, error.fix)
+}
+
+fn change_failure(error: &ChangeError) -> Failure {
+    match error {
+        ChangeError::Plane(error) => plane_failure(error.clone()),
+        ChangeError::Problems(problems) => {
+            check::print(problems);
+            Failure::told(Kind::Refused)
+        }
+        other => failure(other, "config"),
+    }
+}
+
+/// Runs a client command to its end on an event loop of its own.
+///
+/// # Errors
+/// What the command ends with.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("trivium", error, "raise the limit of open files"))?
+        .block_on(work)
+}

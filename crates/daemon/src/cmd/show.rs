@@ -1,0 +1,196 @@
+//! `trivium show`: how things are, as tables or JSON.
+
+use control::ConfigReport;
+use hyper::Method;
+use hyper::body::Bytes;
+use model::{BridgeState, DropState, FdbEntry, PortState, StageState, WorkerState};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cli::{Show, Shown};
+use crate::client::Client;
+use crate::cmd::apply::quoted;
+use crate::failure::Failure;
+use crate::table::{Table, short};
+
+/// Shows what is asked for.
+///
+/// # Errors
+/// If the daemon does not answer or the object does not exist.
+pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
+    let name = args.name.as_deref();
+    match args.what {
+        Shown::Ports => list(client, "/v1/ports", args, |port: &PortState| of(name, &port.name), ports).await,
+        Shown::Bridges => {
+            list(client, "/v1/bridges", args, |bridge: &BridgeState| of(name, &bridge.name), bridges).await
+        }
+        Shown::Fdb => {
+            let query = name.map_or_else(String::new, |bridge| format!("?bridge={}", quoted(bridge)));
+            list(client, &format!("/v1/fdb{query}"), args, |_: &FdbEntry| true, fdb).await
+        }
+        Shown::Workers => list(client, "/v1/workers", args, |_: &WorkerState| true, workers).await,
+        Shown::Drops => list(client, "/v1/drops", args, |drop: &DropState| of(name, &drop.port), drops).await,
+        Shown::Stages => list(client, "/v1/stages", args, |_: &StageState| true, stages).await,
+        Shown::Config => config(client, args.json).await,
+    }
+}
+
+fn of(wanted: Option<&str>, name: &str) -> bool {
+    wanted.is_none_or(|wanted| wanted == name)
+}
+
+async fn list<T: DeserializeOwned + Serialize>(
+    client: &Client,
+    path: &str,
+    args: &Show,
+    wanted: impl Fn(&T) -> bool,
+    table: impl Fn(&[T]) -> String,
+) -> Result<(), Failure> {
+    let mut all: Vec<T> = client.get(path).await?;
+    all.retain(wanted);
+    if all.is_empty()
+        && let (Some(name), Shown::Ports | Shown::Bridges) = (&args.name, args.what)
+    {
+        return Err(Failure::new(name.clone(), "there is no such object", "leave the name out to see all"));
+    }
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&all).unwrap_or_default()),
+        false => print!("{}", table(&all)),
+    }
+    Ok(())
+}
+
+fn ports(ports: &[PortState]) -> String {
+    let mut table = Table::new(&[
+        "PORT", "KIND", "DEVICE", "STATE", "BRIDGE", "MODE", ">MTU", ">QUEUES", ">RX", ">TX", ">DROPS",
+        "NOTE",
+    ]);
+    for port in ports {
+        let state = match (port.admin_up, port.link_up) {
+            (false, _) => "off",
+            (true, false) => "down",
+            (true, true) => "up",
+        };
+        let device = match (&port.device, &port.namespace) {
+            (Some(device), Some(namespace)) => format!("{device}@{namespace}"),
+            (Some(device), None) => device.clone(),
+            (None, _) => "-".to_owned(),
+        };
+        let copies = if port.zero_copy == Some(true) { "/zero-copy" } else { "" };
+        let mode = port.mode.as_ref().map_or_else(|| "-".to_owned(), |mode| format!("{mode}{copies}"));
+        table.row([
+            port.name.clone(),
+            port.kind.clone(),
+            device,
+            state.to_owned(),
+            port.bridge.clone().unwrap_or_else(|| "-".to_owned()),
+            mode,
+            port.mtu.to_string(),
+            port.queues.to_string(),
+            short(port.counters.rx_packets),
+            short(port.counters.tx_packets),
+            short(port.counters.drops + port.counters.rx_missed),
+            port.trouble.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+fn bridges(bridges: &[BridgeState]) -> String {
+    let mut text = String::new();
+    for bridge in bridges {
+        let snooping = if bridge.snooping { format!("{} groups", bridge.groups) } else { "off".to_owned() };
+        text.push_str(&format!(
+            "{}: {} of {} addresses, ageing {} s, snooping {snooping}, owner {}\n",
+            bridge.name, bridge.macs, bridge.mac_limit, bridge.ageing, bridge.owner
+        ));
+        let mut table = Table::new(&["  PORT", "VLANS", ">ADDRESSES", "PROTECTED", "OWNER"]);
+        for member in &bridge.members {
+            let protected = if member.protected { "yes" } else { "-" };
+            table.row([
+                format!("  {}", member.port),
+                member.vlans.clone(),
+                member.macs.to_string(),
+                protected.to_owned(),
+                member.owner.to_string(),
+            ]);
+        }
+        text.push_str(&table.render());
+    }
+    text
+}
+
+fn fdb(entries: &[FdbEntry]) -> String {
+    let mut table = Table::new(&["BRIDGE", ">VLAN", "ADDRESS", "PORT", ">AGE"]);
+    for entry in entries {
+        let age = if entry.is_static { "static".to_owned() } else { format!("{} s", entry.age_s) };
+        let row =
+            [entry.bridge.clone(), entry.vlan.to_string(), entry.mac.to_string(), entry.port.clone(), age];
+        table.row(row);
+    }
+    table.render()
+}
+
+fn workers(workers: &[WorkerState]) -> String {
+    let mut table =
+        Table::new(&[">WORKER", ">CORE", ">BUSY", "STATE", ">PACKETS", ">PER BURST", ">SLEEPS", "QUEUES"]);
+    for worker in workers {
+        let core = if worker.core == u16::MAX { "any".to_owned() } else { worker.core.to_string() };
+        table.row([
+            worker.id.to_string(),
+            core,
+            format!("{:.1} %", worker.busy * 100.0),
+            if worker.sleeping { "asleep" } else { "awake" }.to_owned(),
+            short(worker.packets),
+            format!("{:.1}", ratio(worker.packets, worker.bursts)),
+            short(worker.sleeps),
+            worker.queues.join(" "),
+        ]);
+    }
+    table.render()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a mean for people to read")]
+fn ratio(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+fn drops(drops: &[DropState]) -> String {
+    if drops.is_empty() {
+        return "nothing was dropped\n".to_owned();
+    }
+    let mut table = Table::new(&["PORT", "REASON", ">PACKETS", "WHAT IT MEANS"]);
+    for drop in drops {
+        table.row([
+            drop.port.clone(),
+            drop.reason.clone(),
+            drop.packets.to_string(),
+            drop.explanation.clone(),
+        ]);
+    }
+    table.render()
+}
+
+fn stages(stages: &[StageState]) -> String {
+    let mut table = Table::new(&["STAGE", ">PACKETS", ">NS PER PACKET"]);
+    for stage in stages {
+        table.row([stage.name.clone(), short(stage.packets), format!("{:.1}", stage.ns_per_packet())]);
+    }
+    table.render()
+}
+
+async fn config(client: &Client, json: bool) -> Result<(), Failure> {
+    if json {
+        let report: ConfigReport = client.get("/v1/config").await?;
+        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+        return Ok(());
+    }
+    let answer = client.request(Method::GET, "/v1/config?format=toml", "", Bytes::new()).await?.success()?;
+    print!("{}", String::from_utf8_lossy(&answer.body));
+    let report: ConfigReport = client.get("/v1/config").await?;
+    let foreign = report.owners.iter().filter(|(_, owner)| **owner != model::Owner::File);
+    for (object, owner) in foreign {
+        println!("# {object}: owner {owner}");
+    }
+    Ok(())
+}

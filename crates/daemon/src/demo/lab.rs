@@ -1,0 +1,201 @@
+//! The demo's namespaces, and their removal. Devices come and go with them: the daemon makes the veth pairs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal};
+
+use crate::demo::reaper::Reaper;
+use crate::failure::Failure;
+
+/// Hosts in the lab: two in VLAN 10, two in VLAN 20.
+pub const HOSTS: u8 = 4;
+const PREFIX: &str = "trivium-demo-";
+const COMMANDS: [(&str, &str); 4] =
+    [("ip", "iproute2"), ("nsenter", "util-linux"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
+
+/// The namespaces of one demo; they go away with it.
+#[derive(Debug)]
+pub struct Lab {
+    prefix: String,
+    directory: PathBuf,
+    // Dropped after the namespaces are gone.
+    _reaper: Reaper,
+}
+
+/// Whether everything is there that the demo needs.
+///
+/// # Errors
+/// With what is missing.
+pub fn check() -> Result<(), Failure> {
+    if !rustix::process::geteuid().is_root() {
+        let cause = "network namespaces and AF_XDP need root";
+        return Err(Failure::new("demo", cause, "run it with sudo (`make run` does)"));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there =
+        |command: &str| std::env::split_paths(&path).any(|directory| directory.join(command).is_file());
+    match COMMANDS.iter().find(|(command, _)| !there(command)) {
+        None => Ok(()),
+        Some((command, package)) => {
+            let fix = format!("run `make setup`, or `apt-get install {package}`");
+            Err(Failure::new("demo", format!("the command {command} is missing"), fix))
+        }
+    }
+}
+
+/// Removes what demos that were killed have left.
+pub fn sweep() {
+    for place in ["/run/netns", "/run"] {
+        let Ok(entries) = fs::read_dir(place) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let pid = name.strip_prefix(PREFIX).map(|rest| rest.split('-').next().unwrap_or(rest));
+            let dead = |pid: &str| !pid.is_empty() && !Path::new("/proc").join(pid).exists();
+            if let Some(pid) = pid.filter(|pid| dead(pid)) {
+                remove_all(&format!("{PREFIX}{pid}"));
+            }
+        }
+    }
+}
+
+/// Whether this is the prefix of a demo's lab, and nothing else.
+pub fn is_prefix(text: &str) -> bool {
+    text.strip_prefix(PREFIX)
+        .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Removes the namespaces with this prefix, what runs in them, and the directory.
+pub fn remove_all(prefix: &str) {
+    for name in names(prefix) {
+        for pid in processes(&name) {
+            // Our own children, or those of a demo that was killed.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let _ = ip(&["netns", "del", &name]);
+    }
+    let _ = fs::remove_dir_all(Path::new("/run").join(prefix));
+}
+
+fn names(prefix: &str) -> Vec<String> {
+    let own = |number: u8| if number == 0 { format!("{prefix}-hub") } else { format!("{prefix}-h{number}") };
+    (0..=HOSTS).map(own).filter(|name| Path::new("/run/netns").join(name).exists()).collect()
+}
+
+fn processes(namespace: &str) -> Vec<Pid> {
+    let Ok(output) = Command::new("ip").args(["netns", "pids", namespace]).stderr(Stdio::null()).output()
+    else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let own = rustix::process::getpid();
+    text.split_whitespace()
+        .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        .filter(|pid| *pid != own)
+        .collect()
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Failure> {
+    let line = format!("ip {}", arguments.join(" "));
+    let output = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::new(line.clone(), error, "run `make setup`"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Failure::new(line, said, "run it as root, with a kernel that has network namespaces"))
+}
+
+impl Lab {
+    /// Makes the namespaces, and starts who removes them should this process be killed.
+    ///
+    /// # Errors
+    /// If a step fails; what was made is removed.
+    pub fn build() -> Result<Lab, Failure> {
+        let prefix = format!("{PREFIX}{}", std::process::id());
+        let directory = Path::new("/run").join(&prefix);
+        let lab = Lab { _reaper: Reaper::start(&prefix)?, prefix, directory };
+        fs::create_dir_all(&lab.directory)
+            .map_err(|error| Failure::new(lab.directory.display().to_string(), error, "make room in /run"))?;
+        for number in 0..=HOSTS {
+            let name = if number == 0 { lab.hub() } else { lab.namespace(number) };
+            ip(&["netns", "add", &name])?;
+            ip(&["-n", &name, "link", "set", "dev", "lo", "up"])?;
+        }
+        Ok(lab)
+    }
+
+    /// The namespace in which the daemon runs.
+    pub fn hub(&self) -> String {
+        format!("{}-hub", self.prefix)
+    }
+
+    /// The namespace of a host, from 1.
+    pub fn namespace(&self, host: u8) -> String {
+        format!("{}-h{host}", self.prefix)
+    }
+
+    /// A host's address.
+    pub fn address(host: u8) -> String {
+        format!("10.99.0.{host}")
+    }
+
+    /// The VLAN of a host.
+    pub fn vlan(host: u8) -> u16 {
+        if host <= HOSTS / 2 { 10 } else { 20 }
+    }
+
+    /// Where socket, configuration and log are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A command line inside a namespace, not yet started.
+    pub fn command(namespace: &str, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{namespace}")).arg("--").arg(program);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Client's namespace, server's namespace, server's address of the TCP traffic.
+    pub fn tcp_ends(&self) -> (String, String, String) {
+        (self.namespace(1), self.namespace(2), Self::address(2))
+    }
+
+    /// The daemon's configuration.
+    pub fn configuration(&self) -> String {
+        let directory = self.directory.display();
+        let mut text = format!(
+            "# Written by `trivium demo`.\n[daemon]\napi = \"{directory}/trivium.sock\"\n\
+             state_dir = \"{directory}\"\n\n[memory]\nframes = 32768\n\n[bridge.br0]\nsnooping = true\n"
+        );
+        for host in 1..=HOSTS {
+            let (namespace, address, vlan) = (self.namespace(host), Self::address(host), Self::vlan(host));
+            text.push_str(&format!(
+                "\n[port.h{host}]\nkind = \"veth\"\ndevice = \"h{host}\"\npersist = false\n\
+                 peer = {{ name = \"eth0\", namespace = \"{namespace}\", address = [\"{address}/24\"] }}\n\
+                 [bridge.br0.port.h{host}]\naccess = {vlan}\n"
+            ));
+        }
+        text
+    }
+
+    /// The lab for people.
+    pub fn picture(&self) -> String {
+        "\n  h1 10.99.0.1 --veth--+                          +--veth-- h3 10.99.0.3\n\
+         \x20                      |  br0: VLAN 10 | VLAN 20  |\n\
+         \x20 h2 10.99.0.2 --veth--+   (trivium, AF_XDP)      +--veth-- h4 10.99.0.4\n"
+            .to_owned()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        remove_all(&self.prefix);
+    }
+}

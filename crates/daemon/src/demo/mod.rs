@@ -1,0 +1,177 @@
+//! `trivium demo`: a lab of network namespaces, a VLAN-aware bridge between them over AF_XDP, and real traffic.
+//!
+//! ```text
+//!   h1 10.99.0.1 ──veth── h1 ┐                    ┌ h3 ──veth── h3 10.99.0.3
+//!                            ├ br0: VLAN 10 │ 20 ─┤                             all in namespaces of their own;
+//!   h2 10.99.0.2 ──veth── h2 ┘                    └ h4 ──veth── h4 10.99.0.4    the daemon is in one too
+//! ```
+//!
+//! Whatever the end is (time, Ctrl-C, an error, a kill), nothing stays: this process cleans up, or the [`reaper`] does,
+//! or the next demo.
+
+mod daemon;
+mod lab;
+pub mod reaper;
+mod traffic;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::Demo;
+use crate::client::{Client, Stream};
+use crate::cmd::top;
+use crate::failure::{Failure, Kind};
+use crate::live::{self, Rates};
+use daemon::Daemon;
+use lab::Lab;
+use traffic::{Pings, Tcp};
+
+/// Seconds of TCP before it is started again, when there is no end in sight.
+const SLICE: u64 = 10;
+
+/// What the demo has found out.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Findings {
+    pings: Pings,
+    tcp_gbps: f64,
+}
+
+impl Findings {
+    /// Whether real traffic crossed, and only where it should.
+    fn ok(&self) -> bool {
+        self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0 && self.tcp_gbps > 0.01
+    }
+}
+
+/// Builds the lab, runs the bridge, drives traffic, shows it, cleans up.
+///
+/// # Errors
+/// If something is missing, or traffic did not cross.
+pub fn run(args: &Demo) -> Result<(), Failure> {
+    lab::check()?;
+    lab::sweep();
+    let begin = Instant::now();
+    let deadline = args.seconds.map(|seconds| begin + Duration::from_secs(seconds));
+    let lab = Lab::build()?;
+    let daemon = Daemon::start(&lab)?;
+    let runtime = crate::cmd::run::runtime()?;
+    let outcome = runtime.block_on(show(&lab, &daemon, args, deadline));
+    // Traffic that still runs ends with its namespaces, not with the event loop.
+    drop(daemon);
+    drop(lab);
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    let found = outcome?;
+    let (loss, gbps) = (found.pings.loss(), (found.tcp_gbps * 1000.0).round() / 1000.0);
+    println!("{}", json!({"ok": found.ok(), "hosts": lab::HOSTS, "ping_loss": loss, "tcp_gbps": gbps}));
+    if found.ok() { Ok(()) } else { Err(Failure::told(Kind::Failed)) }
+}
+
+async fn show(
+    lab: &Lab,
+    daemon: &Daemon,
+    args: &Demo,
+    deadline: Option<Instant>,
+) -> Result<Findings, Failure> {
+    let client = Client::new(daemon.socket());
+    println!("{}", lab.picture());
+    let pings = traffic::ping_all(lab).await?;
+    println!(
+        "ping: {} of {} answered between hosts of one VLAN, {} leaked between VLANs",
+        pings.received, pings.sent, pings.leaked
+    );
+    let notes = hints(lab, daemon);
+    println!("{}\n", notes.join("\n"));
+    let mut stream = client.stream("/v1/events?interval_ms=1000").await?;
+    let full_screen = std::io::stdout().is_terminal() && !args.plain;
+    let tcp = Arc::new(Tcp::default());
+    let runner = tokio::task::spawn_blocking({
+        let (tcp, ends) = (Arc::clone(&tcp), lab.tcp_ends());
+        move || tcp.run(&ends, deadline, SLICE)
+    });
+    let watched = watch(&mut stream, &tcp, full_screen, &notes, deadline).await;
+    tcp.stop();
+    let ran = tokio::time::timeout(Duration::from_secs(5), runner).await;
+    watched?;
+    if let Ok(Ok(Err(error))) = ran {
+        return Err(error);
+    }
+    Ok(Findings { pings, tcp_gbps: tcp.gbps() })
+}
+
+/// How to look further, while it runs.
+fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
+    let trivium =
+        std::env::current_exe().map_or_else(|_| "trivium".to_owned(), |path| path.display().to_string());
+    let socket = daemon.socket().display().to_string();
+    vec![
+        "Look further from another terminal:".to_owned(),
+        format!("  export TRIVIUM_SOCKET={socket}"),
+        format!("  {trivium} show ports        (or bridges, fdb, workers, drops, stages, config)"),
+        format!("  {trivium} top"),
+        format!("  {trivium} trace --filter icmp -n 1"),
+        format!("  {trivium} explain --in h1 eth_src=02:00:00:00:00:01,ip_dst=10.99.0.2,udp"),
+        format!("  {trivium} capture h3 --drops"),
+        format!("  nsenter --net=/run/netns/{} ping 10.99.0.2", lab.namespace(1)),
+    ]
+}
+
+/// Shows counters until the time is over, the traffic is over, or somebody asks to stop.
+async fn watch(
+    stream: &mut Stream,
+    tcp: &Tcp,
+    full_screen: bool,
+    notes: &[String],
+    deadline: Option<Instant>,
+) -> Result<(), Failure> {
+    let mut terminal = match full_screen {
+        true => Some(ratatui::try_init().map_err(|error| Failure::new("terminal", error, "use --plain"))?),
+        false => None,
+    };
+    let shown = watch_on(stream, tcp, terminal.as_mut(), notes, deadline).await;
+    if terminal.is_some() {
+        ratatui::restore();
+    }
+    shown
+}
+
+async fn watch_on(
+    stream: &mut Stream,
+    tcp: &Tcp,
+    mut terminal: Option<&mut ratatui::DefaultTerminal>,
+    notes: &[String],
+    deadline: Option<Instant>,
+) -> Result<(), Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::new("demo", error, ""));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut rates = Rates::default();
+    let mut tick = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        tokio::select! {
+            counters = top::next(stream) => {
+                let gone = || Failure::new("demo", "the daemon has ended", "look at its output above");
+                rates.update(counters.ok_or_else(gone)?);
+                let line = format!("TCP h1 > h2: {:.2} Gbit/s so far; q or Ctrl-C ends the demo", tcp.gbps());
+                if let Some(terminal) = terminal.as_mut() {
+                    let mut lines: Vec<&str> = notes.iter().map(String::as_str).collect();
+                    lines.insert(0, &line);
+                    let drawn = terminal.draw(|frame| live::draw(frame, &rates, &lines));
+                    drawn.map_err(|error| Failure::new("terminal", error, "use --plain"))?;
+                } else {
+                    println!("{}{line}\n", live::text(&rates).trim_end_matches('\n').to_owned() + "\n");
+                }
+            }
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+            _ = tick.tick() => {
+                let over = deadline.is_some_and(|deadline| Instant::now() >= deadline) || tcp.is_over();
+                if over || (terminal.is_some() && top::quit_pressed()) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The demo's traffic: ping between all pairs of hosts, and TCP from the first to the second.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::demo::lab::{HOSTS, Lab};
+use crate::failure::Failure;
+
+/// Echo requests from each host to each other.
+const PINGS: u64 = 5;
+
+/// What pinging all pairs has shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pings {
+    /// Requests between hosts of one VLAN.
+    pub sent: u64,
+    /// Those that were answered.
+    pub received: u64,
+    /// Requests between VLANs that were answered: there must be none.
+    pub leaked: u64,
+}
+
+impl Pings {
+    /// Part of the requests between hosts of one VLAN that was not answered, 0..=1.
+    #[allow(clippy::cast_precision_loss, reason = "a handful of packets")]
+    pub fn loss(&self) -> f64 {
+        if self.sent == 0 { 1.0 } else { 1.0 - self.received as f64 / self.sent as f64 }
+    }
+}
+
+/// Pings from each host to each other, all at once.
+///
+/// # Errors
+/// If ping cannot be started.
+pub async fn ping_all(lab: &Lab) -> Result<Pings, Failure> {
+    let mut tasks = Vec::new();
+    for (from, to) in
+        (1..=HOSTS).flat_map(|from| (1..=HOSTS).map(move |to| (from, to))).filter(|(a, b)| a != b)
+    {
+        let near = Lab::vlan(from) == Lab::vlan(to);
+        let count = if near { PINGS } else { 2 };
+        let mut command = Lab::command(&lab.namespace(from), "ping");
+        command.args(["-n", "-q", "-i", "0.05", "-W", "1", "-c", &count.to_string(), &Lab::address(to)]);
+        tasks.push((near, count, tokio::task::spawn_blocking(move || command.output())));
+    }
+    let mut pings = Pings::default();
+    for (near, count, task) in tasks {
+        let missing = |error: &dyn std::fmt::Display| Failure::new("ping", error, "run `make setup`");
+        let output = task.await.map_err(|error| missing(&error))?.map_err(|error| missing(&error))?;
+        let received = answered(&String::from_utf8_lossy(&output.stdout));
+        if near {
+            pings.sent += count;
+            pings.received += received;
+        } else {
+            pings.leaked += received;
+        }
+    }
+    Ok(pings)
+}
+
+/// Replies in ping's summary: "5 packets transmitted, 5 received, ...".
+fn answered(text: &str) -> u64 {
+    let line = text.lines().find(|line| line.contains("packets transmitted"));
+    line.and_then(|line| line.split(", ").nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// One TCP stream, for as long as the demo lasts.
+#[derive(Debug, Default)]
+pub struct Tcp {
+    stop: AtomicBool,
+    over: AtomicBool,
+    /// Rate in kbit/s: the last interval while it runs, the whole run at its end.
+    rate: AtomicU64,
+    client: Mutex<Option<Child>>,
+}
+
+impl Tcp {
+    /// Runs iperf3 until `deadline`, or in slices of so many seconds until told to stop.
+    ///
+    /// # Errors
+    /// If iperf3 cannot be started, or nothing came through.
+    pub fn run(
+        &self,
+        ends: &(String, String, String),
+        deadline: Option<Instant>,
+        slice: u64,
+    ) -> Result<(), Failure> {
+        let done = self.repeat(ends, deadline, slice);
+        self.over.store(true, Ordering::Relaxed);
+        done
+    }
+
+    fn repeat(
+        &self,
+        ends: &(String, String, String),
+        deadline: Option<Instant>,
+        slice: u64,
+    ) -> Result<(), Failure> {
+        while !self.stop.load(Ordering::Relaxed) {
+            let seconds = match deadline {
+                // The last second is for the report and the clean-up.
+                Some(deadline) => {
+                    deadline.saturating_duration_since(Instant::now()).as_secs().saturating_sub(1).max(1)
+                }
+                None => slice,
+            };
+            self.once(ends, seconds)?;
+            if deadline.is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn once(
+        &self,
+        (client, server, address): &(String, String, String),
+        seconds: u64,
+    ) -> Result<(), Failure> {
+        let missing = |error: std::io::Error| Failure::new("iperf3", error, "run `make setup`");
+        let mut listener =
+            quiet(Lab::command(server, "iperf3").args(["-s", "-1"])).spawn().map_err(missing)?;
+        let listening = wait_listening(server);
+        let mut command = Lab::command(client, "iperf3");
+        command.args(["-c", address, "-t", &seconds.to_string(), "-i", "1", "-f", "k", "--forceflush"]);
+        command.args(["--connect-timeout", "3000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let result = if listening { command.spawn().map_err(missing) } else { Err(not_listening()) };
+        let finished = result.and_then(|child| self.follow(child));
+        let _ = listener.kill();
+        let _ = listener.wait();
+        finished
+    }
+
+    /// Reads the client's lines as they come.
+    fn follow(&self, mut child: Child) -> Result<(), Failure> {
+        let output = child.stdout.take();
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        if let Some(output) = output {
+            for line in std::io::BufRead::lines(std::io::BufReader::new(output)).map_while(Result::ok) {
+                if let Some(rate) = rate(&line) {
+                    self.rate.store(rate, Ordering::Relaxed);
+                }
+            }
+        }
+        let child = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(child) = child else { return Ok(()) };
+        let ended = child.wait_with_output().map_err(|error| Failure::new("iperf3", error, ""))?;
+        if ended.status.success() || self.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+        Err(Failure::new("iperf3", said, "look at `trivium show drops` and the daemon's log"))
+    }
+
+    /// Gbit/s, as far as it is known.
+    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub fn gbps(&self) -> f64 {
+        self.rate.load(Ordering::Relaxed) as f64 / 1e6
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Ends it.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(child) = self.client.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            // nsenter has replaced itself: this is iperf3.
+            let _ = child.kill();
+        }
+    }
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+fn not_listening() -> Failure {
+    Failure::new("iperf3", "its server does not listen", "run `make setup`")
+}
+
+/// Waits until the server listens on its port, as /proc/net/tcp of its namespace says (state 0A, port 5201).
+fn wait_listening(namespace: &str) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        let tables = Lab::command(namespace, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]).output();
+        let text =
+            tables.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let listens = |line: &str| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(":1451")) && words.nth(1) == Some("0A")
+        };
+        if text.lines().any(listens) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// kbit/s in a line of iperf3, such as `[  5]   0.00-1.00   sec   300 MBytes  2516582 Kbits/sec    0   1.2 MBytes`. The
+/// sender's summary is passed over: what counts is what arrived.
+fn rate(line: &str) -> Option<u64> {
+    if line.contains("sender") {
+        return None;
+    }
+    let mut before = "";
+    for word in line.split_whitespace() {
+        if word == "Kbits/sec" {
+            return before.split('.').next()?.parse().ok();
+        }
+        before = word;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iperf3_and_ping_are_understood() {
+        assert_eq!(
+            rate("[  5]   0.00-1.00   sec   300 MBytes  2516582 Kbits/sec    0   1.2 MBytes"),
+            Some(2_516_582)
+        );
+        assert_eq!(
+            rate("[  5]   0.00-5.00   sec  1.5 GBytes  2516582 Kbits/sec    0             sender"),
+            None
+        );
+        assert_eq!(
+            rate("[  5]   0.00-5.00   sec  1.5 GBytes  2500000 Kbits/sec                  receiver"),
+            Some(2_500_000)
+        );
+        assert_eq!(rate("Connecting to host 10.99.0.2, port 5201"), None);
+        assert_eq!(answered("5 packets transmitted, 4 received, 20% packet loss, time 204ms"), 4);
+        assert_eq!(answered("ping: sendmsg: Network is unreachable"), 0);
+    }
+
+    #[test]
+    fn loss_without_packets_is_total() {
+        assert!((Pings::default().loss() - 1.0).abs() < 1e-9);
+        assert!(Pings { sent: 8, received: 8, leaked: 0 }.loss().abs() < 1e-9);
+    }
+}

@@ -1,0 +1,117 @@
+//! The kernel's devices behind ports: where they are, and under which name their hook is pinned.
+//!
+//! A device is known by (namespace, ifindex). What is opened elsewhere is opened on a thread inside that namespace.
+
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use control::PlaneError;
+use model::{Namespace, PortName};
+use packet::MacAddr;
+use port::link::{self, LinkInfo};
+use port::netns;
+
+/// A device in its namespace, as it was when it was last looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its namespace; `None`: ours.
+    pub namespace: Option<Namespace>,
+    /// Its number there.
+    pub ifindex: u32,
+    /// Its Ethernet address.
+    pub mac: Option<MacAddr>,
+    /// Bytes of the largest L3 packet.
+    pub mtu: u32,
+    /// Set up, and the other side is there.
+    pub running: bool,
+    /// Its driver.
+    pub driver: Option<String>,
+}
+
+impl Device {
+    /// What is known of a link in `namespace`.
+    pub fn new(info: &LinkInfo, namespace: Option<&Namespace>) -> Self {
+        Device {
+            name: info.name.clone(),
+            namespace: namespace.cloned(),
+            ifindex: info.ifindex,
+            mac: info.mac,
+            mtu: info.mtu,
+            running: is_running(info),
+            driver: link::driver(&info.name)
+                .ok()
+                .map(|driver| driver.driver)
+                .filter(|driver| !driver.is_empty()),
+        }
+    }
+
+    /// Takes over what may change while the device lives.
+    pub fn refresh(&mut self, info: &LinkInfo) {
+        self.name.clone_from(&info.name);
+        self.mac = info.mac;
+        self.mtu = info.mtu;
+        self.running = is_running(info);
+    }
+}
+
+/// Whether frames can pass. A TAP has no operational state of its own: up is enough.
+fn is_running(info: &LinkInfo) -> bool {
+    info.up && (info.running || info.kind.as_deref() == Some("tun"))
+}
+
+/// Runs `work` inside the namespace (ours if none).
+///
+/// # Errors
+/// What `work` returns, or that the namespace cannot be entered.
+pub fn inside<T: Send>(
+    object: &str,
+    namespace: Option<&Namespace>,
+    work: impl FnOnce() -> Result<T, PlaneError> + Send,
+) -> Result<T, PlaneError> {
+    match namespace {
+        None => work(),
+        Some(namespace) => netns::within(namespace.path(), work).map_err(|error| {
+            PlaneError::failed(object, &error, "make it with `ip netns add`, or correct the name")
+        })?,
+    }
+}
+
+/// The name under which the hook of a device of the calling thread's namespace is pinned. Unlike the port's name alone it
+/// tells devices of several daemons apart, and it is the same for the daemon after a restart.
+pub fn pin_name(port: &PortName, ifindex: u32) -> String {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' };
+    let name: String = port.as_str().chars().map(plain).collect();
+    format!("{name}-{namespace}-{ifindex}")
+}
+
+/// The file of a namespace, for grouping.
+pub fn place(namespace: Option<&Namespace>) -> PathBuf {
+    namespace.map_or_else(|| Path::new("").to_owned(), Namespace::path)
+}
+
+/// What `error` means for a port: its text, without doubling the sources.
+pub fn failed(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
+    PlaneError::failed(object(port), error, "correct that, then apply again; `trivium doctor` may tell more")
+}
+
+/// How a port is named in messages.
+pub fn object(port: &PortName) -> String {
+    format!("port.{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_have_plain_names_that_differ_by_device() {
+        let port: PortName = "web.1".parse().unwrap();
+        let (one, two) = (pin_name(&port, 3), pin_name(&port, 4));
+        assert!(one.starts_with("web-1-") && one.ends_with("-3"), "{one}");
+        assert_ne!(one, two);
+        assert!(xdp::PinPath::new(&one).is_ok());
+    }
+}

@@ -1,0 +1,298 @@
+//! What runs, taken apart into a letter with descriptors, and put together again: by the successor, or by the process that
+//! gave it away should the successor fail.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use control::PlaneError;
+use engine::worker::monotonic;
+use engine::{Engine, EngineConfig};
+use model::{Config, PortName};
+use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
+use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
+use port::link;
+use port::tap::{TapHandOver, TapQueue};
+use port::{Depot, FrameMemory, FramePool, Queue};
+use switch::FdbEntry;
+use xdp::{Attached, HandOver, PinPath};
+
+use super::HandoverError;
+use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, StationLetter};
+use crate::plane::bridges;
+use crate::plane::device::{Device, inside, object};
+use crate::plane::open::{self, Opened, Wanted};
+use crate::plane::ports::Running;
+use crate::plane::site::Site;
+
+/// A queue as its worker gave it back.
+pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
+
+/// A letter and the descriptors that it names.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The letter.
+    pub letter: Estate,
+    /// The descriptors, in its order.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Takes everything apart. The site is empty afterwards.
+pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) -> Held {
+    let mut held = Held::default();
+    for (name, bridge) in &site.bridges {
+        held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
+        let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
+            Some(StationLetter(entry.vid.get(), entry.mac.as_u64(), entry.port?.0, entry.age_secs))
+        });
+        held.letter.stations.insert(name.as_str().to_owned(), stations.collect());
+    }
+    for (name, running) in std::mem::take(&mut site.ports) {
+        let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
+        let letter = gather_port(running, own, &mut held.descriptors, pool);
+        held.letter.ports.insert(name.as_str().to_owned(), letter);
+    }
+    held
+}
+
+fn gather_port(
+    running: Running,
+    queues: Vec<Returned>,
+    descriptors: &mut Vec<OwnedFd>,
+    pool: &mut FramePool,
+) -> PortLetter {
+    let hook = running.hook.map(|hook| {
+        let HandOver { fds, pin } = hook.into_fds();
+        descriptors.extend(fds);
+        let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
+        HookLetter { pin: name.map(|name| name.to_string_lossy().into_owned()) }
+    });
+    let mut letters = Vec::with_capacity(queues.len());
+    for (worker, _, id, queue) in queues {
+        let (kind, descriptor) = gather_queue(queue, pool);
+        descriptors.extend(descriptor);
+        letters.push(QueueLetter { id: id.0, worker: worker.0, kind });
+    }
+    PortLetter {
+        id: running.id.0,
+        ifindex: running.device.map(|device| device.ifindex),
+        hook,
+        queues: letters,
+        complete_checksums: running.complete_checksums,
+        mtu: running.mtu,
+        spread: running.spread.map(|spread| spread.iter().map(|worker| worker.0).collect()),
+    }
+}
+
+fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Option<OwnedFd>) {
+    let any: &dyn Any = queue.as_ref();
+    if any.is::<AfXdpQueue>() {
+        let any: Box<dyn Any> = queue;
+        if let Ok(queue) = any.downcast::<AfXdpQueue>() {
+            return af_xdp_letter(queue.hand_over());
+        }
+    } else if any.is::<TapQueue>() {
+        let any: Box<dyn Any> = queue;
+        if let Ok(queue) = any.downcast::<TapQueue>() {
+            let TapHandOver { fd, kind, mtu, uso, .. } = queue.hand_over(pool);
+            return (QueueKind::Tap { internal: kind == "internal", mtu, uso }, Some(fd));
+        }
+    } else {
+        queue.close(pool);
+    }
+    (QueueKind::Anew, None)
+}
+
+fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
+    let AfXdpHandOver { fd, config, zero_copy, multi_buffer, mtu, reasons, frames } = given;
+    let kind = QueueKind::AfXdp {
+        ifname: config.ifname,
+        queue: config.queue,
+        ring_size: config.ring_size,
+        fill_level: config.fill_level,
+        busy_poll: config.busy_poll.map(|busy| (busy.microseconds, busy.budget)),
+        complete_checksums: config.complete_checksums,
+        zero_copy,
+        multi_buffer,
+        mtu,
+        reasons,
+        frames,
+    };
+    (kind, Some(fd))
+}
+
+/// Puts everything together again over the same memory, and lets traffic flow.
+///
+/// # Errors
+/// If workers cannot be started. A port that cannot be resumed is opened anew; one that cannot be opened waits for its
+/// device, as after its loss.
+pub fn rebuild(
+    held: Held,
+    config: &Config,
+    workers: &EngineConfig,
+    memory: &Arc<FrameMemory>,
+) -> Result<(Engine, Site), HandoverError> {
+    let Held { letter, descriptors } = held;
+    let lists = letter.ports.values().flat_map(|port| &port.queues).filter_map(|queue| match &queue.kind {
+        QueueKind::AfXdp { frames, .. } => Some(frames.as_slice()),
+        _ => None,
+    });
+    let free: Vec<u32> = free_frames(memory.frames(), lists).collect();
+    let depot = Depot::with_free(Arc::clone(memory), free);
+    let engine = Engine::start(workers, depot).map_err(|error| HandoverError::Own(error.to_string()))?;
+    let mut site = Site { config: config.clone(), ..Site::empty() };
+    for (name, number) in &letter.bridges {
+        site.names.bridges.insert(*number, name);
+    }
+    let mut descriptors = descriptors.into_iter();
+    for (name, port) in letter.ports {
+        site.names.ports.insert(port.id, &name);
+        // Its share of the descriptors, whatever becomes of it.
+        let share = usize::from(port.hook.is_some()) * 5
+            + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count();
+        let own: Vec<OwnedFd> = descriptors.by_ref().take(share).collect();
+        let Ok(key) = name.parse::<PortName>() else { continue };
+        if let Some(running) = resume(&engine, &key, port, own, config, memory) {
+            site.ports.insert(key, running);
+        }
+    }
+    site.bridges = bridges::build(config, &site.bridges, &mut site.names);
+    for (name, stations) in &letter.stations {
+        if let Some(bridge) = site.bridges.get(name.as_str()) {
+            let entries: Vec<FdbEntry> = stations.iter().filter_map(station).collect();
+            bridge.import(&entries, monotonic().secs);
+        }
+    }
+    site.publish(&engine);
+    Ok((engine, site))
+}
+
+fn station(letter: &StationLetter) -> Option<FdbEntry> {
+    let StationLetter(vid, mac, port, age_secs) = *letter;
+    let vid = if vid == 0 { VlanId::NONE } else { VlanId::new(vid)? };
+    Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
+}
+
+/// A port as it ran, or opened anew.
+fn resume(
+    engine: &Engine,
+    name: &PortName,
+    letter: PortLetter,
+    descriptors: Vec<OwnedFd>,
+    config: &Config,
+    memory: &Arc<FrameMemory>,
+) -> Option<Running> {
+    let wanted = Wanted::of(config, name)?;
+    let id = PortId(letter.id);
+    let spread = letter.spread.as_ref().map(|table| {
+        let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
+        Arc::new(std::array::from_fn(|at| WorkerId(worker(at))))
+    });
+    let workers: Vec<WorkerId> = letter.queues.iter().map(|queue| WorkerId(queue.worker)).collect();
+    let resumed = put_together(name, &wanted, letter, descriptors, memory).or_else(|error| {
+        tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew");
+        open::open(name, &wanted, &mut engine.pool())
+    });
+    let installed =
+        resumed.and_then(|opened| Running::install_on(engine, name, id, wanted.clone(), opened, &workers));
+    match installed {
+        Ok(mut running) => {
+            running.spread = spread.or(running.spread);
+            Some(running)
+        }
+        Err(error) => {
+            tracing::warn!(port = %name, %error, "it waits for its device");
+            Some(Running::waiting(id, wanted, error.cause))
+        }
+    }
+}
+
+fn put_together(
+    name: &PortName,
+    wanted: &Wanted,
+    letter: PortLetter,
+    descriptors: Vec<OwnedFd>,
+    memory: &Arc<FrameMemory>,
+) -> Result<Opened, PlaneError> {
+    let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
+    let mut descriptors = descriptors.into_iter();
+    let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
+    let hook_fds: Option<Vec<OwnedFd>> = letter.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());
+    let pin = letter.hook.clone().and_then(|hook| hook.pin);
+    let (device, hook) = inside(&object(name), namespace.as_ref(), || {
+        let device = match letter.ifindex {
+            None => None,
+            Some(ifindex) => {
+                let info = link::by_index(ifindex).map_err(|error| failed(&error))?;
+                Some(Device::new(&info, namespace.as_ref()))
+            }
+        };
+        Ok((device, hook_fds.map(|fds| hook(name, fds, pin.as_deref())).transpose()?))
+    })?;
+    let mut queues = Vec::with_capacity(letter.queues.len());
+    for queue in letter.queues {
+        let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
+        let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
+        queues.push((QueueId(queue.id), resumed));
+    }
+    Ok(Opened {
+        device,
+        hook,
+        statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
+        queues,
+        complete_checksums: letter.complete_checksums,
+        max_mtu: letter.mtu,
+        notes: Vec::new(),
+    })
+}
+
+fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result<Attached, PlaneError> {
+    let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
+    let pin = pin.map(PinPath::new).transpose().map_err(|error| failed(&error))?;
+    let fds = <[OwnedFd; 5]>::try_from(descriptors)
+        .map_err(|_| failed(&HandoverError::Strange("a hook without its descriptors".to_owned())))?;
+    Attached::from_fds(HandOver { fds, pin }).map_err(|error| failed(&error))
+}
+
+fn resume_queue(
+    kind: QueueKind,
+    descriptor: Option<OwnedFd>,
+    memory: &Arc<FrameMemory>,
+) -> Result<Box<dyn Queue>, HandoverError> {
+    let missing = || HandoverError::Strange("a queue without its descriptor".to_owned());
+    match kind {
+        QueueKind::Tap { internal, mtu, uso } => {
+            let kind = if internal { "internal" } else { "tap" };
+            let given = TapHandOver { fd: descriptor.ok_or_else(missing)?, kind, mtu, uso };
+            Ok(Box::new(TapQueue::from_hand_over(given)))
+        }
+        QueueKind::AfXdp {
+            ifname,
+            queue,
+            ring_size,
+            fill_level,
+            busy_poll,
+            complete_checksums,
+            zero_copy,
+            multi_buffer,
+            mtu,
+            reasons,
+            frames,
+        } => {
+            let config = AfXdpConfig {
+                ring_size,
+                fill_level,
+                zero_copy: if zero_copy { ZeroCopy::Require } else { ZeroCopy::Auto },
+                busy_poll: busy_poll.map(|(microseconds, budget)| BusyPoll { microseconds, budget }),
+                multi_buffer,
+                complete_checksums,
+                ..AfXdpConfig::new(ifname, queue)
+            };
+            let fd = descriptor.ok_or_else(missing)?;
+            let given = AfXdpHandOver { fd, config, zero_copy, multi_buffer, mtu, reasons, frames };
+            let resumed = AfXdpQueue::from_hand_over(Arc::clone(memory), given);
+            Ok(Box::new(resumed.map_err(|error| HandoverError::Own(error.to_string()))?))
+        }
+        QueueKind::Anew => Err(HandoverError::Strange("a queue that must be made anew".to_owned())),
+    }
+}

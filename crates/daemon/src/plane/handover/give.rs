@@ -1,0 +1,169 @@
+//! The side of the process that leaves.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use control::{FailureKind, PlaneError};
+use model::{Config, Fragment, Layers, Merged, Owner};
+use port::FrameMemory;
+
+use super::estate::Held;
+use super::letters::{MemoryLetter, Offer, Reply};
+use super::{HandoverError, Link, VERSION};
+
+/// How long the successor may take for each answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a successor gets besides the data plane.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// The configuration's file.
+    pub file: PathBuf,
+    /// The API's unix socket.
+    pub unix: UnixListener,
+    /// The API's TCP socket.
+    pub tcp: Option<TcpListener>,
+}
+
+/// A successor that is ready to take over.
+#[derive(Debug)]
+pub struct Successor {
+    child: Child,
+    link: Link,
+}
+
+impl Successor {
+    /// Starts `binary` and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it does not start, refuses, or does not answer; it is gone then, and nothing has happened here.
+    pub fn start(
+        binary: &Path,
+        around: &Surroundings,
+        merged: &Merged,
+        memory: &FrameMemory,
+    ) -> Result<Successor, PlaneError> {
+        let failed = |error: &dyn std::error::Error| refused(binary, error);
+        let (link, theirs) = Link::pair().map_err(|error| failed(&error))?;
+        let child = Command::new(binary)
+            .args(["run", "--take-over", "--config"])
+            .arg(&around.file)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let mut successor = Successor { child, link };
+        let ready = successor.offer(around, merged, memory);
+        ready.map(|()| successor).map_err(|error| failed(&error))
+    }
+
+    fn offer(
+        &mut self,
+        around: &Surroundings,
+        merged: &Merged,
+        memory: &FrameMemory,
+    ) -> Result<(), HandoverError> {
+        self.link.patience(PATIENCE).map_err(|error| HandoverError::Silent("its start", error))?;
+        let (file, api) = parts(merged);
+        let offer = Offer {
+            version: VERSION,
+            file: file.to_toml(),
+            api: api.to_json(),
+            memory: MemoryLetter {
+                frames: memory.frames(),
+                frame_size: memory.frame_size(),
+                huge: memory.is_huge(),
+            },
+            tcp: around.tcp.is_some(),
+        };
+        let mut descriptors = vec![memory.fd(), around.unix.as_fd()];
+        descriptors.extend(around.tcp.as_ref().map(AsFd::as_fd));
+        self.link.send(&offer, &descriptors)?;
+        self.answer("its readiness")
+    }
+
+    fn answer(&mut self, what: &'static str) -> Result<(), HandoverError> {
+        match self.link.receive::<Reply>(what)?.0 {
+            Reply::Ready => Ok(()),
+            Reply::Refused(why) => Err(HandoverError::Refused(why)),
+        }
+    }
+
+    /// Gives everything away, and waits until traffic flows again.
+    ///
+    /// # Errors
+    /// If the successor does not take over; it is gone then, and what was given away is still ours to resume.
+    pub fn take(mut self, held: &Held) -> Result<u32, HandoverError> {
+        let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().map(AsFd::as_fd).collect();
+        self.link.send(&held.letter, &descriptors)?;
+        self.answer("traffic to flow again")?;
+        let pid = self.child.id();
+        // It lives on without us.
+        std::mem::forget(self);
+        Ok(pid)
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a failed hand-over means for whoever asked for it.
+pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Failed,
+        object: format!("upgrade to {}", binary.display()),
+        cause: error.to_string(),
+        fix: "the running daemon goes on; look at the log for what the other said".to_owned(),
+    }
+}
+
+/// The file's part of the configuration as a file would say it, and the API's objects.
+fn parts(merged: &Merged) -> (Config, Fragment) {
+    let all = Fragment::from(&merged.config);
+    let of = |owner| {
+        move |object: &model::ObjectKey| merged.owners.get(object).copied().unwrap_or(Owner::File) == owner
+    };
+    let base = Config {
+        daemon: merged.config.daemon.clone(),
+        engine: merged.config.engine.clone(),
+        memory: merged.config.memory.clone(),
+        ..Config::default()
+    };
+    let mut layers = Layers { base, ..Layers::default() };
+    layers.fragments.insert(Owner::File, all.only(of(Owner::File)));
+    // A file's members stand in a file's bridges: this cannot be refused. Were it, the whole is the file's.
+    let file = layers.merged().map_or_else(|_| merged.config.clone(), |merged| merged.config);
+    (file, all.only(of(Owner::Api)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_make_the_whole_again() {
+        let text = "[port.a]\nkind = \"null\"\n[port.b]\nkind = \"null\"\n[bridge.br0.port.a]\n[bridge.br0.port.b]\n";
+        let config = model::load(text, "test.toml").unwrap();
+        let mut owners: std::collections::BTreeMap<_, _> =
+            Fragment::from(&config).objects().map(|object| (object, Owner::File)).collect();
+        for (object, owner) in &mut owners {
+            if object.to_string().ends_with("port.b") {
+                *owner = Owner::Api;
+            }
+        }
+        let (file, api) = parts(&Merged { config: config.clone(), owners });
+        assert_eq!(file.ports.len(), 1);
+        assert_eq!(api.objects().count(), 2, "the port and its membership");
+        let again = model::load(&file.to_toml(), "again.toml").unwrap();
+        let mut layers = Layers::default().replaced(Owner::File, &again).unwrap();
+        layers.fragments.insert(Owner::Api, Fragment::from_json(&api.to_json()).unwrap());
+        assert_eq!(layers.merged().unwrap().config, config);
+    }
+}

@@ -1,0 +1,163 @@
+//! What two processes tell each other when one takes over. Plain values; descriptors travel beside them, in the order in
+//! which the letters name them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Offer {
+    /// Version of the letters.
+    pub version: u32,
+    /// The file's part of the configuration, as TOML.
+    pub file: String,
+    /// The API's objects, as they are stored.
+    pub api: String,
+    /// The frame memory.
+    pub memory: MemoryLetter,
+    /// Whether a TCP socket is among the descriptors.
+    pub tcp: bool,
+}
+
+/// The frame memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryLetter {
+    /// Number of frames.
+    pub frames: u32,
+    /// Bytes of one.
+    pub frame_size: u32,
+    /// Whether huge pages back it.
+    pub huge: bool,
+}
+
+/// The answer to an offer, and later to an estate.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// Go on.
+    Ready,
+    /// Not possible, and why.
+    Refused(String),
+}
+
+/// Everything that runs. Descriptors: for each port its hook's five, then one for each queue that has one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Estate {
+    /// The ports by name.
+    pub ports: BTreeMap<String, PortLetter>,
+    /// The bridges' numbers by name.
+    pub bridges: BTreeMap<String, u16>,
+    /// What each bridge has learned, by name.
+    pub stations: BTreeMap<String, Vec<StationLetter>>,
+}
+
+/// A port that runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortLetter {
+    /// Its number.
+    pub id: u16,
+    /// Its device's number in its namespace, if it has one now.
+    pub ifindex: Option<u32>,
+    /// Its hook, if it has one.
+    pub hook: Option<HookLetter>,
+    /// Its queues.
+    pub queues: Vec<QueueLetter>,
+    /// Whether open checksums are completed.
+    pub complete_checksums: bool,
+    /// Bytes of the largest L3 packet.
+    pub mtu: u32,
+    /// The worker of each bucket of software RSS.
+    pub spread: Option<Vec<u16>>,
+}
+
+/// A port's hook.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HookLetter {
+    /// The name of its pin, if it outlives the process.
+    pub pin: Option<String>,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QueueLetter {
+    /// Its number.
+    pub id: u16,
+    /// The worker that had it.
+    pub worker: u16,
+    /// What it is.
+    pub kind: QueueKind,
+}
+
+/// What a queue is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum QueueKind {
+    /// An AF_XDP socket, which travels along.
+    AfXdp {
+        /// The device's name when it was opened.
+        ifname: String,
+        /// Its queue.
+        queue: u32,
+        /// Entries of each ring.
+        ring_size: u32,
+        /// Frames to keep in the fill ring.
+        fill_level: u32,
+        /// Busy polling: microseconds and packets.
+        busy_poll: Option<(u32, u32)>,
+        /// Whether open checksums are looked for.
+        complete_checksums: bool,
+        /// Whether it was bound without copies.
+        zero_copy: bool,
+        /// Whether packets may have several frames.
+        multi_buffer: bool,
+        /// The device's MTU.
+        mtu: u32,
+        /// Why a better mode was not had.
+        reasons: Vec<String>,
+        /// The frames that the kernel has.
+        frames: Vec<u32>,
+    },
+    /// A TAP, whose descriptor travels along.
+    Tap {
+        /// Whether it is a bridge's own interface.
+        internal: bool,
+        /// The interface's MTU.
+        mtu: u32,
+        /// Whether UDP segmentation is agreed upon.
+        uso: bool,
+    },
+    /// In memory or in a file: made anew.
+    Anew,
+}
+
+impl QueueKind {
+    /// Whether a descriptor belongs to it.
+    pub fn has_descriptor(&self) -> bool {
+        !matches!(self, QueueKind::Anew)
+    }
+}
+
+/// A learned address: VLAN, address, port's number, seconds since it was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StationLetter(pub u16, pub u64, pub u16, pub u16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_without_a_pin_is_still_a_hook() {
+        let port = PortLetter {
+            id: 3,
+            ifindex: Some(7),
+            hook: Some(HookLetter { pin: None }),
+            queues: vec![QueueLetter { id: 0, worker: 1, kind: QueueKind::Anew }],
+            complete_checksums: true,
+            mtu: 1500,
+            spread: None,
+        };
+        let text = serde_json::to_string(&port).unwrap();
+        let back: PortLetter = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.hook, port.hook);
+        assert_eq!((back.id, back.ifindex, back.queues.len()), (3, Some(7), 1));
+    }
+}

@@ -1,0 +1,164 @@
+//! Letters over a unix socket: JSON with its length, and the descriptors that belong to it.
+
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::HandoverError;
+
+/// Descriptors that travel with one byte; the kernel takes 253 at most.
+const TOGETHER: usize = 64;
+/// Longest letter, in bytes.
+const LIMIT: usize = 256 << 20;
+/// Most descriptors of one letter.
+const DESCRIPTORS: usize = 65_536;
+
+/// One end of the conversation.
+#[derive(Debug)]
+pub struct Link {
+    socket: UnixStream,
+}
+
+impl Link {
+    /// Two ends.
+    ///
+    /// # Errors
+    /// If descriptors cannot be had.
+    pub fn pair() -> std::io::Result<(Link, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok((Link { socket: ours }, theirs))
+    }
+
+    /// The end that a predecessor gave us.
+    pub fn over(socket: UnixStream) -> Link {
+        Link { socket }
+    }
+
+    /// How long to wait for the other side.
+    ///
+    /// # Errors
+    /// If the socket is gone.
+    pub fn patience(&self, patience: Duration) -> std::io::Result<()> {
+        self.socket.set_read_timeout(Some(patience))?;
+        self.socket.set_write_timeout(Some(patience))
+    }
+
+    /// Sends a letter and its descriptors.
+    ///
+    /// # Errors
+    /// If the other side is gone.
+    pub fn send(
+        &mut self,
+        letter: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), HandoverError> {
+        let silent = |error| HandoverError::Silent("a letter's arrival", error);
+        let text = serde_json::to_vec(letter).map_err(|error| HandoverError::Own(error.to_string()))?;
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+        head[8..].copy_from_slice(&u64::try_from(descriptors.len()).unwrap_or(u64::MAX).to_le_bytes());
+        self.socket.write_all(&head).and_then(|()| self.socket.write_all(&text)).map_err(silent)?;
+        for some in descriptors.chunks(TOGETHER) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(some));
+            sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)
+                .map_err(|error| silent(error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Receives a letter; `what` names it should it not come.
+    ///
+    /// # Errors
+    /// If it does not come in time or is not understood.
+    pub fn receive<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<(T, Vec<OwnedFd>), HandoverError> {
+        let silent = |error| HandoverError::Silent(what, error);
+        let mut head = [0; 16];
+        self.socket.read_exact(&mut head).map_err(silent)?;
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&head[at..at + 8]);
+            usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX)
+        };
+        let (length, count) = (number(0), number(8));
+        if length > LIMIT || count > DESCRIPTORS {
+            return Err(HandoverError::Strange(format!("{length} bytes with {count} descriptors")));
+        }
+        let mut text = vec![0; length];
+        self.socket.read_exact(&mut text).map_err(silent)?;
+        let mut descriptors = Vec::with_capacity(count);
+        while descriptors.len() < count {
+            self.receive_some(&mut descriptors).map_err(silent)?;
+        }
+        let letter =
+            serde_json::from_slice(&text).map_err(|error| HandoverError::Strange(error.to_string()))?;
+        Ok((letter, descriptors))
+    }
+
+    fn receive_some(&mut self, to: &mut Vec<OwnedFd>) -> std::io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let mut into = [IoSliceMut::new(&mut byte)];
+        let received = recvmsg(self.socket.as_fd(), &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let before = to.len();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                to.extend(descriptors);
+            }
+        }
+        if received.bytes == 0 || to.len() == before {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn letters_and_descriptors_arrive_in_order() {
+        let (mut ours, theirs) = Link::pair().unwrap();
+        let mut theirs = Link::over(theirs);
+        // More than fit together.
+        let files: Vec<File> = (0..150).map(|_| File::open("/dev/null").unwrap()).collect();
+        let reader = std::thread::spawn(move || {
+            let first: (String, Vec<OwnedFd>) = theirs.receive("the first").unwrap();
+            let second: (u32, Vec<OwnedFd>) = theirs.receive("the second").unwrap();
+            (first, second)
+        });
+        let descriptors: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+        ours.send(&"x".repeat(1 << 20), &descriptors).unwrap();
+        ours.send(&7_u32, &[]).unwrap();
+        let (first, second) = reader.join().unwrap();
+        assert_eq!((first.0.len(), first.1.len()), (1 << 20, 150));
+        assert_eq!((second.0, second.1.len()), (7, 0));
+    }
+
+    #[test]
+    fn silence_is_named() {
+        let (mut ours, theirs) = Link::pair().unwrap();
+        ours.patience(Duration::from_millis(20)).unwrap();
+        let error = ours.receive::<u32>("the estate").unwrap_err().to_string();
+        assert!(error.contains("the estate"), "{error}");
+        drop(theirs);
+        assert!(ours.receive::<u32>("the estate").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! The side of the process that comes.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Engine, EngineConfig};
+use model::{Config, Fragment, Layers, Merged, Owner};
+use port::FrameMemory;
+
+use super::estate::{self, Held};
+use super::letters::{Estate, Offer, Reply};
+use super::{HandoverError, Link, VERSION};
+use crate::plane::site::Site;
+
+/// How long the predecessor may take for its letters.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was offered, checked and mapped: everything that can be done before traffic stops.
+pub struct Prepared {
+    link: Link,
+    /// The file's part of the configuration.
+    pub file: Config,
+    /// The API's objects.
+    pub api: Fragment,
+    /// Both together.
+    pub merged: Merged,
+    /// The frame memory.
+    pub memory: Arc<FrameMemory>,
+    /// The API's unix socket.
+    pub unix: UnixListener,
+    /// The API's TCP socket.
+    pub tcp: Option<TcpListener>,
+}
+
+impl Prepared {
+    /// Gets ready over the socket that is standard input.
+    ///
+    /// # Errors
+    /// If the offer cannot be taken; the predecessor is told and goes on.
+    pub fn from_stdin() -> Result<Prepared, HandoverError> {
+        let own = |error: io::Error| HandoverError::Own(error.to_string());
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
+        let mut link = Link::over(UnixStream::from(socket));
+        link.patience(PATIENCE).map_err(own)?;
+        let (offer, descriptors) = link.receive::<Offer>("the offer")?;
+        match prepare(&offer, descriptors) {
+            Ok(made) => {
+                let (file, api, merged) = made.0;
+                let (memory, unix, tcp) = made.1;
+                Ok(Prepared { link, file, api, merged, memory, unix, tcp })
+            }
+            Err(error) => {
+                // It would wait in vain otherwise.
+                let _ = link.send(&Reply::Refused(error.to_string()), &[]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Says that all is ready, takes everything over, and lets traffic flow.
+    ///
+    /// # Errors
+    /// If the predecessor changes its mind, or workers cannot be started.
+    pub fn take(&mut self, workers: &EngineConfig) -> Result<(Engine, Site), HandoverError> {
+        // Measuring the clock takes a moment, which is not to be spent while traffic waits.
+        let _ = sync::cpu::tsc_hz();
+        self.link.send(&Reply::Ready, &[])?;
+        let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
+        let rebuilt =
+            estate::rebuild(Held { letter, descriptors }, &self.merged.config, workers, &self.memory);
+        if let Err(error) = &rebuilt {
+            let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
+        }
+        rebuilt
+    }
+
+    /// Tells the predecessor that it may leave.
+    ///
+    /// # Errors
+    /// If it is gone already; that is no reason to stop.
+    pub fn running(&mut self) -> Result<(), HandoverError> {
+        self.link.send(&Reply::Ready, &[])
+    }
+}
+
+type Configurations = (Config, Fragment, Merged);
+type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>);
+
+fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(Configurations, Sockets), HandoverError> {
+    if offer.version != VERSION {
+        return Err(HandoverError::Strange(format!("version {} of the letters", offer.version)));
+    }
+    let strange = |what: &str| HandoverError::Strange(what.to_owned());
+    let file = model::load(&offer.file, "the predecessor's configuration").map_err(|problems| {
+        HandoverError::Own(problems.first().map(ToString::to_string).unwrap_or_default())
+    })?;
+    let api = Fragment::from_json(&offer.api).map_err(|error| HandoverError::Own(error.to_string()))?;
+    let mut layers =
+        Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
+    layers.fragments.insert(Owner::Api, api.clone());
+    let merged = layers.merged().map_err(|_| strange("the API's objects"))?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
+    let letter = offer.memory;
+    let memory = FrameMemory::from_fd(next()?, letter.frames, letter.frame_size, letter.huge)
+        .map_err(|error| HandoverError::Own(error.to_string()))?;
+    let unix = UnixListener::from(next()?);
+    let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
+    Ok(((file, api, merged), (Arc::new(memory), unix, tcp)))
+}

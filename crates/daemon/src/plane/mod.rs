@@ -1,0 +1,453 @@
+//! The data plane as the control plane sees it: [`control::Plane`] over the engine, the ports, the hooks and the switch.
+//!
+//! One lock guards what runs ([`site::Site`]); the engine is shared, because its readers never wait. Nothing here is on a
+//! packet's path.
+
+mod af_xdp;
+mod bridges;
+mod device;
+mod doctor;
+mod fault;
+mod handover;
+mod ids;
+mod observe;
+mod open;
+mod ports;
+mod site;
+mod snoop;
+mod view;
+mod watch;
+mod words;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use control::{CaptureRequest, FailureKind, Plane, PlaneError};
+use engine::state::SPREAD_BUCKETS;
+use engine::{Engine, EngineConfig, PollMode};
+use model::{
+    BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState, EngineMode, Explanation,
+    FdbEntry, FdbFilter, Machine, Merged, PacketFilter, Plan, PortState, RssTable, StageState, TraceEvent,
+    WorkerState,
+};
+use packet::{PortId, WorkerId};
+use port::{Depot, FrameMemory, HugePages, MemoryConfig};
+use tokio::sync::mpsc::Sender;
+
+use handover::estate;
+use handover::give::Successor;
+use ids::Names;
+use site::Site;
+use snoop::Snooping;
+use watch::Load;
+
+pub use handover::HandoverError;
+pub use handover::give::Surroundings;
+pub use handover::take::Prepared;
+
+/// How often devices are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Looks per second.
+const LOOKS: u32 = 4;
+
+/// See the module documentation.
+pub struct DataPlane {
+    engine: RwLock<Option<Engine>>,
+    memory: Arc<FrameMemory>,
+    site: Mutex<Site>,
+    loads: Mutex<Vec<Load>>,
+    beats: Mutex<Vec<u64>>,
+    merged: Mutex<Merged>,
+    around: Mutex<Option<Surroundings>>,
+    left: tokio::sync::watch::Sender<Option<u32>>,
+    started: Instant,
+    me: Weak<DataPlane>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DataPlane {
+    /// Frame memory and workers as `config` says, and no ports yet.
+    ///
+    /// # Errors
+    /// If memory or threads cannot be had.
+    pub fn start(config: &Config) -> Result<Arc<DataPlane>, PlaneError> {
+        let memory = FrameMemory::new(MemoryConfig {
+            frames: config.memory.frames,
+            frame_size: config.memory.frame_size,
+            huge_pages: match config.memory.huge_pages {
+                model::HugePages::Try => HugePages::Try,
+                model::HugePages::Require => HugePages::Require,
+                model::HugePages::Off => HugePages::Off,
+            },
+        })
+        .map_err(|error| PlaneError::failed("memory", &error, ""))?;
+        if let Some(warning) = memory.warning() {
+            tracing::info!("{warning}");
+        }
+        let memory = Arc::new(memory);
+        let engine = Engine::start(&engine_config(config), Depot::new(Arc::clone(&memory)))
+            .map_err(|error| PlaneError::failed("engine", &error, ""))?;
+        Ok(Self::assemble(engine, memory, Site::empty(), Merged::default()))
+    }
+
+    /// What a predecessor ran, over its memory; traffic flows when this returns.
+    ///
+    /// # Errors
+    /// If it cannot be taken over; the predecessor goes on then.
+    pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
+        let (engine, site) = prepared.take(&engine_config(&prepared.merged.config))?;
+        Ok(Self::assemble(engine, Arc::clone(&prepared.memory), site, prepared.merged.clone()))
+    }
+
+    fn assemble(engine: Engine, memory: Arc<FrameMemory>, site: Site, merged: Merged) -> Arc<DataPlane> {
+        Arc::new_cyclic(|me| DataPlane {
+            engine: RwLock::new(Some(engine)),
+            memory,
+            site: Mutex::new(site),
+            loads: Mutex::new(Vec::new()),
+            beats: Mutex::new(Vec::new()),
+            merged: Mutex::new(merged),
+            around: Mutex::new(None),
+            left: tokio::sync::watch::Sender::new(None),
+            started: Instant::now(),
+            me: me.clone(),
+        })
+    }
+
+    /// Looks after devices, tables and samples until the plane goes away.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let housekeeper = move || {
+            let mut looks = 0_u32;
+            let mut snooping = None;
+            while let Some(plane) = weak.upgrade() {
+                plane.look(looks.is_multiple_of(LOOKS), &mut snooping);
+                drop(plane);
+                looks = looks.wrapping_add(1);
+                std::thread::sleep(LOOK);
+            }
+        };
+        std::thread::Builder::new().name("housekeeping".to_owned()).spawn(housekeeper).map(drop)
+    }
+
+    fn look(&self, second: bool, snooping: &mut Option<Snooping>) {
+        let looked = self.with_engine(|engine| {
+            let mut site = locked(&self.site);
+            watch::look(&mut site, engine);
+            if snooping.is_none() {
+                *snooping = Snooping::new(engine);
+            }
+            if let Some(snooping) = snooping {
+                snooping.look(&mut site, engine, second);
+            }
+            if second {
+                watch::age(&site);
+                watch::sample(&mut locked(&self.loads), &engine.worker_views());
+            }
+        });
+        if looked.is_none() {
+            // The workers that it listened to are gone.
+            *snooping = None;
+        }
+    }
+
+    /// What a successor will need besides the data plane.
+    pub fn surround(&self, around: Surroundings) {
+        *locked(&self.around) = Some(around);
+    }
+
+    /// The process that has taken over, once there is one.
+    pub fn successor(&self) -> tokio::sync::watch::Receiver<Option<u32>> {
+        self.left.subscribe()
+    }
+
+    /// Stops the workers and gives everything to `successor`; takes it back should that fail.
+    fn hand_over(&self, binary: &Path, successor: Successor) -> Result<(), PlaneError> {
+        let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
+        let engine = slot.take().ok_or_else(handed_over)?;
+        let mut site = locked(&self.site);
+        let (config, workers) = (site.config.clone(), engine_config(&locked(&self.merged).config));
+        let mut pool = engine.pool();
+        let queues = engine.stop().map_err(|error| handover::give::refused(binary, &error))?;
+        let held = estate::gather(&mut site, queues, &mut pool);
+        match successor.take(&held) {
+            Ok(pid) => {
+                // What we hold of it are duplicates; closing them changes nothing for the successor.
+                self.left.send_replace(Some(pid));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, "the successor has not taken over; this process goes on");
+                match estate::rebuild(held, &config, &workers, &self.memory) {
+                    Ok((engine, rebuilt)) => {
+                        *site = rebuilt;
+                        *slot = Some(engine);
+                    }
+                    Err(fatal) => {
+                        tracing::error!(%fatal, "this process cannot resume either; restart the daemon")
+                    }
+                }
+                Err(handover::give::refused(binary, &error))
+            }
+        }
+    }
+
+    /// Runs `work` with the engine, unless it has been handed over.
+    pub fn with_engine<T>(&self, work: impl FnOnce(&Engine) -> T) -> Option<T> {
+        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
+        engine.as_ref().map(work)
+    }
+
+    fn engine<T>(&self, work: impl FnOnce(&Engine) -> Result<T, PlaneError>) -> Result<T, PlaneError> {
+        self.with_engine(work).unwrap_or_else(|| Err(handed_over()))
+    }
+
+    /// A copy of the names that steps mention.
+    pub fn names(&self) -> Names {
+        locked(&self.site).names.clone()
+    }
+
+    /// Whether the workers still answer: each is asleep or has got on since the last question.
+    pub fn is_alive(&self) -> bool {
+        self.with_engine(|engine| {
+            let views = engine.worker_views();
+            let beats: Vec<u64> = views.iter().map(|view| view.cycles.iter().sum()).collect();
+            let mut last = locked(&self.beats);
+            let alive =
+                views.iter().zip(&beats).enumerate().all(|(at, (view, beat))| {
+                    view.asleep || last.get(at).is_none_or(|before| before != beat)
+                });
+            *last = beats;
+            alive
+        })
+        .unwrap_or(false)
+    }
+
+    /// Number of ports that run.
+    pub fn port_count(&self) -> usize {
+        locked(&self.site).ports.len()
+    }
+
+    /// Takes everything down that does not outlive the daemon: hooks that are not persistent, sockets, workers.
+    pub fn shut_down(&self) {
+        let Some(engine) = self.engine.write().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let mut site = locked(&self.site);
+        for running in std::mem::take(&mut site.ports).into_values() {
+            match running.hook {
+                // Its pins keep it: dropping lets go of our end only.
+                Some(hook) if running.wanted.policy.persist => drop(hook),
+                Some(hook) => {
+                    if let Err(error) = hook.detach() {
+                        tracing::warn!(%error, "a hook could not be taken off");
+                    }
+                }
+                None => {}
+            }
+        }
+        let mut pool = engine.pool();
+        match engine.stop() {
+            Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),
+            Err(error) => tracing::warn!(%error, "a worker did not stop"),
+        }
+    }
+
+    fn port_id(&self, name: &str) -> Result<PortId, PlaneError> {
+        let site = locked(&self.site);
+        site.ports.get(name).map(|running| running.id).ok_or_else(|| no_such_port(name))
+    }
+
+    fn me(&self) -> Result<Arc<DataPlane>, PlaneError> {
+        self.me.upgrade().ok_or_else(handed_over)
+    }
+}
+
+/// The engine's part of the configuration. Without named cores: one worker on the last core.
+fn engine_config(config: &Config) -> EngineConfig {
+    let cores = if config.engine.workers.is_empty() {
+        let allowed = sync::cpu::allowed_cores().unwrap_or_default();
+        vec![allowed.last().copied()]
+    } else {
+        config.engine.workers.iter().map(|core| Some(usize::from(*core))).collect()
+    };
+    EngineConfig {
+        cores,
+        mode: match config.engine.mode {
+            EngineMode::Adaptive => PollMode::Adaptive,
+            EngineMode::Busy => PollMode::Busy,
+        },
+        spin: Duration::from_micros(u64::from(config.engine.spin_us)),
+    }
+}
+
+fn no_such_port(name: &str) -> PlaneError {
+    PlaneError::not_found(
+        format!("port.{name}"),
+        "there is no such port",
+        "see the names with `trivium show ports`",
+    )
+}
+
+fn handed_over() -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Busy,
+        object: "daemon".to_owned(),
+        cause: "it is handing over to its successor or ending".to_owned(),
+        fix: "try again in a moment".to_owned(),
+    }
+}
+
+impl Plane for DataPlane {
+    fn machine(&self) -> Machine {
+        Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) }
+    }
+
+    fn apply(&self, _plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
+        let notes = self.engine(|engine| locked(&self.site).apply(engine, &new.config))?;
+        *locked(&self.merged) = new.clone();
+        Ok(notes)
+    }
+
+    fn ports(&self) -> Vec<PortState> {
+        self.with_engine(|engine| view::ports(&locked(&self.site), engine)).unwrap_or_default()
+    }
+
+    fn bridges(&self) -> Vec<BridgeState> {
+        view::bridges(&locked(&self.site))
+    }
+
+    fn fdb(&self, filter: &FdbFilter) -> Vec<FdbEntry> {
+        view::fdb(&locked(&self.site), filter)
+    }
+
+    fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError> {
+        let site = locked(&self.site);
+        if let Some(port) = filter.port.as_ref().filter(|port| !site.ports.contains_key(port.as_str())) {
+            return Err(no_such_port(port));
+        }
+        if let Some(bridge) =
+            filter.bridge.as_ref().filter(|bridge| !site.bridges.contains_key(bridge.as_str()))
+        {
+            let fix = "see the names with `trivium show bridges`";
+            return Err(PlaneError::not_found(format!("bridge.{bridge}"), "there is no such bridge", fix));
+        }
+        let mut flushed = 0;
+        for (name, bridge) in &site.bridges {
+            if filter.bridge.as_ref().is_some_and(|wanted| wanted != name.as_str()) {
+                continue;
+            }
+            let port =
+                filter.port.as_ref().and_then(|port| site.ports.get(port.as_str())).map(|port| port.id);
+            flushed += bridge.tables().flush(|entry| {
+                !entry.is_static
+                    && port.is_none_or(|port| entry.port == Some(port))
+                    && filter.vlan.is_none_or(|vlan| entry.vid == vlan)
+                    && filter.mac.is_none_or(|mac| entry.mac == mac)
+            });
+        }
+        Ok(u64::try_from(flushed).unwrap_or(u64::MAX))
+    }
+
+    fn workers(&self) -> Vec<WorkerState> {
+        let loads = locked(&self.loads).clone();
+        self.with_engine(|engine| view::workers(&locked(&self.site), engine, &loads)).unwrap_or_default()
+    }
+
+    fn stages(&self) -> Vec<StageState> {
+        self.with_engine(view::stages).unwrap_or_default()
+    }
+
+    fn drops(&self) -> Vec<DropState> {
+        self.with_engine(|engine| view::drops(&locked(&self.site), engine)).unwrap_or_default()
+    }
+
+    fn counters(&self) -> Counters {
+        let at_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let loads = locked(&self.loads).clone();
+        self.with_engine(|engine| view::counters(&locked(&self.site), engine, &loads, at_ns))
+            .unwrap_or_default()
+    }
+
+    fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError> {
+        let port = self.port_id(in_port)?;
+        let names = self.names();
+        self.engine(|engine| Ok(observe::explain(engine, &names, port, in_port, frame)))
+    }
+
+    fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError> {
+        let port = filter.port.as_deref().map(|name| self.port_id(name)).transpose()?;
+        let me = self.me()?;
+        self.engine(|engine| observe::trace(&me, engine, count, filter, port, to))
+    }
+
+    fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
+        let port = self.port_id(&request.port)?;
+        let me = self.me()?;
+        self.engine(|engine| observe::capture(&me, engine, request, port, to))
+    }
+
+    fn doctor(&self) -> Vec<DoctorFinding> {
+        let workers = self.with_engine(Engine::workers).unwrap_or_default();
+        doctor::examine(&locked(&self.site), &self.memory, workers)
+    }
+
+    fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {
+        let site = locked(&self.site);
+        let running = site.ports.get(port).ok_or_else(|| no_such_port(port))?;
+        let spread = running.spread.as_ref().ok_or_else(|| not_spread(port))?;
+        Ok(RssTable { buckets: spread.iter().map(|worker| worker.0).collect() })
+    }
+
+    fn set_rss_table(&self, port: &str, table: &RssTable) -> Result<(), PlaneError> {
+        self.engine(|engine| {
+            let mut site = locked(&self.site);
+            let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
+            if running.spread.is_none() {
+                return Err(not_spread(port));
+            }
+            let invalid = |cause: String, fix: &str| PlaneError {
+                kind: FailureKind::Invalid,
+                object: format!("port.{port}.rss"),
+                cause,
+                fix: fix.to_owned(),
+            };
+            let length = table.buckets.len();
+            if !length.is_power_of_two() || length > SPREAD_BUCKETS {
+                let cause = format!("{length} buckets are not possible");
+                return Err(invalid(cause, "use a power of two up to 256"));
+            }
+            if let Some(worker) =
+                table.buckets.iter().find(|worker| usize::from(**worker) >= engine.workers())
+            {
+                let cause = format!("there is no worker {worker}");
+                return Err(invalid(cause, "see `trivium show workers`"));
+            }
+            running.spread = Some(Arc::new(std::array::from_fn(|at| WorkerId(table.buckets[at % length]))));
+            site.publish(engine);
+            Ok(())
+        })
+    }
+
+    fn upgrade(&self, binary: &Path) -> Result<(), PlaneError> {
+        let around = locked(&self.around);
+        let around = around.as_ref().ok_or_else(handed_over)?;
+        let merged = locked(&self.merged).clone();
+        let successor = Successor::start(binary, around, &merged, &self.memory)?;
+        self.hand_over(binary, successor)
+    }
+}
+
+fn not_spread(port: &str) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Invalid,
+        object: format!("port.{port}"),
+        cause: "it is not spread over workers".to_owned(),
+        fix: "set `spread = true` on it".to_owned(),
+    }
+}

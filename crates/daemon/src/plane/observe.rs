@@ -1,0 +1,214 @@
+//! Captures, traces and explanations: what the engine's recorders saw, as the API sends it. Each capture and trace has a
+//! thread that empties the workers' rings; what a reader cannot take is lost, and no worker ever waits.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use control::{CaptureRequest, FailureKind, PlaneError};
+use engine::capture::{CaptureReader, Captured, Direction};
+use engine::trace::{TraceFilter, Traced};
+use engine::worker::monotonic;
+use engine::{Engine, EngineError};
+use model::{CapturedFrame, Explanation, Output, PacketFilter, Tier, TraceEvent};
+use packet::{FlowKey, PortId};
+use port::FramePool;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::DataPlane;
+use super::ids::Names;
+use super::words;
+use crate::filter;
+
+/// How often the workers' rings are emptied.
+const PERIOD: Duration = Duration::from_millis(2);
+
+/// The engine's clock in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct WallClock {
+    offset: i128,
+}
+
+impl WallClock {
+    fn now() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = i128::try_from(wall.as_nanos()).unwrap_or(i128::MAX);
+        WallClock { offset: wall - i128::from(monotonic().ns) }
+    }
+
+    fn at(self, ns: u64) -> u64 {
+        u64::try_from(i128::from(ns) + self.offset).unwrap_or(0)
+    }
+}
+
+/// What a failure of the engine means for whoever watches.
+fn occupied(what: &str, error: &EngineError) -> PlaneError {
+    let kind =
+        if matches!(error, EngineError::Occupied(_)) { FailureKind::Busy } else { FailureKind::Failed };
+    PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
+}
+
+/// Starts a capture that lasts until `to` is closed.
+pub fn capture(
+    plane: &Arc<DataPlane>,
+    engine: &Engine,
+    request: &CaptureRequest,
+    port: PortId,
+    to: Sender<CapturedFrame>,
+) -> Result<(), PlaneError> {
+    let object = format!("capture of port.{}", request.port);
+    let mut reader =
+        engine.capture(Some(port), request.drops_only).map_err(|error| occupied(&object, &error))?;
+    let mut pool = engine.pool();
+    let (weak, name, snap) = (Arc::downgrade(plane), request.port.clone(), request.snap_length);
+    let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
+        let clock = WallClock::now();
+        while empty(&mut reader, &mut pool, &name, snap, clock, &to) && weak.strong_count() > 0 {
+            std::thread::sleep(PERIOD);
+        }
+        drop(pool);
+        if let Some(plane) = weak.upgrade() {
+            plane.with_engine(|engine| engine.end_capture(reader));
+        }
+    });
+    thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
+}
+
+/// Empties the workers' rings once; false when nobody listens any more.
+fn empty(
+    reader: &mut CaptureReader,
+    pool: &mut FramePool,
+    port: &str,
+    snap: u32,
+    clock: WallClock,
+    to: &Sender<CapturedFrame>,
+) -> bool {
+    for ring in &mut reader.rings {
+        while let Some(captured) = ring.pop() {
+            let frame = captured_frame(&captured, pool, port, snap, clock);
+            pool.free(captured.packet);
+            if let Err(TrySendError::Closed(_)) = to.try_send(frame) {
+                return false;
+            }
+        }
+    }
+    !to.is_closed()
+}
+
+fn captured_frame(
+    captured: &Captured,
+    pool: &FramePool,
+    port: &str,
+    snap: u32,
+    clock: WallClock,
+) -> CapturedFrame {
+    let length = captured.packet.len();
+    let mut bytes = vec![0; length.min(usize::try_from(snap).unwrap_or(usize::MAX))];
+    let copied = captured.packet.copy_to(pool.memory(), &mut bytes);
+    bytes.truncate(copied);
+    CapturedFrame {
+        at_ns: clock.at(captured.ns),
+        port: port.to_owned(),
+        received: !matches!(captured.direction, Direction::Sent),
+        bytes,
+        original_length: u32::try_from(length).unwrap_or(u32::MAX),
+        drop: match captured.direction {
+            Direction::Dropped(reason) => Some(reason.name().to_owned()),
+            _ => None,
+        },
+    }
+}
+
+/// Starts a trace of the next `count` packets that match.
+pub fn trace(
+    plane: &Arc<DataPlane>,
+    engine: &Engine,
+    count: u64,
+    wanted: &PacketFilter,
+    port: Option<PortId>,
+    to: Sender<TraceEvent>,
+) -> Result<(), PlaneError> {
+    let object = "trace".to_owned();
+    let limit = u32::try_from(count).unwrap_or(u32::MAX);
+    let filter = TraceFilter::new(filter::compile(wanted, port), limit);
+    let mut rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
+    let weak: Weak<DataPlane> = Arc::downgrade(plane);
+    let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
+        let clock = WallClock::now();
+        let mut sent = 0;
+        'listen: while sent < count && !to.is_closed() {
+            let Some(plane) = weak.upgrade() else { break };
+            let names = plane.names();
+            drop(plane);
+            for traced in rings.iter_mut().filter_map(|ring| ring.pop()) {
+                sent += 1;
+                let event = trace_event(sent, &traced, &names, clock);
+                if to.blocking_send(event).is_err() || sent == count {
+                    break 'listen;
+                }
+            }
+            std::thread::sleep(PERIOD);
+        }
+        if let Some(plane) = weak.upgrade() {
+            plane.with_engine(Engine::end_trace);
+        }
+    });
+    thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
+}
+
+fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) -> TraceEvent {
+    let (steps, verdict) = words::tell(&traced.steps, names);
+    TraceEvent {
+        number,
+        // A trace's rings are emptied at once; the packet's own burst was a moment ago.
+        at_ns: clock.at(monotonic().ns),
+        worker: traced.worker.0,
+        in_port: names.port(traced.port),
+        packet: filter::describe(&traced.key, traced.len),
+        steps,
+        verdict,
+    }
+}
+
+/// What would happen to this frame.
+pub fn explain(engine: &Engine, names: &Names, port: PortId, name: &str, frame: &[u8]) -> Explanation {
+    let explained = engine.explain(port, frame);
+    let (steps, verdict) = words::tell(&explained.steps, names);
+    let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    let outputs = explained.outputs.iter().map(|(port, bytes)| Output {
+        port: names.port(*port),
+        frame: hex(bytes),
+        summary: summary(bytes, *port),
+    });
+    Explanation {
+        in_port: name.to_owned(),
+        packet: explained
+            .key
+            .as_ref()
+            .map_or_else(|| format!("{length} bytes"), |key| filter::describe(key, length)),
+        steps,
+        tier: Tier::Tables,
+        outputs: outputs.collect(),
+        to_kernel: false,
+        drop: words::dropped(&explained.steps).map(str::to_owned),
+        verdict,
+    }
+}
+
+fn summary(frame: &[u8], port: PortId) -> String {
+    let mut key = FlowKey::default();
+    let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    match FlowKey::extract(frame, frame.len(), port, &mut key) {
+        Ok(_) => filter::describe(&key, length),
+        Err(reason) => reason.name().to_owned(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

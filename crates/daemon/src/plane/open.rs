@@ -1,0 +1,214 @@
+//! From a port's configuration to its queues: one function per kind, all with the same outcome.
+
+use control::PlaneError;
+use model::{Config, DoctorFinding, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown};
+use packet::QueueId;
+use port::netns::Netns;
+use port::null::NullQueue;
+use port::pcap::{PcapConfig, PcapQueue, Timing};
+use port::tap::{Tap, TapConfig};
+use port::veth::{self, VethConfig};
+use port::{FramePool, Queue, QueueStatus};
+use xdp::Attached;
+
+use super::af_xdp::{self, Request};
+use super::device::{Device, failed, inside, object};
+use super::fault;
+
+/// The MTU of devices of our making unless the configuration says otherwise.
+const ETHERNET_MTU: u32 = 1500;
+
+/// A port that is open and not yet known to any worker.
+pub struct Opened {
+    /// Its device, if it has one.
+    pub device: Option<Device>,
+    /// The program on its hook, if it has one.
+    pub hook: Option<Attached>,
+    /// Its queues.
+    pub queues: Vec<(QueueId, Box<dyn Queue>)>,
+    /// How each queue runs, in the same order.
+    pub statuses: Vec<QueueStatus>,
+    /// Whether checksums that a sender left open are to be completed.
+    pub complete_checksums: bool,
+    /// Bytes of the largest L3 packet.
+    pub max_mtu: u32,
+    /// What an operator should know.
+    pub notes: Vec<DoctorFinding>,
+}
+
+/// What an operator should know about the opening of a port.
+#[derive(Debug, Default)]
+pub struct Notes(pub Vec<DoctorFinding>);
+
+impl Notes {
+    /// Adds one.
+    pub fn say(&mut self, port: &PortName, severity: Finding, finding: String, fix: &str) {
+        self.0.push(DoctorFinding { object: object(port), severity, finding, fix: fix.to_owned() });
+    }
+
+    /// Adds what the driver refused on the way to the hook's mode.
+    pub fn fallbacks(&mut self, port: &PortName, hook: &Attached) {
+        for fallback in hook.fallbacks() {
+            let finding = format!("runs {} XDP, because the driver refused {fallback}", hook.mode());
+            self.say(port, Finding::Advice, finding, "");
+        }
+    }
+}
+
+/// Everything that opening a port needs to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// The port.
+    pub port: Port,
+    /// What becomes of its hook without us.
+    pub policy: HookPolicy,
+    /// Whether a bridge has it.
+    pub bridged: bool,
+}
+
+impl Wanted {
+    /// What `config` wants of this port.
+    pub fn of(config: &Config, name: &PortName) -> Option<Self> {
+        let port = config.ports.get(name)?.clone();
+        let bridged = config.bridge_of(name.as_str()).is_some();
+        let none = HookPolicy { persist: false, when_down: WhenDown::Pass };
+        Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged })
+    }
+}
+
+/// Opens a port.
+///
+/// # Errors
+/// With the port, the cause and the next step; nothing is left behind.
+pub fn open(name: &PortName, wanted: &Wanted, pool: &mut FramePool) -> Result<Opened, PlaneError> {
+    let mtu = wanted.port.mtu.map(|mtu| u32::from(mtu.get()));
+    let request =
+        |options, own| Request { name, options, policy: wanted.policy, bridged: wanted.bridged, own, mtu };
+    let mut opened = match &wanted.port.kind {
+        PortKind::AfXdp(port) => {
+            let request = request(&port.xdp, false);
+            inside(&object(name), port.namespace.as_ref(), || {
+                af_xdp::open(&request, port.device.as_str(), pool)
+            })?
+        }
+        PortKind::Veth(port) => {
+            let request = request(&port.xdp, true);
+            inside(&object(name), port.namespace.as_ref(), || veth(&request, port, pool))?
+        }
+        PortKind::Tap(port) => tap(name, port, "tap", mtu)?,
+        PortKind::Internal(port) => tap(name, port, "internal", mtu)?,
+        PortKind::Pcap(port) => pcap(name, port)?,
+        PortKind::Ring(ring) => {
+            // The other end belongs to whoever embeds the engine; here nobody does, and what is sent waits and is dropped.
+            let (near, _far) = port::ring::pair(usize::try_from(ring.size).unwrap_or(64));
+            in_memory(Box::new(near))
+        }
+        PortKind::Null => in_memory(fault::queue().unwrap_or_else(|| Box::new(NullQueue::default()))),
+    };
+    if let (Some(device), Some((_, namespace))) = (&mut opened.device, wanted.port.kind.device()) {
+        device.namespace = namespace.cloned();
+    }
+    if opened.device.is_none() {
+        opened.max_mtu = mtu.unwrap_or(opened.max_mtu);
+    }
+    Ok(opened)
+}
+
+/// A pair of our making, adopted if it stands already; our end over AF_XDP.
+fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
+    let wanted = VethConfig {
+        netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
+        addresses: port.peer.address.iter().map(|address| (address.address, address.prefix)).collect(),
+        mtu: request.mtu.unwrap_or(ETHERNET_MTU),
+        mac: port.peer.mac,
+        queues: u32::try_from(port.xdp.queues.count().unwrap_or(1)).unwrap_or(1),
+        ..VethConfig::new(port.device.as_str(), port.peer.name.as_str())
+    };
+    let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
+    let opened = af_xdp::open(request, port.device.as_str(), pool);
+    if opened.is_err() && !made.adopted {
+        // The error that brought us here says more than one of the clean-up would.
+        let _ = veth::remove(port.device.as_str());
+    }
+    opened
+}
+
+/// A TAP that goes away with its last queue.
+fn tap(
+    name: &PortName,
+    port: &model::Tap,
+    kind: &'static str,
+    mtu: Option<u32>,
+) -> Result<Opened, PlaneError> {
+    let wanted = TapConfig {
+        kind,
+        netns: port.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
+        queues: u32::from(port.queues),
+        addresses: port.address.iter().map(|address| (address.address, address.prefix)).collect(),
+        mtu: mtu.unwrap_or(ETHERNET_MTU),
+        mac: port.mac,
+        ..TapConfig::new(port.device.as_str())
+    };
+    let made = Tap::create(&wanted).map_err(|error| failed(name, &error))?;
+    let device =
+        Device { driver: Some("tun".to_owned()), ..Device::new(&made.link, port.namespace.as_ref()) };
+    let queues: Vec<(QueueId, Box<dyn Queue>)> = (0..)
+        .map(QueueId)
+        .zip(made.queues)
+        .map(|(id, queue)| (id, Box::new(queue) as Box<dyn Queue>))
+        .collect();
+    Ok(Opened {
+        max_mtu: made.link.mtu,
+        device: Some(device),
+        hook: None,
+        statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
+        queues,
+        complete_checksums: false,
+        notes: Vec::new(),
+    })
+}
+
+fn pcap(name: &PortName, port: &model::Pcap) -> Result<Opened, PlaneError> {
+    let wanted = PcapConfig {
+        name: name.as_str().to_owned(),
+        read: port.read.clone(),
+        write: port.write.clone(),
+        timing: match port.timing {
+            PcapTiming::File => Timing::Original,
+            PcapTiming::FlatOut => Timing::FlatOut,
+        },
+        rounds: (!port.repeat).then_some(1),
+    };
+    let queue = PcapQueue::open(&wanted, Box::new(wall_clock)).map_err(|error| failed(name, &error))?;
+    Ok(in_memory(Box::new(queue)))
+}
+
+/// Nanoseconds since 1970.
+fn wall_clock() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Takes away what was made for a port that is gone for good.
+pub fn unmake(name: &PortName, wanted: &Wanted) {
+    if let PortKind::Veth(port) = &wanted.port.kind {
+        let removed = inside(&object(name), port.namespace.as_ref(), || {
+            veth::remove(port.device.as_str()).map_err(|error| failed(name, &error))
+        });
+        if let Err(error) = removed {
+            tracing::warn!(%error, "a device could not be removed");
+        }
+    }
+}
+
+fn in_memory(queue: Box<dyn Queue>) -> Opened {
+    Opened {
+        device: None,
+        hook: None,
+        statuses: vec![queue.status()],
+        max_mtu: queue.capabilities().max_frame.saturating_sub(14).min(9000),
+        queues: vec![(QueueId(0), queue)],
+        complete_checksums: false,
+        notes: Vec::new(),
+    }
+}

@@ -1,0 +1,219 @@
+//! Ports that run: open, owned by workers, seen in the engine's snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control::PlaneError;
+use engine::state::SPREAD_BUCKETS;
+use engine::{Engine, EngineError, Forwarding, PortView, Room};
+use model::{Config, PortName};
+use packet::{PortId, QueueId, WorkerId};
+use port::QueueStatus;
+use xdp::Attached;
+
+use super::bridges::Bridges;
+use super::device::{Device, object};
+use super::open::{Opened, Wanted};
+
+/// The worker of each bucket of software RSS.
+pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
+
+/// A port that runs, or that waits for its device to come back.
+pub struct Running {
+    /// Its number in the data path.
+    pub id: PortId,
+    /// What it was opened from.
+    pub wanted: Wanted,
+    /// Its device, if it has one.
+    pub device: Option<Device>,
+    /// The program on its hook, if it has one.
+    pub hook: Option<Attached>,
+    /// Its queues and who owns them.
+    pub queues: Vec<(QueueId, WorkerId)>,
+    /// How each queue runs.
+    pub statuses: Vec<QueueStatus>,
+    /// Whether checksums that a sender left open are completed.
+    pub complete_checksums: bool,
+    /// Bytes of the largest L3 packet.
+    pub mtu: u32,
+    /// Software RSS.
+    pub spread: Option<Spread>,
+    /// What is wrong with it now.
+    pub trouble: Option<String>,
+}
+
+/// Ports by name.
+pub type Ports = BTreeMap<PortName, Running>;
+
+/// What a failure of the engine means for a port.
+pub fn engine_failed(name: &PortName, error: &EngineError) -> PlaneError {
+    PlaneError::failed(object(name), error, "")
+}
+
+impl Running {
+    /// Gives an open port's queues to workers. Nothing flows before the next [`publish`].
+    ///
+    /// # Errors
+    /// If a worker does not answer; what was opened is closed again.
+    pub fn install(
+        engine: &Engine,
+        name: &PortName,
+        id: PortId,
+        wanted: Wanted,
+        opened: Opened,
+    ) -> Result<Running, PlaneError> {
+        let workers = workers(&wanted, engine.workers());
+        Self::install_on(engine, name, id, wanted, opened, &workers)
+    }
+
+    /// As [`Running::install`], with the worker of each queue given; they are used in turn if there are fewer.
+    ///
+    /// # Errors
+    /// As [`Running::install`].
+    pub fn install_on(
+        engine: &Engine,
+        name: &PortName,
+        id: PortId,
+        wanted: Wanted,
+        opened: Opened,
+        workers: &[WorkerId],
+    ) -> Result<Running, PlaneError> {
+        let spread = wanted.port.spread.then(|| even_spread(engine.workers()));
+        let mut running = Running {
+            id,
+            wanted,
+            device: opened.device,
+            hook: opened.hook,
+            queues: Vec::new(),
+            statuses: opened.statuses,
+            complete_checksums: opened.complete_checksums,
+            mtu: opened.max_mtu,
+            spread,
+            trouble: None,
+        };
+        for ((queue_id, queue), worker) in opened.queues.into_iter().zip(workers.iter().cycle()) {
+            if let Err(error) = engine.add_queue(*worker, id, queue_id, queue) {
+                running.close(engine);
+                return Err(engine_failed(name, &error));
+            }
+            running.queues.push((queue_id, *worker));
+        }
+        Ok(running)
+    }
+
+    /// A port that cannot be opened now; it is tried again when its device is seen.
+    pub fn waiting(id: PortId, wanted: Wanted, trouble: String) -> Running {
+        let mtu = wanted.port.mtu.map_or(1500, |mtu| u32::from(mtu.get()));
+        Running {
+            id,
+            wanted,
+            device: None,
+            hook: None,
+            queues: Vec::new(),
+            statuses: Vec::new(),
+            complete_checksums: false,
+            mtu,
+            spread: None,
+            trouble: Some(trouble),
+        }
+    }
+
+    /// Takes the queues from their workers and closes them; the hook stays. Call after a snapshot without the port has
+    /// been published: then nothing is on its way to it.
+    pub fn release_queues(&mut self, engine: &Engine) {
+        self.queues.clear();
+        // A worker that does not answer keeps its queue; the process is about to be restarted by its watchdog then.
+        let Ok(queues) = engine.remove_queues(self.id) else { return };
+        let mut pool = engine.pool();
+        for (_, _, queue) in queues {
+            queue.close(&mut pool);
+        }
+    }
+
+    /// Takes the port out for good: its queues, its hook, its pins.
+    pub fn close(&mut self, engine: &Engine) {
+        self.release_queues(engine);
+        if let Some(hook) = self.hook.take()
+            && let Err(error) = hook.detach()
+        {
+            tracing::warn!(%error, "a hook could not be taken off");
+        }
+    }
+
+    /// Hands the queues to the workers that the configuration now names.
+    ///
+    /// # Errors
+    /// If a worker does not answer.
+    pub fn rehome(&mut self, engine: &Engine) -> Result<(), EngineError> {
+        let workers = workers(&self.wanted, engine.workers());
+        let queues = engine.remove_queues(self.id)?;
+        self.queues.clear();
+        for ((_, id, queue), worker) in queues.into_iter().zip(workers.iter().cycle()) {
+            engine.add_queue(*worker, self.id, id, queue)?;
+            self.queues.push((id, *worker));
+        }
+        Ok(())
+    }
+
+    /// Whether packets can pass.
+    pub fn is_up(&self) -> bool {
+        self.wanted.port.admin
+            && self.trouble.is_none()
+            && !self.queues.is_empty()
+            && self.device.as_ref().is_none_or(|device| device.running)
+    }
+
+    fn view(&self, room: Room) -> PortView {
+        let tx_owner = self.queues.first().map_or(WorkerId(0), |(_, worker)| *worker);
+        PortView {
+            up: self.is_up(),
+            max_frame: self.mtu.saturating_add(14),
+            spread: self.spread.clone(),
+            complete_checksums: self.complete_checksums,
+            ..PortView::new(room, tx_owner)
+        }
+    }
+}
+
+fn workers(wanted: &Wanted, count: usize) -> Vec<WorkerId> {
+    let named: Vec<WorkerId> =
+        wanted.port.workers.iter().copied().filter(|worker| worker.index() < count).collect();
+    if named.is_empty() { (0_u16..).map(WorkerId).take(count).collect() } else { named }
+}
+
+/// Buckets over all workers in turn.
+pub fn even_spread(workers: usize) -> Spread {
+    let workers = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
+    let mut turn = (0..workers).cycle();
+    Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
+}
+
+/// Publishes ports and bridges as one snapshot. When it returns no worker acts on the old one.
+pub fn publish(engine: &Engine, config: &Config, ports: &Ports, bridges: &Bridges, without: &[PortId]) {
+    engine.update(|forwarding: &mut Forwarding| {
+        let captured: Vec<bool> =
+            forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
+        forwarding.ports.clear();
+        for (name, running) in ports.iter().filter(|(_, running)| !without.contains(&running.id)) {
+            let room = config.bridge_of(name.as_str()).and_then(|(bridge, _)| bridges.get(bridge));
+            let room = room.map_or(Room::None, |bridge| Room::Switch(Arc::clone(bridge)));
+            let mut view = running.view(room);
+            view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
+            forwarding.set_port(running.id, Some(view));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_spread_evenly() {
+        let spread = even_spread(3);
+        for worker in 0..3 {
+            let share = spread.iter().filter(|own| own.0 == worker).count();
+            assert!((85..=86).contains(&share), "{share}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! IGMP and MLD: copies that workers punt are read here, and what follows for the groups is published.
+//!
+//! The copies come over one ring per worker; when it is full, a worker leaves copies out, and hosts repeat themselves.
+
+use std::collections::BTreeMap;
+
+use engine::Engine;
+use engine::stage::Punt;
+use engine::worker::monotonic;
+use model::BridgeName;
+use packet::PortId;
+use port::FramePool;
+use switch::{Snooper, SnooperConfig};
+use sync::spsc::Consumer;
+
+use super::bridges::seed;
+use super::site::Site;
+
+/// Copies that are read in one go: what a flood of reports can cost.
+const BUDGET: usize = 4096;
+/// Bytes of a message that are looked at.
+const LONGEST: usize = 2048;
+
+/// The snoopers of all bridges.
+pub struct Snooping {
+    rings: Vec<Consumer<Punt>>,
+    pool: FramePool,
+    snoopers: BTreeMap<BridgeName, Snooper>,
+}
+
+impl Snooping {
+    /// Begins to listen to the workers; `None` when a worker does not answer.
+    pub fn new(engine: &Engine) -> Option<Self> {
+        let rings = engine.punts().ok()?;
+        Some(Snooping { rings, pool: engine.pool(), snoopers: BTreeMap::new() })
+    }
+
+    /// Reads what workers have left, and publishes groups that changed. With `second`, forgets what ran out.
+    pub fn look(&mut self, site: &mut Site, engine: &Engine, second: bool) {
+        self.follow(site, second);
+        self.read(site);
+        let mut changed = false;
+        for (name, snooper) in &mut self.snoopers {
+            if second {
+                snooper.tick(monotonic());
+            }
+            if let (Some(groups), Some(bridge)) = (snooper.take_groups(), site.bridges.get_mut(name)) {
+                *bridge = std::sync::Arc::new(bridge.with_groups(groups));
+                changed = true;
+            }
+        }
+        if changed {
+            site.publish(engine);
+        }
+    }
+
+    /// One snooper for each bridge that wants one, told of ports and VLANs that are gone.
+    fn follow(&mut self, site: &Site, second: bool) {
+        let snoops =
+            |name: &BridgeName| site.config.bridges.get(name).is_some_and(|bridge| bridge.settings.snooping);
+        self.snoopers.retain(|name, _| site.bridges.contains_key(name) && snoops(name));
+        for (name, bridge) in site.bridges.iter().filter(|(name, _)| snoops(name)) {
+            let fresh = || Snooper::new(SnooperConfig::default(), seed());
+            let snooper = self.snoopers.entry(name.clone()).or_insert_with(fresh);
+            if second {
+                snooper.follow(bridge);
+            }
+        }
+    }
+
+    fn read(&mut self, site: &Site) {
+        let now = monotonic();
+        let mut bytes = [0; LONGEST];
+        for ring in &mut self.rings {
+            for _ in 0..BUDGET {
+                let Some(punt) = ring.pop() else { break };
+                let length = punt.packet.copy_to(self.pool.memory(), &mut bytes);
+                if let Some(snooper) = bridge_of(site, punt.port).and_then(|name| self.snoopers.get_mut(name))
+                {
+                    snooper.handle(punt.port, punt.vid, &bytes[..length], now);
+                }
+                self.pool.free(punt.packet);
+            }
+        }
+        // A pool keeps frames for its next allocation; this one never allocates.
+        self.pool.flush();
+    }
+}
+
+fn bridge_of(site: &Site, port: PortId) -> Option<&BridgeName> {
+    let (name, _) = site.ports.iter().find(|(_, running)| running.id == port)?;
+    site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge)
+}

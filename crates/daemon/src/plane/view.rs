@@ -1,0 +1,221 @@
+//! What runs, as the values that the API sends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::Engine;
+use engine::counters::PortTotals;
+use engine::engine::WorkerView;
+use engine::worker::monotonic;
+use model::{
+    BridgeState, Counters, DropState, FdbEntry, FdbFilter, MemberState, Owner, PortCounters, PortName,
+    PortState, StageState, WorkerState,
+};
+use packet::DropReason;
+use switch::Bridge;
+use sync::cpu::tsc_hz;
+
+use super::ports::Running;
+use super::site::Site;
+use super::watch::Load;
+
+/// All ports by name.
+pub fn ports(site: &Site, engine: &Engine) -> Vec<PortState> {
+    site.ports.iter().map(|(name, running)| port(site, engine, name, running)).collect()
+}
+
+fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> PortState {
+    let port = &running.wanted.port;
+    let device = running.device.as_ref();
+    let reasons = running.statuses.iter().flat_map(|status| status.reasons.iter());
+    let fallbacks = running
+        .hook
+        .iter()
+        .flat_map(|hook| hook.fallbacks())
+        .map(|refused| format!("the driver refused {refused}"));
+    let mut reasons: Vec<String> = reasons.cloned().chain(fallbacks).collect();
+    reasons.dedup();
+    PortState {
+        name: name.as_str().to_owned(),
+        id: running.id.0,
+        kind: port.kind.name().to_owned(),
+        owner: Owner::File,
+        device: device.map(|device| device.name.clone()),
+        namespace: device.and_then(|device| device.namespace.as_ref()).map(ToString::to_string),
+        ifindex: device.map(|device| device.ifindex),
+        driver: device.and_then(|device| device.driver.clone()),
+        mode: running.hook.as_ref().map(|hook| hook.mode().to_string()),
+        zero_copy: running
+            .hook
+            .as_ref()
+            .map(|_| !running.statuses.is_empty() && running.statuses.iter().all(|status| status.zero_copy)),
+        reasons,
+        queues: u16::try_from(running.queues.len()).unwrap_or(u16::MAX),
+        workers: running.queues.iter().map(|(_, worker)| worker.0).collect(),
+        mac: device.and_then(|device| device.mac),
+        mtu: u16::try_from(running.mtu).unwrap_or(u16::MAX),
+        admin_up: port.admin,
+        link_up: running.trouble.is_none() && device.is_none_or(|device| device.running),
+        bridge: site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
+        persist: running.wanted.policy.persist,
+        counters: port_counters(running, &engine.port_totals(running.id)),
+        trouble: running.trouble.clone(),
+    }
+}
+
+fn port_counters(running: &Running, totals: &PortTotals) -> PortCounters {
+    // What the hook could not give to a socket never became ours.
+    let missed = running.hook.as_ref().and_then(|hook| hook.counters().ok()).map_or(0, |counters| {
+        let lost = |name: &str| name.contains("drop") || name.contains("full") || name.contains("lost");
+        counters.iter().filter(|(counter, _)| lost(counter.name())).map(|(_, packets)| packets).sum()
+    });
+    PortCounters {
+        rx_packets: totals.rx_packets,
+        rx_bytes: totals.rx_bytes,
+        rx_missed: missed,
+        tx_packets: totals.tx_packets,
+        tx_bytes: totals.tx_bytes,
+        drops: totals.dropped(),
+    }
+}
+
+/// All bridges by name.
+pub fn bridges(site: &Site) -> Vec<BridgeState> {
+    site.bridges
+        .iter()
+        .filter_map(|(name, bridge)| {
+            let config = site.config.bridges.get(name)?;
+            let members = config.ports.iter().map(|(port, member)| MemberState {
+                port: port.as_str().to_owned(),
+                owner: Owner::File,
+                vlans: vlans(&member.vlans),
+                protected: member.protected,
+                macs: site.ports.get(port).map_or(0, |running| bridge.tables().learned_on(running.id)),
+            });
+            Some(BridgeState {
+                name: name.as_str().to_owned(),
+                id: bridge.id().0,
+                owner: Owner::File,
+                macs: bridge.tables().len(),
+                mac_limit: config.settings.mac_limit,
+                ageing: config.settings.ageing,
+                snooping: config.settings.snooping,
+                groups: u32::try_from(bridge.groups().len()).unwrap_or(u32::MAX),
+                members: members.collect(),
+            })
+        })
+        .collect()
+}
+
+fn vlans(mode: &model::VlanMode) -> String {
+    match mode {
+        model::VlanMode::Access(vlan) => format!("access {vlan}"),
+        model::VlanMode::Trunk { allowed, native, native_tagged } => {
+            let native =
+                native.map(|vlan| format!(", native {vlan}{}", if *native_tagged { " tagged" } else { "" }));
+            format!("trunk {allowed}{}", native.unwrap_or_default())
+        }
+    }
+}
+
+/// Addresses that match.
+pub fn fdb(site: &Site, filter: &FdbFilter) -> Vec<FdbEntry> {
+    let limit = filter.limit.unwrap_or(usize::MAX);
+    let mut found = Vec::new();
+    for bridge in site.bridges.values() {
+        found.extend(entries(site, bridge).filter(|entry| filter.matches(entry)).take(limit - found.len()));
+        if found.len() >= limit {
+            break;
+        }
+    }
+    found
+}
+
+/// A bridge's table with names for numbers.
+pub fn entries<'a>(site: &'a Site, bridge: &'a Arc<Bridge>) -> impl Iterator<Item = FdbEntry> + 'a {
+    bridge.tables().fdb(monotonic().secs).map(move |entry| FdbEntry {
+        bridge: bridge.name().to_owned(),
+        vlan: entry.vid,
+        mac: entry.mac,
+        port: entry.port.map_or_else(|| "(discard)".to_owned(), |port| site.names.port(port)),
+        age_s: u32::from(entry.age_secs),
+        is_static: entry.is_static,
+    })
+}
+
+/// All workers by number.
+pub fn workers(site: &Site, engine: &Engine, loads: &[Load]) -> Vec<WorkerState> {
+    let views = engine.worker_views();
+    views.iter().map(|view| worker(site, view, loads.get(view.id.index()))).collect()
+}
+
+fn worker(site: &Site, view: &WorkerView, load: Option<&Load>) -> WorkerState {
+    let queues = site.ports.iter().flat_map(|(name, running)| {
+        let own = running.queues.iter().filter(|(_, worker)| *worker == view.id);
+        own.map(move |(queue, _)| format!("{name}/{queue}"))
+    });
+    WorkerState {
+        id: view.id.0,
+        core: view.core.and_then(|core| u16::try_from(core).ok()).unwrap_or(u16::MAX),
+        busy: load.map_or(0.0, |load| load.busy),
+        sleeping: view.asleep,
+        bursts: view.bursts,
+        packets: view.packets,
+        sleeps: view.sleeps,
+        handed_over: 0,
+        queues: queues.collect(),
+    }
+}
+
+/// All stages in the order of a packet's way.
+pub fn stages(engine: &Engine) -> Vec<StageState> {
+    let views = engine.stage_views();
+    views
+        .iter()
+        .map(|view| StageState {
+            name: view.stage.name().to_owned(),
+            packets: view.packets,
+            ns: nanoseconds(view.cycles),
+        })
+        .collect()
+}
+
+fn nanoseconds(cycles: u64) -> u64 {
+    let ns = u128::from(cycles) * 1_000_000_000 / u128::from(tsc_hz().max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// Dropped packets by port and reason.
+pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
+    let mut all = Vec::new();
+    for (name, running) in &site.ports {
+        let totals = engine.port_totals(running.id);
+        for (reason, packets) in
+            DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0)
+        {
+            all.push(DropState {
+                port: name.as_str().to_owned(),
+                reason: reason.name().to_owned(),
+                explanation: reason.explain().to_owned(),
+                packets: *packets,
+            });
+        }
+    }
+    all
+}
+
+/// What live views show.
+pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Counters {
+    let mut drops: BTreeMap<String, u64> = BTreeMap::new();
+    let mut ports = BTreeMap::new();
+    for (name, running) in &site.ports {
+        let totals = engine.port_totals(running.id);
+        for (reason, packets) in
+            DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0)
+        {
+            *drops.entry(reason.name().to_owned()).or_default() += packets;
+        }
+        ports.insert(name.as_str().to_owned(), port_counters(running, &totals));
+    }
+    Counters { at_ns, ports, workers: workers(site, engine, loads), drops }
+}

@@ -1,0 +1,252 @@
+//! Housekeeping, a few times a second: devices that went, came back, were renamed, set down or resized; MAC ageing; how
+//! busy the workers were.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use control::PlaneError;
+use engine::Engine;
+use engine::engine::WorkerView;
+use engine::worker::monotonic;
+use model::{Namespace, PortName};
+use port::Queue;
+use port::af_xdp::AfXdpQueue;
+use port::link::{self, LinkInfo};
+use port::netns;
+use port::tap::TapQueue;
+
+use super::device::place;
+use super::open;
+use super::ports::Running;
+use super::site::Site;
+
+/// How busy a worker was in the last second.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Load {
+    /// Part of the time spent on packets, 0..=1.
+    pub busy: f64,
+    cycles: [u64; 3],
+}
+
+/// Takes a sample of the workers' cycles; call once a second.
+pub fn sample(loads: &mut Vec<Load>, views: &[WorkerView]) {
+    loads.resize(views.len(), Load::default());
+    for (load, view) in loads.iter_mut().zip(views) {
+        let spent: Vec<u64> =
+            view.cycles.iter().zip(&load.cycles).map(|(now, before)| now.saturating_sub(*before)).collect();
+        let all: u64 = spent.iter().sum();
+        load.busy = if all == 0 { 0.0 } else { ratio(spent[0], all) };
+        load.cycles = view.cycles;
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a share for people to read")]
+fn ratio(part: u64, all: u64) -> f64 {
+    part as f64 / all as f64
+}
+
+/// Forgets silent addresses; call once a second.
+pub fn age(site: &Site) {
+    let now = monotonic().secs;
+    for bridge in site.bridges.values() {
+        bridge.age(now);
+    }
+}
+
+/// What a look at a port's device has shown.
+enum Seen {
+    /// As it was.
+    Same,
+    /// The device is there, but something about it differs.
+    Differs(LinkInfo),
+    /// It is not there any more, and why.
+    Gone(String),
+}
+
+/// Devices of one namespace by index, or why it cannot be looked at.
+type Devices = Result<BTreeMap<u32, LinkInfo>, String>;
+
+/// Looks at all devices and does what follows from what is seen; whether anything changed.
+pub fn look(site: &mut Site, engine: &Engine) -> bool {
+    let mut namespaces: BTreeMap<PathBuf, Devices> = BTreeMap::new();
+    let mut seen = Vec::new();
+    for (name, running) in &site.ports {
+        let Some(namespace) = running.wanted.port.kind.device().map(|(_, namespace)| namespace) else {
+            continue;
+        };
+        let devices = namespaces.entry(place(namespace)).or_insert_with(|| devices(namespace));
+        seen.push((name.clone(), compare(running, devices)));
+    }
+    let mut changed = false;
+    for (name, seen) in seen {
+        let done = match seen {
+            Seen::Same => false,
+            Seen::Differs(info) => differs(site, engine, &name, &info),
+            Seen::Gone(why) => gone(site, engine, &name, &why),
+        };
+        changed |= done;
+    }
+    if changed {
+        // The bridges' members are the running ports, whether up or down: only the ports' views differ.
+        site.publish(engine);
+    }
+    changed
+}
+
+fn devices(namespace: Option<&Namespace>) -> Devices {
+    let list = || link::list().map_err(|error| error.to_string());
+    let all = match namespace {
+        None => list(),
+        Some(namespace) => netns::within(namespace.path(), list).map_err(|error| error.to_string())?,
+    }?;
+    Ok(all.into_iter().map(|info| (info.ifindex, info)).collect())
+}
+
+fn compare(running: &Running, devices: &Devices) -> Seen {
+    let devices = match devices {
+        Ok(devices) => devices,
+        Err(error) => return Seen::Gone(error.clone()),
+    };
+    let wanted = running.wanted.port.kind.device().map(|(device, _)| device.as_str());
+    match &running.device {
+        Some(device) => match devices.get(&device.ifindex) {
+            None => Seen::Gone(format!("device {} was deleted", device.name)),
+            Some(info) => {
+                let mut now = device.clone();
+                now.refresh(info);
+                if now == *device && running.trouble.is_none() {
+                    Seen::Same
+                } else {
+                    Seen::Differs(info.clone())
+                }
+            }
+        },
+        // It went some time ago; has it come back?
+        None => match devices.values().find(|info| Some(info.name.as_str()) == wanted) {
+            Some(info) => Seen::Differs(info.clone()),
+            None => Seen::Same,
+        },
+    }
+}
+
+/// The device is there in another state than before, or there again.
+fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
+    let Some(running) = site.ports.get_mut(name) else { return false };
+    if running.device.is_none() || running.trouble.is_some() {
+        return come_back(site, engine, name);
+    }
+    let Some(device) = &mut running.device else { return false };
+    if device.name != info.name {
+        tracing::info!(port = %name, from = %device.name, to = %info.name, "the device was renamed; the port goes on");
+    }
+    if device.running != (info.up && info.running) {
+        tracing::info!(port = %name, up = info.up, running = info.running, "the device's state changed");
+    }
+    let resized = device.mtu != info.mtu;
+    device.refresh(info);
+    if resized {
+        tracing::info!(port = %name, mtu = info.mtu, "the device's MTU changed");
+        running.mtu = info.mtu;
+        resize_queues(running, engine, info.mtu);
+    }
+    true
+}
+
+/// The queues learn of another MTU between two of their bursts; what waits in their rings stays there.
+fn resize_queues(running: &mut Running, engine: &Engine, mtu: u32) {
+    let Ok(queues) = engine.remove_queues(running.id) else { return };
+    for (worker, id, queue) in queues {
+        let queue = resized(queue, mtu);
+        if engine.add_queue(worker, running.id, id, queue).is_err() {
+            return;
+        }
+    }
+}
+
+fn resized(mut queue: Box<dyn Queue>, mtu: u32) -> Box<dyn Queue> {
+    let any: &mut dyn Any = queue.as_mut();
+    if let Some(queue) = any.downcast_mut::<AfXdpQueue>() {
+        queue.set_mtu(mtu);
+    } else if let Some(queue) = any.downcast_mut::<TapQueue>() {
+        queue.set_mtu(mtu);
+    }
+    queue
+}
+
+/// The device is gone: the queues are closed, and the port waits.
+fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
+    let Some(running) = site.ports.get_mut(name) else { return false };
+    if running.device.is_none() && running.trouble.as_deref() == Some(why) {
+        return false;
+    }
+    tracing::warn!(port = %name, why, "the port's device is gone; it is opened again when it comes back");
+    running.trouble = Some(why.to_owned());
+    running.device = None;
+    site.publish(engine);
+    if let Some(running) = site.ports.get_mut(name) {
+        running.close(engine);
+    }
+    true
+}
+
+/// Opens a port again whose device had gone.
+fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
+    let opened = reopen(site, engine, name);
+    let Some(running) = site.ports.get_mut(name) else { return false };
+    match opened {
+        Ok(fresh) => {
+            tracing::info!(port = %name, "the port's device is back");
+            *running = fresh;
+            true
+        }
+        Err(error) => {
+            let text = error.cause.clone();
+            if running.trouble.as_deref() != Some(&text) {
+                tracing::warn!(port = %name, %error, "the port's device is back, but cannot be opened");
+                running.trouble = Some(text);
+                return true;
+            }
+            false
+        }
+    }
+}
+
+fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, PlaneError> {
+    let Some(running) = site.ports.get_mut(name) else {
+        return Err(PlaneError::not_found(super::device::object(name), "there is no such port", ""));
+    };
+    running.close(engine);
+    let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
+    let opened = open::open(name, &wanted, &mut engine.pool())?;
+    let mut fresh = Running::install(engine, name, id, wanted, opened)?;
+    fresh.spread = spread;
+    Ok(fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::WorkerId;
+
+    use super::*;
+
+    #[test]
+    fn load_is_a_share_of_the_time_between_two_samples() {
+        let view = |cycles| WorkerView {
+            id: WorkerId(0),
+            core: None,
+            asleep: false,
+            bursts: 0,
+            packets: 0,
+            cycles,
+            sleeps: 0,
+        };
+        let mut loads = Vec::new();
+        sample(&mut loads, &[view([100, 100, 0])]);
+        assert!((loads[0].busy - 0.5).abs() < 1e-9);
+        sample(&mut loads, &[view([100, 100, 800])]);
+        assert!(loads[0].busy.abs() < 1e-9);
+        sample(&mut loads, &[view([175, 125, 800])]);
+        assert!((loads[0].busy - 0.75).abs() < 1e-9);
+    }
+}

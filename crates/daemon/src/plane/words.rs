@@ -1,0 +1,179 @@
+//! Recorded steps in words, for `explain` and `trace`.
+
+use model::Step as Told;
+use packet::record::{FloodClass, Step, TagChange, VlanSource};
+
+use super::ids::Names;
+
+/// The steps in order, each with its stage, and the outcome in one sentence.
+pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
+    let told = steps.iter().map(|step| {
+        let (stage, what) = sentence(step, names);
+        Told { stage: stage.to_owned(), what }
+    });
+    (told.collect(), verdict(steps, names))
+}
+
+/// The reason's name if the packet was dropped and nothing of it left.
+pub fn dropped(steps: &[Step]) -> Option<&'static str> {
+    if steps.iter().any(|step| matches!(step, Step::Output { .. } | Step::Transmitted { .. })) {
+        return None;
+    }
+    steps.iter().rev().find_map(|step| match step {
+        Step::Dropped(reason) => Some(reason.name()),
+        _ => None,
+    })
+}
+
+fn verdict(steps: &[Step], names: &Names) -> String {
+    let mut outputs: Vec<String> = Vec::new();
+    for step in steps {
+        // A single output is decided and then transmitted; the copies of a flood are only transmitted.
+        if let Step::Output { port, .. } | Step::Transmitted { port, .. } = step {
+            let name = names.port(*port);
+            if !outputs.contains(&name) {
+                outputs.push(name);
+            }
+        }
+    }
+    let punted = if steps.contains(&Step::Punted) { "; a copy goes to the snooper" } else { "" };
+    let drop = steps.iter().rev().find_map(|step| match step {
+        Step::Dropped(reason) => Some(reason),
+        _ => None,
+    });
+    match (outputs.as_slice(), drop) {
+        ([], Some(reason)) => format!("dropped as {}: {}{punted}", reason.name(), reason.explain()),
+        ([], None) => format!("it leaves by no port{punted}"),
+        ([port], _) => format!("it leaves by {port}{punted}"),
+        (ports, _) => format!("copies leave by {}{punted}", ports.join(", ")),
+    }
+}
+
+fn sentence(step: &Step, names: &Names) -> (&'static str, String) {
+    let text = match step {
+        Step::Received { port, queue, len } => {
+            return ("receive", format!("{len} bytes from {}, queue {queue}", names.port(*port)));
+        }
+        Step::Parsed { l3, l4, malformed } => return ("parse", parsed(*l3, *l4, malformed.as_ref())),
+        Step::Spread { bucket, worker } => {
+            return ("spread", format!("flow bucket {bucket} belongs to worker {worker}"));
+        }
+        Step::ChecksumCompleted => {
+            return ("execute", "the checksum that the sender left open is completed".to_owned());
+        }
+        Step::Segmented { segments } => return ("execute", format!("cut into {segments} segments")),
+        Step::Transmitted { port, queue } => {
+            return ("transmit", format!("given to {}, queue {queue}", names.port(*port)));
+        }
+        Step::Dropped(reason) => {
+            return ("execute", format!("dropped as {}: {}", reason.name(), reason.explain()));
+        }
+        Step::Output { port, tag } => {
+            return ("execute", format!("out of {}{}", names.port(*port), change(*tag)));
+        }
+        other => switching(other, names),
+    };
+    ("room", text)
+}
+
+fn parsed(l3: u16, l4: u16, malformed: Option<&packet::DropReason>) -> String {
+    let network =
+        if l3 == 0 { "no network header".to_owned() } else { format!("network header at byte {l3}") };
+    let transport = if l4 == 0 { String::new() } else { format!(", transport header at byte {l4}") };
+    let wrong = malformed.map(|reason| format!("; {} (a bridge forwards it all the same)", reason.name()));
+    format!("{network}{transport}{}", wrong.unwrap_or_default())
+}
+
+fn change(tag: TagChange) -> String {
+    match tag {
+        TagChange::Keep => String::new(),
+        TagChange::Pop => ", tag removed".to_owned(),
+        TagChange::Push(vid) => format!(", tagged with VLAN {vid}"),
+        TagChange::Set(vid) => format!(", tag set to VLAN {vid}"),
+    }
+}
+
+/// What the bridge decided.
+fn switching(step: &Step, names: &Names) -> String {
+    match step {
+        Step::Bridge(bridge) => format!("bridge {}", names.bridge(*bridge)),
+        Step::Vlan { vid: 0, .. } => "no VLAN separation on this port".to_owned(),
+        Step::Vlan { vid, source } => format!("VLAN {vid}, {}", source_of(*source)),
+        Step::Learned { mac, from: None } => format!("{mac} is learned here"),
+        Step::Learned { mac, from: Some(port) } => format!("{mac} moves here from {}", names.port(*port)),
+        Step::SourceKnown { mac, is_static: true } => format!("{mac} is configured here"),
+        Step::SourceKnown { mac, is_static: false } => format!("{mac} is known here already"),
+        Step::NotLearned { mac, why } => format!("{mac} is not learned: {why}"),
+        Step::Found { mac, port, is_static: true, .. } => {
+            format!("{mac} is configured at {}", names.port(*port))
+        }
+        Step::Found { mac, port, age, .. } => format!("{mac} is at {}, seen {age} s ago", names.port(*port)),
+        Step::Flood { class } => match class {
+            FloodClass::Broadcast => "broadcast: to every member of the VLAN".to_owned(),
+            FloodClass::Multicast => "multicast nobody is known for: to every member of the VLAN".to_owned(),
+            FloodClass::Unknown => "nobody knows the destination: to every member of the VLAN".to_owned(),
+        },
+        Step::Snooped { ports } => format!("the group's listeners and routers are at {ports} ports"),
+        Step::Punted => "a copy goes to the snooper".to_owned(),
+        Step::NotTo { port, reason } => format!("not to {}: {}", names.port(*port), reason.name()),
+        // A step of a room that is newer than this text.
+        other => format!("{other:?}"),
+    }
+}
+
+fn source_of(source: VlanSource) -> &'static str {
+    match source {
+        VlanSource::Access => "the port's access VLAN",
+        VlanSource::Tag => "from the frame's tag",
+        VlanSource::Native => "the trunk's native VLAN",
+        VlanSource::None => "no separation",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::{DropReason, MacAddr, PortId, QueueId};
+
+    use super::*;
+
+    fn names() -> Names {
+        let mut names = Names::new();
+        names.ports.insert(1, "web1");
+        names.ports.insert(2, "web2");
+        names
+    }
+
+    #[test]
+    fn a_forwarded_packet_reads_like_a_story() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+        let steps = [
+            Step::Received { port: PortId(1), queue: QueueId(0), len: 60 },
+            Step::Vlan { vid: 10, source: VlanSource::Access },
+            Step::Learned { mac, from: None },
+            Step::Found { mac, port: PortId(2), age: 3, is_static: false },
+            Step::Output { port: PortId(2), tag: TagChange::Push(10) },
+        ];
+        let (told, verdict) = tell(&steps, &names());
+        let text: Vec<String> = told.iter().map(|step| format!("{}: {}", step.stage, step.what)).collect();
+        assert_eq!(
+            text,
+            [
+                "receive: 60 bytes from web1, queue 0",
+                "room: VLAN 10, the port's access VLAN",
+                "room: 02:00:00:00:00:09 is learned here",
+                "room: 02:00:00:00:00:09 is at web2, seen 3 s ago",
+                "execute: out of web2, tagged with VLAN 10",
+            ]
+        );
+        assert_eq!(verdict, "it leaves by web2");
+        assert_eq!(dropped(&steps), None);
+    }
+
+    #[test]
+    fn a_drop_names_its_reason() {
+        let steps = [Step::Dropped(DropReason::VlanTaggedOnAccess)];
+        let (_, verdict) = tell(&steps, &names());
+        assert!(verdict.starts_with("dropped as vlan-tagged-on-access: A tagged frame came in"), "{verdict}");
+        assert_eq!(dropped(&steps), Some("vlan-tagged-on-access"));
+    }
+}
