@@ -122,10 +122,10 @@ fn apply(step: Step, packets: &mut Vec<(Packet, Vec<u8>)>, pool: &mut FramePool)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn packets_hold_what_vectors_hold(steps in proptest::collection::vec(step(), 1..60)) {
+    fn packets_hold_what_vectors_hold(steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 8 } else { 60 })) {
         let depot = depot(FRAMES);
         let mut pool = depot.pool();
         let mut packets = Vec::new();
@@ -151,7 +151,7 @@ proptest! {
 
 #[test]
 fn pools_of_several_threads_conserve_frames() {
-    let frames = if cfg!(miri) { 512 } else { 8192 };
+    let frames = if cfg!(miri) { 128 } else { 8192 };
     let depot = depot(frames);
     std::thread::scope(|scope| {
         for seed in 0..3_u32 {
@@ -160,7 +160,7 @@ fn pools_of_several_threads_conserve_frames() {
                 let mut pool = depot.pool();
                 let mut held = Vec::new();
                 let mut random = seed + 1;
-                for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
+                for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
                     random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     // Runs of allocations and releases, long enough to refill and to spill.
                     if random >> 20 & 1 == 0 {

@@ -30,7 +30,7 @@ pub struct AfXdpCounters {
     pub down: u64,
     /// Descriptors and completions that named no frame of ours; always 0 with a sane kernel.
     pub strange: u64,
-    /// Packets of more segments than the socket can carry; the engine completes them before, so always 0.
+    /// Packets without an Ethernet header, or of more segments than the socket carries; the engine lets none of them come so far.
     pub refused: u64,
 }
 
@@ -192,12 +192,13 @@ impl Queue for AfXdpQueue {
         }
         if self.rings.tx.pending() > 0 && self.rings.tx.needs_wakeup() {
             self.send();
-            self.rings.reclaim(pool);
         } else if self.config.busy_poll.is_some() || self.rings.fill.needs_wakeup() {
             self.counters.calls += 1;
             self.call(Call::Receive);
-            self.rings.reclaim(pool);
         }
+        // Also without a call: completions come late where the receiver holds on to packets, and a port that nothing is sent
+        // to any more must not keep their frames.
+        self.rings.reclaim(pool);
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

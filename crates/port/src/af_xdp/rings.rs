@@ -15,6 +15,9 @@ use crate::queue::Batch;
 /// The fill ring is topped up when so many places are free: its lines are the kernel's too.
 const FILL_BATCH: u32 = 64;
 
+/// The kernel skips a descriptor that it finds invalid without ever completing it, so what it might is not given to it.
+const SHORTEST: usize = 14;
+
 /// See the module documentation.
 pub(crate) struct Rings {
     pub(crate) fill: Producer<u64>,
@@ -28,7 +31,7 @@ pub(crate) struct Rings {
     pub(crate) max_segments: u16,
     /// Descriptors and completions that named no frame of ours.
     pub(crate) strange: u64,
-    /// Packets given to transmit that this socket cannot carry.
+    /// Packets given to transmit that this socket cannot carry (too many segments, no Ethernet header).
     pub(crate) refused: u64,
 }
 
@@ -158,7 +161,9 @@ impl Rings {
         let taken = if wanted <= free { batch.len() } else { Self::fitting(batch, free) };
         let mut written = 0;
         for packet in batch.drain(..taken) {
-            if packet.segments() == 1 {
+            if packet.len() < SHORTEST {
+                self.refuse(pool, packet);
+            } else if packet.segments() == 1 {
                 self.write_frame(pool.memory(), written, &packet, 0);
                 written += 1;
             } else {
@@ -194,8 +199,7 @@ impl Rings {
     #[cold]
     fn write_chain(&mut self, pool: &mut FramePool, at: u32, packet: Packet) -> u32 {
         if packet.segments() > self.max_segments {
-            self.refused += 1;
-            pool.free(packet);
+            self.refuse(pool, packet);
             return at;
         }
         let (mut at, mut rest) = (at, Some(packet));
@@ -206,6 +210,12 @@ impl Rings {
             at += 1;
         }
         at
+    }
+
+    #[cold]
+    fn refuse(&mut self, pool: &mut FramePool, packet: Packet) {
+        self.refused += 1;
+        pool.free(packet);
     }
 
     /// Gives frames whose transmission is complete back to the pool.

@@ -191,11 +191,11 @@ fn all_back(depot: &Depot, mut pool: FramePool, packets: impl IntoIterator<Item 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn segments_are_those_of_the_naive_one(
-        big in big(20_000), sizes in proptest::collection::vec(1_usize..1800, 1..6), partial in any::<bool>(),
+        big in big(if cfg!(miri) { 3000 } else { 20_000 }), sizes in proptest::collection::vec(1_usize..1800, 1..6), partial in any::<bool>(),
     ) {
         let depot = depot();
         let mut pool = depot.pool();
