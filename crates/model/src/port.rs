@@ -270,9 +270,11 @@ pub struct Pcap {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<PathBuf>,
     /// Whether reading begins anew at the file's end (`loop`).
-    #[serde(rename = "loop")]
+    // Without a file to read, `loop` and `timing` must not be written: they would be refused when read back.
+    #[serde(rename = "loop", skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
     /// When packets are received.
+    #[serde(skip_serializing_if = "PcapTiming::is_default")]
     pub timing: PcapTiming,
 }
 
@@ -284,6 +286,13 @@ pub enum PcapTiming {
     File,
     /// As fast as they are taken.
     FlatOut,
+}
+
+impl PcapTiming {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_default(&self) -> bool {
+        *self == PcapTiming::File
+    }
 }
 
 /// A ring in memory.

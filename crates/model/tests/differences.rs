@@ -166,3 +166,10 @@ fn leaving_a_bridge_changes_what_the_hook_does_alone() {
         "- bridge.br0.port.a\n~ port.a: its hook goes with the daemon, when_down pass\n"
     );
 }
+
+/// Found by fuzzing: `loop` and `timing` of a port that only writes were written out, and then refused.
+#[test]
+fn a_port_that_only_writes_round_trips() {
+    let config = load("[port.out]\nkind='pcap'\nwrite='/tmp/out.pcap'\n", "t").unwrap();
+    assert_eq!(load(&config.to_toml(), "written").as_ref(), Ok(&config));
+}
