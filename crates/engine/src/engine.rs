@@ -142,7 +142,26 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] when there are no workers or the kernel refuses descriptors or threads.
     pub fn start(config: &EngineConfig, depot: Arc<Depot>) -> Result<Self, EngineError> {
-        let (mut engine, workers) = Self::prepare(config, depot)?;
+        Self::resume(config, depot, Forwarding::default(), Vec::new())
+    }
+
+    /// Starts the workers with queues and a snapshot that are there from the first round on: after a hand-over, where packets wait
+    /// in the queues already, none meets a worker that does not know its way yet.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and [`EngineError::NoSuchWorker`].
+    pub fn resume(
+        config: &EngineConfig,
+        depot: Arc<Depot>,
+        forwarding: Forwarding,
+        queues: Vec<(WorkerId, PortId, QueueId, Box<dyn Queue>)>,
+    ) -> Result<Self, EngineError> {
+        let (mut engine, mut workers) = Self::prepare_with(config, depot, forwarding)?;
+        let count = workers.len();
+        for (worker, port, id, queue) in queues {
+            let own = workers.get_mut(worker.index()).ok_or(EngineError::NoSuchWorker(worker.0, count))?;
+            own.add(owned(worker, port, id, queue));
+        }
         for (index, worker) in workers.into_iter().enumerate() {
             let core = config.cores[index];
             let id = u16::try_from(index).unwrap_or(u16::MAX);
@@ -167,6 +186,14 @@ impl Engine {
     /// # Errors
     /// As [`Self::start`].
     pub fn prepare(config: &EngineConfig, depot: Arc<Depot>) -> Result<(Self, Vec<Worker>), EngineError> {
+        Self::prepare_with(config, depot, Forwarding::default())
+    }
+
+    fn prepare_with(
+        config: &EngineConfig,
+        depot: Arc<Depot>,
+        forwarding: Forwarding,
+    ) -> Result<(Self, Vec<Worker>), EngineError> {
         let n = config.cores.len();
         if n == 0 {
             return Err(EngineError::NoWorkers);
@@ -176,7 +203,7 @@ impl Engine {
         }
         let os = |worker, what| move |source| EngineError::Os { worker, what, source };
         let domain = Domain::with_max_readers(n);
-        let forwarding = Arc::new(Snapshot::new(&domain, Forwarding::default()));
+        let forwarding = Arc::new(Snapshot::new(&domain, forwarding));
         let mut wakers = Vec::with_capacity(n);
         for id in (0_u16..).take(n) {
             wakers.push(Arc::new(Waker::new().map_err(os(id, "eventfd"))?));

@@ -20,7 +20,7 @@ pub fn have_command(name: &str) -> bool {
 /// In CI: there a missing privilege or peer is a failure.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "in CI this is a failure: {why}");
-    eprintln!("SKIPPED: {why}");
+    eprintln!("SKIP: {why}");
 }
 
 /// Returns from the test (skipped visibly, or failed in CI) unless it runs as root and the named commands exist.

@@ -8,7 +8,7 @@ use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineError, Forwarding, PortView, Room};
 use model::{Config, PortName};
 use packet::{PortId, QueueId, WorkerId};
-use port::QueueStatus;
+use port::{Queue, QueueStatus};
 use xdp::Attached;
 
 use super::bridges::Bridges;
@@ -42,6 +42,9 @@ pub struct Running {
     pub trouble: Option<String>,
 }
 
+/// A queue with its worker and port, as the engine takes and returns it.
+pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
+
 /// Ports by name.
 pub type Ports = BTreeMap<PortName, Running>;
 
@@ -63,42 +66,40 @@ impl Running {
         opened: Opened,
     ) -> Result<Running, PlaneError> {
         let workers = workers(&wanted, engine.workers());
-        Self::install_on(engine, name, id, wanted, opened, &workers)
+        let (mut running, queues) = Self::assemble(id, wanted, opened, &workers);
+        running.spread = running.wanted.port.spread.then(|| even_spread(engine.workers()));
+        for (worker, port, queue_id, queue) in queues {
+            if let Err(error) = engine.add_queue(worker, port, queue_id, queue) {
+                running.close(engine);
+                return Err(engine_failed(name, &error));
+            }
+        }
+        Ok(running)
     }
 
-    /// As [`Running::install`], with the worker of each queue given; they are used in turn if there are fewer.
-    ///
-    /// # Errors
-    /// As [`Running::install`].
-    pub fn install_on(
-        engine: &Engine,
-        name: &PortName,
+    /// A port with its queues for the given workers, which are used in turn if there are fewer.
+    pub fn assemble(
         id: PortId,
         wanted: Wanted,
         opened: Opened,
         workers: &[WorkerId],
-    ) -> Result<Running, PlaneError> {
-        let spread = wanted.port.spread.then(|| even_spread(engine.workers()));
-        let mut running = Running {
+    ) -> (Running, Vec<Returned>) {
+        let assign = |((queue_id, queue), worker): ((QueueId, _), &WorkerId)| (*worker, id, queue_id, queue);
+        let queues: Vec<Returned> =
+            opened.queues.into_iter().zip(workers.iter().cycle()).map(assign).collect();
+        let running = Running {
             id,
             wanted,
             device: opened.device,
             hook: opened.hook,
-            queues: Vec::new(),
+            queues: queues.iter().map(|(worker, _, queue, _)| (*queue, *worker)).collect(),
             statuses: opened.statuses,
             complete_checksums: opened.complete_checksums,
             mtu: opened.max_mtu,
-            spread,
+            spread: None,
             trouble: None,
         };
-        for ((queue_id, queue), worker) in opened.queues.into_iter().zip(workers.iter().cycle()) {
-            if let Err(error) = engine.add_queue(*worker, id, queue_id, queue) {
-                running.close(engine);
-                return Err(engine_failed(name, &error));
-            }
-            running.queues.push((queue_id, *worker));
-        }
-        Ok(running)
+        (running, queues)
     }
 
     /// A port that cannot be opened now; it is tried again when its device is seen.
@@ -188,19 +189,25 @@ pub fn even_spread(workers: usize) -> Spread {
     Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
 }
 
-/// Publishes ports and bridges as one snapshot. When it returns no worker acts on the old one.
-pub fn publish(engine: &Engine, config: &Config, ports: &Ports, bridges: &Bridges, without: &[PortId]) {
+/// Ports and bridges as one snapshot. `captured` says which ports a capture listens to.
+pub fn compose(config: &Config, ports: &Ports, bridges: &Bridges, captured: &[bool]) -> Forwarding {
+    let mut forwarding = Forwarding::default();
+    for (name, running) in ports {
+        let room = config.bridge_of(name.as_str()).and_then(|(bridge, _)| bridges.get(bridge));
+        let room = room.map_or(Room::None, |bridge| Room::Switch(Arc::clone(bridge)));
+        let mut view = running.view(room);
+        view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
+        forwarding.set_port(running.id, Some(view));
+    }
+    forwarding
+}
+
+/// Publishes ports and bridges. When it returns no worker acts on the snapshot before.
+pub fn publish(engine: &Engine, config: &Config, ports: &Ports, bridges: &Bridges) {
     engine.update(|forwarding: &mut Forwarding| {
         let captured: Vec<bool> =
             forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
-        forwarding.ports.clear();
-        for (name, running) in ports.iter().filter(|(_, running)| !without.contains(&running.id)) {
-            let room = config.bridge_of(name.as_str()).and_then(|(bridge, _)| bridges.get(bridge));
-            let room = room.map_or(Room::None, |bridge| Room::Switch(Arc::clone(bridge)));
-            let mut view = running.view(room);
-            view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
-            forwarding.set_port(running.id, Some(view));
-        }
+        forwarding.ports = compose(config, ports, bridges, &captured).ports;
     });
 }
 

@@ -99,7 +99,7 @@ impl Site {
 
     /// Publishes what runs.
     pub fn publish(&self, engine: &Engine) {
-        publish(engine, &self.config, &self.ports, &self.bridges, &[]);
+        publish(engine, &self.config, &self.ports, &self.bridges);
     }
 
     /// The plan's ports, and those whose hook must be told otherwise because a bridge takes or leaves them.

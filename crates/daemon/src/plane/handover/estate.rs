@@ -22,11 +22,8 @@ use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, Sta
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
 use crate::plane::open::{self, Opened, Wanted};
-use crate::plane::ports::Running;
+use crate::plane::ports::{Returned, Running, compose};
 use crate::plane::site::Site;
-
-/// A queue as its worker gave it back.
-pub type Returned = (WorkerId, PortId, QueueId, Box<dyn Queue>);
 
 /// A letter and the descriptors that it names.
 #[derive(Debug, Default)]
@@ -139,12 +136,13 @@ pub fn rebuild(
     });
     let free: Vec<u32> = free_frames(memory.frames(), lists).collect();
     let depot = Depot::with_free(Arc::clone(memory), free);
-    let engine = Engine::start(workers, depot).map_err(|error| HandoverError::Own(error.to_string()))?;
+    let mut pool = depot.pool();
     let mut site = Site { config: config.clone(), ..Site::empty() };
     for (name, number) in &letter.bridges {
         site.names.bridges.insert(*number, name);
     }
     let mut descriptors = descriptors.into_iter();
+    let mut queues = Vec::new();
     for (name, port) in letter.ports {
         site.names.ports.insert(port.id, &name);
         // Its share of the descriptors, whatever becomes of it.
@@ -152,10 +150,12 @@ pub fn rebuild(
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count();
         let own: Vec<OwnedFd> = descriptors.by_ref().take(share).collect();
         let Ok(key) = name.parse::<PortName>() else { continue };
-        if let Some(running) = resume(&engine, &key, port, own, config, memory) {
+        if let Some((running, own)) = resume(&key, port, own, config, memory, &mut pool) {
+            queues.extend(own);
             site.ports.insert(key, running);
         }
     }
+    pool.flush();
     site.bridges = bridges::build(config, &site.bridges, &mut site.names);
     for (name, stations) in &letter.stations {
         if let Some(bridge) = site.bridges.get(name.as_str()) {
@@ -163,7 +163,9 @@ pub fn rebuild(
             bridge.import(&entries, monotonic().secs);
         }
     }
-    site.publish(&engine);
+    let forwarding = compose(&site.config, &site.ports, &site.bridges, &[]);
+    let engine = Engine::resume(workers, depot, forwarding, queues)
+        .map_err(|error| HandoverError::Own(error.to_string()))?;
     Ok((engine, site))
 }
 
@@ -173,38 +175,45 @@ fn station(letter: &StationLetter) -> Option<FdbEntry> {
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
 
-/// A port as it ran, or opened anew.
+/// A port as it ran, or opened anew, with its queues for the workers that had them.
 fn resume(
-    engine: &Engine,
     name: &PortName,
     letter: PortLetter,
     descriptors: Vec<OwnedFd>,
     config: &Config,
     memory: &Arc<FrameMemory>,
-) -> Option<Running> {
+    pool: &mut FramePool,
+) -> Option<(Running, Vec<Returned>)> {
     let wanted = Wanted::of(config, name)?;
     let id = PortId(letter.id);
     let spread = letter.spread.as_ref().map(|table| {
         let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
         Arc::new(std::array::from_fn(|at| WorkerId(worker(at))))
     });
-    let workers: Vec<WorkerId> = letter.queues.iter().map(|queue| WorkerId(queue.worker)).collect();
-    let resumed = put_together(name, &wanted, letter, descriptors, memory).or_else(|error| {
-        tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew");
-        open::open(name, &wanted, &mut engine.pool())
-    });
-    let installed =
-        resumed.and_then(|opened| Running::install_on(engine, name, id, wanted.clone(), opened, &workers));
-    match installed {
-        Ok(mut running) => {
-            running.spread = spread.or(running.spread);
-            Some(running)
+    let mut workers: Vec<WorkerId> = letter.queues.iter().map(|queue| WorkerId(queue.worker)).collect();
+    if workers.is_empty() {
+        workers.push(WorkerId(0));
+    }
+    let anew = letter.queues.iter().any(|queue| !queue.kind.has_descriptor());
+    let resumed = if anew {
+        open::open(name, &wanted, pool)
+    } else {
+        put_together(name, &wanted, letter, descriptors, memory).or_else(|error| {
+            tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew");
+            open::open(name, &wanted, pool)
+        })
+    };
+    Some(match resumed {
+        Ok(opened) => {
+            let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);
+            running.spread = spread;
+            (running, queues)
         }
         Err(error) => {
             tracing::warn!(port = %name, %error, "it waits for its device");
-            Some(Running::waiting(id, wanted, error.cause))
+            (Running::waiting(id, wanted, error.cause), Vec::new())
         }
-    }
+    })
 }
 
 fn put_together(

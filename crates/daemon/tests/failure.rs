@@ -1,0 +1,255 @@
+//! The real binary between real hosts, when things go wrong: kills, devices that vanish, refusals, full disks.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use testbed::{Process, UdpFlow, require};
+
+#[test]
+fn a_kill_leaves_what_persists_and_a_restart_adopts_it() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("");
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    assert_eq!(rig.pins().len(), 2, "bridged ports persist");
+    // `when_down = drop`: the hub's kernel, which would forward between its devices, must see nothing.
+    let device = |name| rig.lab.hub().run(["ip", "-s", "-j", "link", "show", name]).unwrap();
+    let program = device("h1");
+    assert!(program.contains("\"xdp\"") || program.contains("prog"), "the hook still stands: {program}");
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+
+    let begin = Instant::now();
+    rig.start(&configuration);
+    let log = rig.daemon().output();
+    let before = flow.received();
+    flow.wait_for(1, Duration::from_secs(1)).unwrap();
+    assert!(flow.received() > before);
+    eprintln!("forwarding again {:?} after the start", begin.elapsed());
+    assert!(!log.contains("ERROR"), "{log}");
+    let report = flow.stop().unwrap();
+    assert_eq!(report.overtaken, 0, "{report:?}");
+    rig.daemon.take().unwrap().stop(Signal::TERM, PATIENCE).unwrap();
+}
+
+#[test]
+fn a_kill_leaves_nothing_of_ports_that_do_not_persist() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("persist = false");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    assert!(rig.pins().is_empty());
+    let shown = rig.lab.hub().run(["ip", "link", "show", "h1"]).unwrap();
+    assert!(!shown.contains("xdp"), "{shown}");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn devices_are_deleted_renamed_and_set_down_under_traffic() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    let configuration = rig.configuration("persist = false");
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    let hub = rig.lab.hub().clone();
+
+    hub.run(["ip", "link", "set", "dev", "h3", "name", "other"]).unwrap();
+    rig.port_until("h3", "renamed", |port| port["device"] == "other" && port["link_up"] == true);
+    rig.until_reachable(1, 3);
+
+    hub.run(["ip", "link", "set", "dev", "other", "down"]).unwrap();
+    rig.port_until("h3", "down", |port| port["link_up"] == false);
+    hub.run(["ip", "link", "set", "dev", "other", "up"]).unwrap();
+    rig.port_until("h3", "up", |port| port["link_up"] == true);
+    rig.until_reachable(1, 3);
+
+    hub.run(["ip", "link", "set", "dev", "other", "mtu", "1400"]).unwrap();
+    rig.port_until("h3", "resized", |port| port["mtu"] == 1400);
+    rig.until_reachable(1, 3);
+
+    hub.run(["ip", "link", "del", "dev", "other"]).unwrap();
+    rig.port_until("h3", "in trouble", |port| {
+        port["trouble"].as_str().is_some_and(|why| why.contains("deleted"))
+    });
+    let doctor = rig.trivium(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&doctor.stdout).contains("error    port.h3"));
+    // Back again under its name: the port is opened by itself.
+    let host = rig.hosts[2].name().to_owned();
+    hub.run(["ip", "link", "add", "name", "h3", "type", "veth", "peer", "name", "eth0", "netns", &host])
+        .unwrap();
+    rig.hosts[2].offloads("off").unwrap();
+    rig.hosts[2].run(["ip", "address", "add", "10.8.0.3/24", "dev", "eth0"]).unwrap();
+    rig.hosts[2].run(["ip", "link", "set", "dev", "eth0", "up"]).unwrap();
+    rig.hosts[0].run(["ip", "neighbour", "flush", "all"]).unwrap();
+    rig.hosts[0].run(["ip", "neighbour", "del", "10.8.0.3", "dev", "eth0"]).ok();
+    rig.pin_neighbours();
+    rig.until_reachable(1, 3);
+
+    flow.wait_for(200, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken), (0, 0), "the others never noticed: {report:?}");
+    assert!(rig.daemon().is_running());
+}
+
+#[test]
+fn a_namespace_vanishes_under_its_port() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let far = rig.lab.namespace("far").unwrap();
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let configuration = format!(
+        "{}[port.t]\nkind = \"veth\"\ndevice = \"t\"\nnamespace = \"{}\"\npersist = false\n\
+         peer = {{ name = \"eth0\", namespace = \"{}\", address = [\"10.8.0.9/24\"] }}\n[bridge.br0.port.t]\naccess = 10\n",
+        rig.configuration("persist = false"),
+        far.name(),
+        tenant.name(),
+    );
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    assert!(rig.hosts[0].ping("10.8.0.9", 5).is_ok(), "{}", rig.ok(&["show", "ports"]));
+    far.remove_name().unwrap();
+    rig.port_until("t", "in trouble", |port| port["trouble"].is_string());
+    assert!(rig.hosts[0].ping("10.8.0.9", 2).is_err());
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn full_rings_are_survived_and_counted() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("ring_size = 64");
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 20_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    rig.daemon().signal(Signal::STOP).unwrap();
+    let seconds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 120 } else { 2 };
+    std::thread::sleep(Duration::from_secs(seconds));
+    rig.daemon().signal(Signal::CONT).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert!(report.lost() > 0, "64 entries cannot hold two seconds of traffic: {report:?}");
+    assert_eq!(report.overtaken, 0, "{report:?}");
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_process() {
+    require!("ip");
+    let mut rig = Rig::new(1);
+    let configuration = format!("{}[port.faulty]\nkind = \"null\"\n", rig.configuration("persist = false"));
+    let file = rig.write("trivium.toml", &configuration);
+    let mut command = rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]);
+    command.env("TRIVIUM_FAULT", "worker-panic");
+    let process = Process::start(command).unwrap();
+    let (status, output) = process.finish(PATIENCE).unwrap();
+    assert!(!status.success(), "{output}");
+    assert!(output.contains("a fault that was asked for"), "{output}");
+    // What systemd does next.
+    rig.start(&configuration);
+}
+
+/// Runs a command that must fail, and gives its exit code and standard error.
+fn fails(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_device_that_another_holds_is_named() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("persist = false");
+    rig.start(&configuration);
+    // Another daemon, with other files, over the same devices.
+    let second = configuration
+        .replace("api.sock", "second.sock")
+        .replace("[port.h", "[port.x")
+        .replace("port.h", "port.x");
+    let file = rig.write("second.toml", &second);
+    let (code, text) = fails(&mut rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("port.x1") && text.contains("h1"), "{text}");
+    // The same socket.
+    let file = rig.path("trivium.toml");
+    let (code, text) = fails(&mut rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("another daemon listens on"), "{text}");
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn a_missing_privilege_is_named() {
+    require!("ip", "setpriv");
+    let rig = Rig::new(1);
+    let file = rig.write("trivium.toml", &rig.configuration(""));
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(&rig.directory, open).unwrap();
+    // Root without capabilities: what a container without them is.
+    let line =
+        ["setpriv", "--bounding-set=-all", "--inh-caps=-all", TRIVIUM, "run", "-c", file.to_str().unwrap()];
+    let (code, text) = fails(&mut rig.lab.hub().command(line));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("port.h1"), "{text}");
+    assert!(text.contains("root") || text.contains("CAP_"), "it says what to do: {text}");
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("persist = false");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let _pinging = rig.hosts[0].spawn(["ping", "-n", "-i", "0.01", rig.hosts[1].ip()]).unwrap();
+    let output = rig.trivium(&["capture", "h1", "-n", "2000", "-w", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("/dev/full") && text.contains("make room"), "{text}");
+    assert!(rig.daemon().is_running());
+}
+
+#[test]
+fn mistakes_are_all_named_and_nothing_is_applied() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("persist = false");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let wrong = rig.write(
+        "wrong.toml",
+        "[port.h1]\nkind = \"af_xdpp\"\n[port.h2]\nkind = \"af_xdp\"\ndevice = \"a name that is far too long\"\n\
+         mtu = 7\n[bridge.br0]\nageing = -1\n[bridge.br0.port.nobody]\naccess = 5000\n",
+    );
+    let wrong = wrong.to_str().unwrap();
+    for output in [rig.trivium(&["check", wrong]), rig.trivium(&["apply", wrong])] {
+        assert_eq!(output.status.code(), Some(3));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        for part in ["wrong.toml:2:", "wrong.toml:5:", "wrong.toml:6:", "wrong.toml:8:", "wrong.toml:10:"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+    rig.until_reachable(1, 2);
+    assert_eq!(rig.trivium(&["show", "nothing"]).status.code(), Some(2), "wrong arguments");
+    let nobody = Command::new(TRIVIUM).args(["--socket", "/no/such.sock", "show", "ports"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(4), "no daemon");
+}

@@ -1,0 +1,169 @@
+//! What the tests of the real binary share: a lab with hosts around a hub, and the daemon in the hub.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use testbed::{Host, Lab, Process, eventually};
+
+/// How long anything may take on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The binary under test.
+pub const TRIVIUM: &str = env!("CARGO_BIN_EXE_trivium");
+
+/// A lab, its hosts h1, h2, ..., a directory for files, and perhaps a daemon.
+pub struct Rig {
+    pub hosts: Vec<Host>,
+    pub lab: Lab,
+    pub directory: PathBuf,
+    pub daemon: Option<Process>,
+}
+
+impl Rig {
+    /// Hosts with addresses 10.8.0.1, 10.8.0.2, ..., their devices h1, h2, ... in the hub.
+    pub fn new(hosts: u8) -> Rig {
+        let lab = Lab::new().unwrap();
+        let hosts: Vec<Host> = (1..=hosts)
+            .map(|number| lab.host(&format!("h{number}"), &format!("10.8.0.{number}/24")).unwrap())
+            .collect();
+        let directory = std::env::temp_dir().join(lab.namespace_name("files"));
+        std::fs::create_dir_all(&directory).unwrap();
+        Rig { hosts, lab, directory, daemon: None }
+    }
+
+    /// A path of this rig's own.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The API's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.path("api.sock")
+    }
+
+    /// One af_xdp port per host, all in VLAN 10 of one bridge; `extra` goes into every port.
+    pub fn configuration(&self, extra: &str) -> String {
+        let vlans: Vec<u16> = self.hosts.iter().map(|_| 10).collect();
+        self.configuration_with(extra, &vlans)
+    }
+
+    /// As [`Rig::configuration`], with the access VLAN of each host; VLAN 0 leaves the host out.
+    pub fn configuration_with(&self, extra: &str, vlans: &[u16]) -> String {
+        let mut text = format!(
+            "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[bridge.br0]\n",
+            self.socket(),
+            self.path("state")
+        );
+        for (host, vlan) in self.hosts.iter().zip(vlans).filter(|(_, vlan)| **vlan != 0) {
+            let name = host.device();
+            let _ = write!(
+                text,
+                "[port.{name}]\nkind = \"af_xdp\"\ndevice = \"{name}\"\n{extra}\n[bridge.br0.port.{name}]\naccess = {vlan}\n"
+            );
+        }
+        text
+    }
+
+    /// Writes a configuration and gives its path.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Starts the daemon in the hub and waits until it is ready.
+    pub fn start(&mut self, configuration: &str) {
+        self.start_with(configuration, &[]);
+    }
+
+    /// As [`Rig::start`], with variables in its environment.
+    pub fn start_with(&mut self, configuration: &str, variables: &[(&str, &str)]) {
+        let file = self.write("trivium.toml", configuration);
+        let mut command = self.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]);
+        command.envs(variables.iter().copied());
+        let mut process = Process::start(command).unwrap();
+        process.wait_for_line("ready:", PATIENCE).unwrap();
+        self.daemon = Some(process);
+    }
+
+    /// The daemon.
+    pub fn daemon(&mut self) -> &mut Process {
+        self.daemon.as_mut().unwrap()
+    }
+
+    /// Runs a client command.
+    pub fn trivium(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(TRIVIUM);
+        command.env("TRIVIUM_SOCKET", self.socket()).args(arguments).output().unwrap()
+    }
+
+    /// Runs a client command that must work, and gives its standard output.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.trivium(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    }
+
+    /// What `show ... --json` says about a port.
+    pub fn port(&self, name: &str) -> serde_json::Value {
+        let all: serde_json::Value =
+            serde_json::from_str(&self.ok(&["show", "ports", name, "--json"])).unwrap();
+        all[0].clone()
+    }
+
+    /// Waits until `show ports` says something about a port.
+    pub fn port_until(&self, name: &str, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
+        eventually(&format!("{name}: {what}"), PATIENCE, || {
+            let port = self.port(name);
+            if condition(&port) { Ok(()) } else { Err(port.to_string()) }
+        })
+        .unwrap();
+    }
+
+    /// Waits until one host reaches another.
+    pub fn until_reachable(&self, from: usize, to: usize) {
+        let (from, to) = (&self.hosts[from - 1], &self.hosts[to - 1]);
+        let what = format!("{} reaching {}", from.ip(), to.ip());
+        eventually(&what, PATIENCE, || if from.reaches(to) { Ok(()) } else { Err(String::new()) }).unwrap();
+    }
+
+    /// Every host knows every other's Ethernet address without asking.
+    pub fn pin_neighbours(&self) {
+        for one in &self.hosts {
+            for other in self.hosts.iter().filter(|other| other.ip() != one.ip()) {
+                one.pin_neighbour(other).unwrap();
+            }
+        }
+    }
+
+    /// The names of pins that belong to devices of this rig's hub.
+    pub fn pins(&self) -> Vec<String> {
+        let inode = self.lab.hub().run(["stat", "-Lc", "%i", "/proc/self/ns/net"]).unwrap();
+        let part = format!("-{}-", inode.trim());
+        let Ok(entries) = std::fs::read_dir("/sys/fs/bpf/trivium") else { return Vec::new() };
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.contains(&part)).collect()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.daemon = None;
+        for pin in self.pins() {
+            let directory = Path::new("/sys/fs/bpf/trivium").join(pin);
+            // The link first: then nothing refers to the maps.
+            let _ = std::fs::remove_file(directory.join("link"));
+            for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+                let _ = std::fs::remove_file(entry.path());
+            }
+            let _ = std::fs::remove_dir(&directory);
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
