@@ -8,16 +8,19 @@
 //! With [`Recorder::DRY`] nothing is learned, refreshed or taken, and the decision is the one that the real frame would
 //! meet. (Two refusals cannot be foreseen without trying: full or contended buckets of the MAC table.)
 
+mod learning;
+mod storm;
+
 use packet::record::{FloodClass, Recorder, Step};
-use packet::{DropReason, FlowKey, Layers, MacAddr};
+use packet::{DropReason, FlowKey, Layers};
 use sync::mac_table::{BucketIndex, Hit, MacTable};
 
 use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
-use crate::member::{Ingress, Member, class_index, storm_reason};
+use crate::member::{Ingress, Member};
 use crate::recall::{self, Recall};
-use crate::tables::{Learned, Station, mac_of, station_key};
+use crate::tables::{Station, mac_of, station_key};
 
 /// Frames handled in one go; longer bursts are cut.
 const BURST: usize = 256;
@@ -30,11 +33,14 @@ const INGRESS_MASK: u64 = 0x0000_ff1f_00ff_ffff;
 /// What no masked first word is.
 const NO_INGRESS: u64 = u64::MAX;
 
+/// Where the source and the destination of a frame belong in the table; a group address belongs nowhere.
+type Places = (BucketIndex, BucketIndex);
+
 /// A worker's own working space for [`Bridge::forward`]; made once, so that the data path allocates nothing.
 #[derive(Debug)]
 pub struct Scratch {
     /// Where source and destination of each frame belong in the table, once fetched.
-    places: Vec<(BucketIndex, BucketIndex)>,
+    places: Vec<Places>,
     /// Frames that a storm limit is to judge: place in the burst.
     judged: Vec<u16>,
     recall: Recall,
@@ -84,8 +90,8 @@ impl Bridge {
                 admission: Admission { ingress: NO_INGRESS, outcome: Err(DropReason::NoRoom) },
                 recorder,
             };
+            pass.enter_epoch(&mut scratch.recall);
             if self.tables.len() <= recall::STATIONS {
-                pass.enter_epoch(&mut scratch.recall);
                 pass.decide_all::<true>(keys, layers, out, scratch);
             } else {
                 pass.fetch(keys, &mut scratch.places);
@@ -141,7 +147,7 @@ struct Lane<'a> {
 
 impl<'a, R: Recorder> Pass<'a, R> {
     /// Fetches the buckets of all addresses side by side.
-    fn fetch(&mut self, keys: &[FlowKey], places: &mut Vec<(BucketIndex, BucketIndex)>) {
+    fn fetch(&mut self, keys: &[FlowKey], places: &mut Vec<Places>) {
         places.clear();
         places.extend(keys.iter().map(|key| {
             let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
@@ -176,51 +182,64 @@ impl<'a, R: Recorder> Pass<'a, R> {
                     continue;
                 }
             };
-            let here = Station::learned(lane.by.member.port).0;
-            if RECALLING
-                && !R::ACTIVE
-                && recall.is_fresh(lane.source, here)
-                && let Some(station) = recall.station(lane.destination)
-            {
-                *out = recall
-                    .verdict(lane.ingress, station, || to_station(self.view, lane.by, Station(station)));
-                // Even a known address may flood: one that awaits its flush.
-                if lane.by.member.limited && class_of(out).is_some() {
-                    judged.push(at);
-                }
-                continue;
-            }
-            let (source_at, destination_at) = match places.get(usize::from(at)) {
-                Some(places) if !RECALLING => *places,
-                _ => (self.table.hash(lane.source), self.table.hash(lane.destination)),
-            };
-            if self.source_is_known_here(lane, source_at) {
-                if RECALLING {
-                    recall.note(lane.source, here, true);
-                }
-            } else {
-                if let Err(reason) = self.source(at, lane, source_at) {
-                    *out = Decision::Drop(reason);
-                    continue;
-                }
-                if RECALLING {
-                    self.enter_epoch(recall);
-                }
-            }
-            *out = if is_group(lane.destination) {
-                self.bridge.multicast(key, layers, lane.by.vid, lane.by.form)
-            } else if let Some(hit) = self.table.lookup_at(destination_at, lane.destination) {
-                if RECALLING {
-                    recall.note(lane.destination, hit.value, hit.age == self.now.secs);
-                }
-                self.known(at, lane, hit)
-            } else {
-                self.unknown(lane)
-            };
+            let fetched = if RECALLING { None } else { places.get(usize::from(at)) };
+            *out = self.decide::<RECALLING>(at, key, layers, lane, fetched, recall);
             if lane.by.member.limited && class_of(out).is_some() {
                 judged.push(at);
             }
         }
+    }
+
+    /// Source, then destination. With `RECALLING`, what is recalled of either stands for its look-up.
+    #[inline(always)]
+    fn decide<const RECALLING: bool>(
+        &mut self,
+        at: u16,
+        key: &FlowKey,
+        layers: &Layers,
+        lane: Lane<'a>,
+        fetched: Option<&Places>,
+        recall: &mut Recall,
+    ) -> Decision {
+        let here = Station::learned(lane.by.member.port).0;
+        let fresh = RECALLING && !R::ACTIVE && recall.is_fresh(lane.source, here);
+        if fresh && let Some(station) = recall.station(lane.destination) {
+            return self.verdict(lane, station, recall);
+        }
+        let (source_at, destination_at) = match fetched {
+            Some(places) => *places,
+            None => (self.table.hash(lane.source), self.table.hash(lane.destination)),
+        };
+        if !fresh && !self.source_is_known_here(lane, source_at) {
+            if let Err(reason) = self.source(at, lane, source_at) {
+                return Decision::Drop(reason);
+            }
+            if RECALLING {
+                // It may have changed the table.
+                self.enter_epoch(recall);
+            }
+        } else if RECALLING {
+            recall.note(lane.source, here, true);
+        }
+        if is_group(lane.destination) {
+            return self.bridge.multicast(key, layers, lane.by.vid, lane.by.form);
+        }
+        let Some(hit) = self.table.lookup_at(destination_at, lane.destination) else {
+            return self.unknown(lane);
+        };
+        if R::ACTIVE {
+            return self.found(at, lane, hit);
+        }
+        if RECALLING {
+            recall.note(lane.destination, hit.value, hit.age == self.now.secs);
+        }
+        self.verdict(lane, hit.value, recall)
+    }
+
+    /// What a known destination means for the frame.
+    #[inline(always)]
+    fn verdict(&self, lane: Lane<'a>, station: u32, recall: &mut Recall) -> Decision {
+        recall.verdict(lane.ingress, station, || to_station(self.view, lane.by, Station(station)))
     }
 
     /// How frames like this one are admitted.
@@ -252,88 +271,13 @@ impl<'a, R: Recorder> Pass<'a, R> {
         Ok(Lane { source, destination, ingress, by })
     }
 
-    /// The common case of the learning process: nothing to learn. Recorders are served by [`Pass::source`].
-    #[inline(always)]
-    fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
-        if R::ACTIVE {
-            return false;
-        }
-        let Some(hit) = self.table.lookup_at(source_at, lane.source) else { return false };
-        if hit.value != Station::learned(lane.by.member.port).0 {
-            return false;
-        }
-        if hit.age != self.now.secs && lane.by.member.learning {
-            self.table.refresh(hit.slot, lane.source, self.now.secs);
-        }
-        true
-    }
-
-    /// The learning process for a source that is not simply known on its port.
-    #[inline(never)]
-    fn source(&mut self, at: u16, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
-        let member = lane.by.member;
-        let hit = self.table.lookup_at(source_at, lane.source);
-        let mac = mac_of(lane.source);
-        let known = hit.map(|hit| Station(hit.value));
-        if let Some(station) = known.filter(|station| station.is_static()) {
-            return self.static_source(at, member, mac, station);
-        }
-        if known.is_some_and(|station| station.port() == member.port) {
-            if let Some(hit) = hit.filter(|_| member.learning && !R::DRY) {
-                self.table.refresh(hit.slot, lane.source, self.now.secs);
-            }
-            self.step(at, Step::SourceKnown { mac, is_static: false });
-            return Ok(());
-        }
-        if !member.learning {
-            self.step(at, Step::NotLearned { mac, why: "learning is switched off on the port" });
-            return Ok(());
-        }
-        let (tables, limits) = (&self.bridge.tables, self.view.limits(member));
-        let learned = if R::DRY {
-            match (tables.refusal(member.port, known.is_some(), limits), known) {
-                (Some(why), _) => Learned::Refused(why),
-                (None, Some(station)) => Learned::Moved(station.port()),
-                (None, None) => Learned::New,
-            }
-        } else {
-            tables.learn(source_at, lane.source, member.port, known.is_some(), limits, self.now.secs)
-        };
-        match learned {
-            Learned::New => self.step(at, Step::Learned { mac, from: None }),
-            Learned::Moved(from) => self.step(at, Step::Learned { mac, from: Some(from) }),
-            Learned::Already => self.step(at, Step::SourceKnown { mac, is_static: false }),
-            Learned::Refused(why) => self.step(at, Step::NotLearned { mac, why }),
-            Learned::Static(station) => return self.static_source(at, member, mac, station),
-        }
-        Ok(())
-    }
-
-    fn static_source(
-        &mut self,
-        at: u16,
-        member: &Member,
-        mac: MacAddr,
-        station: Station,
-    ) -> Result<(), DropReason> {
-        if station.discards() {
-            return Err(DropReason::FdbDiscard);
-        }
-        if station.port() != member.port {
-            return Err(DropReason::SourceStaticMoved);
-        }
-        self.step(at, Step::SourceKnown { mac, is_static: true });
-        Ok(())
-    }
-
-    /// The forwarding process for an address that is in the table.
-    #[inline]
-    fn known(&mut self, at: u16, lane: Lane<'a>, hit: Hit) -> Decision {
+    /// The forwarding process for an address that is in the table, told to a recorder.
+    fn found(&mut self, at: u16, lane: Lane<'a>, hit: Hit) -> Decision {
         let station = Station(hit.value);
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
         }
-        if R::ACTIVE && !station.discards() {
+        if !station.discards() {
             let age = if station.is_static() { 0 } else { self.now.secs.wrapping_sub(hit.age) };
             let mac = mac_of(lane.destination);
             let step = Step::Found { mac, port: station.port(), age, is_static: station.is_static() };
@@ -349,46 +293,6 @@ impl<'a, R: Recorder> Pass<'a, R> {
             return Decision::Drop(DropReason::SamePort);
         }
         unknown(lane.by)
-    }
-
-    /// Whether the real frame would have found its own source address here, in a dry run that learned nothing.
-    #[cold]
-    fn would_be_here(&self, lane: Lane<'a>) -> bool {
-        let (tables, member) = (&self.bridge.tables, lane.by.member);
-        let known = self.table.lookup(lane.source);
-        let limits = self.view.limits(member);
-        let here = known.is_some_and(|hit| Station(hit.value).port() == member.port);
-        here || member.learning && tables.refusal(member.port, known.is_some(), limits).is_none()
-    }
-
-    /// Leases tokens for the frames that a limit is to judge: once for each class in each run of one port's frames.
-    #[cold]
-    #[inline(never)]
-    fn judge_storms(&mut self, judged: &[u16], keys: &[FlowKey], out: &mut [Decision]) {
-        let port = |at: &u16| keys[usize::from(*at)].in_port();
-        for run in judged.chunk_by(|a, b| port(a) == port(b)) {
-            let Some(member) = self.view.member(port(&run[0])) else { continue };
-            let mut wanted = [0u32; 3];
-            let class = |out: &[Decision], at: u16| class_of(&out[usize::from(at)]);
-            run.iter().filter_map(|&at| class(out, at)).for_each(|class| wanted[class_index(class)] += 1);
-            let mut granted = crate::member::CLASSES.map(|class| {
-                let wanted = wanted[class_index(class)];
-                let Some(bucket) = member.bucket(class).filter(|_| wanted > 0) else { return 0 };
-                if R::DRY {
-                    return u32::try_from(bucket.available(self.now.ns)).unwrap_or(u32::MAX).min(wanted);
-                }
-                bucket.take(self.now.ns, wanted)
-            });
-            for &at in run {
-                let Some(class) = class(out, at) else { continue };
-                let left = &mut granted[class_index(class)];
-                match left.checked_sub(1) {
-                    _ if member.bucket(class).is_none() => {}
-                    Some(rest) => *left = rest,
-                    None => out[usize::from(at)] = Decision::Drop(storm_reason(class)),
-                }
-            }
-        }
     }
 
     #[inline]
@@ -489,6 +393,7 @@ fn class_of(decision: &Decision) -> Option<FloodClass> {
 mod tests {
     use super::*;
     use crate::tables::mac_bits;
+    use packet::MacAddr;
 
     #[test]
     fn addresses_come_whole_out_of_the_words() {

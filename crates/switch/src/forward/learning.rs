@@ -1,0 +1,102 @@
+//! The learning process (IEEE 802.1Q clause 8.7): what a frame's source address tells the MAC table.
+//!
+//! In a dry run ([`Recorder::DRY`]) it finds out what would be learned, and changes nothing.
+
+use packet::record::{Recorder, Step};
+use packet::{DropReason, MacAddr};
+use sync::mac_table::BucketIndex;
+
+use super::{Lane, Pass};
+use crate::member::Member;
+use crate::tables::{Learned, Station, mac_of};
+
+impl<'a, R: Recorder> Pass<'a, R> {
+    /// The common case of the learning process: nothing to learn. Recorders are served by [`Pass::source`].
+    #[inline(always)]
+    pub(super) fn source_is_known_here(&self, lane: Lane<'a>, source_at: BucketIndex) -> bool {
+        if R::ACTIVE {
+            return false;
+        }
+        let Some(hit) = self.table.lookup_at(source_at, lane.source) else { return false };
+        if hit.value != Station::learned(lane.by.member.port).0 {
+            return false;
+        }
+        if hit.age != self.now.secs && lane.by.member.learning {
+            self.table.refresh(hit.slot, lane.source, self.now.secs);
+        }
+        true
+    }
+
+    /// The learning process for a source that is not simply known on its port.
+    #[inline(never)]
+    pub(super) fn source(
+        &mut self,
+        at: u16,
+        lane: Lane<'a>,
+        source_at: BucketIndex,
+    ) -> Result<(), DropReason> {
+        let member = lane.by.member;
+        let hit = self.table.lookup_at(source_at, lane.source);
+        let mac = mac_of(lane.source);
+        let known = hit.map(|hit| Station(hit.value));
+        if let Some(station) = known.filter(|station| station.is_static()) {
+            return self.static_source(at, member, mac, station);
+        }
+        if known.is_some_and(|station| station.port() == member.port) {
+            if let Some(hit) = hit.filter(|_| member.learning && !R::DRY) {
+                self.table.refresh(hit.slot, lane.source, self.now.secs);
+            }
+            self.step(at, Step::SourceKnown { mac, is_static: false });
+            return Ok(());
+        }
+        if !member.learning {
+            self.step(at, Step::NotLearned { mac, why: "learning is switched off on the port" });
+            return Ok(());
+        }
+        let (tables, limits) = (&self.bridge.tables, self.view.limits(member));
+        let learned = if R::DRY {
+            match (tables.refusal(member.port, known.is_some(), limits), known) {
+                (Some(why), _) => Learned::Refused(why),
+                (None, Some(station)) => Learned::Moved(station.port()),
+                (None, None) => Learned::New,
+            }
+        } else {
+            tables.learn(source_at, lane.source, member.port, known.is_some(), limits, self.now.secs)
+        };
+        match learned {
+            Learned::New => self.step(at, Step::Learned { mac, from: None }),
+            Learned::Moved(from) => self.step(at, Step::Learned { mac, from: Some(from) }),
+            Learned::Already => self.step(at, Step::SourceKnown { mac, is_static: false }),
+            Learned::Refused(why) => self.step(at, Step::NotLearned { mac, why }),
+            Learned::Static(station) => return self.static_source(at, member, mac, station),
+        }
+        Ok(())
+    }
+
+    fn static_source(
+        &mut self,
+        at: u16,
+        member: &Member,
+        mac: MacAddr,
+        station: Station,
+    ) -> Result<(), DropReason> {
+        if station.discards() {
+            return Err(DropReason::FdbDiscard);
+        }
+        if station.port() != member.port {
+            return Err(DropReason::SourceStaticMoved);
+        }
+        self.step(at, Step::SourceKnown { mac, is_static: true });
+        Ok(())
+    }
+
+    /// Whether the real frame would have found its own source address here, in a dry run that learned nothing.
+    #[cold]
+    pub(super) fn would_be_here(&self, lane: Lane<'a>) -> bool {
+        let (tables, member) = (&self.bridge.tables, lane.by.member);
+        let known = self.table.lookup(lane.source);
+        let limits = self.view.limits(member);
+        let here = known.is_some_and(|hit| Station(hit.value).port() == member.port);
+        here || member.learning && tables.refusal(member.port, known.is_some(), limits).is_none()
+    }
+}
