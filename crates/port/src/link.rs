@@ -28,6 +28,7 @@ const IF_OPER_UP: u8 = 6;
 
 const IFF_UP: u32 = 1;
 const IFF_NOARP: u32 = 0x80;
+const IFF_PROMISC: u32 = 0x100;
 
 /// How an XDP program is attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,8 @@ pub struct LinkChange<'a> {
     pub up: Option<bool>,
     /// Whether the kernel answers ARP.
     pub arp: Option<bool>,
+    /// Whether it takes frames for other stations' addresses.
+    pub promiscuous: Option<bool>,
     /// MTU.
     pub mtu: Option<u32>,
     /// Ethernet address.
@@ -232,7 +235,9 @@ pub(crate) fn transact(request: Request) -> Result<(), NetlinkError> {
 /// [`LinkError`] when the kernel refuses.
 pub fn set(ifindex: u32, change: &LinkChange<'_>) -> Result<(), LinkError> {
     let (mut flags, mut mask) = (0, 0);
-    for (wanted, bit) in [(change.up, IFF_UP), (change.arp.map(|arp| !arp), IFF_NOARP)] {
+    let flag_changes =
+        [(change.up, IFF_UP), (change.arp.map(|arp| !arp), IFF_NOARP), (change.promiscuous, IFF_PROMISC)];
+    for (wanted, bit) in flag_changes {
         if let Some(on) = wanted {
             mask |= bit;
             flags |= if on { bit } else { 0 };

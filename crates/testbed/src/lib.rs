@@ -20,6 +20,7 @@
 //! ```
 
 mod error;
+pub mod golden;
 mod host;
 mod iperf;
 mod lab;

@@ -46,6 +46,8 @@ pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result
         Ok(opened) => {
             notes.fallbacks(name, &hook);
             let statuses: Vec<_> = opened.iter().map(|(_, queue)| queue.status()).collect();
+            let sockets =
+                opened.iter().filter_map(|(_, queue)| queue.fd().try_clone_to_owned().ok()).collect();
             let queues =
                 opened.into_iter().map(|(id, queue)| (id, Box::new(queue) as Box<dyn Queue>)).collect();
             Ok(Opened {
@@ -53,6 +55,7 @@ pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result
                 hook: Some(hook),
                 queues,
                 statuses,
+                sockets,
                 complete_checksums: completes(request),
                 max_mtu: info.mtu,
                 notes: notes.0,
@@ -73,6 +76,8 @@ fn prepare_device(request: &Request<'_>, ifname: &str) -> Result<LinkInfo, Plane
     let change = LinkChange {
         up: Some(true),
         arp: request.bridged.then_some(false),
+        // A device of hardware filters what is not for its own address; a bridge wants everything.
+        promiscuous: (request.bridged && !request.own).then_some(true),
         mtu: request.mtu.filter(|mtu| *mtu != info.mtu),
         ..LinkChange::default()
     };
@@ -81,6 +86,17 @@ fn prepare_device(request: &Request<'_>, ifname: &str) -> Result<LinkInfo, Plane
     }
     link::set(info.ifindex, &change).map_err(|error| failed(name, &error))?;
     link::by_index(info.ifindex).map_err(|error| failed(name, &error))
+}
+
+/// Gives a device that is no port any more back to the kernel: ARP is on, frames for others are filtered. IPv6 stays off;
+/// the administrator switches it on where it is wanted (`sysctl net.ipv6.conf.DEVICE.disable_ipv6=0`).
+///
+/// # Errors
+/// If it is gone, which is none of our business.
+pub fn release_device(ifname: &str) -> Result<(), link::LinkError> {
+    let info = link::find(ifname)?;
+    let change = LinkChange { arp: Some(true), promiscuous: Some(false), ..LinkChange::default() };
+    link::set(info.ifindex, &change)
 }
 
 /// The queues to serve, in order.

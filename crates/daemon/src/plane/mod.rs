@@ -387,7 +387,11 @@ impl Plane for DataPlane {
     }
 
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
-        let port = self.port_id(&request.port)?;
+        // No port can have this name beside another: `all` means all unless it is a port's.
+        let port = match self.port_id(&request.port) {
+            Err(_) if request.port == "all" => None,
+            port => Some(port?),
+        };
         let me = self.me()?;
         self.engine(|engine| observe::capture(&me, engine, request, port, to))
     }

@@ -48,22 +48,21 @@ fn occupied(what: &str, error: &EngineError) -> PlaneError {
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// Starts a capture that lasts until `to` is closed.
+/// Starts a capture of one port, or of all, that lasts until `to` is closed.
 pub fn capture(
     plane: &Arc<DataPlane>,
     engine: &Engine,
     request: &CaptureRequest,
-    port: PortId,
+    port: Option<PortId>,
     to: Sender<CapturedFrame>,
 ) -> Result<(), PlaneError> {
     let object = format!("capture of port.{}", request.port);
-    let mut reader =
-        engine.capture(Some(port), request.drops_only).map_err(|error| occupied(&object, &error))?;
+    let mut reader = engine.capture(port, request.drops_only).map_err(|error| occupied(&object, &error))?;
     let mut pool = engine.pool();
-    let (weak, name, snap) = (Arc::downgrade(plane), request.port.clone(), request.snap_length);
+    let (weak, names, snap) = (Arc::downgrade(plane), plane.names(), request.snap_length);
     let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
         let clock = WallClock::now();
-        while empty(&mut reader, &mut pool, &name, snap, clock, &to) && weak.strong_count() > 0 {
+        while empty(&mut reader, &mut pool, &names, snap, clock, &to) && weak.strong_count() > 0 {
             std::thread::sleep(PERIOD);
         }
         drop(pool);
@@ -78,14 +77,14 @@ pub fn capture(
 fn empty(
     reader: &mut CaptureReader,
     pool: &mut FramePool,
-    port: &str,
+    names: &Names,
     snap: u32,
     clock: WallClock,
     to: &Sender<CapturedFrame>,
 ) -> bool {
     for ring in &mut reader.rings {
         while let Some(captured) = ring.pop() {
-            let frame = captured_frame(&captured, pool, port, snap, clock);
+            let frame = captured_frame(&captured, pool, names, snap, clock);
             pool.free(captured.packet);
             if let Err(TrySendError::Closed(_)) = to.try_send(frame) {
                 return false;
@@ -98,7 +97,7 @@ fn empty(
 fn captured_frame(
     captured: &Captured,
     pool: &FramePool,
-    port: &str,
+    names: &Names,
     snap: u32,
     clock: WallClock,
 ) -> CapturedFrame {
@@ -108,7 +107,7 @@ fn captured_frame(
     bytes.truncate(copied);
     CapturedFrame {
         at_ns: clock.at(captured.ns),
-        port: port.to_owned(),
+        port: names.port(captured.port),
         received: !matches!(captured.direction, Direction::Sent),
         bytes,
         original_length: u32::try_from(length).unwrap_or(u32::MAX),

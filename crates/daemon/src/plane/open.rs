@@ -1,5 +1,7 @@
 //! From a port's configuration to its queues: one function per kind, all with the same outcome.
 
+use std::os::fd::OwnedFd;
+
 use control::PlaneError;
 use model::{Config, DoctorFinding, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown};
 use packet::QueueId;
@@ -28,6 +30,8 @@ pub struct Opened {
     pub queues: Vec<(QueueId, Box<dyn Queue>)>,
     /// How each queue runs, in the same order.
     pub statuses: Vec<QueueStatus>,
+    /// Duplicates of AF_XDP sockets, for the kernel's counters.
+    pub sockets: Vec<OwnedFd>,
     /// Whether checksums that a sender left open are to be completed.
     pub complete_checksums: bool,
     /// Bytes of the largest L3 packet.
@@ -162,6 +166,7 @@ fn tap(
         device: Some(device),
         hook: None,
         statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
+        sockets: Vec::new(),
         queues,
         complete_checksums: false,
         notes: Vec::new(),
@@ -189,8 +194,16 @@ fn wall_clock() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes away what was made for a port that is gone for good.
+/// Takes away what was made for a port that is gone for good, and gives a foreign device back to the kernel.
 pub fn unmake(name: &PortName, wanted: &Wanted) {
+    if let PortKind::AfXdp(port) = &wanted.port.kind {
+        let released = inside(&object(name), port.namespace.as_ref(), || {
+            af_xdp::release_device(port.device.as_str()).map_err(|error| failed(name, &error))
+        });
+        if let Err(error) = released {
+            tracing::info!(%error, "the device was not given back to the kernel");
+        }
+    }
     if let PortKind::Veth(port) = &wanted.port.kind {
         let removed = inside(&object(name), port.namespace.as_ref(), || {
             veth::remove(port.device.as_str()).map_err(|error| failed(name, &error))
@@ -206,6 +219,7 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         device: None,
         hook: None,
         statuses: vec![queue.status()],
+        sockets: Vec::new(),
         max_mtu: queue.capabilities().max_frame.saturating_sub(14).min(9000),
         queues: vec![(QueueId(0), queue)],
         complete_checksums: false,

@@ -1,6 +1,7 @@
 //! Ports that run: open, owned by workers, seen in the engine's snapshot.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use control::PlaneError;
@@ -32,6 +33,8 @@ pub struct Running {
     pub queues: Vec<(QueueId, WorkerId)>,
     /// How each queue runs.
     pub statuses: Vec<QueueStatus>,
+    /// Duplicates of AF_XDP sockets, for the kernel's counters; gone before the queues are closed.
+    pub sockets: Vec<OwnedFd>,
     /// Whether checksums that a sender left open are completed.
     pub complete_checksums: bool,
     /// Bytes of the largest L3 packet.
@@ -94,6 +97,7 @@ impl Running {
             hook: opened.hook,
             queues: queues.iter().map(|(worker, _, queue, _)| (*queue, *worker)).collect(),
             statuses: opened.statuses,
+            sockets: opened.sockets,
             complete_checksums: opened.complete_checksums,
             mtu: opened.max_mtu,
             spread: None,
@@ -112,6 +116,7 @@ impl Running {
             hook: None,
             queues: Vec::new(),
             statuses: Vec::new(),
+            sockets: Vec::new(),
             complete_checksums: false,
             mtu,
             spread: None,
@@ -123,6 +128,8 @@ impl Running {
     /// been published: then nothing is on its way to it.
     pub fn release_queues(&mut self, engine: &Engine) {
         self.queues.clear();
+        // A socket is closed with its last descriptor, and frames go back only when it is.
+        self.sockets.clear();
         // A worker that does not answer keeps its queue; the process is about to be restarted by its watchdog then.
         let Ok(queues) = engine.remove_queues(self.id) else { return };
         let mut pool = engine.pool();

@@ -1,6 +1,7 @@
 //! What runs, as the values that the API sends.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use engine::Engine;
@@ -12,8 +13,10 @@ use model::{
     PortState, StageState, WorkerState,
 };
 use packet::DropReason;
+use port::af_xdp::statistics;
 use switch::Bridge;
 use sync::cpu::tsc_hz;
+use xdp::Counter;
 
 use super::ports::Running;
 use super::site::Site;
@@ -64,11 +67,17 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
 }
 
 fn port_counters(running: &Running, totals: &PortTotals) -> PortCounters {
-    // What the hook could not give to a socket never became ours.
-    let missed = running.hook.as_ref().and_then(|hook| hook.counters().ok()).map_or(0, |counters| {
-        let lost = |name: &str| name.contains("drop") || name.contains("full") || name.contains("lost");
-        counters.iter().filter(|(counter, _)| lost(counter.name())).map(|(_, packets)| packets).sum()
-    });
+    // What the hook could not give to a socket, and what a full ring or a lack of frames cost, never became ours.
+    let hook = running
+        .hook
+        .as_ref()
+        .and_then(|hook| hook.counters().ok())
+        .map_or(0, |counters| counters.get(Counter::DownDropped) + counters.get(Counter::Aborted));
+    let lost = |socket: &OwnedFd| {
+        let counted = statistics(socket.as_fd());
+        counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
+    };
+    let missed = hook + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
         rx_packets: totals.rx_packets,
         rx_bytes: totals.rx_bytes,

@@ -25,7 +25,7 @@ mod socket;
 use std::io;
 
 pub use hand_over::{AfXdpHandOver, free_frames};
-pub use queue::{AfXdpCounters, AfXdpQueue};
+pub use queue::{AfXdpCounters, AfXdpQueue, statistics};
 
 use crate::memory::FrameMemory;
 

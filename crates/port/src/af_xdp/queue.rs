@@ -168,6 +168,29 @@ impl AfXdpQueue {
     }
 }
 
+/// What the kernel has counted on a socket: for control threads that hold a duplicate of it while a worker has the queue.
+#[must_use]
+pub fn statistics(socket: BorrowedFd<'_>) -> QueueCounters {
+    // Older kernels know only the first three numbers; the others stay 0.
+    let zero = libc::xdp_statistics {
+        rx_dropped: 0,
+        rx_invalid_descs: 0,
+        tx_invalid_descs: 0,
+        rx_ring_full: 0,
+        rx_fill_ring_empty_descs: 0,
+        tx_ring_empty_descs: 0,
+    };
+    let kernel = sys::get_option(socket, libc::SOL_XDP, libc::XDP_STATISTICS, zero).unwrap_or(zero);
+    QueueCounters {
+        rx_ring_full: kernel.rx_ring_full,
+        rx_fill_empty: kernel.rx_fill_ring_empty_descs,
+        // The kernel counts a frame for which no buffer stood ready here, too.
+        rx_invalid: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs)
+            + kernel.rx_invalid_descs,
+        tx_invalid: kernel.tx_invalid_descs,
+    }
+}
+
 impl Queue for AfXdpQueue {
     #[inline]
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
@@ -226,25 +249,11 @@ impl Queue for AfXdpQueue {
     }
 
     fn counters(&self) -> QueueCounters {
-        // Older kernels know only the first three numbers; the others stay 0.
-        let zero = libc::xdp_statistics {
-            rx_dropped: 0,
-            rx_invalid_descs: 0,
-            tx_invalid_descs: 0,
-            rx_ring_full: 0,
-            rx_fill_ring_empty_descs: 0,
-            tx_ring_empty_descs: 0,
-        };
-        let kernel =
-            sys::get_option(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS, zero).unwrap_or(zero);
+        let kernel = statistics(self.fd.as_fd());
         QueueCounters {
-            rx_ring_full: kernel.rx_ring_full,
-            rx_fill_empty: kernel.rx_fill_ring_empty_descs,
-            // The kernel counts a frame for which no buffer stood ready here, too.
-            rx_invalid: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs)
-                + kernel.rx_invalid_descs
-                + self.rings.strange,
-            tx_invalid: kernel.tx_invalid_descs + self.rings.refused,
+            rx_invalid: kernel.rx_invalid + self.rings.strange,
+            tx_invalid: kernel.tx_invalid + self.rings.refused,
+            ..kernel
         }
     }
 

@@ -239,8 +239,12 @@ fn put_together(
         Ok((device, hook_fds.map(|fds| hook(name, fds, pin.as_deref())).transpose()?))
     })?;
     let mut queues = Vec::with_capacity(letter.queues.len());
+    let mut sockets = Vec::new();
     for queue in letter.queues {
         let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
+        if matches!(queue.kind, QueueKind::AfXdp { .. }) {
+            sockets.extend(descriptor.as_ref().and_then(|socket| socket.try_clone().ok()));
+        }
         let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
         queues.push((QueueId(queue.id), resumed));
     }
@@ -248,6 +252,7 @@ fn put_together(
         device,
         hook,
         statuses: queues.iter().map(|(_, queue)| queue.status()).collect(),
+        sockets,
         queues,
         complete_checksums: letter.complete_checksums,
         max_mtu: letter.mtu,

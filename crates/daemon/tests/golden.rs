@@ -1,0 +1,28 @@
+//! Every case of `tests/golden/`: a configuration and packets in, packets and counted drops out. Needs no privilege.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use testbed::golden;
+
+#[test]
+fn every_case_comes_out_as_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+    let cases = golden::cases(&root).unwrap();
+    assert!(cases.len() >= 3, "the cases of {} are gone", root.display());
+    let mut wrong = String::new();
+    for case in cases {
+        let directory =
+            std::env::temp_dir().join(format!("trivium-golden-{}-{}", std::process::id(), case.name()));
+        let result = case.run(env!("CARGO_BIN_EXE_trivium"), &directory).unwrap();
+        let _ = std::fs::remove_dir_all(&directory);
+        if std::env::var_os("TRIVIUM_BLESS").is_some() {
+            case.bless(&result).unwrap();
+        } else if result != case.expected().unwrap() {
+            wrong +=
+                &format!("{}:\n--- expected\n{}--- came\n{result}", case.name(), case.expected().unwrap());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}TRIVIUM_BLESS=1 writes what came as what is expected");
+}

@@ -1,0 +1,212 @@
+//! The golden runner: a configuration and packets go in, the packets that came out and every drop come back as text, which
+//! is compared with what the case's directory says. The real binary runs, over `pcap` ports: without privileges.
+//!
+//! A case is a directory with
+//! - `config.toml`, whose ports are of kind `pcap`; `@DIR@` stands for the run's directory, and the port `x` reads
+//!   `@DIR@/x.in.pcap` with `timing = "file"` and writes `@DIR@/x.out.pcapng`;
+//! - `traffic.txt`: lines `PORT PACKET`, in the order in which they arrive; PACKET as `trivium explain` takes it;
+//! - `expected.txt`: lines `PORT > PACKET` in hexadecimal digits by port, then `PORT ! REASON COUNT`.
+//!
+//! `TRIVIUM_BLESS=1` writes `expected.txt` instead of comparing; read it before you commit it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use packet::spec;
+use port::pcap::{Reader, Writer};
+use rustix::process::Signal;
+
+use crate::{LabError, Process, eventually};
+
+/// Time between two packets: long enough for one to be through before the next arrives on another port.
+const STEP: Duration = Duration::from_millis(60);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time before the first packet, so that all ports are open by then.
+const LEAD: Duration = Duration::from_secs(1);
+/// What each port receives first: all ports count time from it. A bridge never forwards it.
+const CLOCK: &str = "eth_src=02:00:00:00:ff:ff,eth_dst=01:80:c2:00:00:0e,eth_type=0x88cc";
+/// What becomes of it: the second where it comes before the bridge has the port.
+const CLOCK_REASONS: [&str; 2] = ["reserved-multicast", "no-room"];
+
+/// One case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    directory: PathBuf,
+    config: String,
+    traffic: Vec<(String, Vec<u8>)>,
+}
+
+/// Every case below a directory, in order.
+///
+/// # Errors
+/// If one cannot be read or has a packet that is not understood.
+pub fn cases(root: &Path) -> Result<Vec<Case>, LabError> {
+    let system = |error: std::io::Error| LabError::system(root.display().to_string(), error);
+    let mut directories: Vec<PathBuf> = fs::read_dir(root)
+        .map_err(system)?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    directories.sort();
+    directories.into_iter().map(Case::read).collect()
+}
+
+impl Case {
+    fn read(directory: PathBuf) -> Result<Case, LabError> {
+        let text = |name: &str| {
+            let path = directory.join(name);
+            fs::read_to_string(&path).map_err(|error| LabError::system(path.display().to_string(), error))
+        };
+        let mut traffic = Vec::new();
+        let lines = text("traffic.txt")?;
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let wrong = |what: String| LabError::Output { command: line.to_owned(), output: what };
+            let (port, packet) =
+                line.split_once(' ').ok_or_else(|| wrong("PORT PACKET is expected".to_owned()))?;
+            let frame = spec::parse(packet.trim()).map_err(|error| wrong(error.to_string()))?;
+            traffic.push((port.to_owned(), frame));
+        }
+        Ok(Case { config: text("config.toml")?, directory, traffic })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// What should come of it.
+    ///
+    /// # Errors
+    /// If the file is missing: then bless the case first.
+    pub fn expected(&self) -> Result<String, LabError> {
+        let path = self.directory.join("expected.txt");
+        fs::read_to_string(&path).map_err(|error| LabError::system(path.display().to_string(), error))
+    }
+
+    /// Writes what came of it as what should.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn bless(&self, result: &str) -> Result<(), LabError> {
+        let path = self.directory.join("expected.txt");
+        fs::write(&path, result).map_err(|error| LabError::system(path.display().to_string(), error))
+    }
+
+    /// Ports that receive or send, in order.
+    fn ports(&self) -> Vec<String> {
+        let names =
+            self.config.lines().filter_map(|line| line.trim().strip_prefix("[port.")?.strip_suffix(']'));
+        names.map(str::to_owned).collect()
+    }
+
+    /// Runs `binary` on the case in an empty directory and tells what came out.
+    ///
+    /// # Errors
+    /// If the daemon does not start, or does not take all packets.
+    pub fn run(&self, binary: &str, directory: &Path) -> Result<String, LabError> {
+        let system = |error: std::io::Error| LabError::system(directory.display().to_string(), error);
+        fs::create_dir_all(directory).map_err(system)?;
+        for port in self.ports() {
+            self.write_input(&port, directory).map_err(system)?;
+        }
+        let socket = directory.join("api.sock");
+        let head = format!(
+            "[daemon]\napi = {socket:?}\nstate_dir = {:?}\n[memory]\nframes = 8192\nhuge_pages = \"off\"\n",
+            directory.join("state")
+        );
+        let file = directory.join("trivium.toml");
+        let config = self.config.replace("@DIR@", &directory.display().to_string());
+        fs::write(&file, head + &config).map_err(system)?;
+        let mut command = Command::new(binary);
+        command.args(["run", "-c"]).arg(&file);
+        let mut daemon = Process::start(command)?;
+        daemon.wait_for_line("ready:", PATIENCE)?;
+        let ask = |arguments: &[&str]| ask(binary, &socket, arguments);
+        let wanted = self.traffic.len() + self.ports().len();
+        eventually("all packets to be received", PATIENCE, || {
+            let ports = ask(&["show", "ports", "--json"]).map_err(|error| error.to_string())?;
+            let received: u64 =
+                list(&ports).iter().filter_map(|port| port["counters"]["rx_packets"].as_u64()).sum();
+            if received >= u64::try_from(wanted).unwrap_or(u64::MAX) {
+                Ok(())
+            } else {
+                Err(format!("{received}"))
+            }
+        })?;
+        let drops = ask(&["show", "drops", "--json"])?;
+        let (status, output) = daemon.stop(Signal::TERM, PATIENCE)?;
+        if !status.success() {
+            return Err(LabError::Failed { command: binary.to_owned(), status: status.to_string(), output });
+        }
+        self.tell(directory, &list(&drops))
+    }
+
+    fn write_input(&self, port: &str, directory: &Path) -> std::io::Result<()> {
+        let file = BufWriter::new(File::create(directory.join(format!("{port}.in.pcap")))?);
+        let mut writer = Writer::classic(file)?;
+        let interface = writer.interface(port)?;
+        let mut write = |at: Duration, frame: &[u8]| {
+            let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            // Any day will do: only distances count.
+            let at = 1_000_000_000_000_000_000 + u64::try_from(at.as_nanos()).unwrap_or(0);
+            writer.packet(interface, at, length, [frame], None)
+        };
+        write(Duration::ZERO, &spec::parse(CLOCK).unwrap_or_default())?;
+        for (number, (to, frame)) in (0_u32..).zip(&self.traffic) {
+            if to == port {
+                write(LEAD + STEP * number, frame)?;
+            }
+        }
+        writer.flush()
+    }
+
+    fn tell(&self, directory: &Path, drops: &[serde_json::Value]) -> Result<String, LabError> {
+        let mut text = String::new();
+        for port in self.ports() {
+            let path = directory.join(format!("{port}.out.pcapng"));
+            let broken =
+                |error: String| LabError::Output { command: path.display().to_string(), output: error };
+            let Ok(file) = File::open(&path) else { continue };
+            let mut reader = Reader::new(BufReader::new(file)).map_err(|error| broken(error.to_string()))?;
+            while let Some(record) = reader.next_record().map_err(|error| broken(error.to_string()))? {
+                let digits: String = record.data.iter().map(|byte| format!("{byte:02x}")).collect();
+                text.push_str(&format!("{port} > {digits}\n"));
+            }
+        }
+        let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for drop in drops {
+            let word = |key: &str| drop[key].as_str().unwrap_or_default().to_owned();
+            *counts.entry((word("port"), word("reason"))).or_default() +=
+                drop["packets"].as_u64().unwrap_or(0);
+        }
+        for port in self.ports() {
+            // Each port's clock packet is not the case's.
+            let key = |reason: &&str| (port.clone(), (**reason).to_owned());
+            let early =
+                CLOCK_REASONS.iter().rev().map(|reason| key(&reason)).find(|key| counts.contains_key(key));
+            if let Some(count) = early.and_then(|key| counts.get_mut(&key)) {
+                *count -= 1;
+            }
+        }
+        for ((port, reason), count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            text.push_str(&format!("{port} ! {reason} {count}\n"));
+        }
+        Ok(text)
+    }
+}
+
+fn ask(binary: &str, socket: &Path, arguments: &[&str]) -> Result<String, LabError> {
+    let mut command = Command::new(binary);
+    command.arg("--socket").arg(socket).args(arguments);
+    let output = crate::namespace::run_command(&mut command)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn list(text: &str) -> Vec<serde_json::Value> {
+    serde_json::from_str(text).unwrap_or_default()
+}
