@@ -357,9 +357,9 @@ fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError>
     let (before, allocated) = (sum(), (options.allocations)());
     let (begin, begin_tsc) = (Instant::now(), tsc());
     std::thread::sleep(Duration::from_secs_f64(options.seconds));
+    let allocations = (options.allocations)() - allocated;
     let after = sum();
     let (time, cycles) = (begin.elapsed(), tsc().wrapping_sub(begin_tsc));
-    let allocations = (options.allocations)() - allocated;
     let packets = after.0.rx_packets + after.1.rx_packets - before.0.rx_packets - before.1.rx_packets;
     let loss = after.0.dropped() + after.1.dropped() - before.0.dropped() - before.1.dropped();
     let with = cycles as f64 * n as f64 / packets.max(1) as f64;
