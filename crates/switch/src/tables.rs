@@ -277,9 +277,7 @@ impl BridgeTables {
             return Learned::Refused(PORT_LIMIT);
         }
         let inserted = self.table.insert_at(at, key, Station::learned(port).0, now_secs);
-        if known != matches!(inserted, Inserted::Updated(_)) {
-            self.correct_held(known, inserted);
-        }
+        self.correct_held(known, inserted);
         match inserted {
             Inserted::New => {
                 self.changed();
@@ -293,7 +291,8 @@ impl BridgeTables {
         }
     }
 
-    /// The entry came or went between the look-up and the insertion, or there was no room.
+    /// Settles the bridge's count: the entry may have come or gone between the look-up and the insertion, or found no room or a bucket
+    /// that another worker held.
     fn correct_held(&self, known: bool, inserted: Inserted) {
         match (known, inserted) {
             (true, Inserted::New) => drop(self.held.fetch_add(1, Ordering::Relaxed)),
