@@ -186,9 +186,9 @@ impl Case {
         }
         for port in self.ports() {
             // Each port's clock packet is not the case's.
-            let key = |reason: &&str| (port.clone(), (**reason).to_owned());
+            let key = |reason: &str| (port.clone(), reason.to_owned());
             let early =
-                CLOCK_REASONS.iter().rev().map(|reason| key(&reason)).find(|key| counts.contains_key(key));
+                CLOCK_REASONS.iter().rev().map(|reason| key(reason)).find(|key| counts.contains_key(key));
             if let Some(count) = early.and_then(|key| counts.get_mut(&key)) {
                 *count -= 1;
             }
