@@ -28,6 +28,7 @@ use clap::Parser;
 static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
 
 fn main() -> ExitCode {
+    quiet_at_closed_pipes();
     match cmd::execute(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -35,4 +36,17 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// `trivium show fdb | head` ends like any other program when `head` has enough, not with a panic.
+fn quiet_at_closed_pipes() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload().downcast_ref::<String>();
+        if text.is_some_and(|text| text.starts_with("failed printing to stdout")) {
+            // What a shell reports for SIGPIPE.
+            std::process::exit(141);
+        }
+        usual(info);
+    }));
 }

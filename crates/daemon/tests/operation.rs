@@ -28,6 +28,18 @@ fn a_bridge_carries_its_vlans_and_nothing_else() {
     for what in ["ports", "bridges", "workers", "drops", "stages", "config"] {
         assert!(!rig.ok(&["show", what]).is_empty(), "{what}");
     }
+    // A reader that has enough ends the command without a panic.
+    let line = format!("{} top --seconds 4 | head -n 1", rig::TRIVIUM);
+    let piped = std::process::Command::new("sh")
+        .args(["-c", &line])
+        .env("TRIVIUM_SOCKET", rig.socket())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&piped.stderr).into_owned();
+    assert!(
+        String::from_utf8_lossy(&piped.stdout).starts_with("PORT") && !errors.contains("panicked"),
+        "{errors}"
+    );
     let explained = rig.ok(&[
         "explain",
         "--in",

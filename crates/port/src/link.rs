@@ -12,7 +12,6 @@ pub(crate) const IFLA_ADDRESS: u16 = 1;
 pub(crate) const IFLA_IFNAME: u16 = 3;
 pub(crate) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
-const IFLA_OPERSTATE: u16 = 16;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
 pub(crate) const IFLA_NET_NS_FD: u16 = 28;
@@ -24,11 +23,11 @@ pub(crate) const IFLA_INFO_KIND: u16 = 1;
 pub(crate) const IFLA_INFO_DATA: u16 = 2;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-const IF_OPER_UP: u8 = 6;
 
 const IFF_UP: u32 = 1;
 const IFF_NOARP: u32 = 0x80;
 const IFF_PROMISC: u32 = 0x100;
+const IFF_LOWER_UP: u32 = 0x1_0000;
 
 /// How an XDP program is attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub struct LinkInfo {
     pub mac: Option<MacAddr>,
     /// Set up by the administrator.
     pub up: bool,
-    /// The other side is there (operational state up).
+    /// The other side is there (carrier; the operational state follows it late).
     pub running: bool,
     /// The kernel answers ARP on it.
     pub arp: bool,
@@ -186,7 +185,7 @@ pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
         mtu: 0,
         mac: None,
         up: flags & IFF_UP != 0,
-        running: false,
+        running: flags & IFF_LOWER_UP != 0,
         arp: flags & IFF_NOARP == 0,
         alias: None,
         kind: None,
@@ -201,7 +200,6 @@ pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
             IFLA_IFNAME => info.name = netlink::text(value),
             IFLA_MTU => info.mtu = netlink::u32_at(value, 0)?,
             IFLA_LINK => info.peer = netlink::u32_at(value, 0),
-            IFLA_OPERSTATE => info.running = value.first() == Some(&IF_OPER_UP),
             IFLA_IFALIAS => info.alias = Some(netlink::text(value)),
             IFLA_NUM_TX_QUEUES => info.tx_queues = netlink::u32_at(value, 0)?,
             IFLA_NUM_RX_QUEUES => info.rx_queues = netlink::u32_at(value, 0)?,

@@ -56,9 +56,9 @@ impl Device {
     }
 }
 
-/// Whether frames can pass. A TAP has no operational state of its own: up is enough.
+/// Whether frames can pass.
 fn is_running(info: &LinkInfo) -> bool {
-    info.up && (info.running || info.kind.as_deref() == Some("tun"))
+    info.up && info.running
 }
 
 /// Runs `work` inside the namespace (ours if none).

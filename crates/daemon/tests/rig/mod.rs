@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use testbed::{Host, Lab, Process, eventually};
@@ -22,18 +23,23 @@ pub struct Rig {
     pub lab: Lab,
     pub directory: PathBuf,
     pub daemon: Option<Process>,
+    /// Tests that count every packet share the kernel's queues: one at a time.
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Rig {
     /// Hosts with addresses 10.8.0.1, 10.8.0.2, ..., their devices h1, h2, ... in the hub.
     pub fn new(hosts: u8) -> Rig {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::new().unwrap();
         let hosts: Vec<Host> = (1..=hosts)
             .map(|number| lab.host(&format!("h{number}"), &format!("10.8.0.{number}/24")).unwrap())
             .collect();
         let directory = std::env::temp_dir().join(lab.namespace_name("files"));
         std::fs::create_dir_all(&directory).unwrap();
-        Rig { hosts, lab, directory, daemon: None }
+        Rig { hosts, lab, directory, daemon: None, _alone: alone }
     }
 
     /// A path of this rig's own.
