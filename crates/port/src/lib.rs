@@ -66,6 +66,6 @@ pub mod watch;
 
 pub use memory::{FrameMemory, HugePages, MemoryConfig, MemoryError};
 pub use netlink::NetlinkError;
-pub use packet::{Flags, Gso, Packet};
+pub use packet::{Flags, Gso, Offload, Packet};
 pub use pool::{Depot, FramePool};
 pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};

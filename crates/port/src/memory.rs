@@ -89,6 +89,8 @@ pub struct FrameMemory {
     /// Chains of frames larger than one: per frame the next frame with its offset and length, packed; private to the
     /// process. Only the owner of the chain touches its links.
     links: Box<[AtomicU64]>,
+    /// Details of offload work, packed, for packets that have any; belongs to the packet like its frame.
+    offloads: Box<[AtomicU64]>,
     mapping: Mapping,
 }
 
@@ -168,6 +170,7 @@ impl FrameMemory {
             huge,
             warning: None,
             links: (0..frames).map(|_| AtomicU64::new(0)).collect(),
+            offloads: (0..frames).map(|_| AtomicU64::new(0)).collect(),
             mapping,
         }
     }
@@ -255,6 +258,11 @@ impl FrameMemory {
     #[inline]
     pub(crate) fn link(&self, frame: u32) -> &AtomicU64 {
         &self.links[frame as usize]
+    }
+
+    #[inline]
+    pub(crate) fn offload(&self, frame: u32) -> &AtomicU64 {
+        &self.offloads[frame as usize]
     }
 
     /// The bytes `[offset, offset + len)` of a frame.

@@ -25,19 +25,19 @@ use crate::queue::{BURST, Batch, Capabilities};
 /// Whether a queue with these capabilities cannot take the packet as it is.
 #[inline]
 #[must_use]
-pub fn needs_completion(packet: &Packet, caps: &Capabilities) -> bool {
-    let undone = packet.flags.contains(Flags::PARTIAL_CHECKSUM) || packet.flags.contains(Flags::SEGMENT);
-    (undone && !takes(packet, caps)) || packet.segments() > caps.max_segments
+pub fn needs_completion(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
+    let undone = packet.flags().contains(Flags::PARTIAL_CHECKSUM) || packet.flags().contains(Flags::SEGMENT);
+    (undone && !takes(packet, memory, caps)) || packet.segments() > caps.max_segments
 }
 
-fn takes(packet: &Packet, caps: &Capabilities) -> bool {
-    let segmentation = !packet.flags.contains(Flags::SEGMENT)
-        || match packet.gso {
+fn takes(packet: &Packet, memory: &FrameMemory, caps: &Capabilities) -> bool {
+    let segmentation = !packet.flags().contains(Flags::SEGMENT)
+        || match packet.offload(memory).gso {
             Gso::None => true,
             Gso::Tcp4 | Gso::Tcp6 => caps.tcp_segmentation,
             Gso::Udp => caps.udp_segmentation,
         };
-    segmentation && (caps.partial_checksum || !packet.flags.contains(Flags::PARTIAL_CHECKSUM))
+    segmentation && (caps.partial_checksum || !packet.flags().contains(Flags::PARTIAL_CHECKSUM))
 }
 
 /// Makes of `packet` what a queue with `caps` takes, and hands the results to `emit` in order. A packet becomes several when
@@ -52,7 +52,7 @@ pub fn complete_packet(
     pool: &mut FramePool,
     emit: &mut impl FnMut(&mut FramePool, Packet),
 ) -> Result<(), DropReason> {
-    if packet.flags.contains(Flags::SEGMENT) && !takes(&packet, caps) {
+    if packet.flags().contains(Flags::SEGMENT) && !takes(&packet, pool.memory(), caps) {
         return segment(packet, caps, pool, emit).map(drop);
     }
     if !caps.partial_checksum
@@ -84,7 +84,11 @@ pub fn complete(
     dropped: &mut impl FnMut(DropReason),
 ) {
     while let Some(packet) = batch.first() {
-        let count = if needs_completion(packet, caps) { segment_count(packet, pool.memory()) } else { 1 };
+        let count = if needs_completion(packet, pool.memory(), caps) {
+            segment_count(packet, pool.memory())
+        } else {
+            1
+        };
         if count > out.remaining_capacity() && count <= BURST {
             return;
         }
@@ -103,7 +107,7 @@ fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
     let memory = pool.memory_arc();
     let made = assemble(&mut reader(&packet, &memory), packet.len(), &[], pool);
     let made = made.map(|mut made| {
-        made.copy_offload(&packet);
+        made.copy_offload(&memory, &packet);
         made
     });
     pool.free(packet);

@@ -2,6 +2,9 @@
 //!
 //! A `Packet` owns its frame, or chain of frames for what is larger than one (jumbo frames, segmentation off-load). It has
 //! no `Drop`: the worker gives it back to a [`crate::FramePool`] or to a port's ring, and tests count that none is lost.
+//!
+//! The handle is 16 bytes, two machine words, since every packet's is copied from ring to burst to batch to ring: the details of
+//! pending offload work, which few packets have, stand beside the first frame in [`FrameMemory`].
 #![allow(unsafe_code, reason = "turns ownership of a frame into slices; see the SAFETY comments")]
 
 use std::sync::atomic::Ordering;
@@ -62,30 +65,66 @@ pub enum Gso {
     Udp,
 }
 
-/// The right to one frame or chain of frames. See the module documentation.
-#[must_use = "a dropped packet leaks its frame: give it to a pool or a queue"]
-#[derive(Debug)]
-#[repr(C)]
-pub struct Packet {
-    frame: u32,
-    total: u32,
-    offset: u16,
-    len: u16,
-    memory: u16,
-    segments: u16,
-    /// Offset from the frame's start at which checksumming begins, when `PARTIAL_CHECKSUM` is set.
+/// Work on a packet that its sender left to whoever sends it out (virtio 1.2, 5.1.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Offload {
+    /// What is pending or recorded; without a bit the fields that belong to it mean nothing.
+    pub flags: Flags,
+    /// Kind of segmentation, when `SEGMENT` is set.
+    pub gso: Gso,
+    /// Payload bytes per segment when `SEGMENT` is set.
+    pub gso_size: u16,
+    /// Offset from the packet's first byte at which checksumming begins, when `PARTIAL_CHECKSUM` is set.
     pub csum_start: u16,
     /// Offset of the checksum field behind `csum_start`.
     pub csum_offset: u16,
-    /// Payload bytes per segment when `SEGMENT` is set.
-    pub gso_size: u16,
-    /// Offload bits.
-    pub flags: Flags,
-    /// Kind of segmentation.
-    pub gso: Gso,
 }
 
-const _: () = assert!(size_of::<Packet>() == 24);
+impl Offload {
+    /// Packed for the place beside the frame, with the packet's offset in the frame at this moment.
+    fn pack(self, offset: u16) -> u64 {
+        debug_assert!(offset < 1 << 12, "frames have at most 4096 bytes");
+        u64::from(self.csum_start)
+            | u64::from(self.csum_offset) << 16
+            | u64::from(self.gso_size) << 32
+            | u64::from(offset & 0xfff) << 48
+            | (self.gso as u64) << 60
+    }
+
+    /// The inverse for a packet that begins at `offset` now: the headers have moved along with what stands behind them.
+    #[allow(clippy::cast_possible_truncation, reason = "fields of a packed word")]
+    fn unpack(word: u64, flags: Flags, offset: u16) -> Self {
+        let start = u32::from(word as u16) + ((word >> 48) as u32 & 0xfff);
+        Self {
+            flags,
+            gso: match word >> 60 & 3 {
+                1 => Gso::Tcp4,
+                2 => Gso::Tcp6,
+                3 => Gso::Udp,
+                _ => Gso::None,
+            },
+            gso_size: (word >> 32) as u16,
+            csum_start: start.saturating_sub(u32::from(offset)).min(0xffff) as u16,
+            csum_offset: (word >> 16) as u16,
+        }
+    }
+}
+
+/// The right to one frame or chain of frames. See the module documentation.
+#[must_use = "a dropped packet leaks its frame: give it to a pool or a queue"]
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct Packet {
+    frame: u32,
+    offset: u16,
+    len: u16,
+    total: u32,
+    memory: u16,
+    segments: u8,
+    flags: Flags,
+}
+
+const _: () = assert!(size_of::<Packet>() == 16);
 
 /// One further frame of a chain, packed into a link word: next frame + 1 (0: end), offset, length.
 #[inline]
@@ -115,11 +154,7 @@ impl Packet {
             len,
             memory: memory.id(),
             segments: 1,
-            csum_start: 0,
-            csum_offset: 0,
-            gso_size: 0,
             flags: Flags::default(),
-            gso: Gso::None,
         }
     }
 
@@ -201,7 +236,37 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn segments(&self) -> u16 {
-        self.segments
+        u16::from(self.segments)
+    }
+
+    /// Offload work that is pending or recorded; [`Self::offload`] has the details.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    /// The offload work with its details.
+    #[must_use]
+    pub fn offload(&self, memory: &FrameMemory) -> Offload {
+        self.check(memory);
+        if self.flags.is_empty() {
+            return Offload::default();
+        }
+        Offload::unpack(memory.offload(self.frame).load(Ordering::Relaxed), self.flags, self.offset)
+    }
+
+    /// Says what is to be done for this packet before or while it is sent.
+    pub fn set_offload(&mut self, memory: &FrameMemory, offload: Offload) {
+        self.check(memory);
+        self.flags = offload.flags;
+        memory.offload(self.frame).store(offload.pack(self.offset), Ordering::Relaxed);
+    }
+
+    /// Notes that this part of the offload work is done.
+    #[inline]
+    pub fn clear_offload(&mut self, done: Flags) {
+        self.flags.remove(done);
     }
 
     /// The first frame's index (diagnostics, and the frame accounting of hand-over).
@@ -301,8 +366,6 @@ impl Packet {
         self.offset -= n;
         self.len += n;
         self.total += u32::from(n);
-        self.csum_start =
-            self.csum_start.wrapping_add(if self.flags.contains(Flags::PARTIAL_CHECKSUM) { n } else { 0 });
         true
     }
 
@@ -316,8 +379,6 @@ impl Packet {
         self.offset += n;
         self.len -= n;
         self.total -= u32::from(n);
-        self.csum_start =
-            self.csum_start.saturating_sub(if self.flags.contains(Flags::PARTIAL_CHECKSUM) { n } else { 0 });
         true
     }
 
@@ -339,16 +400,13 @@ impl Packet {
         self.len = 0;
         self.total = 0;
         self.flags = Flags::default();
-        self.gso = Gso::None;
     }
 
     /// Takes over the offload state of another packet with the same headers.
-    pub(crate) fn copy_offload(&mut self, from: &Self) {
-        self.flags = from.flags;
-        self.gso = from.gso;
-        self.gso_size = from.gso_size;
-        self.csum_start = from.csum_start;
-        self.csum_offset = from.csum_offset;
+    pub(crate) fn copy_offload(&mut self, memory: &FrameMemory, from: &Self) {
+        if !from.flags.is_empty() {
+            self.set_offload(memory, from.offload(memory));
+        }
     }
 
     /// Asks the cache for the packet's first bytes.

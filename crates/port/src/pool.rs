@@ -191,7 +191,7 @@ impl FramePool {
         });
         match copy {
             Some(mut whole) if !failed => {
-                whole.copy_offload(packet);
+                whole.copy_offload(&memory, packet);
                 Ok(whole)
             }
             other => {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 use crate::memory::{FrameMemory, HugePages, MemoryConfig, MemoryError};
-use crate::packet::{Flags, Packet};
+use crate::packet::{Flags, Gso, Offload, Packet};
 use crate::pool::{Depot, FramePool};
 use crate::queue::{Batch, Queue};
 
@@ -197,14 +197,21 @@ fn offload_offsets_move_with_the_front() {
     let depot = depot(FRAMES);
     let mut pool = depot.pool();
     let mut packet = pool.alloc_copy(&[0; 100]).unwrap();
-    packet.flags.insert(Flags::PARTIAL_CHECKSUM);
-    packet.csum_start = 34;
+    let flags = Flags::PARTIAL_CHECKSUM;
+    let offload = Offload { flags, csum_start: 34, csum_offset: 6, gso: Gso::Udp, gso_size: 1400 };
+    packet.set_offload(pool.memory(), offload);
     assert!(packet.prepend(4));
-    assert_eq!(packet.csum_start, 38);
-    assert!(packet.trim_front(4) && packet.csum_start == 34);
+    assert_eq!(packet.offload(pool.memory()), Offload { csum_start: 38, ..offload });
+    assert!(packet.trim_front(4) && packet.offload(pool.memory()) == offload);
     assert!(!packet.prepend(257) && !packet.trim_front(100));
     let copy = pool.copy(&packet).unwrap();
-    assert_eq!((copy.flags, copy.csum_start), (packet.flags, 34));
+    assert_eq!(copy.offload(pool.memory()), offload);
+    assert!(
+        packet.trim_front(40) && packet.offload(pool.memory()).csum_start == 0,
+        "never before the packet"
+    );
+    packet.clear_offload(Flags::PARTIAL_CHECKSUM);
+    assert_eq!(packet.offload(pool.memory()), Offload::default());
     pool.free(copy);
     pool.free(packet);
 }

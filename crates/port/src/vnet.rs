@@ -7,7 +7,7 @@
 use packet::DropReason;
 
 use crate::memory::FrameMemory;
-use crate::packet::{Flags, Gso, Packet};
+use crate::packet::{Flags, Gso, Offload, Packet};
 
 /// Bytes of the header without `num_buffers`.
 pub(crate) const VNET_HEADER: usize = 10;
@@ -25,22 +25,36 @@ const TCP_CWR: u8 = 0x80;
 ///
 /// # Errors
 /// [`DropReason::RxBadOffload`] when the header contradicts the packet.
-pub(crate) fn decode(header: &[u8; VNET_HEADER], packet: &mut Packet) -> Result<(), DropReason> {
+pub(crate) fn decode(
+    header: &[u8; VNET_HEADER],
+    packet: &mut Packet,
+    memory: &FrameMemory,
+) -> Result<(), DropReason> {
+    let offload = read(header, packet.len())?;
+    if !offload.flags.is_empty() {
+        packet.set_offload(memory, offload);
+    }
+    Ok(())
+}
+
+/// What the header says about a packet of `len` bytes.
+fn read(header: &[u8; VNET_HEADER], len: usize) -> Result<Offload, DropReason> {
+    let mut offload = Offload::default();
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, gso, gso_size) = (header[0], header[1], word(4));
     if flags & F_NEEDS_CSUM != 0 {
         let (start, offset) = (word(6), word(8));
-        if start < 14 || usize::from(start) + usize::from(offset) + 2 > packet.len() {
+        if start < 14 || usize::from(start) + usize::from(offset) + 2 > len {
             return Err(DropReason::RxBadOffload);
         }
-        packet.csum_start = start;
-        packet.csum_offset = offset;
-        packet.flags.insert(Flags::PARTIAL_CHECKSUM);
+        offload.csum_start = start;
+        offload.csum_offset = offset;
+        offload.flags.insert(Flags::PARTIAL_CHECKSUM);
     } else if flags & F_DATA_VALID != 0 {
-        packet.flags.insert(Flags::CHECKSUM_VALID);
+        offload.flags.insert(Flags::CHECKSUM_VALID);
     }
     let kind = match gso & !GSO_ECN {
-        GSO_NONE => return Ok(()),
+        GSO_NONE => return Ok(offload),
         GSO_TCPV4 => Gso::Tcp4,
         GSO_TCPV6 => Gso::Tcp6,
         GSO_UDP_L4 => Gso::Udp,
@@ -50,40 +64,41 @@ pub(crate) fn decode(header: &[u8; VNET_HEADER], packet: &mut Packet) -> Result<
     if gso_size == 0 || flags & F_NEEDS_CSUM == 0 {
         return Err(DropReason::RxBadOffload);
     }
-    packet.gso = kind;
-    packet.gso_size = gso_size;
-    packet.flags.insert(Flags::SEGMENT);
-    Ok(())
+    offload.gso = kind;
+    offload.gso_size = gso_size;
+    offload.flags.insert(Flags::SEGMENT);
+    Ok(offload)
 }
 
 /// The header for a packet's offload state.
 pub(crate) fn encode(packet: &Packet, memory: &FrameMemory) -> [u8; VNET_HEADER] {
     let mut header = [0; VNET_HEADER];
-    if packet.flags.is_empty() {
+    if packet.flags().is_empty() {
         return header;
     }
-    if packet.flags.contains(Flags::PARTIAL_CHECKSUM) {
+    let offload = packet.offload(memory);
+    if offload.flags.contains(Flags::PARTIAL_CHECKSUM) {
         header[0] = F_NEEDS_CSUM;
-        header[6..8].copy_from_slice(&packet.csum_start.to_ne_bytes());
-        header[8..10].copy_from_slice(&packet.csum_offset.to_ne_bytes());
-    } else if packet.flags.contains(Flags::CHECKSUM_VALID) {
+        header[6..8].copy_from_slice(&offload.csum_start.to_ne_bytes());
+        header[8..10].copy_from_slice(&offload.csum_offset.to_ne_bytes());
+    } else if offload.flags.contains(Flags::CHECKSUM_VALID) {
         header[0] = F_DATA_VALID;
     }
-    if packet.flags.contains(Flags::SEGMENT) {
-        let l4 = packet.head(memory).get(usize::from(packet.csum_start)..).unwrap_or(&[]);
+    if offload.flags.contains(Flags::SEGMENT) {
+        let l4 = packet.head(memory).get(usize::from(offload.csum_start)..).unwrap_or(&[]);
         let tcp = |kind: u8| {
             let ecn = if l4.get(13).is_some_and(|flags| flags & TCP_CWR != 0) { GSO_ECN } else { 0 };
             (kind | ecn, l4.get(12).map_or(20, |offset| u16::from(offset >> 4) * 4))
         };
-        let (kind, l4_header) = match packet.gso {
+        let (kind, l4_header) = match offload.gso {
             Gso::None => (GSO_NONE, 0),
             Gso::Tcp4 => tcp(GSO_TCPV4),
             Gso::Tcp6 => tcp(GSO_TCPV6),
             Gso::Udp => (GSO_UDP_L4, 8),
         };
         header[1] = kind;
-        header[2..4].copy_from_slice(&packet.csum_start.saturating_add(l4_header).to_ne_bytes());
-        header[4..6].copy_from_slice(&packet.gso_size.to_ne_bytes());
+        header[2..4].copy_from_slice(&offload.csum_start.saturating_add(l4_header).to_ne_bytes());
+        header[4..6].copy_from_slice(&offload.gso_size.to_ne_bytes());
     }
     header
 }
@@ -111,14 +126,14 @@ mod tests {
                 header[1] %= 6;
             }
             let mut packet = pool.alloc_copy(&vec![0; len]).unwrap();
-            if decode(&header, &mut packet).is_ok() {
-                let inside = usize::from(packet.csum_start) + usize::from(packet.csum_offset) + 2 <= len;
+            if decode(&header, &mut packet, pool.memory()).is_ok() {
+                let inside = usize::from(packet.offload(pool.memory()).csum_start)
+                    + usize::from(packet.offload(pool.memory()).csum_offset) + 2 <= len;
                 prop_assert!(inside);
                 let again = encode(&packet, pool.memory());
                 let mut second = pool.alloc_copy(&vec![0; len]).unwrap();
-                decode(&again, &mut second).unwrap();
-                let state = |p: &Packet| (p.flags, p.gso, p.gso_size, p.csum_start, p.csum_offset);
-                prop_assert_eq!(state(&packet), state(&second));
+                decode(&again, &mut second, pool.memory()).unwrap();
+                prop_assert_eq!(packet.offload(pool.memory()), second.offload(pool.memory()));
                 pool.free(second);
             }
             pool.free(packet);

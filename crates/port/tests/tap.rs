@@ -62,9 +62,9 @@ impl Wire<'_> {
         };
         for packet in batch {
             self.largest = self.largest.max(packet.len());
-            self.unfinished += usize::from(packet.flags.contains(Flags::PARTIAL_CHECKSUM));
+            self.unfinished += usize::from(packet.flags().contains(Flags::PARTIAL_CHECKSUM));
             let mut send = |pool: &mut FramePool, packet: port::Packet| {
-                assert!(!self.software || (packet.len() <= 1514 && packet.flags.is_empty()));
+                assert!(!self.software || (packet.len() <= 1514 && packet.flags().is_empty()));
                 let mut one: Batch = std::iter::once(packet).collect();
                 while to.transmit(pool, &mut one) == 0 {
                     to.kick(pool);

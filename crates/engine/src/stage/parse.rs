@@ -8,12 +8,15 @@ use switch::Decision;
 
 use crate::burst::Burst;
 use crate::stage::Tools;
-use crate::state::PortView;
+use crate::state::{PortView, Room};
 
 /// How many packets ahead their first line is asked for.
 const AHEAD: usize = 8;
 
 /// Fills keys and layers of `burst`, whose packets all arrived on `port`.
+///
+/// On a bridge's port whose frames nobody else looks into, frames to one station are read up to their EtherType only: the rest of
+/// their keys means nothing then.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,
@@ -21,6 +24,31 @@ pub fn run<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
+    let broken = if !R::ACTIVE && l2_suffices(view) {
+        read::<true, R>(port, burst, tools, recorder)
+    } else {
+        read::<false, R>(port, burst, tools, recorder)
+    };
+    if broken > 0 {
+        sort_out(port, burst, tools);
+    }
+    if view.complete_checksums {
+        mark_bare_checksums(burst, tools);
+    }
+}
+
+/// Whether all that is asked about unicast frames of this port is in their L2 header.
+fn l2_suffices(view: &PortView) -> bool {
+    matches!(view.room, Room::Switch(_)) && view.spread.is_none() && !view.complete_checksums
+}
+
+/// Reads every packet; returns how many have a broken L2 header, their decisions being made.
+fn read<const L2: bool, R: Recorder>(
+    port: PortId,
+    burst: &mut Burst,
+    tools: &Tools,
+    recorder: &mut R,
+) -> usize {
     let memory = tools.pool.memory();
     let packets = burst.packets.as_slice();
     for packet in packets.iter().take(AHEAD) {
@@ -32,7 +60,14 @@ pub fn run<R: Recorder>(
         if let Some(ahead) = packets.get(i + AHEAD) {
             ahead.prefetch(memory);
         }
-        match FlowKey::extract(packet.head(memory), packet.len(), port, key) {
+        let head = packet.head(memory);
+        // The snooper asks about group addresses only.
+        let found = if L2 && head.first().is_some_and(|first| first & 1 == 0) {
+            FlowKey::extract_l2(head, port, key)
+        } else {
+            FlowKey::extract(head, packet.len(), port, key)
+        };
+        match found {
             Ok(found) => {
                 *layers = found;
                 if R::ACTIVE {
@@ -48,12 +83,7 @@ pub fn run<R: Recorder>(
             }
         }
     }
-    if broken > 0 {
-        sort_out(port, burst, tools);
-    }
-    if view.complete_checksums {
-        mark_bare_checksums(burst, tools);
-    }
+    broken
 }
 
 fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {

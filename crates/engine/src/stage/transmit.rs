@@ -132,15 +132,18 @@ fn bytes_of(batch: &Batch) -> u64 {
 /// Whether every packet can go as it is.
 #[inline]
 fn ready(view: &PortView, capabilities: &Capabilities, batch: Option<&mut Batch>) -> bool {
-    let longest = (view.max_frame + TAG_ALLOWANCE) as usize;
-    batch.is_none_or(|batch| {
-        batch.iter().all(|p| {
-            p.len() <= longest
-                && p.segments() <= capabilities.max_segments
-                && !p.flags.contains(Flags::PARTIAL_CHECKSUM)
-                && !p.flags.contains(Flags::SEGMENT)
-        })
-    })
+    let Some(batch) = batch else { return true };
+    // Folded without a branch a packet.
+    let (mut longest, mut segments, mut flags) = (0, 0, Flags::default());
+    for packet in batch.iter() {
+        longest = longest.max(packet.len());
+        segments = segments.max(packet.segments());
+        flags.insert(packet.flags());
+    }
+    longest <= (view.max_frame + TAG_ALLOWANCE) as usize
+        && segments <= capabilities.max_segments
+        && !flags.contains(Flags::PARTIAL_CHECKSUM)
+        && !flags.contains(Flags::SEGMENT)
 }
 
 /// Does in software what the port cannot, and drops what is too long; calls `flush` when the batch has no room for the next
@@ -169,7 +172,7 @@ fn complete<R: Recorder>(
         }
         let Tools { pool, outbox, .. } = tools;
         let Some(batch) = outbox.batch(out) else { return };
-        let partial = packet.flags.contains(Flags::PARTIAL_CHECKSUM);
+        let partial = packet.flags().contains(Flags::PARTIAL_CHECKSUM);
         let (mut made, mut lost) = (0_u64, 0_u64);
         let result = offload::complete_packet(packet, &able, pool, &mut |pool, ready| {
             made += 1;

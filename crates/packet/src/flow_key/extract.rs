@@ -25,7 +25,7 @@ impl FlowKey {
     /// Only a broken L2 header is an error: [`DropReason::EthTruncated`], [`DropReason::VlanTruncated`],
     /// [`DropReason::VlanReservedId`]; the key's content is then unspecified. What is broken above L2 is told by
     /// [`Layers::malformed`].
-    #[inline]
+    #[inline(always)]
     pub fn extract(
         frame: &[u8],
         total_len: usize,
@@ -50,7 +50,7 @@ impl FlowKey {
     ///
     /// # Errors
     /// As [`FlowKey::extract`].
-    #[inline]
+    #[inline(always)]
     pub fn extract_l2(frame: &[u8], in_port: PortId, key: &mut L2Key) -> Result<Layers, DropReason> {
         let l2 = L2::read(frame, in_port)?;
         let own: &mut [u64; 8] = zerocopy::transmute_mut!(key);

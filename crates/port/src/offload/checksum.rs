@@ -11,11 +11,12 @@ use crate::packet::{Flags, Packet};
 /// # Errors
 /// [`DropReason::RxBadOffload`] when the offsets lie outside the packet; it is unchanged then.
 pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
-    if !packet.flags.contains(Flags::PARTIAL_CHECKSUM) {
+    if !packet.flags().contains(Flags::PARTIAL_CHECKSUM) {
         return Ok(());
     }
-    let start = usize::from(packet.csum_start);
-    let field = start + usize::from(packet.csum_offset);
+    let offload = packet.offload(memory);
+    let start = usize::from(offload.csum_start);
+    let field = start + usize::from(offload.csum_offset);
     if field + 2 > packet.len() {
         return Err(DropReason::RxBadOffload);
     }
@@ -27,7 +28,7 @@ pub fn complete_checksum(packet: &mut Packet, memory: &FrameMemory) -> Result<()
     // A UDP checksum of 0 would say that there is none; for others both forms of zero are the same.
     let value = checksum::finish_udp(sum);
     write(packet, memory, field, &value.to_be_bytes());
-    packet.flags.remove(Flags::PARTIAL_CHECKSUM);
+    packet.clear_offload(Flags::PARTIAL_CHECKSUM);
     Ok(())
 }
 

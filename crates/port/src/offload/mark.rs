@@ -4,7 +4,7 @@
 use packet::{DropReason, FlowKey, L3Kind, Layers, checksum};
 
 use crate::memory::FrameMemory;
-use crate::packet::{Flags, Packet};
+use crate::packet::{Flags, Offload, Packet};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -14,7 +14,7 @@ const UDP: u8 = 17;
 ///
 /// Padding behind the IP packet is zeroed, so that it does not enter the sum.
 pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &Layers, key: &FlowKey) -> bool {
-    if !packet.flags.is_empty() || layers.is_fragment() || layers.malformed().is_some() {
+    if !packet.flags().is_empty() || layers.is_fragment() || layers.malformed().is_some() {
         return false;
     }
     let (Some(l3), Some(l4)) = (layers.l3(), layers.l4()) else { return false };
@@ -33,9 +33,11 @@ pub fn mark_bare_checksum(packet: &mut Packet, memory: &FrameMemory, layers: &La
                 padding.fill(0);
             }
             let (Ok(start), Ok(offset)) = (u16::try_from(l4), u16::try_from(offset)) else { return false };
-            packet.csum_start = start;
-            packet.csum_offset = offset;
-            packet.flags.insert(Flags::PARTIAL_CHECKSUM);
+            let flags = Flags::PARTIAL_CHECKSUM;
+            packet.set_offload(
+                memory,
+                Offload { flags, csum_start: start, csum_offset: offset, ..Offload::default() },
+            );
             true
         }
         Err(_) => false,

@@ -8,7 +8,7 @@ use packet::{DropReason, checksum};
 
 use super::{assemble, complete_checksum, reader};
 use crate::memory::FrameMemory;
-use crate::packet::{Flags, Gso, Packet};
+use crate::packet::{Flags, Gso, Offload, Packet};
 use crate::pool::FramePool;
 use crate::queue::Capabilities;
 
@@ -36,17 +36,18 @@ impl Plan {
         const BAD: DropReason = DropReason::RxBadOffload;
         let head = packet.head(memory);
         let (l3, v6) = network(head).ok_or(BAD)?;
-        let tcp = matches!(packet.gso, Gso::Tcp4 | Gso::Tcp6);
-        let udp = packet.gso == Gso::Udp;
-        if !(tcp || udp) || !packet.flags.contains(Flags::PARTIAL_CHECKSUM) || packet.gso_size == 0 {
+        let offload = packet.offload(memory);
+        let tcp = matches!(offload.gso, Gso::Tcp4 | Gso::Tcp6);
+        let udp = offload.gso == Gso::Udp;
+        if !(tcp || udp) || !offload.flags.contains(Flags::PARTIAL_CHECKSUM) || offload.gso_size == 0 {
             return Err(BAD);
         }
-        if (packet.gso == Gso::Tcp4 && v6) || (packet.gso == Gso::Tcp6 && !v6) {
+        if (offload.gso == Gso::Tcp4 && v6) || (offload.gso == Gso::Tcp6 && !v6) {
             return Err(BAD);
         }
-        let l4 = usize::from(packet.csum_start);
+        let l4 = usize::from(offload.csum_start);
         let l3_header = if v6 { 40 } else { usize::from(*head.get(l3).ok_or(BAD)? & 15) * 4 };
-        if l3_header < 20 || l4 < l3 + l3_header || packet.csum_offset != if tcp { 16 } else { 6 } {
+        if l3_header < 20 || l4 < l3 + l3_header || offload.csum_offset != if tcp { 16 } else { 6 } {
             return Err(BAD);
         }
         let l4_header = if tcp { usize::from(*head.get(l4 + 12).ok_or(BAD)? >> 4) * 4 } else { 8 };
@@ -61,7 +62,7 @@ impl Plan {
             tcp,
             headers,
             payload: packet.len() - headers,
-            size: usize::from(packet.gso_size),
+            size: usize::from(offload.gso_size),
         };
         // Every length field is 16 bits wide; IPv6's counts what is behind its header.
         if plan.headers + plan.size.min(plan.payload) - l3 > 65535 || plan.count() > MAX_SEGMENTS {
@@ -92,7 +93,7 @@ fn network(head: &[u8]) -> Option<(usize, bool)> {
 /// How many packets `packet` becomes when it is segmented; 1 when it cannot be.
 #[must_use]
 pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
-    if packet.flags.contains(Flags::SEGMENT) {
+    if packet.flags().contains(Flags::SEGMENT) {
         Plan::new(packet, memory).map_or(1, |plan| plan.count())
     } else {
         1
@@ -102,7 +103,7 @@ pub fn segment_count(packet: &Packet, memory: &FrameMemory) -> usize {
 /// Bytes of the largest frame that the packet becomes on the wire, to be held against an MTU.
 #[must_use]
 pub fn wire_len(packet: &Packet, memory: &FrameMemory) -> usize {
-    if !packet.flags.contains(Flags::SEGMENT) {
+    if !packet.flags().contains(Flags::SEGMENT) {
         return packet.len();
     }
     Plan::new(packet, memory).map_or(packet.len(), |plan| plan.headers + plan.size.min(plan.payload))
@@ -141,14 +142,15 @@ fn cut(
     let mut bytes = reader(packet, memory);
     bytes.skip(plan.headers);
     let count = plan.count();
+    let Offload { csum_start, csum_offset, .. } = packet.offload(memory);
+    let flags = Flags::PARTIAL_CHECKSUM;
+    let left = Offload { flags, csum_start, csum_offset, ..Offload::default() };
     let mut rest = plan.payload;
     for i in 0..count {
         let n = rest.min(plan.size);
         rest -= n;
         let mut part = assemble(&mut bytes, n, headers, pool)?;
-        part.flags = Flags::PARTIAL_CHECKSUM;
-        part.csum_start = packet.csum_start;
-        part.csum_offset = packet.csum_offset;
+        part.set_offload(memory, left);
         plan.adjust(part.head_mut(memory), i, count, packet.len() - plan.l4);
         if !caps.partial_checksum
             && let Err(reason) = complete_checksum(&mut part, memory)

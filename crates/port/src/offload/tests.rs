@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::memory::{HugePages, MemoryConfig};
+use crate::packet::Offload;
 use crate::pool::Depot;
 
 const FRAMES: u32 = 1024;
@@ -155,19 +156,23 @@ impl Big {
         pieces.into_iter().enumerate().map(piece).collect()
     }
 
-    fn mark(&self, packet: &mut Packet, segment: bool) {
-        packet.flags = Flags::PARTIAL_CHECKSUM;
-        packet.csum_start = self.l4() as u16;
-        packet.csum_offset = if self.tcp { 16 } else { 6 };
+    fn offload(&self, segment: bool) -> Offload {
+        let mut offload = Offload {
+            flags: Flags::PARTIAL_CHECKSUM,
+            csum_start: self.l4() as u16,
+            csum_offset: if self.tcp { 16 } else { 6 },
+            ..Offload::default()
+        };
         if segment {
-            packet.flags.insert(Flags::SEGMENT);
-            packet.gso_size = self.size;
-            packet.gso = match (self.tcp, self.v6) {
+            offload.flags.insert(Flags::SEGMENT);
+            offload.gso_size = self.size;
+            offload.gso = match (self.tcp, self.v6) {
                 (true, false) => Gso::Tcp4,
                 (true, true) => Gso::Tcp6,
                 (false, _) => Gso::Udp,
             };
         }
+        offload
     }
 }
 
@@ -200,7 +205,7 @@ proptest! {
         let depot = depot();
         let mut pool = depot.pool();
         let mut packet = scattered(&big.whole(), big.headers() + sizes[0] % 100, &sizes, &mut pool);
-        big.mark(&mut packet, true);
+        packet.set_offload(pool.memory(), big.offload(true));
         let want = big.segments(partial);
         prop_assert_eq!(segment::segment_count(&packet, pool.memory()), want.len());
         prop_assert_eq!(wire_len(&packet, pool.memory()), want[0].len());
@@ -209,7 +214,7 @@ proptest! {
         complete_packet(packet, &caps, &mut pool, &mut |_, packet| got.push(packet)).unwrap();
         prop_assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(&want) {
-            prop_assert!(got.flags.contains(Flags::PARTIAL_CHECKSUM) == partial && !needs_completion(got, &caps));
+            prop_assert!(got.flags().contains(Flags::PARTIAL_CHECKSUM) == partial && !needs_completion(got, pool.memory(), &caps));
             prop_assert_eq!(&bytes_of(got, pool.memory()), want);
         }
         all_back(&depot, pool, got);
@@ -221,9 +226,9 @@ proptest! {
         let mut pool = depot.pool();
         // The frames' borders lie anywhere, also inside the checksum field.
         let mut packet = scattered(&big.whole(), first, &sizes, &mut pool);
-        big.mark(&mut packet, false);
+        packet.set_offload(pool.memory(), big.offload(false));
         complete_checksum(&mut packet, pool.memory()).unwrap();
-        prop_assert!(packet.flags.is_empty());
+        prop_assert!(packet.flags().is_empty());
         let want = big.frame(&big.payload, 0, big.sequence, big.flags, false);
         prop_assert_eq!(bytes_of(&packet, pool.memory()), want);
         all_back(&depot, pool, [packet]);
@@ -243,16 +248,17 @@ proptest! {
             *place = byte;
         }
         let mut packet = scattered(&bytes, 1 + usize::from(byte), &sizes, &mut pool);
-        big.mark(&mut packet, segmented);
-        if start % 2 == 0 { packet.csum_start = start % 6100 }
-        if offset % 2 == 0 { packet.csum_offset = offset % 6100 }
-        if size % 2 == 0 { packet.gso_size = size }
-        if gso % 2 == 0 { packet.gso = [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp][usize::from(gso / 2) % 4] }
+        let mut offload = big.offload(segmented);
+        if start % 2 == 0 { offload.csum_start = start % 6100 }
+        if offset % 2 == 0 { offload.csum_offset = offset % 6100 }
+        if size % 2 == 0 { offload.gso_size = size }
+        if gso % 2 == 0 { offload.gso = [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp][usize::from(gso / 2) % 4] }
+        packet.set_offload(pool.memory(), offload);
         let before = packet.len();
         let caps = Capabilities { partial_checksum: partial, max_segments, ..Capabilities::default() };
         let mut emitted = 0;
         let result = complete_packet(packet, &caps, &mut pool, &mut |pool, packet| {
-            assert!(packet.len() <= before && !packet.flags.contains(Flags::SEGMENT) || packet.gso == Gso::None);
+            assert!(packet.len() <= before && !packet.flags().contains(Flags::SEGMENT) || packet.offload(pool.memory()).gso == Gso::None);
             emitted += 1;
             pool.free(packet);
         });
@@ -270,7 +276,7 @@ proptest! {
             let big = Big { size: big.size.min(1400), ..big.clone() };
             let mut packet = scattered(&big.whole(), big.headers(), &[1000], &mut pool);
             let segments = !*whole || packet.segments() > 1;
-            big.mark(&mut packet, segments);
+            packet.set_offload(pool.memory(), big.offload(segments));
             want.extend(if segments { big.segments(false) } else { vec![big.frame(&big.payload, 0, big.sequence, big.flags, false)] });
             batch.push(packet);
         }

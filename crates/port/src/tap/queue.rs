@@ -141,7 +141,7 @@ impl TapQueue {
             (frame, HEADROOM, u16::try_from(n).unwrap_or(0))
         });
         let mut packet = Packet::chain(memory, frames)?;
-        match vnet::decode(&header, &mut packet) {
+        match vnet::decode(&header, &mut packet, memory) {
             Ok(()) => Some(Ok(packet)),
             Err(_) => Some(Err(packet)),
         }
