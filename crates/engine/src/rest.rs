@@ -48,12 +48,14 @@ impl Rest {
         Ok(Self { mode, spin_cycles, empty_rounds: 0, idle_since: 0, epoll, waker })
     }
 
-    /// Lets `fd` wake the worker.
+    /// Lets `fd` wake the worker, each time that something new comes: the descriptor of a device that is gone stays readable for ever, and
+    /// must not keep the worker awake until control has closed it.
     ///
     /// # Errors
     /// Of epoll_ctl(2).
     pub fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), edges)?)
     }
 
     /// Takes `fd` out again.
@@ -85,8 +87,8 @@ impl Rest {
         if !pending() {
             let epoll = &self.epoll;
             asleep(&mut || {
-                let mut events = Vec::new();
-                let _ = wait(epoll, &mut events);
+                // Whoever woke it, a round looks everywhere.
+                let _ = wait(epoll);
             });
         }
         self.waker.awake();
@@ -94,7 +96,7 @@ impl Rest {
     }
 }
 
-fn wait(epoll: &OwnedFd, _events: &mut Vec<epoll::Event>) -> io::Result<()> {
+fn wait(epoll: &OwnedFd) -> io::Result<()> {
     let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
     epoll::wait(epoll, &mut events, Some(&NAP))?;
     Ok(())

@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{depot, frame, transparent};
 use engine::{Engine, EngineConfig, PollMode, PortView, Room};
 use packet::{PortId, QueueId, WorkerId};
-use port::{Batch, Queue, ring};
+use port::{Batch, Capabilities, FramePool, Queue, QueueStatus, ring};
 use switch::Bridge;
 
 fn config(mode: PollMode) -> EngineConfig {
@@ -40,6 +41,52 @@ fn idle_workers_sleep() {
     engine.update(|f| f.set_port(PortId(0), Some(PortView::new(Room::None, WorkerId(0)))));
     assert_eq!(engine.remove_queues(PortId(0)).unwrap().len(), 1);
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+}
+
+/// A queue whose descriptor is readable although nothing can be received, as that of a device that is gone.
+struct Readable(ring::RingQueue, std::os::fd::OwnedFd);
+
+impl Queue for Readable {
+    fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
+        self.0.receive(pool, out)
+    }
+    fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
+        self.0.transmit(pool, batch)
+    }
+    fn kick(&mut self, pool: &mut FramePool) {
+        self.0.kick(pool);
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.1.as_fd())
+    }
+    fn has_pending(&mut self) -> bool {
+        self.0.has_pending()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    fn status(&self) -> QueueStatus {
+        self.0.status()
+    }
+    fn close(self: Box<Self>, pool: &mut FramePool) {
+        Box::new(self.0).close(pool);
+    }
+}
+
+#[test]
+fn a_descriptor_that_stays_readable_does_not_keep_a_worker_awake() {
+    let engine = Engine::start(&config(PollMode::Adaptive), depot(1024)).unwrap();
+    let (near, _far) = ring::pair(64);
+    let (reading, writing) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&writing, b"x").unwrap();
+    let queue = Box::new(Readable(near, reading));
+    engine.add_queue(WorkerId(0), PortId(0), QueueId(0), queue).unwrap();
+    let sleeps = || engine.worker_views()[0].sleeps;
+    std::thread::sleep(Duration::from_millis(200));
+    let before = sleeps();
+    std::thread::sleep(Duration::from_secs(2));
+    // Naps last a second.
+    assert!(sleeps() - before < 10, "{} sleeps in two seconds", sleeps() - before);
 }
 
 #[test]
