@@ -9,6 +9,7 @@
 //! meet. (Two refusals cannot be foreseen without trying: full or contended buckets of the MAC table.)
 
 mod learning;
+mod recalling;
 mod storm;
 
 use packet::record::{FloodClass, Recorder, Step};
@@ -19,11 +20,13 @@ use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
 use crate::member::{Ingress, Member};
-use crate::recall::{self, Recall};
+use crate::recall::{self, Recall, Way};
 use crate::tables::{Station, mac_of, station_key};
 
 /// Frames handled in one go; longer bursts are cut.
 const BURST: usize = 256;
+/// Frames whose buckets are fetched at a time: as many lines as a core waits for side by side.
+const FETCHED: usize = 8;
 /// 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
@@ -39,8 +42,6 @@ type Places = (BucketIndex, BucketIndex);
 /// A worker's own working space for [`Bridge::forward`]; made once, so that the data path allocates nothing.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Where source and destination of each frame belong in the table, once fetched.
-    places: Vec<Places>,
     /// Frames that a storm limit is to judge: place in the burst.
     judged: Vec<u16>,
     recall: Recall,
@@ -49,11 +50,7 @@ pub struct Scratch {
 impl Scratch {
     /// Room for bursts of any length.
     pub fn new() -> Scratch {
-        Scratch {
-            places: Vec::with_capacity(BURST),
-            judged: Vec::with_capacity(BURST),
-            recall: Recall::new(),
-        }
+        Scratch { judged: Vec::with_capacity(BURST), recall: Recall::new() }
     }
 }
 
@@ -90,12 +87,10 @@ impl Bridge {
                 admission: Admission { ingress: NO_INGRESS, outcome: Err(DropReason::NoRoom) },
                 recorder,
             };
-            pass.enter_epoch(&mut scratch.recall);
-            if self.tables.len() <= recall::STATIONS {
-                pass.decide_all::<true>(keys, layers, out, scratch);
+            if !R::ACTIVE && self.tables.len() <= recall::STATIONS {
+                pass.decide_recalling(keys, layers, out, scratch);
             } else {
-                pass.fetch(keys, &mut scratch.places);
-                pass.decide_all::<false>(keys, layers, out, scratch);
+                pass.decide_fetching(keys, layers, out, scratch);
             }
             if !scratch.judged.is_empty() {
                 pass.judge_storms(&scratch.judged, keys, out);
@@ -139,6 +134,8 @@ struct Admitted<'a> {
 /// A frame that is admitted.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
+    /// Its place in the burst.
+    at: u16,
     source: u64,
     destination: u64,
     ingress: u64,
@@ -146,80 +143,71 @@ struct Lane<'a> {
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Fetches the buckets of all addresses side by side.
-    fn fetch(&mut self, keys: &[FlowKey], places: &mut Vec<Places>) {
-        places.clear();
-        places.extend(keys.iter().map(|key| {
-            let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
-            let (source, destination) = addresses(key);
-            let at = self.table.prefetch(station_key(vid, source));
-            (at, if is_group(destination) { at } else { self.table.prefetch(station_key(vid, destination)) })
-        }));
-    }
-
-    /// Enters the epoch of the bridge's state as it is now.
-    #[inline]
-    fn enter_epoch(&self, recall: &mut Recall) {
-        let changes = self.bridge.tables.changes();
-        recall.enter(recall::State { view: self.view.number, changes, secs: self.now.secs });
-    }
-
-    /// Takes each frame the whole way before the next.
-    fn decide_all<const RECALLING: bool>(
+    /// Takes each frame the whole way before the next, while the buckets of the next few are being fetched.
+    fn decide_fetching(
         &mut self,
         keys: &[FlowKey],
         layers: &[Layers],
         out: &mut [Decision],
         scratch: &mut Scratch,
     ) {
-        let Scratch { places, judged, recall } = scratch;
-        let frames = keys.iter().zip(layers).zip(out.iter_mut());
-        for (at, ((key, layers), out)) in (0u16..).zip(frames) {
-            let lane = match self.admit(at, key) {
-                Ok(lane) => lane,
-                Err(reason) => {
-                    *out = Decision::Drop(reason);
-                    continue;
-                }
-            };
-            let fetched = if RECALLING { None } else { places.get(usize::from(at)) };
-            *out = self.decide::<RECALLING>(at, key, layers, lane, fetched, recall);
-            if lane.by.member.limited && class_of(out).is_some() {
-                judged.push(at);
+        let mut ahead = keys.chunks(FETCHED);
+        let (mut fetched, mut next) = ([Places::default(); FETCHED], [Places::default(); FETCHED]);
+        self.fetch(ahead.next().unwrap_or_default(), &mut fetched);
+        let mut numbers = 0u16..;
+        let groups = keys.chunks(FETCHED).zip(layers.chunks(FETCHED)).zip(out.chunks_mut(FETCHED));
+        for ((keys, layers), out) in groups {
+            self.fetch(ahead.next().unwrap_or_default(), &mut next);
+            let frames = keys.iter().zip(layers).zip(&fetched).zip(out);
+            for ((((key, layers), places), out), at) in frames.zip(&mut numbers) {
+                *out = match self.admit(at, key) {
+                    Ok(lane) => {
+                        let decision = self.decide(key, layers, lane, *places, &mut scratch.recall, None);
+                        if lane.by.member.limited && class_of(&decision).is_some() {
+                            scratch.judged.push(at);
+                        }
+                        decision
+                    }
+                    Err(reason) => Decision::Drop(reason),
+                };
             }
+            std::mem::swap(&mut fetched, &mut next);
         }
     }
 
-    /// Source, then destination. With `RECALLING`, what is recalled of either stands for its look-up.
+    /// Fetches the buckets of the addresses of a few frames side by side.
     #[inline(always)]
-    fn decide<const RECALLING: bool>(
+    fn fetch(&mut self, keys: &[FlowKey], places: &mut [Places; FETCHED]) {
+        for (key, places) in keys.iter().zip(places) {
+            let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
+            let (source, destination) = addresses(key);
+            let at = self.table.prefetch(station_key(vid, source));
+            *places = (
+                at,
+                if is_group(destination) { at } else { self.table.prefetch(station_key(vid, destination)) },
+            );
+        }
+    }
+
+    /// Source, then destination. What is found is noted in `recalled`.
+    #[inline(always)]
+    fn decide(
         &mut self,
-        at: u16,
         key: &FlowKey,
         layers: &Layers,
         lane: Lane<'a>,
-        fetched: Option<&Places>,
+        (source_at, destination_at): Places,
         recall: &mut Recall,
+        mut way: Option<Way>,
     ) -> Decision {
-        let here = Station::learned(lane.by.member.port).0;
-        let fresh = RECALLING && !R::ACTIVE && recall.is_fresh(lane.source, here);
-        if fresh && let Some(station) = recall.station(lane.destination) {
-            return self.verdict(lane, station, recall);
-        }
-        let (source_at, destination_at) = match fetched {
-            Some(places) => *places,
-            None => (self.table.hash(lane.source), self.table.hash(lane.destination)),
-        };
-        if !fresh && !self.source_is_known_here(lane, source_at) {
-            if let Err(reason) = self.source(at, lane, source_at) {
+        if !self.source_is_known_here(lane, source_at) {
+            if let Err(reason) = self.source(lane, source_at) {
                 return Decision::Drop(reason);
             }
-            if RECALLING {
-                // It may have changed the table.
-                self.enter_epoch(recall);
-            }
-        } else if RECALLING {
-            recall.note(lane.source, here, true);
+            // The table may have changed, and with it the epoch.
+            way = None;
+        } else if let Some(way) = way {
+            recall.note_source(way, lane.source & MAC_MASK);
         }
         if is_group(lane.destination) {
             return self.bridge.multicast(key, layers, lane.by.vid, lane.by.form);
@@ -228,24 +216,25 @@ impl<'a, R: Recorder> Pass<'a, R> {
             return self.unknown(lane);
         };
         if R::ACTIVE {
-            return self.found(at, lane, hit);
+            return self.found(lane, hit);
         }
-        if RECALLING {
-            recall.note(lane.destination, hit.value, hit.age == self.now.secs);
+        let station = Station(hit.value);
+        let decision = recall
+            .verdict(self.view.number, lane.ingress, station.0, || to_station(self.view, lane.by, station));
+        if let Some(way) = way {
+            let same_port = decision == Decision::Drop(DropReason::SamePort);
+            let elsewhere = if same_port { from_elsewhere(self.view, lane.by, station) } else { decision };
+            if matches!(elsewhere, Decision::Forward { .. } | Decision::Drop(DropReason::FdbDiscard)) {
+                recall.note_target(way, lane.destination & MAC_MASK, elsewhere);
+            }
         }
-        self.verdict(lane, hit.value, recall)
-    }
-
-    /// What a known destination means for the frame.
-    #[inline(always)]
-    fn verdict(&self, lane: Lane<'a>, station: u32, recall: &mut Recall) -> Decision {
-        recall.verdict(lane.ingress, station, || to_station(self.view, lane.by, Station(station)))
+        decision
     }
 
     /// How frames like this one are admitted.
     #[inline(always)]
     fn admission(&mut self, key: &FlowKey) -> &Admission<'a> {
-        let ingress = u64::from_le(key.words()[0]) & INGRESS_MASK;
+        let ingress = ingress(key);
         if self.admission.ingress != ingress {
             self.admission = Admission { ingress, outcome: admit_by(self.view, key) };
         }
@@ -268,11 +257,11 @@ impl<'a, R: Recorder> Pass<'a, R> {
             self.step(at, Step::Vlan { vid: by.vid, source: by.member.vlan_source(by.form) });
         }
         let (source, destination) = (station_key(by.vid, source), station_key(by.vid, destination));
-        Ok(Lane { source, destination, ingress, by })
+        Ok(Lane { at, source, destination, ingress, by })
     }
 
     /// The forwarding process for an address that is in the table, told to a recorder.
-    fn found(&mut self, at: u16, lane: Lane<'a>, hit: Hit) -> Decision {
+    fn found(&mut self, lane: Lane<'a>, hit: Hit) -> Decision {
         let station = Station(hit.value);
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
@@ -281,7 +270,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
             let age = if station.is_static() { 0 } else { self.now.secs.wrapping_sub(hit.age) };
             let mac = mac_of(lane.destination);
             let step = Step::Found { mac, port: station.port(), age, is_static: station.is_static() };
-            self.step(at, step);
+            self.step(lane.at, step);
         }
         to_station(self.view, lane.by, station)
     }
@@ -341,9 +330,15 @@ fn refused(reason: Option<DropReason>, destination: u64, source: u64) -> DropRea
     }
 }
 
+/// What of a key's first word says how a frame is admitted.
+#[inline(always)]
+pub(crate) fn ingress(key: &FlowKey) -> u64 {
+    u64::from_le(key.words()[0]) & INGRESS_MASK
+}
+
 /// Source and destination of a frame as [`crate::tables::mac_bits`], straight from the key's words.
 #[inline(always)]
-fn addresses(key: &FlowKey) -> (u64, u64) {
+pub(crate) fn addresses(key: &FlowKey) -> (u64, u64) {
     let words = key.words();
     let (first, second) = (u64::from_le(words[1]), u64::from_le(words[2]));
     ((first >> 48 | second << 16) & MAC_MASK, first & MAC_MASK)
@@ -358,11 +353,17 @@ fn is_group(bits: u64) -> bool {
 /// What a destination's entry means for frames admitted in this way.
 #[inline(never)]
 fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
+    if !station.discards() && station.port() == by.member.port {
+        return Decision::Drop(DropReason::SamePort);
+    }
+    from_elsewhere(view, by, station)
+}
+
+/// What a destination's entry means for frames admitted in this way by another port: of their own port, only whether it
+/// is protected matters.
+fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {
         return Decision::Drop(DropReason::FdbDiscard);
-    }
-    if station.port() == by.member.port {
-        return Decision::Drop(DropReason::SamePort);
     }
     let target = view.member(station.port());
     let Some((target, tagged)) = target.and_then(|target| Some((target, target.egress(by.vid)?))) else {

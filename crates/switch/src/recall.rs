@@ -1,51 +1,112 @@
-//! What a worker recalls of a small MAC table: stations that it has just looked up, and what they meant.
+//! What a worker recalls of a small MAC table: which sources need nothing more, and where destinations are.
 //!
 //! In front of the shared table on the packet's path. With few stations their entries sit in the first-level cache, and
-//! then the look-ups' instructions are what a frame costs; a direct-mapped table with one multiplication halves them.
+//! then the look-ups' instructions are what a frame costs: here a frame costs two multiplications and three
+//! comparisons, in a loop that holds all it needs in registers ([`Recall::decide`]).
+//!
+//! How frames come in is numbered: one number for the port and tag ([`Way`]), one for what decides where they may go,
+//! which many ports share (`Class`). A number stands above the address in one word, so that one comparison tells that
+//! an address was recalled, for this way in, in this epoch. Only what passed every check of the slow path is recalled,
+//! so that the checks (group sources, reserved destinations) need not be repeated.
 //!
 //! Invariant: what was recalled under an epoch is true as long as the epoch lasts. A new one begins with every change
 //! of the bridge's configuration or table that a worker can see, and with every second (so that a recalled source needs
-//! no refresh). Epochs of several bridges live side by side.
+//! no refresh). Epochs of several bridges live side by side; no number serves two epochs.
 
-use crate::decision::Decision;
+use std::slice;
 
-/// Entries: 64 KiB, of which only the lines in use matter.
-const ENTRIES: usize = 4096;
+use packet::{DropReason, FlowKey, PortId};
+
+use crate::decision::{Decision, TagForm};
+use crate::forward::{addresses, ingress};
+
+/// Sources: 32 KiB, of which only the lines in use matter.
+const SOURCES: usize = 4096;
+/// Destinations: 64 KiB, likewise.
+const TARGETS: usize = 4096;
 /// Stations up to which recalling pays: with more, too many share a place.
 pub(crate) const STATIONS: u32 = 512;
-/// Bit of a station, which has 18, that says that its entry bears the second of the epoch.
-const FRESH: u32 = 1 << 31;
 const VERDICTS: usize = 64;
+const WAYS: usize = 64;
+const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
-/// From the golden ratio: spreads consecutive keys evenly.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Where a number stands above an address.
+const NUMBER_SHIFT: u32 = 48;
+/// Its bits 12 to 23 are 1: addresses that differ in their last octet (bits 40 to 47 of a word) lie side by side, so
+/// that a rack of hosts fills few cache lines. The others come from the golden ratio and scatter.
+const SPREAD: u64 = 0x9e37_79b9_7f00_1c15;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Recall {
-    stations: Box<[Known; ENTRIES]>,
+    /// Numbered addresses that are known where they came in, and fresh.
+    sources: Box<[u64; SOURCES]>,
+    targets: Box<[Target; TARGETS]>,
     verdicts: Box<[Verdict; VERDICTS]>,
+    ways: [Way; WAYS],
+    classes: [Numbered; CLASSES],
     epochs: [Epoch; BRIDGES],
     /// The epoch of the burst under way; 0 is none.
     current: u32,
     /// The last epoch that began.
     last: u32,
+    /// The last number that was given out; 0 is none.
+    number: u16,
 }
 
+/// Where a destination is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    key: u64,
-    station: u32,
-    epoch: u32,
+struct Target {
+    /// Numbered by the class of frames for which this holds.
+    address: u64,
+    /// For frames that came in by any other port than the station's.
+    decision: Decision,
 }
 
-/// What a destination's entry means for frames admitted in one way.
+impl Target {
+    #[inline(always)]
+    fn here(&self, here: PortId) -> bool {
+        match &self.decision {
+            Decision::Forward { port, .. } => *port == here,
+            _ => false,
+        }
+    }
+}
+
+/// What a destination's entry means for frames admitted in one way. Holds as long as the view does.
 #[derive(Clone, Copy, Debug, Default)]
 struct Verdict {
+    view: u64,
     ingress: u64,
     station: u32,
-    epoch: u32,
     decision: Decision,
+}
+
+/// How frames come in by a port with a tag, in an epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Way {
+    /// The masked first word of their keys.
+    pub(crate) ingress: u64,
+    epoch: u32,
+    port: PortId,
+    number: u16,
+    /// Number of their class.
+    class: u16,
+}
+
+/// What of an admitted frame, besides its port, says where it may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) vid: u16,
+    pub(crate) form: TagForm,
+    pub(crate) protected: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbered {
+    class: Class,
+    epoch: u32,
+    number: u16,
 }
 
 /// The state of a bridge for which an epoch holds.
@@ -68,11 +129,15 @@ struct Epoch {
 impl Recall {
     pub(crate) fn new() -> Recall {
         Recall {
-            stations: Box::new([Known::default(); ENTRIES]),
+            sources: Box::new([0; SOURCES]),
+            targets: Box::new([Target::default(); TARGETS]),
             verdicts: Box::new([Verdict::default(); VERDICTS]),
+            ways: [Way::default(); WAYS],
+            classes: [Numbered::default(); CLASSES],
             epochs: [Epoch::default(); BRIDGES],
             current: 0,
             last: 0,
+            number: 0,
         }
     }
 
@@ -93,83 +158,218 @@ impl Recall {
         self.last = self.last.wrapping_add(1);
         if self.last == 0 {
             // After four thousand million epochs an old number would come to mean something again.
-            *self = Recall { last: 1, ..Recall::new() };
+            self.forget();
+            self.epochs = [Epoch::default(); BRIDGES];
+            self.last = 1;
         }
         self.current = self.last;
         self.epochs[place] = Epoch { state, number: self.current };
     }
 
-    /// The station of a key, if it was looked up in this epoch.
-    #[inline(always)]
-    pub(crate) fn station(&self, key: u64) -> Option<u32> {
-        self.known(key).map(|station| station & !FRESH)
+    /// Forgets everything that bears a number. In place: the data path allocates nothing.
+    #[cold]
+    fn forget(&mut self) {
+        self.sources.fill(0);
+        self.targets.fill(Target::default());
+        self.ways = [Way::default(); WAYS];
+        self.classes = [Numbered::default(); CLASSES];
+        self.number = 0;
     }
 
-    /// Whether this is the station of a key, looked up in this epoch, and its entry needs no refresh in this second.
+    /// How frames come in whose keys' masked first word is `ingress`, if one did in this epoch.
     #[inline(always)]
-    pub(crate) fn is_fresh(&self, key: u64, station: u32) -> bool {
-        self.known(key) == Some(station | FRESH)
+    pub(crate) fn way(&self, ingress: u64) -> Option<Way> {
+        let way = self.ways[place::<WAYS>(ingress)];
+        (way.ingress == ingress && way.epoch == self.current).then_some(way)
     }
 
-    #[inline(always)]
-    fn known(&self, key: u64) -> Option<u32> {
-        let known = &self.stations[place(key)];
-        (known.key == key && known.epoch == self.current).then_some(known.station)
+    /// Numbers a way in that this epoch did not know: that of admitted frames of a class, by `port`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn open(&mut self, ingress: u64, port: PortId, class: Class) -> Way {
+        if self.number >= u16::MAX - 1 {
+            self.forget();
+        }
+        let epoch = self.current;
+        let held = self.classes[usize::from(class.vid) % CLASSES];
+        let class = if held.epoch == epoch && held.class == class {
+            held.number
+        } else {
+            self.number += 1;
+            self.classes[usize::from(class.vid) % CLASSES] = Numbered { class, epoch, number: self.number };
+            self.number
+        };
+        self.number += 1;
+        let way = Way { ingress, epoch, port, number: self.number, class };
+        self.ways[place::<WAYS>(ingress)] = way;
+        way
     }
 
-    /// Notes what a look-up found; `fresh`: whether the entry was refreshed in this second.
+    /// Notes that frames from `source` that come in by `way` need nothing of the learning process in this epoch.
     #[inline(always)]
-    pub(crate) fn note(&mut self, key: u64, station: u32, fresh: bool) {
-        let station = if fresh { station | FRESH } else { station };
-        self.stations[place(key)] = Known { key, station, epoch: self.current };
+    pub(crate) fn note_source(&mut self, way: Way, source: u64) {
+        let source = numbered(way.number, source);
+        self.sources[place::<SOURCES>(source)] = source;
     }
 
-    /// The decision for frames admitted as `ingress` says to `station`, if this epoch had one; else `decide`'s.
+    /// Notes what becomes of frames to `destination` that come in as those of `way`, unless by the station's own port.
+    #[inline(always)]
+    pub(crate) fn note_target(&mut self, way: Way, destination: u64, decision: Decision) {
+        let address = numbered(way.class, destination);
+        self.targets[place::<TARGETS>(address)] = Target { address, decision };
+    }
+
+    /// The decision of a view for frames admitted as `ingress` says to `station`, if it had one; else `decide`'s.
     #[inline(always)]
     pub(crate) fn verdict(
         &mut self,
+        view: u64,
         ingress: u64,
         station: u32,
         decide: impl FnOnce() -> Decision,
     ) -> Decision {
         let place = (ingress ^ ingress >> 40 ^ u64::from(station)) % VERDICTS as u64;
         let verdict = &mut self.verdicts[usize::try_from(place).unwrap_or(0)];
-        if verdict.epoch != self.current || verdict.station != station || verdict.ingress != ingress {
-            *verdict = Verdict { ingress, station, epoch: self.current, decision: decide() };
+        if verdict.ingress != ingress || verdict.station != station || verdict.view != view {
+            *verdict = Verdict { view, ingress, station, decision: decide() };
         }
         verdict.decision
+    }
+
+    /// Decides about frames as long as they came in by `way` and all about them is recalled. Returns about how many.
+    #[inline(never)]
+    pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
+        let mut decided = 0;
+        for (key, out) in keys.iter().zip(out) {
+            let (source, destination) = addresses(key);
+            let source = numbered(way.number, source);
+            let destination = numbered(way.class, destination);
+            let target = &self.targets[place::<TARGETS>(destination)];
+            if ingress(key) != way.ingress
+                || self.sources[place::<SOURCES>(source)] != source
+                || target.address != destination
+            {
+                break;
+            }
+            // As a slice, else the compiler copies it field by field because the next line looks at fields.
+            slice::from_mut(out).copy_from_slice(slice::from_ref(&target.decision));
+            if target.here(way.port) {
+                *out = Decision::Drop(DropReason::SamePort);
+            }
+            decided += 1;
+        }
+        decided
     }
 }
 
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "the upper bits of a product, then masked")]
-fn place(key: u64) -> usize {
-    (key.wrapping_mul(SPREAD) >> 52) as usize % ENTRIES
+fn numbered(number: u16, address: u64) -> u64 {
+    u64::from(number) << NUMBER_SHIFT | address
+}
+
+/// The place of a word in a table of a power of two.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the upper bits of a product")]
+fn place<const LEN: usize>(word: u64) -> usize {
+    const { assert!(LEN.is_power_of_two()) };
+    (word.wrapping_mul(SPREAD) >> (u64::BITS - LEN.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packet::PortId;
+    use packet::MacAddr;
     use packet::record::TagChange;
+
+    const CLASS: Class = Class { vid: 7, form: TagForm::Untagged, protected: false };
 
     fn state(changes: u64) -> State {
         State { view: 1, changes, secs: 7 }
+    }
+
+    fn to(port: u16) -> Decision {
+        Decision::Forward { port: PortId(port), tag: TagChange::Keep }
+    }
+
+    fn key(port: u16, src: u8, dst: u8) -> FlowKey {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortId(port));
+        key.set_eth_src(MacAddr([2, 0, 0, 0, 0, src]));
+        key.set_eth_dst(MacAddr([2, 0, 0, 0, 0, dst]));
+        key
+    }
+
+    impl Recall {
+        /// The way in by a port in the current epoch, known or new.
+        fn by(&mut self, port: u16, class: Class) -> Way {
+            let ingress = ingress(&key(port, 0, 0));
+            self.way(ingress).unwrap_or_else(|| self.open(ingress, PortId(port), class))
+        }
+
+        fn note(&mut self, way: Way, src: u8, dst: u8, decision: Decision) {
+            let (source, destination) = addresses(&key(0, src, dst));
+            self.note_source(way, source);
+            self.note_target(way, destination, decision);
+        }
+
+        /// The decision for one frame, if it is recalled.
+        fn one(&self, way: Way, key: FlowKey) -> Option<Decision> {
+            let mut out = [Decision::default()];
+            (self.decide(way, &[key], &mut out) == 1).then_some(out[0])
+        }
+    }
+
+    #[test]
+    fn a_run_ends_at_the_first_frame_that_is_not_wholly_recalled() {
+        let mut recall = Recall::new();
+        recall.enter(state(1));
+        let way = recall.by(3, CLASS);
+        recall.note(way, 1, 2, to(4));
+        recall.note(way, 5, 6, Decision::Drop(DropReason::FdbDiscard));
+        let good = [key(3, 1, 2), key(3, 1, 6), key(3, 5, 2)];
+        for bad in [key(4, 1, 2), key(3, 2, 2), key(3, 1, 1), key(3, 0, 2), key(3, 1, 0)] {
+            let mut out = [to(9); 5];
+            let keys = [good[0], good[1], good[2], bad, good[0]];
+            assert_eq!(recall.decide(way, &keys, &mut out), 3, "{bad:?}");
+            assert_eq!(out, [to(4), Decision::Drop(DropReason::FdbDiscard), to(4), to(9), to(9)]);
+        }
+        assert_eq!(recall.decide(way, &good, &mut [to(9); 3]), 3);
+    }
+
+    #[test]
+    fn ports_of_a_class_share_destinations_but_not_sources() {
+        let mut recall = Recall::new();
+        recall.enter(state(1));
+        let (a, b) = (recall.by(3, CLASS), recall.by(4, CLASS));
+        recall.note(a, 1, 2, to(4));
+        assert_eq!(recall.one(b, key(4, 1, 2)), None, "the source is elsewhere");
+        recall.note_source(b, addresses(&key(4, 9, 0)).0);
+        assert_eq!(recall.one(b, key(4, 9, 2)), Some(Decision::Drop(DropReason::SamePort)));
+        assert_eq!(recall.one(a, key(3, 1, 2)), Some(to(4)));
+        for class in [
+            Class { vid: 8, ..CLASS },
+            Class { form: TagForm::Tagged, ..CLASS },
+            Class { protected: true, ..CLASS },
+        ] {
+            let other = recall.by(5 + class.vid + u16::from(class.protected), class);
+            recall.note_source(other, addresses(&key(0, 9, 0)).0);
+            assert_eq!(recall.one(other, key(other.port.0, 9, 2)), None);
+        }
     }
 
     #[test]
     fn nothing_outlives_its_epoch() {
         let mut recall = Recall::new();
         recall.enter(state(1));
-        recall.note(5, 50, true);
-        assert_eq!((recall.station(5), recall.station(6)), (Some(50), None));
-        assert!(recall.is_fresh(5, 50) && !recall.is_fresh(5, 51));
-        recall.note(5, 50, false);
-        assert!(!recall.is_fresh(5, 50) && recall.station(5) == Some(50));
+        let way = recall.by(3, CLASS);
+        recall.note(way, 1, 2, to(4));
+        let recalls = |recall: &mut Recall| {
+            let way = recall.by(3, CLASS);
+            recall.one(way, key(3, 1, 2))
+        };
+        assert_eq!(recalls(&mut recall), Some(to(4)));
         recall.enter(State { view: 2, ..state(1) });
-        assert_eq!(recall.station(5), None, "another bridge");
-        recall.enter(state(1));
-        assert_eq!(recall.station(5), Some(50), "the same state again");
+        assert_eq!(recalls(&mut recall), None, "another bridge");
         for changed in [
             state(2),
             State { secs: 8, ..state(2) },
@@ -177,39 +377,68 @@ mod tests {
             state(1),
         ] {
             recall.enter(changed);
-            assert_eq!(recall.station(5), None, "{changed:?}");
+            assert_eq!(recalls(&mut recall), None, "{changed:?}");
         }
     }
 
     #[test]
-    fn verdicts_are_told_apart_by_ingress_and_station() {
+    fn epochs_of_bridges_live_side_by_side() {
+        let mut recall = Recall::new();
+        let second = State { view: 2, ..state(1) };
+        for (at, port) in [(state(1), 3), (second, 4)] {
+            recall.enter(at);
+            let way = recall.by(port, CLASS);
+            recall.note(way, 1, 2, to(port + 10));
+        }
+        for (at, port) in [(state(1), 3), (second, 4)] {
+            recall.enter(at);
+            let way = recall.by(port, CLASS);
+            assert_eq!(recall.one(way, key(port, 1, 2)), Some(to(port + 10)));
+        }
+    }
+
+    #[test]
+    fn numbers_and_epochs_may_run_out() {
         let mut recall = Recall::new();
         recall.enter(state(1));
-        let reason = |number: u64| Decision::Forward {
-            port: PortId(u16::try_from(number).unwrap()),
-            tag: TagChange::Keep,
-        };
+        let first = recall.by(3, CLASS);
+        recall.note(first, 1, 2, to(4));
+        // Each change takes a number for the way and one for its class.
+        for changes in 2..40_000 {
+            recall.enter(state(changes));
+            let way = recall.by(3, CLASS);
+            assert!(way.number != 0 && way.class != 0 && way.number != way.class);
+            assert_eq!(recall.one(way, key(3, 1, 2)), None, "after {changes} changes");
+        }
+        recall.last = u32::MAX;
+        let way = recall.by(3, CLASS);
+        recall.note(way, 1, 2, to(4));
+        recall.enter(state(1));
+        assert_eq!(recall.current, 1);
+        let way = recall.by(3, CLASS);
+        assert_eq!(recall.one(way, key(3, 1, 2)), None);
+    }
+
+    #[test]
+    fn verdicts_are_told_apart_by_view_ingress_and_station() {
+        let mut recall = Recall::new();
         // Twice over, with places shared.
         for round in 0..2 {
-            for ingress in 0..20u64 {
-                for station in 0..20u32 {
-                    let right = reason(ingress * 20 + u64::from(station));
-                    assert_eq!(recall.verdict(ingress << 32, station, || right), right, "round {round}");
+            for (ingress, station) in
+                (0..20u16).flat_map(|ingress| (0..20u16).map(move |station| (ingress, station)))
+            {
+                for view in 1..3u16 {
+                    let right = to(view * 400 + ingress * 20 + station);
+                    let (view, ingress) = (u64::from(view), u64::from(ingress) << 32);
+                    assert_eq!(
+                        recall.verdict(view, ingress, station.into(), || right),
+                        right,
+                        "round {round}"
+                    );
                 }
             }
         }
-        assert_eq!(recall.verdict(19 << 32, 19, || unreachable!("just decided")), reason(19 * 20 + 19));
-        recall.enter(state(2));
-        assert_eq!(recall.verdict(19 << 32, 19, || reason(0)), reason(0));
-    }
-
-    #[test]
-    fn epochs_may_wrap() {
-        let mut recall = Recall::new();
-        recall.enter(state(1));
-        recall.note(5, 50, true);
-        recall.last = u32::MAX;
-        recall.enter(state(2));
-        assert_eq!((recall.current, recall.station(5)), (1, None));
+        let last = recall.verdict(2, 19 << 32, 19, || unreachable!("just decided"));
+        assert_eq!(last, to(2 * 400 + 19 * 20 + 19));
     }
 }

@@ -29,13 +29,8 @@ impl<'a, R: Recorder> Pass<'a, R> {
 
     /// The learning process for a source that is not simply known on its port.
     #[inline(never)]
-    pub(super) fn source(
-        &mut self,
-        at: u16,
-        lane: Lane<'a>,
-        source_at: BucketIndex,
-    ) -> Result<(), DropReason> {
-        let member = lane.by.member;
+    pub(super) fn source(&mut self, lane: Lane<'a>, source_at: BucketIndex) -> Result<(), DropReason> {
+        let (at, member) = (lane.at, lane.by.member);
         let hit = self.table.lookup_at(source_at, lane.source);
         let mac = mac_of(lane.source);
         let known = hit.map(|hit| Station(hit.value));

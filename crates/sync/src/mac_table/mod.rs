@@ -32,7 +32,7 @@ use hash::Hasher;
 const OCCUPIED: u64 = 1 << 63;
 
 /// Where a key belongs: its two buckets. Valid for the table that made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketIndex(u64);
 
 /// Where an entry was found, for [`MacTable::refresh`].
