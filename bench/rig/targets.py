@@ -31,7 +31,7 @@ def _in_memory(results: dict) -> list[Outcome]:
         cost = pick(_rounds(results, "memory", key), "ns_per_packet")
         found.append(_limit(f"in memory, `{key}`", f"at most {limit} ns a packet", cost and cost.median, limit, "ns"))
     allocated = [pick(_rounds(results, "memory", key), "allocations")
-                 for key in ("port-to-port", "parse", "bridge", "bridge-100k")]
+                 for key in ("port-to-port", "parse", "bridge", "bridge-100k", "bridge-2-workers")]
     known = [summary for summary in allocated if summary]
     most = max((summary.high for summary in known), default=None)
     found.append(Outcome("in memory, allocations while measuring", "0", "-" if most is None else f"{most:.0f}",
@@ -48,8 +48,9 @@ def _over_af_xdp(results: dict) -> list[Outcome]:
                               ("ovs-af-packet", 3.0, "OVS over AF_PACKET")):
         theirs = pick(_rounds(results, "planes", key), "load", "few", "mpps")
         found.append(_factor("over AF_XDP on veth, 64 B", ratio(ours, theirs), factor, name))
-    streams = [pick(_rounds(results, "planes", key), "tcp", "gbps") for key in ("trivium", "ovs-af-xdp")]
-    found.append(_factor("over AF_XDP on veth, TCP", ratio(*streams), 1.2, "OVS over AF_XDP"))
+    for key, mode in (("trivium", "polling always"), ("trivium-adaptive", "adaptive, as by default")):
+        streams = [pick(_rounds(results, "planes", plane), "tcp", "gbps") for plane in (key, "ovs-af-xdp")]
+        found.append(_factor(f"over AF_XDP on veth, TCP, {mode}", ratio(*streams), 1.2, "OVS over AF_XDP"))
     return found
 
 

@@ -22,6 +22,8 @@ use crate::worker::Worker;
 const ROTATION: usize = 8192;
 /// Length of one measured slice; scenario and source take turns.
 const SLICE: Duration = Duration::from_millis(4);
+/// Longest wait for the workers to come up to speed.
+const WARM_UP: Duration = Duration::from_secs(20);
 const A: PortId = PortId(0);
 const B: PortId = PortId(1);
 
@@ -330,6 +332,19 @@ fn report(
     })
 }
 
+/// Waits until every worker has carried what [`warm_up`] carries: then all have obeyed their commands and every host is known.
+fn await_warm(scenario: Scenario, engine: &Engine) -> Result<(), BenchError> {
+    let wanted = (scenario.hosts() as usize * 40 + 4 * ROTATION) as u64;
+    let begin = Instant::now();
+    while engine.worker_views().iter().any(|worker| worker.packets < wanted) {
+        if begin.elapsed() > WARM_UP {
+            return Err(BenchError::Nothing(scenario.name()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Several workers, each on a core with a queue of both ports.
 fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let n = options.workers;
@@ -352,7 +367,7 @@ fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError>
         engine.add_queue(WorkerId(id), A, QueueId(id), Box::new(a))?;
         engine.add_queue(WorkerId(id), B, QueueId(id), Box::new(b))?;
     }
-    std::thread::sleep(Duration::from_millis(500));
+    await_warm(scenario, &engine)?;
     let sum = || (engine.port_totals(A), engine.port_totals(B));
     let (before, allocated) = (sum(), (options.allocations)());
     let (begin, begin_tsc) = (Instant::now(), tsc());
