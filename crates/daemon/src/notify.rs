@@ -3,10 +3,22 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
+
+/// The variable that says whose watchdog it is. A successor is spawned without it: it feeds the watchdog that its
+/// predecessor fed, and systemd cannot have known its number.
+pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
+
+/// How long to wait for a manager that does not read.
+const BARRIER: Duration = Duration::from_secs(2);
 
 /// The service manager's ear, if there is one.
 #[derive(Debug)]
@@ -49,9 +61,18 @@ impl Notifier {
         self.send("STOPPING=1");
     }
 
-    /// From now on this process is the service (after a hand-over).
+    /// From now on `pid` is the service's main process. A predecessor says it of its successor before it leaves: were the
+    /// main process to end first, systemd would end the whole service. The successor repeats it of itself.
     pub fn main_pid(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}"));
+    }
+
+    /// Waits until the manager has read everything sent so far (`BARRIER=1` of sd_notify(3)), or [`BARRIER`] has passed.
+    pub fn settle(&self) {
+        if let Some((socket, address)) = &self.target {
+            // A manager that is gone or does not know barriers must not keep us.
+            let _ = barrier(socket, address);
+        }
     }
 
     fn send(&self, state: &str) {
@@ -60,6 +81,26 @@ impl Notifier {
             let _ = socket.send_to_addr(state.as_bytes(), address);
         }
     }
+}
+
+/// The manager closes its copy of the pipe's end when it comes to this message: then ours hangs up.
+fn barrier(socket: &UnixDatagram, address: &SocketAddr) -> io::Result<()> {
+    let (ours, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let descriptors = [theirs.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let name = match (address.as_abstract_name(), address.as_pathname()) {
+        (Some(name), _) => SocketAddrUnix::new_abstract_name(name)?,
+        (None, Some(path)) => SocketAddrUnix::new(path)?,
+        (None, None) => return Err(io::Error::from(io::ErrorKind::InvalidInput)),
+    };
+    let text = [io::IoSlice::new(b"BARRIER=1")];
+    sendmsg_addr(socket, &name, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
+    drop(theirs);
+    let patience = Timespec::try_from(BARRIER).map_err(io::Error::other)?;
+    rustix::event::poll(&mut [PollFd::new(&ours, PollFlags::empty())], Some(&patience))?;
+    Ok(())
 }
 
 fn target(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
@@ -74,7 +115,7 @@ fn target(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
 
 fn watchdog(variable: impl Fn(&str) -> Option<String>, pid: u32) -> Option<Duration> {
     let micros: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
-    let ours = variable("WATCHDOG_PID").is_none_or(|wanted| wanted == pid.to_string());
+    let ours = variable(WATCHDOG_PID).is_none_or(|wanted| wanted == pid.to_string());
     (ours && micros > 0).then(|| Duration::from_micros(micros / 2))
 }
 
@@ -101,6 +142,25 @@ mod tests {
     }
 
     #[test]
+    fn settling_waits_for_the_manager_and_not_for_ever() {
+        let name = format!("trivium-settle-test-{}", std::process::id());
+        let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let notifier = Notifier { target: target(&format!("@{name}").into()).ok(), watchdog: None };
+        let deaf = std::time::Instant::now();
+        notifier.settle();
+        assert!(deaf.elapsed() >= BARRIER, "nobody has read it");
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 256];
+            // The one from before, and this one; what is not asked for (the descriptor) is closed.
+            [(); 2].map(|()| manager.recv(&mut buffer).unwrap())
+        });
+        let heard = std::time::Instant::now();
+        notifier.settle();
+        assert!(heard.elapsed() < BARRIER);
+        assert_eq!(reader.join().unwrap(), [9, 9]);
+    }
+
+    #[test]
     fn the_watchdog_is_fed_twice_as_often_as_needed() {
         let environment = |pid: &'static str| {
             move |key: &str| match key {
@@ -112,5 +172,8 @@ mod tests {
         assert_eq!(watchdog(environment("7"), 7), Some(Duration::from_secs(5)));
         assert_eq!(watchdog(environment("8"), 7), None);
         assert_eq!(watchdog(|_| None, 7), None);
+        // A successor.
+        let anyone = |key: &str| (key == "WATCHDOG_USEC").then(|| "10000000".to_owned());
+        assert_eq!(watchdog(anyone, 7), Some(Duration::from_secs(5)));
     }
 }

@@ -190,6 +190,10 @@ async fn watch_signals(
             _ = terminate.recv() => return Ok(End::Told),
             _ = interrupt.recv() => return Ok(End::Told),
             Ok(()) = successor.changed() => {
+                if let Some(pid) = *successor.borrow_and_update() {
+                    notifier.main_pid(pid);
+                    notifier.settle();
+                }
                 tracing::info!("handed over");
                 return Ok(End::HandedOver);
             }

@@ -14,6 +14,7 @@ use port::FrameMemory;
 use super::estate::Held;
 use super::letters::{MemoryLetter, Offer, Reply};
 use super::{HandoverError, Link, VERSION};
+use crate::notify::WATCHDOG_PID;
 
 /// How long the successor may take for each answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,6 +53,7 @@ impl Successor {
         let child = Command::new(binary)
             .args(["run", "--take-over", "--config"])
             .arg(&around.file)
+            .env_remove(WATCHDOG_PID)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .map_err(|error| failed(&error))?;

@@ -1,0 +1,131 @@
+//! The real binary as a service of systemd: what it tells its manager, above all when a successor takes over.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixDatagram;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::Signal;
+use testbed::{Process, require};
+
+/// How often the watchdog wants to be fed.
+const WATCHDOG: Duration = Duration::from_secs(1);
+
+/// A message as systemd sees it.
+#[derive(Debug)]
+struct Heard {
+    from: u32,
+    text: String,
+    /// Whether the first main process ran still when the message was read.
+    first_runs: bool,
+}
+
+/// Reads like the manager: one message at a time, with the sender's number; descriptors (of barriers) are closed.
+fn listen(socket: &UnixDatagram, first: &Receiver<u32>, to: &Sender<Heard>) {
+    let mut main = None;
+    let mut buffer = [0; 512];
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut buffer)];
+        let Ok(read) = recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) else { return };
+        // All of them: descriptors close as they come out.
+        let from = ancillary
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmCredentials(who) => {
+                    u32::try_from(who.pid.as_raw_nonzero().get()).ok()
+                }
+                _ => None,
+            })
+            .last();
+        let main = *main.get_or_insert_with(|| first.recv().unwrap());
+        let text = String::from_utf8_lossy(&buffer[..read.bytes]).into_owned();
+        if to.send(Heard { from: from.unwrap(), text, first_runs: runs(main) }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether a process is there and not merely waiting to be noticed.
+fn runs(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
+}
+
+/// The next message that `wanted` accepts; what comes before is passed over.
+fn until(heard: &Receiver<Heard>, what: &str, wanted: impl Fn(&Heard) -> bool) -> Heard {
+    let (begin, mut passed) = (Instant::now(), Vec::new());
+    while let Ok(message) = heard.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())) {
+        if wanted(&message) {
+            return message;
+        }
+        passed.push(message);
+    }
+    panic!("{what} never came: {passed:?}");
+}
+
+#[test]
+fn a_service_stays_alive_through_an_upgrade() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let notify = rig.path("notify.sock");
+    let socket = UnixDatagram::bind(&notify).unwrap();
+    rustix::net::sockopt::set_socket_passcred(&socket, true).unwrap();
+    let ((tell, told), (to, heard)) = (channel(), channel());
+    std::thread::spawn(move || listen(&socket, &told, &to));
+
+    let file = rig.write("trivium.toml", &rig.configuration(""));
+    // As systemd starts it: WATCHDOG_PID is the service's main process and nobody else.
+    let script = "export WATCHDOG_PID=$$; exec \"$0\" \"$@\"";
+    let mut command =
+        rig.lab.hub().command(["sh", "-c", script, TRIVIUM, "run", "-c", file.to_str().unwrap()]);
+    command.env("NOTIFY_SOCKET", &notify).env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
+    let daemon = Process::start(command).unwrap();
+    let first = daemon.pid();
+    rig.daemon = Some(daemon);
+    tell.send(first).unwrap();
+    until(&heard, "READY of the first", |it| {
+        it.from == first && it.text.starts_with("READY=1\nSTATUS=2 ports")
+    });
+    until(&heard, "food for the watchdog", |it| it.from == first && it.text == "WATCHDOG=1");
+
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    let main =
+        until(&heard, "MAINPID of the first", |it| it.from == first && it.text.starts_with("MAINPID="));
+    assert!(main.first_runs, "systemd must know the successor before the first ends");
+    let successor: u32 = main.text.trim_start_matches("MAINPID=").parse().unwrap();
+    assert!(successor != first && runs(successor));
+    let (status, output) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    assert!(status.success(), "{output}");
+    until(&heard, "READY of the successor", |it| it.from == successor && it.text.starts_with("READY=1"));
+    for feed in 0..4 {
+        let begin = Instant::now();
+        until(&heard, "more food for the watchdog", |it| it.from == successor && it.text == "WATCHDOG=1");
+        assert!(begin.elapsed() < WATCHDOG, "feed {feed} is late");
+    }
+    rig.until_reachable(1, 2);
+
+    let pid = rustix::process::Pid::from_raw(i32::try_from(successor).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    until(&heard, "STOPPING", |it| it.from == successor && it.text == "STOPPING=1");
+    testbed::eventually("the end", PATIENCE, || {
+        if runs(successor) { Err("it runs".to_owned()) } else { Ok(()) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_unit_lets_a_successor_speak() {
+    let unit = include_str!("../../../contrib/trivium.service");
+    for line in ["Type=notify", "NotifyAccess=all", "KillMode=mixed"] {
+        assert!(unit.lines().any(|it| it == line), "{line}");
+    }
+}
