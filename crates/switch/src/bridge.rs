@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packet::{BridgeId, PortId, VlanId};
+use packet::{BridgeId, MacAddr, PortId, VlanId};
 
 use crate::config::{BridgeConfig, StaticMac};
 use crate::groups::Groups;
@@ -159,7 +159,8 @@ impl Bridge {
         let mut taken = 0;
         for (entry, seen_secs) in entries {
             let Some(member) = entry.port.and_then(|port| self.view.member(port)) else { continue };
-            if entry.is_static || entry.mac.is_multicast() || member.egress(entry.vid.get()).is_none() {
+            let no_source = entry.mac.is_multicast() || entry.mac == MacAddr::ZERO;
+            if entry.is_static || no_source || member.egress(entry.vid.get()).is_none() {
                 continue;
             }
             let key = station_key(entry.vid.get(), mac_bits(entry.mac));

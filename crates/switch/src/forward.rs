@@ -2,12 +2,14 @@
 //!
 //! Each frame is admitted to its VLAN (IEEE 802.1Q clause 8.6.2), then its source is looked up (learning process, 8.7),
 //! then its destination (forwarding process, 8.6), before the next frame. Few stations are mostly recalled without
-//! asking the table (see `recall`); with many, the buckets of the whole burst are fetched side by side first. Storm
-//! limits come last: a burst leases its tokens in one step for each run of frames of the same port.
+//! asking the table (see `recalling`); with many, the buckets of the next few frames are fetched while those before are
+//! decided (see `fetching`). Both have a tight loop for what is known and take what it leaves the whole way. Storm limits
+//! come last: a burst leases its tokens in one step for each run of frames of the same port.
 //!
 //! With [`Recorder::DRY`] nothing is learned, refreshed or taken, and the decision is the one that the real frame would
 //! meet. (Two refusals cannot be foreseen without trying: full or contended buckets of the MAC table.)
 
+mod fetching;
 mod learning;
 mod recalling;
 mod storm;
@@ -20,13 +22,11 @@ use crate::bridge::{Bridge, View};
 use crate::config::Now;
 use crate::decision::{Decision, TagForm};
 use crate::member::{Ingress, Member};
-use crate::recall::{self, Recall, Way};
+use crate::recall::{self, Class, Recall, Way};
 use crate::tables::{Station, mac_of, station_key};
 
 /// Frames handled in one go; longer bursts are cut.
 const BURST: usize = 256;
-/// Frames whose buckets are fetched at a time: as many lines as a core waits for side by side.
-const FETCHED: usize = 8;
 /// 01:80:c2:00:00:00 to 0f as the low 48 bits of a word ([`crate::tables::mac_bits`]).
 const RESERVED: u64 = 0x0000_00c2_8001;
 const RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
@@ -75,6 +75,8 @@ impl Bridge {
         out: &mut [Decision],
         recorder: &mut R,
     ) {
+        let frames = keys.len().min(layers.len()).min(out.len());
+        let (keys, layers, out) = (&keys[..frames], &layers[..frames], &mut out[..frames]);
         let bursts = keys.chunks(BURST).zip(layers.chunks(BURST)).zip(out.chunks_mut(BURST));
         for (number, ((keys, layers), out)) in bursts.enumerate() {
             scratch.judged.clear();
@@ -131,6 +133,15 @@ struct Admitted<'a> {
     form: TagForm,
 }
 
+/// A frame as it comes.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    /// Its place in the burst.
+    at: u16,
+    key: &'a FlowKey,
+    layers: &'a Layers,
+}
+
 /// A frame that is admitted.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
@@ -138,79 +149,65 @@ struct Lane<'a> {
     at: u16,
     source: u64,
     destination: u64,
-    ingress: u64,
     by: Admitted<'a>,
 }
 
 impl<'a, R: Recorder> Pass<'a, R> {
-    /// Takes each frame the whole way before the next, while the buckets of the next few are being fetched.
-    fn decide_fetching(
+    /// The way in of a frame, unless it is not admitted that way.
+    #[inline]
+    fn way(&mut self, key: &FlowKey, recall: &mut Recall) -> Option<Way> {
+        let ingress = ingress(key);
+        recall.way(ingress).or_else(|| {
+            let by = self.admission(key).outcome.ok()?;
+            let class = Class { vid: by.vid, form: by.form, protected: by.member.protected };
+            Some(recall.open(ingress, by.member.port, class))
+        })
+    }
+
+    /// Decides about one frame by the table, and notes for frames that come in by `way` what it says.
+    fn decide_one<const RECALLING: bool>(
         &mut self,
-        keys: &[FlowKey],
-        layers: &[Layers],
-        out: &mut [Decision],
+        frame: Frame<'_>,
+        fetched: Option<Places>,
+        way: Option<Way>,
         scratch: &mut Scratch,
-    ) {
-        let mut ahead = keys.chunks(FETCHED);
-        let (mut fetched, mut next) = ([Places::default(); FETCHED], [Places::default(); FETCHED]);
-        self.fetch(ahead.next().unwrap_or_default(), &mut fetched);
-        let mut numbers = 0u16..;
-        let groups = keys.chunks(FETCHED).zip(layers.chunks(FETCHED)).zip(out.chunks_mut(FETCHED));
-        for ((keys, layers), out) in groups {
-            self.fetch(ahead.next().unwrap_or_default(), &mut next);
-            let frames = keys.iter().zip(layers).zip(&fetched).zip(out);
-            for ((((key, layers), places), out), at) in frames.zip(&mut numbers) {
-                *out = match self.admit(at, key) {
-                    Ok(lane) => {
-                        let decision = self.decide(key, layers, lane, *places, &mut scratch.recall, None);
-                        if lane.by.member.limited && class_of(&decision).is_some() {
-                            scratch.judged.push(at);
-                        }
-                        decision
-                    }
-                    Err(reason) => Decision::Drop(reason),
-                };
-            }
-            std::mem::swap(&mut fetched, &mut next);
+    ) -> Decision {
+        let lane = match self.admit(frame.at, frame.key) {
+            Ok(lane) => lane,
+            Err(reason) => return Decision::Drop(reason),
+        };
+        let places =
+            fetched.unwrap_or_else(|| (self.table.hash(lane.source), self.table.hash(lane.destination)));
+        let decision = self.decide::<RECALLING>(frame, lane, places, way, &mut scratch.recall);
+        if lane.by.member.limited && class_of(&decision).is_some() {
+            scratch.judged.push(frame.at);
         }
+        decision
     }
 
-    /// Fetches the buckets of the addresses of a few frames side by side.
+    /// Source, then destination. With `RECALLING`, addresses are noted, else stations.
     #[inline(always)]
-    fn fetch(&mut self, keys: &[FlowKey], places: &mut [Places; FETCHED]) {
-        for (key, places) in keys.iter().zip(places) {
-            let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
-            let (source, destination) = addresses(key);
-            let at = self.table.prefetch(station_key(vid, source));
-            *places = (
-                at,
-                if is_group(destination) { at } else { self.table.prefetch(station_key(vid, destination)) },
-            );
-        }
-    }
-
-    /// Source, then destination. What is found is noted in `recalled`.
-    #[inline(always)]
-    fn decide(
+    fn decide<const RECALLING: bool>(
         &mut self,
-        key: &FlowKey,
-        layers: &Layers,
+        frame: Frame<'_>,
         lane: Lane<'a>,
         (source_at, destination_at): Places,
-        recall: &mut Recall,
         mut way: Option<Way>,
+        recall: &mut Recall,
     ) -> Decision {
         if !self.source_is_known_here(lane, source_at) {
             if let Err(reason) = self.source(lane, source_at) {
                 return Decision::Drop(reason);
             }
-            // The table may have changed, and with it the epoch.
-            way = None;
-        } else if let Some(way) = way {
+            if RECALLING {
+                // The table may have changed, and with it the epoch.
+                way = None;
+            }
+        } else if let Some(way) = way.filter(|_| RECALLING) {
             recall.note_source(way, lane.source & MAC_MASK);
         }
         if is_group(lane.destination) {
-            return self.bridge.multicast(key, layers, lane.by.vid, lane.by.form);
+            return self.bridge.multicast(frame.key, frame.layers, lane.by.vid, lane.by.form);
         }
         let Some(hit) = self.table.lookup_at(destination_at, lane.destination) else {
             return self.unknown(lane);
@@ -219,16 +216,13 @@ impl<'a, R: Recorder> Pass<'a, R> {
             return self.found(lane, hit);
         }
         let station = Station(hit.value);
-        let decision = recall
-            .verdict(self.view.number, lane.ingress, station.0, || to_station(self.view, lane.by, station));
-        if let Some(way) = way {
-            let same_port = decision == Decision::Drop(DropReason::SamePort);
-            let elsewhere = if same_port { from_elsewhere(self.view, lane.by, station) } else { decision };
-            if matches!(elsewhere, Decision::Forward { .. } | Decision::Drop(DropReason::FdbDiscard)) {
-                recall.note_target(way, lane.destination & MAC_MASK, elsewhere);
-            }
+        let elsewhere = from_elsewhere(self.view, lane.by, station);
+        let lasting = matches!(elsewhere, Decision::Forward { .. } | Decision::Drop(DropReason::FdbDiscard));
+        if let Some(way) = way.filter(|_| lasting) {
+            let destination = if RECALLING { lane.destination & MAC_MASK } else { station.0.into() };
+            recall.note_target(way, destination, elsewhere);
         }
-        decision
+        if is_here(lane.by, station) { Decision::Drop(DropReason::SamePort) } else { elsewhere }
     }
 
     /// How frames like this one are admitted.
@@ -244,7 +238,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
     /// Checks the addresses and finds the VLAN.
     #[inline(always)]
     fn admit(&mut self, at: u16, key: &FlowKey) -> Result<Lane<'a>, DropReason> {
-        let Admission { ingress, outcome } = *self.admission(key);
+        let outcome = self.admission(key).outcome;
         let (source, destination) = addresses(key);
         if R::ACTIVE && outcome.err() != Some(DropReason::NoRoom) {
             self.step(at, Step::Bridge(self.view.id));
@@ -257,7 +251,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
             self.step(at, Step::Vlan { vid: by.vid, source: by.member.vlan_source(by.form) });
         }
         let (source, destination) = (station_key(by.vid, source), station_key(by.vid, destination));
-        Ok(Lane { at, source, destination, ingress, by })
+        Ok(Lane { at, source, destination, by })
     }
 
     /// The forwarding process for an address that is in the table, told to a recorder.
@@ -351,16 +345,23 @@ fn is_group(bits: u64) -> bool {
 }
 
 /// What a destination's entry means for frames admitted in this way.
-#[inline(never)]
 fn to_station(view: &View, by: Admitted<'_>, station: Station) -> Decision {
-    if !station.discards() && station.port() == by.member.port {
-        return Decision::Drop(DropReason::SamePort);
+    if is_here(by, station) {
+        Decision::Drop(DropReason::SamePort)
+    } else {
+        from_elsewhere(view, by, station)
     }
-    from_elsewhere(view, by, station)
+}
+
+/// Whether a station is on the port that the frame came in by.
+#[inline(always)]
+fn is_here(by: Admitted<'_>, station: Station) -> bool {
+    !station.discards() && station.port() == by.member.port
 }
 
 /// What a destination's entry means for frames admitted in this way by another port: of their own port, only whether it
 /// is protected matters.
+#[inline(never)]
 fn from_elsewhere(view: &View, by: Admitted<'_>, station: Station) -> Decision {
     if station.discards() {
         return Decision::Drop(DropReason::FdbDiscard);

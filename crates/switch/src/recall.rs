@@ -9,6 +9,9 @@
 //! an address was recalled, for this way in, in this epoch. Only what passed every check of the slow path is recalled,
 //! so that the checks (group sources, reserved destinations) need not be repeated.
 //!
+//! With many stations the table is asked about every address ([`crate::forward`]'s `fetching`), and what is recalled is
+//! only where stations are: their numbers stand in place of addresses, in an epoch that lasts as long as the view.
+//!
 //! Invariant: what was recalled under an epoch is true as long as the epoch lasts. A new one begins with every change
 //! of the bridge's configuration or table that a worker can see, and with every second (so that a recalled source needs
 //! no refresh). Epochs of several bridges live side by side; no number serves two epochs.
@@ -21,12 +24,11 @@ use crate::decision::{Decision, TagForm};
 use crate::forward::{addresses, ingress};
 
 /// Sources: 32 KiB, of which only the lines in use matter.
-const SOURCES: usize = 4096;
+const SOURCES: usize = 8192;
 /// Destinations: 64 KiB, likewise.
-const TARGETS: usize = 4096;
+const TARGETS: usize = 8192;
 /// Stations up to which recalling pays: with more, too many share a place.
 pub(crate) const STATIONS: u32 = 512;
-const VERDICTS: usize = 64;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;
@@ -42,7 +44,6 @@ pub(crate) struct Recall {
     /// Numbered addresses that are known where they came in, and fresh.
     sources: Box<[u64; SOURCES]>,
     targets: Box<[Target; TARGETS]>,
-    verdicts: Box<[Verdict; VERDICTS]>,
     ways: [Way; WAYS],
     classes: [Numbered; CLASSES],
     epochs: [Epoch; BRIDGES],
@@ -64,22 +65,15 @@ struct Target {
 }
 
 impl Target {
+    /// Writes the decision for a frame that came in by `way`.
     #[inline(always)]
-    fn here(&self, here: PortId) -> bool {
-        match &self.decision {
-            Decision::Forward { port, .. } => *port == here,
-            _ => false,
+    fn decide(&self, way: Way, out: &mut Decision) {
+        // As a slice, else the compiler copies it field by field because the next line looks at fields.
+        slice::from_mut(out).copy_from_slice(slice::from_ref(&self.decision));
+        if matches!(&self.decision, Decision::Forward { port, .. } if *port == way.port) {
+            *out = Decision::Drop(DropReason::SamePort);
         }
     }
-}
-
-/// What a destination's entry means for frames admitted in one way. Holds as long as the view does.
-#[derive(Clone, Copy, Debug, Default)]
-struct Verdict {
-    view: u64,
-    ingress: u64,
-    station: u32,
-    decision: Decision,
 }
 
 /// How frames come in by a port with a tag, in an epoch.
@@ -88,7 +82,8 @@ pub(crate) struct Way {
     /// The masked first word of their keys.
     pub(crate) ingress: u64,
     epoch: u32,
-    port: PortId,
+    pub(crate) port: PortId,
+    pub(crate) vid: u16,
     number: u16,
     /// Number of their class.
     class: u16,
@@ -131,7 +126,6 @@ impl Recall {
         Recall {
             sources: Box::new([0; SOURCES]),
             targets: Box::new([Target::default(); TARGETS]),
-            verdicts: Box::new([Verdict::default(); VERDICTS]),
             ways: [Way::default(); WAYS],
             classes: [Numbered::default(); CLASSES],
             epochs: [Epoch::default(); BRIDGES],
@@ -190,7 +184,7 @@ impl Recall {
         if self.number >= u16::MAX - 1 {
             self.forget();
         }
-        let epoch = self.current;
+        let (epoch, vid) = (self.current, class.vid);
         let held = self.classes[usize::from(class.vid) % CLASSES];
         let class = if held.epoch == epoch && held.class == class {
             held.number
@@ -200,7 +194,7 @@ impl Recall {
             self.number
         };
         self.number += 1;
-        let way = Way { ingress, epoch, port, number: self.number, class };
+        let way = Way { ingress, epoch, port, vid, number: self.number, class };
         self.ways[place::<WAYS>(ingress)] = way;
         way
     }
@@ -219,24 +213,19 @@ impl Recall {
         self.targets[place::<TARGETS>(address)] = Target { address, decision };
     }
 
-    /// The decision of a view for frames admitted as `ingress` says to `station`, if it had one; else `decide`'s.
+    /// Writes the decision for a frame that came in by `way` for a station (its number in place of an address).
+    /// Returns whether it is recalled.
     #[inline(always)]
-    pub(crate) fn verdict(
-        &mut self,
-        view: u64,
-        ingress: u64,
-        station: u32,
-        decide: impl FnOnce() -> Decision,
-    ) -> Decision {
-        let place = (ingress ^ ingress >> 40 ^ u64::from(station)) % VERDICTS as u64;
-        let verdict = &mut self.verdicts[usize::try_from(place).unwrap_or(0)];
-        if verdict.ingress != ingress || verdict.station != station || verdict.view != view {
-            *verdict = Verdict { view, ingress, station, decision: decide() };
+    pub(crate) fn decide_station(&self, way: Way, station: u32, out: &mut Decision) -> bool {
+        let station = numbered(way.class, station.into());
+        let target = &self.targets[place::<TARGETS>(station)];
+        if target.address == station {
+            target.decide(way, out);
         }
-        verdict.decision
+        target.address == station
     }
 
-    /// Decides about frames as long as they came in by `way` and all about them is recalled. Returns about how many.
+    /// Decides about frames as long as they came in by `way` and all about them is recalled. Returns how many.
     #[inline(never)]
     pub(crate) fn decide(&self, way: Way, keys: &[FlowKey], out: &mut [Decision]) -> usize {
         let mut decided = 0;
@@ -251,11 +240,7 @@ impl Recall {
             {
                 break;
             }
-            // As a slice, else the compiler copies it field by field because the next line looks at fields.
-            slice::from_mut(out).copy_from_slice(slice::from_ref(&target.decision));
-            if target.here(way.port) {
-                *out = Decision::Drop(DropReason::SamePort);
-            }
+            target.decide(way, out);
             decided += 1;
         }
         decided
@@ -417,28 +402,5 @@ mod tests {
         assert_eq!(recall.current, 1);
         let way = recall.by(3, CLASS);
         assert_eq!(recall.one(way, key(3, 1, 2)), None);
-    }
-
-    #[test]
-    fn verdicts_are_told_apart_by_view_ingress_and_station() {
-        let mut recall = Recall::new();
-        // Twice over, with places shared.
-        for round in 0..2 {
-            for (ingress, station) in
-                (0..20u16).flat_map(|ingress| (0..20u16).map(move |station| (ingress, station)))
-            {
-                for view in 1..3u16 {
-                    let right = to(view * 400 + ingress * 20 + station);
-                    let (view, ingress) = (u64::from(view), u64::from(ingress) << 32);
-                    assert_eq!(
-                        recall.verdict(view, ingress, station.into(), || right),
-                        right,
-                        "round {round}"
-                    );
-                }
-            }
-        }
-        let last = recall.verdict(2, 19 << 32, 19, || unreachable!("just decided"));
-        assert_eq!(last, to(2 * 400 + 19 * 20 + 19));
     }
 }

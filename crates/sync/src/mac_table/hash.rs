@@ -5,7 +5,7 @@
 //! secret.
 
 /// The secret that a table hashes under.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
     add: u64,
     multiply: [u64; 2],

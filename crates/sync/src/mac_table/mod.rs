@@ -94,6 +94,39 @@ pub struct MacTable {
     len: CachePadded<AtomicUsize>,
 }
 
+/// What tight loops over many keys need of a table, small enough to be held in registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Glancer<'a> {
+    buckets: &'a [Bucket],
+    mask: u32,
+    hasher: Hasher,
+}
+
+impl Glancer<'_> {
+    /// [`MacTable::prefetch`].
+    #[must_use]
+    #[inline(always)]
+    pub fn prefetch(&self, key: u64) -> BucketIndex {
+        let at = BucketIndex(self.hasher.hash(key | OCCUPIED));
+        cpu::prefetch_read(self.bucket(at));
+        at
+    }
+
+    /// Value and age of a key that a single look at its first bucket finds. `None` says nothing: it takes
+    /// [`MacTable::lookup_at`] to know whether the key is in the table.
+    #[must_use]
+    #[inline(always)]
+    pub fn glance(&self, at: BucketIndex, key: u64) -> Option<(u32, u16)> {
+        self.bucket(at).glance(key | OCCUPIED)
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "the mask keeps 32 bits")]
+    fn bucket(&self, at: BucketIndex) -> &Bucket {
+        &self.buckets[(at.0 as u32 & self.mask) as usize]
+    }
+}
+
 impl MacTable {
     /// A table that takes at least `entries` entries (in all likelihood: up to a load of 1/2 of its slots), hashed
     /// under `seed`, which must be secret: who knows it can fill buckets at will. Uses 32 to 64 bytes per entry.
@@ -122,6 +155,13 @@ impl MacTable {
         let at = self.hash(key);
         cpu::prefetch_read(self.bucket(self.first(at)));
         at
+    }
+
+    /// For tight loops over many keys.
+    #[must_use]
+    #[inline(always)]
+    pub fn glancer(&self) -> Glancer<'_> {
+        Glancer { buckets: &self.buckets, mask: self.mask, hasher: self.hasher }
     }
 
     /// Looks `key` up.
