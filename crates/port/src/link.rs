@@ -57,6 +57,8 @@ pub struct LinkInfo {
     pub running: bool,
     /// The kernel answers ARP on it.
     pub arp: bool,
+    /// It was told to take frames for other stations' addresses.
+    pub promiscuous: bool,
     /// Its alias, where we write whose it is.
     pub alias: Option<String>,
     /// `veth`, `tun`, `bridge`, ...; `None` for hardware.
@@ -104,6 +106,12 @@ impl LinkError {
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.source.errno()
+    }
+
+    /// Whether there is no such device.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.errno() == libc::ENODEV
     }
 }
 
@@ -187,6 +195,7 @@ pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
         up: flags & IFF_UP != 0,
         running: flags & IFF_LOWER_UP != 0,
         arp: flags & IFF_NOARP == 0,
+        promiscuous: flags & IFF_PROMISC != 0,
         alias: None,
         kind: None,
         peer: None,
@@ -272,18 +281,45 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
 /// # Errors
 /// [`LinkError`] when the kernel refuses.
 pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
-    let (family, bytes) = match address {
-        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
-    };
     // IFA_F_NODAD for IPv6: the address is to work at once, and duplicates are the operator's configuration.
-    let flags = if address.is_ipv6() { 2 } else { 0 };
-    let mut body = [u8::try_from(family).unwrap_or(0), prefix, flags, 0, 0, 0, 0, 0];
-    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    let body = address_header(ifindex, address, prefix, if address.is_ipv6() { 2 } else { 0 });
+    let bytes = octets(address);
     let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
     let mut request = Request::new(libc::RTM_NEWADDR, flags, &body);
     request.attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes);
     transact(request).map_err(|e| LinkError::new(ifindex, "setting an address", e))
+}
+
+/// Takes an address from a device; one that it does not have is no error. With a device's first IPv4 address of a network
+/// the kernel may take the others of that network along.
+///
+/// # Errors
+/// [`LinkError`] when the kernel refuses.
+pub fn remove_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
+    let mut request =
+        Request::new(libc::RTM_DELADDR, netlink::NLM_F_ACK, &address_header(ifindex, address, prefix, 0));
+    request.attribute(IFA_LOCAL, &octets(address));
+    match transact(request) {
+        Err(error) if error.errno() != libc::EADDRNOTAVAIL => {
+            Err(LinkError::new(ifindex, "taking an address away", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `struct ifaddrmsg`.
+fn address_header(ifindex: u32, address: IpAddr, prefix: u8, flags: u8) -> [u8; 8] {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut body = [u8::try_from(family).unwrap_or(0), prefix, flags, 0, 0, 0, 0, 0];
+    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    body
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
 }
 
 /// Keeps the kernel's IPv6 off a device: no link-local address, no neighbour or router discovery.
@@ -292,6 +328,21 @@ pub fn add_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), Link
 /// What writing the kernel variable said; a kernel without IPv6 is no error.
 pub fn disable_ipv6(name: &str) -> std::io::Result<()> {
     crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")
+}
+
+/// Lets the kernel's IPv6 onto a device again; addresses that it had are gone.
+///
+/// # Errors
+/// As [`disable_ipv6`].
+pub fn enable_ipv6(name: &str) -> std::io::Result<()> {
+    crate::sys::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")
+}
+
+/// Whether the kernel speaks IPv6 on a device (`default`: on devices that will come).
+#[must_use]
+pub fn has_ipv6(name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"))
+        .is_ok_and(|text| text.trim() == "0")
 }
 
 #[cfg(test)]

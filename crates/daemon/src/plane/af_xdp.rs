@@ -1,6 +1,8 @@
 //! Opening a kernel device over AF_XDP: the hook first, then one socket per queue, then the sockets into the hook. What a
 //! killed predecessor left pinned is adopted.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use control::PlaneError;
 use model::{Checksums, Finding, HookPolicy, PortName, Queues, WhenDown, XdpMode, XdpOptions};
 use packet::QueueId;
@@ -10,7 +12,8 @@ use port::{FramePool, Queue};
 use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, ProgramConfig};
 
 use super::device::{self, Device, failed, object};
-use super::open::{Notes, Opened};
+use super::foreign::{self, Former};
+use super::open::{Footprint, Notes, Opened};
 
 /// Packets that one busy poll takes at most.
 const BUSY_POLL_BUDGET: u32 = 64;
@@ -30,6 +33,8 @@ pub struct Request<'a> {
     pub own: bool,
     /// The MTU that it is to have.
     pub mtu: Option<u32>,
+    /// What it was like before this process had it, where that is known.
+    pub former: Option<Former>,
 }
 
 /// Opens the device of this name in the calling thread's namespace.
@@ -38,26 +43,47 @@ pub struct Request<'a> {
 /// With nothing left behind.
 pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let name = request.name;
-    let info = prepare_device(request, ifname)?;
-    let queues = queues(request, &info)?;
+    let found = link::find(ifname).map_err(|error| failed(name, &error))?;
+    let known = request.former.filter(|former| former.ifindex == found.ifindex);
+    let before = known.unwrap_or_else(|| Former::of(&found));
+    let mut opened = prepare_device(request, &found).and_then(|info| open_prepared(request, &info, pool));
+    match &mut opened {
+        // What a process before us has left silent was not always so.
+        Ok(opened) if opened.adopted && known.is_none() => {
+            opened.footprint.former = Some(Former::usual(&found));
+        }
+        Ok(opened) => opened.footprint.former = Some(before),
+        // The error that brought us here says more than one of the clean-up would.
+        Err(_) if !request.own => drop(before.restore(request.bridged, request.mtu.is_some())),
+        Err(_) => {}
+    }
+    opened
+}
+
+fn open_prepared(request: &Request<'_>, info: &LinkInfo, pool: &mut FramePool) -> Result<Opened, PlaneError> {
+    let name = request.name;
+    let queues = queues(request, info)?;
     let mut notes = Notes::default();
-    let mut hook = hook(request, &info, &mut notes)?;
-    match sockets(request, &info.name, &queues, &mut hook, pool) {
+    let (hook, adopted) = hook(request, info, &mut notes)?;
+    match sockets(request, &info.name, &queues, &hook, pool) {
         Ok(opened) => {
             notes.fallbacks(name, &hook);
             let statuses: Vec<_> = opened.iter().map(|(_, queue)| queue.status()).collect();
-            let sockets =
-                opened.iter().filter_map(|(_, queue)| queue.fd().try_clone_to_owned().ok()).collect();
+            let duplicate =
+                |(id, queue): &(QueueId, AfXdpQueue)| Some((*id, queue.fd().try_clone_to_owned().ok()?));
+            let sockets = opened.iter().filter_map(duplicate).collect();
             let queues =
                 opened.into_iter().map(|(id, queue)| (id, Box::new(queue) as Box<dyn Queue>)).collect();
             Ok(Opened {
-                device: Some(Device::new(&info, None)),
+                device: Some(Device::new(info, None)),
                 hook: Some(hook),
                 queues,
                 statuses,
                 sockets,
-                complete_checksums: completes(request),
+                complete_checksums: completes(request.options, request.own),
                 max_mtu: info.mtu,
+                footprint: Footprint::default(),
+                adopted,
                 notes: notes.0,
             })
         }
@@ -69,34 +95,16 @@ pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result
     }
 }
 
-/// The device up and, on a bridged port, without ARP and IPv6 of the kernel's, whose frames would leave by it.
-fn prepare_device(request: &Request<'_>, ifname: &str) -> Result<LinkInfo, PlaneError> {
+/// The device up and, on a bridged port, silent on the kernel's side.
+fn prepare_device(request: &Request<'_>, found: &LinkInfo) -> Result<LinkInfo, PlaneError> {
     let name = request.name;
-    let info = link::find(ifname).map_err(|error| failed(name, &error))?;
-    let change = LinkChange {
-        up: Some(true),
-        arp: request.bridged.then_some(false),
-        // A device of hardware filters what is not for its own address; a bridge wants everything.
-        promiscuous: (request.bridged && !request.own).then_some(true),
-        mtu: request.mtu.filter(|mtu| *mtu != info.mtu),
-        ..LinkChange::default()
-    };
-    if request.bridged {
-        link::disable_ipv6(ifname).map_err(|error| failed(name, &error))?;
+    if request.bridged && !request.own {
+        foreign::silence(found).map_err(|error| failed(name, &error))?;
     }
-    link::set(info.ifindex, &change).map_err(|error| failed(name, &error))?;
-    link::by_index(info.ifindex).map_err(|error| failed(name, &error))
-}
-
-/// Gives a device that is no port any more back to the kernel: ARP is on, frames for others are filtered. IPv6 stays off;
-/// the administrator switches it on where it is wanted (`sysctl net.ipv6.conf.DEVICE.disable_ipv6=0`).
-///
-/// # Errors
-/// If it is gone, which is none of our business.
-pub fn release_device(ifname: &str) -> Result<(), link::LinkError> {
-    let info = link::find(ifname)?;
-    let change = LinkChange { arp: Some(true), promiscuous: Some(false), ..LinkChange::default() };
-    link::set(info.ifindex, &change)
+    let mtu = request.mtu.filter(|mtu| *mtu != found.mtu);
+    let change = LinkChange { up: Some(true), mtu, ..LinkChange::default() };
+    link::set(found.ifindex, &change).map_err(|error| failed(name, &error))?;
+    link::by_index(found.ifindex).map_err(|error| failed(name, &error))
 }
 
 /// The queues to serve, in order.
@@ -124,21 +132,20 @@ fn device_queues(info: &LinkInfo) -> u16 {
     u16::try_from(queues.unwrap_or(info.rx_queues).max(1)).unwrap_or(u16::MAX)
 }
 
-/// The hook's program on the device: what was left pinned if it fits, else anew.
-fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<Attached, PlaneError> {
+/// The hook's program on the device: what was left pinned if it fits, else anew; and whether something was left.
+fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(Attached, bool), PlaneError> {
     let name = request.name;
-    let config = program(request, u32::from(device_queues(info)));
+    let config = program(request.policy, request.bridged, u32::from(device_queues(info)));
     let pin = PinPath::new(&device::pin_name(name, info.ifindex)).map_err(|error| failed(name, &error))?;
-    if let Some(adopted) = adopt(&pin, info, &config, notes, name) {
-        return match request.policy.persist {
-            true => Ok(adopted),
-            false => {
-                adopted.detach().map_err(|error| failed(name, &error))?;
-                attach(request, info, &config, None)
-            }
-        };
+    let Some(adopted) = adopt(&pin, info, &config, notes, name) else {
+        let attached = attach(request, info, &config, request.policy.persist.then_some(pin))?;
+        return Ok((attached, false));
+    };
+    if request.policy.persist {
+        return Ok((adopted, true));
     }
-    attach(request, info, &config, request.policy.persist.then_some(pin))
+    adopted.detach().map_err(|error| failed(name, &error))?;
+    Ok((attach(request, info, &config, None)?, true))
 }
 
 fn attach(
@@ -182,33 +189,50 @@ fn adopt(
     None
 }
 
-/// What the hook's program is specialised by.
-pub fn program(request: &Request<'_>, queues: u32) -> ProgramConfig {
+/// What the hook's program is specialised by. A port without a room leaves everything to the kernel: nobody else wants it.
+pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig {
     ProgramConfig {
-        owner: if request.bridged { Owner::Bridged } else { Owner::Routed },
-        when_down: match request.policy.when_down {
-            WhenDown::Drop => xdp::WhenDown::Drop,
-            WhenDown::Pass => xdp::WhenDown::Pass,
+        owner: if bridged { Owner::Bridged } else { Owner::Routed },
+        when_down: match policy.when_down {
+            WhenDown::Drop if bridged => xdp::WhenDown::Drop,
+            WhenDown::Drop | WhenDown::Pass => xdp::WhenDown::Pass,
         },
         queues,
         locals: LocalAddresses::default(),
     }
 }
 
-fn completes(request: &Request<'_>) -> bool {
-    match request.options.complete_checksums {
-        Checksums::Auto => !request.own,
+/// Puts a running port's sockets into its hook, or takes them out where no room wants its packets.
+///
+/// # Errors
+/// If a slot cannot be written.
+pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], bridged: bool) -> Result<(), xdp::Error> {
+    for (id, socket) in sockets {
+        let queue = u32::from(id.0);
+        if bridged {
+            hook.set_socket(queue, socket.as_fd())?;
+        } else {
+            hook.clear_socket(queue)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether checksums that a sender left open are completed on a port with these options; `own`: of our making.
+pub fn completes(options: &XdpOptions, own: bool) -> bool {
+    match options.complete_checksums {
+        Checksums::Auto => !own,
         Checksums::On => true,
         Checksums::Off => false,
     }
 }
 
-/// One socket per queue, each in its slot of the hook's map.
+/// One socket per queue, each in its slot of the hook's map if a room wants what it receives.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,
     queues: &[u16],
-    hook: &mut Attached,
+    hook: &Attached,
     pool: &mut FramePool,
 ) -> Result<Vec<(QueueId, AfXdpQueue)>, PlaneError> {
     let options = request.options;
@@ -225,13 +249,13 @@ fn sockets(
             busy_poll: (options.busy_poll > 0)
                 .then_some(BusyPoll { microseconds: options.busy_poll, budget: BUSY_POLL_BUDGET }),
             multi_buffer: hook.multi_buffer(),
-            complete_checksums: completes(request),
+            complete_checksums: completes(options, request.own),
             ..AfXdpConfig::new(ifname, u32::from(id))
         };
         let step =
             AfXdpQueue::open(config, pool).map_err(|error| failed(request.name, &error)).and_then(|queue| {
                 opened.push((QueueId(id), queue));
-                let socket = opened.last().map(|(_, queue)| queue.fd());
+                let socket = opened.last().filter(|_| request.bridged).map(|(_, queue)| queue.fd());
                 let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
                 set.map_err(|error| failed(request.name, &error))
             });

@@ -39,6 +39,11 @@ impl Numbers {
         self.names.remove(&number);
     }
 
+    /// Gives the numbers of all names back that are not to be kept.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.names.retain(|_, name| keep(name));
+    }
+
     /// The name behind a number, or the number in words.
     pub fn name(&self, number: u16) -> String {
         self.names.get(&number).cloned().unwrap_or_else(|| format!("#{number}"))

@@ -5,9 +5,11 @@
 
 mod af_xdp;
 mod bridges;
+mod change;
 mod device;
 mod doctor;
 mod fault;
+mod foreign;
 mod handover;
 mod ids;
 mod observe;
@@ -20,6 +22,7 @@ mod watch;
 mod words;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -38,6 +41,7 @@ use tokio::sync::mpsc::Sender;
 use handover::estate;
 use handover::give::Successor;
 use ids::Names;
+use open::Footprint;
 use site::Site;
 use snoop::Snooping;
 use watch::Load;
@@ -62,6 +66,8 @@ pub struct DataPlane {
     around: Mutex<Option<Surroundings>>,
     left: tokio::sync::watch::Sender<Option<u32>>,
     started: Instant,
+    /// Whether a first configuration was applied, or taken over.
+    settled: AtomicBool,
     me: Weak<DataPlane>,
 }
 
@@ -104,6 +110,7 @@ impl DataPlane {
     }
 
     fn assemble(engine: Engine, memory: Arc<FrameMemory>, site: Site, merged: Merged) -> Arc<DataPlane> {
+        let site_is_empty = site.ports.is_empty();
         Arc::new_cyclic(|me| DataPlane {
             engine: RwLock::new(Some(engine)),
             memory,
@@ -114,6 +121,7 @@ impl DataPlane {
             around: Mutex::new(None),
             left: tokio::sync::watch::Sender::new(None),
             started: Instant::now(),
+            settled: AtomicBool::new(!site_is_empty),
             me: me.clone(),
         })
     }
@@ -239,7 +247,7 @@ impl DataPlane {
     pub fn shut_down(&self) {
         let Some(engine) = self.engine.write().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let mut site = locked(&self.site);
-        for running in std::mem::take(&mut site.ports).into_values() {
+        for (name, running) in std::mem::take(&mut site.ports) {
             match running.hook {
                 // Its pins keep it: dropping lets go of our end only.
                 Some(hook) if running.wanted.policy.persist => drop(hook),
@@ -247,6 +255,8 @@ impl DataPlane {
                     if let Err(error) = hook.detach() {
                         tracing::warn!(%error, "a hook could not be taken off");
                     }
+                    // Devices of our making stay; foreign ones are the kernel's again.
+                    open::unmake(&name, &running.wanted, &Footprint { made: false, ..running.footprint });
                 }
                 None => {}
             }
@@ -309,7 +319,8 @@ impl Plane for DataPlane {
     }
 
     fn apply(&self, _plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
-        let notes = self.engine(|engine| locked(&self.site).apply(engine, &new.config))?;
+        let starting = !self.settled.swap(true, Ordering::AcqRel);
+        let notes = self.engine(|engine| locked(&self.site).apply(engine, &new.config, starting))?;
         *locked(&self.merged) = new.clone();
         Ok(notes)
     }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use control::PlaneError;
 use model::{Config, DoctorFinding, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown};
 use packet::QueueId;
+use port::link;
 use port::netns::Netns;
 use port::null::NullQueue;
 use port::pcap::{PcapConfig, PcapQueue, Timing};
@@ -16,6 +17,7 @@ use xdp::Attached;
 use super::af_xdp::{self, Request};
 use super::device::{Device, failed, inside, object};
 use super::fault;
+use super::foreign::Former;
 
 /// The MTU of devices of our making unless the configuration says otherwise.
 const ETHERNET_MTU: u32 = 1500;
@@ -30,14 +32,27 @@ pub struct Opened {
     pub queues: Vec<(QueueId, Box<dyn Queue>)>,
     /// How each queue runs, in the same order.
     pub statuses: Vec<QueueStatus>,
-    /// Duplicates of AF_XDP sockets, for the kernel's counters.
-    pub sockets: Vec<OwnedFd>,
+    /// Duplicates of AF_XDP sockets by queue, for the hook's slots and the kernel's counters.
+    pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Whether checksums that a sender left open are to be completed.
     pub complete_checksums: bool,
     /// Bytes of the largest L3 packet.
     pub max_mtu: u32,
+    /// What was changed on the machine.
+    pub footprint: Footprint,
+    /// Whether a hook of a process before us was found.
+    pub adopted: bool,
     /// What an operator should know.
     pub notes: Vec<DoctorFinding>,
+}
+
+/// What opening a port has changed on the machine besides its queues and its hook; see [`unmake`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Footprint {
+    /// The device was made.
+    pub made: bool,
+    /// The device is not of our making, and was like this.
+    pub former: Option<Former>,
 }
 
 /// What an operator should know about the opening of a port.
@@ -78,16 +93,26 @@ impl Wanted {
         let none = HookPolicy { persist: false, when_down: WhenDown::Pass };
         Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged })
     }
+
+    /// Bytes of the largest L3 packet, where the configuration says it.
+    pub fn mtu(&self) -> Option<u32> {
+        self.port.mtu.map(|mtu| u32::from(mtu.get()))
+    }
 }
 
-/// Opens a port.
+/// Opens a port, whose device was `former` before it was a port, if that is known.
 ///
 /// # Errors
 /// With the port, the cause and the next step; nothing is left behind.
-pub fn open(name: &PortName, wanted: &Wanted, pool: &mut FramePool) -> Result<Opened, PlaneError> {
-    let mtu = wanted.port.mtu.map(|mtu| u32::from(mtu.get()));
-    let request =
-        |options, own| Request { name, options, policy: wanted.policy, bridged: wanted.bridged, own, mtu };
+pub fn open(
+    name: &PortName,
+    wanted: &Wanted,
+    former: Option<Former>,
+    pool: &mut FramePool,
+) -> Result<Opened, PlaneError> {
+    let mtu = wanted.mtu();
+    let (policy, bridged) = (wanted.policy, wanted.bridged);
+    let request = |options, own| Request { name, options, policy, bridged, own, mtu, former };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {
             let request = request(&port.xdp, false);
@@ -118,6 +143,23 @@ pub fn open(name: &PortName, wanted: &Wanted, pool: &mut FramePool) -> Result<Op
     Ok(opened)
 }
 
+/// Why a port of `config` cannot be opened before something appears: its device, or a namespace.
+pub fn absent(name: &PortName, config: &Config) -> Option<String> {
+    let kind = &config.ports.get(name)?.kind;
+    let (device, namespace) = kind.device()?;
+    let peer = match kind {
+        PortKind::Veth(pair) => pair.peer.namespace.as_ref(),
+        _ => None,
+    };
+    let missing = [namespace, peer].into_iter().flatten().find(|namespace| !namespace.path().exists());
+    if let Some(namespace) = missing {
+        return Some(format!("there is no network namespace {namespace}"));
+    }
+    let PortKind::AfXdp(_) = kind else { return None };
+    let found = inside(&object(name), namespace, || Ok(link::find(device.as_str())));
+    found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
+}
+
 /// A pair of our making, adopted if it stands already; our end over AF_XDP.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = VethConfig {
@@ -129,10 +171,12 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
         ..VethConfig::new(port.device.as_str(), port.peer.name.as_str())
     };
     let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
-    let opened = af_xdp::open(request, port.device.as_str(), pool);
-    if opened.is_err() && !made.adopted {
+    let mut opened = af_xdp::open(request, port.device.as_str(), pool);
+    match &mut opened {
+        Ok(opened) => opened.footprint = Footprint { made: !made.adopted, former: None },
         // The error that brought us here says more than one of the clean-up would.
-        let _ = veth::remove(port.device.as_str());
+        Err(_) if !made.adopted => drop(veth::remove(port.device.as_str())),
+        Err(_) => {}
     }
     opened
 }
@@ -169,6 +213,8 @@ fn tap(
         sockets: Vec::new(),
         queues,
         complete_checksums: false,
+        footprint: Footprint::default(),
+        adopted: false,
         notes: Vec::new(),
     })
 }
@@ -194,23 +240,33 @@ fn wall_clock() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes away what was made for a port that is gone for good, and gives a foreign device back to the kernel.
-pub fn unmake(name: &PortName, wanted: &Wanted) {
-    if let PortKind::AfXdp(port) = &wanted.port.kind {
-        let released = inside(&object(name), port.namespace.as_ref(), || {
-            af_xdp::release_device(port.device.as_str()).map_err(|error| failed(name, &error))
-        });
-        if let Err(error) = released {
-            tracing::info!(%error, "the device was not given back to the kernel");
-        }
+/// Closes what was opened and is not needed, and undoes what opening changed on the machine.
+pub fn abandon(name: &PortName, wanted: &Wanted, opened: Opened, pool: &mut FramePool) {
+    drop(opened.sockets);
+    for (_, queue) in opened.queues {
+        queue.close(pool);
     }
-    if let PortKind::Veth(port) = &wanted.port.kind {
-        let removed = inside(&object(name), port.namespace.as_ref(), || {
-            veth::remove(port.device.as_str()).map_err(|error| failed(name, &error))
-        });
-        if let Err(error) = removed {
-            tracing::warn!(%error, "a device could not be removed");
+    if let Some(Err(error)) = opened.hook.map(Attached::detach) {
+        tracing::warn!(port = %name, %error, "a hook could not be taken off");
+    }
+    unmake(name, wanted, &opened.footprint);
+}
+
+/// Takes away the device that was made for a port, and gives a foreign one back to the kernel as it was.
+pub fn unmake(name: &PortName, wanted: &Wanted, footprint: &Footprint) {
+    let Some((device, namespace)) = wanted.port.kind.device() else { return };
+    let undone = inside(&object(name), namespace, || match (&wanted.port.kind, footprint.former) {
+        (PortKind::Veth(_), _) if footprint.made => {
+            veth::remove(device.as_str()).map_err(|error| failed(name, &error))
         }
+        (PortKind::AfXdp(_), Some(former)) => {
+            let restored = former.restore(wanted.bridged, wanted.port.mtu.is_some());
+            restored.map_err(|error| failed(name, &error))
+        }
+        _ => Ok(()),
+    });
+    if let Err(error) = undone {
+        tracing::warn!(%error, "the device was not made what it was");
     }
 }
 
@@ -223,6 +279,8 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         max_mtu: queue.capabilities().max_frame.saturating_sub(14).min(9000),
         queues: vec![(QueueId(0), queue)],
         complete_checksums: false,
+        footprint: Footprint::default(),
+        adopted: false,
         notes: Vec::new(),
     }
 }

@@ -14,7 +14,7 @@ use xdp::Attached;
 
 use super::bridges::Bridges;
 use super::device::{Device, object};
-use super::open::{Opened, Wanted};
+use super::open::{Footprint, Opened, Wanted};
 
 /// The worker of each bucket of software RSS.
 pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
@@ -33,8 +33,11 @@ pub struct Running {
     pub queues: Vec<(QueueId, WorkerId)>,
     /// How each queue runs.
     pub statuses: Vec<QueueStatus>,
-    /// Duplicates of AF_XDP sockets, for the kernel's counters; gone before the queues are closed.
-    pub sockets: Vec<OwnedFd>,
+    /// Duplicates of AF_XDP sockets by queue, for the hook's slots and the kernel's counters; gone before the queues are
+    /// closed.
+    pub sockets: Vec<(QueueId, OwnedFd)>,
+    /// What opening it has changed on the machine.
+    pub footprint: Footprint,
     /// Whether checksums that a sender left open are completed.
     pub complete_checksums: bool,
     /// Bytes of the largest L3 packet.
@@ -71,9 +74,12 @@ impl Running {
         let workers = workers(&wanted, engine.workers());
         let (mut running, queues) = Self::assemble(id, wanted, opened, &workers);
         running.spread = running.wanted.port.spread.then(|| even_spread(engine.workers()));
-        for (worker, port, queue_id, queue) in queues {
+        let mut queues = queues.into_iter();
+        for (worker, port, queue_id, queue) in queues.by_ref() {
             if let Err(error) = engine.add_queue(worker, port, queue_id, queue) {
                 running.close(engine);
+                let mut pool = engine.pool();
+                queues.for_each(|(_, _, _, queue)| queue.close(&mut pool));
                 return Err(engine_failed(name, &error));
             }
         }
@@ -98,6 +104,7 @@ impl Running {
             queues: queues.iter().map(|(worker, _, queue, _)| (*queue, *worker)).collect(),
             statuses: opened.statuses,
             sockets: opened.sockets,
+            footprint: opened.footprint,
             complete_checksums: opened.complete_checksums,
             mtu: opened.max_mtu,
             spread: None,
@@ -117,6 +124,7 @@ impl Running {
             queues: Vec::new(),
             statuses: Vec::new(),
             sockets: Vec::new(),
+            footprint: Footprint::default(),
             complete_checksums: false,
             mtu,
             spread: None,

@@ -1,24 +1,24 @@
 //! What runs: configuration, names, ports and bridges, changed only as a whole.
 //!
 //! What can fail comes first: new ports are opened while everything else goes on. Then ports that go are drained and
-//! closed, and ports whose device is needed anew are opened; if one of these fails, what went is opened again from the old
-//! configuration. Bridges and memberships cannot fail: they are one snapshot, published at the end. Ports that stay as
-//! they are are not touched.
+//! closed, and ports whose device is needed anew are opened. Whatever fails, everything that was done before is undone:
+//! what came goes, devices are as they were, what went is opened again from the old configuration. Bridges and memberships
+//! cannot fail: they are one snapshot, published at the end. Ports that stay as they are are not touched.
 
 use std::collections::BTreeSet;
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
-use model::{Config, DoctorFinding, Operation, Plan, PortName};
+use model::{Config, DoctorFinding, Finding, Operation, Plan, PortKind, PortName};
 use packet::PortId;
-use port::link::{self, LinkChange};
 
-use super::af_xdp::{self, Request};
 use super::bridges::{self, Bridges};
-use super::device::{failed, inside, object, place};
+use super::change;
+use super::device::{object, place};
+use super::foreign::Former;
 use super::ids::Names;
-use super::open::{self, Opened, Wanted};
-use super::ports::{Ports, Running, engine_failed, publish};
+use super::open::{self, Footprint, Opened, Wanted};
+use super::ports::{Ports, Running, publish};
 
 /// See the module documentation.
 pub struct Site {
@@ -40,61 +40,152 @@ struct Steps {
     change: Vec<PortName>,
 }
 
+/// A port that was taken out.
+struct Gone {
+    name: PortName,
+    wanted: Wanted,
+    footprint: Footprint,
+}
+
+/// What a change has done so far.
+#[derive(Default)]
+struct Done {
+    /// Opened and not yet installed.
+    early: Vec<(PortName, Wanted, Opened)>,
+    /// Ports that came.
+    came: Vec<PortName>,
+    /// Ports that went.
+    gone: Vec<Gone>,
+    /// Ports that were changed, or half so.
+    changed: Vec<PortName>,
+}
+
+/// A device in its namespace.
+type DeviceKey = (std::path::PathBuf, String);
+
 impl Site {
     /// Nothing runs.
     pub fn empty() -> Self {
         Site { config: Config::default(), names: Names::new(), ports: Ports::new(), bridges: Bridges::new() }
     }
 
-    /// Does what leads from what runs to `new`.
+    /// Does what leads from what runs to `new`. While the daemon is `starting`, ports whose device is not there wait for it.
     ///
     /// # Errors
     /// The first port that could not be opened or changed; everything is as before then.
-    pub fn apply(&mut self, engine: &Engine, new: &Config) -> Result<Vec<DoctorFinding>, PlaneError> {
+    pub fn apply(
+        &mut self,
+        engine: &Engine,
+        new: &Config,
+        starting: bool,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
         // What runs is the truth: after a hand-over it is more than the control plane knows of.
         let plan = &model::diff(&self.config, new);
         let steps = self.steps(plan, new);
-        let mut notes = Vec::new();
-        let early = self.open_early(engine, &steps, new)?;
-        let gone = self.drain(engine, &steps.remove);
-        for (name, opened) in early {
-            notes.extend(self.install(engine, &name, new, opened)?);
+        let mut done = Done::default();
+        let carried_out = self.carry_out(engine, &steps, new, starting, &mut done);
+        match &carried_out {
+            Ok(_) => self.settle(engine, new, &done.gone),
+            Err(_) => self.undo(engine, done),
         }
-        let late: Vec<PortName> =
-            steps.add.iter().filter(|name| !self.ports.contains_key(*name)).cloned().collect();
-        for name in &late {
-            match self.open_late(engine, name, new) {
-                Ok(found) => notes.extend(found),
-                Err(error) => {
-                    self.roll_back(engine, &steps);
-                    return Err(error);
-                }
+        carried_out
+    }
+
+    /// Everything that can fail.
+    fn carry_out(
+        &mut self,
+        engine: &Engine,
+        steps: &Steps,
+        new: &Config,
+        starting: bool,
+        done: &mut Done,
+    ) -> Result<Vec<DoctorFinding>, PlaneError> {
+        let mut notes = Vec::new();
+        for name in self.early(steps, new) {
+            if let Some(why) = starting.then(|| open::absent(name, new)).flatten() {
+                done.came.push(name.clone());
+                notes.push(self.wait_for_device(name, new, why)?);
+                continue;
             }
+            let (wanted, opened) = open_one(engine, name, new, None)?;
+            done.early.push((name.clone(), wanted, opened));
+        }
+        self.drain(engine, &steps.remove, &mut done.gone);
+        for gone in done.gone.iter().filter(|gone| is_made_anew(gone, new)) {
+            open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
+        }
+        while let Some((name, wanted, opened)) = done.early.pop() {
+            done.came.push(name.clone());
+            notes.extend(self.install(engine, &name, wanted, opened)?);
+        }
+        for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
+            let (wanted, opened) = open_one(engine, &name, new, former_of(&done.gone, &name, new))?;
+            done.came.push(name.clone());
+            notes.extend(self.install(engine, &name, wanted, opened)?);
         }
         for name in &steps.change {
-            if let Err(error) = self.change(engine, name, new) {
-                self.roll_back(engine, &steps);
-                return Err(error);
-            }
+            done.changed.push(name.clone());
+            self.change(engine, name, new)?;
         }
-        for (name, wanted) in &gone {
-            if device_of(new, name) != device_of(&self.config, name) {
-                open::unmake(name, wanted);
-            }
+        Ok(notes)
+    }
+
+    /// The rest, which cannot fail: devices that are no ports any more, bridges, the snapshot, and numbers of names.
+    fn settle(&mut self, engine: &Engine, new: &Config, gone: &[Gone]) {
+        let held: BTreeSet<DeviceKey> = new.ports.keys().filter_map(|name| device_of(new, name)).collect();
+        let is_held = |gone: &Gone| key_of(&gone.wanted).is_some_and(|key| held.contains(&key));
+        for gone in gone.iter().filter(|gone| !is_held(gone)) {
+            open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
         }
         self.bridges = bridges::build(new, &self.bridges, &mut self.names);
         self.config = new.clone();
         self.publish(engine);
-        for name in plan_removed(plan).filter(|name| !new.ports.contains_key(*name)) {
-            if let Some(number) = self.names.ports.find(name.as_str()) {
-                self.names.ports.release(number);
-            }
-        }
+        self.forget_numbers();
         // Entries that were learned between the new view's making and its publication.
         for bridge in self.bridges.values() {
             bridge.prune();
         }
-        Ok(notes)
+    }
+
+    /// Makes everything what it was before a change that failed half-way.
+    fn undo(&mut self, engine: &Engine, done: Done) {
+        let Done { early, came, gone, changed } = done;
+        for (name, wanted, opened) in early {
+            open::abandon(&name, &wanted, opened, &mut engine.pool());
+        }
+        let mut left = Vec::new();
+        self.drain(engine, &came, &mut left);
+        let held: BTreeSet<DeviceKey> = gone.iter().filter_map(|gone| key_of(&gone.wanted)).collect();
+        for gone in &left {
+            // A foreign device that its old port takes again stays as it is; its former state is known from then.
+            let former =
+                gone.footprint.former.filter(|_| key_of(&gone.wanted).is_none_or(|key| !held.contains(&key)));
+            open::unmake(&gone.name, &gone.wanted, &Footprint { former, ..gone.footprint });
+        }
+        for gone in gone {
+            self.bring_back(engine, gone);
+        }
+        let old = self.config.clone();
+        for name in &changed {
+            if let Err(error) = self.change(engine, name, &old) {
+                tracing::error!(port = %name, %error, "could not be changed back after a change that failed");
+            }
+        }
+        self.publish(engine);
+        self.forget_numbers();
+    }
+
+    /// Opens a port again that was taken out; one that cannot be opened waits for its device.
+    fn bring_back(&mut self, engine: &Engine, gone: Gone) {
+        let Gone { name, wanted, footprint } = gone;
+        let opened = open::open(&name, &wanted, footprint.former, &mut engine.pool());
+        let installed = opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened));
+        let Err(error) = installed else { return };
+        tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
+        if let Some(number) = self.names.ports.find(name.as_str()) {
+            let running = Running::waiting(PortId(number), wanted, error.cause);
+            self.ports.insert(name, Running { footprint, ..running });
+        }
     }
 
     /// Publishes what runs.
@@ -126,186 +217,154 @@ impl Site {
         steps
     }
 
-    /// Opens the new ports whose devices nobody holds yet.
-    fn open_early(
-        &self,
-        engine: &Engine,
-        steps: &Steps,
-        new: &Config,
-    ) -> Result<Vec<(PortName, Opened)>, PlaneError> {
-        let held: BTreeSet<_> =
+    /// The new ports whose devices nobody holds yet.
+    fn early<'s>(&self, steps: &'s Steps, new: &Config) -> Vec<&'s PortName> {
+        let held: BTreeSet<DeviceKey> =
             steps.remove.iter().filter_map(|name| device_of(&self.config, name)).collect();
-        let mut opened = Vec::new();
-        for name in steps.add.iter().filter(|name| !steps.remove.contains(*name)) {
-            if device_of(new, name).is_some_and(|device| held.contains(&device)) {
-                continue;
-            }
-            match open_one(engine, name, new) {
-                Ok(port) => opened.push((name.clone(), port)),
-                Err(error) => {
-                    for (_, port) in opened {
-                        discard(engine, port);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(opened)
+        let free = |name: &&PortName| device_of(new, name).is_none_or(|device| !held.contains(&device));
+        steps.add.iter().filter(|name| !steps.remove.contains(*name)).filter(free).collect()
     }
 
-    fn open_late(
-        &mut self,
-        engine: &Engine,
-        name: &PortName,
-        new: &Config,
-    ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        let opened = open_one(engine, name, new)?;
-        self.install(engine, name, new, opened)
+    /// A number for a port: the one that it has, else a new one.
+    fn number(&mut self, name: &PortName) -> Result<PortId, PlaneError> {
+        let known = self.names.ports.find(name.as_str());
+        known.or_else(|| self.names.ports.take(name.as_str())).map(PortId).ok_or_else(|| PlaneError {
+            kind: FailureKind::Invalid,
+            object: object(name),
+            cause: format!("{} ports are as many as one process can have", engine::counters::MAX_PORTS),
+            fix: "remove ports that are not used".to_owned(),
+        })
     }
 
     fn install(
         &mut self,
         engine: &Engine,
         name: &PortName,
-        config: &Config,
+        wanted: Wanted,
         opened: Opened,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        let Some(wanted) = Wanted::of(config, name) else { return Ok(Vec::new()) };
-        let known = self.names.ports.find(name.as_str());
-        let Some(number) = known.or_else(|| self.names.ports.take(name.as_str())) else {
-            discard(engine, opened);
-            return Err(PlaneError {
-                kind: FailureKind::Invalid,
-                object: object(name),
-                cause: format!("{} ports are as many as one process can have", engine::counters::MAX_PORTS),
-                fix: "remove ports that are not used".to_owned(),
-            });
+        let id = match self.number(name) {
+            Ok(id) => id,
+            Err(error) => {
+                open::abandon(name, &wanted, opened, &mut engine.pool());
+                return Err(error);
+            }
         };
-        let notes = opened.notes.clone();
-        let running = Running::install(engine, name, PortId(number), wanted, opened)?;
-        self.ports.insert(name.clone(), running);
-        Ok(notes)
+        let (notes, footprint) = (opened.notes.clone(), opened.footprint);
+        match Running::install(engine, name, id, wanted.clone(), opened) {
+            Ok(running) => {
+                self.ports.insert(name.clone(), running);
+                Ok(notes)
+            }
+            Err(error) => {
+                open::unmake(name, &wanted, &footprint);
+                Err(error)
+            }
+        }
+    }
+
+    /// A port without its device, and what to say about it.
+    fn wait_for_device(
+        &mut self,
+        name: &PortName,
+        config: &Config,
+        why: String,
+    ) -> Result<DoctorFinding, PlaneError> {
+        let id = self.number(name)?;
+        let wanted = wanted_of(name, config)?;
+        tracing::warn!(port = %name, why, "the port waits for its device");
+        let note = DoctorFinding {
+            object: object(name),
+            severity: Finding::Warning,
+            finding: format!("it waits for its device: {why}"),
+            fix: "make the device, or correct its name or namespace in the configuration".to_owned(),
+        };
+        self.ports.insert(name.clone(), Running::waiting(id, wanted, why));
+        Ok(note)
     }
 
     /// Takes ports out: first no worker sends to them any more, then they are closed.
-    fn drain(&mut self, engine: &Engine, names: &[PortName]) -> Vec<(PortName, Wanted)> {
-        if names.is_empty() {
-            return Vec::new();
-        }
+    fn drain(&mut self, engine: &Engine, names: &[PortName], gone: &mut Vec<Gone>) {
         // The number stays with the name until the end of the change: a port that comes again keeps it.
-        let mut gone: Vec<(PortName, Running)> =
+        let mut out: Vec<(PortName, Running)> =
             names.iter().filter_map(|name| self.ports.remove_entry(name)).collect();
+        if out.is_empty() {
+            return;
+        }
         self.publish(engine);
-        for (_, running) in &mut gone {
+        for (_, running) in &mut out {
             running.close(engine);
         }
-        gone.into_iter().map(|(name, running)| (name, running.wanted)).collect()
+        let took = |(name, running): (_, Running)| Gone {
+            name,
+            wanted: running.wanted,
+            footprint: running.footprint,
+        };
+        gone.extend(out.into_iter().map(took));
     }
 
-    /// Brings back what ran before a change that failed half-way.
-    fn roll_back(&mut self, engine: &Engine, steps: &Steps) {
-        let added: Vec<PortName> =
-            steps.add.iter().filter(|name| self.ports.contains_key(*name)).cloned().collect();
-        self.drain(engine, &added);
-        let old = self.config.clone();
-        for name in &steps.remove {
-            if let Err(error) = self.open_late(engine, name, &old) {
-                tracing::error!(port = %name, %error, "could not be brought back after a change that failed");
-            }
-        }
-        for name in &steps.change {
-            if let Err(error) = self.change(engine, name, &old) {
-                tracing::error!(port = %name, %error, "could not be changed back after a change that failed");
-            }
-        }
-        self.publish(engine);
+    /// Gives the numbers of ports back that are not there any more.
+    fn forget_numbers(&mut self) {
+        let ports = &self.ports;
+        self.names.ports.retain(|name| ports.contains_key(name));
     }
 
     /// Changes a port while it runs.
     fn change(&mut self, engine: &Engine, name: &PortName, new: &Config) -> Result<(), PlaneError> {
-        let (Some(wanted), Some(running)) = (Wanted::of(new, name), self.ports.get_mut(name)) else {
-            return Ok(());
-        };
-        let before = std::mem::replace(&mut running.wanted, wanted);
-        let wanted = running.wanted.clone();
-        if before.port.workers != wanted.port.workers {
-            running.rehome(engine).map_err(|error| engine_failed(name, &error))?;
+        match (Wanted::of(new, name), self.ports.get_mut(name)) {
+            (Some(wanted), Some(running)) => change::change(engine, name, running, wanted),
+            _ => Ok(()),
         }
-        if before.port.spread != wanted.port.spread {
-            running.spread = wanted.port.spread.then(|| super::ports::even_spread(engine.workers()));
-        }
-        set_mtu(name, running, &before, &wanted)?;
-        let policy = (before.policy, before.bridged) != (wanted.policy, wanted.bridged);
-        if let (true, Some(hook), Some(options)) = (policy, &mut running.hook, wanted.port.kind.xdp()) {
-            let request = Request {
-                name,
-                options,
-                policy: wanted.policy,
-                bridged: wanted.bridged,
-                own: false,
-                mtu: None,
-            };
-            let config = af_xdp::program(&request, hook.constants().queues);
-            let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
-            swapped.map_err(|error| failed(name, &error))?;
-        }
-        Ok(())
     }
 }
 
-fn plan_removed(plan: &Plan) -> impl Iterator<Item = &PortName> {
-    plan.operations.iter().filter_map(|operation| match operation {
-        Operation::RemovePort { name } => Some(name),
-        _ => None,
-    })
+fn wanted_of(name: &PortName, config: &Config) -> Result<Wanted, PlaneError> {
+    let cause = "the plan names a port that the configuration does not have";
+    Wanted::of(config, name).ok_or_else(|| PlaneError::not_found(object(name), cause, "apply again"))
 }
 
-/// Gives the device the MTU that is wanted now.
-fn set_mtu(
+fn open_one(
+    engine: &Engine,
     name: &PortName,
-    running: &mut Running,
-    before: &Wanted,
-    wanted: &Wanted,
-) -> Result<(), PlaneError> {
-    let Some(mtu) = wanted.port.mtu.filter(|_| before.port.mtu != wanted.port.mtu) else { return Ok(()) };
-    let mtu = u32::from(mtu.get());
-    if let Some(device) = &mut running.device {
-        let (ifindex, namespace) = (device.ifindex, device.namespace.clone());
-        inside(&object(name), namespace.as_ref(), || {
-            link::set(ifindex, &LinkChange { mtu: Some(mtu), ..LinkChange::default() })
-                .map_err(|error| failed(name, &error))
-        })?;
-        device.mtu = mtu;
-    }
-    running.mtu = mtu;
-    Ok(())
+    config: &Config,
+    former: Option<Former>,
+) -> Result<(Wanted, Opened), PlaneError> {
+    let wanted = wanted_of(name, config)?;
+    let opened = open::open(name, &wanted, former, &mut engine.pool())?;
+    Ok((wanted, opened))
 }
 
-fn open_one(engine: &Engine, name: &PortName, config: &Config) -> Result<Opened, PlaneError> {
-    let wanted = Wanted::of(config, name).ok_or_else(|| {
-        PlaneError::not_found(
-            object(name),
-            "the plan names a port that the configuration does not have",
-            "apply again",
-        )
-    })?;
-    open::open(name, &wanted, &mut engine.pool())
+/// What a device was like before the port that held it until now.
+fn former_of(gone: &[Gone], name: &PortName, new: &Config) -> Option<Former> {
+    let device = device_of(new, name)?;
+    gone.iter().find(|gone| key_of(&gone.wanted).as_ref() == Some(&device))?.footprint.former
 }
 
-/// Closes what was opened and not installed.
-fn discard(engine: &Engine, opened: Opened) {
-    let mut pool = engine.pool();
-    for (_, queue) in opened.queues {
-        queue.close(&mut pool);
-    }
-    if let Some(hook) = opened.hook {
-        // There is an error to be told already.
-        let _ = hook.detach();
+/// Whether the pair of devices that this port made does not fit the one that now has its name.
+fn is_made_anew(gone: &Gone, new: &Config) -> bool {
+    let PortKind::Veth(old) = &gone.wanted.port.kind else { return false };
+    let key = key_of(&gone.wanted);
+    let holder = new.ports.keys().find(|name| key.is_some() && device_of(new, name) == key);
+    match holder.and_then(|name| new.ports.get(name)).map(|port| &port.kind) {
+        Some(PortKind::Veth(new)) => {
+            let ends = |pair: &model::Veth| (pair.peer.name.clone(), place(pair.peer.namespace.as_ref()));
+            let chosen = old.peer.mac.is_some() && new.peer.mac.is_none();
+            ends(old) != ends(new) || old.xdp.queues.count() != new.xdp.queues.count() || chosen
+        }
+        _ => false,
     }
 }
 
 /// The device that a port holds, as far as the configuration tells.
-fn device_of(config: &Config, name: &PortName) -> Option<(std::path::PathBuf, String)> {
-    let (device, namespace) = config.ports.get(name)?.kind.device()?;
+fn device_of(config: &Config, name: &PortName) -> Option<DeviceKey> {
+    device_key(&config.ports.get(name)?.kind)
+}
+
+fn key_of(wanted: &Wanted) -> Option<DeviceKey> {
+    device_key(&wanted.port.kind)
+}
+
+fn device_key(kind: &PortKind) -> Option<DeviceKey> {
+    let (device, namespace) = kind.device()?;
     Some((place(namespace), device.as_str().to_owned()))
 }

@@ -12,7 +12,7 @@ use model::{
     BridgeState, Counters, DropState, FdbEntry, FdbFilter, MemberState, Owner, PortCounters, PortName,
     PortState, StageState, WorkerState,
 };
-use packet::DropReason;
+use packet::{DropReason, QueueId};
 use port::af_xdp::statistics;
 use switch::Bridge;
 use sync::cpu::tsc_hz;
@@ -73,7 +73,7 @@ fn port_counters(running: &Running, totals: &PortTotals) -> PortCounters {
         .as_ref()
         .and_then(|hook| hook.counters().ok())
         .map_or(0, |counters| counters.get(Counter::DownDropped) + counters.get(Counter::Aborted));
-    let lost = |socket: &OwnedFd| {
+    let lost = |(_, socket): &(QueueId, OwnedFd)| {
         let counted = statistics(socket.as_fd());
         counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
     };

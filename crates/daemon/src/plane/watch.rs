@@ -218,7 +218,7 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     };
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
-    let opened = open::open(name, &wanted, &mut engine.pool())?;
+    let opened = open::open(name, &wanted, running.footprint.former, &mut engine.pool())?;
     let mut fresh = Running::install(engine, name, id, wanted, opened)?;
     fresh.spread = spread;
     Ok(fresh)

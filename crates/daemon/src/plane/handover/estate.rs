@@ -21,7 +21,7 @@ use super::HandoverError;
 use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, StationLetter};
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
-use crate::plane::open::{self, Opened, Wanted};
+use crate::plane::open::{self, Footprint, Opened, Wanted};
 use crate::plane::ports::{Returned, Running, compose};
 use crate::plane::site::Site;
 
@@ -77,6 +77,7 @@ fn gather_port(
         queues: letters,
         complete_checksums: running.complete_checksums,
         mtu: running.mtu,
+        former: running.footprint.former,
         spread: running.spread.map(|spread| spread.iter().map(|worker| worker.0).collect()),
     }
 }
@@ -194,13 +195,14 @@ fn resume(
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
+    let former = letter.former;
     let anew = letter.queues.iter().any(|queue| !queue.kind.has_descriptor());
     let resumed = if anew {
-        open::open(name, &wanted, pool)
+        open::open(name, &wanted, former, pool)
     } else {
         put_together(name, &wanted, letter, descriptors, memory).or_else(|error| {
             tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew");
-            open::open(name, &wanted, pool)
+            open::open(name, &wanted, former, pool)
         })
     };
     Some(match resumed {
@@ -243,7 +245,8 @@ fn put_together(
     for queue in letter.queues {
         let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
         if matches!(queue.kind, QueueKind::AfXdp { .. }) {
-            sockets.extend(descriptor.as_ref().and_then(|socket| socket.try_clone().ok()));
+            let socket = descriptor.as_ref().and_then(|socket| socket.try_clone().ok());
+            sockets.extend(socket.map(|socket| (QueueId(queue.id), socket)));
         }
         let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
         queues.push((QueueId(queue.id), resumed));
@@ -256,6 +259,8 @@ fn put_together(
         queues,
         complete_checksums: letter.complete_checksums,
         max_mtu: letter.mtu,
+        footprint: Footprint { made: false, former: letter.former },
+        adopted: true,
         notes: Vec::new(),
     })
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plane::foreign::Former;
+
 /// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
@@ -66,6 +68,9 @@ pub struct PortLetter {
     pub complete_checksums: bool,
     /// Bytes of the largest L3 packet.
     pub mtu: u32,
+    /// What its device was like before it was a port, if it is not of our making.
+    #[serde(default)]
+    pub former: Option<Former>,
     /// The worker of each bucket of software RSS.
     pub spread: Option<Vec<u16>>,
 }
@@ -153,6 +158,7 @@ mod tests {
             queues: vec![QueueLetter { id: 0, worker: 1, kind: QueueKind::Anew }],
             complete_checksums: true,
             mtu: 1500,
+            former: None,
             spread: None,
         };
         let text = serde_json::to_string(&port).unwrap();
