@@ -5,14 +5,24 @@
  *     filter -> the stage of the room that owns the port -> steer
  *
  * Each stage is one header under include/ and one inline function that either gives a verdict or
- * lets the frame through to the next; `conf` decides at load time which are present. Today: the
- * kernel's share of a routed port, and steer.
+ * lets the frame through to the next; `conf` decides at load time which are present. Today:
+ * filter, the kernel's share of a routed port, and steer.
  */
+#include "stage_filter.h"
 #include "stage_kernel.h"
 #include "stage_steer.h"
 
 TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 {
+	if (filter.rules) {
+		enum filter_verdict verdict = stage_filter(ctx);
+
+		if (verdict != FILTER_VERDICT_CONTINUE) {
+			count(verdict == FILTER_VERDICT_LIMIT ? TRIVIUM_COUNT_FILTER_LIMITED :
+								TRIVIUM_COUNT_FILTER_DROPPED);
+			return XDP_DROP;
+		}
+	}
 	if (conf.owner == TRIVIUM_OWNER_ROUTED) {
 		int reason = kernel_owns(ctx);
 

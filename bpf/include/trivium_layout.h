@@ -33,7 +33,9 @@ enum trivium_counter {
 	TRIVIUM_COUNT_PASSED_FRAGMENT = 7,  /* an IP fragment, first ones included */
 	TRIVIUM_COUNT_PASSED_MALFORMED = 8, /* headers truncated, contradictory or too deep */
 	TRIVIUM_COUNT_ABORTED = 9,        /* a verdict that no stage may give: a defect */
-	TRIVIUM_COUNTERS = 10,
+	TRIVIUM_COUNT_FILTER_DROPPED = 10, /* a rule of the filter says drop */
+	TRIVIUM_COUNT_FILTER_LIMITED = 11, /* over the rate of a rule of the filter */
+	TRIVIUM_COUNTERS = 12,
 };
 
 /*

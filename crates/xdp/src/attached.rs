@@ -2,11 +2,13 @@
 //! hand-over to a successor process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::attach::{self, AttachMode, Candidate, Fallback};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
-use crate::object::CONF;
+use crate::filter::{CONF_WORDS, Filter, FilterMaps};
+use crate::object::{CONF, FILTER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps};
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
@@ -23,6 +25,7 @@ pub struct Attached {
     mode: Mode,
     fallbacks: Vec<Fallback>,
     pin: Option<PinPath>,
+    filter: Option<Arc<FilterMaps>>,
 }
 
 impl Loaded {
@@ -64,6 +67,7 @@ impl Loaded {
             link_id: link_info(linked.link.as_fd())?.id,
             link: linked.link,
             maps: self.maps,
+            filter: self.filter,
             constants: self.constants,
             build: Build::of(linked.multi_buffer),
             ifindex,
@@ -199,7 +203,32 @@ impl Attached {
                 new: config.queues,
             });
         }
-        Loaded::new(Constants::from(config), config.locals.clone(), self.build, Some(&self.maps))
+        let (locals, filter) = (Some(config.locals.clone()), self.filter.clone());
+        Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), filter)
+    }
+
+    /// Loads the same program with another filter, or without one, for [`Attached::swap`]. The
+    /// port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn prepare_filter(&self, filter: Option<&Filter>) -> Result<Loaded, Error> {
+        let filter = filter.map(|filter| Arc::clone(filter.maps()));
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), filter)
+    }
+
+    /// Puts a filter's present rules in front of the port, or takes the filter away. Each frame
+    /// meets the old rules or the new ones. Later replacements of the program keep them.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Swap`]: the old rules go on.
+    pub fn set_filter(&mut self, filter: Option<&Filter>) -> Result<(), Error> {
+        let loaded = self.prepare_filter(filter)?;
+        self.swap(loaded)
+    }
+
+    pub(crate) fn filter_maps(&self) -> Option<&Arc<FilterMaps>> {
+        self.filter.as_ref()
     }
 
     /// Replaces the program atomically: each frame meets the old one or the new one. Sockets,
@@ -213,12 +242,15 @@ impl Attached {
             return Err(Error::MapsDiffer { device: self.device.clone() });
         }
         // Both programs' addresses are the kernel's while either may run.
-        loaded.maps.set_locals(&loaded.locals, true)?;
+        if let Some(locals) = &loaded.locals {
+            loaded.maps.set_locals(locals, true)?;
+        }
         sys::link_update(self.link.as_fd(), loaded.program.as_fd())
             .map_err(|source| Error::Swap { device: self.device.clone(), source })?;
         self.constants = loaded.constants;
         self.build = loaded.build;
-        self.maps.set_locals(&loaded.locals, false)
+        self.filter = loaded.filter;
+        loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
     fn shares_maps_with(&self, loaded: &Loaded) -> Result<bool, Error> {
@@ -279,11 +311,12 @@ impl Attached {
         let program = sys::program_by_id(info.program).map_err(query)?;
         let program = sys::program_info(program.as_fd()).map_err(query)?;
         let build = [Build::Frags, Build::Linear].into_iter().find(|b| b.program() == program.name);
-        let found = MapsOfProgram::open(&program.maps)?;
+        let mut found = MapsOfProgram::open(&program.maps)?;
         let ours = build.zip(found.constants()?);
         let Some((build, constants)) = ours else {
             return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
         };
+        let filter = found.filter()?.map(Arc::new);
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,
@@ -299,6 +332,7 @@ impl Attached {
             mode,
             fallbacks: Vec::new(),
             pin,
+            filter,
         })
     }
 }
@@ -327,17 +361,33 @@ impl MapsOfProgram {
         }
     }
 
+    /// What the program's filter consists of; `None` without one.
+    fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
+        let Some((_, map)) = self.0.iter().find(|(name, _)| name == FILTER_CONF) else { return Ok(None) };
+        let failed = |source| Error::Map { map: FILTER_CONF, operation: "read", source };
+        let bytes = sys::map_lookup::<{ 4 * CONF_WORDS }>(map.as_fd(), 0).map_err(failed)?;
+        let mut conf = [0; CONF_WORDS];
+        for (word, bytes) in conf.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
+        }
+        if conf[0] == 0 {
+            return Ok(None);
+        }
+        FilterMaps::adopt(conf, |name| self.take(name)).map(Some)
+    }
+
+    fn take(&mut self, what: &'static str) -> Result<OwnedFd, Error> {
+        let at = self.0.iter().position(|(name, _)| name == what);
+        at.map(|at| self.0.swap_remove(at).1).ok_or(Error::Object { object: "trivium", what })
+    }
+
     fn into_maps(mut self) -> Result<Maps, Error> {
-        let mut take = |what: &'static str| {
-            let at = self.0.iter().position(|(name, _)| name == what);
-            at.map(|at| self.0.swap_remove(at).1).ok_or(Error::Object { object: "trivium", what })
-        };
         let [xsks, local4, local6, counters] = MAP_NAMES;
         Ok(Maps {
-            xsks: take(xsks)?,
-            local4: take(local4)?,
-            local6: take(local6)?,
-            counters: take(counters)?,
+            xsks: self.take(xsks)?,
+            local4: self.take(local4)?,
+            local6: self.take(local6)?,
+            counters: self.take(counters)?,
         })
     }
 }

@@ -29,11 +29,15 @@ pub enum Counter {
     PassedMalformed,
     /// A verdict that no stage may give: a defect.
     Aborted,
+    /// A rule of the filter dropped it.
+    FilterDropped,
+    /// Over the rate of a rule of the filter; dropped.
+    FilterLimited,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 10] = [
+    pub const ALL: [Counter; 12] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -44,6 +48,8 @@ impl Counter {
         Counter::PassedFragment,
         Counter::PassedMalformed,
         Counter::Aborted,
+        Counter::FilterDropped,
+        Counter::FilterLimited,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -60,6 +66,8 @@ impl Counter {
             Counter::PassedFragment => "passed_fragment",
             Counter::PassedMalformed => "passed_malformed",
             Counter::Aborted => "aborted",
+            Counter::FilterDropped => "filter_dropped",
+            Counter::FilterLimited => "filter_limited",
         }
     }
 

@@ -148,6 +148,16 @@ pub enum Error {
         /// What the map holds.
         capacity: usize,
     },
+    /// A filter's counters are made for a number of rules.
+    #[error(
+        "filter: {count} rules are more than the {capacity} that it was made for; make it anew with room for them"
+    )]
+    FilterFull {
+        /// Rules given.
+        count: usize,
+        /// Rules that it has room for.
+        capacity: usize,
+    },
     /// A pin's name would leave its directory.
     #[error("pin name \"{0}\": use letters, digits, '-' and '_', at most 64")]
     PinName(String),

@@ -6,6 +6,7 @@ use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, HasSize};
 
 use crate::config::{CONF_SIZE, Owner};
+use crate::filter::CONF_WORDS;
 use crate::live::template;
 use crate::object::port_object;
 use crate::program::LOCAL_CAPACITY;
@@ -78,6 +79,54 @@ fn maps_have_the_declared_sizes() {
     assert_eq!(usize::try_from(entries("local4")).unwrap(), LOCAL_CAPACITY);
     assert_eq!(usize::try_from(entries("local6")).unwrap(), LOCAL_CAPACITY);
     assert_eq!(usize::try_from(entries("counters")).unwrap(), Counter::ALL.len());
+}
+
+#[test]
+fn filters_constants_are_the_kernels_side() {
+    let (fields, size) = members(PORT, "filter_conf");
+    assert_eq!(size, 4 * CONF_WORDS);
+    let expected =
+        [("rules", 0), ("words", 4), ("stride", 8), ("transport", 12), ("field", 16), ("probe", 160)];
+    assert_eq!(fields, at(expected));
+    let (fields, size) = members(PORT, "filter_field_conf");
+    assert_eq!((fields, size), (at([("present", 0), ("rows", 4), ("table", 8), ("table6", 12)]), 16));
+    let (fields, size) = members(PORT, "filter_probe");
+    let expected = [("mask", 0), ("length", 8), ("base", 12), ("offset", 16), ("rows", 20)];
+    assert_eq!((fields, size), (at(expected), 24));
+}
+
+#[test]
+fn filters_rules_are_the_kernels_side() {
+    let (fields, size) = members(PORT, "filter_rule");
+    let words = [("action", 0), ("flags", 4), ("slot", 8), ("sample", 12)];
+    let longs = [("expires", 16), ("cost", 24), ("burst", 32)];
+    let others = [("source4", 40), ("source6", 44), ("reserved", 48), ("name", 64)];
+    let expected = words.into_iter().chain(longs).chain(others);
+    assert_eq!((fields, size), (at(expected), 128));
+    let (fields, size) = members(PORT, "filter_count");
+    let expected = [("packets", 0), ("bytes", 8), ("acted", 16), ("acted_bytes", 24)];
+    assert_eq!((fields, size), (at(expected), 32));
+    let (fields, size) = members(PORT, "filter_probe_key");
+    assert_eq!((fields, size), (at([("value", 0), ("probe", 8), ("reserved", 12)]), 16));
+    assert_eq!(members(PORT, "filter_source").1, 24);
+}
+
+fn values(name: &str) -> Vec<i64> {
+    enumerators(PORT, name).into_iter().map(|(_, value)| value).collect()
+}
+
+#[test]
+fn filters_numbers_are_the_kernels_side() {
+    let names = |name| enumerators(PORT, name).into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let actions = ["FILTER_DROP", "FILTER_PASS", "FILTER_COUNT", "FILTER_SAMPLE", "FILTER_LIMIT"];
+    assert_eq!(
+        (names("filter_action"), values("filter_action")),
+        (actions.map(str::to_owned).into(), (0..5).collect())
+    );
+    let families = ["FILTER_OTHER", "FILTER_IPV4", "FILTER_IPV6", "FILTER_MALFORMED"];
+    assert_eq!(names("filter_family"), families);
+    let bases = ["FILTER_BASE_FRAME", "FILTER_BASE_NETWORK", "FILTER_BASE_TRANSPORT", "FILTER_BASE_PAYLOAD"];
+    assert_eq!(names("filter_base"), bases);
 }
 
 #[test]

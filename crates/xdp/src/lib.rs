@@ -40,6 +40,7 @@ mod attached;
 mod config;
 mod counters;
 mod error;
+pub mod filter;
 mod inspect;
 #[cfg(test)]
 mod layout;

@@ -41,6 +41,8 @@ pub(crate) fn bench_object() -> Embedded {
 
 /// The map that libbpf makes of the section of that name: `conf` and nothing else.
 pub(crate) const CONF: &str = ".rodata.conf";
+/// The same of `filter`.
+pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
 /// An object on its way into the kernel.
 pub(crate) struct Opened {
@@ -77,12 +79,27 @@ impl Opened {
 
     /// Sets the constants, which must be exactly as long as the object's.
     pub(crate) fn set_constants(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.set_section(CONF, bytes)
+    }
+
+    /// The same for a section of another name.
+    pub(crate) fn set_section(&mut self, section: &'static str, bytes: &[u8]) -> Result<(), Error> {
         let done = self
             .open
             .maps_mut()
-            .find(|map| map.name() == CONF)
+            .find(|map| map.name() == section)
             .is_some_and(|mut map| map.set_initial_value(bytes).is_ok());
-        if done { Ok(()) } else { Err(self.lacks("struct conf")) }
+        if done { Ok(()) } else { Err(self.lacks(section)) }
+    }
+
+    /// Leaves a map out that the program, specialised, never reaches.
+    pub(crate) fn leave_out(&mut self, name: &'static str) -> Result<(), Error> {
+        let done = self
+            .open
+            .maps_mut()
+            .find(|map| map.name() == name)
+            .is_some_and(|mut map| map.set_autocreate(false).is_ok());
+        if done { Ok(()) } else { Err(self.lacks(name)) }
     }
 
     /// Gives a map another size than its declaration.

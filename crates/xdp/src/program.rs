@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys as ffi;
 
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
-use crate::object::{Opened, port_object};
+use crate::filter::{Filter, FilterMaps};
+use crate::object::{FILTER_CONF, Opened, port_object};
 use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
@@ -119,7 +121,15 @@ impl PortProgram {
     /// # Errors
     /// [`Error::Queues`], [`Error::LocalsFull`], or [`Error::Load`] with the verifier's log.
     pub fn load(config: &ProgramConfig) -> Result<Loaded, Error> {
-        PortProgram::load_build(config, Build::Frags)
+        PortProgram::load_build(config, Build::Frags, None)
+    }
+
+    /// The same with a filter as its first stage.
+    ///
+    /// # Errors
+    /// As for [`PortProgram::load`].
+    pub fn load_filtered(config: &ProgramConfig, filter: &Filter) -> Result<Loaded, Error> {
+        PortProgram::load_build(config, Build::Frags, Some(filter))
     }
 
     /// The same without support for multi-buffer frames. [`Loaded::attach`] falls back to this
@@ -128,12 +138,14 @@ impl PortProgram {
     /// # Errors
     /// As for [`PortProgram::load`].
     pub fn load_linear(config: &ProgramConfig) -> Result<Loaded, Error> {
-        PortProgram::load_build(config, Build::Linear)
+        PortProgram::load_build(config, Build::Linear, None)
     }
 
-    fn load_build(config: &ProgramConfig, build: Build) -> Result<Loaded, Error> {
+    fn load_build(config: &ProgramConfig, build: Build, filter: Option<&Filter>) -> Result<Loaded, Error> {
         check_capacity(&config.locals)?;
-        let loaded = Loaded::new(Constants::from(config), config.locals.clone(), build, None)?;
+        let filter = filter.map(|filter| Arc::clone(filter.maps()));
+        let locals = Some(config.locals.clone());
+        let loaded = Loaded::new(Constants::from(config), locals, build, None, filter)?;
         loaded.maps.set_locals(&config.locals, false)?;
         Ok(loaded)
     }
@@ -143,20 +155,25 @@ impl PortProgram {
 #[derive(Debug)]
 pub struct Loaded {
     pub(crate) constants: Constants,
-    pub(crate) locals: LocalAddresses,
+    /// What a swap sets the maps to; `None`: they are as they should be.
+    pub(crate) locals: Option<LocalAddresses>,
     pub(crate) build: Build,
     pub(crate) program: OwnedFd,
     pub(crate) maps: Maps,
+    pub(crate) filter: Option<Arc<FilterMaps>>,
 }
 
 impl Loaded {
     /// With `share`, the program uses those maps instead of new ones.
     pub(crate) fn new(
         constants: Constants,
-        locals: LocalAddresses,
+        locals: Option<LocalAddresses>,
         build: Build,
         share: Option<&Maps>,
+        filter: Option<Arc<FilterMaps>>,
     ) -> Result<Loaded, Error> {
+        // No rules are no stage.
+        let filter = filter.filter(|filter| filter.conf[0] > 0);
         if constants.queues == 0 || constants.queues > QUEUES_MAX {
             return Err(Error::Queues { queues: constants.queues });
         }
@@ -176,6 +193,14 @@ impl Loaded {
                 }
             }
         }
+        match &filter {
+            None => FilterMaps::names().try_for_each(|name| opened.leave_out(name))?,
+            Some(filter) => {
+                let conf: Vec<u8> = filter.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(FILTER_CONF, &conf)?;
+                filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
+        }
         let object = opened.load()?;
         let [xsks, local4, local6, counters] = MAP_NAMES;
         let maps = Maps {
@@ -184,12 +209,13 @@ impl Loaded {
             local6: object.map(local6)?,
             counters: object.map(counters)?,
         };
-        Ok(Loaded { constants, locals, build, program: object.program()?, maps })
+        Ok(Loaded { constants, locals, build, program: object.program()?, maps, filter })
     }
 
     /// The same program on the same maps for drivers that take no multi-buffer programs.
     pub(crate) fn linear(&self) -> Result<Loaded, Error> {
-        Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps))
+        let filter = self.filter.clone();
+        Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps), filter)
     }
 
     /// What the kernel made of it: id, tag, instructions.
@@ -226,7 +252,7 @@ impl Loaded {
     /// [`Error::LocalsFull`], [`Error::Map`].
     pub fn update_locals(&mut self, locals: &LocalAddresses) -> Result<(), Error> {
         self.maps.set_locals(locals, false)?;
-        self.locals = locals.clone();
+        self.locals = Some(locals.clone());
         Ok(())
     }
 

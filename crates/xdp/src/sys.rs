@@ -1,6 +1,10 @@
 //! The bpf(2) calls that this crate makes, through libbpf, as safe functions over owned and
 //! borrowed descriptors. Every `unsafe` block of the crate's own stands here.
 
+mod memory;
+
+pub(crate) use memory::Mapped;
+
 use std::ffi::CString;
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -185,6 +189,63 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     })
 }
 
+/// The types of maps that are made here rather than by an object's declarations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapKind {
+    /// An array that user space can map.
+    Mappable,
+    Array,
+    PerCpuArray,
+    Hash,
+    LruHash,
+    Ring,
+}
+
+/// Name, kind and sizes of a map to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MapSpec {
+    pub name: &'static str,
+    pub kind: MapKind,
+    pub key: u32,
+    pub value: u32,
+    pub entries: u32,
+}
+
+pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let name = CString::new(spec.name)?;
+    let mut options = ffi::bpf_map_create_opts {
+        sz: size_of::<ffi::bpf_map_create_opts>() as ffi::size_t,
+        ..Default::default()
+    };
+    let kind = match spec.kind {
+        MapKind::Mappable => {
+            options.map_flags = ffi::BPF_F_MMAPABLE;
+            ffi::BPF_MAP_TYPE_ARRAY
+        }
+        MapKind::Array => ffi::BPF_MAP_TYPE_ARRAY,
+        MapKind::PerCpuArray => ffi::BPF_MAP_TYPE_PERCPU_ARRAY,
+        MapKind::Hash => ffi::BPF_MAP_TYPE_HASH,
+        MapKind::LruHash => ffi::BPF_MAP_TYPE_LRU_HASH,
+        MapKind::Ring => ffi::BPF_MAP_TYPE_RINGBUF,
+    };
+    if let Some(template) = template {
+        options.inner_map_fd = u32::try_from(template.as_raw_fd()).unwrap_or(u32::MAX);
+    }
+    // SAFETY: a NUL-terminated name and options with their own size, which outlive the call.
+    owned(unsafe {
+        ffi::bpf_map_create(kind, name.as_ptr(), spec.key, spec.value, spec.entries, &raw const options)
+    })
+}
+
+/// CLOCK_MONOTONIC, which `bpf_ktime_get_ns()` reads as well.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec. It cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
 /// The kernel reads and writes as many bytes as the map's key has, whatever we pass: a mismatch
 /// must be caught here.
 fn check_sizes(map: BorrowedFd<'_>, key: usize, value: Option<usize>) -> io::Result<()> {
@@ -258,6 +319,19 @@ pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) ->
         ffi::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), values.as_mut_ptr().cast())
     })?;
     Ok(values)
+}
+
+/// Writes the same words for every CPU.
+pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
+    check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
+    // SAFETY: takes and gives integers.
+    let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
+    let all = value.repeat(usize::try_from(cpus).unwrap_or(0));
+    // SAFETY: the kernel reads one value, a multiple of 8 bytes, per possible CPU.
+    check(unsafe {
+        ffi::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), all.as_ptr().cast(), 0)
+    })
+    .map(drop)
 }
 
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use support::config;
+use xdp::filter::{
+    Action, Base, Compiled, Filter, FilterSizes, Match, Pattern, Rule, RuleSet, TcpFlags, VlanMatch,
+};
 use xdp::live::{Bench, Generator, Traffic};
 use xdp::{Owner, PortProgram, ProgramInfo, WhenDown};
 
@@ -33,12 +36,53 @@ fn measured() -> Costs {
             add(format!("port-{owner_name}-{down_name}-linear"), linear.info().unwrap());
         }
     }
+    for (name, rules) in filters() {
+        let compiled = Compiled::new(&RuleSet { rules }).unwrap();
+        let filter = Filter::new(&compiled, FilterSizes::default()).unwrap();
+        let config = config(Owner::Bridged, WhenDown::Drop);
+        add(
+            format!("port-bridged-drop-filter-{name}"),
+            PortProgram::load_filtered(&config, &filter).unwrap().info().unwrap(),
+        );
+    }
     let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
     add("livegen".to_owned(), generator.info().unwrap());
     for program in Bench::ALL {
         add(program.name().to_owned(), program.load_info().unwrap());
     }
     costs
+}
+
+/// Filters of one field, and of every field with every action.
+fn filters() -> [(&'static str, Vec<Rule>); 4] {
+    let rule = |name: &str, matches: Match| Rule {
+        name: name.to_owned(),
+        priority: 0,
+        matches,
+        action: Action::Drop,
+        dry_run: false,
+        expires: None,
+    };
+    let source = Match { sources: vec!["192.0.2.0/24".parse().unwrap()], ..Match::default() };
+    let service = Match { protocols: vec![17], destination_ports: vec![53..=53], ..Match::default() };
+    let pattern = |at: u16| Pattern { base: Base::Payload, offset: at * 9, bytes: vec![1; 8], mask: vec![] };
+    let every = Match {
+        destinations: source.sources.clone(),
+        source_ports: vec![1..=2],
+        lengths: vec![60..=60],
+        vlans: vec![VlanMatch::Untagged],
+        tcp_flags: Some(TcpFlags { mask: 2, value: 2 }),
+        listed: true,
+        patterns: (0..8).map(pattern).collect(),
+        ..Match { protocols: vec![6], destination_ports: vec![80..=80], ..source.clone() }
+    };
+    let all = (0..65).map(|at| rule(&format!("rule-{at}"), every.clone())).collect();
+    [
+        ("source", vec![rule("source", source)]),
+        ("service", vec![rule("service", service)]),
+        ("listed", vec![rule("listed", Match { listed: true, ..Match::default() })]),
+        ("everything", all),
+    ]
 }
 
 fn recorded() -> Costs {

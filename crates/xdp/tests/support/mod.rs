@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(unsafe_code, reason = "sockets and namespaces through libc; every block states why it holds")]
 
+pub mod oracle;
+pub mod packets;
 pub mod xsk;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the filter stage and user space agree on; mirrored in crates/xdp/src/filter and compared
+ * with it through the object's BTF. bpf/README.md explains the classification.
+ */
+#ifndef FILTER_LAYOUT_H
+#define FILTER_LAYOUT_H
+
+#include <linux/types.h>
+
+/* A summary of one word tells which words of a row are not zero: 64 of 64 rules. */
+#define FILTER_RULES_MAX 4096
+#define FILTER_PROBES_MAX 8
+#define FILTER_LINE 64 /* bytes of a table's element: one cache line */
+#define FILTER_SAMPLE_BYTES 128
+#define FILTER_NAME 64
+/* Buckets keep time in sixteenths of a nanosecond: 64 bits last for 36 years of uptime. */
+#define FILTER_TICK_SHIFT 4
+/* Cost of one packet or byte: ticks with a binary fraction. */
+#define FILTER_COST_SHIFT 16
+
+/*
+ * The fields that rules look at. Each has a table from the frame's value to a class, and a row
+ * of bits per class: the rules that this value does not rule out.
+ */
+enum filter_field {
+	FILTER_FIELD_KIND = 0, /* family, fragment state and protocol: filter_kind() */
+	FILTER_FIELD_SOURCE_PORT = 1,
+	FILTER_FIELD_DESTINATION_PORT = 2,
+	FILTER_FIELD_LENGTH = 3,
+	FILTER_FIELD_VLAN = 4,
+	FILTER_FIELD_FLAGS = 5,
+	FILTER_FIELD_LISTED = 6, /* no table: the class is the answer of the block list */
+	/* Tries instead of tables. */
+	FILTER_FIELD_SOURCE = 7,
+	FILTER_FIELD_DESTINATION = 8,
+	FILTER_FIELDS = 9,
+};
+
+/* Values of fields that a frame does not have. */
+#define FILTER_NO_PORT 65536
+#define FILTER_NO_VLAN 4096
+#define FILTER_NO_FLAGS 256
+
+enum filter_family {
+	FILTER_OTHER = 0,
+	FILTER_IPV4 = 1,
+	FILTER_IPV6 = 2,
+	FILTER_MALFORMED = 3, /* says to be IP, and its fixed header cannot be read */
+};
+
+enum filter_fragment {
+	FILTER_WHOLE = 0,
+	FILTER_FIRST = 1,
+	FILTER_LATER = 2,
+	FILTER_UNREADABLE = 3, /* IPv4 options or IPv6 extensions do not lead to a transport header */
+};
+
+/* Where the offset of a probe counts from. */
+enum filter_base {
+	FILTER_BASE_FRAME = 0,
+	FILTER_BASE_NETWORK = 1,
+	FILTER_BASE_TRANSPORT = 2,
+	FILTER_BASE_PAYLOAD = 3,
+};
+
+struct filter_field_conf {
+	__u32 present;
+	__u32 rows;  /* the row of class 0 */
+	__u32 table; /* line of filter_classes; of filter_tries: IPv4's root */
+	__u32 table6; /* line of filter_tries: IPv6's root */
+};
+
+/* Up to eight bytes at an offset, masked, and looked up: a field of its own. */
+struct filter_probe {
+	__u64 mask;
+	__u32 length; /* 0: absent */
+	enum filter_base base;
+	__u32 offset;
+	__u32 rows;
+};
+
+/* The constants of one port's filter, frozen before the program is loaded. */
+struct filter_conf {
+	__u32 rules; /* 0: no filter stage */
+	__u32 words; /* of 64 rules in a row */
+	__u32 stride; /* words from row to row: a summary stands before the words when they are many */
+	__u32 transport; /* 1: rules look beyond the IP header */
+	struct filter_field_conf field[FILTER_FIELDS];
+	struct filter_probe probe[FILTER_PROBES_MAX];
+};
+
+enum filter_action {
+	FILTER_DROP = 0,
+	FILTER_PASS = 1,
+	FILTER_COUNT = 2,
+	FILTER_SAMPLE = 3,
+	FILTER_LIMIT = 4,
+};
+
+enum filter_flag {
+	FILTER_DRY_RUN = 1,
+	FILTER_EXPIRES = 2,
+	FILTER_PER_SOURCE = 4,
+	FILTER_BYTES = 8, /* the rate counts bytes, not packets */
+};
+
+struct filter_rule {
+	enum filter_action action;
+	__u32 flags;
+	__u32 slot;     /* of its counters and its bucket: stays through changes of the rules */
+	__u32 sample;   /* sampled when a random number is at most this */
+	__u64 expires;  /* CLOCK_MONOTONIC, nanoseconds */
+	__u64 cost;     /* of a packet or byte, in ticks << FILTER_COST_SHIFT */
+	__u64 burst;    /* ticks that a bucket may run ahead of the clock */
+	__u32 source4;  /* prefix bits of a source that share a bucket */
+	__u32 source6;
+	__u64 reserved[2];
+	char name[FILTER_NAME]; /* for a process that adopts the maps */
+};
+
+/* Per rule and CPU. */
+struct filter_count {
+	__u64 packets; /* that matched */
+	__u64 bytes;
+	__u64 acted;   /* packets dropped, passed, sampled or over the limit, dry runs included */
+	__u64 acted_bytes;
+};
+
+struct filter_source {
+	__u32 slot;
+	enum filter_family family;
+	__u8 address[16];
+};
+
+struct filter_probe_key {
+	__u64 value;
+	__u32 probe;
+	__u32 reserved;
+};
+
+struct filter_sample {
+	__u64 time; /* CLOCK_MONOTONIC, nanoseconds */
+	__u32 slot;
+	__u32 ifindex;
+	__u32 length;   /* of the frame */
+	__u32 captured; /* bytes of head */
+	__u8 head[FILTER_SAMPLE_BYTES];
+};
+
+#endif

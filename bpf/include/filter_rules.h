@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which rules a frame matches, by bit vectors (Lakshman and Stiliadis, SIGCOMM 1998): each field
+ * of the frame gives a row of bits, one per rule, and the rules whose bit is in every row match.
+ * With more than 64 rules a row begins with a summary, a bit per word that is not zero (Baboescu
+ * and Varghese, SIGCOMM 2001), so that only words are read in which a match is possible. The
+ * lowest bit is the rule that comes first.
+ */
+#ifndef FILTER_RULES_H
+#define FILTER_RULES_H
+
+#include "filter_block.h"
+#include "filter_key.h"
+
+#define FILTER_NODE 0x80000000u
+
+#define FILTER_ROWS (FILTER_FIELDS + FILTER_PROBES_MAX)
+
+/* What goes on from one matching rule to the next. */
+struct filter_walk {
+	struct xdp_md *ctx;
+	struct filter_key *key;
+	__u64 words; /* a summary of words yet to be read */
+	__u64 bits;  /* rules of the current word yet to be tried */
+	__u32 word;
+	__u32 verdict; /* enum filter_verdict */
+	__u32 row[FILTER_ROWS];
+};
+
+enum filter_verdict {
+	FILTER_VERDICT_CONTINUE = 0,
+	FILTER_VERDICT_DROP = 1,
+	FILTER_VERDICT_LIMIT = 2,
+};
+
+/* The place of the lowest bit, by de Bruijn's sequence. */
+static const __u8 filter_places[64] = {
+	0,  1,	2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28, 62, 5,	39, 46, 44, 42,
+	22, 9,	24, 35, 59, 56, 49, 18, 29, 11, 63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21,
+	23, 58, 17, 10, 51, 25, 36, 32, 60, 20, 57, 16, 50, 31, 19, 15, 30, 14, 13, 12,
+};
+
+TRIVIUM_INLINE __u32 lowest_bit(__u64 bits)
+{
+	return filter_places[((bits & -bits) * 0x022fdd63cc95386dull) >> 58];
+}
+
+/* The class of a value that stands in the table of a field. */
+TRIVIUM_INLINE __u32 class_of(enum filter_field field, __u32 value)
+{
+	__u32 line = filter.field[field].table + value / 32;
+	struct filter_line16 *classes = bpf_map_lookup_elem(&filter_classes, &line);
+
+	return classes ? classes->at[value & 31] : 0;
+}
+
+TRIVIUM_INLINE __u32 trie_entry(__u32 line, __u32 index)
+{
+	struct filter_line32 *entries;
+
+	line += index / 16;
+	entries = bpf_map_lookup_elem(&filter_tries, &line);
+	return entries ? entries->at[index & 15] : 0;
+}
+
+/* The class of the longest prefix that covers an address. */
+TRIVIUM_INLINE __u32 class_of_address(__u32 root, const __u8 *address, int bytes)
+{
+	__u32 entry = trie_entry(root, address[0] << 8 | address[1]);
+
+#pragma unroll
+	for (int i = 2; i < 16; i++) {
+		if (i >= bytes || !(entry & FILTER_NODE))
+			break;
+		entry = trie_entry(entry & ~FILTER_NODE, address[i]);
+	}
+	return entry;
+}
+
+/* Row of an address field; class 0 is that of frames without addresses. */
+TRIVIUM_INLINE __u32 address_row(enum filter_field field, __u32 family, const __u8 *address)
+{
+	__u32 rows = filter.field[field].rows;
+
+	if (family == FILTER_IPV4)
+		return rows + class_of_address(filter.field[field].table, address, 4);
+	if (family == FILTER_IPV6)
+		return rows + class_of_address(filter.field[field].table6, address, 16);
+	return rows;
+}
+
+/* Row of a probe; class 0 is that of frames that lack the bytes or have others. */
+TRIVIUM_INLINE __u32 probe_row(struct filter_walk *walk, __u32 probe)
+{
+	struct filter_probe_key key = { .probe = probe };
+	__u32 base = walk->key->base[filter.probe[probe].base & 3];
+	__u32 rows = filter.probe[probe].rows;
+	__u32 length = filter.probe[probe].length;
+	__u32 *class;
+
+	if (base == FILTER_NOWHERE || length > sizeof(key.value))
+		return rows;
+	if (bpf_xdp_load_bytes(walk->ctx, base + filter.probe[probe].offset, &key.value, length))
+		return rows;
+	key.value &= filter.probe[probe].mask;
+	class = bpf_map_lookup_elem(&filter_probes, &key);
+	return class ? rows + *class : rows;
+}
+
+#define TABLE_ROW(walk, name, value)                                                               \
+	if (filter.field[name].present)                                                            \
+	(walk)->row[name] = filter.field[name].rows + class_of(name, value)
+
+TRIVIUM_INLINE void find_rows(struct filter_walk *walk)
+{
+	struct filter_key *key = walk->key;
+	__u32 length = key->length > 65535 ? 65535 : key->length;
+
+	TABLE_ROW(walk, FILTER_FIELD_KIND, key->family << 10 | key->fragment << 8 | key->protocol);
+	TABLE_ROW(walk, FILTER_FIELD_SOURCE_PORT, key->source_port);
+	TABLE_ROW(walk, FILTER_FIELD_DESTINATION_PORT, key->destination_port);
+	TABLE_ROW(walk, FILTER_FIELD_LENGTH, length);
+	TABLE_ROW(walk, FILTER_FIELD_VLAN, key->vlan);
+	TABLE_ROW(walk, FILTER_FIELD_FLAGS, key->flags);
+	if (filter.field[FILTER_FIELD_LISTED].present)
+		walk->row[FILTER_FIELD_LISTED] = filter.field[FILTER_FIELD_LISTED].rows + filter_listed(key);
+	if (filter.field[FILTER_FIELD_SOURCE].present)
+		walk->row[FILTER_FIELD_SOURCE] =
+			address_row(FILTER_FIELD_SOURCE, key->family, key->source);
+	if (filter.field[FILTER_FIELD_DESTINATION].present)
+		walk->row[FILTER_FIELD_DESTINATION] =
+			address_row(FILTER_FIELD_DESTINATION, key->family, key->destination);
+#pragma unroll
+	for (int i = 0; i < FILTER_PROBES_MAX; i++)
+		if (filter.probe[i].length)
+			walk->row[FILTER_FIELDS + i] = probe_row(walk, i);
+}
+
+/* The rows' words at one place, all of them together. */
+TRIVIUM_INLINE __u64 common_word(const struct filter_walk *walk, __u32 place)
+{
+	__u64 bits = ~0ull;
+
+#pragma unroll
+	for (int i = 0; i < FILTER_ROWS; i++) {
+		int present = i < FILTER_FIELDS ? filter.field[i].present :
+						  filter.probe[i - FILTER_FIELDS].length;
+		__u32 index = walk->row[i] * filter.stride + place;
+		__u64 *word;
+
+		if (!present)
+			continue;
+		word = bpf_map_lookup_elem(&filter_rows, &index);
+		bits &= word ? *word : 0;
+	}
+	return bits;
+}
+
+/* Whether a frame of this cost exceeds the bucket's rate; it is charged if it does not. */
+TRIVIUM_INLINE int bucket_exceeded(__u64 *bucket, __u64 cost, __u64 burst)
+{
+	__u64 now = bpf_ktime_get_ns() << FILTER_TICK_SHIFT;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__u64 spent = *(volatile __u64 *)bucket;
+		__u64 from = spent > now ? spent : now;
+
+		if (from + cost > now + burst)
+			return 1;
+		if (__sync_val_compare_and_swap(bucket, spent, from + cost) == spent)
+			return 0;
+	}
+	/* Contended by that many CPUs, it is as good as empty. */
+	return 1;
+}
+
+/* The bucket of the frame's source under a rule, made when it is new. */
+TRIVIUM_INLINE __u64 *source_bucket(const struct filter_walk *walk, const struct filter_rule *rule)
+{
+	const struct filter_key *key = walk->key;
+	/* Frames without a source share a bucket. */
+	int has_source = key->family == FILTER_IPV4 || key->family == FILTER_IPV6;
+	struct filter_source source = { .slot = rule->slot, .family = has_source ? key->family : FILTER_OTHER };
+	__u32 bits = key->family == FILTER_IPV4 ? rule->source4 : rule->source6;
+	const __u64 full = 0;
+	__u64 *bucket;
+
+	if (!has_source)
+		bits = 0;
+#pragma unroll
+	for (int i = 0; i < 16; i++) {
+		if (i >= 4 && key->family == FILTER_IPV4)
+			break;
+		if (bits >= 8)
+			source.address[i] = key->source[i];
+		else
+			source.address[i] = key->source[i] & (0xff00 >> bits);
+		bits = bits >= 8 ? bits - 8 : 0;
+	}
+	bucket = bpf_map_lookup_elem(&filter_sources, &source);
+	if (bucket)
+		return bucket;
+	bpf_map_update_elem(&filter_sources, &source, &full, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&filter_sources, &source);
+}
+
+TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct filter_rule *rule)
+{
+	__u64 units = rule->flags & FILTER_BYTES ? walk->key->length : 1;
+	__u64 cost = (rule->cost * units) >> FILTER_COST_SHIFT;
+	__u32 slot = rule->slot;
+	__u64 *bucket;
+
+	if (rule->flags & FILTER_PER_SOURCE)
+		bucket = source_bucket(walk, rule);
+	else
+		bucket = bpf_map_lookup_elem(&filter_buckets, &slot);
+	return bucket ? bucket_exceeded(bucket, cost, rule->burst) : 0;
+}
+
+/* Tells user space of the frame; false when the ring is full. */
+TRIVIUM_INLINE int sample(const struct filter_walk *walk, const struct filter_rule *rule)
+{
+	struct filter_sample *sample = bpf_ringbuf_reserve(&filter_samples, sizeof(*sample), 0);
+	__u32 length = walk->key->length;
+
+	if (!sample)
+		return 0;
+	sample->time = bpf_ktime_get_ns();
+	sample->slot = rule->slot;
+	sample->ifindex = walk->ctx->ingress_ifindex;
+	sample->length = length;
+	if (length > FILTER_SAMPLE_BYTES)
+		length = FILTER_SAMPLE_BYTES;
+	/* The verifier must see that it is neither 0 nor more. */
+	if (length == 0 || bpf_xdp_load_bytes(walk->ctx, 0, sample->head, length))
+		length = 0;
+	sample->captured = length;
+	bpf_ringbuf_submit(sample, 0);
+	return 1;
+}
+
+/* Counts a match and does what the rule says; true when it is the last. */
+TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
+{
+	struct filter_rule *rule = bpf_map_lookup_elem(&filter_rules, &index);
+	struct filter_count *count;
+	__u32 slot, dry;
+	int acted = 0, last = 0;
+
+	if (!rule)
+		return 0;
+	if (rule->flags & FILTER_EXPIRES && bpf_ktime_get_coarse_ns() >= rule->expires)
+		return 0;
+	slot = rule->slot;
+	count = bpf_map_lookup_elem(&filter_counts, &slot);
+	if (!count)
+		return 0;
+	dry = rule->flags & FILTER_DRY_RUN;
+	switch (rule->action) {
+	case FILTER_DROP:
+		acted = last = 1;
+		walk->verdict = dry ? FILTER_VERDICT_CONTINUE : FILTER_VERDICT_DROP;
+		break;
+	case FILTER_PASS:
+		acted = last = 1;
+		break;
+	case FILTER_COUNT:
+		break;
+	case FILTER_SAMPLE:
+		acted = bpf_get_prandom_u32() <= rule->sample;
+		if (acted && !dry)
+			acted = sample(walk, rule);
+		break;
+	case FILTER_LIMIT:
+		acted = last = rate_exceeded(walk, rule);
+		if (acted && !dry)
+			walk->verdict = FILTER_VERDICT_LIMIT;
+		break;
+	}
+	count->packets += 1;
+	count->bytes += walk->key->length;
+	count->acted += acted;
+	count->acted_bytes += acted ? walk->key->length : 0;
+	return last && !dry;
+}
+
+/* One matching rule, or one word of rules, at a time. */
+static long walk_step(__u32 step, struct filter_walk *walk)
+{
+	__u64 bits = walk->bits;
+
+	(void)step;
+	if (!bits) {
+		if (!walk->words)
+			return 1;
+		walk->word = lowest_bit(walk->words);
+		walk->words &= walk->words - 1;
+		bits = common_word(walk, walk->word + 1);
+		if (!bits)
+			return 0;
+	}
+	walk->bits = bits & (bits - 1);
+	return apply(walk, walk->word * 64 + lowest_bit(bits));
+}
+
+#endif

@@ -1,0 +1,32 @@
+//! The filter stage of the hook: rules compiled to tables, put under a port's program, counted,
+//! and replaced while frames flow.
+//!
+//! ```text
+//!  RuleSet --check, compile--> Compiled --maps--> Filter --Attached::set_filter--> the port's program
+//!                                                   |  \
+//!                                    counters, samples  Blocklist (million of source prefixes)
+//! ```
+//!
+//! A set of rules is a set of maps that is never written again: a change makes new maps and a
+//! new program, which a link update puts in place, so a frame meets the old rules or the new
+//! ones and never a mixture. Counters, buckets and the block list outlive the set. How rules are
+//! matched stands in `bpf/README.md`.
+
+mod bits;
+mod check;
+mod compiled;
+mod error;
+mod maps;
+mod rule;
+mod trie;
+
+pub use compiled::Compiled;
+pub use error::FilterError;
+pub use maps::{Filter, FilterSizes, RuleCounters};
+pub use rule::{
+    Action, Base, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix, RULES_MAX, Rate,
+    Rule, RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
+};
+
+pub(crate) use compiled::CONF_WORDS;
+pub(crate) use maps::FilterMaps;

@@ -1,0 +1,364 @@
+//! Rules as the hook's tables: classes of values, tries, rows of bits, and the constants that
+//! the program is specialised by.
+
+use std::collections::BTreeMap;
+
+use super::bits::{Bits, Classes, Table, table};
+use super::trie::address_field;
+use super::{
+    Action, Base, Family, FilterError, Fragment, Match, PROBES_MAX, Prefix, RULES_MAX, Rule, RuleSet, Unit,
+    VlanMatch, check,
+};
+
+pub(super) const CLASSES_FULL: FilterError =
+    FilterError::Tables { table: "field of ports, lengths or addresses", limit: "65536 classes" };
+
+/// `enum filter_field`.
+pub(super) const FIELDS: usize = 9;
+const KIND: usize = 0;
+const SOURCE_PORT: usize = 1;
+const DESTINATION_PORT: usize = 2;
+const LENGTH: usize = 3;
+const VLAN: usize = 4;
+const FLAGS: usize = 5;
+const LISTED: usize = 6;
+const SOURCE: usize = 7;
+const DESTINATION: usize = 8;
+
+/// Values of a table that share a cache line.
+const LINE: usize = 32;
+/// 512 MiB.
+const ROW_WORDS_MAX: usize = 1 << 26;
+
+pub(crate) const CONF_WORDS: usize = 88;
+
+/// `struct filter_conf` in 32-bit words.
+pub(super) type Conf = [u32; CONF_WORDS];
+
+/// A distinct place that patterns look at, and its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    base: Base,
+    offset: u32,
+    length: usize,
+    mask: [u8; 8],
+}
+
+/// Checked rules in the form that the hook reads. The same can stand on any number of ports.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// In their order.
+    pub(super) rules: Vec<Rule>,
+    pub(super) conf: Conf,
+    pub(super) classes: Vec<u16>,
+    pub(super) tries: Vec<u32>,
+    pub(super) rows: Vec<u64>,
+    /// By probe and value.
+    pub(super) probes: BTreeMap<(u32, u64), u32>,
+}
+
+impl Compiled {
+    /// Checks and compiles rules.
+    ///
+    /// # Errors
+    /// The first rule that is not possible, or what is too large.
+    pub fn new(set: &RuleSet) -> Result<Compiled, FilterError> {
+        if set.rules.len() > RULES_MAX {
+            return Err(FilterError::TooManyRules { count: set.rules.len() });
+        }
+        check::rules(&set.rules)?;
+        let mut rules = set.rules.clone();
+        rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+        let mut compiler = Compiler::new(rules.len());
+        compiler.tables(&rules)?;
+        compiler.addresses(&rules)?;
+        compiler.patterns(&rules)?;
+        compiler.conf[3] = u32::from(rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
+        let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
+        Ok(Compiled { rules, conf, classes, tries, rows, probes })
+    }
+
+    /// Rules in the order in which the hook tries them.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Bytes of its tables in the kernel.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.classes.len() * 2 + self.tries.len() * 4 + self.rows.len() * 8 + self.rules.len() * 128
+    }
+}
+
+fn looks_beyond_ip(matches: &Match) -> bool {
+    let beyond = |base| matches!(base, Base::Transport | Base::Payload);
+    !matches.protocols.is_empty()
+        || !matches.fragments.is_empty()
+        || !matches.source_ports.is_empty()
+        || !matches.destination_ports.is_empty()
+        || matches.tcp_flags.is_some()
+        || matches.patterns.iter().any(|pattern| beyond(pattern.base))
+}
+
+struct Compiler {
+    conf: Conf,
+    classes: Vec<u16>,
+    tries: Vec<u32>,
+    rows: Vec<u64>,
+    probes: BTreeMap<(u32, u64), u32>,
+    count: usize,
+    stride: usize,
+}
+
+impl Compiler {
+    fn new(count: usize) -> Compiler {
+        let words = count.div_ceil(64);
+        let stride = if words > 1 { words + 1 } else { words };
+        let mut conf = [0; CONF_WORDS];
+        conf[0] = small(count);
+        conf[1] = small(words);
+        conf[2] = small(stride);
+        Compiler {
+            conf,
+            classes: Vec::new(),
+            tries: Vec::new(),
+            rows: Vec::new(),
+            probes: BTreeMap::new(),
+            count,
+            stride,
+        }
+    }
+
+    /// Adds the rows of a field and tells the number of its first.
+    fn add_rows(&mut self, rows: &[Bits]) -> Result<u32, FilterError> {
+        let first = self.rows.len().checked_div(self.stride).unwrap_or(0);
+        if self.rows.len() + rows.len() * self.stride > ROW_WORDS_MAX {
+            return Err(FilterError::Tables { table: "rows", limit: "512 MiB" });
+        }
+        for row in rows {
+            row.write(&mut self.rows);
+        }
+        Ok(small(first))
+    }
+
+    fn set_field(&mut self, field: usize, values: [u32; 3]) {
+        let at = 4 + 4 * field;
+        self.conf[at] = 1;
+        self.conf[at + 1..at + 4].copy_from_slice(&values);
+    }
+
+    fn tables(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
+        self.table(KIND, 1 << 12, rules, kinds)?;
+        self.table(SOURCE_PORT, (1 << 16) + 1, rules, |m| ranges(&m.source_ports))?;
+        self.table(DESTINATION_PORT, (1 << 16) + 1, rules, |m| ranges(&m.destination_ports))?;
+        self.table(LENGTH, 1 << 16, rules, |m| ranges(&m.lengths))?;
+        self.table(VLAN, (1 << 12) + 1, rules, vlans)?;
+        self.table(FLAGS, (1 << 8) + 1, rules, flags)?;
+        self.table(LISTED, 2, rules, |m| m.listed.then(|| vec![(1, 1)]))
+    }
+
+    fn table(
+        &mut self,
+        field: usize,
+        domain: usize,
+        rules: &[Rule],
+        of: impl Fn(&Match) -> Option<Vec<(usize, usize)>>,
+    ) -> Result<(), FilterError> {
+        let allowed: Vec<_> = rules.iter().map(|rule| of(&rule.matches)).collect();
+        let Some(Table { classes, rows }) = table(domain, &allowed)? else { return Ok(()) };
+        let first_row = self.add_rows(rows.rows())?;
+        let first_line = small(self.classes.len() / LINE);
+        if field != LISTED {
+            self.classes.extend(classes);
+            self.classes.resize(self.classes.len().next_multiple_of(LINE), 0);
+        }
+        self.set_field(field, [first_row, first_line, 0]);
+        Ok(())
+    }
+
+    fn addresses(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
+        let sources: fn(&Match) -> &[Prefix] = |matches| &matches.sources;
+        let destinations: fn(&Match) -> &[Prefix] = |matches| &matches.destinations;
+        for (field, of) in [(SOURCE, sources), (DESTINATION, destinations)] {
+            let wanted: Vec<&[Prefix]> = rules.iter().map(|rule| of(&rule.matches)).collect();
+            if let Some(found) = address_field(&mut self.tries, &wanted)? {
+                let first_row = self.add_rows(found.rows.rows())?;
+                self.set_field(field, [first_row, found.root4, found.root6]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each distinct place becomes a field: a value's row has the rules that want it and those
+    /// that do not look there; class 0 has the latter alone.
+    fn patterns(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
+        let mut places: Vec<(Place, BTreeMap<u64, Bits>)> = Vec::new();
+        let mut others: Vec<Bits> = Vec::new();
+        let mut all = Bits::none(self.count);
+        (0..self.count).for_each(|rule| all.set(rule, true));
+        for (index, rule) in rules.iter().enumerate() {
+            for (place, value) in pieces(&rule.matches) {
+                let at = match places.iter().position(|(known, _)| *known == place) {
+                    Some(at) => at,
+                    None if places.len() < PROBES_MAX => {
+                        places.push((place, BTreeMap::new()));
+                        others.push(all.clone());
+                        places.len() - 1
+                    }
+                    None => {
+                        let count = places.len() + 1;
+                        return Err(FilterError::TooManyPlaces { rule: rule.name.clone(), count });
+                    }
+                };
+                let values = &mut places[at].1;
+                let elsewhere = values.iter().any(|(v, bits)| *v != value && bits.has(index));
+                if elsewhere {
+                    let cause = "two of its patterns want different bytes at one place";
+                    return Err(FilterError::NeverMatches { rule: rule.name.clone(), cause });
+                }
+                values.entry(value).or_insert_with(|| Bits::none(self.count)).set(index, true);
+                others[at].set(index, false);
+            }
+        }
+        for (probe, ((place, values), others)) in places.into_iter().zip(others).enumerate() {
+            self.add_probe(probe, place, values, &others)?;
+        }
+        Ok(())
+    }
+
+    fn add_probe(
+        &mut self,
+        probe: usize,
+        place: Place,
+        values: BTreeMap<u64, Bits>,
+        others: &Bits,
+    ) -> Result<(), FilterError> {
+        let mut rows = Classes::default();
+        rows.of(others)?;
+        for (value, mut bits) in values {
+            bits.add(others);
+            let class = rows.of(&bits)?;
+            self.probes.insert((small(probe), value), class);
+        }
+        let first_row = self.add_rows(rows.rows())?;
+        let at = 4 + 4 * FIELDS + 6 * probe;
+        let mask = u64::from_ne_bytes(place.mask).to_ne_bytes();
+        for (to, half) in self.conf[at..at + 2].iter_mut().zip(mask.chunks_exact(4)) {
+            *to = u32::from_ne_bytes(half.try_into().unwrap_or_default());
+        }
+        let base = match place.base {
+            Base::Frame => 0,
+            Base::Network => 1,
+            Base::Transport => 2,
+            Base::Payload => 3,
+        };
+        self.conf[at + 2..at + 6].copy_from_slice(&[small(place.length), base, place.offset, first_row]);
+        Ok(())
+    }
+}
+
+/// Counts that limits keep far below 2^32.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn ranges(list: &[std::ops::RangeInclusive<u16>]) -> Option<Vec<(usize, usize)>> {
+    let range = |r: &std::ops::RangeInclusive<u16>| (usize::from(*r.start()), usize::from(*r.end()));
+    (!list.is_empty()).then(|| list.iter().map(range).collect())
+}
+
+fn vlans(matches: &Match) -> Option<Vec<(usize, usize)>> {
+    let range = |vlan: &VlanMatch| match vlan {
+        VlanMatch::Untagged => (1 << 12, 1 << 12),
+        VlanMatch::Tagged(ids) => (usize::from(*ids.start()), usize::from(*ids.end())),
+    };
+    (!matches.vlans.is_empty()).then(|| matches.vlans.iter().map(range).collect())
+}
+
+fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
+    let wanted = matches.tcp_flags?;
+    let fits = (0..=u8::MAX).filter(|flags| flags & wanted.mask == wanted.value);
+    Some(fits.map(|flags| (usize::from(flags), usize::from(flags))).collect())
+}
+
+/// Values of the field of family, fragment state and protocol: `struct filter_key`.
+fn kinds(matches: &Match) -> Option<Vec<(usize, usize)>> {
+    let Match { families, fragments, protocols, .. } = matches;
+    if families.is_empty() && fragments.is_empty() && protocols.is_empty() {
+        return None;
+    }
+    let mut kinds = Vec::new();
+    let ip_alone = !fragments.is_empty() || !protocols.is_empty();
+    for (family, high) in [Family::Other, Family::Ipv4, Family::Ipv6, Family::Malformed].into_iter().zip(0..)
+    {
+        let ip = matches!(family, Family::Ipv4 | Family::Ipv6);
+        if !(families.is_empty() || families.contains(&family)) || (ip_alone && !ip) {
+            continue;
+        }
+        let states = [Fragment::Whole, Fragment::First, Fragment::Later, Fragment::Unreadable];
+        for (state, low) in states.into_iter().zip(0..) {
+            if !(fragments.is_empty() || fragments.contains(&state)) {
+                continue;
+            }
+            let first: usize = high << 10 | low << 8;
+            if protocols.is_empty() {
+                kinds.push((first, first + 255));
+            } else if state != Fragment::Unreadable {
+                kinds.extend(protocols.iter().map(|p| (first + usize::from(*p), first + usize::from(*p))));
+            }
+        }
+    }
+    Some(kinds)
+}
+
+/// Patterns in pieces of eight bytes, as the hook reads them.
+fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
+    matches.patterns.iter().flat_map(|pattern| {
+        pattern.bytes.chunks(8).zip(0..).map(|(bytes, number)| {
+            let mut place = Place { base: pattern.base, offset: 0, length: bytes.len(), mask: [0; 8] };
+            place.offset = u32::from(pattern.offset) + 8 * number;
+            let mut value = [0; 8];
+            value[..bytes.len()].copy_from_slice(bytes);
+            match pattern.mask.chunks(8).nth(usize::try_from(number).unwrap_or(0)) {
+                Some(mask) => place.mask[..mask.len()].copy_from_slice(mask),
+                None => place.mask[..bytes.len()].fill(0xff),
+            }
+            (place, u64::from_ne_bytes(value))
+        })
+    })
+}
+
+/// A rule as the hook reads it: `struct filter_rule`.
+pub(super) fn rule_bytes(rule: &Rule, slot: u32) -> [u8; 128] {
+    let mut bytes = [0; 128];
+    let (action, sample, limit) = match &rule.action {
+        Action::Drop => (0, 0, None),
+        Action::Pass => (1, 0, None),
+        Action::Count => (2, 0, None),
+        // At most this many of 2^32 random numbers.
+        Action::Sample { one_in } => (3, u32::MAX / (*one_in).max(1), None),
+        Action::RateLimit { rate, per_source } => (4, 0, Some((rate, per_source))),
+    };
+    let mut flags = u32::from(rule.dry_run) | u32::from(rule.expires.is_some()) << 1;
+    let (mut cost, mut burst, mut source) = (0, 0, [0; 2]);
+    if let Some((rate, per_source)) = limit {
+        let amount = u128::from(rate.amount);
+        let ticks = rate.per.as_nanos() << 4;
+        cost = u64::try_from((ticks << 16) / amount).unwrap_or(u64::MAX);
+        burst = u64::try_from(ticks * u128::from(rate.burst) / amount).unwrap_or(u64::MAX);
+        flags |= u32::from(per_source.is_some()) << 2 | u32::from(rate.unit == Unit::Bytes) << 3;
+        if let Some(bits) = per_source {
+            source = [u32::from(bits.v4), u32::from(bits.v6)];
+        }
+    }
+    let words = [action, flags, slot, sample];
+    let longs = [rule.expires.map_or(0, |at| at.0), cost, burst];
+    let parts = words.iter().flat_map(|word| word.to_ne_bytes());
+    let parts = parts.chain(longs.iter().flat_map(|long| long.to_ne_bytes()));
+    let parts = parts.chain(source.iter().flat_map(|word| word.to_ne_bytes())).chain([0; 16]);
+    for (to, from) in bytes.iter_mut().zip(parts.chain(rule.name.bytes().take(63))) {
+        *to = from;
+    }
+    bytes
+}

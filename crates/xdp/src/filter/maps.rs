@@ -1,0 +1,304 @@
+//! The filter's maps in the kernel: those of one set of rules, and those that outlive it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::Compiled;
+use super::compiled::{Conf, rule_bytes};
+use crate::sys::{self, MapKind, MapSpec, Mapped};
+use crate::{Attached, Error, Loaded};
+
+/// Maps of one set of rules, in the order of `SetMaps`.
+const SET_MAPS: [&str; 5] =
+    ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
+/// Maps that outlive it.
+const SHARED_MAPS: [&str; 4] = ["filter_counts", "filter_buckets", "filter_sources", "filter_samples"];
+
+/// What a program needs of a filter: the constants, and every map that it refers to.
+#[derive(Debug)]
+pub(crate) struct FilterMaps {
+    pub conf: Conf,
+    set: [OwnedFd; 5],
+    shared: Arc<[OwnedFd; 4]>,
+}
+
+impl FilterMaps {
+    /// Names of all maps that only a program with a filter has.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        SET_MAPS.into_iter().chain(SHARED_MAPS)
+    }
+
+    pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
+        let set = SET_MAPS.into_iter().zip(&self.set);
+        set.chain(SHARED_MAPS.into_iter().zip(self.shared.iter())).map(|(name, map)| (name, map.as_fd()))
+    }
+
+    /// Those of a program that is in the kernel already, which `take` gives by name.
+    pub fn adopt(
+        conf: Conf,
+        mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
+    ) -> Result<FilterMaps, Error> {
+        let [a, b, c, d, e] = SET_MAPS;
+        let set = [take(a)?, take(b)?, take(c)?, take(d)?, take(e)?];
+        let [a, b, c, d] = SHARED_MAPS;
+        Ok(FilterMaps { conf, set, shared: Arc::new([take(a)?, take(b)?, take(c)?, take(d)?]) })
+    }
+}
+
+/// Sizes of what outlives a set of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterSizes {
+    /// Rules that any later set may have, 1 to 4096.
+    pub rules: usize,
+    /// Sources that have buckets of their own at a time. When there are more, the one unseen for
+    /// longest begins anew.
+    pub sources: u32,
+    /// Bytes of the ring of samples: a power of two and a multiple of the page.
+    pub samples: u32,
+}
+
+impl Default for FilterSizes {
+    fn default() -> FilterSizes {
+        FilterSizes { rules: 1024, sources: 65_536, samples: 1 << 20 }
+    }
+}
+
+/// Rules in the kernel. Programs of any number of ports share one filter: its counters count
+/// them together. It stays as long as a program refers to it.
+#[derive(Debug)]
+pub struct Filter {
+    maps: Arc<FilterMaps>,
+    slots: Slots,
+}
+
+/// What a rule has done since it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleCounters {
+    /// Name of the rule.
+    pub name: String,
+    /// Frames that it matched.
+    pub packets: u64,
+    /// Bytes of these, without the check sequence.
+    pub bytes: u64,
+    /// Of these, frames that it dropped, passed or sampled, or that were over its rate; under a
+    /// dry run, what it would have been. A rule that only counts does nothing.
+    pub acted: u64,
+    /// Bytes of these.
+    pub acted_bytes: u64,
+}
+
+impl Filter {
+    /// Makes the maps of a filter.
+    ///
+    /// # Errors
+    /// [`Error::FilterFull`], [`Error::Map`].
+    pub fn new(compiled: &Compiled, sizes: FilterSizes) -> Result<Filter, Error> {
+        // A set can be replaced by entirely other rules while both are in use.
+        let capacity = 2 * sizes.rules.clamp(1, super::RULES_MAX);
+        let mut slots = Slots::new(capacity);
+        let create =
+            |at: usize, kind, key, value, entries| create(SHARED_MAPS[at], kind, key, value, entries);
+        let entries = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let shared = Arc::new([
+            create(0, MapKind::PerCpuArray, 4, 32, entries)?,
+            create(1, MapKind::Array, 4, 8, entries)?,
+            create(2, MapKind::LruHash, 24, 8, sizes.sources.max(1))?,
+            create(3, MapKind::Ring, 0, 0, sizes.samples)?,
+        ]);
+        let numbers = slots.assign(compiled)?;
+        let maps = Arc::new(set_maps(compiled, &numbers, shared)?);
+        Ok(Filter { maps, slots })
+    }
+
+    /// Makes the maps of another set of rules. Programs go on with the old one until they are
+    /// given the filter anew ([`Attached::set_filter`]); [`Filter::replace_on`] does both.
+    ///
+    /// # Errors
+    /// [`Error::FilterFull`], [`Error::Map`]: the filter is as before.
+    pub fn replace(&mut self, compiled: &Compiled) -> Result<(), Error> {
+        let mut slots = self.slots.clone();
+        let before: Vec<u32> = slots.by_name.values().copied().collect();
+        let numbers = slots.assign(compiled)?;
+        for slot in numbers.iter().filter(|slot| !before.contains(slot)) {
+            self.clear(*slot)?;
+        }
+        self.maps = Arc::new(set_maps(compiled, &numbers, Arc::clone(&self.maps.shared))?);
+        self.slots = slots;
+        Ok(())
+    }
+
+    /// Replaces the rules of this filter on ports: each frame meets the old or the new ones. All
+    /// programs are loaded before the first is put in place.
+    ///
+    /// # Errors
+    /// As of [`Filter::replace`] and [`Attached::set_filter`]. Unless a link update itself fails
+    /// ([`Error::Swap`], after which ports may differ), the rules are as before.
+    pub fn replace_on(&mut self, compiled: &Compiled, ports: &mut [&mut Attached]) -> Result<(), Error> {
+        let before = (Arc::clone(&self.maps), self.slots.clone());
+        self.replace(compiled)?;
+        let loaded: Result<Vec<Loaded>, Error> =
+            ports.iter().map(|port| port.prepare_filter(Some(self))).collect();
+        let loaded = loaded.inspect_err(|_| (self.maps, self.slots) = before)?;
+        for (port, loaded) in ports.iter_mut().zip(loaded) {
+            port.swap(loaded)?;
+        }
+        Ok(())
+    }
+
+    /// The filter of a port that was adopted, with its counters and buckets.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn of(port: &Attached) -> Result<Option<Filter>, Error> {
+        let Some(maps) = port.filter_maps() else { return Ok(None) };
+        let failed = |map| move |source| Error::Map { map, operation: "read", source };
+        let [.., rules, _] = &maps.set;
+        let capacity = sys::map_info(maps.shared[0].as_fd()).map_err(failed(SHARED_MAPS[0]))?.max_entries;
+        let mut slots = Slots::new(usize::try_from(capacity).unwrap_or(0));
+        for index in 0..maps.conf[0] {
+            let bytes = sys::map_lookup::<128>(rules.as_fd(), index).map_err(failed(SET_MAPS[3]))?;
+            let slot = bytes[8..12].try_into().map_or(u32::MAX, u32::from_ne_bytes);
+            let name = bytes[64..].split(|byte| *byte == 0).next().unwrap_or_default();
+            slots.take(String::from_utf8_lossy(name).into_owned(), slot);
+        }
+        Ok(Some(Filter { maps: Arc::clone(maps), slots }))
+    }
+
+    /// What each rule has done, by name.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counters(&self) -> Result<Vec<RuleCounters>, Error> {
+        let map = self.maps.shared[0].as_fd();
+        let mut list = Vec::with_capacity(self.slots.by_name.len());
+        for (name, slot) in &self.slots.by_name {
+            let words = sys::map_lookup_per_cpu(map, *slot, 4).map_err(|source| Error::Map {
+                map: SHARED_MAPS[0],
+                operation: "read",
+                source,
+            })?;
+            let sum = |at: usize| words.iter().skip(at).step_by(4).fold(0, |a: u64, b| a.wrapping_add(*b));
+            list.push(RuleCounters {
+                name: name.clone(),
+                packets: sum(0),
+                bytes: sum(1),
+                acted: sum(2),
+                acted_bytes: sum(3),
+            });
+        }
+        Ok(list)
+    }
+
+    /// Rules in the set.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.by_name.len()
+    }
+
+    /// Whether it has no rules: then a program has no filter stage at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.by_name.is_empty()
+    }
+
+    pub(crate) fn maps(&self) -> &Arc<FilterMaps> {
+        &self.maps
+    }
+
+    fn clear(&self, slot: u32) -> Result<(), Error> {
+        let failed = |map| move |source| Error::Map { map, operation: "clear", source };
+        let [counts, buckets, ..] = self.maps.shared.as_ref();
+        sys::map_fill_per_cpu(counts.as_fd(), slot, &[0; 4]).map_err(failed(SHARED_MAPS[0]))?;
+        sys::map_update(buckets.as_fd(), &slot.to_ne_bytes(), &[0; 8]).map_err(failed(SHARED_MAPS[1]))
+    }
+}
+
+fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
+    let spec = MapSpec { name, kind, key, value, entries };
+    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}
+
+fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<[OwnedFd; 4]>) -> Result<FilterMaps, Error> {
+    let [classes, tries, rows, rules, probes] = SET_MAPS;
+    let entries = u32::try_from(compiled.probes.len().max(1)).unwrap_or(u32::MAX);
+    let probe_map = create(probes, MapKind::Hash, 16, 4, entries)?;
+    for ((probe, value), class) in &compiled.probes {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&value.to_ne_bytes());
+        key[8..12].copy_from_slice(&probe.to_ne_bytes());
+        sys::map_update(probe_map.as_fd(), &key, &class.to_ne_bytes()).map_err(|source| Error::Map {
+            map: probes,
+            operation: "add to",
+            source,
+        })?;
+    }
+    let rules_of = || compiled.rules.iter().zip(slots).flat_map(|(rule, slot)| rule_bytes(rule, *slot));
+    let set = [
+        filled(
+            classes,
+            64,
+            compiled.classes.len() * 2,
+            compiled.classes.iter().flat_map(|c| c.to_ne_bytes()),
+        )?,
+        filled(tries, 64, compiled.tries.len() * 4, compiled.tries.iter().flat_map(|e| e.to_ne_bytes()))?,
+        filled(rows, 8, compiled.rows.len() * 8, compiled.rows.iter().flat_map(|w| w.to_ne_bytes()))?,
+        filled(rules, 128, compiled.rules.len() * 128, rules_of())?,
+        probe_map,
+    ];
+    Ok(FilterMaps { conf: compiled.conf, set, shared })
+}
+
+/// An array with these bytes, and at least one element.
+fn filled(
+    name: &'static str,
+    value: usize,
+    length: usize,
+    bytes: impl Iterator<Item = u8>,
+) -> Result<OwnedFd, Error> {
+    let size = |n| u32::try_from(n).unwrap_or(u32::MAX);
+    let map = create(name, MapKind::Mappable, 4, size(value), size(length.div_ceil(value).max(1)))?;
+    let memory =
+        Mapped::new(map.as_fd()).map_err(|source| Error::Map { map: name, operation: "map", source })?;
+    memory.write(bytes);
+    Ok(map)
+}
+
+/// Which counters and bucket belong to which rule. A slot that becomes free is the last to be
+/// used again: programs may still count in it for a moment.
+#[derive(Debug, Clone)]
+struct Slots {
+    by_name: BTreeMap<String, u32>,
+    free: VecDeque<u32>,
+    capacity: usize,
+}
+
+impl Slots {
+    fn new(capacity: usize) -> Slots {
+        let free = (0..u32::try_from(capacity).unwrap_or(u32::MAX)).collect();
+        Slots { by_name: BTreeMap::new(), free, capacity }
+    }
+
+    fn take(&mut self, name: String, slot: u32) {
+        self.free.retain(|free| *free != slot);
+        self.by_name.insert(name, slot);
+    }
+
+    /// The slots of a set's rules in their order; those of other names become free.
+    fn assign(&mut self, compiled: &Compiled) -> Result<Vec<u32>, Error> {
+        let count = compiled.rules.len();
+        if count * 2 > self.capacity {
+            return Err(Error::FilterFull { count, capacity: self.capacity / 2 });
+        }
+        let mut old = std::mem::take(&mut self.by_name);
+        let mut slots = Vec::with_capacity(count);
+        for rule in &compiled.rules {
+            let known = old.remove(&rule.name).or_else(|| self.free.pop_front());
+            let slot = known.ok_or(Error::FilterFull { count, capacity: self.capacity / 2 })?;
+            self.by_name.insert(rule.name.clone(), slot);
+            slots.push(slot);
+        }
+        self.free.extend(old.into_values());
+        Ok(slots)
+    }
+}

@@ -1,0 +1,74 @@
+//! The memory of an array map, shared with the programs that read it at the same moment: so it
+//! is read and written in whole aligned words alone.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A mapping of all elements of an array, which goes with this value. The map stays.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    at: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written
+// through atomics.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps an array of [`super::MapKind::Mappable`] whose values are multiples of eight bytes.
+    pub(crate) fn new(map: BorrowedFd<'_>) -> io::Result<Mapped> {
+        let info = super::map_info(map)?;
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let bytes = u64::from(info.value_size) * u64::from(info.max_entries);
+        let bytes = usize::try_from(bytes).map_err(|_| invalid())?;
+        if !info.value_size.is_multiple_of(8) || bytes == 0 {
+            return Err(invalid());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice. The kernel refuses a
+        // length beyond the map's, and maps that are no mappable arrays.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at.cast()).ok_or_else(invalid)?;
+        Ok(Mapped { at, words: bytes / size_of::<u64>() })
+    }
+
+    /// The words of all elements.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped readable and writable for that many words until this value is dropped,
+        // aligned to a page, zeroed or written by atomics, and never referred to otherwise.
+        unsafe { slice::from_raw_parts(self.at.as_ptr(), self.words) }
+    }
+
+    /// Writes from the first word on, the last piece filled up with zeros.
+    pub(crate) fn write(&self, bytes: impl Iterator<Item = u8>) {
+        let mut bytes = bytes.peekable();
+        for word in self.words() {
+            if bytes.peek().is_none() {
+                break;
+            }
+            let mut piece = [0; 8];
+            for (to, from) in piece.iter_mut().zip(bytes.by_ref()) {
+                *to = from;
+            }
+            word.store(u64::from_ne_bytes(piece), Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which nothing refers any more.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.words * size_of::<u64>()) };
+    }
+}

@@ -1,0 +1,273 @@
+//! The filter as a list: every rule is held against the frame, one after the other. It shares
+//! no code with the compiler and none with the hook.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use xdp::filter::{
+    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rule, RuleSet, Unit, VlanMatch,
+};
+
+/// What becomes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Continue,
+    Drop,
+    Limit,
+}
+
+/// What a rule has counted: packets, bytes, and packets on which it acted.
+pub type Counts = (u64, u64, u64);
+
+/// Rules, their counters and their buckets. Rates must be so low that no token comes back.
+pub struct Oracle {
+    rules: Vec<Rule>,
+    pub counts: HashMap<String, Counts>,
+    spent: HashMap<(String, Option<IpAddr>), u64>,
+    pub listed: Vec<Prefix>,
+}
+
+/// A frame, taken apart.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    family: Family,
+    fragment: Fragment,
+    protocol: Option<u8>,
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    ports: Option<(u16, u16)>,
+    flags: Option<u8>,
+    vlan: Option<u16>,
+    network: Option<usize>,
+    transport: Option<usize>,
+    payload: Option<usize>,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+fn is_tag(ethertype: u16) -> bool {
+    ethertype == 0x8100 || ethertype == 0x88a8
+}
+
+impl Facts {
+    pub fn of(frame: &[u8]) -> Facts {
+        let mut facts = Facts {
+            family: Family::Other,
+            fragment: Fragment::Whole,
+            protocol: None,
+            source: None,
+            destination: None,
+            ports: None,
+            flags: None,
+            vlan: None,
+            network: None,
+            transport: None,
+            payload: None,
+        };
+        let Some(mut ethertype) = word(frame, 12) else { return facts };
+        let mut at = 14;
+        for tag in 0..2 {
+            if is_tag(ethertype) {
+                let (Some(control), Some(next)) = (word(frame, at), word(frame, at + 2)) else {
+                    return facts;
+                };
+                if tag == 0 {
+                    facts.vlan = Some(control % 4096);
+                }
+                (ethertype, at) = (next, at + 4);
+            }
+        }
+        match ethertype {
+            0x0800 => facts.ipv4(frame, at),
+            0x86dd => facts.ipv6(frame, at),
+            _ => {}
+        }
+        facts
+    }
+
+    fn ipv4(&mut self, frame: &[u8], at: usize) {
+        self.network = Some(at);
+        let ip = &frame[at..];
+        if ip.len() < 20 || ip[0] >> 4 != 4 || ip[0] & 15 < 5 {
+            self.family = Family::Malformed;
+            return;
+        }
+        self.family = Family::Ipv4;
+        let address = |at: usize| IpAddr::from(Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]));
+        (self.source, self.destination) = (Some(address(12)), Some(address(16)));
+        let header = usize::from(ip[0] & 15) * 4;
+        if ip.len() < header {
+            self.fragment = Fragment::Unreadable;
+            return;
+        }
+        self.protocol = Some(ip[9]);
+        let (more, offset) = (ip[6] & 0x20 != 0, (ip[6] & 0x1f, ip[7]) != (0, 0));
+        self.fragment = match (offset, more) {
+            (true, _) => Fragment::Later,
+            (false, true) => Fragment::First,
+            (false, false) => Fragment::Whole,
+        };
+        self.transport(frame, at + header);
+    }
+
+    fn ipv6(&mut self, frame: &[u8], at: usize) {
+        self.network = Some(at);
+        let ip = &frame[at..];
+        if ip.len() < 40 || ip[0] >> 4 != 6 {
+            self.family = Family::Malformed;
+            return;
+        }
+        self.family = Family::Ipv6;
+        let address =
+            |at: usize| IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap()));
+        (self.source, self.destination) = (Some(address(8)), Some(address(24)));
+        let (mut next, mut at) = (ip[6], at + 40);
+        for _ in 0..=6 {
+            let length = match next {
+                0 | 43 | 60 => frame.get(at + 1).map(|n| (usize::from(*n) + 1) * 8),
+                51 => frame.get(at + 1).map(|n| (usize::from(*n) + 2) * 4),
+                44 => (frame.len() >= at + 8).then_some(8),
+                _ => {
+                    self.protocol = Some(next);
+                    if at <= frame.len() {
+                        self.transport(frame, at);
+                    }
+                    return;
+                }
+            };
+            let Some(length) = length else { break };
+            if next == 44 {
+                let offset = word(frame, at + 2).unwrap();
+                if offset >= 8 {
+                    self.fragment = Fragment::Later;
+                    self.protocol = Some(frame[at]);
+                    return;
+                }
+                if offset & 1 == 1 {
+                    self.fragment = Fragment::First;
+                }
+            }
+            next = frame[at];
+            at += length;
+        }
+        self.fragment = Fragment::Unreadable;
+    }
+
+    fn transport(&mut self, frame: &[u8], at: usize) {
+        if self.fragment == Fragment::Later {
+            return;
+        }
+        self.transport = Some(at);
+        if !matches!(self.protocol, Some(6 | 17 | 33 | 132 | 136)) {
+            return;
+        }
+        let (Some(source), Some(destination)) = (word(frame, at), word(frame, at + 2)) else { return };
+        self.ports = Some((source, destination));
+        match self.protocol {
+            Some(17 | 136) => self.payload = Some(at + 8),
+            Some(6) if frame.len() >= at + 20 => {
+                self.flags = Some(frame[at + 13]);
+                let words = usize::from(frame[at + 12] >> 4);
+                self.payload = (words >= 5).then_some(at + words * 4);
+            }
+            _ => {}
+        }
+    }
+
+    fn has(&self, frame: &[u8], pattern: &Pattern) -> bool {
+        let base = match pattern.base {
+            Base::Frame => Some(0),
+            Base::Network => self.network,
+            Base::Transport => self.transport,
+            Base::Payload => self.payload,
+        };
+        let Some(base) = base else { return false };
+        let at = base + usize::from(pattern.offset);
+        let Some(bytes) = frame.get(at..at + pattern.bytes.len()) else { return false };
+        bytes
+            .iter()
+            .zip(&pattern.bytes)
+            .enumerate()
+            .all(|(at, (have, want))| have & pattern.mask.get(at).copied().unwrap_or(0xff) == *want)
+    }
+
+    fn fits(&self, frame: &[u8], m: &Match, listed: &[Prefix]) -> bool {
+        let ip = matches!(self.family, Family::Ipv4 | Family::Ipv6);
+        let length = u16::try_from(frame.len()).unwrap_or(u16::MAX);
+        let within = |list: &[Prefix], address: Option<IpAddr>| {
+            list.is_empty() || address.is_some_and(|address| list.iter().any(|p| p.contains(address)))
+        };
+        let vlan = |vlan: &VlanMatch| match vlan {
+            VlanMatch::Untagged => self.vlan.is_none(),
+            VlanMatch::Tagged(ids) => self.vlan.is_some_and(|id| ids.contains(&id)),
+        };
+        let (sport, dport) = (self.ports.map(|p| p.0), self.ports.map(|p| p.1));
+        (m.families.is_empty() || m.families.contains(&self.family))
+            && (m.fragments.is_empty() || (ip && m.fragments.contains(&self.fragment)))
+            && (m.protocols.is_empty() || self.protocol.is_some_and(|p| m.protocols.contains(&p)))
+            && within(&m.sources, self.source)
+            && within(&m.destinations, self.destination)
+            && any_port(&m.source_ports, sport)
+            && any_port(&m.destination_ports, dport)
+            && (m.lengths.is_empty() || m.lengths.iter().any(|r| r.contains(&length)))
+            && (m.vlans.is_empty() || m.vlans.iter().any(vlan))
+            && m.tcp_flags.is_none_or(|f| self.flags.is_some_and(|flags| flags & f.mask == f.value))
+            && m.patterns.iter().all(|pattern| self.has(frame, pattern))
+            && (!m.listed || self.source.is_some_and(|source| listed.iter().any(|p| p.contains(source))))
+    }
+}
+
+fn any_port(list: &[std::ops::RangeInclusive<u16>], port: Option<u16>) -> bool {
+    list.is_empty() || port.is_some_and(|port| list.iter().any(|range| range.contains(&port)))
+}
+
+impl Oracle {
+    pub fn new(set: &RuleSet) -> Oracle {
+        let mut rules = set.rules.clone();
+        rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+        let counts = rules.iter().map(|rule| (rule.name.clone(), (0, 0, 0))).collect();
+        Oracle { rules, counts, spent: HashMap::new(), listed: Vec::new() }
+    }
+
+    pub fn see(&mut self, frame: &[u8]) -> Outcome {
+        let (facts, now) = (Facts::of(frame), Moment::now());
+        let length = u64::try_from(frame.len()).unwrap();
+        for rule in &self.rules {
+            let expired = rule.expires.is_some_and(|at| at <= now);
+            if expired || !facts.fits(frame, &rule.matches, &self.listed) {
+                continue;
+            }
+            let acted = match &rule.action {
+                Action::Drop | Action::Pass => true,
+                Action::Count => false,
+                Action::Sample { one_in } => *one_in == 1,
+                Action::RateLimit { rate, per_source } => {
+                    let source = per_source.map(|bits| match facts.source {
+                        Some(IpAddr::V4(v4)) => Prefix::new(v4.into(), bits.v4).unwrap().address(),
+                        Some(IpAddr::V6(v6)) => Prefix::new(v6.into(), bits.v6).unwrap().address(),
+                        // All that have no source share a bucket, which no address has.
+                        None => Ipv6Addr::from_bits(0xabcd).into(),
+                    });
+                    let spent = self.spent.entry((rule.name.clone(), source)).or_default();
+                    let cost = if rate.unit == Unit::Bytes { length } else { 1 };
+                    let over = *spent + cost > rate.burst;
+                    *spent += if over { 0 } else { cost };
+                    over
+                }
+            };
+            let count = self.counts.get_mut(&rule.name).unwrap();
+            *count = (count.0 + 1, count.1 + length, count.2 + u64::from(acted));
+            if acted && !rule.dry_run {
+                match rule.action {
+                    Action::Drop => return Outcome::Drop,
+                    Action::Pass => return Outcome::Continue,
+                    Action::RateLimit { .. } => return Outcome::Limit,
+                    _ => {}
+                }
+            }
+        }
+        Outcome::Continue
+    }
+}
