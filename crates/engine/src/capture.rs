@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packet::{DropReason, PortId};
-use port::{FramePool, Packet};
+use packet::filter::Filter;
+use packet::{DropReason, FlowKey, PortId};
+use port::{FrameMemory, FramePool, Packet};
 use sync::spsc::{Consumer, Producer, channel};
 
 /// Where on its way a packet was seen.
@@ -33,11 +34,22 @@ pub struct Captured {
     pub ns: u64,
 }
 
+/// What a capture wants. The default is everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Of this port only.
+    pub port: Option<PortId>,
+    /// Drops only.
+    pub only_drops: bool,
+    /// Only packets whose key matches, as they are where they are seen. It is asked before a packet takes a place in the ring:
+    /// other traffic cannot crowd out what is wanted. Frames whose L2 header cannot be read are shown if there is no filter.
+    pub filter: Filter,
+}
+
 /// The worker's end.
 pub struct CaptureTap {
     ring: Producer<Captured>,
-    port: Option<PortId>,
-    only_drops: bool,
+    wanted: Arc<Wanted>,
     missed: Arc<AtomicU64>,
     /// Time of the burst in hand.
     pub now_ns: u64,
@@ -54,14 +66,14 @@ pub struct CaptureReader {
 /// Copies that one worker's ring holds.
 const RING: usize = 512;
 
-/// Taps for `workers` workers, for the packets of `port` (or of all) or only their drops.
+/// Taps for `workers` workers.
 #[must_use]
-pub fn taps(workers: usize, port: Option<PortId>, only_drops: bool) -> (Vec<CaptureTap>, CaptureReader) {
-    let missed = Arc::new(AtomicU64::new(0));
+pub fn taps(workers: usize, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
+    let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));
     let (taps, rings) = (0..workers)
         .map(|_| {
             let (ring, reader) = channel(RING);
-            (CaptureTap { ring, port, only_drops, missed: missed.clone(), now_ns: 0 }, reader)
+            (CaptureTap { ring, wanted: Arc::clone(&wanted), missed: missed.clone(), now_ns: 0 }, reader)
         })
         .unzip();
     (taps, CaptureReader { rings, missed })
@@ -70,9 +82,7 @@ pub fn taps(workers: usize, port: Option<PortId>, only_drops: bool) -> (Vec<Capt
 impl CaptureTap {
     /// Copies `packet` if this capture wants it.
     pub fn offer(&mut self, pool: &mut FramePool, packet: &Packet, port: PortId, direction: Direction) {
-        let wanted = self.port.is_none_or(|p| p == port)
-            && (!self.only_drops || matches!(direction, Direction::Dropped(_)));
-        if !wanted {
+        if !self.wants(pool, packet, port, direction) {
             return;
         }
         if self.ring.free() > 0
@@ -85,5 +95,53 @@ impl CaptureTap {
             }
         }
         self.missed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wants(&self, pool: &FramePool, packet: &Packet, port: PortId, direction: Direction) -> bool {
+        let Wanted { port: wanted, only_drops, filter } = &*self.wanted;
+        if wanted.is_some_and(|wanted| wanted != port)
+            || (*only_drops && !matches!(direction, Direction::Dropped(_)))
+        {
+            return false;
+        }
+        *filter == Filter::default()
+            || key_of(packet, pool.memory(), port).is_some_and(|key| filter.matches(&key))
+    }
+}
+
+/// A packet's whole key, as it lies in memory now; `None` when its L2 header cannot be read.
+pub(crate) fn key_of(packet: &Packet, memory: &FrameMemory, port: PortId) -> Option<FlowKey> {
+    let mut key = FlowKey::ZERO;
+    FlowKey::extract(packet.head(memory), packet.len(), port, &mut key).ok().map(|_| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use port::{Depot, HugePages, MemoryConfig};
+
+    use super::*;
+
+    #[test]
+    fn other_traffic_does_not_crowd_out_what_is_wanted() {
+        let memory = MemoryConfig { frames: 2048, frame_size: 2048, huge_pages: HugePages::Off };
+        let mut pool = Depot::new(Arc::new(FrameMemory::new(memory).unwrap())).pool();
+        let filter = Filter::parse("udp,dst_port=53").unwrap();
+        let (mut taps, mut reader) = taps(1, &Wanted { filter, ..Wanted::default() });
+        let mut offer = |text: &str, direction| {
+            let packet = pool.alloc_copy(&packet::spec::parse(text).unwrap()).unwrap();
+            taps[0].offer(&mut pool, &packet, PortId(1), direction);
+            pool.free(packet);
+        };
+        for _ in 0..3 * RING {
+            offer("tcp,dst_port=80", Direction::Received);
+        }
+        offer("udp,dst_port=53", Direction::Dropped(DropReason::NoMember));
+        for _ in 0..RING {
+            offer("vlan=10,udp,dst_port=53", Direction::Sent);
+        }
+        let seen: Vec<Direction> =
+            std::iter::from_fn(|| reader.rings[0].pop()).map(|it| it.direction).collect();
+        assert_eq!((seen.len(), seen[0]), (RING, Direction::Dropped(DropReason::NoMember)));
+        assert_eq!(reader.missed.load(Ordering::Relaxed), 1, "the ring was full for one that was wanted");
     }
 }

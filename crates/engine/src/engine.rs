@@ -1,5 +1,7 @@
 //! The handle that control threads hold: starts the workers, gives them queues, publishes snapshots, reads counters, and stops
-//! them for a hand-over. Nothing here is on a packet's path.
+//! them for a hand-over. Captures and traces are in `engine/watch.rs`. Nothing here is on a packet's path.
+
+mod watch;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,7 +16,6 @@ use sync::snapshot::Snapshot;
 use sync::spsc::{Consumer, Producer, channel};
 
 use crate::burst::Burst;
-use crate::capture::{CaptureReader, taps};
 use crate::counters::{PortTotals, Stage, WorkerCounters};
 use crate::explain::{self, Explained};
 use crate::handover::mesh;
@@ -23,7 +24,6 @@ use crate::stage::spread::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::stage::{Punt, Tools};
 use crate::state::Forwarding;
-use crate::trace::{TraceFilter, Traced};
 use crate::worker::{Command, Status, Worker};
 
 /// How the workers are to run.
@@ -130,7 +130,8 @@ pub struct StageView {
 const MAILBOX: usize = 64;
 /// Copies for the snooper that one worker's ring holds.
 const PUNTS: usize = 256;
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a worker may take to answer.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -377,76 +378,6 @@ impl Engine {
     #[must_use]
     pub fn explain(&self, port: PortId, frame: &[u8]) -> Explained {
         explain::explain(&self.forwarding(), port, frame)
-    }
-
-    /// Starts a capture of a port's packets (or of all ports'), or of drops only. End it with [`Self::end_capture`].
-    ///
-    /// # Errors
-    /// [`EngineError::Occupied`] while another runs.
-    pub fn capture(&self, port: Option<PortId>, only_drops: bool) -> Result<CaptureReader, EngineError> {
-        self.occupy("capture")?;
-        let (taps, reader) = taps(self.workers.len(), port, only_drops);
-        for (id, tap) in (0_u16..).zip(taps) {
-            self.tell(WorkerId(id), Command::Capture(Some(tap)))?;
-        }
-        self.update(|f| {
-            f.capture_drops = true;
-            for (index, view) in f.ports.iter_mut().enumerate() {
-                if let Some(view) = view {
-                    view.capture = !only_drops && port.is_none_or(|p| p.index() == index);
-                }
-            }
-        });
-        Ok(reader)
-    }
-
-    fn occupy(&self, what: &'static str) -> Result<(), EngineError> {
-        let mut taken = lock(&self.capturing);
-        if std::mem::replace(&mut *taken, true) { Err(EngineError::Occupied(what)) } else { Ok(()) }
-    }
-
-    /// Ends the capture; its frames go back.
-    pub fn end_capture(&self, reader: CaptureReader) {
-        self.update(|f| {
-            f.capture_drops = false;
-            f.ports.iter_mut().flatten().for_each(|view| view.capture = false);
-        });
-        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
-            let _ = self.tell(worker, Command::Capture(None));
-        }
-        self.domain.synchronize();
-        let mut pool = self.pool();
-        for mut ring in reader.rings {
-            while let Some(captured) = ring.pop() {
-                pool.free(captured.packet);
-            }
-        }
-        *lock(&self.capturing) = false;
-    }
-
-    /// Arms a trace of the next packets that match. End it with [`Self::end_trace`].
-    ///
-    /// # Errors
-    /// [`EngineError::Occupied`] while a trace or capture runs.
-    pub fn trace(&self, filter: TraceFilter) -> Result<Vec<Consumer<Box<Traced>>>, EngineError> {
-        self.occupy("trace or capture")?;
-        let mut rings = Vec::with_capacity(self.workers.len());
-        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
-            let (ring, reader) = channel(64);
-            self.tell(worker, Command::Trace(Some(ring)))?;
-            rings.push(reader);
-        }
-        self.update(|f| f.trace = Some(Arc::new(filter)));
-        Ok(rings)
-    }
-
-    /// Disarms the trace.
-    pub fn end_trace(&self) {
-        self.update(|f| f.trace = None);
-        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
-            let _ = self.tell(worker, Command::Trace(None));
-        }
-        *lock(&self.capturing) = false;
     }
 
     /// The rings on which workers leave copies for the snooper. Call once; frames go back through a pool.

@@ -11,8 +11,8 @@ use crate::burst::Burst;
 use crate::counters::WorkerCounters;
 use crate::handover::mesh;
 use crate::rest::Waker;
-use crate::stage::Tools;
 use crate::stage::transmit::Exits;
+use crate::stage::{Tools, spread};
 use crate::state::{Forwarding, SPREAD_BUCKETS};
 use crate::worker::{Source, forward, monotonic};
 
@@ -68,9 +68,8 @@ pub fn explain(forwarding: &Forwarding, port: PortId, frame: &[u8]) -> Explained
                     };
                     explained.key = key_of(frame, port);
                     if let (Some(table), Some(key)) = (&view.spread, &explained.key) {
-                        let bucket = key.hash_symmetric() as usize % SPREAD_BUCKETS;
-                        let worker = table[bucket];
-                        recorder.step(0, Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker });
+                        let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
+                        recorder.step(0, spread::step(key, worker));
                     }
                     let source = Source { forwarding, port, view, queue: None };
                     forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);

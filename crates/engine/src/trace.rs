@@ -15,6 +15,7 @@ pub const STEPS: usize = 48;
 #[derive(Debug)]
 pub struct TraceFilter {
     filters: Vec<Filter>,
+    also: Filter,
     left: AtomicU32,
 }
 
@@ -22,12 +23,19 @@ impl TraceFilter {
     /// The next `n` packets that match one of `filters`.
     #[must_use]
     pub fn new(filters: impl IntoIterator<Item = Filter>, n: u32) -> Self {
-        Self { filters: filters.into_iter().collect(), left: AtomicU32::new(n) }
+        Self { filters: filters.into_iter().collect(), also: Filter::default(), left: AtomicU32::new(n) }
+    }
+
+    /// Of those, only the ones that match `filter` too.
+    #[must_use]
+    pub fn and(self, filter: Filter) -> Self {
+        Self { also: filter, ..self }
     }
 
     /// Whether this packet is one of them; takes one off the count if so.
     pub fn claims(&self, key: &FlowKey) -> bool {
-        self.filters.iter().any(|filter| filter.matches(key))
+        self.also.matches(key)
+            && self.filters.iter().any(|filter| filter.matches(key))
             && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
@@ -47,8 +55,8 @@ pub struct Traced {
     pub port: PortId,
     /// Length in bytes.
     pub len: u32,
-    /// Its flow key.
-    pub key: FlowKey,
+    /// Its flow key as it arrived; `None` when its L2 header could not be read.
+    pub key: Option<FlowKey>,
     /// What happened to it.
     pub steps: ArrayVec<Step, STEPS>,
 }
@@ -58,6 +66,14 @@ pub struct Traced {
 pub struct TraceRecorder {
     /// The steps so far.
     pub steps: ArrayVec<Step, STEPS>,
+}
+
+impl TraceRecorder {
+    /// Whether the last that this worker did with the packet was to hand it to the worker of its flow bucket.
+    #[must_use]
+    pub fn handed_over(&self) -> bool {
+        matches!(self.steps.last(), Some(Step::Spread { .. }))
+    }
 }
 
 impl Recorder for TraceRecorder {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use packet::record::{NoRecord, Recorder, Step};
-use packet::{PortId, QueueId};
+use packet::{FlowKey, PortId, QueueId};
 use switch::Now;
 use sync::cpu::tsc;
 use sync::qsbr::Reader;
@@ -15,7 +15,7 @@ use sync::snapshot::Snapshot;
 use sync::spsc::{Consumer, Producer};
 
 use crate::burst::Burst;
-use crate::capture::CaptureTap;
+use crate::capture::{CaptureTap, key_of};
 use crate::counters::Stage;
 use crate::handover::Links;
 use crate::rest::Rest;
@@ -131,7 +131,7 @@ impl Worker {
             }
         }
         for from in 0..links.workers() {
-            packets += handed_over(forwarding, from, burst, now, queues, local, links, tools);
+            packets += handed_over(forwarding, from, burst, now, queues, local, links, tools, trace.as_mut());
         }
         for own in queues.iter_mut() {
             if packets > 0 || std::mem::take(&mut own.touched) {
@@ -308,12 +308,23 @@ fn traced(
 ) {
     for packet in std::mem::take(&mut *burst.packets) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        // Not the burst's: a wire reads no keys, and of a frame that cannot be read the one before would be left there.
+        let key = key_of(&packet, tools.pool.memory(), source.port);
         let mut recorder = TraceRecorder::default();
         recorder.step(0, Step::Received { port: source.port, queue: queue_id(source, exits), len });
+        if let (None, Some(key), Some(_)) = (source.queue, &key, &source.view.spread) {
+            // The worker of its queue has given it to this one.
+            recorder.step(0, spread::step(key, tools.id));
+        }
         burst.packets.push(packet);
         forward(source, burst, now, exits, tools, &mut recorder);
-        let key = burst.keys[0];
-        if ring.free() > 0 && filter.claims(&key) {
+        if recorder.handed_over() {
+            // The worker that goes on with it tells its story.
+            continue;
+        }
+        let mut asked = key.unwrap_or(FlowKey::ZERO);
+        asked.set_in_port(source.port);
+        if ring.free() > 0 && filter.claims(&asked) {
             let traced = Traced { worker: tools.id, port: source.port, len, key, steps: recorder.steps };
             let _ = ring.push(Box::new(traced));
         }
@@ -335,6 +346,7 @@ fn handed_over(
     local: &[u16],
     links: &mut Links,
     tools: &mut Tools,
+    trace: Option<&mut Producer<Box<Traced>>>,
 ) -> usize {
     let mut exits = Exits { queues, local, links, collected: None };
     let mut relayed = 0;
@@ -364,7 +376,12 @@ fn handed_over(
         match forwarding.port(port) {
             Some(view) => {
                 let source = Source { forwarding, port, view, queue: None };
-                forward(&source, burst, now, &mut exits, tools, &mut NoRecord);
+                match (&forwarding.trace, trace) {
+                    (Some(filter), Some(ring)) => {
+                        traced(&source, filter, ring, burst, now, &mut exits, tools)
+                    }
+                    _ => forward(&source, burst, now, &mut exits, tools, &mut NoRecord),
+                }
             }
             None => refuse(port, burst, tools),
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{depot, frame, transparent};
+use engine::capture::Wanted;
 use engine::{Engine, EngineConfig, PollMode, PortView, Room};
 use packet::{PortId, QueueId, WorkerId};
 use port::{Batch, Capabilities, FramePool, Queue, QueueStatus, ring};
@@ -132,10 +133,10 @@ fn stopping_gives_every_queue_and_every_frame_back() {
 #[test]
 fn only_one_capture_or_trace_at_a_time() {
     let engine = Engine::start(&config(PollMode::Adaptive), depot(1024)).unwrap();
-    let reader = engine.capture(None, true).unwrap();
-    let refused = engine.capture(None, false).err().map(|e| e.to_string()).unwrap_or_default();
+    let reader = engine.capture(&Wanted { only_drops: true, ..Wanted::default() }).unwrap();
+    let refused = engine.capture(&Wanted::default()).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused.contains("running already"), "{refused}");
     engine.end_capture(reader);
-    let reader = engine.capture(Some(PortId(3)), false).unwrap();
+    let reader = engine.capture(&Wanted::all(Some(PortId(3)))).unwrap();
     engine.end_capture(reader);
 }

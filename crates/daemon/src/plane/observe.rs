@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::{CaptureRequest, FailureKind, PlaneError};
-use engine::capture::{CaptureReader, Captured, Direction};
+use engine::capture::{CaptureReader, Captured, Direction, Wanted};
 use engine::trace::{TraceFilter, Traced};
 use engine::worker::monotonic;
 use engine::{Engine, EngineError};
@@ -57,7 +57,8 @@ pub fn capture(
     to: Sender<CapturedFrame>,
 ) -> Result<(), PlaneError> {
     let object = format!("capture of port.{}", request.port);
-    let mut reader = engine.capture(port, request.drops_only).map_err(|error| occupied(&object, &error))?;
+    let wanted = Wanted { port, only_drops: request.drops_only, ..Wanted::default() };
+    let mut reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
     let mut pool = engine.pool();
     let (weak, names, snap) = (Arc::downgrade(plane), plane.names(), request.snap_length);
     let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
@@ -163,7 +164,10 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
         at_ns: clock.at(monotonic().ns),
         worker: traced.worker.0,
         in_port: names.port(traced.port),
-        packet: filter::describe(&traced.key, traced.len),
+        packet: traced
+            .key
+            .as_ref()
+            .map_or_else(|| unreadable(traced.len), |key| filter::describe(key, traced.len)),
         steps,
         verdict,
     }
@@ -184,7 +188,7 @@ pub fn explain(engine: &Engine, names: &Names, port: PortId, name: &str, frame: 
         packet: explained
             .key
             .as_ref()
-            .map_or_else(|| format!("{length} bytes"), |key| filter::describe(key, length)),
+            .map_or_else(|| unreadable(length), |key| filter::describe(key, length)),
         steps,
         tier: Tier::Tables,
         outputs: outputs.collect(),
@@ -192,6 +196,11 @@ pub fn explain(engine: &Engine, names: &Names, port: PortId, name: &str, frame: 
         drop: words::dropped(&explained.steps).map(str::to_owned),
         verdict,
     }
+}
+
+/// In place of a frame's description.
+fn unreadable(length: u32) -> String {
+    format!("{length} bytes that are no Ethernet frame")
 }
 
 fn summary(frame: &[u8], port: PortId) -> String {

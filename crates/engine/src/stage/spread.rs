@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use packet::record::{Recorder, Step};
-use packet::{DropReason, PortId, WorkerId};
+use packet::{DropReason, FlowKey, PortId, WorkerId};
 
 use crate::burst::Burst;
 use crate::handover::{Links, Work};
@@ -49,6 +49,12 @@ impl Applied {
     }
 }
 
+/// That the bucket of this key belongs to `worker`.
+pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
+    let bucket = key.hash_symmetric() as usize % SPREAD_BUCKETS;
+    Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker }
+}
+
 /// Hands each packet whose bucket belongs to another worker to it; the others stay in `burst`, in order.
 pub fn run<R: Recorder>(
     port: PortId,
@@ -66,7 +72,7 @@ pub fn run<R: Recorder>(
         let bucket = burst.keys[i].hash_symmetric() as usize % SPREAD_BUCKETS;
         let worker = applied.table[bucket];
         if R::ACTIVE {
-            recorder.step(i, Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker });
+            recorder.step(i, step(&burst.keys[i], worker));
         }
         if worker == me && links.self_is_quiet() {
             let kept = burst.packets.len();
@@ -83,6 +89,7 @@ pub fn run<R: Recorder>(
             None => Some(packet),
         };
         if let Some(packet) = refused {
+            recorder.step(i, Step::Dropped(DropReason::WorkerRingFull));
             tools.drop(packet, port, DropReason::WorkerRingFull);
         } else if let Some(flag) = touched.get_mut(worker.index()) {
             *flag = true;

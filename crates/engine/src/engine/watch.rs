@@ -1,0 +1,143 @@
+//! Captures and traces: arming the workers and disarming them again. One at a time, which keeps the workers free of lists.
+
+use std::sync::Arc;
+
+use packet::{PortId, WorkerId};
+use sync::spsc::{Consumer, channel};
+
+use super::{Engine, EngineError, lock};
+use crate::capture::{CaptureReader, Wanted, taps};
+use crate::trace::{TraceFilter, Traced};
+use crate::worker::Command;
+
+/// Packets of a trace that one worker's ring holds.
+const TRACED: usize = 64;
+
+impl Engine {
+    /// Starts a capture. End it with [`Self::end_capture`].
+    ///
+    /// # Errors
+    /// [`EngineError::Occupied`] while another or a trace runs; [`EngineError::Silent`] when a worker does not answer: nothing
+    /// is captured then.
+    pub fn capture(&self, wanted: &Wanted) -> Result<CaptureReader, EngineError> {
+        self.occupy("capture")?;
+        let (taps, reader) = taps(self.workers.len(), wanted);
+        let mut pairs = (0_u16..).zip(taps);
+        if let Err(error) =
+            pairs.try_for_each(|(id, tap)| self.tell(WorkerId(id), Command::Capture(Some(tap))))
+        {
+            self.disarm(|| Command::Capture(None));
+            return Err(error);
+        }
+        let Wanted { port, only_drops, .. } = *wanted;
+        self.update(|f| {
+            f.capture_drops = true;
+            for (index, view) in f.ports.iter_mut().enumerate() {
+                if let Some(view) = view {
+                    view.capture = !only_drops && port.is_none_or(|p| p.index() == index);
+                }
+            }
+        });
+        Ok(reader)
+    }
+
+    fn occupy(&self, what: &'static str) -> Result<(), EngineError> {
+        let mut taken = lock(&self.capturing);
+        if std::mem::replace(&mut *taken, true) { Err(EngineError::Occupied(what)) } else { Ok(()) }
+    }
+
+    /// Takes back what the workers that answer have been told, and makes room for the next.
+    fn disarm(&self, command: impl Fn() -> Command) {
+        for handle in &self.workers {
+            // No waiting for a full mailbox: its worker is why we are here.
+            let _ = lock(&handle.commands).push(command());
+            handle.waker.notify();
+        }
+        *lock(&self.capturing) = false;
+    }
+
+    /// Ends the capture; its frames go back.
+    pub fn end_capture(&self, reader: CaptureReader) {
+        self.update(|f| {
+            f.capture_drops = false;
+            f.ports.iter_mut().flatten().for_each(|view| view.capture = false);
+        });
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let _ = self.tell(worker, Command::Capture(None));
+        }
+        self.domain.synchronize();
+        let mut pool = self.pool();
+        for mut ring in reader.rings {
+            while let Some(captured) = ring.pop() {
+                pool.free(captured.packet);
+            }
+        }
+        *lock(&self.capturing) = false;
+    }
+
+    /// Arms a trace of the next packets that match. End it with [`Self::end_trace`].
+    ///
+    /// # Errors
+    /// [`EngineError::Occupied`] while a trace or capture runs; [`EngineError::Silent`] when a worker does not answer: nothing
+    /// is traced then.
+    pub fn trace(&self, filter: TraceFilter) -> Result<Vec<Consumer<Box<Traced>>>, EngineError> {
+        self.occupy("trace or capture")?;
+        let mut rings = Vec::with_capacity(self.workers.len());
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (ring, reader) = channel(TRACED);
+            if let Err(error) = self.tell(worker, Command::Trace(Some(ring))) {
+                self.disarm(|| Command::Trace(None));
+                return Err(error);
+            }
+            rings.push(reader);
+        }
+        self.update(|f| f.trace = Some(Arc::new(filter)));
+        Ok(rings)
+    }
+
+    /// Disarms the trace.
+    pub fn end_trace(&self) {
+        self.update(|f| f.trace = None);
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let _ = self.tell(worker, Command::Trace(None));
+        }
+        *lock(&self.capturing) = false;
+    }
+}
+
+impl Wanted {
+    /// Every packet of one port (or of all).
+    #[must_use]
+    pub fn all(port: Option<PortId>) -> Self {
+        Self { port, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use port::{Depot, FrameMemory, HugePages, MemoryConfig};
+
+    use super::*;
+    use crate::{EngineConfig, PollMode};
+
+    #[test]
+    fn a_worker_that_does_not_answer_leaves_room_for_the_next_try() {
+        let memory = MemoryConfig { frames: 64, frame_size: 2048, huge_pages: HugePages::Off };
+        let depot = Depot::new(Arc::new(FrameMemory::new(memory).unwrap()));
+        let config = EngineConfig { mode: PollMode::Busy, ..EngineConfig::default() };
+        let (engine, mut workers) = Engine::prepare(&config, depot).unwrap();
+        let mut worker = workers.pop().unwrap();
+        // It never looks: its mailbox fills up.
+        while lock(&engine.workers[0].commands).push(Command::Drain).is_ok() {}
+        for _ in 0..2 {
+            let refused = engine.capture(&Wanted::all(None)).err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|why| why.contains("does not answer")));
+            let refused = engine.trace(TraceFilter::new([], 1)).err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|why| why.contains("does not answer")));
+        }
+        assert!(worker.round_with_commands());
+        let reader = worker.while_offline(|| engine.capture(&Wanted::all(None)));
+        assert!(reader.is_ok());
+        assert!(matches!(engine.trace(TraceFilter::new([], 1)), Err(EngineError::Occupied(_))));
+    }
+}
