@@ -2,7 +2,7 @@
 //! a bridge forwards them.
 
 use packet::record::{Recorder, Step};
-use packet::{FlowKey, Layers, PortId};
+use packet::{DropReason, FlowKey, Layers, PortId};
 use port::offload;
 use switch::Decision;
 
@@ -44,6 +44,7 @@ fn l2_suffices(view: &PortView) -> bool {
 }
 
 /// Reads every packet; returns how many have a broken L2 header, their decisions being made.
+#[inline(never)]
 fn read<const L2: bool, R: Recorder>(
     port: PortId,
     burst: &mut Burst,
@@ -62,9 +63,8 @@ fn read<const L2: bool, R: Recorder>(
             ahead.prefetch(memory);
         }
         let head = packet.head(memory);
-        // The snooper asks about group addresses only.
-        let found = if L2 && head.first().is_some_and(|first| first & 1 == 0) {
-            FlowKey::extract_l2(head, port, key)
+        let found = if L2 {
+            extract_l2(head, packet.len(), port, key)
         } else {
             FlowKey::extract(head, packet.len(), port, key)
         };
@@ -85,6 +85,19 @@ fn read<const L2: bool, R: Recorder>(
         }
     }
     broken
+}
+
+/// The L2 part of the key alone, except for group addresses, about which the snooper asks more.
+#[inline(always)]
+fn extract_l2(head: &[u8], len: usize, port: PortId, key: &mut FlowKey) -> Result<Layers, DropReason> {
+    let found = FlowKey::extract_l2(head, port, key)?;
+    // Looked at in the key, so that the frame is read in whole words.
+    if u64::from_le(key.words()[1]) & 1 == 0 { Ok(found) } else { extract_group(head, len, port, key) }
+}
+
+#[inline(never)]
+fn extract_group(head: &[u8], len: usize, port: PortId, key: &mut FlowKey) -> Result<Layers, DropReason> {
+    FlowKey::extract(head, len, port, key)
 }
 
 fn record<R: Recorder>(recorder: &mut R, index: usize, layers: &Layers) {

@@ -1,6 +1,6 @@
 //! The L2 part of a flow key: addresses, at most two VLAN tags (802.1Q, 802.1ad), EtherType or LLC.
 
-use super::extract::{be16, le32, le64};
+use super::extract::{be16, le32};
 use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
 use crate::numbers::ethertype;
 use crate::{DropReason, PortId, VlanId};
@@ -40,7 +40,9 @@ impl L2 {
         }
         let w2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
         let w0 = u64::from(in_port.0) | tags.bits;
-        Ok(L2 { w0, w1: le64(head, 0), w2, eth_type: tags.eth_type, len: tags.len })
+        // One load: put together from bytes it comes apart again where a caller asks for the group bit.
+        let w1 = head.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+        Ok(L2 { w0, w1, w2, eth_type: tags.eth_type, len: tags.len })
     }
 }
 
