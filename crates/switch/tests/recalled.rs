@@ -1,5 +1,6 @@
 //! What a worker recalls changes nothing: long bursts among few stations, decided once by a worker that recalls them and
-//! once, frame by frame, by workers that were born for it. Decisions and tables must be the same.
+//! once, frame by frame, by workers that were born for it. Decisions and tables must be the same. Where a crowd of silent
+//! stations is known besides, the table is asked about addresses, and only what stations mean is recalled.
 
 mod lab;
 
@@ -10,6 +11,8 @@ use proptest::prelude::*;
 use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, FdbEntry, Now, Scratch, StaticMac, VlanMode};
 
 const PORTS: u16 = 5;
+/// More stations than a worker recalls.
+const CROWD: u16 = 600;
 
 /// Where bursts come from: few ways in and few stations, so that most frames are recalled.
 #[derive(Clone, Debug)]
@@ -92,6 +95,25 @@ struct Side {
 }
 
 impl Side {
+    fn new(config: &BridgeConfig, crowded: bool, seed: u64, now: Now) -> Side {
+        let bridge = Bridge::new(config, seed);
+        let entry = |number: u16, member: &BridgePortConfig| {
+            let [high, low] = number.to_be_bytes();
+            let vid = match &member.mode {
+                VlanMode::Transparent => VlanId::NONE,
+                VlanMode::Access(vid) => *vid,
+                VlanMode::Trunk { .. } => vlan(1),
+            };
+            let mac = MacAddr([2, 0, 0, 1, high, low]);
+            FdbEntry { vid, mac, port: Some(member.port), age_secs: 0, is_static: false }
+        };
+        let crowd: Vec<_> = (0..CROWD).map(|number| entry(number, &config.ports[0])).collect();
+        if crowded {
+            assert_eq!(bridge.import(&crowd, now.secs), crowd.len());
+        }
+        Side { bridge, scratch: Scratch::new() }
+    }
+
     fn burst(&mut self, frames: &[(FlowKey, Layers)], now: Now) -> Vec<Decision> {
         let (keys, layers): (Vec<_>, Vec<_>) = frames.iter().cloned().unzip();
         let mut out = vec![Decision::default(); frames.len()];
@@ -121,11 +143,12 @@ proptest! {
     fn what_is_recalled_is_what_the_table_says(
         config in config(),
         ops in prop::collection::vec(op(), 1..30),
+        crowded: bool,
         seed: u64,
     ) {
-        let new = || Side { bridge: Bridge::new(&config, seed), scratch: Scratch::new() };
-        let (mut recalling, mut forgetful) = (new(), new());
         let mut secs = 65_530;
+        let new = || Side::new(&config, crowded, seed, Now::from_secs(secs));
+        let (mut recalling, mut forgetful) = (new(), new());
         for op in ops {
             let now = Now::from_secs(secs);
             match op {

@@ -286,6 +286,28 @@ fn mac_table_values_belong_to_their_keys() {
 }
 
 #[test]
+fn mac_table_glances_see_values_of_their_keys() {
+    model(2, || {
+        let table = Arc::new(MacTable::with_capacity(1, 1));
+        let mut same = keys(&table, |[first, _]| first == 0);
+        let (old, new) = (same.next().unwrap(), same.next().unwrap());
+        assert_eq!(table.insert(old, 1, 10), Inserted::New);
+        let reader = thread::spawn({
+            let table = Arc::clone(&table);
+            move || {
+                let glancer = table.glancer();
+                let glance = |key| glancer.glance(glancer.hash(key), key);
+                assert!(glance(old).is_none_or(|seen| seen == (1, 10)));
+                assert!(glance(new).is_none_or(|seen| seen == (2, 20)));
+            }
+        });
+        assert_eq!(table.remove(old), Some(1));
+        assert_eq!(table.insert(new, 2, 20), Inserted::New);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
 fn mac_table_new_key_comes_with_its_value() {
     model(2, || {
         let table = Arc::new(MacTable::with_capacity(1, 1));

@@ -194,6 +194,11 @@ fn mac_table_against_map(table: &MacTable, steps: Vec<MacStep>, now: u16) -> Res
             MacStep::Lookup(key) => {
                 let hit = table.lookup_at(table.prefetch(key), key);
                 prop_assert_eq!(hit.map(|hit| (hit.value, hit.age)), map.get(&key).copied());
+                // A glance sees the same, and only what is in the first bucket.
+                let glancer = table.glancer();
+                let first = hit.filter(|hit| hit.slot.bucket() == table.buckets_of(key)[0]);
+                let glance = glancer.glance(glancer.hash(key), key);
+                prop_assert_eq!(glance, first.map(|hit| (hit.value, hit.age)));
             }
             MacStep::Refresh(key) => {
                 if let Some(hit) = table.lookup(key) {

@@ -195,6 +195,10 @@ fn mac_table_values_belong_to_their_keys() {
                         table.refresh(hit.slot, key, 9);
                         found.fetch_add(1, Ordering::Relaxed);
                     }
+                    let glancer = table.glancer();
+                    if let Some((value, _)) = glancer.glance(glancer.hash(key), key) {
+                        assert_eq!(u64::from(value) / 1_000, key);
+                    }
                     lost += u64::from(key <= 8 && hit.is_none());
                 }
                 assert!(table.iter().all(|entry| u64::from(entry.value) / 1_000 == entry.key));

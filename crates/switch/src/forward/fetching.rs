@@ -1,8 +1,9 @@
 //! The stage for many stations: the table is asked about every address, and the cache lines of the next few frames are
 //! on their way while the frames before are decided.
 //!
-//! Two tight loops do all for a frame of a known, fresh source to a known destination: one hashes and fetches, one looks
-//! once into each bucket and recalls what the station means. Any other frame takes the whole way.
+//! Two tight loops do all for a frame of a known, fresh source to a known destination: one hashes; one fetches for the
+//! frame a group ahead, looks once into each bucket and recalls what the station means. So fetches come evenly: all at
+//! once they would wait for each other. Any other frame takes the whole way.
 
 use packet::record::Recorder;
 use packet::{FlowKey, Layers};
@@ -13,11 +14,12 @@ use crate::decision::Decision;
 use crate::recall::{Recall, State, Way};
 use crate::tables::{Station, station_key};
 
-/// Frames whose buckets are fetched at a time: about as many lines as a core waits for side by side.
-const AHEAD: usize = 8;
+/// Frames in a group: enough that the calls do not count, few enough that what is fetched stays in the first-level cache
+/// until it is looked at.
+const AHEAD: usize = 32;
 
 impl<R: Recorder> Pass<'_, R> {
-    /// Decides about frames in small groups, while the buckets of the next group are being fetched.
+    /// Decides about frames in groups.
     pub(super) fn decide_fetching(
         &mut self,
         keys: &[FlowKey],
@@ -29,12 +31,15 @@ impl<R: Recorder> Pass<'_, R> {
         scratch.recall.enter(State { view: self.view.number, changes: u64::MAX, secs: 0 });
         let mut places = [[Places::default(); AHEAD]; 2];
         let (mut first, mut ahead) = (0, keys.chunks(AHEAD));
-        self.fetch(ahead.next().unwrap_or_default(), &mut places[0]);
+        self.hash(ahead.next().unwrap_or_default(), &mut places[0]);
+        fetch(self.table.glancer(), &places[0][..keys.len().min(AHEAD)]);
         let groups = keys.chunks(AHEAD).zip(layers.chunks(AHEAD)).zip(out.chunks_mut(AHEAD));
-        for (number, ((keys, layers), out)) in groups.enumerate() {
-            self.fetch(ahead.next().unwrap_or_default(), &mut places[(number + 1) % 2]);
-            self.decide_fetched(first, keys, layers, &places[number % 2], out, scratch);
+        for ((keys, layers), out) in groups {
+            let next = ahead.next().unwrap_or_default();
+            self.hash(next, &mut places[1]);
+            self.decide_fetched(first, keys, layers, &places, out, scratch);
             first += u16::try_from(keys.len()).unwrap_or(0);
+            places[0] = places[1];
         }
     }
 
@@ -45,7 +50,7 @@ impl<R: Recorder> Pass<'_, R> {
         first: u16,
         keys: &[FlowKey],
         layers: &[Layers],
-        places: &[Places; AHEAD],
+        [places, next]: &[[Places; AHEAD]; 2],
         out: &mut [Decision],
         scratch: &mut Scratch,
     ) {
@@ -55,7 +60,7 @@ impl<R: Recorder> Pass<'_, R> {
             if let Some(way) = way {
                 let known =
                     Known { table: self.table.glancer(), recall: &scratch.recall, way, secs: self.now.secs };
-                at += known.decide(&keys[at..], &places[at..], &mut out[at..]);
+                at += known.decide(&keys[at..], &places[at..], &next[at..], &mut out[at..]);
             }
             // The frame that ended the run, unless only because it came in another way.
             if let Some(key) = keys.get(at).filter(|key| way.is_none_or(|way| way.ingress == ingress(key))) {
@@ -67,32 +72,40 @@ impl<R: Recorder> Pass<'_, R> {
         }
     }
 
-    /// Fetches the buckets of the addresses of a few frames side by side.
+    /// Finds where the addresses of a group belong in the table.
     #[inline(always)]
-    fn fetch(&mut self, keys: &[FlowKey], places: &mut [Places; AHEAD]) {
+    fn hash(&mut self, keys: &[FlowKey], places: &mut [Places; AHEAD]) {
         let mut at = 0;
         while let Some(key) = keys.get(at) {
             // Where it is not admitted, its addresses matter to nobody.
             let vid = self.admission(key).outcome.map_or(0, |by| by.vid);
-            at += fetch_run(self.table.glancer(), vid, &keys[at..], &mut places[at..]);
+            at += hash_run(self.table.glancer(), vid, &keys[at..], &mut places[at..]);
         }
     }
 }
 
-/// Fetches the buckets for frames as long as they come in as the first did. Returns how many.
+/// Hashes for frames as long as they come in as the first did. Returns how many.
 #[inline(never)]
-fn fetch_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
+fn hash_run(table: Glancer<'_>, vid: u16, keys: &[FlowKey], places: &mut [Places]) -> usize {
     let way = keys.first().map_or(0, ingress);
-    let mut fetched = 0;
+    let mut hashed = 0;
     for (key, places) in keys.iter().zip(places) {
         if ingress(key) != way {
             break;
         }
         let (source, destination) = addresses(key);
-        *places = (table.prefetch(station_key(vid, source)), table.prefetch(station_key(vid, destination)));
-        fetched += 1;
+        *places = (table.hash(station_key(vid, source)), table.hash(station_key(vid, destination)));
+        hashed += 1;
     }
-    fetched
+    hashed
+}
+
+/// Fetches buckets side by side.
+fn fetch(table: Glancer<'_>, places: &[Places]) {
+    for (source, destination) in places {
+        table.fetch(*source);
+        table.fetch(*destination);
+    }
 }
 
 /// What it takes to decide about frames of known stations.
@@ -105,16 +118,18 @@ struct Known<'a> {
 
 impl Known<'_> {
     /// Decides about frames as long as they came in by the way, their sources are known here and fresh, and their
-    /// destinations known. Returns how many.
+    /// destinations known; and fetches the buckets of the next group. Returns how many.
     ///
     /// What may not come in (group sources, the zero source, reserved destinations) is not in the table as learned on a
     /// port, so that nothing checks it here.
     #[inline(never)]
-    fn decide(&self, keys: &[FlowKey], places: &[Places], out: &mut [Decision]) -> usize {
+    fn decide(&self, keys: &[FlowKey], places: &[Places], next: &[Places], out: &mut [Decision]) -> usize {
         let Known { table, recall, way, secs } = *self;
         let here = Station::learned(way.port).0;
         let mut decided = 0;
-        for ((key, places), out) in keys.iter().zip(places).zip(out) {
+        for (((key, places), next), out) in keys.iter().zip(places).zip(next).zip(out) {
+            table.fetch(next.0);
+            table.fetch(next.1);
             let (source, destination) = addresses(key);
             if ingress(key) != way.ingress
                 || table.glance(places.0, station_key(way.vid, source)) != Some((here, secs))

@@ -1,7 +1,8 @@
 //! The bridge's MAC table: fixed size, shared by all workers, only atomics.
 //!
-//! On the packet's path: the bridge stage hashes and prefetches the keys of a whole burst ([`MacTable::prefetch`]),
-//! then looks each up ([`MacTable::lookup_at`]), refreshes the sources and learns what is new.
+//! On the packet's path: the bridge stage hashes the keys of a few frames at a time and fetches their buckets
+//! ([`Glancer`]) while it decides the frames before, by a single look where that suffices ([`Glancer::glance`]), else by
+//! looking each up ([`MacTable::lookup_at`]); it refreshes the sources and learns what is new.
 //!
 //! An entry lives in one of two buckets of four, each exactly one cache line: in its first if that had room, else in
 //! its second; the first counts such displaced entries, so that a lookup reads the second only when it must. When both
@@ -24,6 +25,7 @@ mod hash;
 use std::ops::Range;
 
 use crate::cpu;
+use crate::memory::vec_on_huge_pages;
 use crate::primitives::{AtomicUsize, CachePadded, Ordering, yield_now};
 use bucket::{Bucket, Found, FoundEntry, Locked, WAYS};
 use hash::Hasher;
@@ -40,6 +42,14 @@ pub struct BucketIndex(u64);
 pub struct Slot {
     bucket: u32,
     way: u32,
+}
+
+impl Slot {
+    /// Number of the bucket: one of [`MacTable::buckets_of`] the key.
+    #[must_use]
+    pub fn bucket(self) -> usize {
+        self.bucket as usize
+    }
 }
 
 /// A known key.
@@ -103,13 +113,17 @@ pub struct Glancer<'a> {
 }
 
 impl Glancer<'_> {
-    /// [`MacTable::prefetch`].
+    /// [`MacTable::hash`].
     #[must_use]
     #[inline(always)]
-    pub fn prefetch(&self, key: u64) -> BucketIndex {
-        let at = BucketIndex(self.hasher.hash(key | OCCUPIED));
+    pub fn hash(&self, key: u64) -> BucketIndex {
+        BucketIndex(self.hasher.hash(key | OCCUPIED))
+    }
+
+    /// Fetches the line of a key's first bucket.
+    #[inline(always)]
+    pub fn fetch(&self, at: BucketIndex) {
         cpu::prefetch_read(self.bucket(at));
-        at
     }
 
     /// Value and age of a key that a single look at its first bucket finds. `None` says nothing: it takes
@@ -133,8 +147,10 @@ impl MacTable {
     #[must_use]
     pub fn with_capacity(entries: usize, seed: u64) -> Self {
         let buckets = (entries.div_ceil(WAYS) * 2).clamp(2, 1 << 31).next_power_of_two();
+        let mut room = vec_on_huge_pages(buckets);
+        room.extend((0..buckets).map(|_| Bucket::new()));
         Self {
-            buckets: (0..buckets).map(|_| Bucket::new()).collect(),
+            buckets: room.into(),
             mask: u32::try_from(buckets - 1).unwrap_or(u32::MAX),
             hasher: Hasher::new(seed),
             len: CachePadded(AtomicUsize::new(0)),

@@ -1,0 +1,71 @@
+//! Advice to the kernel about large tables: memory that is read at random should not also miss the TLB.
+//!
+//! Not on any packet's path: tables ask when they are made.
+#![allow(unsafe_code, reason = "madvise takes an address")]
+
+/// An empty vector with room for `len` elements. The kernel is asked for huge pages where that is much; where it has
+/// none, or will not, nothing else changes.
+pub(crate) fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
+    let mut room = Vec::with_capacity(len);
+    // Before the first touch, which decides what kind of page there will be.
+    advise(room.spare_capacity_mut());
+    room
+}
+
+#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+fn advise<T>(room: &mut [std::mem::MaybeUninit<T>]) {
+    use rustix::mm::{Advice, madvise};
+
+    const HUGE_PAGE: usize = 2 << 20;
+    const PAGE: usize = 4096;
+    if size_of_val(room) < HUGE_PAGE {
+        return;
+    }
+    // Whole pages. On the outer ones may lie a little of what others have allocated, which is none the worse for it.
+    let start = room.as_mut_ptr().cast::<u8>();
+    let before = start.addr() % PAGE;
+    let len = (before + size_of_val(room)).next_multiple_of(PAGE);
+    let start = start.wrapping_sub(before).cast();
+    // SAFETY: the advice changes what backs the pages, never what they hold, and reaches no page beyond those of `room`.
+    let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
+}
+
+#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+fn advise<T>(_room: &mut [std::mem::MaybeUninit<T>]) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_all_without_another_allocation() {
+        for len in [0, 1, 1000, (5 << 20) / 8] {
+            let mut room = vec_on_huge_pages::<u64>(len);
+            let start = room.as_ptr();
+            room.extend(0..u64::try_from(len).unwrap());
+            assert_eq!((room.len(), room.as_ptr()), (len, start));
+            assert!(room.iter().copied().eq(0..u64::try_from(len).unwrap()));
+        }
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(loom), not(miri)))]
+    fn a_large_room_is_advised() {
+        let mut room = vec_on_huge_pages::<u64>((16 << 20) / 8);
+        room.resize(room.capacity(), 1);
+        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return };
+        let middle = room[room.len() / 2..].as_ptr().addr();
+        // The mapping that holds the address, and what it says of its flags; kernels without huge pages say nothing.
+        let mut lines = maps.lines().skip_while(|line| {
+            let bounds = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let bound = |text| usize::from_str_radix(text, 16);
+            !bounds.is_some_and(|(from, to)| {
+                matches!((bound(from), bound(to)), (Ok(from), Ok(to)) if (from..to).contains(&middle))
+            })
+        });
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).unwrap();
+        if std::path::Path::new("/sys/kernel/mm/transparent_hugepage/enabled").exists() {
+            assert!(flags.split(' ').any(|flag| flag == "hg"), "{flags}");
+        }
+    }
+}
