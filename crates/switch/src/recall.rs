@@ -23,12 +23,12 @@ use packet::{DropReason, FlowKey, PortId};
 use crate::decision::{Decision, TagForm};
 use crate::forward::{addresses, ingress};
 
-/// Sources: 32 KiB, of which only the lines in use matter.
+/// Sources: 64 KiB, of which only the lines in use matter.
 const SOURCES: usize = 8192;
-/// Destinations: 64 KiB, likewise.
+/// Destinations: 128 KiB, likewise.
 const TARGETS: usize = 8192;
-/// Stations up to which recalling pays: with more, too many share a place.
-pub(crate) const STATIONS: u32 = 512;
+/// Stations up to which recalling pays (measured): with more, too many share a place.
+pub(crate) const STATIONS: u32 = 1024;
 const WAYS: usize = 64;
 const CLASSES: usize = 16;
 const BRIDGES: usize = 8;

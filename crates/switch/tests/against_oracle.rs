@@ -19,7 +19,7 @@ use switch::{
 const PORTS: u16 = 6;
 /// Limit of a table that is filled with more stations than a worker recalls, so that it is prefetched.
 const LARGE: u32 = 10_000;
-const CROWD: u16 = 600;
+const CROWD: u16 = 1100;
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -12,7 +12,7 @@ use switch::{Bridge, BridgeConfig, BridgePortConfig, Decision, FdbEntry, Now, Sc
 
 const PORTS: u16 = 5;
 /// More stations than a worker recalls.
-const CROWD: u16 = 600;
+const CROWD: u16 = 1100;
 
 /// Where bursts come from: few ways in and few stations, so that most frames are recalled.
 #[derive(Clone, Debug)]
