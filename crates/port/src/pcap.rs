@@ -10,7 +10,7 @@ mod write;
 
 pub use queue::{Clock, PcapConfig, PcapQueue, Timing};
 pub use read::{Reader, Record};
-pub use write::{Interface, Writer};
+pub use write::{Interface, Notes, Writer};
 
 /// Longest packet that is read or written (the usual largest snapshot length).
 pub const MAX_PACKET: u32 = 262_144;
@@ -24,6 +24,8 @@ const BLOCK_SIMPLE: u32 = 3;
 const BLOCK_PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const OPT_COMMENT: u16 = 1;
+const OPT_FLAGS: u16 = 2;
+const OPT_DROP_COUNT: u16 = 4;
 const OPT_IF_NAME: u16 = 2;
 const OPT_TSRESOL: u16 = 9;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{bytes_of, depot};
-use port::pcap::{PcapConfig, PcapError, PcapQueue, Reader, Record, Timing, Writer};
+use port::pcap::{Notes, PcapConfig, PcapError, PcapQueue, Reader, Record, Timing, Writer};
 use port::{Batch, Queue};
 use proptest::prelude::*;
 
@@ -21,10 +21,11 @@ fn read_all(bytes: &[u8]) -> Result<Vec<Record>, PcapError> {
 fn record() -> impl Strategy<Value = Record> {
     let data = proptest::collection::vec(any::<u8>(), 0..200);
     let comment = proptest::option::of("[a-zé ]{0,40}");
-    (0..4_000_000_000_000_000_000_u64, 0_u32..2, data, 0_u32..100, comment).prop_map(
-        |(timestamp, interface, data, cut, comment)| {
+    let notes = (comment, any::<Option<bool>>(), any::<u64>());
+    (0..4_000_000_000_000_000_000_u64, 0_u32..2, data, 0_u32..100, notes).prop_map(
+        |(timestamp, interface, data, cut, (comment, received, missed))| {
             let original_len = u32::try_from(data.len()).unwrap() + cut;
-            Record { timestamp, interface, original_len, data, comment }
+            Record { timestamp, interface, original_len, data, comment, received, missed }
         },
     )
 }
@@ -39,11 +40,17 @@ proptest! {
         for r in &records {
             let halves = r.data.split_at(r.data.len() / 2);
             let parts = [halves.0, halves.1];
-            writer.packet(interfaces[r.interface as usize], r.timestamp, r.original_len, parts, r.comment.as_deref()).unwrap();
+            let notes = Notes { comment: r.comment.as_deref(), received: r.received, missed: r.missed };
+            writer.annotated(interfaces[r.interface as usize], r.timestamp, r.original_len, parts, &notes).unwrap();
             classic.packet(only, r.timestamp, r.original_len, parts, r.comment.as_deref()).unwrap();
         }
-        prop_assert_eq!(read_all(&writer.into_inner().unwrap()).unwrap(), records.clone());
-        let plain: Vec<Record> = records.into_iter().map(|r| Record { interface: 0, comment: None, ..r }).collect();
+        let written = writer.into_inner().unwrap();
+        prop_assert_eq!(read_all(&written).unwrap(), records.clone());
+        let mut reader = Reader::new(&written[..]).unwrap();
+        while reader.next_record().unwrap().is_some() {}
+        let names = [0, 1, 2].map(|number| reader.interface_name(number).map(str::to_owned));
+        prop_assert_eq!(names, [Some("eth0".to_owned()), Some("a port".to_owned()), None]);
+        let plain: Vec<Record> = records.into_iter().map(|r| Record { interface: 0, comment: None, received: None, missed: 0, ..r }).collect();
         prop_assert_eq!(read_all(&classic.into_inner().unwrap()).unwrap(), plain);
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use super::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_SECTION, BLOCK_SIMPLE, BYTE_ORDER, LINKTYPE_ETHERNET, MAGIC_MICRO,
-    MAGIC_NANO, MAX_PACKET, OPT_COMMENT, OPT_TSRESOL, PcapError,
+    MAGIC_NANO, MAX_PACKET, OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL, PcapError,
 };
 
 /// A block may hold a packet of [`MAX_PACKET`] and options as long again.
@@ -24,6 +24,10 @@ pub struct Record {
     pub data: Vec<u8>,
     /// Its comment (pcapng).
     pub comment: Option<String>,
+    /// Whether it was received at its interface (else sent), if the file says (pcapng).
+    pub received: Option<bool>,
+    /// Packets lost between the one before it and this one (pcapng).
+    pub missed: u64,
 }
 
 /// Ticks of an interface's time stamps.
@@ -52,9 +56,15 @@ impl Resolution {
     }
 }
 
+/// What a file says of an interface.
+struct Described {
+    resolution: Resolution,
+    name: Option<String>,
+}
+
 enum Format {
     Classic { nano: bool },
-    NextGeneration { interfaces: Vec<Resolution> },
+    NextGeneration { interfaces: Vec<Described> },
 }
 
 /// Reads one file or stream.
@@ -107,6 +117,13 @@ impl<R: Read> Reader<R> {
             }
             Format::NextGeneration { .. } => self.next_generation(),
         }
+    }
+
+    /// The name of an interface of the section, as far as it has been read and says one.
+    #[must_use]
+    pub fn interface_name(&self, interface: u32) -> Option<&str> {
+        let Format::NextGeneration { interfaces } = &self.format else { return None };
+        interfaces.get(interface as usize)?.name.as_deref()
     }
 
     fn broken<T>(&self, what: &'static str) -> Result<T, PcapError> {
@@ -166,7 +183,7 @@ impl<R: Read> Reader<R> {
         self.fill(&mut data)?;
         let fraction = u64::from(fraction) * if nano { 1 } else { 1000 };
         let timestamp = u64::from(seconds) * 1_000_000_000 + fraction;
-        Ok(Some(Record { timestamp, interface: 0, original_len, data, comment: None }))
+        Ok(Some(Record { timestamp, original_len, data, ..Record::default() }))
     }
 
     fn next_generation(&mut self) -> Result<Option<Record>, PcapError> {
@@ -242,9 +259,10 @@ impl<R: Read> Reader<R> {
                 None => return self.broken("a time resolution that cannot be"),
             }
         }
+        let name = self.option(8, OPT_IF_NAME).map(|name| String::from_utf8_lossy(name).into_owned());
         match &mut self.format {
             Format::NextGeneration { interfaces } if interfaces.len() < MAX_INTERFACES => {
-                interfaces.push(resolution)
+                interfaces.push(Described { resolution, name })
             }
             _ => return self.broken("too many interfaces"),
         }
@@ -270,7 +288,7 @@ impl<R: Read> Reader<R> {
     fn resolution(&self, interface: u32) -> Result<Resolution, PcapError> {
         let Format::NextGeneration { interfaces } = &self.format else { return Ok(Resolution::MICRO) };
         match interfaces.get(interface as usize) {
-            Some(resolution) => Ok(*resolution),
+            Some(described) => Ok(described.resolution),
             None => self.broken("a packet of an interface that was not described"),
         }
     }
@@ -283,9 +301,17 @@ impl<R: Read> Reader<R> {
             return self.broken("a packet longer than its block");
         };
         let timestamp = self.resolution(interface)?.nanoseconds(ticks);
-        let comment = self.option(20 + data.len().next_multiple_of(4), OPT_COMMENT);
-        let comment = comment.map(|text| String::from_utf8_lossy(text).into_owned());
-        Ok(Record { timestamp, interface, original_len, data, comment })
+        let option = |kind| self.option(20 + data.len().next_multiple_of(4), kind);
+        let comment = option(OPT_COMMENT).map(|text| String::from_utf8_lossy(text).into_owned());
+        let received = option(OPT_FLAGS).and_then(|flags| match self.u32(flags, 0) & 3 {
+            1 => Some(true),
+            2 => Some(false),
+            _ => None,
+        });
+        let missed = option(OPT_DROP_COUNT).and_then(|count| count.try_into().ok()).map_or(0, |count| {
+            if self.big_endian { u64::from_be_bytes(count) } else { u64::from_le_bytes(count) }
+        });
+        Ok(Record { timestamp, interface, original_len, data, comment, received, missed })
     }
 
     fn simple(&mut self) -> Result<Record, PcapError> {
@@ -296,6 +322,6 @@ impl<R: Read> Reader<R> {
         };
         let len = held.min(original_len as usize);
         let data = self.block[4..4 + len].to_vec();
-        Ok(Record { timestamp: 0, interface: 0, original_len, data, comment: None })
+        Ok(Record { original_len, data, ..Record::default() })
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_SECTION, BYTE_ORDER, LINKTYPE_ETHERNET, MAGIC_NANO, MAX_PACKET,
-    OPT_COMMENT, OPT_IF_NAME, OPT_TSRESOL,
+    OPT_COMMENT, OPT_DROP_COUNT, OPT_FLAGS, OPT_IF_NAME, OPT_TSRESOL,
 };
 
 /// Longest comment that is written, in bytes.
@@ -13,6 +13,17 @@ const MAX_COMMENT: usize = 1024;
 /// An interface of the file that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface(u32);
+
+/// What is noted with a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notes<'a> {
+    /// A comment.
+    pub comment: Option<&'a str>,
+    /// Whether it was received at the interface (else sent).
+    pub received: Option<bool>,
+    /// Packets lost since the one before.
+    pub missed: u64,
+}
 
 /// Writes one file or stream. Each call writes whole records; buffering is the caller's.
 pub struct Writer<W> {
@@ -81,6 +92,21 @@ impl<W: Write> Writer<W> {
         parts: impl IntoIterator<Item = &'a [u8]>,
         comment: Option<&str>,
     ) -> io::Result<()> {
+        self.annotated(interface, timestamp, original_len, parts, &Notes { comment, ..Notes::default() })
+    }
+
+    /// As [`Writer::packet`], with all that can be noted. Classic files leave notes out.
+    ///
+    /// # Errors
+    /// What the output said.
+    pub fn annotated<'a>(
+        &mut self,
+        interface: Interface,
+        timestamp: u64,
+        original_len: u32,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+        notes: &Notes<'_>,
+    ) -> io::Result<()> {
         let header = if self.classic { 16 } else { 20 };
         self.block.clear();
         self.block.resize(header, 0);
@@ -108,14 +134,25 @@ impl<W: Write> Writer<W> {
         put(12, len.into());
         put(16, original_len.into());
         self.block.resize(self.block.len().next_multiple_of(4), 0);
-        if let Some(comment) = comment {
+        self.notes(notes);
+        self.finish(BLOCK_PACKET)
+    }
+
+    fn notes(&mut self, notes: &Notes<'_>) {
+        if let Some(received) = notes.received {
+            let flags: u32 = if received { 1 } else { 2 };
+            self.option(OPT_FLAGS, &flags.to_le_bytes());
+        }
+        if notes.missed > 0 {
+            self.option(OPT_DROP_COUNT, &notes.missed.to_le_bytes());
+        }
+        if let Some(comment) = notes.comment {
             let end = (0..=comment.len().min(MAX_COMMENT))
                 .rev()
                 .find(|i| comment.is_char_boundary(*i))
                 .unwrap_or(0);
             self.option(OPT_COMMENT, &comment.as_bytes()[..end]);
         }
-        self.finish(BLOCK_PACKET)
     }
 
     /// The output, after everything has been written to it.
