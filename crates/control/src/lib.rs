@@ -28,7 +28,7 @@ mod storage;
 mod store;
 mod tls;
 
-pub use api::{ConfigReport, ExplainRequest, UpgradeRequest, openapi};
+pub use api::{ConfigReport, ExplainRequest, Flushed, UpgradeRequest, Upgraded, openapi};
 pub use bind::{BindError, Listeners};
 pub use error::{ChangeError, ErrorBody};
 pub use plane::{CaptureRequest, FailureKind, Plane, PlaneError};

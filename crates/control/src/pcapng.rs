@@ -1,6 +1,7 @@
-//! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, one interface, a block for each frame.
+//! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, an interface for each port, a block for each frame.
 //!
-//! The reason of a drop is the packet's comment, its direction the two low bits of `epb_flags`. Times have
+//! The reason of a drop is the packet's comment, its direction the two low bits of `epb_flags`, what was lost before it
+//! `epb_dropcount`. Times have
 //! nanoseconds. Blocks are little-endian, as the byte-order magic says.
 
 use model::CapturedFrame;
@@ -17,46 +18,68 @@ const OPTION_COMMENT: u16 = 1;
 const IF_NAME: u16 = 2;
 const IF_TIME_RESOLUTION: u16 = 9;
 const PACKET_FLAGS: u16 = 2;
+const DROP_COUNT: u16 = 4;
 
-/// The blocks before the first frame.
-pub(crate) fn start(port: &str, snap_length: u32) -> Vec<u8> {
-    let mut section = Vec::new();
-    section.extend(BYTE_ORDER.to_le_bytes());
-    section.extend(1u16.to_le_bytes());
-    section.extend(0u16.to_le_bytes());
-    section.extend(u64::MAX.to_le_bytes()); // a section of unknown length
-    let mut interface = Vec::new();
-    interface.extend(LINK_ETHERNET.to_le_bytes());
-    interface.extend(0u16.to_le_bytes());
-    interface.extend(snap_length.to_le_bytes());
-    option(&mut interface, IF_NAME, port.as_bytes());
-    option(&mut interface, IF_TIME_RESOLUTION, &[9]);
-    end_of_options(&mut interface);
-    let mut blocks = block(SECTION_HEADER, &section);
-    blocks.extend(block(INTERFACE, &interface));
-    blocks
+/// A section: what has been told of its interfaces.
+pub(crate) struct Section {
+    interfaces: Vec<String>,
+    snap_length: u32,
 }
 
-/// The block of one frame.
-pub(crate) fn packet(frame: &CapturedFrame, snap_length: u32) -> Vec<u8> {
-    let kept = frame.bytes.len().min(usize::try_from(snap_length).unwrap_or(usize::MAX));
-    let bytes = &frame.bytes[..kept];
-    let mut body = Vec::with_capacity(bytes.len() + 64);
-    body.extend(0u32.to_le_bytes());
-    let [low, high] = halves(frame.at_ns);
-    body.extend(high.to_le_bytes());
-    body.extend(low.to_le_bytes());
-    body.extend(length(bytes).to_le_bytes());
-    body.extend(frame.original_length.max(length(bytes)).to_le_bytes());
-    body.extend(bytes);
-    pad(&mut body);
-    let direction: u32 = if frame.received { 1 } else { 2 };
-    option(&mut body, PACKET_FLAGS, &direction.to_le_bytes());
-    if let Some(reason) = &frame.drop {
-        option(&mut body, OPTION_COMMENT, format!("dropped: {reason}").as_bytes());
+impl Section {
+    /// A new section, and the block that begins it.
+    pub(crate) fn begin(snap_length: u32) -> (Section, Vec<u8>) {
+        let mut section = Vec::new();
+        section.extend(BYTE_ORDER.to_le_bytes());
+        section.extend(1u16.to_le_bytes());
+        section.extend(0u16.to_le_bytes());
+        section.extend(u64::MAX.to_le_bytes()); // a section of unknown length
+        (Section { interfaces: Vec::new(), snap_length }, block(SECTION_HEADER, &section))
     }
-    end_of_options(&mut body);
-    block(ENHANCED_PACKET, &body)
+
+    /// The block of one frame, after that of its interface if it is the first one there.
+    pub(crate) fn packet(&mut self, frame: &CapturedFrame) -> Vec<u8> {
+        let (interface, mut blocks) = self.interface(&frame.port);
+        let kept = frame.bytes.len().min(usize::try_from(self.snap_length).unwrap_or(usize::MAX));
+        let bytes = &frame.bytes[..kept];
+        let mut body = Vec::with_capacity(bytes.len() + 64);
+        body.extend(interface.to_le_bytes());
+        let [low, high] = halves(frame.at_ns);
+        body.extend(high.to_le_bytes());
+        body.extend(low.to_le_bytes());
+        body.extend(length(bytes).to_le_bytes());
+        body.extend(frame.original_length.max(length(bytes)).to_le_bytes());
+        body.extend(bytes);
+        pad(&mut body);
+        let direction: u32 = if frame.received { 1 } else { 2 };
+        option(&mut body, PACKET_FLAGS, &direction.to_le_bytes());
+        if frame.missed > 0 {
+            option(&mut body, DROP_COUNT, &frame.missed.to_le_bytes());
+        }
+        if let Some(reason) = &frame.drop {
+            option(&mut body, OPTION_COMMENT, format!("dropped: {reason}").as_bytes());
+        }
+        end_of_options(&mut body);
+        blocks.extend(block(ENHANCED_PACKET, &body));
+        blocks
+    }
+
+    /// A port's number in the file, and the block that describes it if it is new.
+    fn interface(&mut self, port: &str) -> (u32, Vec<u8>) {
+        let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        if let Some(at) = self.interfaces.iter().position(|known| known == port) {
+            return (number(at), Vec::new());
+        }
+        self.interfaces.push(port.to_owned());
+        let mut interface = Vec::new();
+        interface.extend(LINK_ETHERNET.to_le_bytes());
+        interface.extend(0u16.to_le_bytes());
+        interface.extend(self.snap_length.to_le_bytes());
+        option(&mut interface, IF_NAME, port.as_bytes());
+        option(&mut interface, IF_TIME_RESOLUTION, &[9]);
+        end_of_options(&mut interface);
+        (number(self.interfaces.len() - 1), block(INTERFACE, &interface))
+    }
 }
 
 fn halves(number: u64) -> [u32; 2] {
@@ -117,24 +140,32 @@ mod tests {
 
     #[test]
     fn blocks_have_their_lengths_at_both_ends() {
-        let mut file = start("web1", 96);
-        for size in [0usize, 1, 60, 61, 1500] {
+        let (mut section, mut file) = Section::begin(96);
+        for (size, port) in [(0usize, "web1"), (1, "web1"), (60, "web2"), (61, "web1"), (1500, "web2")] {
             let frame = CapturedFrame {
                 at_ns: 1_700_000_000_123_456_789,
-                port: "web1".to_owned(),
+                port: port.to_owned(),
                 received: true,
                 bytes: vec![0xab; size],
                 original_length: 1500,
+                missed: 7,
                 drop: Some("rx_vlan_not_allowed".to_owned()),
             };
-            let block = packet(&frame, 96);
+            let blocks = section.packet(&frame);
+            // The interface's description comes first, once.
+            let block = blocks[if word(&blocks, 0) == 1 { word(&blocks, 4) } else { 0 }..].to_vec();
+            assert_eq!(word(&block, 8), usize::from(port == "web2"), "interface");
             assert_eq!(word(&block, 20), size.min(96), "captured length");
             assert_eq!(word(&block, 24), 1500, "original length");
             assert!(block.windows(28).any(|bytes| bytes == b"dropped: rx_vlan_not_allowed"));
+            assert!(
+                block.windows(12).any(|bytes| bytes == [4, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0]),
+                "drop count"
+            );
             let time = (word(&block, 12) as u64) << 32 | word(&block, 16) as u64;
             assert_eq!(time, frame.at_ns);
-            file.extend(block);
+            file.extend(blocks);
         }
-        assert_eq!(kinds(&file), [0x0a0d_0d0a, 1, 6, 6, 6, 6, 6]);
+        assert_eq!(kinds(&file), [0x0a0d_0d0a, 1, 6, 6, 1, 6, 6, 6]);
     }
 }

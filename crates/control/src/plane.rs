@@ -111,6 +111,8 @@ pub struct CaptureRequest {
     pub drops_only: bool,
     /// Bytes of each frame at most.
     pub snap_length: u32,
+    /// Only packets that match; what cannot be parsed is shown whatever the filter.
+    pub filter: packet::filter::Filter,
 }
 
 /// Why the data plane did not do what it was asked.

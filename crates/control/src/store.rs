@@ -90,6 +90,8 @@ pub struct Store {
     /// Settings that the process was started with: they stay until it ends.
     running: Config,
     state: watch::Sender<Arc<State>>,
+    /// Whether a client has asked the daemon to end.
+    ending: watch::Sender<bool>,
     /// Held while a change is made.
     gate: Mutex<Gate>,
 }
@@ -103,7 +105,8 @@ impl Store {
         let merged = Arc::new(Merged { config: running.clone(), ..Merged::default() });
         let state = watch::Sender::new(Arc::new(State { layers, merged, stored: BTreeSet::new() }));
         let storage = Storage::new(&running.daemon.state_dir);
-        Arc::new(Store { plane, storage, running, state, gate: Mutex::default() })
+        let ending = watch::Sender::new(false);
+        Arc::new(Store { plane, storage, running, state, ending, gate: Mutex::default() })
     }
 
     /// Applies the file and the stored objects of the API together, or, after a hand-over, those that the predecessor
@@ -126,6 +129,18 @@ impl Store {
             Ok((layers, names))
         })
         .await
+    }
+
+    /// Asks whoever runs the store to end the daemon.
+    pub fn stop(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// Waits until somebody has asked for the end ([`Store::stop`]).
+    pub async fn stopped(&self) {
+        let mut ending = self.ending.subscribe();
+        // The sender lives as long as the store.
+        let _ = ending.wait_for(|ending| *ending).await;
     }
 
     /// The data plane.

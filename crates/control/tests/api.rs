@@ -156,6 +156,8 @@ async fn wrong_requests_say_what_is_wrong() {
         ("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422),
         ("GET", "/v1/trace?port=nobody", "", 404),
         ("GET", "/v1/trace?ip=1.2.3", "", 400),
+        ("GET", "/v1/trace?filter=colour%3Dred", "", 400),
+        ("GET", "/v1/capture/a?filter=colour%3Dred", "", 400),
         ("GET", "/v1/capture/nobody", "", 404),
         ("POST", "/v1/config/confirm", "", 409),
         ("DELETE", "/v1/config/pending", "", 409),
@@ -220,7 +222,7 @@ async fn the_description_has_every_route() {
         GET /v1/fdb, POST /v1/fdb/flush, GET /v1/workers, GET /v1/stages, GET /v1/drops, \
         GET /v1/config, PUT /v1/config, POST /v1/config/check, POST /v1/config/confirm, GET /v1/config/pending, \
         DELETE /v1/config/pending, POST /v1/explain, GET /v1/doctor, GET /v1/rss/{port}, PUT /v1/rss/{port}, \
-        POST /v1/upgrade, GET /v1/events, GET /v1/trace, GET /v1/capture/{port}, GET /metrics, GET /healthz";
+        POST /v1/upgrade, POST /v1/stop, GET /v1/events, GET /v1/trace, GET /v1/capture/{port}, GET /metrics, GET /healthz";
     assert_eq!(described, expected.split(", ").map(str::to_owned).collect());
     for route in &described {
         let (method, path) = route.split_once(' ').unwrap();

@@ -44,8 +44,12 @@ pub enum Command {
     Explain(Explain),
     /// What stands in the way of speed and correctness, each with its fix
     Doctor(Json),
+    /// Forget what bridges have learned
+    Flush(Flush),
     /// Replace the running daemon by a new binary without losing a packet
     Upgrade(Upgrade),
+    /// End the running daemon, whichever process it is now
+    Stop,
     /// Measure the engine over in-memory ports; needs no privilege
     Bench(Bench),
     /// Build a lab of network namespaces and drive real traffic through a bridge
@@ -150,8 +154,8 @@ pub struct Capture {
     /// Stop after so many packets
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
-    /// Only packets that match, such as `ip 10.0.0.1 proto tcp port 80 vlan 10`
-    #[arg(trailing_var_arg = true, value_name = "FILTER")]
+    /// Only packets that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
+    #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
 }
 
@@ -161,9 +165,12 @@ pub struct Trace {
     /// How many packets
     #[arg(short, long, default_value_t = 1, value_name = "N")]
     pub number: u32,
-    /// Only packets that match, such as `in web1 ip 10.0.0.1 proto icmp`
-    #[arg(long, default_value = "", value_name = "FILTER")]
-    pub filter: String,
+    /// Only packets that come in by this port
+    #[arg(long = "in", value_name = "PORT")]
+    pub port: Option<String>,
+    /// Only packets that match all of it, such as `ip_src=10.0.0.1,icmp`
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
     /// Give up after so many seconds without a match
     #[arg(long, default_value_t = 30)]
     pub seconds: u64,
@@ -178,18 +185,35 @@ pub struct Explain {
     /// The port that the packet would come in by
     #[arg(long = "in", value_name = "PORT")]
     pub port: String,
-    /// The packet: words (`eth src 02:00:00:00:00:01 dst ff:ff:ff:ff:ff:ff arp ...`), hexadecimal digits, or `@FILE.pcap`
-    #[arg(required = true, trailing_var_arg = true)]
+    /// The packet: words such as `eth_src=02:00:00:00:00:01,arp,arp_tpa=10.0.0.2`, bytes such as
+    /// `hex:0200000000020200000000010800`, or the first packet of a file such as `@FILE.pcap`
+    #[arg(required = true)]
     pub packet: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
+/// `trivium flush`
+#[derive(Clone, Debug, Args)]
+pub struct Flush {
+    /// The bridge; all bridges if absent
+    pub bridge: Option<String>,
+    /// Only addresses at this port
+    #[arg(long)]
+    pub port: Option<String>,
+    /// Only addresses in this VLAN
+    #[arg(long, value_name = "VLAN")]
+    pub vlan: Option<u16>,
+    /// Only this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub mac: Option<String>,
+}
+
 /// `trivium upgrade`
 #[derive(Clone, Debug, Args)]
 pub struct Upgrade {
-    /// The new binary; the one that the daemon was started from if absent
+    /// The new binary; if absent, what stands now where the daemon's own binary was started from
     #[arg(long, value_name = "PATH")]
     pub binary: Option<PathBuf>,
 }
@@ -202,11 +226,11 @@ pub struct Bench {
     /// Print one JSON object only
     #[arg(long)]
     pub json: bool,
-    /// Length of the measurement
-    #[arg(long, default_value_t = 5.0)]
+    /// Length of the measurement, up to an hour
+    #[arg(long, default_value_t = 5.0, value_parser = measured)]
     pub seconds: f64,
-    /// Number of workers
-    #[arg(long, default_value_t = 1)]
+    /// Number of workers, up to 64
+    #[arg(long, default_value_t = 1, value_parser = workers)]
     pub workers: usize,
 }
 
@@ -232,30 +256,21 @@ fn seconds(text: &str) -> Result<u64, String> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_grammar_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn seconds_have_an_optional_unit() {
-        assert_eq!((seconds("60"), seconds("60s")), (Ok(60), Ok(60)));
-        assert!(seconds("0").is_err() && seconds("a").is_err() && seconds("1m").is_err());
-    }
-
-    #[test]
-    fn filters_are_taken_as_they_are() {
-        let cli = Cli::parse_from([
-            "trivium", "capture", "web1", "--drops", "-n", "3", "ip", "10.0.0.1", "port", "80",
-        ]);
-        let Command::Capture(capture) = cli.command else { panic!("not a capture") };
-        assert_eq!(capture.filter, ["ip", "10.0.0.1", "port", "80"]);
-        assert_eq!((capture.drops, capture.number), (true, Some(3)));
+/// A length of time that a measurement can have.
+fn measured(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err(format!("'{text}' is no number of seconds above 0 and up to 3600; write 5 or 0.5")),
     }
 }
+
+/// So many workers as an engine can have.
+fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(workers @ 1..=64) => Ok(workers),
+        _ => Err(format!("'{text}' is no number of workers from 1 to 64")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

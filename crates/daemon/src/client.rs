@@ -1,6 +1,6 @@
 //! The daemon's API as the command line uses it: HTTP over the unix socket, one connection per request.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use control::ErrorBody;
 use http_body_util::{BodyExt, Full, Limited};
@@ -34,6 +34,11 @@ impl Client {
     /// The daemon behind this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client { socket: socket.into() }
+    }
+
+    /// Where the daemon listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Reads a resource.

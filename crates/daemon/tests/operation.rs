@@ -60,7 +60,7 @@ fn a_capture_and_a_trace_see_real_packets() {
     rig.start(&configuration);
     rig.until_reachable(1, 2);
     let pinging = rig.hosts[0].spawn(["ping", "-n", "-i", "0.05", rig.hosts[1].ip()]).unwrap();
-    let trace = rig.ok(&["trace", "-n", "2", "--filter", "icmp,port=h1", "--seconds", "10"]);
+    let trace = rig.ok(&["trace", "-n", "2", "--in", "h1", "icmp", "--seconds", "10"]);
     assert!(trace.contains("ICMP 10.8.0.1 > 10.8.0.2") && trace.contains("it leaves by h2"), "{trace}");
     let lines = rig.ok(&["capture", "h1", "-n", "4", "icmp"]);
     assert_eq!(lines.lines().filter(|line| line.contains("ICMP 10.8.0.")).count(), 4, "{lines}");

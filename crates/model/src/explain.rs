@@ -117,6 +117,9 @@ pub struct PacketFilter {
     /// From or to this L4 port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l4_port: Option<u16>,
+    /// And that match all of this filter (`packet::filter`), such as `ip_src=10.0.0.0/8,tcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
 }
 
 /// A frame of a capture.
@@ -132,6 +135,8 @@ pub struct CapturedFrame {
     pub bytes: Vec<u8>,
     /// Its whole length.
     pub original_length: u32,
+    /// Frames that were wanted and are missing since the one before it: queues were full.
+    pub missed: u64,
     /// The reason's name where it was dropped.
     pub drop: Option<String>,
 }

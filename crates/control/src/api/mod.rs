@@ -31,7 +31,7 @@ use crate::{ErrorBody, Store, metrics};
 
 pub use configuration::ConfigReport;
 pub(crate) use hex::read as read_hex;
-pub use tools::{ExplainRequest, UpgradeRequest};
+pub use tools::{ExplainRequest, Flushed, UpgradeRequest, Upgraded};
 
 /// Longest body of a configuration, in bytes.
 const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
@@ -117,6 +117,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(tools::doctor))
         .routes(routes!(tools::get_rss, tools::put_rss))
         .routes(routes!(tools::upgrade))
+        .routes(routes!(tools::stop))
         .routes(routes!(watch::events))
         .routes(routes!(watch::trace))
         .routes(routes!(watch::capture))

@@ -42,6 +42,15 @@ impl ExplainRequest {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
+    /// The program's file; the daemon's own, as it stands on the disk now, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub binary: Option<PathBuf>,
+}
+
+/// What runs now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Upgraded {
     /// The program's file.
     #[schema(value_type = String)]
     pub binary: PathBuf,
@@ -121,15 +130,16 @@ pub(super) async fn put_rss(
 
 /// Starts another program in our place, with nothing lost.
 #[utoipa::path(post, path = "/v1/upgrade", request_body = UpgradeRequest,
-    responses((status = 200, body = String), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
+    responses((status = 200, body = Upgraded), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
-pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiResult<&'static str> {
+pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiResult<Json<Upgraded>> {
     let asked: UpgradeRequest = request::json(body).await?;
-    if !asked.binary.is_absolute() {
+    let binary = asked.binary.map_or_else(own_binary, Ok)?;
+    if !binary.is_absolute() {
         return Err(ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "upgrade",
-            format!("{:?} is not a path from the root", asked.binary.display().to_string()),
+            format!("{:?} is not a path from the root", binary.display().to_string()),
             "give the whole path of the program",
         ));
     }
@@ -139,9 +149,45 @@ pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiRe
             StatusCode::CONFLICT,
             "upgrade",
             "a change waits for its confirmation",
-            "confirm it (POST /v1/config/confirm) or roll it back (DELETE /v1/config/pending) first",
+            "confirm it (`trivium confirm`, POST /v1/config/confirm) or roll it back (DELETE /v1/config/pending) first",
         ));
     }
-    ask(&context, move |plane| plane.upgrade(&asked.binary)).await??;
-    Ok("handed over\n")
+    let started = binary.clone();
+    ask(&context, move |plane| plane.upgrade(&started)).await??;
+    Ok(Json(Upgraded { binary }))
+}
+
+/// Where this process was started from. A package's new version has removed the file and put another in its place.
+fn own_binary() -> ApiResult<PathBuf> {
+    let path = std::env::current_exe().map_err(|error| {
+        let fix = "name the program to start in `binary`";
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "upgrade", error.to_string(), fix)
+    })?;
+    Ok(replaced(&path))
+}
+
+/// The kernel marks the name of a removed file.
+fn replaced(path: &std::path::Path) -> PathBuf {
+    path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or_else(|| path.into(), PathBuf::from)
+}
+
+/// Ends the daemon as SIGTERM does.
+#[utoipa::path(post, path = "/v1/stop", responses((status = 202, body = String)))]
+pub(super) async fn stop(State(context): State<Context>) -> (StatusCode, &'static str) {
+    context.store.stop();
+    (StatusCode::ACCEPTED, "ending\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_binary_that_was_replaced_is_found_under_its_name() {
+        assert_eq!(replaced(Path::new("/usr/bin/trivium (deleted)")), Path::new("/usr/bin/trivium"));
+        assert_eq!(replaced(Path::new("/usr/bin/trivium")), Path::new("/usr/bin/trivium"));
+        assert!(own_binary().is_ok_and(|path| path.is_file()));
+    }
 }

@@ -13,6 +13,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use model::{Counters, PacketFilter, TraceEvent};
+use packet::filter::Filter;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -91,6 +92,16 @@ pub(super) struct TraceParams {
     protocol: Option<u8>,
     /// From or to this L4 port.
     l4_port: Option<u16>,
+    /// And that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
+    filter: Option<String>,
+}
+
+/// A filter in words; none holds for every packet.
+fn words(text: Option<&str>) -> ApiResult<Filter> {
+    Filter::parse(text.unwrap_or_default()).map_err(|error| {
+        let fix = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
+        ApiError::new(StatusCode::BAD_REQUEST, "query.filter", error.to_string(), fix)
+    })
 }
 
 impl TraceParams {
@@ -109,6 +120,7 @@ impl TraceParams {
         let vlan = self.vlan.map(|vid| {
             packet::VlanId::new(vid).ok_or_else(|| refused("vlan", format!("there is no VLAN {vid}")))
         });
+        words(self.filter.as_deref())?;
         Ok(PacketFilter {
             port: self.port,
             mac: mac.transpose()?,
@@ -117,6 +129,7 @@ impl TraceParams {
             ip: ip.transpose()?,
             protocol: self.protocol,
             l4_port: self.l4_port,
+            filter: self.filter,
         })
     }
 }
@@ -152,9 +165,12 @@ pub(super) struct CaptureParams {
     drops: bool,
     /// Bytes of each frame at most; whole frames unless told.
     snap: Option<u32>,
+    /// Only packets that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`. Those that do not take no place in queues.
+    filter: Option<String>,
 }
 
-/// What a port carries, as a pcapng file without end. Dropped packets have their reason as a comment.
+/// What a port (or `all`) carries, as a pcapng file without end: an interface for each port, each packet's direction in its
+/// flags, the reason of a drop in its comment, and how many were lost before it in its drop count.
 #[utoipa::path(get, path = "/v1/capture/{port}", params(("port" = String, Path), CaptureParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
@@ -165,11 +181,13 @@ pub(super) async fn capture(
 ) -> ApiResult<Response> {
     let permit = permit(&context)?;
     let snap_length = params.snap.unwrap_or(pcapng::LONGEST_FRAME).clamp(14, pcapng::LONGEST_FRAME);
-    let asked = CaptureRequest { port: port.clone(), drops_only: params.drops, snap_length };
+    let filter = words(params.filter.as_deref())?;
+    let asked = CaptureRequest { port: port.clone(), drops_only: params.drops, snap_length, filter };
     let (to, from) = mpsc::channel(QUEUE);
     ask(&context, move |plane| plane.capture(&asked, to)).await??;
-    let start = stream::iter([Ok(Bytes::from(pcapng::start(&port, snap_length)))]);
-    let packets = lines(from, permit, move |frame| pcapng::packet(frame, snap_length));
+    let (mut section, start) = pcapng::Section::begin(snap_length);
+    let start = stream::iter([Ok(Bytes::from(start))]);
+    let packets = lines(from, permit, move |frame| section.packet(frame));
     let body = Body::from_stream(futures_util::StreamExt::chain(start, packets));
     Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
 }
@@ -178,14 +196,14 @@ pub(super) async fn capture(
 fn lines<T: Send + 'static>(
     from: mpsc::Receiver<T>,
     permit: OwnedSemaphorePermit,
-    write: impl Fn(&T) -> Vec<u8> + Send + 'static,
+    write: impl FnMut(&T) -> Vec<u8> + Send + 'static,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    stream::unfold((from, permit, write), |(mut from, permit, write)| async move {
+    stream::unfold((from, permit, write), |(mut from, permit, mut write)| async move {
         let mut waiting = Vec::new();
         if from.recv_many(&mut waiting, 64).await == 0 {
             return None;
         }
-        let chunk: Vec<u8> = waiting.iter().flat_map(&write).collect();
+        let chunk: Vec<u8> = waiting.iter().flat_map(&mut write).collect();
         Some((Ok(Bytes::from(chunk)), (from, permit, write)))
     })
 }

@@ -199,6 +199,7 @@ impl Plane for Memory {
             received: true,
             bytes: vec![0xaa; 60],
             original_length: 60,
+            missed: 0,
             drop: Some("truncated".to_owned()),
         };
         // The stream's queue is open until the client goes away.

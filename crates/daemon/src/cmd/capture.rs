@@ -1,8 +1,9 @@
 //! `trivium capture PORT`: packets as they pass or are dropped, to a pcapng file or as lines.
 //!
-//! The daemon sends pcapng; an event loop on a thread of its own feeds it to a reader here, which filters, counts, and
-//! prints or writes again.
+//! The daemon filters and sends pcapng; an event loop on a thread of its own feeds it to a reader here, which counts, and
+//! prints or writes again: each port an interface, with directions, drop reasons and what was lost.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
@@ -11,11 +12,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use hyper::body::Bytes;
 use packet::filter::Filter;
 use packet::{FlowKey, PortId};
-use port::pcap::{Interface, Reader, Record, Writer};
+use port::pcap::{Interface, Notes, Reader, Record, Writer};
 
 use crate::cli::Capture;
 use crate::client::{Client, Stream};
 use crate::cmd::apply::quoted;
+use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::failure::Failure;
 use crate::filter::describe;
 
@@ -27,13 +29,14 @@ const QUEUE: usize = 256;
 /// # Errors
 /// If the port does not exist, the filter is not understood, or the file cannot be written.
 pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
-    let filter = Filter::parse(&args.filter.join(","))
-        .map_err(|error| Failure::new("filter", error, "for example: ip_src=10.0.0.0/8,tcp,dst_port=443"))?;
-    let drops = if args.drops { "?drops=true" } else { "" };
-    let stream = client.stream(&format!("/v1/capture/{}{drops}", quoted(&args.port))).await?;
+    let filter = args.filter.join(",");
+    // Read here too: no daemon is needed to be told what is wrong.
+    Filter::parse(&filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
+    let path = format!("/v1/capture/{}?drops={}&filter={}", quoted(&args.port), args.drops, quoted(&filter));
+    let stream = client.stream(&path).await?;
     let (to, from) = sync_channel(QUEUE);
     let args = args.clone();
-    let reader = tokio::task::spawn_blocking(move || read(from, &filter, &args));
+    let reader = tokio::task::spawn_blocking(move || read(from, &args));
     feed(stream, to).await;
     reader.await.map_err(|error| Failure::new("capture", error, ""))?
 }
@@ -81,30 +84,34 @@ impl Read for Chunks {
 /// Where captured packets go.
 enum Sink {
     Lines,
-    File(Box<Writer<Box<dyn Write + Send>>>, Interface),
+    /// A file and its interfaces by the stream's numbers.
+    File(Box<Writer<Box<dyn Write + Send>>>, BTreeMap<u32, Interface>),
 }
 
-fn read(from: Receiver<Bytes>, filter: &Filter, args: &Capture) -> Result<(), Failure> {
+fn read(from: Receiver<Bytes>, args: &Capture) -> Result<(), Failure> {
     let mut sink = open(args)?;
     let mut reader = match Reader::new(Chunks { from, rest: Bytes::new() }) {
         Ok(reader) => reader,
         // Ended before the first byte.
         Err(_) => return Ok(()),
     };
-    let mut seen = 0;
+    let (mut seen, mut missed) = (0, 0_u64);
     while args.number.is_none_or(|number| seen < number) {
         // The end of the stream may come in the middle of a block.
         let Ok(Some(record)) = reader.next_record() else { break };
-        let mut key = FlowKey::default();
-        let readable = FlowKey::extract(&record.data, record.data.len(), PortId(0), &mut key).is_ok();
-        if !readable || filter.matches(&key) {
-            seen += 1;
-            write(&mut sink, &record, readable.then_some(&key)).map_err(|error| unwritable(args, &error))?;
-        }
+        seen += 1;
+        missed = missed.saturating_add(record.missed);
+        let port = reader.interface_name(record.interface).unwrap_or(&args.port);
+        sink.write(&record, port).map_err(|error| unwritable(args, &error))?;
     }
     if let Sink::File(mut writer, _) = sink {
         writer.flush().map_err(|error| unwritable(args, &error))?;
         eprintln!("{seen} packets");
+    }
+    if missed > 0 {
+        eprintln!(
+            "{missed} more matched and were left out: queues were full; narrow the filter to lose none"
+        );
     }
     Ok(())
 }
@@ -128,30 +135,75 @@ fn open(args: &Capture) -> Result<Sink, Failure> {
             false => Box::new(BufWriter::new(File::create(path)?)),
         };
         let mut writer = Writer::pcapng(output)?;
-        let interface = writer.interface(&args.port)?;
         writer.flush()?;
-        Ok(Sink::File(Box::new(writer), interface))
+        Ok(Sink::File(Box::new(writer), BTreeMap::new()))
     };
     make().map_err(|error| unwritable(args, &error))
 }
 
-fn write(sink: &mut Sink, record: &Record, key: Option<&FlowKey>) -> std::io::Result<()> {
-    match sink {
-        Sink::Lines => {
-            let time = record.timestamp % 86_400_000_000_000;
-            let (seconds, micros) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
-            let clock =
-                format!("{:02}:{:02}:{:02}.{micros:06}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-            let what = key.map_or_else(
-                || format!("{} bytes that are no Ethernet frame", record.original_len),
-                |key| describe(key, record.original_len),
-            );
-            let comment = record.comment.as_ref().map_or_else(String::new, |comment| format!(" [{comment}]"));
-            writeln!(std::io::stdout(), "{clock} {what}{comment}")
+impl Sink {
+    fn write(&mut self, record: &Record, port: &str) -> std::io::Result<()> {
+        match self {
+            Sink::Lines => writeln!(std::io::stdout(), "{}", line(record, port)),
+            Sink::File(writer, interfaces) => {
+                let interface = match interfaces.get(&record.interface) {
+                    Some(interface) => *interface,
+                    None => *interfaces.entry(record.interface).or_insert(writer.interface(port)?),
+                };
+                let notes = Notes {
+                    comment: record.comment.as_deref(),
+                    received: record.received,
+                    missed: record.missed,
+                };
+                let (time, length) = (record.timestamp, record.original_len);
+                writer.annotated(interface, time, length, [record.data.as_slice()], &notes)
+            }
         }
-        Sink::File(writer, interface) => {
-            let (data, comment) = (record.data.as_slice(), record.comment.as_deref());
-            writer.packet(*interface, record.timestamp, record.original_len, [data], comment)
-        }
+    }
+}
+
+/// A packet as one line: time, port, direction, what it is, and why it was dropped.
+fn line(record: &Record, port: &str) -> String {
+    let time = record.timestamp % 86_400_000_000_000;
+    let (seconds, micros) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
+    let clock = format!("{:02}:{:02}:{:02}.{micros:06}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let way = if record.received == Some(false) { "out" } else { "in " };
+    let mut key = FlowKey::default();
+    let whole = usize::try_from(record.original_len).unwrap_or(usize::MAX);
+    let what = match FlowKey::extract(&record.data, whole, PortId(0), &mut key) {
+        Ok(_) => describe(&key, record.original_len),
+        Err(_) => format!("{} bytes that are no Ethernet frame", record.original_len),
+    };
+    let comment = record.comment.as_ref().map_or_else(String::new, |comment| format!(" [{comment}]"));
+    format!("{clock} {port} {way} {what}{comment}")
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::spec;
+
+    use super::*;
+
+    #[test]
+    fn lines_say_port_direction_and_reason() {
+        let mut data = spec::parse("vlan=10,ip_dst=10.0.0.2,udp,dst_port=53,len=1000").unwrap();
+        // Cut by a snap length: still the packet that it was.
+        data.truncate(64);
+        let mut record = Record {
+            timestamp: 3_661_000_002_000,
+            original_len: 1000,
+            data,
+            received: Some(false),
+            ..Record::default()
+        };
+        let text = line(&record, "web1");
+        assert!(text.starts_with("01:01:01.000002 web1 out vlan 10, "), "{text}");
+        assert!(text.ends_with("UDP 10.0.0.1:49152 > 10.0.0.2:53, 1000 bytes"), "{text}");
+        record.received = Some(true);
+        record.comment = Some("dropped: no-member".to_owned());
+        let text = line(&record, "web2");
+        assert!(text.contains(" web2 in  vlan 10") && text.ends_with(" [dropped: no-member]"), "{text}");
+        record.data.truncate(9);
+        assert!(line(&record, "web2").contains("1000 bytes that are no Ethernet frame"));
     }
 }

@@ -7,8 +7,10 @@ mod check;
 mod demo;
 mod doctor;
 mod explain;
+mod flush;
 pub mod run;
 mod show;
+mod stop;
 pub mod top;
 mod trace;
 mod upgrade;
@@ -36,6 +38,8 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Trace(args) => run::block_on(trace::trace(&client, &args)),
         Command::Explain(args) => run::block_on(explain::explain(&client, &args)),
         Command::Doctor(args) => run::block_on(doctor::doctor(&client, &args)),
+        Command::Flush(args) => run::block_on(flush::flush(&client, &args)),
+        Command::Stop => run::block_on(stop::stop(&client)),
         Command::Upgrade(args) => run::block_on(upgrade::upgrade(&client, &args)),
     }
 }

@@ -189,6 +189,10 @@ async fn watch_signals(
         tokio::select! {
             _ = terminate.recv() => return Ok(End::Told),
             _ = interrupt.recv() => return Ok(End::Told),
+            () = store.stopped() => {
+                tracing::info!("told to stop over the API");
+                return Ok(End::Told);
+            }
             Ok(()) = successor.changed() => {
                 if let Some(pid) = *successor.borrow_and_update() {
                     notifier.main_pid(pid);

@@ -76,8 +76,13 @@ fn ports(ports: &[PortState]) -> String {
             (Some(device), None) => device.clone(),
             (None, _) => "-".to_owned(),
         };
-        let copies = if port.zero_copy == Some(true) { "/zero-copy" } else { "" };
+        let copies = match port.zero_copy {
+            Some(true) => ", zero copy",
+            Some(false) => ", copy",
+            None => "",
+        };
         let mode = port.mode.as_ref().map_or_else(|| "-".to_owned(), |mode| format!("{mode}{copies}"));
+        let note = port.trouble.iter().chain(&port.reasons).cloned().collect::<Vec<_>>().join("; ");
         table.row([
             port.name.clone(),
             port.kind.clone(),
@@ -90,7 +95,7 @@ fn ports(ports: &[PortState]) -> String {
             short(port.counters.rx_packets),
             short(port.counters.tx_packets),
             short(port.counters.drops + port.counters.rx_missed),
-            port.trouble.clone().unwrap_or_default(),
+            note,
         ]);
     }
     table.render()

@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use model::TraceEvent;
+use packet::filter::Filter;
 
 use crate::cli::Trace;
 use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
 
-/// What a filter may name, as the API has it.
-const FIELDS: [&str; 7] = ["port", "mac", "vlan", "ether_type", "ip", "protocol", "l4_port"];
+/// What a filter looks like.
+pub const FILTER_EXAMPLE: &str = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
 
 /// Prints packets until there were enough, or none came for too long.
 ///
 /// # Errors
 /// If the filter is not understood, or nothing matched in time.
 pub async fn trace(client: &Client, args: &Trace) -> Result<(), Failure> {
-    let query = query(&args.filter)?;
+    let query = query(&args.filter.join(","), args.port.as_deref())?;
     let mut stream = client.stream(&format!("/v1/trace?count={}{query}", args.number)).await?;
     let patience = Duration::from_secs(args.seconds);
     let mut seen = 0;
@@ -48,40 +49,12 @@ fn print(event: &TraceEvent) {
     println!("  => {}", event.verdict);
 }
 
-/// `port=web1,ip=10.0.0.1,tcp` as parts of a query.
-fn query(filter: &str) -> Result<String, Failure> {
-    let mut query = String::new();
-    for item in filter.split([',', ' ']).filter(|item| !item.is_empty()) {
-        let (field, value) = match item.split_once('=') {
-            Some(("proto" | "protocol", name)) => ("protocol", protocol(name).unwrap_or(name)),
-            Some(("in" | "in_port" | "port", name)) => ("port", name),
-            Some(field) => field,
-            None => match protocol(item) {
-                Some(number) => ("protocol", number),
-                None if item == "arp" => ("ether_type", "2054"),
-                None => (item, ""),
-            },
-        };
-        if !FIELDS.contains(&field) || value.is_empty() {
-            let fix =
-                format!("use tcp, udp, icmp, icmpv6, arp, or FIELD=VALUE with one of {}", FIELDS.join(", "));
-            return Err(Failure::new("filter", format!("`{item}` is not understood"), fix));
-        }
-        query.push_str(&format!("&{field}={}", quoted(value)));
-    }
-    Ok(query)
-}
-
-fn protocol(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "icmp" => "1",
-        "igmp" => "2",
-        "tcp" => "6",
-        "udp" => "17",
-        "icmpv6" => "58",
-        "sctp" => "132",
-        _ => return None,
-    })
+/// The filter and the port as parts of a query. The filter is read here too: no daemon is needed to be told what is wrong.
+fn query(filter: &str, port: Option<&str>) -> Result<String, Failure> {
+    Filter::parse(filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
+    let port = port.map(|port| format!("&port={}", quoted(port)));
+    let filter = (!filter.is_empty()).then(|| format!("&filter={}", quoted(filter)));
+    Ok([port, filter].into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -90,15 +63,14 @@ mod tests {
 
     #[test]
     fn filters_become_queries() {
-        let text = query("port=web1, ip=10.0.0.1,icmp").unwrap();
-        assert_eq!(text, "&port=web1&ip=10.0.0.1&protocol=1");
-        assert_eq!(query("proto=tcp l4_port=80").unwrap(), "&protocol=6&l4_port=80");
-        assert_eq!(query("").unwrap(), "");
+        let text = query("ip_src=10.0.0.0/8,icmp", Some("web1")).unwrap();
+        assert_eq!(text, "&port=web1&filter=ip_src%3D10.0.0.0/8%2Cicmp");
+        assert_eq!(query("", None).unwrap(), "");
     }
 
     #[test]
     fn what_is_not_understood_is_named() {
-        let error = query("colour=red").unwrap_err().to_string();
-        assert!(error.contains("`colour=red`") && error.contains("l4_port"), "{error}");
+        let error = query("colour=red", None).unwrap_err().to_string();
+        assert!(error.contains("`colour`") && error.contains("ip_src"), "{error}");
     }
 }

@@ -1,8 +1,9 @@
 //! `trivium upgrade`: another binary takes over from the running daemon, with nothing lost.
 
-use control::UpgradeRequest;
+use std::path::PathBuf;
+
+use control::{UpgradeRequest, Upgraded};
 use hyper::Method;
-use hyper::body::Bytes;
 
 use crate::cli::Upgrade;
 use crate::client::Client;
@@ -13,16 +14,12 @@ use crate::failure::Failure;
 /// # Errors
 /// If the successor does not take over; the running daemon then goes on.
 pub async fn upgrade(client: &Client, args: &Upgrade) -> Result<(), Failure> {
-    let binary = match &args.binary {
-        Some(binary) => binary.clone(),
-        None => std::env::current_exe()
-            .map_err(|error| Failure::new("upgrade", error, "name it with --binary"))?,
+    let whole = |binary: &PathBuf| {
+        let failed = |error| Failure::new(binary.display().to_string(), error, "check the path");
+        std::fs::canonicalize(binary).map_err(failed)
     };
-    let binary = std::fs::canonicalize(&binary)
-        .map_err(|error| Failure::new(binary.display().to_string(), error, "check the path"))?;
-    let body = serde_json::to_vec(&UpgradeRequest { binary: binary.clone() }).unwrap_or_default();
-    let answer = client.request(Method::POST, "/v1/upgrade", "application/json", Bytes::from(body)).await?;
-    answer.success()?;
-    println!("{} has taken over", binary.display());
+    let asked = UpgradeRequest { binary: args.binary.as_ref().map(whole).transpose()? };
+    let done: Upgraded = client.send(Method::POST, "/v1/upgrade", &asked).await?;
+    println!("{} has taken over", done.binary.display());
     Ok(())
 }

@@ -33,6 +33,15 @@ use traffic::{Pings, Tcp};
 /// Seconds of TCP before it is started again, when there is no end in sight.
 const SLICE: u64 = 10;
 
+/// What to look at while it runs.
+pub const HINTS: [&str; 5] = [
+    "show ports        # or bridges, fdb, workers, drops, stages, config",
+    "top",
+    "trace --in h1 tcp",
+    "explain --in h1 eth_src=02:00:00:00:00:01,ip_dst=10.99.0.2,udp",
+    "capture all -n 10 # --drops: what is dropped, and why",
+];
+
 /// What the demo has found out.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Findings {
@@ -106,17 +115,13 @@ async fn show(
 fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
     let trivium =
         std::env::current_exe().map_or_else(|_| "trivium".to_owned(), |path| path.display().to_string());
-    let socket = daemon.socket().display().to_string();
-    vec![
+    let mut lines = vec![
         "Look further from another terminal:".to_owned(),
-        format!("  export TRIVIUM_SOCKET={socket}"),
-        format!("  {trivium} show ports        (or bridges, fdb, workers, drops, stages, config)"),
-        format!("  {trivium} top"),
-        format!("  {trivium} trace --filter icmp -n 1"),
-        format!("  {trivium} explain --in h1 eth_src=02:00:00:00:00:01,ip_dst=10.99.0.2,udp"),
-        format!("  {trivium} capture h3 --drops"),
-        format!("  nsenter --net=/run/netns/{} ping 10.99.0.2", lab.namespace(1)),
-    ]
+        format!("  export TRIVIUM_SOCKET={}", daemon.socket().display()),
+    ];
+    lines.extend(HINTS.iter().map(|hint| format!("  {trivium} {hint}")));
+    lines.push(format!("  nsenter --net=/run/netns/{} ping 10.99.0.2", lab.namespace(1)));
+    lines
 }
 
 /// Shows counters until the time is over, the traffic is over, or somebody asks to stop.

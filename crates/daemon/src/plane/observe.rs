@@ -1,6 +1,7 @@
 //! Captures, traces and explanations: what the engine's recorders saw, as the API sends it. Each capture and trace has a
-//! thread that empties the workers' rings; what a reader cannot take is lost, and no worker ever waits.
+//! thread that empties the workers' rings; what a reader cannot take is lost and counted, and no worker ever waits.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +11,7 @@ use engine::trace::{TraceFilter, Traced};
 use engine::worker::monotonic;
 use engine::{Engine, EngineError};
 use model::{CapturedFrame, Explanation, Output, PacketFilter, Tier, TraceEvent};
+use packet::filter::Filter;
 use packet::{FlowKey, PortId};
 use port::FramePool;
 use tokio::sync::mpsc::Sender;
@@ -57,13 +59,13 @@ pub fn capture(
     to: Sender<CapturedFrame>,
 ) -> Result<(), PlaneError> {
     let object = format!("capture of port.{}", request.port);
-    let wanted = Wanted { port, only_drops: request.drops_only, ..Wanted::default() };
+    let wanted = Wanted { port, only_drops: request.drops_only, filter: request.filter };
     let mut reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
     let mut pool = engine.pool();
     let (weak, names, snap) = (Arc::downgrade(plane), plane.names(), request.snap_length);
     let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
-        let clock = WallClock::now();
-        while empty(&mut reader, &mut pool, &names, snap, clock, &to) && weak.strong_count() > 0 {
+        let mut delivery = Delivery { names, snap, clock: WallClock::now(), to, lost: 0, told: 0 };
+        while delivery.empty(&mut reader, &mut pool) && weak.strong_count() > 0 {
             std::thread::sleep(PERIOD);
         }
         drop(pool);
@@ -74,48 +76,53 @@ pub fn capture(
     thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
 }
 
-/// Empties the workers' rings once; false when nobody listens any more.
-fn empty(
-    reader: &mut CaptureReader,
-    pool: &mut FramePool,
-    names: &Names,
+/// The way from the workers' rings to whoever captures.
+struct Delivery {
+    names: Names,
     snap: u32,
     clock: WallClock,
-    to: &Sender<CapturedFrame>,
-) -> bool {
-    for ring in &mut reader.rings {
-        while let Some(captured) = ring.pop() {
-            let frame = captured_frame(&captured, pool, names, snap, clock);
-            pool.free(captured.packet);
-            if let Err(TrySendError::Closed(_)) = to.try_send(frame) {
-                return false;
-            }
-        }
-    }
-    !to.is_closed()
+    to: Sender<CapturedFrame>,
+    /// Frames that did not fit into the client's queue so far.
+    lost: u64,
+    /// Frames of whose loss, there or before the rings, the client knows.
+    told: u64,
 }
 
-fn captured_frame(
-    captured: &Captured,
-    pool: &FramePool,
-    names: &Names,
-    snap: u32,
-    clock: WallClock,
-) -> CapturedFrame {
-    let length = captured.packet.len();
-    let mut bytes = vec![0; length.min(usize::try_from(snap).unwrap_or(usize::MAX))];
-    let copied = captured.packet.copy_to(pool.memory(), &mut bytes);
-    bytes.truncate(copied);
-    CapturedFrame {
-        at_ns: clock.at(captured.ns),
-        port: names.port(captured.port),
-        received: !matches!(captured.direction, Direction::Sent),
-        bytes,
-        original_length: u32::try_from(length).unwrap_or(u32::MAX),
-        drop: match captured.direction {
-            Direction::Dropped(reason) => Some(reason.name().to_owned()),
-            _ => None,
-        },
+impl Delivery {
+    /// Empties the workers' rings once; false when nobody listens any more.
+    fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool) -> bool {
+        for ring in &mut reader.rings {
+            while let Some(captured) = ring.pop() {
+                let missed = self.lost + reader.missed.load(Ordering::Relaxed);
+                let frame = self.frame(&captured, pool, missed.saturating_sub(self.told));
+                pool.free(captured.packet);
+                match self.to.try_send(frame) {
+                    Ok(()) => self.told = missed,
+                    Err(TrySendError::Full(_)) => self.lost += 1,
+                    Err(TrySendError::Closed(_)) => return false,
+                }
+            }
+        }
+        !self.to.is_closed()
+    }
+
+    fn frame(&self, captured: &Captured, pool: &FramePool, missed: u64) -> CapturedFrame {
+        let length = captured.packet.len();
+        let mut bytes = vec![0; length.min(usize::try_from(self.snap).unwrap_or(usize::MAX))];
+        let copied = captured.packet.copy_to(pool.memory(), &mut bytes);
+        bytes.truncate(copied);
+        CapturedFrame {
+            at_ns: self.clock.at(captured.ns),
+            port: self.names.port(captured.port),
+            received: !matches!(captured.direction, Direction::Sent),
+            bytes,
+            original_length: u32::try_from(length).unwrap_or(u32::MAX),
+            missed,
+            drop: match captured.direction {
+                Direction::Dropped(reason) => Some(reason.name().to_owned()),
+                _ => None,
+            },
+        }
     }
 }
 
@@ -130,7 +137,13 @@ pub fn trace(
 ) -> Result<(), PlaneError> {
     let object = "trace".to_owned();
     let limit = u32::try_from(count).unwrap_or(u32::MAX);
-    let filter = TraceFilter::new(filter::compile(wanted, port), limit);
+    let also = Filter::parse(wanted.filter.as_deref().unwrap_or_default()).map_err(|error| PlaneError {
+        kind: FailureKind::Invalid,
+        object: object.clone(),
+        cause: error.to_string(),
+        fix: "correct the filter".to_owned(),
+    })?;
+    let filter = TraceFilter::new(filter::compile(wanted, port), limit).and(also);
     let mut rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
     let weak: Weak<DataPlane> = Arc::downgrade(plane);
     let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {

@@ -1,0 +1,26 @@
+//! `trivium flush`: bridges forget addresses that they have learned. Configured ones stay.
+
+use control::Flushed;
+use hyper::Method;
+
+use crate::cli::Flush;
+use crate::client::Client;
+use crate::cmd::apply::quoted;
+use crate::failure::Failure;
+
+/// Forgets, and says how much.
+///
+/// # Errors
+/// If the bridge or port does not exist.
+pub async fn flush(client: &Client, args: &Flush) -> Result<(), Failure> {
+    let vlan = args.vlan.map(|vlan| vlan.to_string());
+    let query: Vec<String> =
+        [("bridge", &args.bridge), ("port", &args.port), ("vlan", &vlan), ("mac", &args.mac)]
+            .into_iter()
+            .filter_map(|(field, value)| value.as_ref().map(|value| format!("{field}={}", quoted(value))))
+            .collect();
+    let path = format!("/v1/fdb/flush?{}", query.join("&"));
+    let done: Flushed = client.send(Method::POST, &path, &()).await?;
+    println!("{} addresses forgotten", done.flushed);
+    Ok(())
+}

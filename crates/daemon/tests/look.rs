@@ -1,0 +1,133 @@
+//! The real binary looked at: captures with their directions and reasons, flushing, stopping, upgrading to itself.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+
+use packet::{FlowKey, PortId};
+use port::pcap::{Reader, Record};
+use rig::{PATIENCE, Rig};
+use testbed::require;
+
+/// The packets of a file, each with the name of its interface.
+fn read(path: &std::path::Path) -> Vec<(String, Record)> {
+    let mut reader = Reader::new(File::open(path).unwrap()).unwrap();
+    let mut all = Vec::new();
+    while let Some(record) = reader.next_record().unwrap() {
+        all.push((reader.interface_name(record.interface).unwrap().to_owned(), record));
+    }
+    all
+}
+
+fn key(record: &Record) -> FlowKey {
+    let mut key = FlowKey::default();
+    FlowKey::extract(&record.data, record.data.len(), PortId(0), &mut key).unwrap();
+    key
+}
+
+#[test]
+fn a_capture_keeps_ports_directions_and_reasons() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    let configuration = rig.configuration_with("", &[10, 10, 20]);
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let file = rig.path("all.pcapng");
+    let path = file.to_str().unwrap();
+    let pinging = rig.hosts[0].spawn(["ping", "-n", "-i", "0.05", rig.hosts[1].ip()]).unwrap();
+    rig.ok(&["capture", "all", "-n", "12", "icmp", "-w", path]);
+    let seen = read(&file);
+    assert_eq!(seen.len(), 12);
+    let mut ways = BTreeSet::new();
+    for (port, record) in &seen {
+        let key = key(record);
+        assert_eq!((key.proto(), &record.comment), (1, &None));
+        ways.insert((port.as_str(), record.received.unwrap(), key.src_port()));
+    }
+    // Echo requests (8) in at h1 and out at h2, replies (0) the other way; nothing at h3.
+    let expected = [("h1", true, 8), ("h2", false, 8), ("h2", true, 0), ("h1", false, 0)];
+    assert_eq!(ways, BTreeSet::from(expected));
+    let lines = rig.ok(&["capture", "all", "icmp", "-n", "8"]);
+    assert!(lines.contains(" h1 in ") && lines.contains(" h2 out "), "{lines}");
+    drop(pinging);
+
+    // A host alone in its VLAN: what it sends is dropped, and the file says why.
+    let asking = rig.hosts[2].spawn(["ping", "-n", "-i", "0.05", rig.hosts[0].ip()]).unwrap();
+    let file = rig.path("drops.pcapng");
+    rig.ok(&["capture", "all", "--drops", "-n", "3", "arp", "-w", file.to_str().unwrap()]);
+    drop(asking);
+    for (port, record) in read(&file) {
+        assert_eq!((port.as_str(), record.received), ("h3", Some(true)));
+        assert_eq!(record.comment.as_deref(), Some("dropped: no-member"));
+    }
+}
+
+#[test]
+fn a_wrong_filter_is_named_by_captures_and_traces() {
+    let rig = Rig::new(0);
+    for command in [["capture", "h1", "colour=red"], ["trace", "tcp", "colour=red"]] {
+        let output = rig.trivium(&command);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && text.contains("`colour`"), "{command:?}: {text}");
+    }
+}
+
+#[test]
+fn flushed_addresses_are_learned_again() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let (one, two) = (rig.hosts[0].mac().unwrap(), rig.hosts[1].mac().unwrap());
+    assert!(rig.ok(&["flush", "br0", "--port", "h1", "--vlan", "10", "--mac", &one]).contains("1 addresses"));
+    let left = rig.ok(&["show", "fdb"]);
+    assert!(!left.contains(&one) && left.contains(&two), "{left}");
+    assert!(rig.ok(&["flush"]).contains("addresses forgotten"));
+    rig.until_reachable(1, 2);
+    assert!(rig.ok(&["show", "fdb"]).contains(&one));
+    assert_eq!(rig.trivium(&["flush", "nobody"]).status.code(), Some(1));
+    assert_eq!(rig.trivium(&["flush", "br0", "--vlan", "5000"]).status.code(), Some(1));
+}
+
+/// Without a name the daemon's own file is started; `stop` ends whichever process it is by then.
+#[test]
+fn an_upgrade_to_the_own_binary_and_a_stop() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("");
+    // Not the file that the client is.
+    let copy = rig.path("trivium-of-the-daemon");
+    std::fs::copy(rig::TRIVIUM, &copy).unwrap();
+    let file = rig.write("trivium.toml", &configuration);
+    let command = rig.lab.hub().command([copy.to_str().unwrap(), "run", "-c", file.to_str().unwrap()]);
+    let mut process = testbed::Process::start(command).unwrap();
+    process.wait_for_line("ready:", PATIENCE).unwrap();
+    let first = process.pid();
+    rig.daemon = Some(process);
+    rig.until_reachable(1, 2);
+    // As a package does it: the old file goes, another comes.
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::copy(rig::TRIVIUM, &copy).unwrap();
+    let said = rig.ok(&["upgrade"]);
+    assert!(said.contains(&format!("{} has taken over", copy.display())), "{said}");
+    let (status, output) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    assert!(status.success(), "{output}");
+    rig.until_reachable(2, 1);
+    let running = || {
+        let pids = rig.lab.hub().run(["ip", "netns", "pids", rig.lab.hub().name()]).unwrap_or_default();
+        pids.lines().any(|pid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            pid != first.to_string() && line.contains("--take-over")
+        })
+    };
+    assert!(running());
+    assert!(rig.ok(&["stop"]).contains("stopped"));
+    assert!(!rig.socket().exists());
+    testbed::eventually("the end", PATIENCE, || if running() { Err(String::new()) } else { Ok(()) }).unwrap();
+    let again = rig.trivium(&["stop"]);
+    assert_eq!(again.status.code(), Some(4), "nobody answers");
+}
