@@ -1,5 +1,8 @@
 //! A port in memory: two single-producer single-consumer rings, so that a test, a bench or a neighbour in the same process
 //! exchanges packets with a worker. Both ends share one frame memory: what moves is the handle.
+#![allow(unsafe_code, reason = "moves handles into the unused part of a batch")]
+
+use std::mem::MaybeUninit;
 
 use sync::spsc::{Consumer, Producer, channel};
 
@@ -23,24 +26,28 @@ pub fn pair(capacity: usize) -> (RingQueue, RingQueue) {
     (RingQueue { rx: a_rx, tx: a_tx, max_frame }, RingQueue { rx: b_rx, tx: b_tx, max_frame })
 }
 
+/// Moves packets from a ring behind those in `out`, until it is full or the ring empty. Returns how many.
+#[inline]
+pub fn pop_batch(ring: &mut Consumer<Packet>, out: &mut Batch) -> usize {
+    let (len, room) = (out.len(), out.remaining_capacity());
+    // SAFETY: the batch's places from `len` on are its own and hold nothing; `MaybeUninit` promises nothing about them.
+    let spare = unsafe {
+        std::slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Packet>>(), room)
+    };
+    let n = ring.pop_uninit(spare);
+    // SAFETY: the first `n` of the spare places were just initialised, and `n <= room`.
+    unsafe { out.set_len(len + n) };
+    n
+}
+
 impl Queue for RingQueue {
     fn receive(&mut self, _pool: &mut FramePool, out: &mut Batch) -> usize {
-        let before = out.len();
-        while !out.is_full() {
-            let Some(packet) = self.rx.pop() else { break };
-            out.push(packet);
-        }
-        out.len() - before
+        pop_batch(&mut self.rx, out)
     }
 
     fn transmit(&mut self, _pool: &mut FramePool, batch: &mut Batch) -> usize {
         let n = batch.len().min(self.tx.free());
-        for packet in batch.drain(..n) {
-            // Room was asked for above, and this end is the only producer.
-            let pushed = self.tx.push(packet);
-            debug_assert!(pushed.is_ok());
-        }
-        n
+        self.tx.push_from(&mut batch.drain(..n))
     }
 
     fn kick(&mut self, _pool: &mut FramePool) {}

@@ -120,7 +120,7 @@ impl Queue for GeneratorQueue {
     #[inline]
     fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
         let before = out.len();
-        let n = self.back.pop_burst(out.remaining_capacity(), |packet| out.push(packet));
+        let n = port::ring::pop_batch(&mut self.back, out);
         fill(&mut self.writer, pool.memory(), &mut out[before..]);
         n
     }

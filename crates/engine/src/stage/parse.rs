@@ -57,9 +57,10 @@ fn read<const L2: bool, R: Recorder>(
         packet.prefetch(memory);
     }
     let mut broken = 0;
-    let places = burst.keys.iter_mut().zip(&mut *burst.layers).zip(&mut *burst.decisions);
-    for (i, (packet, ((key, layers), decision))) in packets.iter().zip(places).enumerate() {
-        if let Some(ahead) = packets.get(i + AHEAD) {
+    let mut ahead = packets.iter().skip(AHEAD);
+    let places = burst.keys.iter_mut().zip(&mut *burst.layers);
+    for (i, (packet, (key, layers))) in packets.iter().zip(places).enumerate() {
+        if let Some(ahead) = ahead.next() {
             ahead.prefetch(memory);
         }
         let head = packet.head(memory);
@@ -78,7 +79,7 @@ fn read<const L2: bool, R: Recorder>(
             Err(reason) => {
                 // Marked in the layers, which a readable frame never leaves empty, and sorted out below.
                 *layers = Layers::default();
-                *decision = Decision::Drop(reason);
+                burst.decisions[i] = Decision::Drop(reason);
                 broken += 1;
                 recorder.step(i, Step::Dropped(reason));
             }
