@@ -80,12 +80,22 @@ struct filter_probe {
 	__u32 rows;
 };
 
+/* What at least one rule asks for. */
+enum filter_uses {
+	FILTER_USES_EXPIRY = 1,
+	FILTER_USES_SAMPLES = 2,
+	FILTER_USES_RATES = 4,
+	FILTER_USES_SOURCES = 8,
+};
+
 /* The constants of one port's filter, frozen before the program is loaded. */
 struct filter_conf {
 	__u32 rules; /* 0: no filter stage */
 	__u32 words; /* of 64 rules in a row */
 	__u32 stride; /* words from row to row: a summary stands before the words when they are many */
 	__u32 transport; /* 1: rules look beyond the IP header */
+	__u32 uses; /* enum filter_uses */
+	__u32 reserved;
 	struct filter_field_conf field[FILTER_FIELDS];
 	struct filter_probe probe[FILTER_PROBES_MAX];
 };
@@ -113,9 +123,9 @@ struct filter_rule {
 	__u64 expires;  /* CLOCK_MONOTONIC, nanoseconds */
 	__u64 cost;     /* of a packet or byte, in ticks << FILTER_COST_SHIFT */
 	__u64 burst;    /* ticks that a bucket may run ahead of the clock */
-	__u32 source4;  /* prefix bits of a source that share a bucket */
-	__u32 source6;
-	__u64 reserved[2];
+	__be32 source4; /* bits of a source that tell buckets apart */
+	__u32 reserved;
+	__be64 source6[2];
 	char name[FILTER_NAME]; /* for a process that adopts the maps */
 };
 
@@ -137,6 +147,28 @@ struct filter_probe_key {
 	__u64 value;
 	__u32 probe;
 	__u32 reserved;
+};
+
+/* The block list, in lines of eight words: filter_block.h. */
+#define BLOCK_HEADER 0
+#define BLOCK_LENGTHS 1 /* a line per length of IPv6 prefixes, the most frequent first */
+#define BLOCK_LENGTHS_MAX 128
+#define BLOCK_STATES 192 /* 65536 lines of 256 states of two bits, one per /24 */
+#define BLOCK_PROBES 8	 /* lines in which an entry may lie */
+#define BLOCK_USED (1ull << 47) /* of an entry without its 16 bits of addresses */
+#define BLOCK_SOME 2	 /* state; 0 none, 1 all */
+#define BLOCK_MIX 0x9e3779b97f4a7c15ull
+#define BLOCK_RESERVED 0xfffffffffffffffeull
+
+/* Words of the header, which describes IPv4's table, and of a length. */
+enum block_word {
+	BLOCK_BASE = 0,	  /* first line */
+	BLOCK_MASK = 1,	  /* lines, a power of two, less 1 */
+	BLOCK_FACTOR = 2, /* a random odd number */
+	BLOCK_SHIFT = 3,  /* bits of a product that do not number a line */
+	BLOCK_ALL6 = 4,	  /* header: ::/0 is listed */
+	BLOCK_HIGH = 4,	  /* length: bits of an address that count; 0 after the last length */
+	BLOCK_LOW = 5,
 };
 
 struct filter_sample {

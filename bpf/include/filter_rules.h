@@ -182,21 +182,17 @@ TRIVIUM_INLINE __u64 *source_bucket(const struct filter_walk *walk, const struct
 	/* Frames without a source share a bucket. */
 	int has_source = key->family == FILTER_IPV4 || key->family == FILTER_IPV6;
 	struct filter_source source = { .slot = rule->slot, .family = has_source ? key->family : FILTER_OTHER };
-	__u32 bits = key->family == FILTER_IPV4 ? rule->source4 : rule->source6;
 	const __u64 full = 0;
 	__u64 *bucket;
 
-	if (!has_source)
-		bits = 0;
-#pragma unroll
-	for (int i = 0; i < 16; i++) {
-		if (i >= 4 && key->family == FILTER_IPV4)
-			break;
-		if (bits >= 8)
-			source.address[i] = key->source[i];
-		else
-			source.address[i] = key->source[i] & (0xff00 >> bits);
-		bits = bits >= 8 ? bits - 8 : 0;
+	if (key->family == FILTER_IPV4) {
+		*(__be32 *)source.address = *(const __be32 *)key->source & rule->source4;
+	} else if (key->family == FILTER_IPV6) {
+		__be64 *masked = (__be64 *)source.address;
+		const __be64 *whole = (const __be64 *)key->source;
+
+		masked[0] = whole[0] & rule->source6[0];
+		masked[1] = whole[1] & rule->source6[1];
 	}
 	bucket = bpf_map_lookup_elem(&filter_sources, &source);
 	if (bucket)
@@ -212,7 +208,7 @@ TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct fi
 	__u32 slot = rule->slot;
 	__u64 *bucket;
 
-	if (rule->flags & FILTER_PER_SOURCE)
+	if (filter.uses & FILTER_USES_SOURCES && rule->flags & FILTER_PER_SOURCE)
 		bucket = source_bucket(walk, rule);
 	else
 		bucket = bpf_map_lookup_elem(&filter_buckets, &slot);
@@ -251,7 +247,8 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 
 	if (!rule)
 		return 0;
-	if (rule->flags & FILTER_EXPIRES && bpf_ktime_get_coarse_ns() >= rule->expires)
+	if (filter.uses & FILTER_USES_EXPIRY && rule->flags & FILTER_EXPIRES &&
+	    bpf_ktime_get_coarse_ns() >= rule->expires)
 		return 0;
 	slot = rule->slot;
 	count = bpf_map_lookup_elem(&filter_counts, &slot);
@@ -269,11 +266,15 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	case FILTER_COUNT:
 		break;
 	case FILTER_SAMPLE:
+		if (!(filter.uses & FILTER_USES_SAMPLES))
+			break;
 		acted = bpf_get_prandom_u32() <= rule->sample;
 		if (acted && !dry)
 			acted = sample(walk, rule);
 		break;
 	case FILTER_LIMIT:
+		if (!(filter.uses & FILTER_USES_RATES))
+			break;
 		acted = last = rate_exceeded(walk, rule);
 		if (acted && !dry)
 			walk->verdict = FILTER_VERDICT_LIMIT;

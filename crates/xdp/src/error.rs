@@ -148,6 +148,9 @@ pub enum Error {
         /// What the map holds.
         capacity: usize,
     },
+    /// Rules or a block list that are not possible.
+    #[error(transparent)]
+    Filter(#[from] crate::filter::FilterError),
     /// A filter's counters are made for a number of rules.
     #[error(
         "filter: {count} rules are more than the {capacity} that it was made for; make it anew with room for them"

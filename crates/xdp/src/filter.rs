@@ -13,13 +13,17 @@
 //! matched stands in `bpf/README.md`.
 
 mod bits;
+mod blocklist;
 mod check;
 mod compiled;
 mod error;
 mod maps;
 mod rule;
+mod sample;
+mod table;
 mod trie;
 
+pub use blocklist::{Blocklist, read_list};
 pub use compiled::Compiled;
 pub use error::FilterError;
 pub use maps::{Filter, FilterSizes, RuleCounters};
@@ -27,6 +31,7 @@ pub use rule::{
     Action, Base, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix, RULES_MAX, Rate,
     Rule, RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
 };
+pub use sample::Sample;
 
 pub(crate) use compiled::CONF_WORDS;
 pub(crate) use maps::FilterMaps;

@@ -85,8 +85,8 @@ fn maps_have_the_declared_sizes() {
 fn filters_constants_are_the_kernels_side() {
     let (fields, size) = members(PORT, "filter_conf");
     assert_eq!(size, 4 * CONF_WORDS);
-    let expected =
-        [("rules", 0), ("words", 4), ("stride", 8), ("transport", 12), ("field", 16), ("probe", 160)];
+    let words = ["rules", "words", "stride", "transport", "uses", "reserved"];
+    let expected = words.into_iter().zip((0..).step_by(4)).chain([("field", 24), ("probe", 168)]);
     assert_eq!(fields, at(expected));
     let (fields, size) = members(PORT, "filter_field_conf");
     assert_eq!((fields, size), (at([("present", 0), ("rows", 4), ("table", 8), ("table6", 12)]), 16));
@@ -100,7 +100,7 @@ fn filters_rules_are_the_kernels_side() {
     let (fields, size) = members(PORT, "filter_rule");
     let words = [("action", 0), ("flags", 4), ("slot", 8), ("sample", 12)];
     let longs = [("expires", 16), ("cost", 24), ("burst", 32)];
-    let others = [("source4", 40), ("source6", 44), ("reserved", 48), ("name", 64)];
+    let others = [("source4", 40), ("reserved", 44), ("source6", 48), ("name", 64)];
     let expected = words.into_iter().chain(longs).chain(others);
     assert_eq!((fields, size), (at(expected), 128));
     let (fields, size) = members(PORT, "filter_count");

@@ -2,8 +2,10 @@
 //! borrowed descriptors. Every `unsafe` block of the crate's own stands here.
 
 mod memory;
+mod run;
 
 pub(crate) use memory::Mapped;
+pub(crate) use run::{RunRequest, run};
 
 use std::ffi::CString;
 use std::io;
@@ -199,6 +201,10 @@ pub(crate) enum MapKind {
     Hash,
     LruHash,
     Ring,
+    /// A mappable array of any length for a slot of an outer one.
+    Inner,
+    /// An array of slots for arrays like the one given as its template.
+    Outer,
 }
 
 /// Name, kind and sizes of a map to be made.
@@ -222,6 +228,11 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
             options.map_flags = ffi::BPF_F_MMAPABLE;
             ffi::BPF_MAP_TYPE_ARRAY
         }
+        MapKind::Inner => {
+            options.map_flags = ffi::BPF_F_MMAPABLE | ffi::BPF_F_INNER_MAP;
+            ffi::BPF_MAP_TYPE_ARRAY
+        }
+        MapKind::Outer => ffi::BPF_MAP_TYPE_ARRAY_OF_MAPS,
         MapKind::Array => ffi::BPF_MAP_TYPE_ARRAY,
         MapKind::PerCpuArray => ffi::BPF_MAP_TYPE_PERCPU_ARRAY,
         MapKind::Hash => ffi::BPF_MAP_TYPE_HASH,
@@ -450,62 +461,4 @@ pub(crate) fn driver_name(device: &str) -> Option<String> {
     // outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     (result == 0).then(|| name_of(&info.driver)).filter(|driver| !driver.is_empty())
-}
-
-/// One test run as the kernel sees it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RunRequest<'a> {
-    pub frame: &'a [u8],
-    /// Device (in this namespace) and receive queue that the frame seems to come from.
-    pub ingress: Option<(u32, u32)>,
-    pub repeat: i32,
-    /// Frames per batch of a live run, which transmits; `None`: a run that leaves nothing behind.
-    pub live_batch: Option<u32>,
-}
-
-/// What came out of a test run. `frame` is empty for a live run.
-#[derive(Debug, Clone)]
-pub(crate) struct RunResult {
-    pub verdict: u32,
-    pub frame: Vec<u8>,
-    pub nanoseconds: u32,
-}
-
-/// Room for what a program may prepend to a frame.
-const HEADROOM: usize = 256;
-
-pub(crate) fn run(program: BorrowedFd<'_>, request: RunRequest<'_>) -> io::Result<RunResult> {
-    let too_long = |_| io::Error::from_raw_os_error(libc::EMSGSIZE);
-    let length = u32::try_from(request.frame.len()).map_err(too_long)?;
-    let mut context = ffi::xdp_md { data_end: length, ..Default::default() };
-    if let Some((ifindex, queue)) = request.ingress {
-        context.ingress_ifindex = ifindex;
-        context.rx_queue_index = queue;
-    }
-    let mut out = vec![0_u8; if request.live_batch.is_some() { 0 } else { request.frame.len() + HEADROOM }];
-    // SAFETY: the struct holds integers and pointers; all-zero is its "unset".
-    let mut options: ffi::bpf_test_run_opts = unsafe { zeroed() };
-    options.sz = size_of::<ffi::bpf_test_run_opts>() as ffi::size_t;
-    options.data_in = request.frame.as_ptr().cast();
-    options.data_size_in = length;
-    options.ctx_in = (&raw const context).cast();
-    options.ctx_size_in = size32::<ffi::xdp_md>();
-    options.repeat = request.repeat;
-    match request.live_batch {
-        Some(batch) => {
-            options.flags = ffi::BPF_F_TEST_XDP_LIVE_FRAMES;
-            options.batch_size = batch;
-        }
-        None => {
-            options.data_out = out.as_mut_ptr().cast();
-            options.data_size_out = u32::try_from(out.len()).map_err(too_long)?;
-        }
-    }
-    // SAFETY: every pointer in `options` goes with its length and outlives the call: the kernel
-    // reads the frame and the context and writes at most `data_size_out` bytes.
-    check(unsafe { ffi::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) })?;
-    if request.live_batch.is_none() {
-        out.truncate(usize::try_from(options.data_size_out).unwrap_or(0));
-    }
-    Ok(RunResult { verdict: options.retval, frame: out, nanoseconds: options.duration })
 }

@@ -7,10 +7,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use support::config;
 use xdp::filter::{
-    Action, Base, Compiled, Filter, FilterSizes, Match, Pattern, Rule, RuleSet, TcpFlags, VlanMatch,
+    Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
+    TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Traffic};
 use xdp::{Owner, PortProgram, ProgramInfo, WhenDown};
@@ -38,7 +40,7 @@ fn measured() -> Costs {
     }
     for (name, rules) in filters() {
         let compiled = Compiled::new(&RuleSet { rules }).unwrap();
-        let filter = Filter::new(&compiled, FilterSizes::default()).unwrap();
+        let filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
         let config = config(Owner::Bridged, WhenDown::Drop);
         add(
             format!("port-bridged-drop-filter-{name}"),
@@ -76,7 +78,11 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
         patterns: (0..8).map(pattern).collect(),
         ..Match { protocols: vec![6], destination_ports: vec![80..=80], ..source.clone() }
     };
-    let all = (0..65).map(|at| rule(&format!("rule-{at}"), every.clone())).collect();
+    let mut all: Vec<Rule> = (0..65).map(|at| rule(&format!("rule-{at}"), every.clone())).collect();
+    all[0].action = Action::Sample { one_in: 10 };
+    all[1].expires = Some(Moment(u64::MAX));
+    let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(1), burst: 1 };
+    all[2].action = Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) };
     [
         ("source", vec![rule("source", source)]),
         ("service", vec![rule("service", service)]),

@@ -19,7 +19,8 @@ fn load(set: &RuleSet) -> Option<(Filter, Loaded)> {
         Err(FilterError::NeverMatches { .. } | FilterError::TooManyPlaces { .. }) => return None,
         Err(error) => panic!("{error}"),
     };
-    let filter = Filter::new(&compiled, FilterSizes { samples: 1 << 16, ..FilterSizes::default() }).unwrap();
+    let filter =
+        Filter::new(&compiled, FilterSizes { samples: 1 << 16, ..FilterSizes::default() }, None).unwrap();
     let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
     Some((filter, loaded))
 }

@@ -30,7 +30,9 @@ const LINE: usize = 32;
 /// 512 MiB.
 const ROW_WORDS_MAX: usize = 1 << 26;
 
-pub(crate) const CONF_WORDS: usize = 88;
+/// Of `struct filter_conf`, before its fields.
+const HEAD_WORDS: usize = 6;
+pub(crate) const CONF_WORDS: usize = 90;
 
 /// `struct filter_conf` in 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
@@ -73,6 +75,7 @@ impl Compiled {
         compiler.tables(&rules)?;
         compiler.addresses(&rules)?;
         compiler.patterns(&rules)?;
+        compiler.conf[4] = rules.iter().fold(0, |all, rule| all | uses(rule));
         compiler.conf[3] = u32::from(rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
         let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
         Ok(Compiled { rules, conf, classes, tries, rows, probes })
@@ -89,6 +92,17 @@ impl Compiled {
     pub fn table_bytes(&self) -> usize {
         self.classes.len() * 2 + self.tries.len() * 4 + self.rows.len() * 8 + self.rules.len() * 128
     }
+}
+
+/// `enum filter_uses`.
+fn uses(rule: &Rule) -> u32 {
+    let action = match rule.action {
+        Action::Sample { .. } => 2,
+        Action::RateLimit { per_source: None, .. } => 4,
+        Action::RateLimit { per_source: Some(_), .. } => 4 | 8,
+        Action::Drop | Action::Pass | Action::Count => 0,
+    };
+    action | u32::from(rule.expires.is_some())
 }
 
 fn looks_beyond_ip(matches: &Match) -> bool {
@@ -143,7 +157,7 @@ impl Compiler {
     }
 
     fn set_field(&mut self, field: usize, values: [u32; 3]) {
-        let at = 4 + 4 * field;
+        let at = HEAD_WORDS + 4 * field;
         self.conf[at] = 1;
         self.conf[at + 1..at + 4].copy_from_slice(&values);
     }
@@ -242,7 +256,7 @@ impl Compiler {
             self.probes.insert((small(probe), value), class);
         }
         let first_row = self.add_rows(rows.rows())?;
-        let at = 4 + 4 * FIELDS + 6 * probe;
+        let at = HEAD_WORDS + 4 * FIELDS + 6 * probe;
         let mask = u64::from_ne_bytes(place.mask).to_ne_bytes();
         for (to, half) in self.conf[at..at + 2].iter_mut().zip(mask.chunks_exact(4)) {
             *to = u32::from_ne_bytes(half.try_into().unwrap_or_default());
@@ -341,7 +355,7 @@ pub(super) fn rule_bytes(rule: &Rule, slot: u32) -> [u8; 128] {
         Action::RateLimit { rate, per_source } => (4, 0, Some((rate, per_source))),
     };
     let mut flags = u32::from(rule.dry_run) | u32::from(rule.expires.is_some()) << 1;
-    let (mut cost, mut burst, mut source) = (0, 0, [0; 2]);
+    let (mut cost, mut burst, mut source4, mut source6) = (0, 0, 0, 0);
     if let Some((rate, per_source)) = limit {
         let amount = u128::from(rate.amount);
         let ticks = rate.per.as_nanos() << 4;
@@ -349,14 +363,15 @@ pub(super) fn rule_bytes(rule: &Rule, slot: u32) -> [u8; 128] {
         burst = u64::try_from(ticks * u128::from(rate.burst) / amount).unwrap_or(u64::MAX);
         flags |= u32::from(per_source.is_some()) << 2 | u32::from(rate.unit == Unit::Bytes) << 3;
         if let Some(bits) = per_source {
-            source = [u32::from(bits.v4), u32::from(bits.v6)];
+            source4 = u32::MAX.checked_shl(32 - u32::from(bits.v4.min(32))).unwrap_or(0);
+            source6 = u128::MAX.checked_shl(128 - u32::from(bits.v6.min(128))).unwrap_or(0);
         }
     }
     let words = [action, flags, slot, sample];
     let longs = [rule.expires.map_or(0, |at| at.0), cost, burst];
     let parts = words.iter().flat_map(|word| word.to_ne_bytes());
     let parts = parts.chain(longs.iter().flat_map(|long| long.to_ne_bytes()));
-    let parts = parts.chain(source.iter().flat_map(|word| word.to_ne_bytes())).chain([0; 16]);
+    let parts = parts.chain(source4.to_be_bytes()).chain([0; 4]).chain(source6.to_be_bytes());
     for (to, from) in bytes.iter_mut().zip(parts.chain(rule.name.bytes().take(63))) {
         *to = from;
     }

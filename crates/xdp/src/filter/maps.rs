@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::Compiled;
 use super::compiled::{Conf, rule_bytes};
+use super::{Blocklist, Compiled, blocklist};
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error, Loaded};
 
@@ -13,14 +13,15 @@ use crate::{Attached, Error, Loaded};
 const SET_MAPS: [&str; 5] =
     ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
 /// Maps that outlive it.
-const SHARED_MAPS: [&str; 4] = ["filter_counts", "filter_buckets", "filter_sources", "filter_samples"];
+const SHARED_MAPS: [&str; 5] =
+    ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", blocklist::OUTER];
 
 /// What a program needs of a filter: the constants, and every map that it refers to.
 #[derive(Debug)]
 pub(crate) struct FilterMaps {
     pub conf: Conf,
     set: [OwnedFd; 5],
-    shared: Arc<[OwnedFd; 4]>,
+    shared: Arc<[OwnedFd; 5]>,
 }
 
 impl FilterMaps {
@@ -41,8 +42,9 @@ impl FilterMaps {
     ) -> Result<FilterMaps, Error> {
         let [a, b, c, d, e] = SET_MAPS;
         let set = [take(a)?, take(b)?, take(c)?, take(d)?, take(e)?];
-        let [a, b, c, d] = SHARED_MAPS;
-        Ok(FilterMaps { conf, set, shared: Arc::new([take(a)?, take(b)?, take(c)?, take(d)?]) })
+        let [a, b, c, d, e] = SHARED_MAPS;
+        let shared = [take(a)?, take(b)?, take(c)?, take(d)?, take(e)?];
+        Ok(FilterMaps { conf, set, shared: Arc::new(shared) })
     }
 }
 
@@ -89,11 +91,19 @@ pub struct RuleCounters {
 }
 
 impl Filter {
-    /// Makes the maps of a filter.
+    /// Makes the maps of a filter. Without a list no source is listed.
     ///
     /// # Errors
     /// [`Error::FilterFull`], [`Error::Map`].
-    pub fn new(compiled: &Compiled, sizes: FilterSizes) -> Result<Filter, Error> {
+    pub fn new(compiled: &Compiled, sizes: FilterSizes, list: Option<&Blocklist>) -> Result<Filter, Error> {
+        let list = match list {
+            None => blocklist::no_list()?,
+            Some(list) => list.fd().try_clone_to_owned().map_err(|source| Error::Map {
+                map: blocklist::OUTER,
+                operation: "duplicate",
+                source,
+            })?,
+        };
         // A set can be replaced by entirely other rules while both are in use.
         let capacity = 2 * sizes.rules.clamp(1, super::RULES_MAX);
         let mut slots = Slots::new(capacity);
@@ -105,6 +115,7 @@ impl Filter {
             create(1, MapKind::Array, 4, 8, entries)?,
             create(2, MapKind::LruHash, 24, 8, sizes.sources.max(1))?,
             create(3, MapKind::Ring, 0, 0, sizes.samples)?,
+            list,
         ]);
         let numbers = slots.assign(compiled)?;
         let maps = Arc::new(set_maps(compiled, &numbers, shared)?);
@@ -202,6 +213,21 @@ impl Filter {
         self.slots.by_name.is_empty()
     }
 
+    pub(super) fn list(&self) -> BorrowedFd<'_> {
+        let [.., list] = self.maps.shared.as_ref();
+        list.as_fd()
+    }
+
+    pub(super) fn ring(&self) -> BorrowedFd<'_> {
+        let [.., ring, _] = self.maps.shared.as_ref();
+        ring.as_fd()
+    }
+
+    /// Rules by slot.
+    pub(super) fn names(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.slots.by_name.iter().map(|(name, slot)| (*slot, name.as_str()))
+    }
+
     pub(crate) fn maps(&self) -> &Arc<FilterMaps> {
         &self.maps
     }
@@ -219,7 +245,7 @@ fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32)
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
 }
 
-fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<[OwnedFd; 4]>) -> Result<FilterMaps, Error> {
+fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<[OwnedFd; 5]>) -> Result<FilterMaps, Error> {
     let [classes, tries, rows, rules, probes] = SET_MAPS;
     let entries = u32::try_from(compiled.probes.len().max(1)).unwrap_or(u32::MAX);
     let probe_map = create(probes, MapKind::Hash, 16, 4, entries)?;

@@ -1,0 +1,417 @@
+//! Source prefixes by the million, as rules ask for them with [`super::Match::listed`]. User
+//! space keeps the prefixes, the hook what it needs to decide: changes of a few are written into
+//! its table in place, and a new list, or one that has outgrown its table, gets a new table that
+//! takes the place of the old one at once.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use super::table::{Full, LINE, Layout, State, Words};
+use super::{Filter, FilterError, Moment, Prefix};
+use crate::Error;
+use crate::sys::{self, MapKind, MapSpec, Mapped};
+
+pub(super) const OUTER: &str = "filter_lists";
+const INNER: &str = "filter_list";
+/// Attempts at a table, each with twice the room of the one before.
+const ATTEMPTS: usize = 6;
+
+/// A block list in the kernel. Any number of filters refer to it.
+#[derive(Debug)]
+pub struct Blocklist {
+    outer: OwnedFd,
+    prefixes: Prefixes,
+    layout: Layout,
+    memory: Mapped,
+    deadlines: HashMap<Prefix, Moment>,
+    expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
+}
+
+/// The prefixes by family, each before those that it covers.
+#[derive(Debug, Clone, Default)]
+struct Prefixes {
+    v4: BTreeSet<(u32, u8)>,
+    v6: BTreeSet<(u128, u8)>,
+}
+
+/// Reads a list: a prefix or address at the beginning of each line; what follows it, empty lines
+/// and comments behind `#` or `;` are ignored.
+///
+/// # Errors
+/// [`FilterError::File`], [`FilterError::Line`].
+pub fn read_list(path: &Path) -> Result<Vec<Prefix>, FilterError> {
+    let failed = |source| FilterError::File { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let mut prefixes = Vec::with_capacity(text.len() / 16);
+    for (line, number) in text.lines().zip(1..) {
+        let content = line.split(['#', ';']).next().unwrap_or_default();
+        let Some(word) = content.split_whitespace().next() else { continue };
+        let text = || word.chars().take(80).collect();
+        let bad = |_| FilterError::Line { path: path.to_owned(), line: number, text: text() };
+        prefixes.push(word.parse().map_err(bad)?);
+    }
+    Ok(prefixes)
+}
+
+impl Blocklist {
+    /// Puts prefixes into a list of their own.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn new(prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
+        let prefixes = Prefixes::of(prefixes);
+        let (map, memory, layout) = build(&prefixes)?;
+        let spec = MapSpec { name: OUTER, kind: MapKind::Outer, key: 4, value: 4, entries: 1 };
+        let outer = sys::map_create(spec, Some(map.as_fd())).map_err(|source| Error::Map {
+            map: OUTER,
+            operation: "create",
+            source,
+        })?;
+        put(outer.as_fd(), map.as_fd())?;
+        let (deadlines, expiring) = Default::default();
+        Ok(Blocklist { outer, prefixes, layout, memory, deadlines, expiring })
+    }
+
+    /// The same from a file, as [`read_list`] reads it.
+    ///
+    /// # Errors
+    /// [`Error::Filter`], [`Error::Map`].
+    pub fn load(path: &Path) -> Result<Blocklist, Error> {
+        Blocklist::new(read_list(path)?)
+    }
+
+    /// Takes over the list of a filter that was adopted, with new contents: those of before are
+    /// known to the kernel alone.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn adopt(filter: &Filter, prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
+        let outer = filter.list().try_clone_to_owned().map_err(|source| Error::Map {
+            map: OUTER,
+            operation: "duplicate",
+            source,
+        })?;
+        let prefixes = Prefixes::of(prefixes);
+        let (map, memory, layout) = build(&prefixes)?;
+        put(outer.as_fd(), map.as_fd())?;
+        let (deadlines, expiring) = Default::default();
+        Ok(Blocklist { outer, prefixes, layout, memory, deadlines, expiring })
+    }
+
+    /// Replaces the whole list: each frame meets the old one or the new one.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: the list is as before.
+    pub fn replace(&mut self, prefixes: impl IntoIterator<Item = Prefix>) -> Result<(), Error> {
+        self.rebuild(Prefixes::of(prefixes))?;
+        self.deadlines.clear();
+        self.expiring.clear();
+        Ok(())
+    }
+
+    /// Adds a prefix, until then or for good; a prefix that is there gets the new time.
+    ///
+    /// # Errors
+    /// [`Error::Map`], when a larger table was needed: the list is as before.
+    pub fn insert(&mut self, prefix: Prefix, expires: Option<Moment>) -> Result<(), Error> {
+        if self.prefixes.insert(prefix) && self.write(prefix).is_err() {
+            let prefixes = self.prefixes.clone();
+            if let Err(error) = self.rebuild(prefixes) {
+                self.prefixes.remove(prefix);
+                return Err(error);
+            }
+        }
+        self.set_deadline(prefix, expires);
+        Ok(())
+    }
+
+    /// Removes a prefix. Addresses that others cover stay listed. False when it was not there.
+    ///
+    /// # Errors
+    /// [`Error::Map`], when another table was needed.
+    pub fn remove(&mut self, prefix: Prefix) -> Result<bool, Error> {
+        if !self.prefixes.remove(prefix) {
+            return Ok(false);
+        }
+        self.set_deadline(prefix, None);
+        if self.erase(prefix).is_err() {
+            self.rebuild(self.prefixes.clone())?;
+        }
+        Ok(true)
+    }
+
+    /// Removes what has expired, and tells how many. Nothing expires while nobody calls this.
+    ///
+    /// # Errors
+    /// As of [`Blocklist::remove`].
+    pub fn expire(&mut self, now: Moment) -> Result<usize, Error> {
+        let mut count = 0;
+        while let Some(prefix) =
+            self.expiring.first_key_value().filter(|(at, _)| **at <= now).and_then(|(_, set)| set.first())
+        {
+            self.remove(*prefix)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// When the next prefix expires.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Moment> {
+        self.expiring.first_key_value().map(|(at, _)| *at)
+    }
+
+    /// Prefixes in the list.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.prefixes.v4.len() + self.prefixes.v6.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether exactly this prefix is in the list.
+    #[must_use]
+    pub fn has(&self, prefix: Prefix) -> bool {
+        match prefix.address() {
+            IpAddr::V4(v4) => self.prefixes.v4.contains(&(v4.to_bits(), prefix.length())),
+            IpAddr::V6(v6) => self.prefixes.v6.contains(&(v6.to_bits(), prefix.length())),
+        }
+    }
+
+    /// Bytes of its table in the kernel.
+    #[must_use]
+    pub fn table_bytes(&self) -> usize {
+        self.layout.lines() * LINE * 8
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.outer.as_fd()
+    }
+
+    fn set_deadline(&mut self, prefix: Prefix, expires: Option<Moment>) {
+        let before = match expires {
+            Some(at) => self.deadlines.insert(prefix, at),
+            None => self.deadlines.remove(&prefix),
+        };
+        if let Some(before) = before
+            && let Some(set) = self.expiring.get_mut(&before)
+        {
+            set.remove(&prefix);
+            if set.is_empty() {
+                self.expiring.remove(&before);
+            }
+        }
+        if let Some(at) = expires {
+            self.expiring.entry(at).or_default().insert(prefix);
+        }
+    }
+
+    fn rebuild(&mut self, prefixes: Prefixes) -> Result<(), Error> {
+        let (map, memory, layout) = build(&prefixes)?;
+        put(self.outer.as_fd(), map.as_fd())?;
+        (self.prefixes, self.memory, self.layout) = (prefixes, memory, layout);
+        Ok(())
+    }
+
+    /// Adds a prefix to the table that the hook reads.
+    fn write(&self, prefix: Prefix) -> Result<(), Full> {
+        let words = Words(self.memory.words());
+        match prefix.address() {
+            IpAddr::V4(v4) => write4(words, &self.layout, v4.to_bits(), prefix.length()),
+            IpAddr::V6(_) if prefix.length() == 0 => {
+                words.set_all6(true);
+                Ok(())
+            }
+            IpAddr::V6(v6) => words.add6(&self.layout, v6.to_bits(), prefix.length()),
+        }
+    }
+
+    /// Takes a prefix out of the table, what others cover excepted.
+    fn erase(&self, prefix: Prefix) -> Result<(), Full> {
+        let words = Words(self.memory.words());
+        let length = prefix.length();
+        match prefix.address() {
+            IpAddr::V4(v4) if length <= 24 => self.prefixes.erase_wide4(words, v4.to_bits(), length),
+            IpAddr::V4(v4) => return self.prefixes.erase_narrow4(words, &self.layout, v4.to_bits(), length),
+            IpAddr::V6(_) if length == 0 => words.set_all6(false),
+            IpAddr::V6(v6) => words.remove6(&self.layout, v6.to_bits(), length),
+        }
+        Ok(())
+    }
+}
+
+/// The upper 24 bits of a prefix's first and last address.
+fn blocks24(address: u32, length: u8) -> (u32, u32) {
+    let host = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+    (address >> 8, (address | host) >> 8)
+}
+
+/// The /28 blocks of a prefix longer than /24, by their upper 28 bits, and its addresses in each.
+fn blocks28(address: u32, length: u8) -> impl Iterator<Item = (u32, u16)> {
+    let first = address >> 4;
+    let count = 1 << 28_u8.saturating_sub(length);
+    let bits = if length > 28 {
+        let some = u16::MAX >> (16 - (1 << (32 - length)));
+        some << (address & 15)
+    } else {
+        u16::MAX
+    };
+    (first..first + count).map(move |block| (block, bits))
+}
+
+fn write4(words: Words<'_>, layout: &Layout, address: u32, length: u8) -> Result<(), Full> {
+    let (first, last) = blocks24(address, length);
+    if length <= 24 {
+        words.set_states(first, last, |_| State::All);
+        return Ok(());
+    }
+    for (block, bits) in blocks28(address, length) {
+        words.set_block(layout, block, |before| before | bits)?;
+    }
+    // After the addresses, so that it never leads to what is not there yet.
+    if words.state(first) == State::None {
+        words.set_states(first, first, |_| State::Some);
+    }
+    Ok(())
+}
+
+impl Prefixes {
+    fn of(list: impl IntoIterator<Item = Prefix>) -> Prefixes {
+        // A set is built of a vector several times faster than one by one.
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for prefix in list {
+            match prefix.address() {
+                IpAddr::V4(address) => v4.push((address.to_bits(), prefix.length())),
+                IpAddr::V6(address) => v6.push((address.to_bits(), prefix.length())),
+            }
+        }
+        Prefixes { v4: v4.into_iter().collect(), v6: v6.into_iter().collect() }
+    }
+
+    fn insert(&mut self, prefix: Prefix) -> bool {
+        match prefix.address() {
+            IpAddr::V4(address) => self.v4.insert((address.to_bits(), prefix.length())),
+            IpAddr::V6(address) => self.v6.insert((address.to_bits(), prefix.length())),
+        }
+    }
+
+    fn remove(&mut self, prefix: Prefix) -> bool {
+        match prefix.address() {
+            IpAddr::V4(address) => self.v4.remove(&(address.to_bits(), prefix.length())),
+            IpAddr::V6(address) => self.v6.remove(&(address.to_bits(), prefix.length())),
+        }
+    }
+
+    /// Whether a prefix of those lengths covers an address.
+    fn covers4(&self, address: u32, mut lengths: impl Iterator<Item = u8>) -> bool {
+        let mask = |length: u8| u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+        lengths.any(|length| self.v4.contains(&(address & mask(length), length)))
+    }
+
+    fn erase_wide4(&self, words: Words<'_>, address: u32, length: u8) {
+        if self.covers4(address, 0..length) {
+            return;
+        }
+        let (first, last) = blocks24(address, length);
+        let count = usize::try_from(last - first).unwrap_or(0) + 1;
+        let mut left = vec![State::None; count];
+        let inside = (address, 0)..=(last << 8 | 255, 32);
+        for (address, length) in self.v4.range(inside) {
+            let (from, to) = blocks24(*address, *length);
+            let state = if *length <= 24 { State::All } else { State::Some };
+            for block in from..=to {
+                let at = usize::try_from(block - first).unwrap_or(0);
+                if left[at] != State::All {
+                    left[at] = state;
+                }
+            }
+        }
+        words.set_states(first, last, |block| left[usize::try_from(block - first).unwrap_or(0)]);
+    }
+
+    fn erase_narrow4(&self, words: Words<'_>, layout: &Layout, address: u32, length: u8) -> Result<(), Full> {
+        for (block, _) in blocks28(address, length) {
+            let first = block << 4;
+            let inside = self.v4.range((first, 29)..=(first | 15, 32)).filter(|(_, length)| *length > 28);
+            let bits = if self.covers4(first, 25..29) {
+                u16::MAX
+            } else {
+                inside
+                    .flat_map(|(address, length)| blocks28(*address, *length))
+                    .fold(0, |all, (_, b)| all | b)
+            };
+            words.set_block(layout, block, |_| bits)?;
+        }
+        let block = address >> 8;
+        let narrow = |(_, length): &(u32, u8)| *length > 24;
+        let any = self.v4.range((block << 8, 25)..=(block << 8 | 255, 32)).any(narrow);
+        if !any && words.state(block) == State::Some {
+            words.set_states(block, block, |_| State::None);
+        }
+        Ok(())
+    }
+
+    fn fill(&self, words: Words<'_>, layout: &Layout) -> Result<(), Full> {
+        for (address, length) in &self.v4 {
+            write4(words, layout, *address, *length)?;
+        }
+        for (address, length) in &self.v6 {
+            match length {
+                0 => words.set_all6(true),
+                _ => words.add6(layout, *address, *length)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a table of the prefixes, with room for as many again.
+fn build(prefixes: &Prefixes) -> Result<(OwnedFd, Mapped, Layout), Error> {
+    let narrow = prefixes.v4.iter().filter(|(_, length)| *length > 24);
+    let blocks: usize = narrow.map(|(_, length)| 1 << 28_u8.saturating_sub(*length)).sum();
+    let mut lengths: BTreeMap<u8, usize> = BTreeMap::new();
+    for (_, length) in prefixes.v6.iter().filter(|(_, length)| *length > 0) {
+        *lengths.entry(*length).or_default() += 1;
+    }
+    let failed = |operation| move |source| Error::Map { map: INNER, operation, source };
+    for attempt in 0..ATTEMPTS {
+        let room = |count: usize| (count << attempt).max(64);
+        let sizes = lengths.iter().map(|(length, count)| (*length, room(*count))).collect();
+        let random = || RandomState::new().build_hasher().finish();
+        let layout = Layout::new(room(blocks), &sizes, random);
+        let entries = u32::try_from(layout.lines()).unwrap_or(u32::MAX);
+        let spec = MapSpec { name: INNER, kind: MapKind::Inner, key: 4, value: 64, entries };
+        let map = sys::map_create(spec, None).map_err(failed("create"))?;
+        let memory = Mapped::new(map.as_fd()).map_err(failed("map"))?;
+        let mut order: Vec<(u8, usize)> = lengths.iter().map(|(length, count)| (*length, *count)).collect();
+        order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        layout.describe(memory.words(), order.into_iter().map(|(length, _)| length));
+        if prefixes.fill(Words(memory.words()), &layout).is_ok() {
+            return Ok((map, memory, layout));
+        }
+    }
+    Err(failed("fill")(std::io::Error::from_raw_os_error(libc::ENOSPC)))
+}
+
+/// Puts a table in the place of another.
+fn put(outer: BorrowedFd<'_>, map: BorrowedFd<'_>) -> Result<(), Error> {
+    sys::map_update(outer, &0_u32.to_ne_bytes(), &map.as_raw_fd().to_ne_bytes())
+        .map_err(|source| Error::Map { map: OUTER, operation: "replace the table of", source })
+}
+
+/// A slot without a list.
+pub(super) fn no_list() -> Result<OwnedFd, Error> {
+    let failed = |source| Error::Map { map: OUTER, operation: "create", source };
+    let spec = MapSpec { name: INNER, kind: MapKind::Inner, key: 4, value: 64, entries: 1 };
+    let template = sys::map_create(spec, None).map_err(failed)?;
+    let spec = MapSpec { name: OUTER, kind: MapKind::Outer, key: 4, value: 4, entries: 1 };
+    sys::map_create(spec, Some(template.as_fd())).map_err(failed)
+}

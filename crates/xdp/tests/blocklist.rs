@@ -1,0 +1,298 @@
+//! The block list of the hook against the prefixes that it stands for.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use support::{config, frame4, frame6};
+use xdp::filter::{
+    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Moment, Prefix, Rule, RuleSet,
+    read_list,
+};
+use xdp::{Error, Loaded, Owner, PortProgram, Verdict, WhenDown};
+
+/// A port that drops listed sources and passes the rest.
+struct Port {
+    list: Blocklist,
+    filter: Filter,
+    loaded: Loaded,
+}
+
+fn listed() -> Compiled {
+    let rule = Rule {
+        name: "listed".to_owned(),
+        priority: 0,
+        matches: Match { listed: true, ..Match::default() },
+        action: Action::Drop,
+        dry_run: false,
+        expires: None,
+    };
+    Compiled::new(&RuleSet { rules: vec![rule] }).unwrap()
+}
+
+impl Port {
+    fn new(prefixes: impl IntoIterator<Item = Prefix>) -> Port {
+        let list = Blocklist::new(prefixes).unwrap();
+        let filter = Filter::new(&listed(), FilterSizes::default(), Some(&list)).unwrap();
+        let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+        Port { list, filter, loaded }
+    }
+
+    fn drops(&self, source: IpAddr) -> bool {
+        drops(&self.loaded, source)
+    }
+}
+
+fn drops(loaded: &Loaded, source: IpAddr) -> bool {
+    let frame = match source {
+        IpAddr::V4(v4) => frame4(Ipv4Addr::LOCALHOST, |ip| ip[12..16].copy_from_slice(&v4.octets())),
+        IpAddr::V6(v6) => {
+            let mut frame = frame6(Ipv6Addr::LOCALHOST, 17, &[0; 8]);
+            frame[22..38].copy_from_slice(&v6.octets());
+            frame
+        }
+    };
+    loaded.test_run(&frame).unwrap().verdict == Verdict::Drop
+}
+
+/// Addresses at which something may change: the ends of a prefix and their neighbours.
+fn edges(prefix: Prefix) -> [IpAddr; 4] {
+    match prefix.address() {
+        IpAddr::V4(v4) => {
+            let first = v4.to_bits();
+            let last = first | u32::MAX.checked_shr(prefix.length().into()).unwrap_or(0);
+            [first, last, first.wrapping_sub(1), last.wrapping_add(1)].map(|a| Ipv4Addr::from_bits(a).into())
+        }
+        IpAddr::V6(v6) => {
+            let first = v6.to_bits();
+            let last = first | u128::MAX.checked_shr(prefix.length().into()).unwrap_or(0);
+            [first, last, first.wrapping_sub(1), last.wrapping_add(1)].map(|a| Ipv6Addr::from_bits(a).into())
+        }
+    }
+}
+
+fn covered(prefixes: &BTreeSet<Prefix>, address: IpAddr) -> bool {
+    prefixes.iter().any(|prefix| prefix.contains(address))
+}
+
+/// Prefixes that nest and touch: all lie in a few places.
+fn prefix() -> impl Strategy<Value = Prefix> {
+    let v4 = (select(vec![0x0a00_0000_u32, 0x0a00_0100, 0xffff_ff00]), 0..512_u32, 0..=32_u8)
+        .prop_map(|(base, host, length)| (Ipv4Addr::from_bits(base ^ host).into(), length));
+    let high = select(vec![0_u64, 1, 0x2001_0db8_0000_0000, 0x2001_0db8_0000_0001, u64::MAX >> 1]);
+    let low = select(vec![0_u64, 1, 2, 1 << 63, u64::MAX]);
+    let v6 = (high, low, 0..=128_u8).prop_map(|(high, low, length)| {
+        (Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into(), length)
+    });
+    let long4 = v4.clone().prop_map(|(address, length): (IpAddr, u8)| (address, 24 + length % 9));
+    prop_oneof![2 => v4, 4 => long4, 3 => v6]
+        .prop_map(|(address, length)| Prefix::new(address, length).unwrap())
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Insert(Prefix),
+    Remove(prop::sample::Index),
+    Replace(Vec<Prefix>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => prefix().prop_map(Step::Insert),
+        5 => any::<prop::sample::Index>().prop_map(Step::Remove),
+        1 => prop::collection::vec(prefix(), 0..40).prop_map(Step::Replace),
+    ]
+}
+
+#[test]
+fn changes_agree_with_the_prefixes() {
+    need_root!();
+    let mut runner = TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
+    let cases = (prop::collection::vec(prefix(), 0..30), prop::collection::vec(step(), 0..60));
+    let check = |(start, steps): (Vec<Prefix>, Vec<Step>)| {
+        let mut port = Port::new(start.clone());
+        let mut truth: BTreeSet<Prefix> = start.iter().copied().collect();
+        let mut seen: BTreeSet<IpAddr> = start.into_iter().flat_map(edges).collect();
+        for step in steps {
+            let touched: Vec<Prefix> = match step {
+                Step::Insert(prefix) => {
+                    truth.insert(prefix);
+                    port.list.insert(prefix, None).unwrap();
+                    vec![prefix]
+                }
+                Step::Remove(_) if truth.is_empty() => vec![],
+                Step::Remove(at) => {
+                    let prefix = *truth.iter().nth(at.index(truth.len())).unwrap();
+                    truth.remove(&prefix);
+                    prop_assert!(port.list.remove(prefix).unwrap());
+                    prop_assert!(!port.list.remove(prefix).unwrap());
+                    vec![prefix]
+                }
+                Step::Replace(list) => {
+                    truth = list.iter().copied().collect();
+                    port.list.replace(list.clone()).unwrap();
+                    list
+                }
+            };
+            for address in touched.iter().copied().flat_map(edges) {
+                prop_assert_eq!(port.drops(address), covered(&truth, address), "{}", address);
+                seen.insert(address);
+            }
+            prop_assert_eq!(port.list.len(), truth.len());
+        }
+        for address in seen {
+            prop_assert_eq!(port.drops(address), covered(&truth, address), "{}", address);
+        }
+        Ok(())
+    };
+    runner.run(&cases, check).unwrap();
+}
+
+/// Numbers that look random, the same in every run.
+fn noise(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
+fn address4(bits: u64) -> IpAddr {
+    Ipv4Addr::from_bits(u32::try_from(bits >> 32).unwrap()).into()
+}
+
+fn address6(high: u64, low: u64) -> IpAddr {
+    Ipv6Addr::from_bits(u128::from(high >> 3 | 1 << 61) << 64 | u128::from(low)).into()
+}
+
+#[test]
+fn large_lists_hold_every_prefix_and_no_more() {
+    need_root!();
+    let mut random = noise(7);
+    let mut prefixes = BTreeSet::new();
+    for round in 0..120_000_u64 {
+        let (a, b) = (random(), random());
+        prefixes.insert(match round % 4 {
+            0 | 1 => Prefix::new(address4(a), 32).unwrap(),
+            2 => Prefix::new(address4(a), 20 + (b.to_le_bytes()[0] % 13)).unwrap(),
+            _ => Prefix::new(address6(a, b), [48, 64, 64, 128][usize::try_from(b % 4).unwrap()]).unwrap(),
+        });
+    }
+    let mut port = Port::new(prefixes.iter().copied());
+    // Those that cover an address by the lengths that occur: the list is too long to be walked.
+    let lengths = |address: IpAddr| if address.is_ipv4() { 20..=32 } else { 48..=128_u8 };
+    let truth = |all: &BTreeSet<Prefix>, address| {
+        lengths(address).any(|length| all.contains(&Prefix::new(address, length).unwrap()))
+    };
+    for prefix in prefixes.iter().step_by(30) {
+        for address in edges(*prefix) {
+            assert_eq!(port.drops(address), truth(&prefixes, address), "{address}");
+        }
+    }
+    for _ in 0..4000 {
+        for address in [address4(random()), address6(random(), random())] {
+            assert_eq!(port.drops(address), truth(&prefixes, address), "{address}");
+        }
+    }
+    // So many more that the tables must grow.
+    let before = port.list.table_bytes();
+    for _ in 0..300_000 {
+        let prefix = Prefix::new(address4(random()), 32).unwrap();
+        prefixes.insert(prefix);
+        port.list.insert(prefix, None).unwrap();
+    }
+    assert!(port.list.table_bytes() > before);
+    for prefix in prefixes.iter().step_by(100) {
+        for address in edges(*prefix) {
+            assert_eq!(port.drops(address), truth(&prefixes, address), "{address}");
+        }
+    }
+}
+
+/// While the list changes around it, one address is always listed and another never.
+#[test]
+fn look_ups_are_never_torn() {
+    need_root!();
+    let mut port = Port::new([]);
+    let always: IpAddr = "10.9.8.7".parse().unwrap();
+    let never: IpAddr = "10.9.8.8".parse().unwrap();
+    let always6: IpAddr = "2001:db8::7".parse().unwrap();
+    let never6: IpAddr = "2001:db8::8".parse().unwrap();
+    let fixed: Vec<Prefix> = ["10.9.8.7/32", "2001:db8::7/128"].map(|t| t.parse().unwrap()).into();
+    port.list.replace(fixed.clone()).unwrap();
+    let Port { mut list, loaded, filter: _filter } = port;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = noise(99);
+            for round in 0..3000_u64 {
+                let bits = random();
+                // Neighbours in the same words, and one that covers the listed address too.
+                let near4 = 0x0a09_0810 + u32::try_from(bits % 240).unwrap();
+                let near6 = 0x2001_0db8 << 96 | u128::from(bits >> 8) << 8;
+                let near = [
+                    Prefix::new(Ipv4Addr::from_bits(near4).into(), 32).unwrap(),
+                    Prefix::new(Ipv6Addr::from_bits(near6).into(), 128).unwrap(),
+                    Prefix::new(always, 31).unwrap(),
+                ];
+                for prefix in near {
+                    list.insert(prefix, None).unwrap();
+                }
+                for prefix in near.into_iter().filter(|_| round % 64 != 0) {
+                    list.remove(prefix).unwrap();
+                }
+                if round % 100 == 0 {
+                    list.replace(fixed.clone()).unwrap();
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            assert!(drops(&loaded, always) && drops(&loaded, always6));
+            assert!(!drops(&loaded, never) && !drops(&loaded, never6));
+        }
+    });
+}
+
+#[test]
+fn prefixes_expire() {
+    need_root!();
+    let mut port = Port::new([]);
+    let [a, b]: [Prefix; 2] = ["192.0.2.1", "2001:db8::/32"].map(|text| text.parse().unwrap());
+    let now = Moment::now();
+    let later = now.after(Duration::from_secs(60));
+    port.list.insert(a, Some(now)).unwrap();
+    port.list.insert(b, Some(later)).unwrap();
+    assert_eq!(port.list.next_expiry(), Some(now));
+    assert_eq!(port.list.expire(now).unwrap(), 1);
+    assert!(!port.drops(a.address()) && port.drops(b.address()));
+    // A new time takes the place of the old one.
+    port.list.insert(b, None).unwrap();
+    assert_eq!((port.list.next_expiry(), port.list.expire(later).unwrap()), (None, 0));
+    assert!(port.drops(b.address()) && port.list.has(b) && !port.list.has(a));
+}
+
+#[test]
+fn lists_are_read_from_files() {
+    let directory = std::env::temp_dir().join(format!("xdp-list-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("list");
+    std::fs::write(&path, "# bad\n192.0.2.0/24 ; why\n\n  2001:db8::1\t2026-01-01\n10.1.1.1/8#x\n").unwrap();
+    let texts: Vec<String> = read_list(&path).unwrap().iter().map(Prefix::to_string).collect();
+    assert_eq!(texts, ["192.0.2.0/24", "2001:db8::1/128", "10.0.0.0/8"]);
+    std::fs::write(&path, "192.0.2.0/24\nexample.net\n").unwrap();
+    let error = Blocklist::load(&path).unwrap_err();
+    assert!(matches!(&error, Error::Filter(FilterError::Line { line: 2, .. })), "{error}");
+    assert!(error.to_string().contains("example.net"), "{error}");
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert!(matches!(read_list(&path), Err(FilterError::File { .. })));
+}

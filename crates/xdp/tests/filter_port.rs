@@ -1,0 +1,235 @@
+//! The filter on a port: replaced under load, kept by pins and through swaps, sampled, limited.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use support::{Namespace, config, frame4};
+use xdp::filter::{
+    Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Moment, Pattern, Rate, Rule,
+    RuleCounters, RuleSet, TcpFlags, Unit, VlanMatch,
+};
+use xdp::live::{Generator, Traffic};
+use xdp::{AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+
+fn rule(name: &str, matches: Match, action: Action) -> Rule {
+    Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
+}
+
+fn compiled(rules: impl IntoIterator<Item = Rule>) -> Compiled {
+    Compiled::new(&RuleSet { rules: rules.into_iter().collect() }).unwrap()
+}
+
+fn drop_all(name: &str) -> Compiled {
+    compiled([rule(name, Match::default(), Action::Drop)])
+}
+
+fn attach(ifindex: u32, pin: Option<PinPath>) -> Attached {
+    let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Pass)).unwrap();
+    loaded.attach(ifindex, AttachMode::Native, pin).unwrap()
+}
+
+fn counted(filter: &Filter, name: &str) -> RuleCounters {
+    filter.counters().unwrap().into_iter().find(|rule| rule.name == name).unwrap()
+}
+
+#[test]
+fn rules_are_replaced_under_load_without_a_gap() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    let mut filter = Filter::new(&drop_all("kept"), FilterSizes::default(), None).unwrap();
+    let mut port = attach(near, None);
+    port.set_filter(Some(&filter)).unwrap();
+    let mut generator = Generator::new(&Traffic::to(far)).unwrap();
+    let done = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let name = &namespace.name;
+        let sender = scope.spawn(|| {
+            support::enter(name);
+            let mut sent = 0;
+            while !done.load(Ordering::Relaxed) {
+                generator.send(2000).unwrap();
+                sent += 2000;
+            }
+            sent
+        });
+        for round in 0..60 {
+            // The second rule comes and goes; each set drops everything, by one rule or the other.
+            let first = rule("comes", Match { lengths: vec![60..=60], ..Match::default() }, Action::Drop);
+            let second = rule("kept", Match::default(), Action::Drop);
+            let set = if round % 2 == 0 { compiled([first, second]) } else { compiled([second]) };
+            filter.replace_on(&set, &mut [&mut port]).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        sender.join().unwrap()
+    });
+    let dropped = || port.counters().unwrap().get(Counter::FilterDropped);
+    support::eventually("all frames have arrived", || dropped() >= sent);
+    assert_eq!(port.counters().unwrap().seen(), dropped(), "nothing passed, whatever rules stood");
+    let kept = counted(&filter, "kept").packets;
+    assert!(kept > 0 && kept < sent, "{kept} of {sent}: its counter lives on while the other comes and goes");
+}
+
+#[test]
+fn pinned_filter_outlives_its_owner_and_is_adopted() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    let pin = PinPath::new(&format!("xdp-t{}-filter", std::process::id())).unwrap();
+    let list = Blocklist::new(["10.0.1.2/32".parse().unwrap()]).unwrap();
+    let listed = Match { listed: true, ..Match::default() };
+    let set = || compiled([rule("listed", listed.clone(), Action::Drop)]);
+    let filter = Filter::new(&set(), FilterSizes::default(), Some(&list)).unwrap();
+    let mut port = attach(near, Some(pin.clone()));
+    port.set_filter(Some(&filter)).unwrap();
+    // Another owner of the frames keeps the filter.
+    port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
+    drop((port, filter, list));
+    let mut generator = Generator::new(&Traffic::to(far)).unwrap();
+    generator.send(100).unwrap();
+    let mut port = adopt(&pin).unwrap().unwrap();
+    support::eventually("frames", || port.counters().unwrap().get(Counter::FilterDropped) == 100);
+    let mut filter = Filter::of(&port).unwrap().unwrap();
+    assert_eq!(counted(&filter, "listed").packets, 100, "filtered and counted while nobody was there");
+    // Its list and its rules can be changed, and its counters go on.
+    let list = Blocklist::adopt(&filter, []).unwrap();
+    generator.send(10).unwrap();
+    support::eventually("frames", || port.counters().unwrap().seen() >= 110);
+    assert_eq!(counted(&filter, "listed").packets, 100);
+    let others = rule("others", Match::default(), Action::Drop);
+    filter.replace_on(&compiled([set().rules()[0].clone(), others]), &mut [&mut port]).unwrap();
+    generator.send(10).unwrap();
+    support::eventually("frames", || counted(&filter, "others").packets == 10);
+    assert_eq!((counted(&filter, "listed").packets, list.len()), (100, 0));
+    port.set_filter(None).unwrap();
+    assert!(Filter::of(&port).unwrap().is_none());
+    port.detach().unwrap();
+}
+
+#[test]
+fn rates_are_kept() {
+    need_root!();
+    let rate = Rate { unit: Unit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 50 };
+    let limit = rule("limit", Match::default(), Action::RateLimit { rate, per_source: None });
+    let filter = Filter::new(&compiled([limit]), FilterSizes::default(), None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+    let frame = frame4(std::net::Ipv4Addr::LOCALHOST, |_| {});
+    let start = std::time::Instant::now();
+    let mut passed = 0.0;
+    while start.elapsed() < Duration::from_millis(300) {
+        passed += if loaded.test_run(&frame).unwrap().verdict == Verdict::Pass { 1.0 } else { 0.0 };
+    }
+    let allowed = 50.0 + start.elapsed().as_secs_f64() * 1000.0;
+    assert!(passed <= allowed + 1.0 && passed >= allowed * 0.9, "{passed} of {allowed}");
+}
+
+#[test]
+fn samples_reach_user_space() {
+    need_root!();
+    let all = rule("all", Match::default(), Action::Sample { one_in: 1 });
+    let some = rule("some", Match::default(), Action::Sample { one_in: 10 });
+    let filter = Filter::new(&compiled([all, some]), FilterSizes::default(), None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+    let mut frame = frame4(std::net::Ipv4Addr::LOCALHOST, |_| {});
+    frame.resize(300, 0xa5);
+    let before = Moment::now();
+    for _ in 0..1000 {
+        loaded.test_run(&frame).unwrap();
+    }
+    let (mut of_all, mut of_some) = (0, 0);
+    filter
+        .samples(|sample| {
+            assert_eq!((sample.length, sample.head), (300, &frame[..128]));
+            assert!(sample.at >= before && sample.at <= Moment::now());
+            match sample.rule {
+                Some("all") => of_all += 1,
+                Some("some") => of_some += 1,
+                other => panic!("{other:?}"),
+            }
+        })
+        .unwrap();
+    assert_eq!(of_all, 1000);
+    // A binomial variable with a deviation of 9.5: six of them to either side.
+    assert!((43..=157).contains(&of_some), "{of_some}");
+    assert_eq!(counted(&filter, "some").acted, of_some);
+}
+
+#[test]
+fn rules_of_a_pinned_size_are_refused_when_too_many() {
+    need_root!();
+    let names = |count: usize| {
+        compiled((0..count).map(|at| rule(&format!("r{at}"), Match::default(), Action::Count)))
+    };
+    let sizes = FilterSizes { rules: 4, ..FilterSizes::default() };
+    let mut filter = Filter::new(&names(4), sizes, None).unwrap();
+    let error = filter.replace(&names(5)).unwrap_err();
+    assert!(matches!(error, Error::FilterFull { count: 5, capacity: 4 }), "{error}");
+    assert_eq!(filter.len(), 4);
+}
+
+#[test]
+fn a_rule_of_a_new_name_begins_at_zero() {
+    need_root!();
+    let sizes = FilterSizes { rules: 1, ..FilterSizes::default() };
+    let mut filter = Filter::new(&drop_all("r0"), sizes, None).unwrap();
+    // Slots are used again after two changes.
+    for round in 1..6 {
+        let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+        loaded.test_run(&[0; 60]).unwrap();
+        assert_eq!(filter.counters().unwrap()[0].packets, 1);
+        filter.replace(&drop_all(&format!("r{round}"))).unwrap();
+        assert_eq!(filter.counters().unwrap()[0].packets, 0, "round {round}");
+    }
+}
+
+/// Every refusal names the rule, and says what to do.
+#[test]
+fn impossible_rules_are_refused_by_name() {
+    let none = Match::default;
+    let prefix = |text: &str| vec![text.parse().unwrap()];
+    let pattern = |bytes: Vec<u8>, mask| Pattern { base: xdp::filter::Base::Frame, offset: 0, bytes, mask };
+    let rate = |amount, burst| Action::RateLimit {
+        rate: Rate { unit: Unit::Packets, amount, per: Duration::from_secs(1), burst },
+        per_source: None,
+    };
+    let flags = Some(TcpFlags { mask: 2, value: 3 });
+    #[allow(clippy::reversed_empty_ranges, reason = "what is refused")]
+    let backwards = vec![9..=8];
+    let cases = [
+        (Match { source_ports: backwards, ..none() }, Action::Drop, "9-8 is no range"),
+        (Match { vlans: vec![VlanMatch::Tagged(0..=4096)], ..none() }, Action::Drop, "at most 4095"),
+        (Match { tcp_flags: flags, ..none() }, Action::Drop, "not all in the mask"),
+        (Match { patterns: vec![pattern(vec![], vec![])], ..none() }, Action::Drop, "give 1 to 32 bytes"),
+        (Match { patterns: vec![pattern(vec![3], vec![1])], ..none() }, Action::Drop, "byte 0"),
+        (
+            Match { sources: prefix("10.0.0.0/8"), destinations: prefix("::/0"), ..none() },
+            Action::Drop,
+            "never matches",
+        ),
+        (Match { protocols: vec![1], source_ports: vec![1..=1], ..none() }, Action::Drop, "ports"),
+        (none(), Action::Sample { one_in: 0 }, "at least 1"),
+        (none(), rate(0, 1), "use the action drop"),
+        (none(), rate(1, 0), "use the action drop"),
+    ];
+    for (matches, action, text) in cases {
+        let error = Compiled::new(&RuleSet { rules: vec![rule("web-1", matches, action)] }).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("web-1") && said.contains(text), "{text} in: {said}");
+    }
+    let twice = [rule("a", none(), Action::Drop), rule("a", none(), Action::Pass)];
+    assert!(matches!(Compiled::new(&RuleSet { rules: twice.into() }), Err(FilterError::Duplicate { .. })));
+    let many = (0..4097).map(|at| rule(&format!("r{at}"), none(), Action::Drop)).collect();
+    assert!(matches!(
+        Compiled::new(&RuleSet { rules: many }),
+        Err(FilterError::TooManyRules { count: 4097 })
+    ));
+    let places = (0..9).map(|at| Pattern { offset: at * 8, ..pattern(vec![1], vec![]) }).collect();
+    let error = Compiled::new(&RuleSet {
+        rules: vec![rule("p", Match { patterns: places, ..none() }, Action::Drop)],
+    });
+    assert!(matches!(error, Err(FilterError::TooManyPlaces { count: 9, .. })));
+}
