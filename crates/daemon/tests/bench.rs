@@ -1,0 +1,45 @@
+//! `trivium bench`: every scenario that it lists runs and ends with the line that others read.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_trivium")).arg("bench").args(arguments).output().unwrap()
+}
+
+#[test]
+fn every_scenario_reports_and_neither_allocates_nor_loses() {
+    let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
+    let scenarios: Vec<&str> = listed.lines().collect();
+    for wanted in ["port-to-port", "parse", "bridge", "bridge-100k"] {
+        assert!(scenarios.contains(&wanted), "{listed}");
+    }
+    for scenario in scenarios {
+        let output = bench(&[scenario, "--seconds", "0.3"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{scenario}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(last["scenario"], scenario);
+        for figure in ["mpps", "ns_per_packet", "tsc_cycles_per_packet"] {
+            assert!(last[figure].as_f64().is_some_and(|value| value > 0.0), "{scenario}: {figure} in {last}");
+        }
+        assert!(last["packets"].as_u64().is_some_and(|packets| packets > 10_000), "{last}");
+        assert_eq!((last["allocations"].as_u64(), last["loss"].as_u64()), (Some(0), Some(0)), "{last}");
+    }
+}
+
+#[test]
+fn json_is_one_line_and_nonsense_is_refused() {
+    let output = bench(&["bridge", "--json", "--seconds", "0.1", "--workers", "2"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["workers"], 2);
+    let output = bench(&["bridge", "--seconds=-1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && !said.contains("panicked"), "{said}");
+    let output = bench(&["no-such-scenario"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("port-to-port"));
+}
