@@ -154,6 +154,9 @@ fn full_rings_are_survived_and_counted() {
 #[test]
 fn a_worker_that_panics_ends_the_process() {
     require!("ip");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
     let mut rig = Rig::new(1);
     let configuration = format!("{}[port.faulty]\nkind = \"null\"\n", rig.configuration("persist = false"));
     let file = rig.write("trivium.toml", &configuration);

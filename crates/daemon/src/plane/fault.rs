@@ -1,22 +1,22 @@
-//! Faults for the tests of failures, in debug builds only: `TRIVIUM_FAULT=worker-panic` makes a port of kind `null` panic
-//! in its worker.
+//! Faults for the tests of failures, in debug builds and with the feature `fault` only: `TRIVIUM_FAULT=worker-panic` makes a
+//! port of kind `null` panic in its worker.
 
 use port::Queue;
 
 /// The faulty queue that was asked for, if any.
-#[cfg(not(debug_assertions))]
+#[cfg(not(any(debug_assertions, feature = "fault")))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     None
 }
 
 /// The faulty queue that was asked for, if any.
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "fault"))]
 pub fn queue() -> Option<Box<dyn Queue>> {
     let asked = std::env::var("TRIVIUM_FAULT").is_ok_and(|fault| fault == "worker-panic");
     asked.then(|| Box::new(faulty::PanicQueue) as Box<dyn Queue>)
 }
 
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "fault"))]
 mod faulty {
     use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
 
