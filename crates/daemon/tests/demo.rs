@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -54,5 +55,45 @@ fn an_interrupt_and_a_kill_leave_nothing() {
             if gone { Ok(()) } else { Err(left.join(" ")) }
         })
         .unwrap();
+    }
+}
+
+/// A directory that is a PATH: all commands of the usual one, except that `name` is `instead` or missing.
+fn commands_without(directory: &Path, name: &str, instead: Option<&str>) {
+    std::fs::create_dir_all(directory).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    for from in std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]) {
+        for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+            // The first of a name is the one that counts.
+            let _ = std::os::unix::fs::symlink(entry.path(), directory.join(entry.file_name()));
+        }
+    }
+    std::fs::remove_file(directory.join(name)).unwrap();
+    if let Some(instead) = instead {
+        std::os::unix::fs::symlink(instead, directory.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_failure_ends_with_the_same_line_too() {
+    require!("ip", "ping", "iperf3", "nsenter");
+    let cases =
+        [("missing", None, "the command iperf3 is missing"), ("broken", Some("/bin/false"), "iperf3")];
+    for (case, instead, cause) in cases {
+        let directory = std::env::temp_dir().join(format!("trivium-demo-{case}-{}", std::process::id()));
+        commands_without(&directory, "iperf3", instead);
+        let mut command = Command::new(TRIVIUM);
+        command.args(["demo", "--seconds", "6"]).env("PATH", &directory);
+        let process = Process::start(command).unwrap();
+        let pid = process.pid();
+        let (status, output) = process.finish(Duration::from_secs(60)).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(status.code(), Some(1), "{case}: {output}");
+        let last = output.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
+        let last: serde_json::Value = serde_json::from_str(last).unwrap();
+        assert_eq!(last["ok"].as_bool(), Some(false), "{case}: {output}");
+        assert!(last["error"].as_str().unwrap().contains(cause), "{case}: {last}");
+        assert!(last["hosts"].is_u64() && last["ping_loss"].is_f64() && last["tcp_gbps"].is_f64(), "{last}");
+        assert_eq!(namespaces(pid), Vec::<String>::new());
     }
 }

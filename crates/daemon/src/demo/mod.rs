@@ -61,6 +61,26 @@ impl Findings {
 /// # Errors
 /// If something is missing, or traffic did not cross.
 pub fn run(args: &Demo) -> Result<(), Failure> {
+    let outcome = attempt(args);
+    let found = *outcome.as_ref().unwrap_or(&Findings::default());
+    let (loss, gbps) = (found.pings.loss(), (found.tcp_gbps * 1000.0).round() / 1000.0);
+    let mut line = json!({
+        "ok": outcome.is_ok() && found.ok(), "hosts": lab::HOSTS, "ping_loss": loss, "tcp_gbps": gbps,
+    });
+    if let Err(failure) = &outcome {
+        // The object is the last line in any case.
+        failure.print();
+        line["error"] = failure.to_string().into();
+    }
+    println!("{line}");
+    match outcome {
+        Ok(found) if found.ok() => Ok(()),
+        Ok(_) => Err(Failure::told(Kind::Failed)),
+        Err(failure) => Err(Failure::told(failure.kind)),
+    }
+}
+
+fn attempt(args: &Demo) -> Result<Findings, Failure> {
     lab::check()?;
     lab::sweep();
     let begin = Instant::now();
@@ -73,10 +93,7 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
     drop(daemon);
     drop(lab);
     runtime.shutdown_timeout(Duration::from_secs(2));
-    let found = outcome?;
-    let (loss, gbps) = (found.pings.loss(), (found.tcp_gbps * 1000.0).round() / 1000.0);
-    println!("{}", json!({"ok": found.ok(), "hosts": lab::HOSTS, "ping_loss": loss, "tcp_gbps": gbps}));
-    if found.ok() { Ok(()) } else { Err(Failure::told(Kind::Failed)) }
+    outcome
 }
 
 async fn show(
