@@ -23,6 +23,8 @@ pub struct PortCounters {
     pub tx_packets: Counter,
     /// Bytes given to the port.
     pub tx_bytes: Counter,
+    /// Packets among those given to the port that did not leave after all; each is among the drops.
+    pub tx_refused: Counter,
     /// Further packets made of one that this port received (flood copies), or of one sent here (segments).
     pub copies: Counter,
     /// Copies that went to a control thread (IGMP, MLD).
@@ -39,6 +41,7 @@ impl Default for PortCounters {
             rx_bytes: zero(),
             tx_packets: zero(),
             tx_bytes: zero(),
+            tx_refused: zero(),
             copies: zero(),
             punted: zero(),
             drops: std::array::from_fn(|_| zero()),
@@ -51,6 +54,12 @@ impl PortCounters {
     #[inline]
     pub fn drop_n(&self, reason: DropReason, n: u64) {
         self.drops[reason as usize].add(n);
+    }
+
+    /// Counts `n` packets that were given to the port and did not leave after all.
+    pub fn refuse_n(&self, reason: DropReason, n: u64) {
+        self.tx_refused.add(n);
+        self.drop_n(reason, n);
     }
 }
 
@@ -120,6 +129,8 @@ pub struct WorkerCounters {
     pub asleep_cycles: Counter,
     /// Times it went to sleep.
     pub sleeps: Counter,
+    /// Packets that other workers have handed to it.
+    pub taken_over: Counter,
 }
 
 impl Default for WorkerCounters {
@@ -133,6 +144,7 @@ impl Default for WorkerCounters {
             idle_cycles: Counter::default(),
             asleep_cycles: Counter::default(),
             sleeps: Counter::default(),
+            taken_over: Counter::default(),
         }
     }
 }
@@ -173,7 +185,9 @@ impl PortTotals {
         for c in workers.iter().map(|w| w.port(port)) {
             t.rx_packets += c.rx_packets.get();
             t.rx_bytes += c.rx_bytes.get();
-            t.tx_packets += c.tx_packets.get();
+            // The refused first: a count that is read late is too small for a moment, never below zero.
+            let refused = c.tx_refused.get();
+            t.tx_packets += c.tx_packets.get().saturating_sub(refused);
             t.tx_bytes += c.tx_bytes.get();
             t.copies += c.copies.get();
             t.punted += c.punted.get();

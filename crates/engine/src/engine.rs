@@ -113,6 +113,8 @@ pub struct WorkerView {
     pub cycles: [u64; 3],
     /// Times it went to sleep.
     pub sleeps: u64,
+    /// Packets that other workers have handed to it.
+    pub taken_over: u64,
 }
 
 /// A stage as shown, summed over the workers.
@@ -223,6 +225,7 @@ impl Engine {
                 forwarding: forwarding.clone(),
                 reader,
                 queues: Vec::new(),
+                refused: Vec::new(),
                 local: Vec::new(),
                 burst: Burst::default(),
                 tools: Tools::new(WorkerId(id), depot.pool(), block.clone()),
@@ -260,7 +263,7 @@ impl Engine {
         &self.depot
     }
 
-    fn tell(&self, worker: WorkerId, command: Command) -> Result<(), EngineError> {
+    pub(crate) fn tell(&self, worker: WorkerId, command: Command) -> Result<(), EngineError> {
         let handle = self
             .workers
             .get(worker.index())
@@ -358,6 +361,7 @@ impl Engine {
                 packets: c.packets.get(),
                 cycles: [c.busy_cycles.get(), c.idle_cycles.get(), c.asleep_cycles.get()],
                 sleeps: c.sleeps.get(),
+                taken_over: c.taken_over.get(),
             })
             .collect()
     }

@@ -37,6 +37,7 @@ pub fn explain(forwarding: &Forwarding, port: PortId, frame: &[u8]) -> Explained
     let mut refused = None;
     match (forwarding.port(port), Waker::new()) {
         (None, _) => refused = Some(DropReason::NoRoom),
+        (Some(view), _) if !view.up => refused = Some(DropReason::PortDown),
         (_, Err(_)) => refused = Some(DropReason::NoFrame),
         (Some(view), Ok(waker)) => {
             // A memory of its own: an answer takes no frame away from traffic.

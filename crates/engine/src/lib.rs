@@ -21,6 +21,7 @@ pub mod counters;
 pub mod engine;
 pub mod explain;
 pub mod handover;
+pub mod inspect;
 pub mod rest;
 pub mod stage;
 pub mod state;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use packet::record::{NoRecord, Recorder, Step};
-use packet::{FlowKey, PortId, QueueId};
+use packet::{DropReason, FlowKey, PortId, QueueId};
 use switch::Now;
 use sync::cpu::tsc;
 use sync::qsbr::Reader;
@@ -18,6 +18,7 @@ use crate::burst::Burst;
 use crate::capture::{CaptureTap, key_of};
 use crate::counters::Stage;
 use crate::handover::Links;
+use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
 use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, parse, receive, room, spread, transmit};
@@ -36,6 +37,8 @@ pub enum Command {
     Trace(Option<Producer<Box<Traced>>>),
     /// Where copies for the snooper go.
     Punt(Producer<Punt>),
+    /// Tell how the queues are doing, and count what the kernel refused of what was sent.
+    Inspect(mpsc::Sender<Vec<QueueView>>),
     /// Receive nothing more; finish what other workers hand over.
     Drain,
     /// End; the queues go back.
@@ -56,6 +59,8 @@ pub struct Worker {
     pub(crate) forwarding: Arc<Snapshot<Forwarding>>,
     pub(crate) reader: Reader,
     pub(crate) queues: Vec<OwnedQueue>,
+    /// Packets that the kernel had refused of each of the queues at the last look.
+    pub(crate) refused: Vec<u64>,
     pub(crate) local: Vec<u16>,
     pub(crate) burst: Burst,
     pub(crate) tools: Tools,
@@ -110,8 +115,9 @@ impl Worker {
         for index in 0..own {
             let begin = tsc();
             let port = queues[index].port;
-            let view = forwarding.port(port);
-            let n = receive::run(&mut *queues[index].queue, port, view, burst, tools);
+            // What comes before a new port is in the snapshot waits in its queue.
+            let Some(view) = forwarding.port(port) else { continue };
+            let n = receive::run(&mut *queues[index].queue, port, Some(view), burst, tools);
             if n == 0 {
                 continue;
             }
@@ -119,10 +125,10 @@ impl Worker {
             count(tools, Stage::Receive, n, begin);
             links.begin_own();
             tools.clones_left = CLONE_BUDGET;
-            let Some(view) = view else {
-                refuse(port, burst, tools);
+            if !view.up {
+                refuse(port, DropReason::PortDown, burst, tools);
                 continue;
-            };
+            }
             let source = Source { forwarding, port, view, queue: Some(index) };
             let mut exits = Exits { queues, local, links, collected: None };
             match (&forwarding.trace, &mut *trace) {
@@ -192,6 +198,9 @@ impl Worker {
                 }
                 Command::Trace(ring) => self.trace = ring,
                 Command::Punt(ring) => self.tools.punt = Some(ring),
+                Command::Inspect(reply) => {
+                    let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.tools));
+                }
                 Command::Drain => self.draining = true,
                 Command::Stop(reply) => {
                     let ports: Vec<PortId> = self.queues.iter().map(|own| own.port).collect();
@@ -215,6 +224,7 @@ impl Worker {
             // Without a watch the worker still finds the packets at its next nap.
             let _ = self.rest.watch(fd);
         }
+        self.refused.push(own.queue.counters().tx_invalid);
         self.queues.push(own);
         self.index();
     }
@@ -225,6 +235,7 @@ impl Worker {
         while at < self.queues.len() {
             if self.queues[at].port == port {
                 let mut own = self.queues.remove(at);
+                let mut refused = self.refused.remove(at);
                 if let Some(fd) = own.queue.wait_fd() {
                     self.rest.forget(fd);
                 }
@@ -234,6 +245,8 @@ impl Worker {
                     }
                     own.queue.kick(&mut self.tools.pool);
                 }
+                inspect::settle(&own, &mut refused, &self.tools);
+                inspect::abandon(&own, &self.tools);
                 gone.push(own);
             } else {
                 at += 1;
@@ -374,7 +387,7 @@ fn handed_over(
     if let Some(port) = arrived {
         tools.clones_left = CLONE_BUDGET;
         match forwarding.port(port) {
-            Some(view) => {
+            Some(view) if view.up => {
                 let source = Source { forwarding, port, view, queue: None };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {
@@ -383,9 +396,11 @@ fn handed_over(
                     _ => forward(&source, burst, now, &mut exits, tools, &mut NoRecord),
                 }
             }
-            None => refuse(port, burst, tools),
+            Some(_) => refuse(port, DropReason::PortDown, burst, tools),
+            None => refuse(port, DropReason::PortRemoved, burst, tools),
         }
     }
+    tools.counters.taken_over.add((relayed + n) as u64);
     relayed + n
 }
 
@@ -398,7 +413,6 @@ fn relay(
     tools: &mut Tools,
 ) {
     use crate::stage::outbox::Refused;
-    use packet::DropReason;
     // A queue that has moved on to yet another worker must not send packets in a circle.
     if exits.local.get(out.index()).is_none_or(|at| *at == NOT_MINE) {
         return tools.drop(packet, out, DropReason::PortRemoved);
@@ -414,11 +428,11 @@ fn relay(
     }
 }
 
-/// Packets of a queue whose port is not in the snapshot (yet, or any more).
+/// Packets that came in by a port that is down, or is no port any more.
 #[cold]
-fn refuse(port: PortId, burst: &mut Burst, tools: &mut Tools) {
+fn refuse(port: PortId, reason: DropReason, burst: &mut Burst, tools: &mut Tools) {
     for packet in std::mem::take(&mut *burst.packets) {
-        tools.drop(packet, port, packet::DropReason::NoRoom);
+        tools.drop(packet, port, reason);
     }
 }
 

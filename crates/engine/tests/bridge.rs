@@ -217,3 +217,31 @@ fn every_mutated_and_truncated_frame_is_accounted_for() {
     assert_eq!(rig.totals().iter().map(|t| t.rx_packets).sum::<u64>(), sent);
     rig.assert_accounted();
 }
+
+/// A port that is down neither sends nor receives: nothing of it is learned or forwarded, and `explain` says so.
+#[test]
+fn a_port_that_is_down_does_nothing() {
+    let mut rig = Rig::new(&transparent(3));
+    rig.send(1, &frame(2, 9, 0));
+    rig.round();
+    rig.outputs();
+    let set = |rig: &mut Rig, up: bool| {
+        rig.publish(move |f| f.ports[0].as_mut().unwrap().up = up);
+    };
+    set(&mut rig, false);
+    rig.send(0, &frame(1, 2, 0));
+    rig.round();
+    assert_eq!(rig.outputs(), [], "in by a port that is down");
+    rig.send(1, &frame(2, 1, 0));
+    rig.round();
+    // Nobody has learned where 1 is: the frame is flooded, and only the port that is up has it.
+    assert_eq!(rig.outputs().iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [2]);
+    assert_eq!(rig.totals()[0].drops[DropReason::PortDown as usize], 2);
+    let told = rig.engine.explain(PortId(0), &frame(1, 2, 0));
+    assert_eq!(told.steps.last(), Some(&Step::Dropped(DropReason::PortDown)));
+    set(&mut rig, true);
+    rig.send(0, &frame(1, 2, 0));
+    rig.round();
+    assert_eq!(rig.outputs().len(), 1);
+    rig.assert_accounted();
+}

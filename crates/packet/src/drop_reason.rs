@@ -88,7 +88,7 @@ drop_reasons! {
 
     // Admission to a bridge.
     VlanNotAllowed = 24, "vlan-not-allowed",
-        "The frame's VLAN is not among those of the port; add it to the port's `vlans` or fix the sender.";
+        "The frame's VLAN is not among those of the port; add it to `trunk` (or make it `access`) in the port's membership of the bridge, or fix the sender.";
     VlanTaggedOnAccess = 25, "vlan-tagged-on-access",
         "A tagged frame came in on an access port; make the port a trunk or stop the sender's tagging.";
     VlanUntaggedNotAdmitted = 26, "vlan-untagged-not-admitted",
@@ -122,7 +122,7 @@ drop_reasons! {
 
     // Output.
     PortDown = 39, "port-down",
-        "The output port is down; set the device up or check its link.";
+        "The port that the packet came in by, or would leave by, is down; set `admin = \"up\"` or the device up, or check its link.";
     PortRemoved = 40, "port-removed",
         "The output port was removed while the packet was under way; nothing to do.";
     DeviceGone = 41, "device-gone",

@@ -60,6 +60,8 @@ pub struct VethConfig {
     pub addresses: Vec<(IpAddr, u8)>,
     /// MTU of both ends, up to 65535.
     pub mtu: u32,
+    /// The far end's MTU where it differs; at most that of our end.
+    pub far_mtu: Option<u32>,
     /// The far end's Ethernet address; `None` lets the kernel choose.
     pub mac: Option<MacAddr>,
     /// Receive and transmit queues of both ends.
@@ -76,6 +78,7 @@ impl VethConfig {
             far_name: far_name.into(),
             addresses: Vec::new(),
             mtu: 1500,
+            far_mtu: None,
             mac: None,
             queues: 1,
         }
@@ -174,6 +177,19 @@ pub fn remove(name: &str) -> Result<(), VethError> {
     }
 }
 
+/// Takes addresses from the far end; those that it does not have are no error.
+///
+/// # Errors
+/// [`VethError`] when the far end is not there or the kernel refuses.
+pub fn remove_addresses(config: &VethConfig, addresses: &[(IpAddr, u8)]) -> Result<(), VethError> {
+    config.in_far(|| {
+        let far = link::find(&config.far_name)?;
+        addresses
+            .iter()
+            .try_for_each(|(address, prefix)| link::remove_address(far.ifindex, *address, *prefix))
+    })
+}
+
 impl VethConfig {
     fn link_error(&self, source: LinkError) -> VethError {
         VethError::Link { name: self.name.clone(), source }
@@ -253,7 +269,8 @@ impl VethConfig {
     fn set_far(&self, far: &LinkInfo) -> Result<LinkInfo, LinkError> {
         ethtool::set_features(&self.far_name, &FAR_OFFLOADS)?;
         let mac = self.mac.filter(|mac| far.mac != Some(*mac));
-        let mtu = (far.mtu != self.mtu).then_some(self.mtu);
+        let wanted = self.far_mtu.unwrap_or(self.mtu);
+        let mtu = (far.mtu != wanted).then_some(wanted);
         link::set(far.ifindex, &LinkChange { mac, mtu, up: Some(true), ..LinkChange::default() })?;
         for (address, prefix) in &self.addresses {
             link::add_address(far.ifindex, *address, *prefix)?;

@@ -143,7 +143,7 @@ pub enum AfXdpCause {
     },
     /// No such device.
     #[error(
-        "there is no such device in this network namespace; check the name with `ip link`, or set the port's netns"
+        "there is no such device in this network namespace; check the name with `ip link`, or set the port's `namespace`"
     )]
     NoDevice,
     /// The device is down.
@@ -187,7 +187,7 @@ pub enum AfXdpCause {
     },
     /// No mode left to try.
     #[error(
-        "no mode is left to try: the MTU is larger than a frame and several buffers a packet are off; set multi_buffer or lower the MTU"
+        "no mode is left to try: the MTU is larger than a frame and the hook's program takes one buffer a packet; set mode = \"auto\" or lower the MTU"
     )]
     NoMode,
     /// What was handed over does not fit.

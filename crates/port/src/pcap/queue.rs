@@ -211,6 +211,7 @@ impl Queue for PcapQueue {
                         "recording stopped: {error}; free space on the disk and reopen the port"
                     ));
                     self.recording = None;
+                    self.counters.tx_invalid += 1;
                 }
             } else if self.failed.is_some() {
                 self.counters.tx_invalid += 1;
