@@ -172,10 +172,10 @@ async fn a_full_disk_stops_the_change() {
 #[tokio::test]
 async fn settings_wait_for_a_restart_and_are_named_until_then() {
     let daemon = Daemon::new("settings");
-    let file = config(&daemon, "[engine]\nburst = 64\n");
+    let file = config(&daemon, "[engine]\nspin_us = 64\n");
     for _ in 0..2 {
         let outcome = daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap();
-        assert_eq!(outcome.plan.to_string(), "! engine.burst: 256 -> 64 (needs a restart)\n");
+        assert_eq!(outcome.plan.to_string(), "! engine.spin_us: 50 -> 64 (needs a restart)\n");
     }
     assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), 0);
 }

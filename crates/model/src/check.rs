@@ -42,6 +42,9 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
     problems
 }
 
+/// Packets that a worker processes together at most.
+const BURST: u64 = 256;
+
 fn check_memory(config: &Config, problems: &mut Vec<Problem>) {
     // How many queues a foreign device has is known only when it is opened: one is the least.
     let entries = |port: &Port| {
@@ -49,7 +52,7 @@ fn check_memory(config: &Config, problems: &mut Vec<Problem>) {
         Some(xdp.queues.count().unwrap_or(1) as u64 * u64::from(xdp.ring_size))
     };
     let rings: u64 = config.ports.values().filter_map(entries).sum();
-    let bursts = config.engine.worker_count() as u64 * u64::from(config.engine.burst);
+    let bursts = config.engine.worker_count() as u64 * BURST;
     let frames = u64::from(config.memory.frames);
     if frames < rings + bursts {
         problems.push(Problem::new("memory.frames", Cause::FramesTooFew { frames, rings, bursts }));

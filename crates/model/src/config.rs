@@ -63,8 +63,6 @@ pub struct Engine {
     pub workers: Vec<u16>,
     /// What a worker does when nothing arrives.
     pub mode: EngineMode,
-    /// Packets that are received and processed together at most, 1..=256.
-    pub burst: u16,
     /// How long an adaptive worker polls without traffic before it sleeps, in microseconds.
     pub spin_us: u32,
 }
@@ -115,7 +113,7 @@ impl Default for Daemon {
 
 impl Default for Engine {
     fn default() -> Self {
-        Engine { workers: Vec::new(), mode: EngineMode::Adaptive, burst: 256, spin_us: 50 }
+        Engine { workers: Vec::new(), mode: EngineMode::Adaptive, spin_us: 50 }
     }
 }
 

@@ -133,7 +133,7 @@ fn a_plan_reads_well() {
     )
     .unwrap();
     let new = load(
-        "[engine]\nburst=64\n[port.a]\nkind='af_xdp'\ndevice='eth2'\n[port.b]\nkind='ring'\nmtu=1400\n\
+        "[engine]\nspin_us=64\n[port.a]\nkind='af_xdp'\ndevice='eth2'\n[port.b]\nkind='ring'\nmtu=1400\n\
          [port.c]\nkind='tap'\nnamespace='red'\n[bridge.br0]\nageing=60\n[bridge.br0.port.a]\naccess=10\n\
          [bridge.br0.port.b]\naccess=20\n[bridge.br0.port.c]\ntrunk=[1,'5-9']\nnative=1\n\
          [[bridge.br0.static]]\nmac='02:00:00:00:00:01'\nport='c'\n",
@@ -151,7 +151,7 @@ fn a_plan_reads_well() {
 ~ bridge.br0.port.b: access 10 -> 20
 + bridge.br0.port.c: trunk 1, 5-9, native 1
 + bridge.br0.static.02:00:00:00:00:01,1: port c
-! engine.burst: 256 -> 64 (needs a restart)
+! engine.spin_us: 50 -> 64 (needs a restart)
 ";
     assert_eq!(diff(&old, &new).to_string(), expected);
 }
@@ -165,6 +165,32 @@ fn leaving_a_bridge_changes_what_the_hook_does_alone() {
         diff(&old, &new).to_string(),
         "- bridge.br0.port.a\n~ port.a: its hook goes with the daemon, when_down pass\n"
     );
+}
+
+/// What the data plane cannot do on the running object makes it anew, and the plan says so.
+#[test]
+fn each_field_of_a_port_says_how_it_changes() {
+    let veth = |text: &str| format!("kind='veth'\npeer={{name='eth0'{text}}}");
+    let mac = ", mac='02:00:00:00:00:01'";
+    let cases = [
+        ("kind='null'\nmtu=1400".to_owned(), "kind='null'".to_owned(), true),
+        ("kind='null'".to_owned(), "kind='null'\nmtu=1400".to_owned(), false),
+        ("kind='tap'\nmtu=1400".to_owned(), "kind='tap'".to_owned(), false),
+        ("kind='af_xdp'".to_owned(), "kind='af_xdp'\nbusy_poll=20".to_owned(), true),
+        ("kind='af_xdp'".to_owned(), "kind='af_xdp'\ncomplete_checksums='on'".to_owned(), false),
+        ("kind='af_xdp'".to_owned(), "kind='af_xdp'\npersist=true".to_owned(), true),
+        (veth(""), veth(mac), false),
+        (veth(mac), veth(""), true),
+        (veth(""), veth(", mtu=1400"), false),
+        (veth(""), veth(", address=['10.0.0.1/24']"), false),
+        (veth(""), veth(", namespace='red'"), true),
+        ("kind='internal'\nmac='02:00:00:00:00:01'".to_owned(), "kind='internal'".to_owned(), true),
+    ];
+    for (old, new, anew) in cases {
+        let config = |text: &str| load(&format!("[port.a]\n{text}\n"), "t").unwrap();
+        let said = diff(&config(&old), &config(&new)).to_string();
+        assert_eq!(said.contains("made anew"), anew, "{old} -> {new}: {said}");
+    }
 }
 
 /// Found by fuzzing: `loop` and `timing` of a port that only writes were written out, and then refused.

@@ -38,7 +38,7 @@ fn problems(text: &str) -> Vec<Problem> {
 
 #[test]
 fn several_syntax_errors_come_at_once_and_without_echoes() {
-    let text = "[engine]\nburst = \nmode = \"busy\n[memory]\nframes = 100\nframes = 5000\n";
+    let text = "[engine]\nspin_us = \nmode = \"busy\n[memory]\nframes = 100\nframes = 5000\n";
     let problems = problems(text);
     let syntax: Vec<_> =
         problems.iter().filter(|p| matches!(p.cause, Cause::Syntax { .. })).map(|p| p.line).collect();

@@ -63,7 +63,6 @@ pub(super) fn read_engine(node: &Node, findings: &mut Findings) -> Engine {
     let engine = Engine {
         workers: workers.unwrap_or_default(),
         mode: fields.word("mode", &["adaptive", "busy"], &modes, findings).unwrap_or(default.mode),
-        burst: fields.number("burst", (1, 256), " packets", findings).unwrap_or(default.burst),
         spin_us: fields.number("spin_us", (0, 1_000_000), " us", findings).unwrap_or(default.spin_us),
     };
     fields.finish(findings);

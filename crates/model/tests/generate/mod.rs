@@ -51,7 +51,7 @@ fn member() -> impl Strategy<Value = Value> {
 /// For each port its bridge (if any), how it belongs to it, and whether it has a static entry.
 type Place = (Option<usize>, Value, bool);
 
-fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, burst: u16) -> Value {
+fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, spin: u32) -> Value {
     let mut bridges = Map::new();
     for (index, ageing) in ageing.into_iter().enumerate().filter(|(_, ageing)| *ageing >= 10) {
         bridges.insert(format!("br{index}"), json!({"ageing": ageing, "port": {}, "static": []}));
@@ -75,7 +75,7 @@ fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, burst: 
             }
         }
     }
-    json!({"port": all, "bridge": bridges, "engine": {"burst": burst}})
+    json!({"port": all, "bridge": bridges, "engine": {"spin_us": spin}})
 }
 
 /// A configuration without errors.
@@ -84,8 +84,8 @@ pub fn config() -> impl Strategy<Value = Config> {
     let place = (prop::option::of(0..BRIDGES), member(), any::<bool>());
     let places = prop::collection::vec(place, PORTS);
     let ageing = prop::collection::vec(prop_oneof![Just(0), Just(10), Just(300)], BRIDGES);
-    (ports, places, ageing, prop_oneof![Just(256u16), Just(32)]).prop_map(|(ports, places, ageing, burst)| {
-        let tree = tree(ports, places, ageing, burst).to_string();
+    (ports, places, ageing, prop_oneof![Just(50u32), Just(32)]).prop_map(|(ports, places, ageing, spin)| {
+        let tree = tree(ports, places, ageing, spin).to_string();
         match load_on(&tree, "generated", Format::Json, None) {
             Ok(loaded) => loaded.config,
             Err(problems) => {
