@@ -99,7 +99,9 @@ const WORKER_COUNTERS: [(&str, &str, WorkerField); 4] = [
     ("trivium_worker_bursts_total", "Bursts.", |worker| worker.bursts),
     ("trivium_worker_packets_total", "Packets.", |worker| worker.packets),
     ("trivium_worker_sleeps_total", "Times that the worker slept.", |worker| worker.sleeps),
-    ("trivium_worker_handed_over_total", "Packets handed to other workers.", |worker| worker.handed_over),
+    ("trivium_worker_handed_over_total", "Packets that other workers have handed to it.", |worker| {
+        worker.handed_over
+    }),
 ];
 
 fn workers(text: &mut Exposition, workers: &[WorkerState]) {

@@ -50,6 +50,8 @@ pub enum Command {
     Upgrade(Upgrade),
     /// End the running daemon, whichever process it is now
     Stop,
+    /// Take hooks off devices that an ended daemon has left there (see `persist`)
+    Release(Release),
     /// Measure the engine over in-memory ports; needs no privilege
     Bench(Bench),
     /// Build a lab of network namespaces and drive real traffic through a bridge
@@ -216,6 +218,13 @@ pub struct Upgrade {
     /// The new binary; if absent, what stands now where the daemon's own binary was started from
     #[arg(long, value_name = "PATH")]
     pub binary: Option<PathBuf>,
+}
+
+/// `trivium release`
+#[derive(Clone, Debug, Args)]
+pub struct Release {
+    /// The device or the port; all if absent
+    pub device: Option<String>,
 }
 
 /// `trivium bench`

@@ -109,3 +109,127 @@ fn a_port_without_a_room_leaves_the_kernel_everything() {
     assert!(rig.hosts[2].ping("10.8.0.101", 5).is_ok(), "{}", device(&rig, "h3"));
     assert!(!rig.hosts[0].reaches(&rig.hosts[2]), "it is the kernel's");
 }
+
+/// What a host's interface says about itself.
+fn interface(host: &testbed::Namespace, name: &str) -> String {
+    host.run(["ip", "-o", "address", "show", "dev", name]).unwrap()
+        + &host.run(["ip", "-o", "link", "show", "dev", name]).unwrap()
+}
+
+/// Each field that a plan calls live is live, and can be taken back.
+#[test]
+fn fields_of_devices_of_our_making_change_while_they_run() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(1);
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let hub = rig.lab.hub().clone();
+    let with = |port: &str, peer: &str, tap: &str| {
+        format!(
+            "{}[port.v]\nkind = \"veth\"\ndevice = \"v\"\n{port}\npeer = {{ name = \"eth0\", namespace = \"{}\"{peer} }}\n\
+             [bridge.br0.port.v]\naccess = 10\n\
+             [port.host]\nkind = \"internal\"\ndevice = \"host\"\n{tap}\n[bridge.br0.port.host]\naccess = 10\n",
+            rig.configuration("persist = false"),
+            tenant.name()
+        )
+    };
+    let plain = with("", ", address = [\"10.8.0.9/24\"]", "address = [\"10.8.0.50/24\"]");
+    let steps = [
+        // The first address of a network is replaced: the kernel would take the second along.
+        (
+            with("", ", address = [\"10.8.0.10/24\", \"10.8.0.11/24\"]", ""),
+            "eth0 inet 10.8.0.10/24",
+            "10.8.0.9/24",
+        ),
+        (with("", ", address = [\"10.8.0.11/24\"]", ""), "eth0 inet 10.8.0.11/24", "10.8.0.10/24"),
+        (with("", ", mac = \"02:00:00:00:aa:01\"", ""), "link/ether 02:00:00:00:aa:01", "inet "),
+        (with("", ", mac = \"02:00:00:00:aa:02\"", ""), "link/ether 02:00:00:00:aa:02", "aa:01"),
+        (with("mtu = 1400", "", ""), "mtu 1400", "02:00:00:00:aa:02"),
+        (with("mtu = 9000", ", mtu = 8000", ""), "mtu 8000", "mtu 1400"),
+        (with("mtu = 9000", "", ""), "mtu 9000", "mtu 8000"),
+        (plain.clone(), "mtu 1500", "mtu 9000"),
+    ];
+    let hosts = [
+        (with("", "", "address = [\"10.8.0.51/24\", \"10.8.0.52/24\"]"), "inet 10.8.0.52/24", "10.8.0.50/24"),
+        (with("", "", "address = [\"10.8.0.52/24\"]"), "inet 10.8.0.52/24", "10.8.0.51/24"),
+        (with("", "", "mac = \"02:00:00:00:bb:01\""), "link/ether 02:00:00:00:bb:01", "inet "),
+        (with("", "", "mtu = 1400"), "mtu 1400", "02:00:00:00:bb:01"),
+        (plain.clone(), "mtu 1500", "mtu 1400"),
+    ];
+    rig.start(&plain);
+    assert!(rig.hosts[0].ping("10.8.0.9", 5).is_ok());
+    for (text, has, has_not) in &steps {
+        let said = applied(&rig, text);
+        let shown = interface(&tenant, "eth0").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(has) && !shown.contains(has_not), "{said}{has}, not {has_not}: {shown}");
+        let near = interface(&hub, "v");
+        let mtu = if text.contains("mtu = 9000") {
+            9000
+        } else if text.contains("mtu = 1400") {
+            1400
+        } else {
+            1500
+        };
+        assert!(near.contains(&format!("mtu {mtu}")), "{near}");
+        assert_eq!(rig.port("v")["mtu"], mtu, "{said}");
+        assert!(applied(&rig, text).contains("nothing differs"));
+    }
+    for (text, has, has_not) in &hosts {
+        let said = applied(&rig, text);
+        let shown = interface(&hub, "host");
+        assert!(shown.contains(has) && !shown.contains(has_not), "{said}{has}, not {has_not}: {shown}");
+    }
+    // The far end has been made anew since the first ping, with another Ethernet address.
+    rig.hosts[0].run(["ip", "neighbour", "flush", "all"]).unwrap();
+    for address in ["10.8.0.9", "10.8.0.50"] {
+        assert!(rig.hosts[0].ping(address, 5).is_ok(), "{address}: {}", rig.ok(&["show", "drops"]));
+    }
+}
+
+#[test]
+fn fields_of_ports_change_while_they_run() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let with = |extra: &str| {
+        rig.configuration("persist = false").replacen(
+            "persist = false",
+            &format!("persist = false\n{extra}"),
+            1,
+        )
+    };
+    let plain = with("");
+    let steps = [
+        ("mtu = 1400", "mtu"),
+        ("", "mtu"),
+        ("admin = \"down\"", "admin"),
+        ("", "admin"),
+        ("complete_checksums = \"off\"", "complete_checksums"),
+        ("workers = [0]", "workers"),
+        ("spread = true", "spread"),
+        // Needs its socket anew.
+        ("busy_poll = 20", "busy_poll"),
+        ("ring_size = 512", "ring_size"),
+    ];
+    let texts: Vec<(String, &str, &str)> =
+        steps.iter().map(|(extra, field)| (with(extra), *extra, *field)).collect();
+    rig.start(&plain);
+    rig.until_reachable(1, 2);
+    for (text, extra, field) in &texts {
+        let said = applied(&rig, text);
+        assert!(said.contains(field), "{said}");
+        let anew = said.contains("made anew");
+        assert_eq!(anew, ["busy_poll", "ring_size"].contains(field), "{said}");
+        if extra.starts_with("admin") {
+            let before = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
+            assert!(!rig.hosts[0].reaches(&rig.hosts[1]), "out of a port that is down");
+            assert!(!rig.hosts[1].reaches(&rig.hosts[0]), "into a port that is down");
+            assert!(rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap() > before);
+            assert!(rig.ok(&["show", "drops", "h1"]).contains("port-down"));
+        } else {
+            rig.until_reachable(1, 2);
+        }
+        let link = rig.lab.hub().run(["ip", "-o", "link", "show", "dev", "h1"]).unwrap();
+        let mtu = if extra.starts_with("mtu") { 1400 } else { 1500 };
+        assert!(link.contains(&format!("mtu {mtu} ")), "{extra}: {link}");
+        assert_eq!(rig.port("h1")["mtu"], mtu, "{extra}");
+    }
+}

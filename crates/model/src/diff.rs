@@ -303,17 +303,25 @@ fn prefixed(prefix: &str, fields: Vec<FieldChange>) -> impl Iterator<Item = Fiel
 
 /// The fields of a port that differ, and how each is changed.
 pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
-    let own_device = matches!(old.kind, PortKind::Veth(_) | PortKind::Tap(_) | PortKind::Internal(_));
+    // An address that the kernel is to choose again is one of a new device.
+    let chosen = if fixed_mac(new) { How::Live } else { How::Recreate };
+    // Without a device there is nobody to ask what it was without ours.
+    let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
-        "admin" | "spread" | "workers" | "busy_poll" | "complete_checksums" | "persist" | "when_down" => {
-            How::Live
-        }
-        // The MTU of a device of our making, and what its far end is given, can be set while it runs; what carries
-        // frames in memory or files has no device to ask.
-        "mtu" => How::Live,
-        "address" | "mac" | "peer.address" | "peer.mac" | "peer.mtu" if own_device => How::Live,
+        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" => How::Live,
+        "address" | "peer.address" | "peer.mtu" => How::Live,
+        "mtu" => mtu,
+        "mac" | "peer.mac" => chosen,
         _ => How::Recreate,
     })
+}
+
+fn fixed_mac(port: &Port) -> bool {
+    match &port.kind {
+        PortKind::Veth(veth) => veth.peer.mac.is_some(),
+        PortKind::Tap(tap) | PortKind::Internal(tap) => tap.mac.is_some(),
+        _ => false,
+    }
 }
 
 /// The fields that differ between two values of a type, by their names in the file.

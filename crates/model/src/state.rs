@@ -202,7 +202,7 @@ pub struct WorkerState {
     pub packets: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Packets that it handed to other workers.
+    /// Packets that other workers have handed to it.
     #[serde(default)]
     pub handed_over: u64,
     /// Its queues, as `port/queue`.

@@ -50,7 +50,9 @@ fn print(outcome: &Outcome, dry_run: bool) {
                 "{changes} changes applied; rolled back in {seconds} s unless `trivium confirm` is given"
             );
         }
-        _ => println!("{changes} changes applied"),
+        _ => println!(
+            "{changes} changes applied; to keep them over a restart, write them into the file that `trivium run -c` names"
+        ),
     }
 }
 

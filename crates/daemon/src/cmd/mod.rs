@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod flush;
+mod release;
 pub mod run;
 mod show;
 mod stop;
@@ -28,6 +29,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Release(args) => release::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Apply(args) => run::block_on(apply::apply(&client, &args)),

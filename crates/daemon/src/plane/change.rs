@@ -1,15 +1,19 @@
 //! Changing a port while it runs.
 
+use std::net::IpAddr;
+
 use control::PlaneError;
 use engine::Engine;
-use model::{PortKind, PortName};
-use port::link::{self, LinkChange};
+use model::{InterfaceAddress, PortKind, PortName, Tap};
+use port::link::{self, LinkChange, LinkError};
+use port::veth::{self, VethConfig};
 
 use super::af_xdp;
 use super::device::{failed, inside, object};
 use super::foreign;
-use super::open::Wanted;
+use super::open::{self, ETHERNET_MTU, Wanted};
 use super::ports::{Running, engine_failed, even_spread};
+use super::watch;
 
 /// Makes a running port what is `wanted`. What fails half-way is made good by changing it back.
 ///
@@ -29,7 +33,13 @@ pub fn change(
     if before.port.spread != wanted.port.spread {
         running.spread = wanted.port.spread.then(|| even_spread(engine.workers()));
     }
-    set_mtu(name, running, &before, &wanted)?;
+    if device_differs(&before, &wanted) {
+        change_device(engine, name, running, &before, &wanted)?;
+    }
+    if let Some(options) = wanted.port.kind.xdp() {
+        let own = matches!(wanted.port.kind, PortKind::Veth(_));
+        running.complete_checksums = af_xdp::completes(options, own);
+    }
     if (before.policy, before.bridged) != (wanted.policy, wanted.bridged) {
         change_hook(name, running, &before, &wanted)?;
     }
@@ -65,22 +75,87 @@ fn change_hook(
     })
 }
 
-/// Gives the device the MTU that is wanted now.
-fn set_mtu(
+/// Gives the device the MTU and the addresses that are wanted now.
+fn change_device(
+    engine: &Engine,
     name: &PortName,
     running: &mut Running,
     before: &Wanted,
     wanted: &Wanted,
 ) -> Result<(), PlaneError> {
-    let Some(mtu) = wanted.mtu().filter(|_| before.port.mtu != wanted.port.mtu) else { return Ok(()) };
-    if let Some(device) = &mut running.device {
-        let (ifindex, namespace) = (device.ifindex, device.namespace.clone());
-        inside(&object(name), namespace.as_ref(), || {
-            link::set(ifindex, &LinkChange { mtu: Some(mtu), ..LinkChange::default() })
-                .map_err(|error| failed(name, &error))
-        })?;
-        device.mtu = mtu;
+    let Some(device) = &mut running.device else {
+        running.mtu = wanted.mtu().unwrap_or(running.mtu);
+        return Ok(());
+    };
+    let former = running.footprint.former;
+    let info = inside(&object(name), device.namespace.clone().as_ref(), || {
+        match (&before.port.kind, &wanted.port.kind) {
+            (PortKind::Veth(old), PortKind::Veth(new)) => {
+                let pair = open::pair(new, wanted.mtu());
+                let changed = amend_pair(&pair, &old.peer.address, device.name.as_str());
+                changed.map_err(|error| failed(name, error.as_ref()))?;
+            }
+            (PortKind::Tap(old) | PortKind::Internal(old), PortKind::Tap(new) | PortKind::Internal(new)) => {
+                let mtu = wanted.mtu().unwrap_or(ETHERNET_MTU);
+                amend_tap(device.ifindex, old, new, mtu).map_err(|error| failed(name, &error))?;
+            }
+            _ => {
+                // Without an MTU of ours it has the one that it came with.
+                let mtu = wanted.mtu().or(former.map(|former| former.mtu()));
+                let change = LinkChange { mtu, ..LinkChange::default() };
+                link::set(device.ifindex, &change).map_err(|error| failed(name, &error))?;
+            }
+        }
+        link::by_index(device.ifindex).map_err(|error| failed(name, &error))
+    })?;
+    device.refresh(&info);
+    if running.mtu != info.mtu {
+        running.mtu = info.mtu;
+        watch::resize_queues(running, engine, info.mtu);
     }
-    running.mtu = mtu;
     Ok(())
+}
+
+/// Gives the far end of a pair what is wanted of it; both ends exist.
+fn amend_pair(
+    pair: &VethConfig,
+    before: &[InterfaceAddress],
+    device: &str,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    if pair.name != device {
+        return Err(format!("its device was renamed to {device}; name it {} again", pair.name).into());
+    }
+    // Old addresses first: the kernel may take others of the same network along, which are then set again.
+    veth::remove_addresses(pair, &obsolete(before, &pair.addresses))?;
+    veth::ensure(pair)?;
+    Ok(())
+}
+
+fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkError> {
+    let wanted: Vec<(IpAddr, u8)> =
+        new.address.iter().map(|address| (address.address, address.prefix)).collect();
+    for (address, prefix) in obsolete(&old.address, &wanted) {
+        link::remove_address(ifindex, address, prefix)?;
+    }
+    let mac = new.mac.filter(|mac| old.mac != Some(*mac));
+    link::set(ifindex, &LinkChange { mtu: Some(mtu), mac, ..LinkChange::default() })?;
+    wanted.iter().try_for_each(|(address, prefix)| link::add_address(ifindex, *address, *prefix))
+}
+
+/// Addresses that an interface had and is not to have any more.
+fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr, u8)> {
+    let before = before.iter().map(|address| (address.address, address.prefix));
+    before.filter(|address| !wanted.contains(address)).collect()
+}
+
+/// Whether something differs that the device must be told.
+fn device_differs(before: &Wanted, wanted: &Wanted) -> bool {
+    let kinds = match (&before.port.kind, &wanted.port.kind) {
+        (PortKind::Veth(old), PortKind::Veth(new)) => old.peer != new.peer,
+        (PortKind::Tap(old) | PortKind::Internal(old), PortKind::Tap(new) | PortKind::Internal(new)) => {
+            old != new
+        }
+        _ => false,
+    };
+    kinds || before.port.mtu != wanted.port.mtu
 }

@@ -82,9 +82,13 @@ pub fn inside<T: Send>(
 /// tells devices of several daemons apart, and it is the same for the daemon after a restart.
 pub fn pin_name(port: &PortName, ifindex: u32) -> String {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.st_ino());
+    format!("{}-{namespace}-{ifindex}", plain(port))
+}
+
+/// A port's name as pins have it.
+pub fn plain(port: &PortName) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' };
-    let name: String = port.as_str().chars().map(plain).collect();
-    format!("{name}-{namespace}-{ifindex}")
+    port.as_str().chars().map(plain).collect()
 }
 
 /// The file of a namespace, for grouping.

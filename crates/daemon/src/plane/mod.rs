@@ -14,6 +14,7 @@ mod handover;
 mod ids;
 mod observe;
 mod open;
+pub mod pins;
 mod ports;
 mod site;
 mod snoop;
@@ -66,7 +67,7 @@ pub struct DataPlane {
     around: Mutex<Option<Surroundings>>,
     left: tokio::sync::watch::Sender<Option<u32>>,
     started: Instant,
-    /// Whether a first configuration was applied, or taken over.
+    /// Whether the daemon has started: from then on a port without its device is refused.
     settled: AtomicBool,
     me: Weak<DataPlane>,
 }
@@ -92,7 +93,7 @@ impl DataPlane {
         })
         .map_err(|error| PlaneError::failed("memory", &error, ""))?;
         if let Some(warning) = memory.warning() {
-            tracing::info!("{warning}");
+            tracing::warn!("{warning}");
         }
         let memory = Arc::new(memory);
         let engine = Engine::start(&engine_config(config), Depot::new(Arc::clone(&memory)))
@@ -110,7 +111,6 @@ impl DataPlane {
     }
 
     fn assemble(engine: Engine, memory: Arc<FrameMemory>, site: Site, merged: Merged) -> Arc<DataPlane> {
-        let site_is_empty = site.ports.is_empty();
         Arc::new_cyclic(|me| DataPlane {
             engine: RwLock::new(Some(engine)),
             memory,
@@ -121,16 +121,18 @@ impl DataPlane {
             around: Mutex::new(None),
             left: tokio::sync::watch::Sender::new(None),
             started: Instant::now(),
-            settled: AtomicBool::new(!site_is_empty),
+            settled: AtomicBool::new(false),
             me: me.clone(),
         })
     }
 
-    /// Looks after devices, tables and samples until the plane goes away.
+    /// Looks after devices, tables and samples until the plane goes away; call when the first configuration runs.
     ///
     /// # Errors
     /// If no thread can be had.
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
+        self.settled.store(true, Ordering::Release);
+        pins::sweep(&locked(&self.site));
         let weak = Arc::downgrade(self);
         let housekeeper = move || {
             let mut looks = 0_u32;
@@ -147,8 +149,12 @@ impl DataPlane {
 
     fn look(&self, second: bool, snooping: &mut Option<Snooping>) {
         let looked = self.with_engine(|engine| {
+            let inspected = second.then(|| engine.inspect());
             let mut site = locked(&self.site);
-            watch::look(&mut site, engine);
+            for (name, running) in &mut site.ports {
+                running.inspected(name, inspected.as_deref().unwrap_or_default());
+            }
+            watch::look(&mut site, engine, second);
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);
             }
@@ -319,8 +325,15 @@ impl Plane for DataPlane {
     }
 
     fn apply(&self, _plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
-        let starting = !self.settled.swap(true, Ordering::AcqRel);
-        let notes = self.engine(|engine| locked(&self.site).apply(engine, &new.config, starting))?;
+        let starting = !self.settled.load(Ordering::Acquire);
+        let notes = self.engine(|engine| {
+            let mut site = locked(&self.site);
+            let notes = site.apply(engine, &new.config, starting)?;
+            if !starting {
+                pins::sweep(&site);
+            }
+            Ok(notes)
+        })?;
         *locked(&self.merged) = new.clone();
         Ok(notes)
     }

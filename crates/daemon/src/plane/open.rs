@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use control::PlaneError;
+use control::{FailureKind, PlaneError};
 use model::{Config, DoctorFinding, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown};
 use packet::QueueId;
 use port::link;
@@ -20,7 +20,7 @@ use super::fault;
 use super::foreign::Former;
 
 /// The MTU of devices of our making unless the configuration says otherwise.
-const ETHERNET_MTU: u32 = 1500;
+pub const ETHERNET_MTU: u32 = 1500;
 
 /// A port that is open and not yet known to any worker.
 pub struct Opened {
@@ -127,11 +127,7 @@ pub fn open(
         PortKind::Tap(port) => tap(name, port, "tap", mtu)?,
         PortKind::Internal(port) => tap(name, port, "internal", mtu)?,
         PortKind::Pcap(port) => pcap(name, port)?,
-        PortKind::Ring(ring) => {
-            // The other end belongs to whoever embeds the engine; here nobody does, and what is sent waits and is dropped.
-            let (near, _far) = port::ring::pair(usize::try_from(ring.size).unwrap_or(64));
-            in_memory(Box::new(near))
-        }
+        PortKind::Ring(_) => return Err(no_far_end(name)),
         PortKind::Null => in_memory(fault::queue().unwrap_or_else(|| Box::new(NullQueue::default()))),
     };
     if let (Some(device), Some((_, namespace))) = (&mut opened.device, wanted.port.kind.device()) {
@@ -143,9 +139,19 @@ pub fn open(
     Ok(opened)
 }
 
-/// Why a port of `config` cannot be opened before something appears: its device, or a namespace.
-pub fn absent(name: &PortName, config: &Config) -> Option<String> {
-    let kind = &config.ports.get(name)?.kind;
+/// The other end of a ring belongs to whoever embeds the engine; here nobody does.
+fn no_far_end(name: &PortName) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Invalid,
+        object: object(name),
+        cause: "the other end of a ring belongs to a program that embeds the engine, and this daemon is none"
+            .to_owned(),
+        fix: "use kind = \"null\" to swallow packets, or \"pcap\" to keep them".to_owned(),
+    }
+}
+
+/// Why a port of this kind cannot be opened before something appears: its device, or a namespace.
+pub fn absent(kind: &PortKind) -> Option<String> {
     let (device, namespace) = kind.device()?;
     let peer = match kind {
         PortKind::Veth(pair) => pair.peer.namespace.as_ref(),
@@ -156,20 +162,26 @@ pub fn absent(name: &PortName, config: &Config) -> Option<String> {
         return Some(format!("there is no network namespace {namespace}"));
     }
     let PortKind::AfXdp(_) = kind else { return None };
-    let found = inside(&object(name), namespace, || Ok(link::find(device.as_str())));
+    let found = inside(device.as_str(), namespace, || Ok(link::find(device.as_str())));
     found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
+}
+
+/// What is wanted of a pair of our making.
+pub fn pair(port: &model::Veth, mtu: Option<u32>) -> VethConfig {
+    VethConfig {
+        netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
+        addresses: port.peer.address.iter().map(|address| (address.address, address.prefix)).collect(),
+        mtu: mtu.unwrap_or(ETHERNET_MTU),
+        far_mtu: port.peer.mtu.map(|mtu| u32::from(mtu.get())),
+        mac: port.peer.mac,
+        queues: u32::try_from(port.xdp.queues.count().unwrap_or(1)).unwrap_or(1),
+        ..VethConfig::new(port.device.as_str(), port.peer.name.as_str())
+    }
 }
 
 /// A pair of our making, adopted if it stands already; our end over AF_XDP.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
-    let wanted = VethConfig {
-        netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
-        addresses: port.peer.address.iter().map(|address| (address.address, address.prefix)).collect(),
-        mtu: request.mtu.unwrap_or(ETHERNET_MTU),
-        mac: port.peer.mac,
-        queues: u32::try_from(port.xdp.queues.count().unwrap_or(1)).unwrap_or(1),
-        ..VethConfig::new(port.device.as_str(), port.peer.name.as_str())
-    };
+    let wanted = pair(port, request.mtu);
     let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
     let mut opened = af_xdp::open(request, port.device.as_str(), pool);
     match &mut opened {

@@ -5,16 +5,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use control::PlaneError;
+use engine::inspect::QueueView;
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineError, Forwarding, PortView, Room};
 use model::{Config, PortName};
 use packet::{PortId, QueueId, WorkerId};
-use port::{Queue, QueueStatus};
+use port::{Queue, QueueCounters, QueueStatus};
 use xdp::Attached;
 
 use super::bridges::Bridges;
 use super::device::{Device, object};
 use super::open::{Footprint, Opened, Wanted};
+use super::pins::Claim;
 
 /// The worker of each bucket of software RSS.
 pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
@@ -29,10 +31,14 @@ pub struct Running {
     pub device: Option<Device>,
     /// The program on its hook, if it has one.
     pub hook: Option<Attached>,
+    /// Says to other processes that the hook is in use, if it outlives this one.
+    pub claim: Option<Claim>,
     /// Its queues and who owns them.
     pub queues: Vec<(QueueId, WorkerId)>,
     /// How each queue runs.
     pub statuses: Vec<QueueStatus>,
+    /// Packets that the kernel lost before queues other than AF_XDP sockets had them; those are asked directly.
+    pub missed: u64,
     /// Duplicates of AF_XDP sockets by queue, for the hook's slots and the kernel's counters; gone before the queues are
     /// closed.
     pub sockets: Vec<(QueueId, OwnedFd)>,
@@ -100,9 +106,11 @@ impl Running {
             id,
             wanted,
             device: opened.device,
+            claim: opened.hook.as_ref().and_then(Claim::on),
             hook: opened.hook,
             queues: queues.iter().map(|(worker, _, queue, _)| (*queue, *worker)).collect(),
             statuses: opened.statuses,
+            missed: 0,
             sockets: opened.sockets,
             footprint: opened.footprint,
             complete_checksums: opened.complete_checksums,
@@ -121,8 +129,10 @@ impl Running {
             wanted,
             device: None,
             hook: None,
+            claim: None,
             queues: Vec::new(),
             statuses: Vec::new(),
+            missed: 0,
             sockets: Vec::new(),
             footprint: Footprint::default(),
             complete_checksums: false,
@@ -154,6 +164,7 @@ impl Running {
         {
             tracing::warn!(%error, "a hook could not be taken off");
         }
+        self.claim = None;
     }
 
     /// Hands the queues to the workers that the configuration now names.
@@ -169,6 +180,28 @@ impl Running {
             self.queues.push((id, *worker));
         }
         Ok(())
+    }
+
+    /// Takes over what the workers say of its queues; what has gone wrong since is logged.
+    pub fn inspected(&mut self, name: &PortName, views: &[QueueView]) {
+        let own: Vec<&QueueView> = views.iter().filter(|view| view.port == self.id).collect();
+        if own.len() != self.queues.len() {
+            return;
+        }
+        let statuses: Vec<QueueStatus> = own.iter().map(|view| view.status.clone()).collect();
+        let known: Vec<&String> = self.statuses.iter().flat_map(|status| &status.reasons).collect();
+        for reason in
+            statuses.iter().flat_map(|status| &status.reasons).filter(|reason| !known.contains(reason))
+        {
+            tracing::warn!(port = %name, "{reason}");
+        }
+        self.statuses = statuses;
+        if self.sockets.is_empty() {
+            let lost = |counters: QueueCounters| {
+                counters.rx_ring_full + counters.rx_fill_empty + counters.rx_invalid
+            };
+            self.missed = own.iter().map(|view| lost(view.counters)).sum();
+        }
     }
 
     /// Whether packets can pass.

@@ -102,7 +102,8 @@ impl Site {
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
         for name in self.early(steps, new) {
-            if let Some(why) = starting.then(|| open::absent(name, new)).flatten() {
+            let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
+            if let Some(why) = new.ports.get(name).and_then(absent) {
                 done.came.push(name.clone());
                 notes.push(self.wait_for_device(name, new, why)?);
                 continue;

@@ -77,7 +77,7 @@ fn port_counters(running: &Running, totals: &PortTotals) -> PortCounters {
         let counted = statistics(socket.as_fd());
         counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
     };
-    let missed = hook + running.sockets.iter().map(lost).sum::<u64>();
+    let missed = hook + running.missed + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
         rx_packets: totals.rx_packets,
         rx_bytes: totals.rx_bytes,
@@ -171,7 +171,7 @@ fn worker(site: &Site, view: &WorkerView, load: Option<&Load>) -> WorkerState {
         bursts: view.bursts,
         packets: view.packets,
         sleeps: view.sleeps,
-        handed_over: 0,
+        handed_over: view.taken_over,
         queues: queues.collect(),
     }
 }

@@ -9,7 +9,7 @@ use control::PlaneError;
 use engine::Engine;
 use engine::engine::WorkerView;
 use engine::worker::monotonic;
-use model::{Namespace, PortName};
+use model::{Namespace, PortKind, PortName};
 use port::Queue;
 use port::af_xdp::AfXdpQueue;
 use port::link::{self, LinkInfo};
@@ -62,13 +62,16 @@ enum Seen {
     Differs(LinkInfo),
     /// It is not there any more, and why.
     Gone(String),
+    /// It is not there, but it is of our making, and can be made.
+    Missing,
 }
 
 /// Devices of one namespace by index, or why it cannot be looked at.
 type Devices = Result<BTreeMap<u32, LinkInfo>, String>;
 
-/// Looks at all devices and does what follows from what is seen; whether anything changed.
-pub fn look(site: &mut Site, engine: &Engine) -> bool {
+/// Looks at all devices and does what follows from what is seen; whether anything changed. With `second`, devices of our
+/// making that are missing are made again.
+pub fn look(site: &mut Site, engine: &Engine, second: bool) -> bool {
     let mut namespaces: BTreeMap<PathBuf, Devices> = BTreeMap::new();
     let mut seen = Vec::new();
     for (name, running) in &site.ports {
@@ -84,6 +87,7 @@ pub fn look(site: &mut Site, engine: &Engine) -> bool {
             Seen::Same => false,
             Seen::Differs(info) => differs(site, engine, &name, &info),
             Seen::Gone(why) => gone(site, engine, &name, &why),
+            Seen::Missing => second && come_back(site, engine, &name),
         };
         changed |= done;
     }
@@ -125,7 +129,9 @@ fn compare(running: &Running, devices: &Devices) -> Seen {
         // It went some time ago; has it come back?
         None => match devices.values().find(|info| Some(info.name.as_str()) == wanted) {
             Some(info) => Seen::Differs(info.clone()),
-            None => Seen::Same,
+            None if matches!(running.wanted.port.kind, PortKind::AfXdp(_)) => Seen::Same,
+            None if open::absent(&running.wanted.port.kind).is_some() => Seen::Same,
+            None => Seen::Missing,
         },
     }
 }
@@ -154,7 +160,7 @@ fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -
 }
 
 /// The queues learn of another MTU between two of their bursts; what waits in their rings stays there.
-fn resize_queues(running: &mut Running, engine: &Engine, mtu: u32) {
+pub fn resize_queues(running: &mut Running, engine: &Engine, mtu: u32) {
     let Ok(queues) = engine.remove_queues(running.id) else { return };
     for (worker, id, queue) in queues {
         let queue = resized(queue, mtu);
@@ -240,6 +246,7 @@ mod tests {
             packets: 0,
             cycles,
             sleeps: 0,
+            taken_over: 0,
         };
         let mut loads = Vec::new();
         sample(&mut loads, &[view([100, 100, 0])]);

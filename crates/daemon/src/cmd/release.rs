@@ -1,0 +1,32 @@
+//! `trivium release`: takes hooks off devices that a daemon has left on them when it ended.
+
+use crate::cli::Release;
+use crate::failure::{Failure, Kind};
+use crate::plane::pins;
+
+/// Releases one device, or all.
+///
+/// # Errors
+/// If a hook is in use or cannot be taken off, or there is none of this name.
+pub fn run(args: &Release) -> Result<(), Failure> {
+    let released = pins::release(args.device.as_deref());
+    if let (Some(device), true) = (&args.device, released.is_empty()) {
+        let cause = "no daemon has left a hook on a device or for a port of this name";
+        return Err(Failure::new(device, cause, "see what is attached with `ip link show`"));
+    }
+    let mut failed = false;
+    for one in &released {
+        match &one.outcome {
+            Ok(device) if device.is_empty() => println!("port.{}: its device was gone already", one.port),
+            Ok(device) => println!("port.{}: released {device}", one.port),
+            Err(error) => {
+                failed = true;
+                eprintln!("trivium: {error}");
+            }
+        }
+    }
+    if released.is_empty() {
+        println!("no hooks are left");
+    }
+    if failed { Err(Failure::told(Kind::Failed)) } else { Ok(()) }
+}

@@ -1,0 +1,153 @@
+//! The kinds of ports on the real binary, each with what it promises: recordings on a full disk, TAPs, the host's own
+//! interface, jumbo frames, queues spread over workers.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rig::{PATIENCE, Rig};
+use testbed::{UdpFlow, eventually, require};
+
+/// A capture file with so many frames of 1,000 bytes for a station that nobody knows.
+fn frames(path: &Path, count: u32) {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend_from_slice(&word.to_ne_bytes());
+    }
+    let mut frame = vec![0_u8; 1_000];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    for number in 0..count {
+        for word in [number, 0, 1_000, 1_000] {
+            file.extend_from_slice(&word.to_ne_bytes());
+        }
+        file.extend_from_slice(&frame);
+    }
+    std::fs::write(path, file).unwrap();
+}
+
+#[test]
+fn a_recording_on_a_full_disk_stops_and_says_so() {
+    require!("ip");
+    let mut rig = Rig::new(0);
+    let file = rig.path("in.pcap");
+    frames(&file, 2_000);
+    let configuration = format!(
+        "{}[port.in]\nkind = \"pcap\"\nread = {file:?}\ntiming = \"flat-out\"\n\
+         [port.out]\nkind = \"pcap\"\nwrite = \"/dev/full\"\n[bridge.br0.port.in]\n[bridge.br0.port.out]\n",
+        rig.configuration("")
+    );
+    rig.start(&configuration);
+    rig.port_until("out", "recording stopped", |port| {
+        port["reasons"].to_string().contains("recording stopped")
+    });
+    assert!(rig.daemon().output().contains("recording stopped"), "the log says it as well");
+    // Whatever was lost is a drop, and every packet is one or the other.
+    eventually("2,000 packets accounted for", PATIENCE, || {
+        let (received, out) = (rig.port("in")["counters"]["rx_packets"].as_u64().unwrap(), rig.port("out"));
+        let (sent, drops) = (out["counters"]["tx_packets"].as_u64(), out["counters"]["drops"].as_u64());
+        let whole = received == 2_000 && sent.unwrap() + drops.unwrap() == 2_000 && drops.unwrap() > 1_000;
+        if whole { Ok(()) } else { Err(format!("{received} in, {out}")) }
+    })
+    .unwrap();
+    assert!(rig.ok(&["show", "drops", "out"]).contains("tx-failed"));
+}
+
+#[test]
+fn taps_and_the_hosts_own_interface_are_members() {
+    require!("ip", "ping", "ethtool", "iperf3");
+    let mut rig = Rig::new(1);
+    let guest = rig.lab.namespace("guest").unwrap();
+    let configuration = format!(
+        "{}[port.vm]\nkind = \"tap\"\ndevice = \"vm0\"\nnamespace = \"{}\"\naddress = [\"10.8.0.60/24\"]\nqueues = 2\n\
+         [port.host]\nkind = \"internal\"\naddress = [\"10.8.0.61/24\"]\n\
+         [bridge.br0.port.vm]\naccess = 10\n[bridge.br0.port.host]\naccess = 10\n",
+        rig.configuration("persist = false"),
+        guest.name(),
+    );
+    rig.start(&configuration);
+    for address in ["10.8.0.60", "10.8.0.61"] {
+        let reached = rig.hosts[0].ping(address, 20);
+        assert!(reached.is_ok_and(|report| report.loss() < 0.3), "{}", rig.ok(&["show", "drops"]));
+    }
+    // Out of both again, with segments that the kernel leaves to us.
+    guest.run(["ping", "-n", "-c", "3", "-i", "0.01", "10.8.0.61"]).unwrap();
+    rig.lab.hub().run(["ping", "-n", "-c", "3", "-i", "0.01", "10.8.0.1"]).unwrap();
+    let server = guest.spawn(["iperf3", "-s", "-1"]).unwrap();
+    let reached = |what: &str| {
+        eventually(what, PATIENCE, || {
+            let line = ["iperf3", "-c", "10.8.0.60", "-n", "2M"];
+            rig.lab.hub().run(line).map(drop).map_err(|error| error.to_string())
+        })
+    };
+    reached("two megabytes over TCP").unwrap();
+    drop(server);
+}
+
+#[test]
+fn jumbo_frames_pass_whole() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    for host in &rig.hosts {
+        rig.lab.hub().run(["ip", "link", "set", host.device(), "mtu", "9000"]).unwrap();
+        host.run(["ip", "link", "set", "eth0", "mtu", "9000"]).unwrap();
+    }
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let configuration = format!(
+        "{}[port.v]\nkind = \"veth\"\nmtu = 9000\n\
+         peer = {{ name = \"eth0\", namespace = \"{}\", address = [\"10.8.0.9/24\"] }}\n[bridge.br0.port.v]\naccess = 10\n",
+        rig.configuration("persist = false\nmtu = 9000"),
+        tenant.name(),
+    );
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let large = |to: &str| {
+        let line = ["ping", "-n", "-c", "5", "-i", "0.05", "-W", "2", "-M", "do", "-s", "8900", to];
+        rig.hosts[0].run(line).map_err(|error| format!("{error}\n{}", rig.ok(&["show", "drops"])))
+    };
+    large(rig.hosts[1].ip()).unwrap();
+    large("10.8.0.9").unwrap();
+}
+
+#[test]
+fn one_queue_is_spread_over_workers_in_order() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration =
+        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nspread = true"));
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    // Every bucket to one worker, then to the other, and back, under traffic.
+    for round in 0..20 {
+        let answer = put(&rig, "/v1/rss/h1", &format!("{{\"buckets\":[{}]}}", round % 2));
+        assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+        flow.wait_for(50, PATIENCE).unwrap();
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    let workers: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
+    let taken: u64 =
+        workers.as_array().unwrap().iter().map(|worker| worker["handed_over"].as_u64().unwrap()).sum();
+    assert!(taken > 0, "{workers}");
+}
+
+/// One request to the API.
+fn put(rig: &Rig, path: &str, body: &str) -> String {
+    let mut stream = UnixStream::connect(rig.socket()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "PUT {path} HTTP/1.1\r\nhost: trivium\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
