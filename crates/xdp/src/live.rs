@@ -7,6 +7,7 @@
 //! neighbours.
 
 mod counterpart;
+mod filter_bench;
 pub(crate) mod template;
 
 use std::io;
@@ -17,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use counterpart::{Bench, Pass, Redirect, Sink, Sunk};
+pub use filter_bench::{FilterBench, KernelsMap, LookUp, scattered};
 
 use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{Opened, generator_object};

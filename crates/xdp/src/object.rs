@@ -39,6 +39,10 @@ pub(crate) fn bench_object() -> Embedded {
     embed!("bench")
 }
 
+pub(crate) fn filter_bench_object() -> Embedded {
+    embed!("filterbench")
+}
+
 /// The map that libbpf makes of the section of that name: `conf` and nothing else.
 pub(crate) const CONF: &str = ".rodata.conf";
 /// The same of `filter`.

@@ -200,6 +200,7 @@ pub(crate) enum MapKind {
     PerCpuArray,
     Hash,
     LruHash,
+    LongestPrefix,
     Ring,
     /// A mappable array of any length for a slot of an outer one.
     Inner,
@@ -237,6 +238,10 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
         MapKind::PerCpuArray => ffi::BPF_MAP_TYPE_PERCPU_ARRAY,
         MapKind::Hash => ffi::BPF_MAP_TYPE_HASH,
         MapKind::LruHash => ffi::BPF_MAP_TYPE_LRU_HASH,
+        MapKind::LongestPrefix => {
+            options.map_flags = ffi::BPF_F_NO_PREALLOC;
+            ffi::BPF_MAP_TYPE_LPM_TRIE
+        }
         MapKind::Ring => ffi::BPF_MAP_TYPE_RINGBUF,
     };
     if let Some(template) = template {

@@ -1,0 +1,112 @@
+//! Nanoseconds that the filter adds to a frame, every frame with another source; as root:
+//! `cargo run --release -p xdp --example filter_cost`. Each line is the fastest of 25 short runs (what
+//! else runs on the core only makes them slower), less what making the frame costs; the block list stands beside the kernel's longest-prefix map.
+
+use std::time::{Duration, Instant};
+
+use xdp::Error;
+use xdp::filter::{
+    Action, Blocklist, Compiled, Filter, FilterSizes, Match, Prefix, Rate, Rule, RuleSet, SourceBits, Unit,
+};
+use xdp::live::{FilterBench, KernelsMap, LookUp, scattered};
+
+const LISTED: u32 = 1 << 20;
+const FRAMES: u32 = 20_000;
+const RUNS: usize = 25;
+
+fn main() -> Result<(), Error> {
+    let base = fastest(&FilterBench::new(LookUp::Nothing, 0, 2 * LISTED)?)?;
+    println!("making the frame: {base} ns");
+    rules(base)?;
+    block_list(base)
+}
+
+fn fastest(bench: &FilterBench) -> Result<u32, Error> {
+    (0..RUNS).try_fold(u32::MAX, |least, _| Ok(least.min(bench.nanoseconds(FRAMES)?)))
+}
+
+fn show(what: &str, base: u32, bench: &FilterBench) -> Result<(), Error> {
+    println!("{what}: {} ns", fastest(bench)?.saturating_sub(base));
+    Ok(())
+}
+
+fn rule(name: String, matches: Match, action: Action) -> Rule {
+    Rule { name, priority: 0, matches, action, dry_run: false, expires: None }
+}
+
+/// Rules of five fields each, of which none matches: they want TCP, and the frames are UDP.
+fn misses(count: u32) -> Result<RuleSet, Error> {
+    let rules = (0..count).map(|at| {
+        let low = u16::try_from(at).unwrap_or(u16::MAX);
+        let prefix = |number| Prefix::new(scattered(number).into(), 16 + u8::try_from(at % 9).unwrap_or(0));
+        let matches = Match {
+            protocols: vec![6],
+            sources: vec![prefix(at)?],
+            destinations: vec![prefix(at + count)?],
+            source_ports: vec![low..=low + 5000],
+            destination_ports: vec![low..=low + 10],
+            ..Match::default()
+        };
+        Ok(rule(format!("r{at}"), matches, Action::Drop))
+    });
+    Ok(RuleSet { rules: rules.collect::<Result<_, Error>>()? })
+}
+
+fn rules(base: u32) -> Result<(), Error> {
+    let sizes = FilterSizes { rules: 4096, ..FilterSizes::default() };
+    let measure = |what: &str, set: &RuleSet| {
+        let start = Instant::now();
+        let filter = Filter::new(&Compiled::new(set)?, sizes, None)?;
+        let made = start.elapsed();
+        show(
+            &format!("{what} (made in {made:.1?})"),
+            base,
+            &FilterBench::new(LookUp::Stage(&filter), 0, LISTED)?,
+        )
+    };
+    let udp = || Match { protocols: vec![17], ..Match::default() };
+    measure("1 rule, drops", &RuleSet { rules: vec![rule("a".into(), udp(), Action::Drop)] })?;
+    for count in [1, 16, 64, 1024, 4096] {
+        let mut set = misses(count)?;
+        measure(&format!("{count} rules of five fields, none matches"), &set)?;
+        if let Some(last) = set.rules.last_mut() {
+            last.matches = udp();
+        }
+        measure(&format!("{count} rules, the last one drops"), &set)?;
+    }
+    let rate = Rate { unit: Unit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 1000 };
+    let limit = |per_source| Action::RateLimit { rate, per_source };
+    measure("rate limit", &RuleSet { rules: vec![rule("a".into(), udp(), limit(None))] })?;
+    let each = Some(SourceBits { v4: 32, v6: 64 });
+    measure(
+        "rate limit, a bucket per /32, a million sources",
+        &RuleSet { rules: vec![rule("a".into(), udp(), limit(each))] },
+    )
+}
+
+fn block_list(base: u32) -> Result<(), Error> {
+    let start = Instant::now();
+    let text: String = (0..LISTED).map(|number| format!("{}\n", scattered(number))).collect();
+    let path = std::env::temp_dir().join(format!("filter-cost-{}", std::process::id()));
+    let written = std::fs::write(&path, text);
+    println!("{LISTED} addresses written to a file in {:.1?}", start.elapsed());
+    let start = Instant::now();
+    let list = Blocklist::load(&path);
+    let _ = (written, std::fs::remove_file(&path));
+    let list = list?;
+    println!("block list of these: {:.1?} from the file, {} bytes", start.elapsed(), list.table_bytes());
+    let listed = Match { listed: true, ..Match::default() };
+    let set = RuleSet { rules: vec![rule("listed".into(), listed, Action::Drop)] };
+    let filter = Filter::new(&Compiled::new(&set)?, FilterSizes::default(), Some(&list))?;
+    let start = Instant::now();
+    let kernels = KernelsMap::new(0..LISTED)?;
+    println!("the kernel's map of these: {:.1?}", start.elapsed());
+    for (what, first, count) in
+        [("listed", 0, LISTED), ("not listed", LISTED, LISTED), ("half of them listed", 0, 2 * LISTED)]
+    {
+        show(&format!("block list, {what}"), base, &FilterBench::new(LookUp::Stage(&filter), first, count)?)?;
+        let other = FilterBench::new(LookUp::KernelsMap(&kernels), first, count)?;
+        show(&format!("kernel's map, {what}"), base, &other)?;
+    }
+    Ok(())
+}
