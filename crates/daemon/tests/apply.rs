@@ -233,3 +233,20 @@ fn fields_of_ports_change_while_they_run() {
         assert_eq!(rig.port("h1")["mtu"], mtu, "{extra}");
     }
 }
+
+/// What a foreign device was like travels with a hand-over, and survives a restart that adopts its hook as far as it can.
+#[test]
+fn a_successor_gives_a_device_back_as_it_was() {
+    require!("ip", "ping", "ethtool", "sysctl");
+    let mut rig = Rig::new(3);
+    rig.lab.hub().run(["sysctl", "-qw", "net.ipv6.conf.h3.disable_ipv6=0"]).unwrap();
+    rig.lab.hub().run(["ip", "link", "set", "h3", "mtu", "1450"]).unwrap();
+    let (without, free) = (rig.configuration_with("", &[10, 10, 0]), device(&rig, "h3"));
+    let with = rig.configuration("").replace("device = \"h3\"", "device = \"h3\"\nmtu = 1400");
+    rig.start(&with);
+    assert_ne!(device(&rig, "h3"), free);
+    rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    rig.until_reachable(1, 3);
+    applied(&rig, &without);
+    assert_eq!(device(&rig, "h3"), free);
+}

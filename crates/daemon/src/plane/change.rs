@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use control::PlaneError;
+use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{InterfaceAddress, PortKind, PortName, Tap};
 use port::link::{self, LinkChange, LinkError};
@@ -92,8 +92,7 @@ fn change_device(
         match (&before.port.kind, &wanted.port.kind) {
             (PortKind::Veth(old), PortKind::Veth(new)) => {
                 let pair = open::pair(new, wanted.mtu());
-                let changed = amend_pair(&pair, &old.peer.address, device.name.as_str());
-                changed.map_err(|error| failed(name, error.as_ref()))?;
+                amend_pair(name, &pair, &old.peer.address, device.name.as_str())?;
             }
             (PortKind::Tap(old) | PortKind::Internal(old), PortKind::Tap(new) | PortKind::Internal(new)) => {
                 let mtu = wanted.mtu().unwrap_or(ETHERNET_MTU);
@@ -118,17 +117,24 @@ fn change_device(
 
 /// Gives the far end of a pair what is wanted of it; both ends exist.
 fn amend_pair(
+    name: &PortName,
     pair: &VethConfig,
     before: &[InterfaceAddress],
     device: &str,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), PlaneError> {
     if pair.name != device {
-        return Err(format!("its device was renamed to {device}; name it {} again", pair.name).into());
+        return Err(PlaneError {
+            kind: FailureKind::Invalid,
+            object: object(name),
+            cause: format!("its device was renamed to {device}"),
+            fix: format!("name it {} again (`ip link set dev {device} name {}`)", pair.name, pair.name),
+        });
     }
     // Old addresses first: the kernel may take others of the same network along, which are then set again.
-    veth::remove_addresses(pair, &obsolete(before, &pair.addresses))?;
-    veth::ensure(pair)?;
-    Ok(())
+    veth::remove_addresses(pair, &obsolete(before, &pair.addresses))
+        .and_then(|()| veth::ensure(pair))
+        .map(drop)
+        .map_err(|error| failed(name, &error))
 }
 
 fn amend_tap(ifindex: u32, old: &Tap, new: &Tap, mtu: u32) -> Result<(), LinkError> {
