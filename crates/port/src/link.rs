@@ -12,6 +12,7 @@ pub(crate) const IFLA_ADDRESS: u16 = 1;
 pub(crate) const IFLA_IFNAME: u16 = 3;
 pub(crate) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
+const IFLA_LINK_NETNSID: u16 = 37;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
 pub(crate) const IFLA_NET_NS_FD: u16 = 28;
@@ -65,6 +66,8 @@ pub struct LinkInfo {
     pub kind: Option<String>,
     /// A veth's other end: its index in its own namespace.
     pub peer: Option<u32>,
+    /// Whether the other end is in another namespace.
+    pub peer_elsewhere: bool,
     /// Receive queues that it was made with.
     pub rx_queues: u32,
     /// Transmit queues that it was made with.
@@ -199,6 +202,7 @@ pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
         alias: None,
         kind: None,
         peer: None,
+        peer_elsewhere: false,
         rx_queues: 1,
         tx_queues: 1,
         xdp: None,
@@ -209,6 +213,7 @@ pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
             IFLA_IFNAME => info.name = netlink::text(value),
             IFLA_MTU => info.mtu = netlink::u32_at(value, 0)?,
             IFLA_LINK => info.peer = netlink::u32_at(value, 0),
+            IFLA_LINK_NETNSID => info.peer_elsewhere = true,
             IFLA_IFALIAS => info.alias = Some(netlink::text(value)),
             IFLA_NUM_TX_QUEUES => info.tx_queues = netlink::u32_at(value, 0)?,
             IFLA_NUM_RX_QUEUES => info.rx_queues = netlink::u32_at(value, 0)?,

@@ -1,13 +1,14 @@
 //! What stands in the way of speed and correctness on this machine: each finding names the object, what it means, and the
-//! command that mends it. Nothing is changed here.
+//! command that mends it. Nothing is changed here. This file looks at the machine, the memory and the bridges; `doctor/device.rs` at
+//! the ports' devices.
+
+mod device;
 
 use std::fs;
 
-use model::{DoctorFinding, Finding, PortKind, PortName};
-use port::link::{self, Feature, LinkInfo};
+use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
 
-use super::device::{inside, object};
-use super::ports::Running;
+use super::device::Device;
 use super::site::Site;
 
 /// Collects findings about one object.
@@ -29,7 +30,12 @@ pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<D
     frames(&mut chart, memory);
     cores(&mut chart, site, workers);
     for (name, running) in &site.ports {
-        port(&mut chart, name, running, memory);
+        device::port(&mut chart, name, running, memory);
+    }
+    for (bridge, config) in &site.config.bridges {
+        let members =
+            config.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?.device.as_ref()?)));
+        sizes(&mut chart, bridge, &members.collect::<Vec<_>>());
     }
     chart.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     chart.findings
@@ -114,169 +120,75 @@ fn cores(chart: &mut Chart, site: &Site, workers: usize) {
     }
 }
 
-fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port::FrameMemory) {
-    let object = object(name);
-    if let Some(trouble) = &running.trouble {
-        chart.note(&object, Finding::Error, trouble.clone(), "make the device again, or remove the port");
-        return;
-    }
-    let Some(device) = &running.device else { return };
-    hook(chart, &object, running);
-    let (ifname, namespace) = (device.name.clone(), device.namespace.clone());
-    let looked = inside(&object, namespace.as_ref(), || {
-        let failed = |error: link::LinkError| control::PlaneError::failed(&object, &error, "");
-        let info = link::find(&ifname).map_err(failed)?;
-        let features = link::features(&ifname).unwrap_or_default();
-        Ok((info, features, addresses(&ifname)))
-    });
-    match looked {
-        Ok((info, features, addresses)) => {
-            link_state(chart, &object, running, &info, memory);
-            offloads(chart, &object, running, &info, &features);
-            leaks(chart, &object, running, &info, &addresses);
-        }
-        Err(error) => chart.note(&object, Finding::Error, error.cause, error.fix),
-    }
-}
-
-fn hook(chart: &mut Chart, object: &str, running: &Running) {
-    let Some(hook) = &running.hook else { return };
-    let zero_copy = running.statuses.iter().all(|status| status.zero_copy);
-    match hook.mode() {
-        xdp::Mode::Generic => chart.note(
-            object,
-            Finding::Warning,
-            "generic XDP: the kernel makes an skb of each packet before the hook sees it",
-            "use a driver with native XDP; see the reasons in `trivium show ports --json`",
+/// Members of one bridge whose devices take frames of different length: what is too long for one is dropped there.
+fn sizes(chart: &mut Chart, bridge: &BridgeName, members: &[(&PortName, &Device)]) {
+    let Some(most) = members.iter().map(|(_, device)| device.mtu).max() else { return };
+    let smaller: Vec<_> = members.iter().filter(|(_, device)| device.mtu < most).collect();
+    let Some((_, first)) = smaller.first() else { return };
+    let names = |list: &[&(&PortName, &Device)]| {
+        list.iter().map(|(name, device)| format!("{name} {}", device.mtu)).collect::<Vec<_>>().join(", ")
+    };
+    let largest: Vec<_> = members.iter().filter(|(_, device)| device.mtu == most).collect();
+    chart.note(
+        &format!("bridge.{bridge}"),
+        Finding::Warning,
+        format!(
+            "its members differ in MTU ({}; {}): longer frames to the smaller ones are dropped as mtu-exceeded",
+            names(&largest),
+            names(&smaller)
         ),
-        mode => {
-            let copies = if zero_copy { "zero copy" } else { "the driver copies (no zero copy)" };
-            chart.note(object, Finding::Ok, format!("{mode} XDP, {copies}"), "");
+        there(first.namespace.as_ref(), &format!("ip link set dev {} mtu {most}", first.name)),
+    );
+}
+
+/// A command as it is typed from our namespace for a device in another.
+fn there(namespace: Option<&Namespace>, command: &str) -> String {
+    match namespace {
+        None => command.to_owned(),
+        Some(Namespace::Name(name)) => format!("ip netns exec {name} {command}"),
+        Some(Namespace::Path(path)) => format!("nsenter --net={} {command}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, namespace: Option<&str>, mtu: u32) -> Device {
+        Device {
+            name: name.to_owned(),
+            namespace: namespace.map(|name| name.parse().unwrap()),
+            ifindex: 1,
+            mac: None,
+            mtu,
+            running: true,
+            driver: None,
         }
     }
-    if !hook.multi_buffer() {
-        chart.note(
-            object,
-            Finding::Advice,
-            "the driver takes no multi-buffer program: frames larger than a page are refused",
-            "keep the MTU below 3500, or use another driver",
-        );
-    }
-}
 
-fn link_state(
-    chart: &mut Chart,
-    object: &str,
-    running: &Running,
-    info: &LinkInfo,
-    memory: &port::FrameMemory,
-) {
-    let ifname = &info.name;
-    if !info.up {
-        chart.note(
-            object,
-            Finding::Error,
-            format!("{ifname} is down"),
-            format!("ip link set dev {ifname} up"),
-        );
-    } else if !running.device.as_ref().is_some_and(|device| device.running) {
-        chart.note(
-            object,
-            Finding::Warning,
-            format!("{ifname} has no carrier"),
-            "set the other end up, or check the cable",
-        );
+    #[test]
+    fn commands_go_to_the_namespace_of_the_device() {
+        let at = |namespace: &str| there(Some(&namespace.parse().unwrap()), "ip link");
+        assert_eq!(there(None, "ip link"), "ip link");
+        assert_eq!(at("red"), "ip netns exec red ip link");
+        assert_eq!(at("/proc/7/ns/net"), "nsenter --net=/proc/7/ns/net ip link");
     }
-    let served = u32::try_from(running.queues.len()).unwrap_or(u32::MAX);
-    let there = link::channels(ifname).map(|channels| channels.rx()).unwrap_or(info.rx_queues);
-    if running.hook.is_some() && served < there {
-        chart.note(
-            object,
-            Finding::Warning,
-            format!(
-                "{served} of {there} receive queues are served: what the device puts into the others is lost"
-            ),
-            format!("queues = \"all\", or `ethtool -L {ifname} combined {served}`"),
-        );
-    }
-    if info.mtu + 18 > memory.data_room() && !running.hook.as_ref().is_none_or(xdp::Attached::multi_buffer) {
-        chart.note(
-            object,
-            Finding::Error,
-            format!("an MTU of {} does not fit into a frame of {} bytes", info.mtu, memory.frame_size()),
-            "memory.frame_size = 4096, or a smaller MTU",
-        );
-    }
-}
 
-fn offloads(chart: &mut Chart, object: &str, running: &Running, info: &LinkInfo, features: &[Feature]) {
-    let ifname = &info.name;
-    let on = |name: &str| features.iter().any(|feature| feature.name == name && feature.active);
-    if running.hook.is_some() && on("rx-vlan-hw-parse") {
-        chart.note(
-            object,
-            Finding::Warning,
-            format!("{ifname} takes VLAN tags out of received frames: tagged traffic looks untagged here"),
-            format!("ethtool -K {ifname} rxvlan off"),
-        );
-    }
-    if running.hook.is_some() && on("rx-lro") {
-        chart.note(
-            object,
-            Finding::Warning,
-            format!("{ifname} joins packets (LRO): frames arrive larger than the MTU"),
-            format!("ethtool -K {ifname} lro off"),
-        );
-    }
-    let foreign_veth =
-        info.kind.as_deref() == Some("veth") && matches!(running.wanted.port.kind, PortKind::AfXdp(_));
-    if foreign_veth {
-        let completes =
-            if running.complete_checksums { "they are completed here, at a cost" } else { "they break" };
-        chart.note(
-            object,
-            Finding::Advice,
-            format!("{ifname} is one end of a veth pair: its peer may leave checksums open; {completes}"),
-            "at the peer: `ethtool -K PEER tx off tso off`, or let the port be of kind veth",
-        );
-    }
-}
-
-/// Addresses of the kernel's on a device, as `ip` would list them.
-fn addresses(ifname: &str) -> Vec<String> {
-    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
-    let mut found: Vec<String> = v6
-        .lines()
-        .filter(|line| line.split_whitespace().last() == Some(ifname))
-        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .collect();
-    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
-    if routes.lines().skip(1).any(|line| line.split_whitespace().next() == Some(ifname)) {
-        found.push("an IPv4 route".to_owned());
-    }
-    found
-}
-
-/// A bridged device must not speak for the kernel: one frame cannot be both the bridge's and the host's.
-fn leaks(chart: &mut Chart, object: &str, running: &Running, info: &LinkInfo, addresses: &[String]) {
-    if !running.wanted.bridged || running.hook.is_none() {
-        return;
-    }
-    let ifname = &info.name;
-    if !addresses.is_empty() {
-        chart.note(
-            object,
-            Finding::Warning,
-            format!("the kernel has {} on {ifname}, whose traffic never reaches it", addresses.join(", ")),
-            format!("ip address flush dev {ifname}; the host joins a bridge by a port of kind internal"),
-        );
-    }
-    if info.arp {
-        chart.note(
-            object,
-            Finding::Warning,
-            format!("the kernel's ARP is on at {ifname}: its frames leave beside the bridge"),
-            format!("ip link set dev {ifname} arp off"),
-        );
+    #[test]
+    fn members_of_different_size_are_named() {
+        let (bridge, names): (BridgeName, [PortName; 3]) =
+            ("br0".parse().unwrap(), ["a", "b", "c"].map(|name| name.parse().unwrap()));
+        let mut devices =
+            [device("eth1", None, 9000), device("eth2", Some("red"), 1500), device("eth3", None, 9000)];
+        let find = |devices: &[Device]| {
+            let mut chart = Chart { findings: Vec::new() };
+            sizes(&mut chart, &bridge, &names.iter().zip(devices).collect::<Vec<_>>());
+            chart.findings.pop()
+        };
+        let found = find(&devices).unwrap();
+        assert!(found.finding.contains("a 9000, c 9000; b 1500"), "{}", found.finding);
+        assert_eq!(found.fix, "ip netns exec red ip link set dev eth2 mtu 9000");
+        devices[1].mtu = 9000;
+        assert_eq!((find(&devices), find(&[])), (None, None));
     }
 }

@@ -1,0 +1,269 @@
+//! The part of the doctor that looks at a port's device, in the device's namespace: driver, link, offloads, the other end of a veth
+//! pair, and what would leak between kernel and bridge.
+
+use std::fs;
+
+use model::{Finding, Namespace, PortKind, PortName};
+use port::link::{self, Feature, LinkInfo};
+
+use super::{Chart, there};
+use crate::plane::device::{Device, inside, object};
+use crate::plane::ports::Running;
+
+/// Everything that is found about a port's device.
+pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port::FrameMemory) {
+    let object = object(name);
+    if let Some(trouble) = &running.trouble {
+        chart.note(&object, Finding::Error, trouble.clone(), "make the device again, or remove the port");
+        return;
+    }
+    let Some(device) = &running.device else { return };
+    let (ifname, namespace) = (device.name.clone(), device.namespace.clone());
+    let looked = inside(&object, namespace.as_ref(), || {
+        let failed = |error: link::LinkError| control::PlaneError::failed(&object, &error, "");
+        let info = link::find(&ifname).map_err(failed)?;
+        let features = link::features(&ifname).unwrap_or_default();
+        // Kernels before 6.3 cannot tell.
+        let xdp = xdp::features(&ifname).unwrap_or_default();
+        Ok(Seen { info, features, xdp, addresses: addresses(&ifname) })
+    });
+    let seen = match looked {
+        Ok(seen) => seen,
+        Err(error) => return chart.note(&object, Finding::Error, error.cause, error.fix),
+    };
+    let mut file = File { chart, object: &object, running, device };
+    file.driver(&seen);
+    file.link_state(&seen.info, memory);
+    file.offloads(&seen);
+    file.peer(&seen.info);
+    file.leaks(&seen.info, &seen.addresses);
+}
+
+/// What was seen of a device in its namespace.
+struct Seen {
+    info: LinkInfo,
+    features: Vec<Feature>,
+    xdp: xdp::Features,
+    addresses: Vec<String>,
+}
+
+/// One port's part of the findings.
+struct File<'a> {
+    chart: &'a mut Chart,
+    object: &'a str,
+    running: &'a Running,
+    device: &'a Device,
+}
+
+impl File<'_> {
+    /// A finding that a command in the device's namespace mends.
+    fn note(&mut self, severity: Finding, finding: impl Into<String>, command: &str) {
+        let fix = there(self.device.namespace.as_ref(), command);
+        self.chart.note(self.object, severity, finding, fix);
+    }
+
+    /// A finding with advice in words.
+    fn tell(&mut self, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
+        self.chart.note(self.object, severity, finding, fix);
+    }
+
+    /// What the driver can do, and whether we have it.
+    fn driver(&mut self, seen: &Seen) {
+        let Some(hook) = &self.running.hook else { return };
+        let name = self.device.driver.clone().or_else(|| seen.info.kind.clone());
+        let name = name.unwrap_or_else(|| "unknown".to_owned());
+        let can = seen.xdp;
+        let zero_copy = self.running.statuses.iter().all(|status| status.zero_copy);
+        if hook.mode() == xdp::Mode::Generic {
+            let (why, fix) = if can.basic {
+                (
+                    "although it has native XDP",
+                    "mode = \"auto\" at the port; its reasons are in `trivium show ports`",
+                )
+            } else {
+                ("which has no native XDP", "use a device whose driver has it")
+            };
+            let what = format!(
+                "driver {name}, {why}: generic XDP, the kernel makes an skb of each packet before the hook sees it"
+            );
+            self.tell(Finding::Warning, what, fix);
+        } else {
+            let copies = if zero_copy { "zero copy" } else { "the driver copies (no zero copy)" };
+            self.tell(Finding::Ok, format!("driver {name}: {} XDP, {copies}", hook.mode()), "");
+        }
+        if can.zero_copy && !zero_copy {
+            let what = format!("driver {name} offers zero copy, and its queues run with copies");
+            self.tell(Finding::Advice, what, "zero_copy = \"auto\"; its reasons are in `trivium show ports`");
+        }
+        if !hook.multi_buffer() {
+            let what = "the driver takes no multi-buffer program: frames larger than a page are refused";
+            self.tell(Finding::Advice, what, "keep the MTU below 3500, or use another driver");
+        }
+    }
+
+    fn link_state(&mut self, info: &LinkInfo, memory: &port::FrameMemory) {
+        let ifname = &info.name;
+        if !info.up {
+            self.note(Finding::Error, format!("{ifname} is down"), &format!("ip link set dev {ifname} up"));
+        } else if !self.device.running {
+            let what = format!("{ifname} has no carrier");
+            self.tell(Finding::Warning, what, "set the other end up, or check the cable");
+        }
+        let served = u32::try_from(self.running.queues.len()).unwrap_or(u32::MAX);
+        let rings = inside(self.object, self.device.namespace.as_ref(), || {
+            Ok(link::channels(ifname).map_or(info.rx_queues, |channels| channels.rx()))
+        });
+        let rings = rings.unwrap_or(info.rx_queues);
+        if self.running.hook.is_some() && served < rings {
+            let what = format!(
+                "{served} of {rings} receive queues are served: what the device puts into the others is lost"
+            );
+            let command =
+                there(self.device.namespace.as_ref(), &format!("ethtool -L {ifname} combined {served}"));
+            self.tell(Finding::Warning, what, format!("queues = \"all\", or `{command}`"));
+        }
+        let chains = self.running.hook.as_ref().is_none_or(xdp::Attached::multi_buffer);
+        if info.mtu + 18 > memory.data_room() && !chains {
+            let size = memory.frame_size();
+            let what = format!("an MTU of {} does not fit into a frame of {size} bytes", info.mtu);
+            self.tell(Finding::Error, what, "memory.frame_size = 4096, or a smaller MTU");
+        }
+    }
+
+    fn offloads(&mut self, seen: &Seen) {
+        let (ifname, hooked) = (&seen.info.name, self.running.hook.is_some());
+        let on = |name: &str| seen.features.iter().any(|feature| feature.name == name && feature.active);
+        if hooked && on("rx-vlan-hw-parse") {
+            let what = format!(
+                "{ifname} takes VLAN tags out of received frames: tagged traffic looks untagged here"
+            );
+            self.note(Finding::Warning, what, &format!("ethtool -K {ifname} rxvlan off"));
+        }
+        if hooked && on("rx-lro") {
+            let what = format!("{ifname} joins packets (LRO): frames arrive larger than the MTU");
+            self.note(Finding::Warning, what, &format!("ethtool -K {ifname} lro off"));
+        }
+    }
+
+    /// The other end of a veth pair: its checksums, its size, and the program that meets our frames there.
+    fn peer(&mut self, info: &LinkInfo) {
+        if info.kind.as_deref() != Some("veth") {
+            return;
+        }
+        let foreign = matches!(self.running.wanted.port.kind, PortKind::AfXdp(_));
+        let peer = find_peer(self.object, self.running, self.device, info);
+        if foreign {
+            let ifname = &info.name;
+            let completes = if self.running.complete_checksums {
+                "they are completed here, at a cost"
+            } else {
+                "they break"
+            };
+            let what =
+                format!("{ifname} is one end of a veth pair: its peer may leave checksums open; {completes}");
+            let command = |name: &str| format!("ethtool -K {name} tx off tso off");
+            let command = peer.as_ref().map_or_else(
+                || format!("at the peer: `{}`", command("PEER")),
+                |peer| format!("`{}`", there(peer.namespace.as_ref(), &command(&peer.info.name))),
+            );
+            self.tell(Finding::Advice, what, format!("{command}, or let the port be of kind veth"));
+        }
+        let Some(peer) = peer else { return };
+        let name = match &peer.namespace {
+            Some(namespace) => format!("{}@{namespace}", peer.info.name),
+            None => peer.info.name.clone(),
+        };
+        if let Some(program) = &peer.program {
+            let what = format!(
+                "its peer {name} runs an XDP program ({}, {}): it meets our frames first, and what it drops is counted nowhere here",
+                program.name, program.mode
+            );
+            let command =
+                there(peer.namespace.as_ref(), &format!("ip link set dev {} xdp off", peer.info.name));
+            let fix = match program.link {
+                Some(link) => format!(
+                    "if that is not meant, end whoever holds BPF link {link}, or `bpftool link detach id {link}`"
+                ),
+                None => format!("if that is not meant, `{command}`"),
+            };
+            self.tell(Finding::Advice, what, fix);
+        } else {
+            self.tell(Finding::Ok, format!("its peer {name} runs no XDP program"), "");
+        }
+        if peer.info.mtu != info.mtu {
+            let what = format!(
+                "its peer {name} has an MTU of {}, not {}: the longer frames are dropped between them",
+                peer.info.mtu, info.mtu
+            );
+            let command = format!("ip link set dev {} mtu {}", peer.info.name, info.mtu);
+            self.tell(Finding::Warning, what, there(peer.namespace.as_ref(), &command));
+        }
+    }
+
+    /// A bridged device must not speak for the kernel: one frame cannot be both the bridge's and the host's.
+    fn leaks(&mut self, info: &LinkInfo, addresses: &[String]) {
+        if !self.running.wanted.bridged || self.running.hook.is_none() {
+            return;
+        }
+        let ifname = &info.name;
+        if !addresses.is_empty() {
+            let what = format!(
+                "the kernel has {} on {ifname}, whose traffic never reaches it",
+                addresses.join(", ")
+            );
+            let command = format!("ip address flush dev {ifname}");
+            let command = there(self.device.namespace.as_ref(), &command);
+            self.tell(
+                Finding::Warning,
+                what,
+                format!("{command}; the host joins a bridge by a port of kind internal"),
+            );
+        }
+        if info.arp {
+            let what = format!("the kernel's ARP is on at {ifname}: its frames leave beside the bridge");
+            self.note(Finding::Warning, what, &format!("ip link set dev {ifname} arp off"));
+        }
+    }
+}
+
+/// The other end of a veth pair, where it can be told.
+struct Peer {
+    namespace: Option<Namespace>,
+    info: LinkInfo,
+    program: Option<xdp::ProgramOnDevice>,
+}
+
+/// Looks where the configuration put the peer, or else beside the device. Indices repeat between namespaces: elsewhere a device
+/// that looks like the peer may be another's.
+fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) -> Option<Peer> {
+    let index = info.peer?;
+    let namespace = match &running.wanted.port.kind {
+        PortKind::Veth(veth) => veth.peer.namespace.clone(),
+        _ if info.peer_elsewhere => return None,
+        _ => device.namespace.clone(),
+    };
+    let found = inside(object, namespace.as_ref(), || {
+        let peer = link::by_index(index).ok();
+        let peer =
+            peer.filter(|peer| peer.kind.as_deref() == Some("veth") && peer.peer == Some(info.ifindex));
+        let program = peer.as_ref().and_then(|peer| xdp::inspect(peer.ifindex).ok().flatten());
+        Ok(peer.map(|info| (info, program)))
+    });
+    let (info, program) = found.ok().flatten()?;
+    Some(Peer { namespace, info, program })
+}
+
+/// Addresses of the kernel's on a device, as `ip` would list them.
+fn addresses(ifname: &str) -> Vec<String> {
+    let v6 = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    let mut found: Vec<String> = v6
+        .lines()
+        .filter(|line| line.split_whitespace().last() == Some(ifname))
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect();
+    let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    if routes.lines().skip(1).any(|line| line.split_whitespace().next() == Some(ifname)) {
+        found.push("an IPv4 route".to_owned());
+    }
+    found
+}

@@ -1,0 +1,195 @@
+//! `trivium doctor` against real devices: each disturbance is found, named, and mended by the fix that it is given.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use rig::{PATIENCE, Rig};
+use serde_json::Value;
+use testbed::{Namespace, eventually, require};
+
+/// A disturbance, and what is to be found then.
+struct Case<'a> {
+    /// Where the disturbance and its end are typed.
+    place: &'a Namespace,
+    disturb: &'a str,
+    mend: &'a str,
+    /// Object, severity, part of the finding, part of the fix.
+    found: (&'a str, &'a str, &'a str, String),
+}
+
+fn examine(rig: &Rig) -> Vec<Value> {
+    // An error among the findings is an exit code of 1.
+    serde_json::from_slice(&rig.trivium(&["doctor", "--json"]).stdout).unwrap()
+}
+
+fn is_found(findings: &[Value], (object, severity, finding, fix): &(&str, &str, &str, String)) -> bool {
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    findings.iter().any(|value| {
+        text(value, "object") == *object
+            && text(value, "severity") == *severity
+            && text(value, "finding").contains(finding)
+            && text(value, "fix").contains(fix.as_str())
+    })
+}
+
+fn until(rig: &Rig, what: &str, case: &Case<'_>, wanted: bool) {
+    eventually(&format!("{what} after `{}`", case.disturb), PATIENCE, || {
+        let findings = examine(rig);
+        if is_found(&findings, &case.found) == wanted {
+            Ok(())
+        } else {
+            Err(format!("{:?} in {findings:#?}", case.found))
+        }
+    })
+    .unwrap();
+}
+
+fn type_there(place: &Namespace, command: &str) {
+    place.run(["sh", "-c", command]).unwrap();
+}
+
+/// h1 native, h2 generic (both foreign veths in the hub); t of our making in a namespace of its own; q with a queue too many.
+fn start(rig: &mut Rig, far: &Namespace, tenant: &Namespace) {
+    let configuration =
+        rig.configuration("persist = false").replace("[port.h2]\n", "[port.h2]\nmode = \"generic\"\n");
+    let more = format!(
+        "[port.t]\nkind = \"veth\"\ndevice = \"t\"\nnamespace = \"{}\"\npersist = false\n\
+         peer = {{ name = \"eth0\", namespace = \"{}\" }}\n[bridge.br0.port.t]\naccess = 10\n\
+         [port.q]\nkind = \"af_xdp\"\ndevice = \"q\"\nqueues = 1\npersist = false\n[bridge.br0.port.q]\naccess = 10\n",
+        far.name(),
+        tenant.name()
+    );
+    let hub = rig.lab.hub().clone();
+    type_there(
+        &hub,
+        "ip link add name q numrxqueues 2 numtxqueues 2 type veth peer name qq numrxqueues 2 numtxqueues 2",
+    );
+    type_there(&hub, "ip link set dev qq up; ip link set dev q up");
+    rig.start(&format!("{configuration}{more}"));
+}
+
+#[test]
+fn every_disturbance_is_found_and_mended() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let (far, tenant) = (rig.lab.namespace("far").unwrap(), rig.lab.namespace("tenant").unwrap());
+    start(&mut rig, &far, &tenant);
+    let (hub, host) = (rig.lab.hub().clone(), &*rig.hosts[0]);
+    let in_far = |command: &str| format!("ip netns exec {} {command}", far.name());
+    let in_tenant = |command: &str| format!("ip netns exec {} {command}", tenant.name());
+
+    // What is so from the beginning.
+    let findings = examine(&rig);
+    let standing = [
+        ("port.h1", "ok", "driver veth: native XDP", String::new()),
+        (
+            "port.h2",
+            "warning",
+            "driver veth, although it has native XDP: generic XDP",
+            "mode = \"auto\"".to_owned(),
+        ),
+        (
+            "port.h1",
+            "advice",
+            "its peer may leave checksums open",
+            "ethtool -K PEER tx off tso off".to_owned(),
+        ),
+        ("port.q", "ok", "its peer qq runs no XDP program", String::new()),
+        ("port.q", "warning", "1 of 2 receive queues are served", "`ethtool -L q combined 1`".to_owned()),
+        ("memory", "advice", "in normal pages", "sysctl -w vm.nr_hugepages=".to_owned()),
+    ];
+    for found in &standing {
+        assert!(is_found(&findings, found), "{found:?} in {findings:#?}");
+    }
+
+    let cases = [
+        Case {
+            place: &hub,
+            disturb: "ip link set dev h1 down",
+            mend: "ip link set dev h1 up",
+            found: ("port.h1", "error", "h1 is down", "ip link set dev h1 up".to_owned()),
+        },
+        Case {
+            place: host,
+            disturb: "ip link set dev eth0 down",
+            mend: "ip link set dev eth0 up",
+            found: ("port.h1", "warning", "h1 has no carrier", "set the other end up".to_owned()),
+        },
+        Case {
+            place: &hub,
+            disturb: "ip link set dev h1 mtu 1400",
+            mend: "ip link set dev h1 mtu 1500",
+            found: ("bridge.br0", "warning", "h1 1400", "ip link set dev h1 mtu 1500".to_owned()),
+        },
+        Case {
+            place: &tenant,
+            disturb: "ip link set dev eth0 mtu 1300",
+            mend: "ip link set dev eth0 mtu 1500",
+            found: (
+                "port.t",
+                "warning",
+                "has an MTU of 1300, not 1500",
+                in_tenant("ip link set dev eth0 mtu 1500"),
+            ),
+        },
+        Case {
+            place: &far,
+            disturb: "ip address add 10.9.9.9/24 dev t",
+            mend: "ip address flush dev t",
+            found: (
+                "port.t",
+                "warning",
+                "the kernel has an IPv4 route on t",
+                in_far("ip address flush dev t"),
+            ),
+        },
+        Case {
+            place: &far,
+            disturb: "ip link set dev t arp on",
+            mend: "ip link set dev t arp off",
+            found: ("port.t", "warning", "the kernel's ARP is on at t", in_far("ip link set dev t arp off")),
+        },
+        Case {
+            place: &far,
+            disturb: "ethtool -K t rxvlan on",
+            mend: "ethtool -K t rxvlan off",
+            found: ("port.t", "warning", "t takes VLAN tags out", in_far("ethtool -K t rxvlan off")),
+        },
+    ];
+    for case in &cases {
+        assert!(!is_found(&examine(&rig), &case.found), "{:?} before its time", case.found);
+        type_there(case.place, case.disturb);
+        until(&rig, "found", case, true);
+        type_there(case.place, case.mend);
+        until(&rig, "mended", case, false);
+    }
+}
+
+/// A program on the far end meets our frames before anybody else there.
+#[test]
+fn the_program_of_a_peer_is_named() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let (far, tenant) = (rig.lab.namespace("far").unwrap(), rig.lab.namespace("tenant").unwrap());
+    start(&mut rig, &far, &tenant);
+    let name = format!("its peer eth0@{} runs no XDP program", tenant.name());
+    assert!(is_found(&examine(&rig), &("port.t", "ok", name.as_str(), String::new())));
+    // Any program will do: a second daemon's.
+    let file = rig.write(
+        "second.toml",
+        &format!(
+            "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 4096\nhuge_pages = \"off\"\n\
+             [port.p]\nkind = \"af_xdp\"\ndevice = \"eth0\"\npersist = false\n[bridge.br1.port.p]\n",
+            rig.path("second.sock"),
+            rig.path("second-state")
+        ),
+    );
+    let mut second = tenant.spawn([rig::TRIVIUM, "run", "-c", file.to_str().unwrap()]).unwrap();
+    second.wait_for_line("ready:", PATIENCE).unwrap();
+    let found = ("port.t", "advice", "runs an XDP program (trivium_port, native)", "BPF link".to_owned());
+    let findings = examine(&rig);
+    assert!(is_found(&findings, &found), "{findings:#?}");
+    second.stop(rustix::process::Signal::TERM, PATIENCE).unwrap();
+    assert!(!is_found(&examine(&rig), &found));
+}
