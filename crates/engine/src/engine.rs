@@ -1,6 +1,12 @@
 //! The handle that control threads hold: starts the workers, gives them queues, publishes snapshots, reads counters, and stops
 //! them for a hand-over. Captures and traces are in `engine/watch.rs`. Nothing here is on a packet's path.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "control threads wait and lock; workers never do"
+)]
+
 mod watch;
 
 use std::io;

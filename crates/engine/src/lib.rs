@@ -14,6 +14,7 @@
 //!
 //! Nothing here locks, allocates, formats, reads a clock or enters the kernel per packet.
 
+#[allow(clippy::disallowed_methods, reason = "a bench measures around the data path, not in it")]
 pub mod bench;
 pub mod burst;
 pub mod capture;

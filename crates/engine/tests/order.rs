@@ -1,4 +1,5 @@
 //! Software RSS over several workers: no packet of a flow overtakes another, whatever control does to the table meanwhile.
+#![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
 
 mod common;
 

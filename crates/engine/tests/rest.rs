@@ -1,4 +1,5 @@
 //! An idle worker idles, and still answers control at once.
+#![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Traces tell the whole way of a packet, whichever workers it meets, and the truth about frames that cannot be read.
+#![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
 
 mod common;
 
