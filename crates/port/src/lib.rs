@@ -64,7 +64,7 @@ pub mod veth;
 mod vnet;
 pub mod watch;
 
-pub use memory::{FrameMemory, HugePages, MemoryConfig, MemoryError};
+pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError};
 pub use netlink::NetlinkError;
 pub use packet::{Flags, Gso, Offload, Packet};
 pub use pool::{Depot, FramePool};

@@ -22,12 +22,24 @@ pub const HEADROOM: u16 = 256;
 /// How frame memory is to be backed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// 2 MiB pages, else normal pages with a warning in [`FrameMemory::warning`].
+    /// Reserved 2 MiB pages, else transparent ones, else normal pages with a warning in [`FrameMemory::warning`].
     Try,
-    /// 2 MiB pages, else an error.
+    /// Reserved 2 MiB pages, else an error.
     Require,
-    /// Normal pages (transparent huge pages are still asked for).
+    /// Normal pages, unless the administrator lets shared memory have transparent ones.
     Off,
+}
+
+/// What backs frame memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Backing {
+    /// Pages of 2 MiB that the administrator has reserved (vm.nr_hugepages).
+    Reserved,
+    /// Pages of 2 MiB that the kernel has put together.
+    Transparent,
+    /// Pages of 4 KiB.
+    #[default]
+    Normal,
 }
 
 /// Size and backing of frame memory.
@@ -84,7 +96,7 @@ pub struct FrameMemory {
     shift: u32,
     frames: u32,
     id: u16,
-    huge: bool,
+    backing: Backing,
     warning: Option<String>,
     /// Chains of frames larger than one: per frame the next frame with its offset and length, packed; private to the
     /// process. Only the owner of the chain touches its links.
@@ -133,7 +145,11 @@ impl FrameMemory {
             }
         }
         let mut memory = Self::create(config, bytes, false)?;
-        memory.warning = warning;
+        if config.huge_pages == HugePages::Try && memory.mapping.collapse() {
+            memory.backing = Backing::Transparent;
+        } else {
+            memory.warning = warning;
+        }
         Ok(memory)
     }
 
@@ -141,7 +157,8 @@ impl FrameMemory {
         let len = usize::try_from(bytes).map_err(|_| MemoryError::Frames(config.frames))?;
         let mapping =
             Mapping::create(len, huge).map_err(|(call, source)| MemoryError::Os { call, bytes, source })?;
-        Ok(Self::over(mapping, config.frames, config.frame_size, huge))
+        let backing = if huge { Backing::Reserved } else { Backing::Normal };
+        Ok(Self::over(mapping, config.frames, config.frame_size, backing))
     }
 
     /// Maps frame memory that a predecessor process handed over.
@@ -149,7 +166,8 @@ impl FrameMemory {
     /// # Errors
     /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size`, could shrink, or cannot be mapped.
     #[cfg(not(miri))]
-    pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, huge: bool) -> Result<Self, MemoryError> {
+    pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, backing: Backing) -> Result<Self, MemoryError> {
+        let huge = backing == Backing::Reserved;
         if frame_size != 2048 && frame_size != 4096 {
             return Err(MemoryError::FrameSize(frame_size));
         }
@@ -158,16 +176,16 @@ impl FrameMemory {
         let len = usize::try_from(bytes).map_err(|_| MemoryError::Frames(frames))?;
         let mapping =
             Mapping::open(fd, len, huge).map_err(|(call, source)| MemoryError::Os { call, bytes, source })?;
-        Ok(Self::over(mapping, frames, frame_size, huge))
+        Ok(Self::over(mapping, frames, frame_size, backing))
     }
 
-    fn over(mapping: Mapping, frames: u32, frame_size: u32, huge: bool) -> Self {
+    fn over(mapping: Mapping, frames: u32, frame_size: u32, backing: Backing) -> Self {
         Self {
             base: mapping.base(),
             shift: frame_size.trailing_zeros(),
             frames,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            huge,
+            backing,
             warning: None,
             links: (0..frames).map(|_| AtomicU64::new(0)).collect(),
             offloads: (0..frames).map(|_| AtomicU64::new(0)).collect(),
@@ -199,10 +217,10 @@ impl FrameMemory {
         u64::from(self.frames) << self.shift
     }
 
-    /// Whether 2 MiB pages back it.
+    /// What backs it.
     #[must_use]
-    pub fn is_huge(&self) -> bool {
-        self.huge
+    pub fn backing(&self) -> Backing {
+        self.backing
     }
 
     /// What the operator should know about the backing, if anything.
@@ -311,6 +329,6 @@ impl FrameMemory {
 
 impl std::fmt::Debug for FrameMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FrameMemory({} x {} bytes, huge pages: {})", self.frames, self.frame_size(), self.huge)
+        write!(f, "FrameMemory({} x {} bytes, {:?} pages)", self.frames, self.frame_size(), self.backing)
     }
 }

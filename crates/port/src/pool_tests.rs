@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 
-use crate::memory::{FrameMemory, HugePages, MemoryConfig, MemoryError};
+use crate::memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError};
 use crate::packet::{Flags, Gso, Offload, Packet};
 use crate::pool::{Depot, FramePool};
 use crate::queue::{Batch, Queue};
@@ -235,21 +235,52 @@ fn impossible_sizes_are_named() {
 
 #[cfg(not(miri))]
 #[test]
+fn every_frame_can_be_written_whatever_backs_it() {
+    for huge_pages in [HugePages::Try, HugePages::Off] {
+        // Less than a huge page, one and a frame more, an odd number of half pages.
+        for frames in [64, 1024, 1025, 3001] {
+            let memory = FrameMemory::new(MemoryConfig { frames, frame_size: 2048, huge_pages }).unwrap();
+            let depot = Depot::new(Arc::new(memory));
+            let mut pool = depot.pool();
+            let mut packets: Vec<Packet> = std::iter::from_fn(|| pool.alloc()).collect();
+            assert_eq!(packets.len(), frames as usize);
+            for packet in &mut packets {
+                let frame = packet.frame();
+                assert!(packet.set_len(depot.memory(), 1792));
+                packet.head_mut(depot.memory()).fill(u8::try_from(frame % 251).unwrap());
+            }
+            for packet in packets {
+                let value = u8::try_from(packet.frame() % 251).unwrap();
+                assert!(packet.head(depot.memory()).iter().all(|byte| *byte == value));
+                pool.free(packet);
+            }
+            let base = depot.memory().base().addr().get();
+            assert!(frames < 1024 || base.is_multiple_of(2 << 20), "{frames} frames at {base:#x}");
+            assert!(
+                depot.memory().backing() != Backing::Normal
+                    || depot.memory().warning().is_some() == (huge_pages == HugePages::Try)
+            );
+        }
+    }
+}
+
+#[cfg(not(miri))]
+#[test]
 fn memory_is_shared_with_a_successor_and_cannot_shrink() {
     let depot = depot(FRAMES);
     let mut pool = depot.pool();
     let packet = pool.alloc_copy(b"written by the predecessor").unwrap();
     let fd = || depot.memory().fd().try_clone_to_owned().unwrap();
-    let successor = FrameMemory::from_fd(fd(), FRAMES, 2048, false).unwrap();
+    let successor = FrameMemory::from_fd(fd(), FRAMES, 2048, Backing::Normal).unwrap();
     // SAFETY: nobody writes the frame meanwhile.
     #[allow(unsafe_code, reason = "reads the frame as its next owner would")]
     let seen = unsafe { successor.slice(packet.frame(), packet.offset(), 26) };
     assert_eq!(seen, b"written by the predecessor");
-    assert!(FrameMemory::from_fd(fd(), FRAMES + 1, 2048, false).is_err());
+    assert!(FrameMemory::from_fd(fd(), FRAMES + 1, 2048, Backing::Normal).is_err());
     assert!(rustix::fs::ftruncate(fd(), 0).is_err());
     let plain = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&plain, 1 << 20).unwrap();
-    assert!(FrameMemory::from_fd(plain, FRAMES, 2048, false).is_err(), "it could shrink under us");
+    assert!(FrameMemory::from_fd(plain, FRAMES, 2048, Backing::Normal).is_err(), "it could shrink under us");
     pool.free(packet);
 }
 

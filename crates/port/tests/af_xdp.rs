@@ -155,7 +155,8 @@ fn hand_over_under_traffic_loses_nothing() {
         let handed = queue.hand_over();
         drop(pool);
         let fd = memory.fd().try_clone_to_owned().unwrap();
-        let successor = FrameMemory::from_fd(fd, memory.frames(), memory.frame_size(), false).unwrap();
+        let successor =
+            FrameMemory::from_fd(fd, memory.frames(), memory.frame_size(), memory.backing()).unwrap();
         memory = std::sync::Arc::new(successor);
         let free = free_frames(memory.frames(), [&handed.frames[..]]);
         let depot = Depot::with_free(memory.clone(), free);

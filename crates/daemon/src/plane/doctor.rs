@@ -85,8 +85,13 @@ fn kernel(chart: &mut Chart) {
 
 fn frames(chart: &mut Chart, memory: &port::FrameMemory) {
     let megabytes = memory.bytes() >> 20;
-    if memory.is_huge() {
-        chart.note("memory", Finding::Ok, format!("{megabytes} MiB of frames in huge pages"), "");
+    let kind = match memory.backing() {
+        port::Backing::Reserved => Some("reserved"),
+        port::Backing::Transparent => Some("transparent"),
+        port::Backing::Normal => None,
+    };
+    if let Some(kind) = kind {
+        chart.note("memory", Finding::Ok, format!("{megabytes} MiB of frames in {kind} huge pages"), "");
         return;
     }
     let pages = memory.bytes().div_ceil(2 << 20);

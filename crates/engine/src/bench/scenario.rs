@@ -328,7 +328,7 @@ fn report(
         loss,
         packets,
         workers: options.workers,
-        huge_pages: memory.is_huge(),
+        huge_pages: memory.backing() != port::Backing::Normal,
     })
 }
 

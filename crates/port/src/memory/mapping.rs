@@ -10,6 +10,12 @@ use rustix::fs::{MemfdFlags, SealFlags};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags};
 
+/// Bytes of a huge page.
+#[cfg(not(miri))]
+const HUGE: usize = 2 << 20;
+#[cfg(not(miri))]
+const PAGE: usize = 4096;
+
 /// What failed: the system call, and the kernel's answer.
 pub(super) type Refusal = (&'static str, io::Error);
 
@@ -47,9 +53,11 @@ impl Mapping {
         }
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice of a file that is long enough and cannot shrink.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &fd, 0) }
-            .map_err(os("mmap"))?;
+        let place = if huge { None } else { reserve(len) };
+        let (at, flags) = place.map_or((std::ptr::null_mut(), flags), |at| (at, flags | MapFlags::FIXED));
+        // SAFETY: a fresh mapping of a file that is long enough and cannot shrink, at an address of the kernel's choice or in
+        // place of what was reserved for it just now.
+        let base = unsafe { rustix::mm::mmap(at, len, prot, flags, &fd, 0) }.map_err(os("mmap"))?;
         if !huge {
             // SAFETY: advice on our own mapping; failure only costs speed.
             let _ = unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) };
@@ -61,6 +69,39 @@ impl Mapping {
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
+
+    /// Asks the kernel to put the pages that are there together to pages of 2 MiB, now (madvise(2), MADV_COLLAPSE; Linux 6.1), whether or not
+    /// the administrator lets shared memory have them by itself. True when all that can be are.
+    pub(super) fn collapse(&self) -> bool {
+        const MADV_COLLAPSE: libc::c_int = 25;
+        let whole = self.len & !(HUGE - 1);
+        // SAFETY: advice on our own mapping.
+        whole > 0 && unsafe { libc::madvise(self.base.as_ptr().cast(), whole, MADV_COLLAPSE) } == 0
+    }
+}
+
+/// An address on a boundary of 2 MiB with `len` bytes of reserved addresses behind it; `None` when they are too few to matter.
+#[cfg(not(miri))]
+fn reserve(len: usize) -> Option<*mut std::ffi::c_void> {
+    if len < HUGE {
+        return None;
+    }
+    // Whole pages, as the caller's mapping covers them.
+    let len = len.next_multiple_of(PAGE);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh mapping without access, at an address of the kernel's choice.
+    let start = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + HUGE, ProtFlags::empty(), flags).ok()?
+    };
+    let before = start.addr().next_multiple_of(HUGE) - start.addr();
+    let at = start.wrapping_byte_add(before);
+    for (from, bytes) in [(start, before), (at.wrapping_byte_add(len), HUGE - before)] {
+        if bytes > 0 {
+            // SAFETY: inside the reservation, outside what the caller maps over.
+            let _ = unsafe { rustix::mm::munmap(from, bytes) };
+        }
+    }
+    Some(at)
 }
 
 #[cfg(not(miri))]
@@ -73,6 +114,10 @@ impl Drop for Mapping {
 
 #[cfg(miri)]
 impl Mapping {
+    pub(super) fn collapse(&self) -> bool {
+        false
+    }
+
     pub(super) fn create(len: usize, huge: bool) -> Result<Self, Refusal> {
         let none = || ("memfd_create", io::Error::from_raw_os_error(libc::ENOMEM));
         if huge {

@@ -77,7 +77,8 @@ impl Successor {
             memory: MemoryLetter {
                 frames: memory.frames(),
                 frame_size: memory.frame_size(),
-                huge: memory.is_huge(),
+                huge: memory.backing() == port::Backing::Reserved,
+                transparent: memory.backing() == port::Backing::Transparent,
             },
             tcp: around.tcp.is_some(),
         };

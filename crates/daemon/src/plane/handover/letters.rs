@@ -29,8 +29,22 @@ pub struct MemoryLetter {
     pub frames: u32,
     /// Bytes of one.
     pub frame_size: u32,
-    /// Whether huge pages back it.
+    /// Whether reserved huge pages back it.
     pub huge: bool,
+    /// Whether transparent huge pages back it.
+    #[serde(default)]
+    pub transparent: bool,
+}
+
+impl MemoryLetter {
+    /// What backs it.
+    pub fn backing(&self) -> port::Backing {
+        match (self.huge, self.transparent) {
+            (true, _) => port::Backing::Reserved,
+            (false, true) => port::Backing::Transparent,
+            (false, false) => port::Backing::Normal,
+        }
+    }
 }
 
 /// The answer to an offer, and later to an estate.

@@ -106,7 +106,7 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(Configurations, 
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
     let letter = offer.memory;
-    let memory = FrameMemory::from_fd(next()?, letter.frames, letter.frame_size, letter.huge)
+    let memory = FrameMemory::from_fd(next()?, letter.frames, letter.frame_size, letter.backing())
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     let unix = UnixListener::from(next()?);
     let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
