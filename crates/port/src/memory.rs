@@ -19,6 +19,9 @@ use mapping::Mapping;
 /// headers and AF_XDP transmit metadata.
 pub const HEADROOM: u16 = 256;
 
+/// Most frames of one memory.
+pub const MAX_FRAMES: u32 = 1 << 24;
+
 /// How frame memory is to be backed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
@@ -124,7 +127,7 @@ impl FrameMemory {
         if config.frame_size != 2048 && config.frame_size != 4096 {
             return Err(MemoryError::FrameSize(config.frame_size));
         }
-        if !(64..=1 << 24).contains(&config.frames) {
+        if !(64..=MAX_FRAMES).contains(&config.frames) {
             return Err(MemoryError::Frames(config.frames));
         }
         let bytes = u64::from(config.frames) * u64::from(config.frame_size);
@@ -167,6 +170,9 @@ impl FrameMemory {
     /// [`MemoryError`] when the descriptor is smaller than `frames * frame_size`, could shrink, or cannot be mapped.
     #[cfg(not(miri))]
     pub fn from_fd(fd: OwnedFd, frames: u32, frame_size: u32, backing: Backing) -> Result<Self, MemoryError> {
+        if frames > MAX_FRAMES {
+            return Err(MemoryError::Frames(frames));
+        }
         let huge = backing == Backing::Reserved;
         if frame_size != 2048 && frame_size != 4096 {
             return Err(MemoryError::FrameSize(frame_size));

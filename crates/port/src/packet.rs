@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::memory::{FrameMemory, HEADROOM};
+use crate::memory::{FrameMemory, HEADROOM, MAX_FRAMES};
 
 /// Offload state bits of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -115,14 +115,18 @@ impl Offload {
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Packet {
-    frame: u32,
+    /// The first frame's index, and the flags in the upper 8 bits: no memory has more than 2^24 frames.
+    frame_and_flags: u32,
     offset: u16,
     len: u16,
     total: u32,
     memory: u16,
-    segments: u8,
-    flags: Flags,
+    segments: u16,
 }
+
+/// Bits of a packet's frame index.
+const FRAME_BITS: u32 = 24;
+const _: () = assert!(MAX_FRAMES <= 1 << FRAME_BITS);
 
 const _: () = assert!(size_of::<Packet>() == 16);
 
@@ -147,15 +151,7 @@ impl Packet {
     #[inline]
     pub(crate) fn from_frame(memory: &FrameMemory, frame: u32, offset: u16, len: u16) -> Self {
         assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
-        Self {
-            frame,
-            total: u32::from(len),
-            offset,
-            len,
-            memory: memory.id(),
-            segments: 1,
-            flags: Flags::default(),
-        }
+        Self { frame_and_flags: frame, total: u32::from(len), offset, len, memory: memory.id(), segments: 1 }
     }
 
     /// A packet over the frames of `parts` (frame, offset, length) in order; `None` when there are none or too many.
@@ -183,14 +179,14 @@ impl Packet {
         self.check(memory);
         tail.check(memory);
         assert!(tail.segments == 1, "only single frames are appended");
-        let mut last = self.frame;
+        let mut last = self.frame();
         for _ in 1..self.segments {
             if let Some((next, ..)) = unpack(memory.link(last).load(Ordering::Relaxed)) {
                 last = next;
             }
         }
-        memory.link(last).store(pack(tail.frame, tail.offset, tail.len), Ordering::Relaxed);
-        memory.link(tail.frame).store(0, Ordering::Relaxed);
+        memory.link(last).store(pack(tail.frame(), tail.offset, tail.len), Ordering::Relaxed);
+        memory.link(tail.frame()).store(0, Ordering::Relaxed);
         self.segments += 1;
         self.total += u32::from(tail.len);
     }
@@ -209,7 +205,7 @@ impl Packet {
     pub(crate) fn split_first(self, memory: &FrameMemory) -> (Self, Option<Self>) {
         self.check(memory);
         let next =
-            if self.segments > 1 { unpack(memory.link(self.frame).load(Ordering::Relaxed)) } else { None };
+            if self.segments > 1 { unpack(memory.link(self.frame()).load(Ordering::Relaxed)) } else { None };
         let tail = next.map(|(frame, offset, len)| {
             let mut tail = Self::from_frame(memory, frame, offset, len);
             tail.segments = self.segments - 1;
@@ -236,44 +232,52 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn segments(&self) -> u16 {
-        u16::from(self.segments)
+        self.segments
     }
 
     /// Offload work that is pending or recorded; [`Self::offload`] has the details.
     #[inline]
     #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the upper 8 of 32 bits")]
     pub fn flags(&self) -> Flags {
-        self.flags
+        Flags((self.frame_and_flags >> FRAME_BITS) as u8)
+    }
+
+    #[inline]
+    fn set_flags(&mut self, flags: Flags) {
+        self.frame_and_flags = self.frame() | u32::from(flags.0) << FRAME_BITS;
     }
 
     /// The offload work with its details.
     #[must_use]
     pub fn offload(&self, memory: &FrameMemory) -> Offload {
         self.check(memory);
-        if self.flags.is_empty() {
+        if self.flags().is_empty() {
             return Offload::default();
         }
-        Offload::unpack(memory.offload(self.frame).load(Ordering::Relaxed), self.flags, self.offset)
+        Offload::unpack(memory.offload(self.frame()).load(Ordering::Relaxed), self.flags(), self.offset)
     }
 
     /// Says what is to be done for this packet before or while it is sent.
     pub fn set_offload(&mut self, memory: &FrameMemory, offload: Offload) {
         self.check(memory);
-        self.flags = offload.flags;
-        memory.offload(self.frame).store(offload.pack(self.offset), Ordering::Relaxed);
+        self.set_flags(offload.flags);
+        memory.offload(self.frame()).store(offload.pack(self.offset), Ordering::Relaxed);
     }
 
     /// Notes that this part of the offload work is done.
     #[inline]
     pub fn clear_offload(&mut self, done: Flags) {
-        self.flags.remove(done);
+        let mut flags = self.flags();
+        flags.remove(done);
+        self.set_flags(flags);
     }
 
     /// The first frame's index (diagnostics, and the frame accounting of hand-over).
     #[inline]
     #[must_use]
     pub fn frame(&self) -> u32 {
-        self.frame
+        self.frame_and_flags & ((1 << FRAME_BITS) - 1)
     }
 
     #[inline]
@@ -299,7 +303,7 @@ impl Packet {
     pub fn head<'m>(&'m self, memory: &'m FrameMemory) -> &'m [u8] {
         self.check(memory);
         // SAFETY: this packet owns the frame, and the shared borrow of it forbids a mutable slice meanwhile.
-        unsafe { memory.slice(self.frame, self.offset, self.len) }
+        unsafe { memory.slice(self.frame(), self.offset, self.len) }
     }
 
     /// The bytes in the first frame, mutable.
@@ -308,13 +312,13 @@ impl Packet {
     pub fn head_mut<'m>(&'m mut self, memory: &'m FrameMemory) -> &'m mut [u8] {
         self.check(memory);
         // SAFETY: this packet owns the frame and is borrowed mutably for as long as the slice lives.
-        unsafe { memory.slice_mut(self.frame, self.offset, self.len) }
+        unsafe { memory.slice_mut(self.frame(), self.offset, self.len) }
     }
 
     /// The bytes of every frame in order.
     pub fn parts<'m>(&'m self, memory: &'m FrameMemory) -> impl Iterator<Item = &'m [u8]> {
         self.check(memory);
-        let mut next = Some((self.frame, self.offset, self.len));
+        let mut next = Some((self.frame(), self.offset, self.len));
         let mut left = self.segments;
         std::iter::from_fn(move || {
             let (frame, offset, len) = next?;
@@ -332,7 +336,7 @@ impl Packet {
 
     /// Calls `each` with the mutable bytes of every frame in order.
     pub fn for_each_segment_mut(&mut self, memory: &FrameMemory, mut each: impl FnMut(&mut [u8])) {
-        let (mut frame, segments) = (self.frame, self.segments);
+        let (mut frame, segments) = (self.frame(), self.segments);
         each(self.head_mut(memory));
         for _ in 1..segments {
             let Some((next, offset, len)) = unpack(memory.link(frame).load(Ordering::Relaxed)) else {
@@ -399,12 +403,12 @@ impl Packet {
         self.offset = HEADROOM;
         self.len = 0;
         self.total = 0;
-        self.flags = Flags::default();
+        self.set_flags(Flags::default());
     }
 
     /// Takes over the offload state of another packet with the same headers.
     pub(crate) fn copy_offload(&mut self, memory: &FrameMemory, from: &Self) {
-        if !from.flags.is_empty() {
+        if !from.flags().is_empty() {
             self.set_offload(memory, from.offload(memory));
         }
     }
@@ -412,6 +416,6 @@ impl Packet {
     /// Asks the cache for the packet's first bytes.
     #[inline]
     pub fn prefetch(&self, memory: &FrameMemory) {
-        memory.prefetch(self.frame, self.offset);
+        memory.prefetch(self.frame(), self.offset);
     }
 }
