@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Demo;
 use crate::client::{Client, Stream};
@@ -83,12 +83,17 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
 fn attempt(args: &Demo) -> Result<Findings, Failure> {
     lab::check()?;
     lab::sweep();
+    let runtime = crate::cmd::run::runtime()?;
+    // From here on, so that whoever asks to stop early is heard even where interrupts are ignored by inheritance.
+    let mut stop = {
+        let _inside = runtime.enter();
+        Stop::listen()?
+    };
     let begin = Instant::now();
     let deadline = args.seconds.map(|seconds| begin + Duration::from_secs(seconds));
     let lab = Lab::build()?;
     let daemon = Daemon::start(&lab)?;
-    let runtime = crate::cmd::run::runtime()?;
-    let outcome = runtime.block_on(show(&lab, &daemon, args, deadline));
+    let outcome = runtime.block_on(show(&lab, &daemon, args, deadline, &mut stop));
     // Traffic that still runs ends with its namespaces, not with the event loop.
     drop(daemon);
     drop(lab);
@@ -96,15 +101,39 @@ fn attempt(args: &Demo) -> Result<Findings, Failure> {
     outcome
 }
 
+/// Ctrl-C, or a polite request to end.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::new("demo", error, ""));
+        Ok(Stop { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
 async fn show(
     lab: &Lab,
     daemon: &Daemon,
     args: &Demo,
     deadline: Option<Instant>,
+    stop: &mut Stop,
 ) -> Result<Findings, Failure> {
     let client = Client::new(daemon.socket());
     println!("{}", lab.picture());
-    let pings = traffic::ping_all(lab).await?;
+    let pings = tokio::select! {
+        pings = traffic::ping_all(lab) => pings?,
+        () = stop.asked() => return Err(Failure::new("demo", "interrupted before any traffic", "")),
+    };
     println!(
         "ping: {} of {} answered between hosts of one VLAN, {} leaked between VLANs",
         pings.received, pings.sent, pings.leaked
@@ -118,7 +147,7 @@ async fn show(
         let (tcp, ends) = (Arc::clone(&tcp), lab.tcp_ends());
         move || tcp.run(&ends, deadline, SLICE)
     });
-    let watched = watch(&mut stream, &tcp, full_screen, &notes, deadline).await;
+    let watched = watch(&mut stream, &tcp, full_screen, &notes, deadline, stop).await;
     tcp.stop();
     let ran = tokio::time::timeout(Duration::from_secs(5), runner).await;
     watched?;
@@ -148,12 +177,13 @@ async fn watch(
     full_screen: bool,
     notes: &[String],
     deadline: Option<Instant>,
+    stop: &mut Stop,
 ) -> Result<(), Failure> {
     let mut terminal = match full_screen {
         true => Some(ratatui::try_init().map_err(|error| Failure::new("terminal", error, "use --plain"))?),
         false => None,
     };
-    let shown = watch_on(stream, tcp, terminal.as_mut(), notes, deadline).await;
+    let shown = watch_on(stream, tcp, terminal.as_mut(), notes, deadline, stop).await;
     if terminal.is_some() {
         ratatui::restore();
     }
@@ -166,9 +196,8 @@ async fn watch_on(
     mut terminal: Option<&mut ratatui::DefaultTerminal>,
     notes: &[String],
     deadline: Option<Instant>,
+    stop: &mut Stop,
 ) -> Result<(), Failure> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::new("demo", error, ""));
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     let mut rates = Rates::default();
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     loop {
@@ -186,8 +215,7 @@ async fn watch_on(
                     println!("{}{line}\n", live::text(&rates).trim_end_matches('\n').to_owned() + "\n");
                 }
             }
-            _ = interrupt.recv() => return Ok(()),
-            _ = terminate.recv() => return Ok(()),
+            () = stop.asked() => return Ok(()),
             _ = tick.tick() => {
                 let over = deadline.is_some_and(|deadline| Instant::now() >= deadline) || tcp.is_over();
                 if over || (terminal.is_some() && top::quit_pressed()) {
