@@ -1,7 +1,7 @@
 //! What must hold between the objects of a configuration, whoever made them.
 //!
 //! Works on plain values, so that a file, an object of the API and a merge of both obey the same rules. Problems have
-//! no place here; [`crate::load`] finds it by the object's name.
+//! no place here; [`mod@crate::load`] finds it by the object's name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! The whole configuration as one plain value, and the parts that are not ports or bridges.
 //!
 //! A `Config` is always complete: every default is a value in it. It is serialized in the grammar of the file (TOML or
-//! JSON, see docs/config.md) and read back only through the checks of [`crate::load`].
+//! JSON, see docs/config.md) and read back only through the checks of [`mod@crate::load`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
