@@ -227,6 +227,14 @@ impl Attached {
         self.swap(loaded)
     }
 
+    /// The number of the filter in front of the port ([`Filter::id`]), if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn filter_id(&self) -> Result<Option<u32>, Error> {
+        self.filter.as_ref().map(|maps| maps.id()).transpose()
+    }
+
     pub(crate) fn filter_maps(&self) -> Option<&Arc<FilterMaps>> {
         self.filter.as_ref()
     }

@@ -94,6 +94,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     let mut port = adopt(&pin).unwrap().unwrap();
     support::eventually("frames", || port.counters().unwrap().get(Counter::FilterDropped) == 100);
     let mut filter = Filter::of(&port).unwrap().unwrap();
+    assert_eq!(port.filter_id().unwrap(), Some(filter.id().unwrap()));
     assert_eq!(counted(&filter, "listed").packets, 100, "filtered and counted while nobody was there");
     // Its list and its rules can be changed, and its counters go on.
     let list = Blocklist::adopt(&filter, []).unwrap();

@@ -35,6 +35,13 @@ impl FilterMaps {
         set.chain(SHARED_MAPS.into_iter().zip(self.shared.iter())).map(|(name, map)| (name, map.as_fd()))
     }
 
+    /// The kernel's number of the counters, which outlive every set of rules.
+    pub fn id(&self) -> Result<u32, Error> {
+        let [counts, ..] = self.shared.as_ref();
+        let failed = |source| Error::Map { map: SHARED_MAPS[0], operation: "query", source };
+        sys::map_info(counts.as_fd()).map(|info| info.id).map_err(failed)
+    }
+
     /// Those of a program that is in the kernel already, which `take` gives by name.
     pub fn adopt(
         conf: Conf,
@@ -174,6 +181,14 @@ impl Filter {
             slots.take(String::from_utf8_lossy(name).into_owned(), slot);
         }
         Ok(Some(Filter { maps: Arc::clone(maps), slots }))
+    }
+
+    /// The kernel's number of the filter's counters: what has the same one is the same filter.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn id(&self) -> Result<u32, Error> {
+        self.maps.id()
     }
 
     /// What each rule has done, by name.
