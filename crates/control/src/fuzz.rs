@@ -45,10 +45,14 @@ pub fn api_body(bytes: &[u8]) {
     let text = String::from_utf8_lossy(body);
     let names: (Option<PortName>, Option<BridgeName>) = ("web1".parse().ok(), "br0".parse().ok());
     let (Some(port), Some(bridge)) = names else { return };
-    let object = match choice % 4 {
+    let object = match choice % 5 {
         0 => ObjectKey::Port(port),
         1 => ObjectKey::Bridge(bridge),
         2 => ObjectKey::Member(bridge, port),
+        3 => match "edge".parse() {
+            Ok(filter) => ObjectKey::Filter(filter),
+            Err(_) => return,
+        },
         _ => ObjectKey::Static(bridge, StaticKey { vlan: VlanId::MIN, mac: MacAddr([2, 0, 0, 0, 0, 1]) }),
     };
     if let Ok(change) = model::load_change(&object, &text) {

@@ -1,13 +1,14 @@
 //! `/metrics`: state as text for Prometheus (text exposition format 0.0.4).
 //!
-//! The number of series is bounded by the configuration: ports, bridges, workers, stages and drop reasons.
+//! The number of series is bounded by the configuration: filters' rules, ports, bridges, workers, stages and drop
+//! reasons.
 
 use std::fmt::Write;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use model::{BridgeState, DropState, PortState, StageState, WorkerState};
+use model::{BridgeState, DropState, FilterState, PortState, RuleState, StageState, WorkerState};
 
 use crate::Plane;
 use crate::api::Context;
@@ -26,6 +27,7 @@ fn text(plane: &dyn Plane) -> String {
     let mut text = Exposition::default();
     ports(&mut text, &plane.ports());
     drops(&mut text, &plane.drops());
+    filters(&mut text, &plane.filters());
     bridges(&mut text, &plane.bridges());
     stages(&mut text, &plane.stages());
     workers(&mut text, &plane.workers());
@@ -68,6 +70,38 @@ fn drops(text: &mut Exposition, drops: &[DropState]) {
     );
     for drop in drops {
         text.sample(&[("port", &drop.port), ("reason", &drop.reason)], drop.packets);
+    }
+}
+
+type RuleField = fn(&RuleState) -> u64;
+
+const RULE_COUNTERS: [(&str, &str, RuleField); 4] = [
+    ("trivium_filter_packets_total", "Packets that the rule matched.", |rule| rule.packets),
+    ("trivium_filter_bytes_total", "Bytes of packets that the rule matched.", |rule| rule.bytes),
+    (
+        "trivium_filter_acted_packets_total",
+        "Of these, packets that it dropped, passed or sampled, or that were over its rate.",
+        |rule| rule.acted_packets,
+    ),
+    ("trivium_filter_acted_bytes_total", "Bytes of these.", |rule| rule.acted_bytes),
+];
+
+fn filters(text: &mut Exposition, filters: &[FilterState]) {
+    for (name, help, field) in RULE_COUNTERS {
+        text.family(name, "counter", help);
+        for filter in filters {
+            for rule in &filter.rules {
+                let labels =
+                    [("filter", filter.name.as_str()), ("rule", &rule.name), ("action", &rule.action)];
+                text.sample(&labels, field(rule));
+            }
+        }
+    }
+    text.family("trivium_filter_listed", "gauge", "Prefixes in the filter's block list.");
+    for filter in filters {
+        if let Some(listed) = filter.listed {
+            text.sample(&[("filter", &filter.name)], listed);
+        }
     }
 }
 

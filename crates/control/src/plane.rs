@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use model::{
-    BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation, FdbEntry, FdbFilter,
-    Machine, Merged, PacketFilter, Plan, PortState, RssTable, StageState, TraceEvent, WorkerState,
+    BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation,
+    FdbEntry, FdbFilter, FilterState, Machine, Merged, PacketFilter, Plan, PortState, RssTable, StageState,
+    TraceEvent, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -28,6 +29,23 @@ pub trait Plane: Send + Sync + 'static {
 
     /// All ports by name. The owner in each is set by the caller.
     fn ports(&self) -> Vec<PortState>;
+
+    /// All filters by name. The owner in each is set by the caller.
+    fn filters(&self) -> Vec<FilterState>;
+
+    /// Puts prefixes into a filter's block list, or takes them out. That lasts as long as the process and its successors.
+    ///
+    /// # Errors
+    ///
+    /// If the filter does not exist, or has no rule that asks for a block list.
+    fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError>;
+
+    /// Reads the file of a filter's block list anew; what was blocked besides stays.
+    ///
+    /// # Errors
+    ///
+    /// If the filter or its file does not exist, or the file is wrong; the list is as before then.
+    fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
 
     /// All bridges by name. The owners in each are set by the caller.
     fn bridges(&self) -> Vec<BridgeState>;

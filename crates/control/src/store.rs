@@ -310,6 +310,7 @@ impl Store {
     /// What leads from one state to another, where settings differ from those that the process was started with.
     fn plan(&self, before: &State, after: &State) -> Plan {
         let old = Config {
+            filters: before.merged.config.filters.clone(),
             ports: before.merged.config.ports.clone(),
             bridges: before.merged.config.bridges.clone(),
             ..self.running.clone()

@@ -19,6 +19,41 @@ use tokio::net::UnixStream;
 
 const FIFTY: &str = include_str!("../../model/tests/fifty.toml");
 
+/// Filters are objects like ports, with counters and a block list.
+#[tokio::test]
+async fn filters_are_put_shown_and_fed_with_blocks() {
+    let daemon = Daemon::serving("filters");
+    let body = r#"{"rule":[{"name":"ntp","action":"drop","protocol":"udp","source_port":123}]}"#;
+    let outcome: Outcome = daemon.json("PUT", "/v1/filters/edge", body).await;
+    assert!(outcome.applied && outcome.plan.lines[0].object == "filter.edge", "{outcome:?}");
+    let shown: Vec<FilterState> = daemon.json("GET", "/v1/filters", "").await;
+    assert_eq!((shown[0].name.as_str(), shown[0].owner, shown[0].rules[0].packets), ("edge", Owner::Api, 9));
+    let one: FilterState = daemon.json("GET", "/v1/filters/edge", "").await;
+    assert_eq!(one, shown[0]);
+    let blocked: Blocked = daemon
+        .json("POST", "/v1/filters/edge/block", r#"{"prefixes":["192.0.2.7","2001:db8::/32"],"expires_s":5}"#)
+        .await;
+    assert_eq!(blocked.changed, 2);
+    let error =
+        daemon.refused("POST", "/v1/filters/edge/block", r#"{"prefixes":["192.0.2.0/33"]}"#, 400).await;
+    assert!(error.cause.contains("192.0.2.0/33"), "{error:?}");
+    daemon.refused("POST", "/v1/filters/edge/block", r#"{"prefixes":[],"expires_s":0}"#, 400).await;
+    daemon.refused("POST", "/v1/filters/none/block", r#"{"prefixes":[]}"#, 404).await;
+    let error = daemon.refused("PUT", "/v1/filters/edge", &body.replace("123", "70000"), 422).await;
+    assert_eq!(error.object, "filter.edge.rule[0].source_port");
+    // A port that names it keeps it.
+    let port = r#"{"kind":"af_xdp","filter":"edge"}"#;
+    daemon.json::<Outcome>("PUT", "/v1/ports/a", port).await;
+    let error = daemon.refused("DELETE", "/v1/filters/edge", "", 422).await;
+    assert_eq!(error.object, "port.a.filter");
+    let (_, metrics) = daemon.ask("GET", "/metrics", "").await;
+    let line = "trivium_filter_packets_total{filter=\"edge\",rule=\"ntp\",action=\"drop\"} 9";
+    assert!(metrics.lines().any(|other| other == line), "{metrics}");
+    daemon.json::<Outcome>("DELETE", "/v1/ports/a", "").await;
+    daemon.json::<Outcome>("DELETE", "/v1/filters/edge", "").await;
+    daemon.refused("GET", "/v1/filters/edge", "", 404).await;
+}
+
 #[tokio::test]
 async fn the_socket_is_for_owner_and_group() {
     let daemon = Daemon::serving("mode");
@@ -216,6 +251,8 @@ async fn the_description_has_every_route() {
         }
     }
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
+        GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
+        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
         PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
         PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \

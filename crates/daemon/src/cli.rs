@@ -44,6 +44,9 @@ pub enum Command {
     Explain(Explain),
     /// What stands in the way of speed and correctness, each with its fix
     Doctor(Json),
+    /// The driver hook: its filters and their block lists
+    #[command(subcommand)]
+    Xdp(Xdp),
     /// Forget what bridges have learned
     Flush(Flush),
     /// Replace the running daemon by a new binary without losing a packet
@@ -100,7 +103,7 @@ pub struct Apply {
 pub struct Show {
     /// What to show
     pub what: Shown,
-    /// Only this object (a port for ports and drops, a bridge for bridges and fdb)
+    /// Only this object (a port for ports and drops, a bridge for bridges and fdb, a filter for filters)
     pub name: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -118,6 +121,8 @@ pub enum Shown {
     Fdb,
     /// Workers: cores, load, sleep
     Workers,
+    /// Filters: packets of each rule
+    Filters,
     /// Dropped packets by port and reason
     Drops,
     /// Time and packets per stage
@@ -212,6 +217,50 @@ pub struct Flush {
     pub mac: Option<String>,
 }
 
+/// `trivium xdp`
+#[derive(Clone, Debug, Subcommand)]
+pub enum Xdp {
+    /// Filters of ports' hooks (see `[filter.NAME]` in the configuration)
+    #[command(subcommand)]
+    Filter(FilterCommand),
+}
+
+/// `trivium xdp filter`
+#[derive(Clone, Debug, Subcommand)]
+pub enum FilterCommand {
+    /// Packets of each rule, as `trivium show filters`
+    Show {
+        /// Only this filter
+        name: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put source prefixes into a block list until the daemon ends; the list's file stays as it is
+    Block(Block),
+    /// Take source prefixes out of a block list
+    Unblock(Block),
+    /// Read a block list's file anew
+    Reload {
+        /// The filter; may be left out where only one has a block list
+        filter: Option<String>,
+    },
+}
+
+/// `trivium xdp filter block` and `unblock`
+#[derive(Clone, Debug, Args)]
+pub struct Block {
+    /// Addresses or prefixes, such as `192.0.2.0/24`
+    #[arg(required = true, value_name = "PREFIX", value_parser = prefix)]
+    pub prefixes: Vec<model::Prefix>,
+    /// The filter; may be left out where only one has a block list
+    #[arg(long)]
+    pub filter: Option<String>,
+    /// Take them out again after so many seconds ("60" or "60s")
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub expires: Option<u64>,
+}
+
 /// `trivium upgrade`
 #[derive(Clone, Debug, Args)]
 pub struct Upgrade {
@@ -255,6 +304,10 @@ pub struct Demo {
     /// Wait for the end of standard input, then remove the lab with this prefix (used by the demo itself)
     #[arg(long, hide = true, value_name = "PREFIX")]
     pub reap: Option<String>,
+}
+
+fn prefix(text: &str) -> Result<model::Prefix, String> {
+    text.parse().map_err(|error| format!("{error}"))
 }
 
 /// "60" or "60s", at least 1.

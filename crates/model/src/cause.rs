@@ -67,6 +67,14 @@ pub enum Cause {
     Duplicate { what: &'static str, value: String, other: String },
     #[error("there is no port `{port}`")]
     NoSuchPort { port: String, near: Option<String> },
+    #[error("there is no filter `{filter}`")]
+    NoSuchFilter { filter: String, near: Option<String> },
+    #[error("the rule never matches: {why}")]
+    NeverMatches { why: &'static str },
+    #[error("an empty list would match nothing")]
+    EmptyList,
+    #[error("the mask has another length than the bytes, or hides bits that are set in them")]
+    BadMask,
     #[error("port `{port}` is not a member of this bridge")]
     NotAMember { port: String },
     #[error("port `{port}` is already a member of bridge `{other}`")]
@@ -164,6 +172,11 @@ impl Cause {
             Duplicate { other, .. } => format!("change it here or at {other}"),
             NoSuchPort { near: Some(near), .. } => format!("did you mean `{near}`?"),
             NoSuchPort { port, .. } => format!("add [port.{port}], or remove this"),
+            NoSuchFilter { near: Some(near), .. } => format!("did you mean `{near}`?"),
+            NoSuchFilter { filter, .. } => format!("add [filter.{filter}], or remove this"),
+            NeverMatches { .. } => "change one of its conditions, or remove the rule".to_owned(),
+            EmptyList => "remove the key to match anything, or name values".to_owned(),
+            BadMask => "give it as many digits as `bytes`, and ones wherever `bytes` has ones".to_owned(),
             NotAMember { port } => format!("make `{port}` a member, or name one that is"),
             TwoBridges { .. } => "remove it from one of the two".to_owned(),
             Exclusive { first, second } => format!("keep `{first}` or `{second}`"),
@@ -206,7 +219,8 @@ impl Cause {
 
 fn name_fix(what: &str) -> &'static str {
     match what {
-        "port" | "bridge" => "use letters, digits, `_`, `-` and `.`, at most 32",
+        "port" | "bridge" | "filter" => "use letters, digits, `_`, `-` and `.`, at most 32",
+        "rule" => "use letters, digits, `_`, `-` and `.`, at most 63",
         "namespace" => "use a name of `ip netns` or the path of a file",
         _ => "use at most 15 characters without spaces, `/` and `:`",
     }

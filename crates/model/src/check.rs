@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use crate::spelling::nearest;
 use crate::{
-    Bridge, BridgeName, Cause, Config, DeviceName, InterfaceAddress, Mtu, Namespace, Port, PortKind,
-    PortName, Problem, XdpMode, ZeroCopy,
+    Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
+    PortKind, PortName, Problem, XdpMode, ZeroCopy,
 };
 
 /// What a configuration is held against if it shall run here.
@@ -34,6 +34,7 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
     for (name, port) in &config.ports {
         check_port(config, name, port, &mut problems);
     }
+    check_filters(config, &mut problems);
     let mut homes = BTreeMap::new();
     for (name, bridge) in &config.bridges {
         check_members(config, name, bridge, declared, &mut homes, &mut problems);
@@ -67,6 +68,18 @@ fn check_cores(config: &Config, machine: Option<&Machine>, problems: &mut Vec<Pr
     for &core in &config.engine.workers {
         if usize::from(core) >= cores {
             problems.push(Problem::new("engine.workers", Cause::NoSuchCore { core, cores }).warning());
+        }
+    }
+}
+
+fn check_filters(config: &Config, problems: &mut Vec<Problem>) {
+    for (name, port) in &config.ports {
+        let Some(filter) = port.kind.xdp().and_then(|xdp| xdp.filter.as_ref()) else { continue };
+        if !config.filters.contains_key(filter) {
+            let known = config.filters.keys().map(FilterName::as_str).filter(|_| problems.len() < GUESSED);
+            let near = nearest(filter.as_str(), known).map(str::to_owned);
+            let cause = Cause::NoSuchFilter { filter: filter.to_string(), near };
+            problems.push(Problem::new(format!("port.{name}.filter"), cause));
         }
     }
 }

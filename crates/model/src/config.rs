@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::load::{Format, load_on};
-use crate::{Bridge, BridgeName, Member, Port, PortName};
+use crate::{Bridge, BridgeName, Filter, FilterName, Member, Port, PortName};
 
 /// Everything that Trivium is told to be.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -21,6 +21,9 @@ pub struct Config {
     pub engine: Engine,
     /// The frame memory.
     pub memory: Memory,
+    /// Filters by name.
+    #[serde(rename = "filter", skip_serializing_if = "BTreeMap::is_empty")]
+    pub filters: BTreeMap<FilterName, Filter>,
     /// Ports by name.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Port>,

@@ -1,7 +1,7 @@
 //! What has to be done to get from one configuration to another, in an order that is always possible.
 //!
-//! First what goes (entries, members, bridges, ports), then ports and bridges that come or change, then their members
-//! and entries. A port whose change needs its device anew is removed and added, its membership with it; every other
+//! First what goes (entries, members, bridges, ports), then filters that come or change, then ports and bridges, then
+//! their members and entries, and at the end filters that go: a port never names a filter that is not there. A port whose change needs its device anew is removed and added, its membership with it; every other
 //! change is live. Objects that are the same in both never appear.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Bridge, BridgeName, BridgeSettings, Config, HookPolicy, Member, Port, PortKind, PortName, StaticKey,
-    WhenDown,
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, HookPolicy, Member, Port, PortKind,
+    PortName, StaticKey, WhenDown,
 };
 
 /// How a field's change is made.
@@ -67,6 +67,27 @@ pub enum Operation {
     RemovePort {
         /** Its name. */
         name: PortName,
+    },
+    /// A filter comes.
+    AddFilter {
+        /// Its name.
+        name: FilterName,
+        /// What it is.
+        filter: Box<Filter>,
+    },
+    /// A filter's rules or its block list change while it runs.
+    ChangeFilter {
+        /// Its name.
+        name: FilterName,
+        /// What it becomes.
+        filter: Box<Filter>,
+        /// What differs.
+        fields: Vec<FieldChange>,
+    },
+    /// A filter goes; no port has it any more.
+    RemoveFilter {
+        /** Its name. */
+        name: FilterName,
     },
     /// A port comes.
     AddPort {
@@ -180,8 +201,11 @@ pub fn diff(old: &Config, new: &Config) -> Plan {
     let mut operations = Vec::new();
     removals(old, new, &gone, &mut operations);
     operations.extend(gone.iter().map(|name| Operation::RemovePort { name: (*name).clone() }));
+    filters(old, new, &mut operations);
     ports(old, new, &recreated, &mut operations);
     bridges(old, new, &gone, &mut operations);
+    let unused = old.filters.keys().filter(|name| !new.filters.contains_key(*name));
+    operations.extend(unused.map(|name| Operation::RemoveFilter { name: name.clone() }));
     settings(old, new, &mut operations);
     Plan { operations }
 }
@@ -215,6 +239,56 @@ fn removals(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: 
     }
     let bridges = old.bridges.keys().filter(|name| !new.bridges.contains_key(*name));
     operations.extend(bridges.map(|name| Operation::RemoveBridge { name: name.clone() }));
+}
+
+fn filters(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+    for (name, filter) in &new.filters {
+        let (before, name, boxed) = (old.filters.get(name), name.clone(), Box::new(filter.clone()));
+        match before {
+            None => operations.push(Operation::AddFilter { name, filter: boxed }),
+            Some(before) if before != filter => {
+                let fields = filter_changes(before, filter);
+                operations.push(Operation::ChangeFilter { name, filter: boxed, fields });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// What differs between two filters, rule by rule.
+fn filter_changes(old: &Filter, new: &Filter) -> Vec<FieldChange> {
+    let live = |field: String, old: String, new: String| FieldChange { field, old, new, how: How::Live };
+    let mut changes = Vec::new();
+    if old.blocklist != new.blocklist {
+        let text = |filter: &Filter| {
+            filter.blocklist.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+        };
+        changes.push(live("blocklist".to_owned(), text(old), text(new)));
+    }
+    let find = |filter: &Filter, name| filter.rules.iter().find(|rule| rule.name == name).cloned();
+    for rule in &old.rules {
+        match find(new, rule.name.clone()) {
+            None => {
+                let action = rule.action.name().to_owned();
+                changes.push(live(format!("rule.{}", rule.name), action, "removed".to_owned()));
+            }
+            Some(after) => {
+                let prefix = format!("rule.{}", rule.name);
+                changes.extend(prefixed(&prefix, fields(rule, &after, |_| How::Live)));
+            }
+        }
+    }
+    for rule in new.rules.iter().filter(|rule| find(old, rule.name.clone()).is_none()) {
+        let action = rule.action.name().to_owned();
+        changes.push(live(format!("rule.{}", rule.name), "none".to_owned(), action));
+    }
+    if changes.is_empty() {
+        let order = |filter: &Filter| {
+            filter.rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        changes.push(live("the order of rules".to_owned(), order(old), order(new)));
+    }
+    changes
 }
 
 fn ports(
@@ -308,7 +382,7 @@ pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     // Without a device there is nobody to ask what it was without ours.
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
-        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" => How::Live,
+        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" => How::Live,
         "address" | "peer.address" | "peer.mtu" => How::Live,
         "mtu" => mtu,
         "mac" | "peer.mac" => chosen,

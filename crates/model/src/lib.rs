@@ -33,12 +33,14 @@ mod check;
 mod config;
 mod diff;
 mod explain;
+mod filter;
 mod hook;
 mod load;
 mod name;
 mod owner;
 mod plan_text;
 mod port;
+mod prefix;
 mod problem;
 mod spelling;
 mod state;
@@ -52,19 +54,26 @@ pub use check::{Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Tcp};
 pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
+pub use filter::{
+    Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern, PatternBase, Protocol,
+    RateLimit, RateUnit, Sampling, SourceBits, Span, TcpFlags, VlanMatch,
+};
 pub use hook::HookPolicy;
 pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
-pub use name::{BridgeName, DeviceName, InterfaceAddress, NameError, Namespace, PortName};
+pub use name::{
+    BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RuleName,
+};
 pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
 pub use plan_text::{PlanLine, PlanReport};
 pub use port::{
     AfXdp, Checksums, Mtu, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Tap, Veth, WhenDown,
     XdpMode, XdpOptions, ZeroCopy,
 };
+pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
 pub use state::{
-    BridgeState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter, Finding, MemberState, PortCounters,
-    PortState, RssTable, StageState, WorkerState,
+    BlockRequest, Blocked, BridgeState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter, FilterState,
+    Finding, MemberState, PortCounters, PortState, RssTable, RuleState, StageState, WorkerState,
 };
 pub use stored::StoredError;
 pub use vlan::{VlanMode, VlanSet};

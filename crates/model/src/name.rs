@@ -38,6 +38,8 @@ pub enum NameError {
 
 /// Longest name of a port or bridge, in bytes.
 const OBJECT_LIMIT: usize = 32;
+/// Longest name of a rule: the hook keeps 64 bytes with a zero at the end.
+const RULE_LIMIT: usize = 63;
 /// IFNAMSIZ less its terminating zero.
 const DEVICE_LIMIT: usize = 15;
 /// NAME_MAX: a namespace's name is a file under /run/netns.
@@ -121,6 +123,14 @@ name! {
 name! {
     /// The name of a bridge: letters, digits, `_`, `-` and `.`, at most 32 bytes.
     BridgeName, OBJECT_LIMIT, object_character
+}
+name! {
+    /// The name of a filter: letters, digits, `_`, `-` and `.`, at most 32 bytes.
+    FilterName, OBJECT_LIMIT, object_character
+}
+name! {
+    /// The name of a filter's rule: letters, digits, `_`, `-` and `.`, at most 63 bytes.
+    RuleName, RULE_LIMIT, object_character
 }
 name! {
     /// The name of a kernel network device: at most 15 bytes, without `/`, `:` or white space.

@@ -8,7 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bridge, BridgeName, BridgeSettings, Config, Member, Port, PortName, StaticKey};
+use crate::{
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, StaticKey,
+};
 
 /// Who made an object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -39,6 +41,8 @@ impl fmt::Display for Owner {
 /// What can have an owner.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ObjectKey {
+    /// A filter.
+    Filter(FilterName),
     /// A port.
     Port(PortName),
     /// A bridge without its members.
@@ -49,10 +53,11 @@ pub enum ObjectKey {
     Static(BridgeName, StaticKey),
 }
 
-/// As in problems: `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`.
+/// As in problems: `filter.edge`, `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            ObjectKey::Filter(filter) => write!(f, "filter.{filter}"),
             ObjectKey::Port(port) => write!(f, "port.{port}"),
             ObjectKey::Bridge(bridge) => write!(f, "bridge.{bridge}"),
             ObjectKey::Member(bridge, port) => write!(f, "bridge.{bridge}.port.{port}"),
@@ -64,6 +69,8 @@ impl fmt::Display for ObjectKey {
 /// One object to be made, replaced or removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
+    /// Makes or replaces a filter.
+    PutFilter(FilterName, Filter),
     /// Makes or replaces a port.
     PutPort(PortName, Port),
     /// Makes a bridge or replaces its settings.
@@ -80,6 +87,7 @@ impl Change {
     /// The object that is changed.
     pub fn object(&self) -> ObjectKey {
         match self {
+            Change::PutFilter(filter, _) => ObjectKey::Filter(filter.clone()),
             Change::PutPort(port, _) => ObjectKey::Port(port.clone()),
             Change::PutBridge(bridge, _) => ObjectKey::Bridge(bridge.clone()),
             Change::PutMember(bridge, port, _) => ObjectKey::Member(bridge.clone(), port.clone()),
@@ -161,6 +169,8 @@ fn fix_for(owner: Owner) -> &'static str {
 /// The objects of one owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fragment {
+    /// Filters.
+    pub filters: BTreeMap<FilterName, Filter>,
     /// Ports.
     pub ports: BTreeMap<PortName, Port>,
     /// Bridges without members.
@@ -173,7 +183,8 @@ pub struct Fragment {
 
 impl From<&Config> for Fragment {
     fn from(config: &Config) -> Self {
-        let mut fragment = Fragment { ports: config.ports.clone(), ..Fragment::default() };
+        let (filters, ports) = (config.filters.clone(), config.ports.clone());
+        let mut fragment = Fragment { filters, ports, ..Fragment::default() };
         for (name, bridge) in &config.bridges {
             fragment.bridges.insert(name.clone(), bridge.settings.clone());
             let members =
@@ -190,16 +201,18 @@ impl From<&Config> for Fragment {
 impl Fragment {
     /// Every object's name.
     pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
+        let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
         let ports = self.ports.keys().cloned().map(ObjectKey::Port);
         let bridges = self.bridges.keys().cloned().map(ObjectKey::Bridge);
         let members = self.members.keys().cloned().map(|(bridge, port)| ObjectKey::Member(bridge, port));
         let statics = self.statics.keys().cloned().map(|(bridge, key)| ObjectKey::Static(bridge, key));
-        ports.chain(bridges).chain(members).chain(statics)
+        filters.chain(ports).chain(bridges).chain(members).chain(statics)
     }
 
     /// Whether it has this object.
     pub fn contains(&self, object: &ObjectKey) -> bool {
         match object {
+            ObjectKey::Filter(filter) => self.filters.contains_key(filter),
             ObjectKey::Port(port) => self.ports.contains_key(port),
             ObjectKey::Bridge(bridge) => self.bridges.contains_key(bridge),
             ObjectKey::Member(bridge, port) => self.members.contains_key(&(bridge.clone(), port.clone())),
@@ -210,10 +223,12 @@ impl Fragment {
     /// Makes one change without asking who may.
     pub fn apply(&mut self, change: Change) {
         match change {
+            Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
             Change::PutPort(port, value) => drop(self.ports.insert(port, value)),
             Change::PutBridge(bridge, value) => drop(self.bridges.insert(bridge, value)),
             Change::PutMember(bridge, port, value) => drop(self.members.insert((bridge, port), value)),
             Change::PutStatic(bridge, key, port) => drop(self.statics.insert((bridge, key), port)),
+            Change::Remove(ObjectKey::Filter(filter)) => drop(self.filters.remove(&filter)),
             Change::Remove(ObjectKey::Port(port)) => drop(self.ports.remove(&port)),
             Change::Remove(ObjectKey::Bridge(bridge)) => {
                 self.bridges.remove(&bridge);
@@ -229,6 +244,7 @@ impl Fragment {
     /// The change that would make this object anew, if it is here.
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
+            ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
             ObjectKey::Port(port) => Change::PutPort(port.clone(), self.ports.get(port)?.clone()),
             ObjectKey::Bridge(bridge) => Change::PutBridge(bridge.clone(), self.bridges.get(bridge)?.clone()),
             ObjectKey::Member(bridge, port) => {
@@ -254,7 +270,7 @@ pub struct Merged {
 /// All owners' objects, and the process settings, which are the file's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
-    /// Daemon, engine and memory settings; no ports or bridges.
+    /// Daemon, engine and memory settings; no filters, ports or bridges.
     pub base: Config,
     /// Objects by owner.
     pub fragments: BTreeMap<Owner, Fragment>,
@@ -332,6 +348,8 @@ impl Layers {
                 }
                 merged.owners.insert(object, owner);
             }
+            let filters = fragment.filters.iter().map(|(name, filter)| (name.clone(), filter.clone()));
+            merged.config.filters.extend(filters);
             merged
                 .config
                 .ports

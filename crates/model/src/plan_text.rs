@@ -114,6 +114,11 @@ fn line(operation: &Operation) -> PlanLine {
         RemoveMember { bridge, port } => ('-', format!("bridge.{bridge}.port.{port}"), String::new()),
         RemoveBridge { name } => ('-', format!("bridge.{name}"), String::new()),
         RemovePort { name } => ('-', format!("port.{name}"), String::new()),
+        AddFilter { name, filter } => {
+            ('+', format!("filter.{name}"), format!("{} rules", filter.rules.len()))
+        }
+        ChangeFilter { name, fields, .. } => ('~', format!("filter.{name}"), texts(fields)),
+        RemoveFilter { name } => ('-', format!("filter.{name}"), String::new()),
         AddPort { name, recreated, .. } if !recreated.is_empty() => {
             ('~', format!("port.{name}"), format!("{} (made anew)", texts(recreated)))
         }

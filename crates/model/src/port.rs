@@ -6,7 +6,7 @@ use packet::{MacAddr, QueueId, WorkerId};
 use serde::Serialize;
 
 use crate::text;
-use crate::{DeviceName, InterfaceAddress, Namespace};
+use crate::{DeviceName, FilterName, InterfaceAddress, Namespace};
 
 /// A port: memory plus queues of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -148,6 +148,9 @@ pub struct XdpOptions {
     pub when_down: Option<WhenDown>,
     /// Whether checksums that a sender left to its device are completed.
     pub complete_checksums: Checksums,
+    /// The filter that its hook applies to what it receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterName>,
 }
 
 impl Default for XdpOptions {
@@ -161,6 +164,7 @@ impl Default for XdpOptions {
             persist: None,
             when_down: None,
             complete_checksums: Checksums::Auto,
+            filter: None,
         }
     }
 }

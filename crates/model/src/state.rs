@@ -9,7 +9,7 @@ use std::fmt;
 use packet::{MacAddr, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Owner, Severity, text};
+use crate::{Owner, Prefix, Severity, text};
 
 /// A port as it runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -67,6 +67,9 @@ pub struct PortState {
     pub persist: bool,
     /// What it has carried.
     pub counters: PortCounters,
+    /// The filter that its hook applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// What is wrong with it now (device gone, ...), if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -242,6 +245,80 @@ pub struct DropState {
     pub explanation: String,
     /// So many so far.
     pub packets: u64,
+}
+
+/// A filter as it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct FilterState {
+    /// Its name.
+    pub name: String,
+    /// Whose object it is.
+    pub owner: Owner,
+    /// The ports whose hooks apply it now.
+    pub ports: Vec<String>,
+    /// The file of its block list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocklist: Option<String>,
+    /// Prefixes in its block list now; absent where no rule asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<u64>,
+    /// Its rules in the order in which they are asked.
+    pub rules: Vec<RuleState>,
+}
+
+/// A filter's rule as it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct RuleState {
+    /// Its name.
+    pub name: String,
+    /// Higher comes first.
+    pub priority: u32,
+    /// What it does, as in the file.
+    pub action: String,
+    /// Whether it only counts what it would do.
+    pub dry_run: bool,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// Whether it has ended.
+    #[serde(default)]
+    pub expired: bool,
+    /// Packets that it matched.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Of these, packets that it dropped, passed or sampled, or that were over its rate; in a dry run, would have been.
+    pub acted_packets: u64,
+    /// Bytes of these.
+    pub acted_bytes: u64,
+}
+
+/// Prefixes that are to be put into a filter's block list, or taken out of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BlockRequest {
+    /// Whether they are taken out.
+    #[serde(default)]
+    pub unblock: bool,
+    /// The prefixes.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
+    pub prefixes: Vec<Prefix>,
+    /// Seconds after which they are taken out again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_s: Option<u64>,
+}
+
+/// What became of a [`BlockRequest`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Blocked {
+    /// Prefixes that came or went.
+    pub changed: u64,
+    /// Prefixes in the list now.
+    pub listed: u64,
 }
 
 /// What `doctor` finds at one object.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::load::load_change;
 use crate::text;
-use crate::{BridgeName, Change, Fragment, ObjectKey, PortName, Problem, StaticKey};
+use crate::{BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, StaticKey};
 
 /// Why stored objects cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,8 @@ pub enum StoredError {
 #[derive(Serialize, Deserialize)]
 struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    filter: Option<FilterName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     bridge: Option<BridgeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<PortName>,
@@ -40,6 +42,11 @@ struct Stored {
 
 impl Stored {
     fn object(&self) -> Option<ObjectKey> {
+        if let Some(filter) = &self.filter {
+            let alone =
+                self.bridge.is_none() && self.port.is_none() && self.mac.is_none() && self.vlan.is_none();
+            return alone.then(|| ObjectKey::Filter(filter.clone()));
+        }
         Some(match (self.bridge.clone(), self.port.clone(), self.mac, self.vlan) {
             (None, Some(port), None, None) => ObjectKey::Port(port),
             (Some(bridge), None, None, None) => ObjectKey::Bridge(bridge),
@@ -53,9 +60,14 @@ impl Stored {
 impl Fragment {
     /// The objects as a text that [`Fragment::from_json`] reads.
     pub fn to_json(&self) -> String {
-        let none = || Stored { bridge: None, port: None, mac: None, vlan: None, value: Value::Null };
+        let none =
+            || Stored { filter: None, bridge: None, port: None, mac: None, vlan: None, value: Value::Null };
         let value = |value: Result<Value, serde_json::Error>| value.unwrap_or_default();
         let mut all = Vec::new();
+        for (name, filter) in &self.filters {
+            let filter_value = value(serde_json::to_value(filter));
+            all.push(Stored { filter: Some(name.clone()), value: filter_value, ..none() });
+        }
         for (port, settings) in &self.ports {
             all.push(Stored {
                 port: Some(port.clone()),

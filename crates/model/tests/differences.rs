@@ -8,7 +8,7 @@ mod generate;
 use std::collections::BTreeSet;
 
 use generate::config;
-use model::{Bridge, Config, How, Operation, Plan, diff, load};
+use model::{Bridge, Config, FilterName, How, Operation, Plan, Port, diff, load};
 use proptest::prelude::*;
 
 /// Does the steps one by one, and holds each against what must be true before it.
@@ -38,7 +38,19 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             assert!(now.bridge_of(name.as_str()).is_none(), "a member is removed");
             assert!(now.ports.remove(&name).is_some());
         }
-        Operation::AddPort { name, port, .. } => assert!(now.ports.insert(name, *port).is_none()),
+        Operation::AddFilter { name, filter } => assert!(now.filters.insert(name, *filter).is_none()),
+        Operation::ChangeFilter { name, filter, fields } => {
+            assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
+            assert!(now.filters.insert(name, *filter).is_some());
+        }
+        Operation::RemoveFilter { name } => {
+            assert!(!now.ports.values().any(|port| filter_of(port) == Some(&name)), "a port has it still");
+            assert!(now.filters.remove(&name).is_some());
+        }
+        Operation::AddPort { name, port, .. } => {
+            assert!(filter_of(&port).is_none_or(|filter| now.filters.contains_key(filter)));
+            assert!(now.ports.insert(name, *port).is_none());
+        }
         Operation::ChangePort { name, port, fields } => {
             assert!(fields.iter().all(|field| field.how == How::Live));
             assert!(now.ports.insert(name, *port).is_some());
@@ -71,6 +83,10 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             other => panic!("{other:?}"),
         },
     }
+}
+
+fn filter_of(port: &Port) -> Option<&FilterName> {
+    port.kind.xdp()?.filter.as_ref()
 }
 
 fn touched(plan: &Plan) -> BTreeSet<String> {
@@ -154,6 +170,31 @@ fn a_plan_reads_well() {
 ! engine.spin_us: 50 -> 64 (needs a restart)
 ";
     assert_eq!(diff(&old, &new).to_string(), expected);
+}
+
+#[test]
+fn a_filter_changes_rule_by_rule() {
+    let port = "[port.a]\nkind='af_xdp'\n";
+    let with = |rules: &str| load(&format!("{port}filter='f'\n[filter.f]\nrule=[{rules}]\n"), "t").unwrap();
+    let (ntp, all) =
+        ("{name='ntp',action='drop',protocol='udp',source_port=123}", "{name='all',action='count'}");
+    let without = load(port, "t").unwrap();
+    let first = with(ntp);
+    assert_eq!(
+        diff(&without, &first).to_string(),
+        "+ filter.f: 1 rules\n~ port.a: filter default -> \"f\"\n"
+    );
+    assert_eq!(diff(&first, &without).to_string(), "~ port.a: filter \"f\" -> default\n- filter.f\n");
+    let both = with(&format!("{ntp},{all}"));
+    assert_eq!(diff(&first, &both).to_string(), "~ filter.f: rule.all none -> count\n");
+    let turned = with(&format!("{all},{ntp}"));
+    assert_eq!(diff(&both, &turned).to_string(), "~ filter.f: the order of rules ntp all -> all ntp\n");
+    let limited = with(&ntp.replace("123", "53").replace("'drop'", "'limit',rate=9"));
+    let said = diff(&first, &limited).to_string();
+    assert!(
+        said.contains("rule.ntp.action \"drop\" -> \"limit\"") && said.contains("[123] -> [53]"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -48,6 +48,94 @@ fn several_syntax_errors_come_at_once_and_without_echoes() {
     assert!(others.iter().all(|p| matches!(p.cause, Cause::OutOfRange { value: 100, .. })), "{others:#?}");
 }
 
+/// Each mistake of a filter has its place, and its object by name.
+#[test]
+fn mistakes_of_filters_come_at_once() {
+    let text = r#"
+[port.a]
+kind = "tap"
+filter = "edge"
+[port.b]
+kind = "af_xdp"
+filter = "egde"
+[filter.edge]
+blocklist = "list.txt"
+[[filter.edge.rule]]
+name = "one"
+action = "dorp"
+source = ["10.0.0.0/33", "10.0.0.0/8"]
+[[filter.edge.rule]]
+name = "one"
+action = "drop"
+destination_port = ["90-80", 70000, "x"]
+rate = 10
+[[filter.edge.rule]]
+name = "two two"
+action = "limit"
+protocol = ["tpc", 256]
+tcp_flags = ["syn", "!syn"]
+vlan = ["4096"]
+expires = "tomorrow"
+[[filter.edge.rule]]
+name = "three"
+action = "drop"
+protocol = "icmp"
+source_port = 53
+family = []
+pattern = { bytes = "abc" }
+[[filter.edge.rule]]
+action = "sample"
+pattern = { bytes = "ff", mask = "0f" }
+"#;
+    let expected = "\
+t:4:1: port.a: `filter` does not belong to a port of kind tap; remove it, or make the port one of kind af_xdp or veth
+t:7:10: port.b.filter: there is no filter `egde`; did you mean `edge`?
+t:9:13: filter.edge.blocklist: \"list.txt\" is not a path from the root; write \"/list.txt\" or the directory that is meant
+t:12:10: filter.edge.rule[0].action: \"dorp\" is none of the possible words; did you mean \"drop\"?
+t:13:11: filter.edge.rule[0].source[0]: \"10.0.0.0/33\" is not an address or a prefix; write it as \"192.0.2.0/24\" or \"2001:db8::/32\"
+t:17:21: filter.edge.rule[1].destination_port[0]: the range 90-80 runs backwards; write \"80-90\"
+t:17:30: filter.edge.rule[1].destination_port[1]: 70000 is outside of 0..=65535; choose a value from 0 to 65535
+t:17:37: filter.edge.rule[1].destination_port[2]: \"x\" is not a number or a range; write it as 1024 or \"1024-2047\"
+t:18:1: filter.edge.rule[1]: `rate` has a meaning only together with `action = \"limit\"`; add `action = \"limit\"`, or remove `rate`
+";
+    let problems = problems(text);
+    let said: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    for line in expected.lines() {
+        assert!(said.lines().any(|other| other == line), "{line}\n-- is not in\n{said}");
+    }
+    let objects: BTreeSet<&str> = problems.iter().map(|problem| problem.object.as_str()).collect();
+    for object in [
+        "filter.edge.rule[2].name",
+        "filter.edge.rule[2].protocol[0]",
+        "filter.edge.rule[2].protocol[1]",
+        "filter.edge.rule[2].tcp_flags",
+        "filter.edge.rule[2].vlan[0]",
+        "filter.edge.rule[2].expires",
+        "filter.edge.rule[3]",
+        "filter.edge.rule[3].family",
+        "filter.edge.rule[3].pattern.bytes",
+        "filter.edge.rule[4]",
+        "filter.edge.rule[4].pattern",
+    ] {
+        assert!(objects.contains(object), "{object}\n-- is not in\n{said}");
+    }
+    assert!(
+        problems.iter().all(|problem| problem.line > 0 && !problem.fix().contains("docs/config.md")),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_rules_of_a_name_are_one_too_many() {
+    let rule = "[[filter.f.rule]]\nname = 'a'\naction = 'drop'\n";
+    let problems = problems(&format!("{rule}{rule}"));
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(
+        problems[0].to_string(),
+        "t:5:1: filter.f.rule[1]: rule a stands here twice; remove one of the two"
+    );
+}
+
 #[test]
 fn columns_count_characters() {
     let problems =

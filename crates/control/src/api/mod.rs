@@ -5,6 +5,7 @@
 //! number at once, streams by number and queue length.
 
 mod configuration;
+mod filters;
 mod hex;
 mod objects;
 mod read;
@@ -100,6 +101,10 @@ fn routes() -> OpenApiRouter<Context> {
     OpenApiRouter::with_openapi(document())
         .routes(routes!(read::ports))
         .routes(routes!(read::port, objects::put_port, objects::delete_port))
+        .routes(routes!(filters::filters))
+        .routes(routes!(filters::filter, filters::put_filter, filters::delete_filter))
+        .routes(routes!(filters::block))
+        .routes(routes!(filters::reload))
         .routes(routes!(read::bridges))
         .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
         .routes(routes!(objects::put_member, objects::delete_member))

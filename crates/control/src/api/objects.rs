@@ -1,4 +1,4 @@
-//! Objects that the API owns: ports, bridges, members and static entries, each put and deleted by its name.
+//! Objects that the API owns: filters (in `filters`), ports, bridges, members and static entries, each put and deleted by its name.
 
 use axum::Json;
 use axum::body::Body;
@@ -10,7 +10,7 @@ use super::{BODY_LIMIT, Context};
 use crate::error::ApiResult;
 use crate::{ErrorBody, Outcome};
 
-async fn put(
+pub(super) async fn put(
     context: &Context,
     object: ObjectKey,
     params: ChangeParams,
@@ -22,7 +22,11 @@ async fn put(
     Ok(Json(context.store.change(Owner::Api, change, params.persist, terms).await?))
 }
 
-async fn delete(context: &Context, object: ObjectKey, params: ChangeParams) -> ApiResult<Json<Outcome>> {
+pub(super) async fn delete(
+    context: &Context,
+    object: ObjectKey,
+    params: ChangeParams,
+) -> ApiResult<Json<Outcome>> {
     let terms = request::terms(params.dry_run, params.confirm)?;
     Ok(Json(context.store.change(Owner::Api, Change::Remove(object), None, terms).await?))
 }

@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use model::{BridgeName, NameError, PortName, StaticKey};
+use model::{BridgeName, FilterName, NameError, PortName, StaticKey};
 use packet::{MacAddr, VlanId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -114,6 +114,10 @@ fn name<T: FromStr<Err = NameError>>(what: &str, text: &str) -> ApiResult<T> {
 
 pub(super) fn port_name(text: &str) -> ApiResult<PortName> {
     name("port", text)
+}
+
+pub(super) fn filter_name(text: &str) -> ApiResult<FilterName> {
+    name("filter", text)
 }
 
 pub(super) fn bridge_name(text: &str) -> ApiResult<BridgeName> {

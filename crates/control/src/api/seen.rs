@@ -1,6 +1,6 @@
 //! State with its owners: the data plane tells what runs, the store whose it is.
 
-use model::{BridgeState, Merged, ObjectKey, Owner, PortState};
+use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState};
 
 /// Ports with their owners; ports that the configuration does not have are their kernel's for the moment.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
@@ -9,6 +9,14 @@ pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState
         port.owner = owner(merged, object);
     }
     ports
+}
+
+/// Filters with their owners.
+pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<FilterState> {
+    for filter in &mut filters {
+        filter.owner = owner(merged, filter.name.parse().ok().map(ObjectKey::Filter));
+    }
+    filters
 }
 
 /// Bridges with their owners and those of their memberships.

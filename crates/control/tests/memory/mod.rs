@@ -90,10 +90,52 @@ impl Plane for Memory {
             link_up: true,
             bridge: None,
             persist: false,
+            filter: None,
             counters: PortCounters { rx_packets: 7, ..PortCounters::default() },
             trouble: None,
         };
         self.running().ports.iter().enumerate().map(state).collect()
+    }
+
+    fn filters(&self) -> Vec<FilterState> {
+        let rule = |rule: &FilterRule| RuleState {
+            name: rule.name.to_string(),
+            priority: rule.priority,
+            action: rule.action.name().to_owned(),
+            dry_run: rule.dry_run,
+            expires: None,
+            expired: false,
+            packets: 9,
+            bytes: 900,
+            acted_packets: 8,
+            acted_bytes: 800,
+        };
+        let state = |(name, filter): (&FilterName, &Filter)| FilterState {
+            name: name.to_string(),
+            owner: Owner::Netlink,
+            ports: Vec::new(),
+            blocklist: None,
+            listed: Some(2),
+            rules: filter.rules.iter().map(rule).collect(),
+        };
+        self.running().filters.iter().map(state).collect()
+    }
+
+    fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
+        if !self.running().filters.contains_key(filter) {
+            let object = format!("filter.{filter}");
+            return Err(PlaneError::not_found(
+                object,
+                "there is no such filter",
+                "look at `trivium show filters`",
+            ));
+        }
+        let count = u64::try_from(request.prefixes.len()).unwrap();
+        Ok(Blocked { changed: count, listed: if request.unblock { 0 } else { count } })
+    }
+
+    fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
+        self.block(filter, &BlockRequest::default())
     }
 
     fn bridges(&self) -> Vec<BridgeState> {

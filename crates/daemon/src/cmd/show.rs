@@ -3,7 +3,7 @@
 use control::ConfigReport;
 use hyper::Method;
 use hyper::body::Bytes;
-use model::{BridgeState, DropState, FdbEntry, PortState, StageState, WorkerState};
+use model::{BridgeState, DropState, FdbEntry, FilterState, PortState, StageState, WorkerState};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,6 +23,9 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
         Shown::Ports => list(client, "/v1/ports", args, |port: &PortState| of(name, &port.name), ports).await,
         Shown::Bridges => {
             list(client, "/v1/bridges", args, |bridge: &BridgeState| of(name, &bridge.name), bridges).await
+        }
+        Shown::Filters => {
+            list(client, "/v1/filters", args, |filter: &FilterState| of(name, &filter.name), filters).await
         }
         Shown::Fdb => {
             let query = name.map_or_else(String::new, |bridge| format!("?bridge={}", quoted(bridge)));
@@ -49,7 +52,7 @@ async fn list<T: DeserializeOwned + Serialize>(
     let mut all: Vec<T> = client.get(path).await?;
     all.retain(wanted);
     if all.is_empty()
-        && let (Some(name), Shown::Ports | Shown::Bridges) = (&args.name, args.what)
+        && let (Some(name), Shown::Ports | Shown::Bridges | Shown::Filters) = (&args.name, args.what)
     {
         return Err(Failure::new(name.clone(), "there is no such object", "leave the name out to see all"));
     }
@@ -118,6 +121,41 @@ fn bridges(bridges: &[BridgeState]) -> String {
                 member.macs.to_string(),
                 protected.to_owned(),
                 member.owner.to_string(),
+            ]);
+        }
+        text.push_str(&table.render());
+    }
+    text
+}
+
+fn filters(filters: &[FilterState]) -> String {
+    if filters.is_empty() {
+        return "there is no filter\n".to_owned();
+    }
+    let mut text = String::new();
+    for filter in filters {
+        let ports = if filter.ports.is_empty() { "no port".to_owned() } else { filter.ports.join(" ") };
+        let listed = filter.listed.map_or_else(String::new, |listed| format!(", {listed} prefixes blocked"));
+        text.push_str(&format!("{}: on {ports}{listed}, owner {}\n", filter.name, filter.owner));
+        let mut table =
+            Table::new(&["  RULE", ">PRIORITY", "ACTION", ">PACKETS", ">BYTES", ">ACTED", ">BYTES", "NOTE"]);
+        for rule in &filter.rules {
+            let dry = if rule.dry_run { "dry run" } else { "" };
+            let expiry = match (&rule.expires, rule.expired) {
+                (Some(time), true) => format!("expired {time}"),
+                (Some(time), false) => format!("until {time}"),
+                (None, _) => String::new(),
+            };
+            let note: Vec<&str> = [dry, &expiry].into_iter().filter(|note| !note.is_empty()).collect();
+            table.row([
+                format!("  {}", rule.name),
+                rule.priority.to_string(),
+                rule.action.clone(),
+                short(rule.packets),
+                short(rule.bytes),
+                short(rule.acted_packets),
+                short(rule.acted_bytes),
+                note.join(", "),
             ]);
         }
         text.push_str(&table.render());

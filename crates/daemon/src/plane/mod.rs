@@ -9,6 +9,7 @@ mod change;
 mod device;
 mod doctor;
 mod fault;
+mod filters;
 mod foreign;
 mod handover;
 mod ids;
@@ -31,9 +32,9 @@ use control::{CaptureRequest, FailureKind, Plane, PlaneError};
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
-    BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState, EngineMode, Explanation,
-    FdbEntry, FdbFilter, Machine, Merged, PacketFilter, Plan, PortState, RssTable, StageState, TraceEvent,
-    WorkerState,
+    BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState,
+    EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, Machine, Merged, PacketFilter, Plan,
+    PortState, RssTable, StageState, TraceEvent, WorkerState,
 };
 use packet::{PortId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
@@ -155,6 +156,7 @@ impl DataPlane {
                 running.inspected(name, inspected.as_deref().unwrap_or_default());
             }
             watch::look(&mut site, engine, second);
+            site.expire_filters();
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);
             }
@@ -201,7 +203,9 @@ impl DataPlane {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
                 match estate::rebuild(held, &config, &workers, &self.memory) {
                     Ok((engine, rebuilt)) => {
-                        *site = rebuilt;
+                        // What they have in the kernel is the same.
+                        let filters = std::mem::take(&mut site.filters);
+                        *site = Site { filters, ..rebuilt };
                         *slot = Some(engine);
                     }
                     Err(fatal) => {
@@ -340,6 +344,19 @@ impl Plane for DataPlane {
 
     fn ports(&self) -> Vec<PortState> {
         self.with_engine(|engine| view::ports(&locked(&self.site), engine)).unwrap_or_default()
+    }
+
+    fn filters(&self) -> Vec<FilterState> {
+        let site = locked(&self.site);
+        site.filters.states(&site.ports)
+    }
+
+    fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
+        locked(&self.site).filters.block(filter, request)
+    }
+
+    fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
+        locked(&self.site).filters.reload(filter)
     }
 
     fn bridges(&self) -> Vec<BridgeState> {

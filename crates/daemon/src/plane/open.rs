@@ -3,7 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use control::{FailureKind, PlaneError};
-use model::{Config, DoctorFinding, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown};
+use model::{
+    Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown,
+};
 use packet::QueueId;
 use port::link;
 use port::netns::Netns;
@@ -92,6 +94,11 @@ impl Wanted {
         let bridged = config.bridge_of(name.as_str()).is_some();
         let none = HookPolicy { persist: false, when_down: WhenDown::Pass };
         Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged })
+    }
+
+    /// The filter of its hook.
+    pub fn filter(&self) -> Option<&FilterName> {
+        self.port.kind.xdp()?.filter.as_ref()
     }
 
     /// Bytes of the largest L3 packet, where the configuration says it.

@@ -9,12 +9,13 @@ use std::collections::BTreeSet;
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
-use model::{Config, DoctorFinding, Finding, Operation, Plan, PortKind, PortName};
+use model::{Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName};
 use packet::PortId;
 
 use super::bridges::{self, Bridges};
 use super::change;
 use super::device::{object, place};
+use super::filters::{Changed, Definition, Filters};
 use super::foreign::Former;
 use super::ids::Names;
 use super::open::{self, Footprint, Opened, Wanted};
@@ -30,6 +31,8 @@ pub struct Site {
     pub ports: Ports,
     /// The bridges.
     pub bridges: Bridges,
+    /// The filters of ports' hooks.
+    pub filters: Filters,
 }
 
 /// Which ports a plan concerns.
@@ -50,6 +53,8 @@ struct Gone {
 /// What a change has done so far.
 #[derive(Default)]
 struct Done {
+    /// Filters that came or changed.
+    filters: Changed,
     /// Opened and not yet installed.
     early: Vec<(PortName, Wanted, Opened)>,
     /// Ports that came.
@@ -66,7 +71,13 @@ type DeviceKey = (std::path::PathBuf, String);
 impl Site {
     /// Nothing runs.
     pub fn empty() -> Self {
-        Site { config: Config::default(), names: Names::new(), ports: Ports::new(), bridges: Bridges::new() }
+        Site {
+            config: Config::default(),
+            names: Names::new(),
+            ports: Ports::new(),
+            bridges: Bridges::new(),
+            filters: Filters::default(),
+        }
     }
 
     /// Does what leads from what runs to `new`. While the daemon is `starting`, ports whose device is not there wait for it.
@@ -82,8 +93,9 @@ impl Site {
         // What runs is the truth: after a hand-over it is more than the control plane knows of.
         let plan = &model::diff(&self.config, new);
         let steps = self.steps(plan, new);
+        let filters = self.filters.prepare(new)?;
         let mut done = Done::default();
-        let carried_out = self.carry_out(engine, &steps, new, starting, &mut done);
+        let carried_out = self.carry_out(engine, &steps, filters, new, starting, &mut done);
         match &carried_out {
             Ok(_) => self.settle(engine, new, &done.gone),
             Err(_) => self.undo(engine, done),
@@ -96,11 +108,13 @@ impl Site {
         &mut self,
         engine: &Engine,
         steps: &Steps,
+        filters: Vec<(FilterName, Definition)>,
         new: &Config,
         starting: bool,
         done: &mut Done,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
+        self.filters.change(filters, &mut self.ports, &mut done.filters)?;
         for name in self.early(steps, new) {
             let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
             if let Some(why) = new.ports.get(name).and_then(absent) {
@@ -128,6 +142,7 @@ impl Site {
             done.changed.push(name.clone());
             self.change(engine, name, new)?;
         }
+        self.filters.ensure(&mut self.ports)?;
         Ok(notes)
     }
 
@@ -140,6 +155,7 @@ impl Site {
         }
         self.bridges = bridges::build(new, &self.bridges, &mut self.names);
         self.config = new.clone();
+        self.filters.retain(new);
         self.publish(engine);
         self.forget_numbers();
         // Entries that were learned between the new view's making and its publication.
@@ -150,7 +166,7 @@ impl Site {
 
     /// Makes everything what it was before a change that failed half-way.
     fn undo(&mut self, engine: &Engine, done: Done) {
-        let Done { early, came, gone, changed } = done;
+        let Done { filters, early, came, gone, changed } = done;
         for (name, wanted, opened) in early {
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
@@ -163,6 +179,7 @@ impl Site {
                 gone.footprint.former.filter(|_| key_of(&gone.wanted).is_none_or(|key| !held.contains(&key)));
             open::unmake(&gone.name, &gone.wanted, &Footprint { former, ..gone.footprint });
         }
+        self.filters.restore(filters, &mut self.ports);
         for gone in gone {
             self.bring_back(engine, gone);
         }
@@ -171,6 +188,9 @@ impl Site {
             if let Err(error) = self.change(engine, name, &old) {
                 tracing::error!(port = %name, %error, "could not be changed back after a change that failed");
             }
+        }
+        if let Err(error) = self.filters.ensure(&mut self.ports) {
+            tracing::error!(%error, "its filter could not be changed back after a change that failed");
         }
         self.publish(engine);
         self.forget_numbers();
@@ -187,6 +207,11 @@ impl Site {
             let running = Running::waiting(PortId(number), wanted, error.cause);
             self.ports.insert(name, Running { footprint, ..running });
         }
+    }
+
+    /// Takes out rules and blocks that have expired.
+    pub fn expire_filters(&mut self) {
+        self.filters.expire(&mut self.ports);
     }
 
     /// Publishes what runs.
@@ -242,9 +267,12 @@ impl Site {
         engine: &Engine,
         name: &PortName,
         wanted: Wanted,
-        opened: Opened,
+        mut opened: Opened,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        let id = match self.number(name) {
+        // The filter stands before the first packet can pass.
+        let number = self.number(name);
+        let equipped = number.and_then(|id| self.filters.equip(name, &wanted, &mut opened).map(|()| id));
+        let id = match equipped {
             Ok(id) => id,
             Err(error) => {
                 open::abandon(name, &wanted, opened, &mut engine.pool());

@@ -61,6 +61,7 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         link_up: running.trouble.is_none() && device.is_none_or(|device| device.running),
         bridge: site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
         persist: running.wanted.policy.persist,
+        filter: running.wanted.filter().map(ToString::to_string),
         counters: port_counters(running, &engine.port_totals(running.id)),
         trouble: running.trouble.clone(),
     }
@@ -68,24 +69,48 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
 
 fn port_counters(running: &Running, totals: &PortTotals) -> PortCounters {
     // What the hook could not give to a socket, and what a full ring or a lack of frames cost, never became ours.
-    let hook = running
-        .hook
-        .as_ref()
-        .and_then(|hook| hook.counters().ok())
-        .map_or(0, |counters| counters.get(Counter::DownDropped) + counters.get(Counter::Aborted));
+    let hook = hook_counters(running);
+    let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
+    let filtered: u64 = FILTERED.iter().map(|(counter, ..)| hook.get(*counter)).sum();
     let lost = |(_, socket): &(QueueId, OwnedFd)| {
         let counted = statistics(socket.as_fd());
         counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
     };
-    let missed = hook + running.missed + running.sockets.iter().map(lost).sum::<u64>();
+    let missed = unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
         rx_packets: totals.rx_packets,
         rx_bytes: totals.rx_bytes,
         rx_missed: missed,
         tx_packets: totals.tx_packets,
         tx_bytes: totals.tx_bytes,
-        drops: totals.dropped(),
+        drops: totals.dropped() + filtered,
     }
+}
+
+/// What a port's hook counts; nothing without one.
+fn hook_counters(running: &Running) -> xdp::Counters {
+    running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
+}
+
+/// Drops of the hook's filter: their counter, name and meaning.
+const FILTERED: [(Counter, &str, &str); 2] = [
+    (
+        Counter::FilterDropped,
+        "filter-dropped",
+        "A rule of the port's filter dropped it in the hook; `trivium show filters` tells which.",
+    ),
+    (
+        Counter::FilterLimited,
+        "filter-limited",
+        "It was over the rate of a rule of the port's filter; `trivium show filters` tells which.",
+    ),
+];
+
+/// A port's packets that its filter dropped, by reason, zeros left out.
+fn filtered(running: &Running) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    let counted = hook_counters(running);
+    let all = FILTERED.into_iter().map(move |(counter, name, meaning)| (name, meaning, counted.get(counter)));
+    all.filter(|(.., packets)| *packets > 0)
 }
 
 /// All bridges by name.
@@ -209,6 +234,12 @@ pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
                 packets: *packets,
             });
         }
+        all.extend(filtered(running).map(|(reason, explanation, packets)| DropState {
+            port: name.as_str().to_owned(),
+            reason: reason.to_owned(),
+            explanation: explanation.to_owned(),
+            packets,
+        }));
     }
     all
 }
@@ -223,6 +254,9 @@ pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Cou
             DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0)
         {
             *drops.entry(reason.name().to_owned()).or_default() += packets;
+        }
+        for (reason, _, packets) in filtered(running) {
+            *drops.entry(reason.to_owned()).or_default() += packets;
         }
         ports.insert(name.as_str().to_owned(), port_counters(running, &totals));
     }

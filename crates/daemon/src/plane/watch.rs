@@ -224,7 +224,11 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     };
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
-    let opened = open::open(name, &wanted, running.footprint.former, &mut engine.pool())?;
+    let mut opened = open::open(name, &wanted, running.footprint.former, &mut engine.pool())?;
+    if let Err(error) = site.filters.equip(name, &wanted, &mut opened) {
+        open::abandon(name, &wanted, opened, &mut engine.pool());
+        return Err(error);
+    }
     let mut fresh = Running::install(engine, name, id, wanted, opened)?;
     fresh.spread = spread;
     Ok(fresh)

@@ -1,12 +1,14 @@
 //! From a text to a checked configuration, or to everything that is wrong with it.
 //!
 //! A text is read in three steps, each of which goes on after a problem so that all come at once: syntax (`tree`), the
-//! schema with types and bounds (`daemon`, `port`, `bridge` over `fields`), and what must hold between objects
+//! schema with types and bounds (`daemon`, `filter`, `port`, `bridge` over
+//! `fields`), and what must hold between objects
 //! ([`crate::check`]). The grammar is described in docs/config.md.
 
 mod bridge;
 mod daemon;
 mod fields;
+mod filter;
 mod port;
 mod tree;
 
@@ -26,6 +28,8 @@ const PROBLEM_LIMIT: usize = 1000;
 const PORT_LIMIT: usize = 4096;
 /// Most bridges that a configuration can have.
 const BRIDGE_LIMIT: usize = 1024;
+/// Most filters that a configuration can have.
+const FILTER_LIMIT: usize = 256;
 
 /// The language of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +107,9 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
     let fields = Fields::new(object.to_string(), None, &table);
     let change = match object {
         _ if !findings.problems.is_empty() => None,
+        ObjectKey::Filter(name) => {
+            Some(Change::PutFilter(name.clone(), filter::read_filter(fields, &mut findings)))
+        }
         ObjectKey::Port(name) => {
             port::read_port(name, fields, &mut findings).map(|port| Change::PutPort(name.clone(), port))
         }
@@ -139,6 +146,10 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     }
     if let Some(entry) = fields.get("memory", &mut findings) {
         config.memory = daemon::read_memory(&entry.node, &mut findings);
+    }
+    if let Some(entry) = fields.get("filter", &mut findings) {
+        config.filters = filter::read_filters(&entry.node, &mut findings);
+        limit("filters", "filter", config.filters.len(), FILTER_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("port", &mut findings) {
         config.ports = port::read_ports(&entry.node, &mut findings, &mut declared);

@@ -130,6 +130,11 @@ fn read_xdp(fields: &mut Fields<'_>, findings: &mut Findings) -> XdpOptions {
         complete_checksums: fields
             .word("complete_checksums", &["auto", "on", "off"], &checksums, findings)
             .unwrap_or(default.complete_checksums),
+        filter: fields.parsed(
+            "filter",
+            |text, source| Cause::BadName { text, what: "filter", source },
+            findings,
+        ),
     }
 }
 
@@ -210,9 +215,8 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
 /// The cause for a key that belongs to ports of other kinds.
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
-        "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums" => {
-            &["af_xdp", "veth"]
-        }
+        "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"
+        | "filter" => &["af_xdp", "veth"],
         "peer" => &["veth"],
         "device" | "namespace" => &["af_xdp", "veth", "tap", "internal"],
         "queues" => &["af_xdp", "veth", "tap", "internal"],

@@ -22,7 +22,8 @@ pub(super) enum Value {
     Huge,
     Fraction,
     Bool(bool),
-    Date,
+    /// As it stands in the text.
+    Date(String),
     Nothing,
     List(Vec<Node>),
     Table(Table),
@@ -47,7 +48,7 @@ impl Value {
             Value::Integer(_) | Value::Huge => "a number",
             Value::Fraction => "a fraction",
             Value::Bool(_) => "true or false",
-            Value::Date => "a date",
+            Value::Date(_) => "a date",
             Value::Nothing => "nothing",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
@@ -99,7 +100,7 @@ fn toml_value(value: DeValue<'_>) -> Value {
         },
         DeValue::Float(_) => Value::Fraction,
         DeValue::Boolean(value) => Value::Bool(value),
-        DeValue::Datetime(_) => Value::Date,
+        DeValue::Datetime(date) => Value::Date(date.to_string()),
         DeValue::Array(items) => Value::List(
             items
                 .into_iter()

@@ -18,7 +18,8 @@ fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         Just(None),
         (mtu.clone(), up, any::<bool>()).prop_map(move |(mtu, up, spread)| Some(
-            json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "spread": spread, "ring_size": 256})
+            json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "spread": spread, "ring_size": 256,
+                   "filter": null_or(spread, "f0")})
         )),
         (1..3u16, any::<bool>()).prop_map(move |(queues, red)| Some(
             json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(red, "drop"),
@@ -48,10 +49,59 @@ fn member() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// A rule's fields, its name aside.
+fn rule() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (any::<bool>(), 0..3u32).prop_map(|(dry, priority)| {
+            json!({"action": "drop", "source": ["10.1.2.3/8", "2001:db8::1"], "dry_run": dry, "priority": priority})
+        }),
+        (1..300u16, 0..300u16).prop_map(|(from, more)| {
+            json!({"action": "pass", "protocol": ["tcp", 99], "destination_port": [7, format!("{from}-{}", from + more)],
+                   "tcp_flags": ["syn", "!ack"], "vlan": ["untagged", 0, "10-20"], "fragment": "whole"})
+        }),
+        (1..100u32, any::<bool>()).prop_map(|(rate, source)| {
+            let unit = if source { "bytes" } else { "packets" };
+            let mut limit = json!({"action": "limit", "rate": rate, "unit": unit, "length": ["64-1500"]});
+            if source {
+                limit["per_source"] = json!({"ipv4": rate % 33});
+            }
+            limit
+        }),
+        (0..64u16).prop_map(|offset| {
+            json!({"action": "sample", "one_in": 10, "family": ["ipv4", "other"], "expires": "2030-01-31T23:59:59Z",
+                   "pattern": [{"at": "payload", "offset": offset, "bytes": "0aF0", "mask": "0fff"}]})
+        }),
+        Just(json!({"action": "count", "listed": true})),
+    ]
+}
+
+/// Two filters: the first is always there, since ports may name it.
+fn filters() -> impl Strategy<Value = Value> {
+    let rules = || prop::collection::vec(rule(), 0..4).prop_map(named);
+    (rules(), prop::option::of(rules()), any::<bool>()).prop_map(|(first, second, list)| {
+        let mut all = json!({"f0": {"rule": first}});
+        if list {
+            all["f0"]["blocklist"] = "/tmp/list".into();
+        }
+        if let Some(second) = second {
+            all["f.1"] = json!({"rule": second});
+        }
+        all
+    })
+}
+
+fn named(rules: Vec<Value>) -> Value {
+    let name = |(index, mut rule): (usize, Value)| {
+        rule["name"] = format!("r{index}").into();
+        rule
+    };
+    rules.into_iter().enumerate().map(name).collect()
+}
+
 /// For each port its bridge (if any), how it belongs to it, and whether it has a static entry.
 type Place = (Option<usize>, Value, bool);
 
-fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, spin: u32) -> Value {
+fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, spin: u32, filters: Value) -> Value {
     let mut bridges = Map::new();
     for (index, ageing) in ageing.into_iter().enumerate().filter(|(_, ageing)| *ageing >= 10) {
         bridges.insert(format!("br{index}"), json!({"ageing": ageing, "port": {}, "static": []}));
@@ -75,7 +125,7 @@ fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, spin: u
             }
         }
     }
-    json!({"port": all, "bridge": bridges, "engine": {"spin_us": spin}})
+    json!({"filter": filters, "port": all, "bridge": bridges, "engine": {"spin_us": spin}})
 }
 
 /// A configuration without errors.
@@ -84,8 +134,9 @@ pub fn config() -> impl Strategy<Value = Config> {
     let place = (prop::option::of(0..BRIDGES), member(), any::<bool>());
     let places = prop::collection::vec(place, PORTS);
     let ageing = prop::collection::vec(prop_oneof![Just(0), Just(10), Just(300)], BRIDGES);
-    (ports, places, ageing, prop_oneof![Just(50u32), Just(32)]).prop_map(|(ports, places, ageing, spin)| {
-        let tree = tree(ports, places, ageing, spin).to_string();
+    let spin = prop_oneof![Just(50u32), Just(32)];
+    (ports, places, ageing, spin, filters()).prop_map(|(ports, places, ageing, spin, filters)| {
+        let tree = tree(ports, places, ageing, spin, filters).to_string();
         match load_on(&tree, "generated", Format::Json, None) {
             Ok(loaded) => loaded.config,
             Err(problems) => {

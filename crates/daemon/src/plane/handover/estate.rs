@@ -21,6 +21,7 @@ use super::HandoverError;
 use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, StationLetter};
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
+use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
 use crate::plane::ports::{Returned, Running, compose};
 use crate::plane::site::Site;
@@ -37,6 +38,8 @@ pub struct Held {
 /// Takes everything apart. The site is empty afterwards.
 pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) -> Held {
     let mut held = Held::default();
+    let blocks = site.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
+    held.letter.blocks = blocks.collect();
     for (name, bridge) in &site.bridges {
         held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
@@ -138,7 +141,10 @@ pub fn rebuild(
     let free: Vec<u32> = free_frames(memory.frames(), lists).collect();
     let depot = Depot::with_free(Arc::clone(memory), free);
     let mut pool = depot.pool();
-    let mut site = Site { config: config.clone(), ..Site::empty() };
+    let blocks =
+        |(name, all): (&String, &Vec<Expiring>)| Some((name.parse().ok()?, Expiring::blocks(all.clone())));
+    let filters = Filters::after(letter.blocks.iter().filter_map(blocks).collect());
+    let mut site = Site { config: config.clone(), filters, ..Site::empty() };
     for (name, number) in &letter.bridges {
         site.names.bridges.insert(*number, name);
     }

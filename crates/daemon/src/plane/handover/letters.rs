@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plane::filters::Expiring;
 use crate::plane::foreign::Former;
 
 /// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any.
@@ -65,6 +66,9 @@ pub struct Estate {
     pub bridges: BTreeMap<String, u16>,
     /// What each bridge has learned, by name.
     pub stations: BTreeMap<String, Vec<StationLetter>>,
+    /// What was blocked in each filter while the daemon ran, by name. Rules and counters stay in the hooks.
+    #[serde(default)]
+    pub blocks: BTreeMap<String, Vec<Expiring>>,
 }
 
 /// A port that runs.

@@ -1,0 +1,94 @@
+//! Filters: their rules' counters, and block lists that change while they run.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use model::{BlockRequest, Blocked, FilterState, ObjectKey};
+
+use super::objects::{delete, put};
+use super::read::ask;
+use super::request::{self, ChangeParams, Params};
+use super::{Context, seen};
+use crate::error::{ApiError, ApiResult};
+use crate::{ErrorBody, Outcome};
+
+/// Longest time that a prefix may be blocked for: a year.
+const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
+
+/// All filters with what each rule has done.
+#[utoipa::path(get, path = "/v1/filters", responses((status = 200, body = Vec<FilterState>)))]
+pub(super) async fn filters(State(context): State<Context>) -> ApiResult<Json<Vec<FilterState>>> {
+    let filters = ask(&context, |plane| plane.filters()).await?;
+    Ok(Json(seen::filters(filters, &context.store.merged())))
+}
+
+/// One filter.
+#[utoipa::path(get, path = "/v1/filters/{filter}", params(("filter" = String, Path)),
+    responses((status = 200, body = FilterState), (status = 404, body = ErrorBody)))]
+pub(super) async fn filter(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> ApiResult<Json<FilterState>> {
+    let filters = ask(&context, |plane| plane.filters()).await?;
+    let filters = seen::filters(filters, &context.store.merged());
+    let found = filters.into_iter().find(|filter| filter.name == name);
+    found.map(Json).ok_or_else(|| {
+        let fix = "look at GET /v1/filters for those that exist";
+        ApiError::new(StatusCode::NOT_FOUND, format!("filter.{name}"), "there is no such filter", fix)
+    })
+}
+
+/// Makes or replaces a filter of the API. The body has the fields of `[filter.NAME]`.
+#[utoipa::path(put, path = "/v1/filters/{filter}", params(("filter" = String, Path), ChangeParams),
+    request_body = serde_json::Value,
+    responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn put_filter(
+    State(context): State<Context>,
+    Path(filter): Path<String>,
+    Params(params): Params<ChangeParams>,
+    body: Body,
+) -> ApiResult<Json<Outcome>> {
+    put(&context, ObjectKey::Filter(request::filter_name(&filter)?), params, body).await
+}
+
+/// Removes a filter of the API.
+#[utoipa::path(delete, path = "/v1/filters/{filter}", params(("filter" = String, Path), ChangeParams),
+    responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn delete_filter(
+    State(context): State<Context>,
+    Path(filter): Path<String>,
+    Params(params): Params<ChangeParams>,
+) -> ApiResult<Json<Outcome>> {
+    delete(&context, ObjectKey::Filter(request::filter_name(&filter)?), params).await
+}
+
+/// Puts source prefixes into a filter's block list or takes them out. The file of the list is not written.
+#[utoipa::path(post, path = "/v1/filters/{filter}/block", params(("filter" = String, Path)),
+    request_body = BlockRequest,
+    responses((status = 200, body = Blocked), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn block(
+    State(context): State<Context>,
+    Path(filter): Path<String>,
+    body: Body,
+) -> ApiResult<Json<Blocked>> {
+    let asked: BlockRequest = request::json(body).await?;
+    if let Some(seconds) = asked.expires_s.filter(|seconds| !(1..=EXPIRY_LIMIT_S).contains(seconds)) {
+        let cause = format!("{seconds} is outside of 1..={EXPIRY_LIMIT_S} seconds");
+        let fix = "leave it out to block for good";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "body.expires_s", cause, fix));
+    }
+    Ok(Json(ask(&context, move |plane| plane.block(&filter, &asked)).await??))
+}
+
+/// Reads the file of a filter's block list anew.
+#[utoipa::path(post, path = "/v1/filters/{filter}/reload", params(("filter" = String, Path)),
+    responses((status = 200, body = Blocked), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 500, body = ErrorBody)))]
+pub(super) async fn reload(
+    State(context): State<Context>,
+    Path(filter): Path<String>,
+) -> ApiResult<Json<Blocked>> {
+    Ok(Json(ask(&context, move |plane| plane.reload_blocklist(&filter)).await??))
+}

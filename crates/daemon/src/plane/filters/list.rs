@@ -1,0 +1,185 @@
+//! A filter's block list: what its file says, and what an operator has blocked meanwhile.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{FailureKind, PlaneError};
+use model::{BlockRequest, Blocked, FilterName};
+use serde::{Deserialize, Serialize};
+use xdp::filter::{Blocklist, FilterError, Moment, Prefix};
+
+use super::{Blocks, Definition, Filtering, Filters, failed, object, refused, translate};
+
+/// A block as a successor is told of it: the prefix, and when it ends on the machine's monotonic clock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Expiring(String, Option<u64>);
+
+impl Expiring {
+    /// All of a filter's blocks.
+    pub fn all(blocks: &Blocks) -> Vec<Expiring> {
+        blocks
+            .iter()
+            .map(|(prefix, until)| Expiring(prefix.to_string(), until.map(|until| until.0)))
+            .collect()
+    }
+
+    /// The blocks again; what is not understood is left out.
+    pub fn blocks(all: Vec<Expiring>) -> Blocks {
+        let read = |Expiring(prefix, until)| Some((prefix.parse().ok()?, until.map(Moment)));
+        all.into_iter().filter_map(read).collect()
+    }
+}
+
+impl Filters {
+    /// Blocks or unblocks prefixes.
+    ///
+    /// # Errors
+    /// If there is no such filter, no rule of it asks for a list, or the kernel refuses.
+    pub fn block(&mut self, name: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
+        let (name, running) = self.found(name)?;
+        let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
+        let mut changed = 0;
+        for prefix in request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix)) {
+            let done = match request.unblock {
+                true => running.unblock(prefix),
+                false => running.block(prefix, until),
+            };
+            changed += u64::from(done.map_err(|error| failed(&name, &error))?);
+        }
+        Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
+    }
+
+    /// Reads a block list's file anew.
+    ///
+    /// # Errors
+    /// If there is no such filter or file, or the kernel refuses; the list is as before.
+    pub fn reload(&mut self, name: &str) -> Result<Blocked, PlaneError> {
+        let (name, running) = self.found(name)?;
+        let Some(path) = &running.definition.wanted.blocklist else {
+            return Err(PlaneError {
+                kind: FailureKind::Invalid,
+                object: object(&name),
+                cause: "it has no file of prefixes".to_owned(),
+                fix: "give it `blocklist = \"FILE\"` and apply that".to_owned(),
+            });
+        };
+        let prefixes = read(path).map_err(|error| refused(&name, &error))?;
+        let before = std::mem::replace(&mut running.definition.prefixes, prefixes);
+        if let Err(error) = running.write_list() {
+            running.definition.prefixes = before;
+            return Err(failed(&name, &error));
+        }
+        let listed = running.listed().unwrap_or(0);
+        Ok(Blocked { changed: listed, listed })
+    }
+
+    fn found(&mut self, name: &str) -> Result<(FilterName, &mut Filtering), PlaneError> {
+        let missing = || {
+            let fix = "see the names with `trivium show filters`";
+            PlaneError::not_found(format!("filter.{name}"), "there is no such filter", fix)
+        };
+        let key = self.running.get_key_value(name).map(|(name, _)| name.clone()).ok_or_else(missing)?;
+        let running = self.running.get_mut(name).ok_or_else(missing)?;
+        if !running.definition.asks_for_list() {
+            return Err(PlaneError {
+                kind: FailureKind::Invalid,
+                object: object(&key),
+                cause: "none of its rules asks for a block list".to_owned(),
+                fix: "give it a rule with `listed = true` and `action = \"drop\"`".to_owned(),
+            });
+        }
+        Ok((key, running))
+    }
+}
+
+impl Filtering {
+    /// Prefixes in the list now; `None` where no rule asks for them.
+    pub(super) fn listed(&self) -> Option<u64> {
+        if !self.definition.asks_for_list() {
+            return None;
+        }
+        let list = self.kernel.as_ref().and_then(|kernel| kernel.list.as_ref());
+        let count = list.map_or_else(|| self.definition.prefixes.len() + self.blocks.len(), Blocklist::len);
+        Some(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Makes the kernel's list what the definition and the blocks say.
+    pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
+        if !self.definition.asks_for_list() {
+            return Ok(());
+        }
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        let prefixes = self.definition.with(&self.blocks);
+        let list = match &mut kernel.list {
+            Some(list) => {
+                list.replace(prefixes)?;
+                list
+            }
+            none => none.insert(Blocklist::adopt(&kernel.filter, prefixes)?),
+        };
+        self.definition.time(list, &self.blocks)
+    }
+
+    fn block(&mut self, prefix: Prefix, until: Option<Moment>) -> Result<bool, xdp::Error> {
+        let Some(list) = self.kernel.as_mut().and_then(|kernel| kernel.list.as_mut()) else {
+            return Ok(self.blocks.insert(prefix, until).is_none());
+        };
+        let known = list.has(prefix);
+        if known && !self.blocks.contains_key(&prefix) {
+            return Ok(false);
+        }
+        list.insert(prefix, until)?;
+        self.blocks.insert(prefix, until);
+        Ok(!known)
+    }
+
+    fn unblock(&mut self, prefix: Prefix) -> Result<bool, xdp::Error> {
+        let blocked = self.blocks.remove(&prefix).is_some();
+        match self.kernel.as_mut().and_then(|kernel| kernel.list.as_mut()) {
+            Some(list) => list.remove(prefix),
+            None => Ok(blocked),
+        }
+    }
+}
+
+impl Definition {
+    /// What the file lists and what is blocked besides: both at once, because the kernel takes its time between two
+    /// changes of a list, and a block is not to be missing meanwhile.
+    pub(super) fn with(&self, blocks: &Blocks) -> Vec<Prefix> {
+        let besides = blocks.keys().filter(|prefix| !self.lists(prefix));
+        self.prefixes.iter().chain(besides).copied().collect()
+    }
+
+    /// Sets when blocks end. What the file lists stays, however long an operator has wanted it.
+    pub(super) fn time(&self, list: &mut Blocklist, blocks: &Blocks) -> Result<(), xdp::Error> {
+        let ending = blocks.iter().filter(|(prefix, until)| until.is_some() && !self.lists(prefix));
+        ending.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))
+    }
+
+    fn lists(&self, prefix: &Prefix) -> bool {
+        self.prefixes.binary_search(prefix).is_ok()
+    }
+}
+
+/// The prefixes of a file, sorted.
+pub(super) fn read(path: &Path) -> Result<Arc<[Prefix]>, FilterError> {
+    let mut prefixes = xdp::filter::read_list(path)?;
+    prefixes.sort_unstable();
+    Ok(prefixes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_survive_the_way_to_a_successor() {
+        let blocks: Blocks = [("10.0.0.0/8", None), ("2001:db8::/32", Some(Moment(7)))]
+            .map(|(p, m)| (p.parse().unwrap(), m))
+            .into();
+        let text = serde_json::to_string(&Expiring::all(&blocks)).unwrap();
+        assert_eq!(Expiring::blocks(serde_json::from_str(&text).unwrap()), blocks);
+        assert!(Expiring::blocks(vec![Expiring("x".to_owned(), None)]).is_empty());
+    }
+}

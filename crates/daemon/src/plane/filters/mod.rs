@@ -1,0 +1,346 @@
+//! Filters that run: the kernel's side of each, made when the first port's hook needs it, shared by all ports that name
+//! it, and changed under their traffic.
+//!
+//! ```text
+//!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
+//!                    (refuses, nothing done)                 `ensure`: each port's hook has the filter that it names
+//! ```
+//!
+//! A filter that a killed predecessor left in a pinned hook is taken over with its counters: which one it was is told by
+//! the port that names it. After a hand-over the same happens at the first apply.
+
+mod list;
+mod translate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control::{FailureKind, PlaneError};
+use model::{Config, FilterName, FilterState, PortName, RuleState};
+use xdp::Attached;
+use xdp::filter::{
+    Blocklist, Compiled, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX, RuleCounters, RuleSet,
+};
+
+use super::device::object as port_object;
+use super::open::{Opened, Wanted};
+use super::ports::{Ports, Running};
+
+pub use list::Expiring;
+
+/// Prefixes that were blocked while the daemon ran.
+pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
+
+/// See the module documentation.
+#[derive(Default)]
+pub struct Filters {
+    running: BTreeMap<FilterName, Filtering>,
+    /// What a predecessor had blocked, until its filter is defined.
+    inherited: BTreeMap<FilterName, Blocks>,
+}
+
+/// A filter that runs.
+struct Filtering {
+    definition: Definition,
+    blocks: Blocks,
+    kernel: Option<Kernel>,
+}
+
+/// What a filter is to be, ready for the kernel.
+#[derive(Clone)]
+pub struct Definition {
+    wanted: model::Filter,
+    /// Without rules that have expired.
+    rules: RuleSet,
+    compiled: Compiled,
+    /// Of the block list's file, sorted.
+    prefixes: Arc<[Prefix]>,
+}
+
+/// A filter in the kernel.
+struct Kernel {
+    filter: Filter,
+    /// While rules ask for one.
+    list: Option<Blocklist>,
+}
+
+/// What was changed: each filter as it was before.
+pub type Changed = Vec<(FilterName, Option<Definition>)>;
+
+impl Definition {
+    fn of(name: &FilterName, wanted: &model::Filter) -> Result<Definition, PlaneError> {
+        let rules = translate::rules(wanted);
+        let rules = rules.without_expired(Moment::now()).unwrap_or(rules);
+        let compiled = Compiled::new(&rules).map_err(|error| refused(name, &error))?;
+        let prefixes = match &wanted.blocklist {
+            Some(path) => list::read(path).map_err(|error| refused(name, &error))?,
+            None => Arc::default(),
+        };
+        Ok(Definition { wanted: wanted.clone(), rules, compiled, prefixes })
+    }
+
+    fn asks_for_list(&self) -> bool {
+        self.wanted.rules.iter().any(|rule| rule.matches.listed)
+    }
+}
+
+impl Filters {
+    /// None yet; `inherited` are the blocks of a predecessor.
+    pub fn after(inherited: BTreeMap<FilterName, Blocks>) -> Filters {
+        Filters { running: BTreeMap::new(), inherited }
+    }
+
+    /// Reads and compiles what comes or changes. Nothing is done to what runs.
+    ///
+    /// # Errors
+    /// Rules that are not possible together, a block list that cannot be read.
+    pub fn prepare(&self, new: &Config) -> Result<Vec<(FilterName, Definition)>, PlaneError> {
+        let differs = |name: &FilterName, wanted: &model::Filter| {
+            self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
+        };
+        let changed = new.filters.iter().filter(|(name, wanted)| differs(name, wanted));
+        changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted)?))).collect()
+    }
+
+    /// Makes filters what they are to be, on all ports that have them. What was done stands in `changed`, also where one
+    /// fails.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn change(
+        &mut self,
+        prepared: Vec<(FilterName, Definition)>,
+        ports: &mut Ports,
+        changed: &mut Changed,
+    ) -> Result<(), PlaneError> {
+        for (name, definition) in prepared {
+            let before = self.running.get(&name).map(|running| running.definition.clone());
+            changed.push((name.clone(), before));
+            self.define(&name, definition, ports)?;
+        }
+        Ok(())
+    }
+
+    fn define(
+        &mut self,
+        name: &FilterName,
+        definition: Definition,
+        ports: &mut Ports,
+    ) -> Result<(), PlaneError> {
+        let Some(running) = self.running.get_mut(name) else {
+            let blocks = self.inherited.remove(name).unwrap_or_default();
+            self.running.insert(name.clone(), Filtering { definition, blocks, kernel: None });
+            return Ok(());
+        };
+        running.definition = definition;
+        running.write_list().and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
+    }
+
+    /// Undoes changes that were done.
+    pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
+        for (name, before) in changed.into_iter().rev() {
+            let Some(definition) = before else {
+                self.running.remove(&name);
+                continue;
+            };
+            if let Err(error) = self.define(&name, definition, ports) {
+                tracing::error!(%error, "could not be changed back after a change that failed");
+            }
+        }
+    }
+
+    /// Forgets filters that the configuration does not have any more.
+    pub fn retain(&mut self, new: &Config) {
+        self.running.retain(|name, _| new.filters.contains_key(name));
+        self.inherited.clear();
+    }
+
+    /// Gives every port's hook the filter that the port names.
+    ///
+    /// # Errors
+    /// The first hook that refuses.
+    pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
+        for (port, running) in ports {
+            let wanted = named(running).cloned();
+            if let Some(hook) = &mut running.hook {
+                self.put(port, wanted.as_ref(), hook)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a port's hook the filter of this name, or none.
+    ///
+    /// # Errors
+    /// If the kernel refuses; the hook is as before.
+    pub fn put(
+        &mut self,
+        port: &PortName,
+        wanted: Option<&FilterName>,
+        hook: &mut Attached,
+    ) -> Result<(), PlaneError> {
+        let failed = |error: xdp::Error| super::device::failed(port, &error);
+        let present = hook.filter_id().map_err(failed)?;
+        let Some(name) = wanted else {
+            return if present.is_some() { hook.set_filter(None).map_err(failed) } else { Ok(()) };
+        };
+        let taken = self.ids().map_err(failed)?;
+        let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
+        if let Some(kernel) = &running.kernel {
+            let same = present == Some(kernel.filter.id().map_err(failed)?);
+            return if same { Ok(()) } else { hook.set_filter(Some(&kernel.filter)).map_err(failed) };
+        }
+        let left = present.filter(|id| !taken.contains(id)).is_some();
+        let kernel = if left { running.adopt(hook) } else { running.make(hook) };
+        running.kernel = Some(kernel.map_err(failed)?);
+        Ok(())
+    }
+
+    /// Gives a port that is open, and not yet known to workers, its filter.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn equip(&mut self, port: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
+        opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
+    }
+
+    /// Numbers of the filters that run.
+    fn ids(&self) -> Result<Vec<u32>, xdp::Error> {
+        self.running.values().filter_map(|running| running.kernel.as_ref()).map(|k| k.filter.id()).collect()
+    }
+
+    /// Takes out what has expired; call now and then.
+    pub fn expire(&mut self, ports: &mut Ports) {
+        let now = Moment::now();
+        for (name, running) in &mut self.running {
+            if let Err(error) = running.expire(name, ports, now) {
+                tracing::warn!(filter = %name, %error, "what has expired could not be taken out");
+            }
+        }
+    }
+
+    /// All filters as the API shows them.
+    pub fn states(&self, ports: &Ports) -> Vec<FilterState> {
+        self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
+    }
+
+    /// What was blocked while the daemon ran, for a successor.
+    pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
+        self.running.iter().map(|(name, running)| (name, &running.blocks))
+    }
+}
+
+impl Filtering {
+    /// Over what a predecessor has left in a hook.
+    fn adopt(&self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
+        let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
+        let list = self.list(|prefixes| Blocklist::adopt(&filter, prefixes))?;
+        filter.replace_on(&self.definition.compiled, &mut [hook])?;
+        Ok(Kernel { filter, list })
+    }
+
+    fn make(&self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
+        let list = self.list(Blocklist::new)?;
+        let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
+        let filter = Filter::new(&self.definition.compiled, sizes, list.as_ref())?;
+        hook.set_filter(Some(&filter))?;
+        Ok(Kernel { filter, list })
+    }
+
+    /// The block list that rules ask for, if they do, as `make` makes it.
+    fn list(
+        &self,
+        make: impl FnOnce(Vec<Prefix>) -> Result<Blocklist, xdp::Error>,
+    ) -> Result<Option<Blocklist>, xdp::Error> {
+        if !self.definition.asks_for_list() {
+            return Ok(None);
+        }
+        let mut list = make(self.definition.with(&self.blocks))?;
+        self.definition.time(&mut list, &self.blocks)?;
+        Ok(Some(list))
+    }
+
+    /// Puts the definition's rules in front of every port that has the filter.
+    fn write_rules(&mut self, ports: &mut Ports) -> Result<(), xdp::Error> {
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        let mut hooks: Vec<&mut Attached> = Vec::new();
+        for hook in ports.values_mut().filter_map(|running| running.hook.as_mut()) {
+            // By what it has, not by what its port names: that may be about to change.
+            if hook.filter_id()? == Some(kernel.filter.id()?) {
+                hooks.push(hook);
+            }
+        }
+        kernel.filter.replace_on(&self.definition.compiled, &mut hooks)
+    }
+
+    fn expire(&mut self, name: &FilterName, ports: &mut Ports, now: Moment) -> Result<(), xdp::Error> {
+        if let Some(list) = self.kernel.as_mut().and_then(|kernel| kernel.list.as_mut()) {
+            list.expire(now)?;
+        }
+        self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
+        let Some(rules) = self.definition.rules.without_expired(now) else { return Ok(()) };
+        tracing::info!(filter = %name, left = rules.rules.len(), "rules have expired");
+        // Fewer rules than those that were possible are possible.
+        self.definition.compiled = Compiled::new(&rules)?;
+        self.definition.rules = rules;
+        self.write_rules(ports)
+    }
+
+    fn state(&self, name: &FilterName, ports: &Ports) -> FilterState {
+        let counters = self.kernel.as_ref().and_then(|kernel| kernel.filter.counters().ok());
+        let counters: BTreeMap<String, RuleCounters> =
+            counters.into_iter().flatten().map(|rule| (rule.name.clone(), rule)).collect();
+        let wanted = &self.definition.wanted;
+        let mut rules: Vec<&model::FilterRule> = wanted.rules.iter().collect();
+        rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+        let alive = |name: &str| self.definition.rules.rules.iter().any(|rule| rule.name == name);
+        let state = |rule: &model::FilterRule| {
+            let counted = counters.get(rule.name.as_str());
+            let figure = |read: fn(&RuleCounters) -> u64| counted.map_or(0, read);
+            RuleState {
+                name: rule.name.to_string(),
+                priority: rule.priority,
+                action: rule.action.name().to_owned(),
+                dry_run: rule.dry_run,
+                expires: rule.expires.map(|time| time.to_string()),
+                expired: rule.expires.is_some() && !alive(rule.name.as_str()),
+                packets: figure(|rule| rule.packets),
+                bytes: figure(|rule| rule.bytes),
+                acted_packets: figure(|rule| rule.acted),
+                acted_bytes: figure(|rule| rule.acted_bytes),
+            }
+        };
+        let having =
+            ports.iter().filter(|(_, running)| running.hook.is_some() && named(running) == Some(name));
+        FilterState {
+            name: name.to_string(),
+            owner: model::Owner::File,
+            ports: having.map(|(port, _)| port.to_string()).collect(),
+            blocklist: wanted.blocklist.as_ref().map(|path| path.display().to_string()),
+            listed: self.listed(),
+            rules: rules.into_iter().map(state).collect(),
+        }
+    }
+}
+
+/// The filter that a port names.
+pub fn named(running: &Running) -> Option<&FilterName> {
+    running.wanted.filter()
+}
+
+fn refused(name: &FilterName, error: &FilterError) -> PlaneError {
+    PlaneError { kind: FailureKind::Invalid, ..failed(name, error) }
+}
+
+fn failed(name: &FilterName, error: &dyn std::error::Error) -> PlaneError {
+    PlaneError::failed(object(name), error, "correct that, then apply again")
+}
+
+fn object(name: &FilterName) -> String {
+    format!("filter.{name}")
+}
+
+fn no_such_filter(port: &PortName, name: &FilterName) -> PlaneError {
+    let cause = format!("its filter {name} does not run");
+    PlaneError::not_found(port_object(port), cause, "see the names with `trivium show filters`")
+}

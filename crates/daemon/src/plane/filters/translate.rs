@@ -1,0 +1,204 @@
+//! Rules of the configuration as rules of the hook.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use model::{FilterAction, FilterMatch, FilterRule, RateUnit, Span, Timestamp};
+use xdp::filter::{
+    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet, SourceBits,
+    TcpFlags, Unit, VlanMatch,
+};
+
+/// The rules of a filter, with times of day as those of the clock that the hook reads.
+pub fn rules(filter: &model::Filter) -> RuleSet {
+    let clocks = Clocks::read();
+    RuleSet { rules: filter.rules.iter().map(|rule| self::rule(rule, clocks)).collect() }
+}
+
+/// A prefix as the hook's crate has it.
+pub fn prefix(prefix: model::Prefix) -> Option<Prefix> {
+    Prefix::new(prefix.address(), prefix.length()).ok()
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy)]
+struct Clocks {
+    since_1970: Duration,
+    monotonic: Moment,
+}
+
+impl Clocks {
+    fn read() -> Clocks {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clocks { since_1970, monotonic: Moment::now() }
+    }
+
+    fn moment(self, time: Timestamp) -> Moment {
+        let left = Duration::from_secs(time.0).checked_sub(self.since_1970);
+        // What is over is over, however long ago.
+        left.map_or(Moment(0), |left| self.monotonic.after(left))
+    }
+}
+
+fn rule(rule: &FilterRule, clocks: Clocks) -> Rule {
+    Rule {
+        name: rule.name.to_string(),
+        priority: rule.priority,
+        matches: matches(&rule.matches),
+        action: action(&rule.action),
+        dry_run: rule.dry_run,
+        expires: rule.expires.map(|time| clocks.moment(time)),
+    }
+}
+
+fn action(action: &FilterAction) -> Action {
+    match action {
+        FilterAction::Drop => Action::Drop,
+        FilterAction::Pass => Action::Pass,
+        FilterAction::Count => Action::Count,
+        FilterAction::Sample(sampling) => Action::Sample { one_in: sampling.one_in },
+        FilterAction::Limit(limit) => Action::RateLimit {
+            rate: Rate {
+                unit: match limit.unit {
+                    RateUnit::Packets => Unit::Packets,
+                    RateUnit::Bytes => Unit::Bytes,
+                },
+                amount: limit.rate,
+                per: Duration::from_secs(u64::from(limit.per)),
+                burst: limit.burst,
+            },
+            per_source: limit.per_source.map(|bits| SourceBits { v4: bits.ipv4, v6: bits.ipv6 }),
+        },
+    }
+}
+
+fn matches(wanted: &FilterMatch) -> Match {
+    let prefixes = |list: &[model::Prefix]| list.iter().filter_map(|one| prefix(*one)).collect();
+    let spans = |list: &[Span]| list.iter().map(|span| span.first..=span.last).collect();
+    let flags = wanted.tcp_flags;
+    Match {
+        families: wanted.families.iter().map(|family| self::family(*family)).collect(),
+        fragments: wanted.fragments.iter().map(|state| fragment(*state)).collect(),
+        protocols: wanted.protocols.iter().map(|protocol| protocol.0).collect(),
+        sources: prefixes(&wanted.sources),
+        destinations: prefixes(&wanted.destinations),
+        source_ports: spans(&wanted.source_ports),
+        destination_ports: spans(&wanted.destination_ports),
+        lengths: spans(&wanted.lengths),
+        vlans: wanted.vlans.iter().map(|tag| vlan(*tag)).collect(),
+        tcp_flags: (!flags.is_any()).then_some(TcpFlags { mask: flags.mask, value: flags.value }),
+        patterns: wanted.patterns.iter().map(pattern).collect(),
+        listed: wanted.listed,
+    }
+}
+
+fn family(family: model::Family) -> Family {
+    match family {
+        model::Family::Ipv4 => Family::Ipv4,
+        model::Family::Ipv6 => Family::Ipv6,
+        model::Family::Other => Family::Other,
+        model::Family::Malformed => Family::Malformed,
+    }
+}
+
+fn fragment(state: model::FragmentState) -> Fragment {
+    match state {
+        model::FragmentState::Whole => Fragment::Whole,
+        model::FragmentState::First => Fragment::First,
+        model::FragmentState::Later => Fragment::Later,
+        model::FragmentState::Unreadable => Fragment::Unreadable,
+    }
+}
+
+fn vlan(tag: model::VlanMatch) -> VlanMatch {
+    match tag {
+        model::VlanMatch::Untagged => VlanMatch::Untagged,
+        model::VlanMatch::Tagged(ids) => VlanMatch::Tagged(ids.first..=ids.last),
+    }
+}
+
+fn pattern(pattern: &model::Pattern) -> Pattern {
+    Pattern {
+        base: match pattern.base {
+            model::PatternBase::Frame => Base::Frame,
+            model::PatternBase::Network => Base::Network,
+            model::PatternBase::Transport => Base::Transport,
+            model::PatternBase::Payload => Base::Payload,
+        },
+        offset: pattern.offset,
+        bytes: pattern.bytes.clone(),
+        mask: pattern.mask.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_condition_arrives() {
+        let text = r#"
+[[filter.f.rule]]
+name = "all"
+priority = 7
+action = "limit"
+rate = 10
+unit = "bytes"
+per = 2
+burst = 3000
+per_source = { ipv4 = 24, ipv6 = 48 }
+dry_run = true
+expires = "1990-01-01T00:00:00Z"
+family = ["ipv4", "malformed"]
+fragment = "first"
+protocol = "tcp"
+source = "10.0.0.0/8"
+destination = "192.0.2.1"
+source_port = "1-2"
+destination_port = 3
+length = [64, "100-200"]
+vlan = ["untagged", "5-6"]
+tcp_flags = ["syn", "!ack"]
+pattern = { at = "network", offset = 9, bytes = "0102", mask = "0f0f" }
+listed = true
+"#;
+        let config = model::load(text, "t").unwrap();
+        let filter = config.filters.values().next().unwrap();
+        let expected = Rule {
+            name: "all".to_owned(),
+            priority: 7,
+            matches: Match {
+                families: vec![Family::Ipv4, Family::Malformed],
+                fragments: vec![Fragment::First],
+                protocols: vec![6],
+                sources: vec!["10.0.0.0/8".parse().unwrap()],
+                destinations: vec!["192.0.2.1/32".parse().unwrap()],
+                source_ports: vec![1..=2],
+                destination_ports: vec![3..=3],
+                lengths: vec![64..=64, 100..=200],
+                vlans: vec![VlanMatch::Untagged, VlanMatch::Tagged(5..=6)],
+                tcp_flags: Some(TcpFlags { mask: 0x12, value: 0x02 }),
+                patterns: vec![Pattern {
+                    base: Base::Network,
+                    offset: 9,
+                    bytes: vec![1, 2],
+                    mask: vec![15, 15],
+                }],
+                listed: true,
+            },
+            action: Action::RateLimit {
+                rate: Rate { unit: Unit::Bytes, amount: 10, per: Duration::from_secs(2), burst: 3000 },
+                per_source: Some(SourceBits { v4: 24, v6: 48 }),
+            },
+            dry_run: true,
+            expires: Some(Moment(0)),
+        };
+        assert_eq!(rules(filter).rules, [expected]);
+    }
+
+    #[test]
+    fn a_time_of_day_is_as_far_away_on_both_clocks() {
+        let clocks = Clocks { since_1970: Duration::from_secs(1000), monotonic: Moment(5) };
+        assert_eq!(clocks.moment(Timestamp(1002)), Moment(2_000_000_005));
+        assert_eq!(clocks.moment(Timestamp(999)), Moment(0));
+    }
+}

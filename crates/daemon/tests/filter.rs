@@ -1,0 +1,183 @@
+//! Filters of the real binary between real hosts: what they drop and let pass, changed under traffic, and through a kill.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::time::Duration;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use testbed::{UdpFlow, eventually, require};
+
+/// A rig's usual configuration with a filter of these rules on h1.
+fn with_filter(rig: &Rig, rules: &str) -> String {
+    let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
+    format!("{ports}[filter.edge]\n{rules}")
+}
+
+const FLOOD: &str = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\n\
+                     source = \"10.8.0.1\"\n";
+const PING: &str = "[[filter.edge.rule]]\nname = \"ping\"\naction = \"count\"\nprotocol = \"icmp\"\n";
+const BLOCKED: &str = "[[filter.edge.rule]]\nname = \"blocked\"\naction = \"drop\"\nlisted = true\n";
+
+fn applied(rig: &Rig, text: &str) -> String {
+    let file = rig.write("applied.toml", text);
+    rig.ok(&["apply", file.to_str().unwrap()])
+}
+
+/// Packets that a rule has matched.
+fn packets(rig: &Rig, rule: &str) -> u64 {
+    let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+    let rules = shown[0]["rules"].as_array().unwrap();
+    let rule = rules.iter().find(|other| other["name"] == rule).unwrap_or_else(|| panic!("{rule}: {shown}"));
+    rule["packets"].as_u64().unwrap()
+}
+
+fn packets_until(rig: &Rig, rule: &str, least: u64) -> u64 {
+    eventually(&format!("{least} packets of {rule}"), PATIENCE, || match packets(rig, rule) {
+        packets if packets >= least => Ok(packets),
+        packets => Err(packets.to_string()),
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let both = with_filter(&rig, &format!("{FLOOD}{PING}"));
+    rig.start(&both);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    packets_until(&rig, "flood", 500);
+    assert_eq!(flow.received(), 0, "{}", rig.ok(&["show", "filters"]));
+    assert!(rig.hosts[0].ping(rig.hosts[1].ip(), 3).is_ok());
+    let port = rig.port("h1");
+    assert_eq!(port["filter"], "edge");
+    assert!(port["counters"]["drops"].as_u64().unwrap() >= 500, "{port}");
+    assert!(rig.port("h2")["filter"].is_null());
+    assert!(rig.ok(&["show", "drops", "h1"]).contains("filter-dropped"));
+    assert!(rig.ok(&["xdp", "filter", "show", "edge"]).contains("edge: on h1"));
+
+    // Another rule of the same name: the flood passes, and counters of both rules go on.
+    let (pings, flood) = (packets(&rig, "ping"), packets(&rig, "flood"));
+    assert!(pings >= 3);
+    let other = with_filter(&rig, &format!("{FLOOD}destination_port = 9\n{PING}"));
+    let said = applied(&rig, &other);
+    assert!(said.contains("~ filter.edge: rule.flood.destination_port"), "{said}");
+    assert!(!said.contains("made anew"), "{said}");
+    flow.wait_for(300, PATIENCE).unwrap();
+    assert!(packets(&rig, "ping") >= pings && packets(&rig, "flood") >= flood);
+
+    // Rules that are not possible together are refused, and nothing has changed.
+    let places: String = (0..9)
+        .map(|place| {
+            let pattern =
+                format!("pattern = {{ at = \"payload\", offset = {}, bytes = \"00\" }}", place * 16);
+            format!("[[filter.edge.rule]]\nname = \"p{place}\"\naction = \"drop\"\n{pattern}\n")
+        })
+        .collect();
+    let file = rig.write("refused.toml", &with_filter(&rig, &format!("{FLOOD}{places}")));
+    let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("filter.edge") && said.contains("9th place"),
+        "{said}"
+    );
+    flow.wait_for(300, PATIENCE).unwrap();
+
+    // A change that fails later takes the rules back, too.
+    let late = format!("{both}[port.z]\nkind = \"af_xdp\"\ndevice = \"nodev\"\n");
+    let file = rig.write("late.toml", &late);
+    assert!(!rig.trivium(&["apply", file.to_str().unwrap()]).status.success());
+    flow.wait_for(300, PATIENCE).unwrap();
+
+    applied(&rig, &both);
+    let flood = packets(&rig, "flood");
+    packets_until(&rig, "flood", flood + 300);
+    // And without a filter everything passes.
+    applied(&rig, &rig.configuration(""));
+    flow.wait_for(300, PATIENCE).unwrap();
+    assert!(rig.ok(&["show", "filters"]).contains("no filter"));
+}
+
+#[test]
+fn a_filter_goes_on_through_a_kill_and_is_adopted() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = with_filter(&rig, &format!("{FLOOD}{PING}{BLOCKED}"));
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    let before = packets_until(&rig, "flood", 300);
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    // So long nobody is there, and a thousand packets come.
+    std::thread::sleep(Duration::from_millis(500));
+    rig.start(&configuration);
+    let after = packets(&rig, "flood");
+    assert!(after >= before + 500, "counted while nobody was there: {before}, {after}");
+    rig.until_reachable(1, 2);
+    packets_until(&rig, "flood", after + 300);
+    assert_eq!(flow.received(), 0);
+    // The rules and the list of before are this daemon's now.
+    rig.ok(&["xdp", "filter", "block", "10.8.0.1"]);
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+    rig.ok(&["xdp", "filter", "unblock", "10.8.0.1"]);
+    rig.until_reachable(1, 2);
+    let kept = packets(&rig, "flood");
+    applied(&rig, &with_filter(&rig, &format!("{FLOOD}destination_port = 9\n")));
+    flow.wait_for(300, PATIENCE).unwrap();
+    assert!(packets(&rig, "flood") >= kept);
+}
+
+#[test]
+fn prefixes_are_blocked_for_a_time_and_through_an_upgrade() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let list = rig.write("list.txt", "# nobody yet\n192.0.2.0/24\n");
+    let configuration = with_filter(&rig, &format!("blocklist = {list:?}\n{BLOCKED}"));
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let said = rig.ok(&["xdp", "filter", "block", "10.8.0.1", "198.51.100.0/24", "--expires", "2"]);
+    assert!(said.contains("edge: 2 of 2 blocked, 3 in its block list"), "{said}");
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]), "{}", rig.ok(&["show", "filters"]));
+    rig.until_reachable(1, 2);
+    rig.ok(&["xdp", "filter", "block", "10.8.0.0/29"]);
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]), "the successor knows of it");
+    let said = rig.ok(&["xdp", "filter", "unblock", "10.8.0.0/29"]);
+    assert!(said.contains("1 of 1 taken out, 1 in its block list"), "{said}");
+    rig.until_reachable(1, 2);
+    // What the file says is read when asked for.
+    std::fs::write(&list, "192.0.2.0/24\n10.8.0.1\n").unwrap();
+    rig.ok(&["xdp", "filter", "reload"]);
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+    std::fs::write(&list, "10.8.0.1/33\n").unwrap();
+    let refused = rig.trivium(&["xdp", "filter", "reload", "edge"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("line 1"), "{said}");
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]), "the list is as before");
+}
+
+#[test]
+fn a_rule_ends_when_it_expires() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let until = model::Timestamp(now + 6);
+    let rule = format!("[[filter.edge.rule]]\nname = \"all\"\naction = \"drop\"\nexpires = {until}\n{PING}");
+    rig.start(&with_filter(&rig, &rule));
+    rig.pin_neighbours();
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+    rig.until_reachable(1, 2);
+    let shown = eventually("the rule has expired", PATIENCE, || match rig.ok(&["show", "filters"]) {
+        shown if shown.contains("expired") => Ok(shown),
+        shown => Err(shown),
+    });
+    assert!(shown.unwrap().contains(&until.to_string()));
+}
