@@ -158,7 +158,8 @@ fn every_disturbance_is_found_and_mended() {
         },
     ];
     for case in &cases {
-        assert!(!is_found(&examine(&rig), &case.found), "{:?} before its time", case.found);
+        // A carrier takes a moment to come back from the case before.
+        until(&rig, "absent", case, false);
         type_there(case.place, case.disturb);
         until(&rig, "found", case, true);
         type_there(case.place, case.mend);
