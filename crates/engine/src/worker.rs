@@ -117,7 +117,7 @@ impl Worker {
             let port = queues[index].port;
             // What comes before a new port is in the snapshot waits in its queue.
             let Some(view) = forwarding.port(port) else { continue };
-            let n = receive::run(&mut *queues[index].queue, port, Some(view), burst, tools);
+            let n = receive::run(&mut *queues[index].queue, port, view, burst, tools);
             if n == 0 {
                 continue;
             }

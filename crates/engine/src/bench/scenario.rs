@@ -98,7 +98,8 @@ pub struct Report {
     pub tsc_cycles_per_packet: f64,
     /// Nanoseconds per packet that the source costs alone; median of the slices.
     pub source_ns: f64,
-    /// The fastest slice's nanoseconds per packet, source aside: what the medians would be on a machine with nobody else on it.
+    /// Nanoseconds per packet of the fastest slice, less those of the source's fastest: near what the median would be with nobody else on the
+    /// core. With several workers, which are not measured in slices, the median again.
     pub best_ns: f64,
     /// Heap allocations in the measured part.
     pub allocations: u64,
@@ -110,6 +111,11 @@ pub struct Report {
     pub workers: usize,
     /// Whether huge pages back the frames.
     pub huge_pages: bool,
+}
+
+impl Report {
+    /// Milliseconds that one slice lasts.
+    pub const SLICE_MS: u128 = SLICE.as_millis();
 }
 
 /// Runs `scenario`.

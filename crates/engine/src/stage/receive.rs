@@ -8,11 +8,11 @@ use crate::capture::Direction;
 use crate::stage::Tools;
 use crate::state::PortView;
 
-/// Fills the empty `burst` from `queue`, at most `limit` packets as the queue sees fit. Returns how many.
+/// Fills the empty `burst` from `queue`. Returns the number of packets.
 pub fn run(
     queue: &mut dyn Queue,
     port: PortId,
-    view: Option<&PortView>,
+    view: &PortView,
     burst: &mut Burst,
     tools: &mut Tools,
 ) -> usize {
@@ -25,7 +25,7 @@ pub fn run(
         let counters = tools.counters.port(port);
         counters.rx_packets.add(n as u64);
         counters.rx_bytes.add(bytes);
-        if view.is_some_and(|v| v.capture) {
+        if view.capture {
             capture(port, burst, tools);
         }
     }
