@@ -40,7 +40,11 @@ fn print(report: &Report) {
     let pages = if report.huge_pages { "huge" } else { "normal" };
     println!("{}: {} workers, frames in {pages} pages", report.scenario, report.workers);
     println!("  {:.2} ns a packet (the source's own {:.2} ns aside)", report.ns_per_packet, report.source_ns);
-    println!("  {:.2} ns in the quickest {} ms, when nobody else was on the core", report.best_ns, Report::SLICE_MS);
+    println!(
+        "  {:.2} ns in the quickest {} ms, when nobody else was on the core",
+        report.best_ns,
+        Report::SLICE_MS
+    );
     println!("  {:.2} Mpps, source included", report.mpps);
     println!("  {} packets, {} lost, {} allocations", report.packets, report.loss, report.allocations);
 }
