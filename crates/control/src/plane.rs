@@ -33,7 +33,8 @@ pub trait Plane: Send + Sync + 'static {
     /// All filters by name. The owner in each is set by the caller.
     fn filters(&self) -> Vec<FilterState>;
 
-    /// Puts prefixes into a filter's block list, or takes them out. That lasts as long as the process and its successors.
+    /// Puts prefixes into a filter's block list, or takes them out. Blocks last as long as the process and its successors;
+    /// what the list's file names and is taken out comes back when the file is read anew, or by a successor.
     ///
     /// # Errors
     ///

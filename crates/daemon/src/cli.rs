@@ -239,7 +239,7 @@ pub enum FilterCommand {
     /// Put source prefixes into a block list until the daemon ends; the list's file stays as it is
     Block(Block),
     /// Take source prefixes out of a block list
-    Unblock(Block),
+    Unblock(Unblock),
     /// Read a block list's file anew
     Reload {
         /// The filter; may be left out where only one has a block list
@@ -259,6 +259,17 @@ pub struct Block {
     /// Take them out again after so many seconds ("60" or "60s")
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub expires: Option<u64>,
+}
+
+/// `trivium xdp filter unblock`
+#[derive(Clone, Debug, Args)]
+pub struct Unblock {
+    /// Addresses or prefixes, such as `192.0.2.0/24`
+    #[arg(required = true, value_name = "PREFIX", value_parser = prefix)]
+    pub prefixes: Vec<model::Prefix>,
+    /// The filter; may be left out where only one has a block list
+    #[arg(long)]
+    pub filter: Option<String>,
 }
 
 /// `trivium upgrade`

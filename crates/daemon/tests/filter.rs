@@ -181,3 +181,70 @@ fn a_rule_ends_when_it_expires() {
     });
     assert!(shown.unwrap().contains(&until.to_string()));
 }
+
+#[test]
+fn rules_that_changed_while_nobody_was_there_reach_every_port() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    let on_both = |rules: &str| {
+        let ports = rig.configuration("").replace("device = \"h1\"", "device = \"h1\"\nfilter = \"edge\"");
+        let ports = ports.replace("device = \"h2\"", "device = \"h2\"\nfilter = \"edge\"");
+        format!("{ports}[filter.edge]\n{rules}")
+    };
+    let other = "[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"icmp\"\n";
+    let (before, after) = (on_both(FLOOD), on_both(other));
+    rig.start(&before);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 3);
+    rig.until_reachable(2, 3);
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    rig.start(&after);
+    for from in [0, 1] {
+        assert!(!rig.hosts[from].reaches(&rig.hosts[2]), "h{}: {}", from + 1, rig.ok(&["show", "filters"]));
+        // What the old rule dropped passes.
+        let flow = UdpFlow::start(&rig.hosts[from], &rig.hosts[2], 1_000).unwrap();
+        flow.wait_for(100, PATIENCE).unwrap();
+        flow.stop().unwrap();
+    }
+}
+
+#[test]
+fn an_upgrade_without_its_block_list_is_refused_and_traffic_goes_on() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let list = rig.write("list.txt", "192.0.2.0/24\n");
+    rig.start(&with_filter(&rig, &format!("blocklist = {list:?}\n{BLOCKED}")));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    std::fs::remove_file(&list).unwrap();
+    let refused = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("list.txt"), "{said}");
+    flow.wait_for(300, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
+    // With the file it works, and the file is asked for once.
+    std::fs::write(&list, "192.0.2.0/24\n").unwrap();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn what_the_hook_cannot_have_is_found_by_check() {
+    let rig = Rig::new(0);
+    let place = |place: u32| {
+        let pattern = format!("pattern = {{ at = \"payload\", offset = {}, bytes = \"00\" }}", place * 16);
+        format!("[[filter.edge.rule]]\nname = \"p{place}\"\naction = \"drop\"\n{pattern}\n")
+    };
+    for (places, fine) in [(8, true), (9, false)] {
+        let rules: String = (0..places).map(place).collect();
+        let file = rig.write("check.toml", &format!("[filter.edge]\n{rules}"));
+        let output = rig.trivium(&["check", file.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), fine, "{said}");
+        assert_eq!(said.contains("filter.edge") && said.contains("9th place"), !fine, "{said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).contains("1 filters: fine"), fine);
+    }
+}

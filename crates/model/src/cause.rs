@@ -75,6 +75,8 @@ pub enum Cause {
     EmptyList,
     #[error("the mask has another length than the bytes, or hides bits that are set in them")]
     BadMask,
+    #[error("{cause}")]
+    NotInHook { cause: String, fix: String },
     #[error("port `{port}` is not a member of this bridge")]
     NotAMember { port: String },
     #[error("port `{port}` is already a member of bridge `{other}`")]
@@ -176,6 +178,7 @@ impl Cause {
             NoSuchFilter { filter, .. } => format!("add [filter.{filter}], or remove this"),
             NeverMatches { .. } => "change one of its conditions, or remove the rule".to_owned(),
             EmptyList => "remove the key to match anything, or name values".to_owned(),
+            NotInHook { fix, .. } => fix.clone(),
             BadMask => "give it as many digits as `bytes`, and ones wherever `bytes` has ones".to_owned(),
             NotAMember { port } => format!("make `{port}` a member, or name one that is"),
             TwoBridges { .. } => "remove it from one of the two".to_owned(),

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use model::{BlockRequest, Blocked, FilterState, ObjectKey};
 
 use super::objects::{delete, put};
-use super::read::ask;
+use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::{Context, seen};
 use crate::error::{ApiError, ApiResult};
@@ -33,10 +33,7 @@ pub(super) async fn filter(
     let filters = ask(&context, |plane| plane.filters()).await?;
     let filters = seen::filters(filters, &context.store.merged());
     let found = filters.into_iter().find(|filter| filter.name == name);
-    found.map(Json).ok_or_else(|| {
-        let fix = "look at GET /v1/filters for those that exist";
-        ApiError::new(StatusCode::NOT_FOUND, format!("filter.{name}"), "there is no such filter", fix)
-    })
+    found.map(Json).ok_or_else(|| no_such("filter", &name))
 }
 
 /// Makes or replaces a filter of the API. The body has the fields of `[filter.NAME]`.
@@ -74,6 +71,15 @@ pub(super) async fn block(
     body: Body,
 ) -> ApiResult<Json<Blocked>> {
     let asked: BlockRequest = request::json(body).await?;
+    if asked.unblock && asked.expires_s.is_some() {
+        let cause = "what is taken out does not come back by itself";
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "body.expires_s",
+            cause,
+            "leave it out with `unblock`",
+        ));
+    }
     if let Some(seconds) = asked.expires_s.filter(|seconds| !(1..=EXPIRY_LIMIT_S).contains(seconds)) {
         let cause = format!("{seconds} is outside of 1..={EXPIRY_LIMIT_S} seconds");
         let fix = "leave it out to block for good";

@@ -47,7 +47,7 @@ pub(super) async fn port(
     port.map(Json).ok_or_else(|| no_such("port", &name))
 }
 
-fn no_such(what: &str, name: &str) -> ApiError {
+pub(super) fn no_such(what: &str, name: &str) -> ApiError {
     ApiError::new(
         StatusCode::NOT_FOUND,
         format!("{what}.{name}"),

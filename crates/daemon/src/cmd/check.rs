@@ -7,6 +7,7 @@ use model::{Format, Loaded, Machine, Problem};
 
 use crate::cli::Check;
 use crate::failure::{Failure, Kind};
+use crate::plane::filters;
 
 /// Checks the file and prints what is wrong with it.
 ///
@@ -17,11 +18,18 @@ pub fn run(args: &Check) -> Result<(), Failure> {
     let machine = Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
     let name = args.file.display().to_string();
     let (problems, refused) = match model::load_on(&text, &name, Format::Toml, Some(&machine)) {
-        Ok(Loaded { config, warnings }) => {
-            if !args.json {
-                println!("{name}: {} ports, {} bridges: fine", config.ports.len(), config.bridges.len());
+        Ok(Loaded { config, mut warnings }) => {
+            let refused = config.filters.iter().filter_map(|(name, filter)| filters::refusal(name, filter));
+            let refused: Vec<Problem> =
+                refused.map(|problem| Problem { file: name.clone(), ..problem }).collect();
+            if refused.is_empty() && !args.json {
+                let (ports, bridges, filters) =
+                    (config.ports.len(), config.bridges.len(), config.filters.len());
+                println!("{name}: {ports} ports, {bridges} bridges, {filters} filters: fine");
             }
-            (warnings, false)
+            let is_refused = !refused.is_empty();
+            warnings.extend(refused);
+            (warnings, is_refused)
         }
         Err(problems) => (problems, true),
     };

@@ -3,7 +3,7 @@
 use hyper::Method;
 use model::{BlockRequest, Blocked, FilterState};
 
-use crate::cli::{Block, FilterCommand, Show, Shown};
+use crate::cli::{FilterCommand, Show, Shown};
 use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::cmd::show;
@@ -18,8 +18,15 @@ pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Fail
         FilterCommand::Show { name, json } => {
             show::show(client, &Show { what: Shown::Filters, name: name.clone(), json: *json }).await
         }
-        FilterCommand::Block(args) => block(client, args, false).await,
-        FilterCommand::Unblock(args) => block(client, args, true).await,
+        FilterCommand::Block(args) => {
+            let (prefixes, expires_s) = (args.prefixes.clone(), args.expires);
+            let request = BlockRequest { unblock: false, prefixes, expires_s };
+            block(client, args.filter.as_ref(), &request).await
+        }
+        FilterCommand::Unblock(args) => {
+            let request = BlockRequest { unblock: true, prefixes: args.prefixes.clone(), expires_s: None };
+            block(client, args.filter.as_ref(), &request).await
+        }
         FilterCommand::Reload { filter } => {
             let filter = chosen(client, filter.as_ref()).await?;
             let path = format!("/v1/filters/{}/reload", quoted(&filter));
@@ -30,19 +37,13 @@ pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Fail
     }
 }
 
-async fn block(client: &Client, args: &Block, unblock: bool) -> Result<(), Failure> {
-    let filter = chosen(client, args.filter.as_ref()).await?;
-    let expires_s = args.expires.filter(|_| !unblock);
-    let request = BlockRequest { unblock, prefixes: args.prefixes.clone(), expires_s };
+async fn block(client: &Client, filter: Option<&String>, request: &BlockRequest) -> Result<(), Failure> {
+    let filter = chosen(client, filter).await?;
     let path = format!("/v1/filters/{}/block", quoted(&filter));
-    let done: Blocked = client.send(Method::POST, &path, &request).await?;
-    let did = if unblock { "taken out" } else { "blocked" };
-    println!(
-        "{filter}: {} of {} {did}, {} in its block list",
-        done.changed,
-        args.prefixes.len(),
-        done.listed
-    );
+    let done: Blocked = client.send(Method::POST, &path, request).await?;
+    let did = if request.unblock { "taken out" } else { "blocked" };
+    let (changed, asked, listed) = (done.changed, request.prefixes.len(), done.listed);
+    println!("{filter}: {changed} of {asked} {did}, {listed} in its block list");
     Ok(())
 }
 

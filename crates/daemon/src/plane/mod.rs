@@ -9,7 +9,7 @@ mod change;
 mod device;
 mod doctor;
 mod fault;
-mod filters;
+pub mod filters;
 mod foreign;
 mod handover;
 mod ids;
@@ -206,6 +206,10 @@ impl DataPlane {
                         // What they have in the kernel is the same.
                         let filters = std::mem::take(&mut site.filters);
                         *site = Site { filters, ..rebuilt };
+                        let Site { filters, ports, .. } = &mut *site;
+                        if let Err(error) = filters.ensure(ports) {
+                            tracing::error!(%error, "its filter could not be given back to it");
+                        }
                         *slot = Some(engine);
                     }
                     Err(fatal) => {
@@ -352,11 +356,11 @@ impl Plane for DataPlane {
     }
 
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
-        locked(&self.site).filters.block(filter, request)
+        self.engine(|_| locked(&self.site).filters.block(filter, request))
     }
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
-        locked(&self.site).filters.reload(filter)
+        self.engine(|_| locked(&self.site).filters.reload(filter))
     }
 
     fn bridges(&self) -> Vec<BridgeState> {

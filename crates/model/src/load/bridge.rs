@@ -7,35 +7,13 @@ use packet::VlanId;
 use super::fields::{Fields, Findings, bad_name, path, table_of, vlan_in};
 use super::tree::{Node, Value};
 use crate::vlan::RawRange;
-use crate::{
-    Bridge, BridgeName, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode, VlanSet,
-};
+use crate::{Bridge, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode, VlanSet};
 
 /// Most VLANs and ranges of one list: each VLAN alone.
 const TRUNK_LIMIT: usize = 4094;
 const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
 
-pub(super) fn read_bridges(node: &Node, findings: &mut Findings) -> BTreeMap<BridgeName, Bridge> {
-    let mut bridges = BTreeMap::new();
-    let Some(fields) = table_of("bridge", node, findings) else { return bridges };
-    for entry in fields.entries() {
-        let object = path("bridge", &entry.key);
-        if let Some(place) = entry.place {
-            findings.places.insert(object.clone(), place);
-        }
-        let name = entry.key.parse().map_err(|error| {
-            findings.add(entry.place, object.clone(), bad_name("bridge")(&entry.key, error));
-        });
-        let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
-        let bridge = read_bridge(fields, findings);
-        if let Ok(name) = name {
-            bridges.insert(name, bridge);
-        }
-    }
-    bridges
-}
-
-fn read_bridge(mut fields: Fields<'_>, findings: &mut Findings) -> Bridge {
+pub(super) fn read_bridge(mut fields: Fields<'_>, findings: &mut Findings) -> Bridge {
     let settings = read_settings(&mut fields, findings);
     let mut bridge = Bridge { settings, ..Bridge::default() };
     if let Some(entry) = fields.get("port", findings) {

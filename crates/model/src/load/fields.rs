@@ -56,6 +56,35 @@ pub(super) fn table_of<'n>(object: &str, node: &'n Node, findings: &mut Findings
     }
 }
 
+/// The objects of one kind by name, each read by `read`; one with a wrong name is read for its other problems.
+pub(super) fn named<K, V>(
+    what: &'static str,
+    node: &Node,
+    findings: &mut Findings,
+    read: fn(Fields<'_>, &mut Findings) -> V,
+) -> BTreeMap<K, V>
+where
+    K: FromStr<Err = NameError> + Ord,
+{
+    let mut all = BTreeMap::new();
+    let Some(fields) = table_of(what, node, findings) else { return all };
+    for entry in fields.entries() {
+        let object = path(what, &entry.key);
+        if let Some(place) = entry.place {
+            findings.places.insert(object.clone(), place);
+        }
+        let name = entry.key.parse().map_err(|error| {
+            findings.add(entry.place, object.clone(), bad_name(what)(&entry.key, error));
+        });
+        let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
+        let value = read(fields, findings);
+        if let Ok(name) = name {
+            all.insert(name, value);
+        }
+    }
+    all
+}
+
 pub(super) fn path(object: &str, key: &str) -> String {
     if object.is_empty() { key.to_owned() } else { format!("{object}.{key}") }
 }

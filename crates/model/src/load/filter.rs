@@ -1,46 +1,28 @@
 //! Reads `[filter.NAME]` with its rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::fields::{Fields, Findings, bad_name, path, table_of};
-use super::tree::{Node, Value};
+use super::fields::{Fields, Findings, table_of};
+use super::tree::Value;
 use crate::spelling::nearest;
 use crate::vlan::RawRange;
 use crate::{
-    Cause, Family, Filter, FilterAction, FilterMatch, FilterName, FilterRule, FragmentState, Pattern,
-    PatternBase, Prefix, Protocol, RateLimit, RateUnit, RuleName, Sampling, SourceBits, Span, TcpFlags,
-    Timestamp, VlanMatch,
+    Cause, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern, PatternBase,
+    Prefix, Protocol, RateLimit, RateUnit, RuleName, Sampling, SourceBits, Span, TcpFlags, Timestamp,
+    VlanMatch,
 };
 
 /// Rules of one filter: the hook's tables have so many.
 const RULE_LIMIT: usize = 4096;
 /// Values of one list of a rule.
 const VALUE_LIMIT: usize = 4096;
+/// As many patterns as a rule may list. The hook reads eight places at most, of all rules together.
+const PATTERN_LIMIT: usize = 32;
 const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit"];
 /// Packets or bytes of a rate or a burst.
 const RATE_BOUNDS: (i64, i64) = (1, 1_000_000_000_000);
 /// The frame that fits into every burst of bytes unless the configuration says otherwise.
 const LARGEST_FRAME: u64 = 9018;
-
-pub(super) fn read_filters(node: &Node, findings: &mut Findings) -> BTreeMap<FilterName, Filter> {
-    let mut filters = BTreeMap::new();
-    let Some(fields) = table_of("filter", node, findings) else { return filters };
-    for entry in fields.entries() {
-        let object = path("filter", &entry.key);
-        if let Some(place) = entry.place {
-            findings.places.insert(object.clone(), place);
-        }
-        let name = entry.key.parse().map_err(|error| {
-            findings.add(entry.place, object.clone(), bad_name("filter")(&entry.key, error));
-        });
-        let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
-        let filter = read_filter(fields, findings);
-        if let Ok(name) = name {
-            filters.insert(name, filter);
-        }
-    }
-    filters
-}
 
 pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {
     let blocklist = fields.file("blocklist", findings);
@@ -292,8 +274,8 @@ fn read_flags(rule: &mut Fields<'_>, findings: &mut Findings) -> TcpFlags {
 fn read_patterns(rule: &mut Fields<'_>, findings: &mut Findings) -> Vec<Pattern> {
     let mut patterns = Vec::new();
     let items = rule.items("pattern", findings).unwrap_or_default();
-    rule.limit("pattern", "patterns", items.len(), Pattern::LIMIT, findings);
-    for (object, item) in items.into_iter().take(Pattern::LIMIT) {
+    rule.limit("pattern", "patterns", items.len(), PATTERN_LIMIT, findings);
+    for (object, item) in items.into_iter().take(PATTERN_LIMIT) {
         let Some(mut fields) = table_of(&object, item, findings) else { continue };
         if !fields.has("bytes") {
             fields.missing("bytes", "bytes = \"0a0b\"", findings);

@@ -148,7 +148,7 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
         config.memory = daemon::read_memory(&entry.node, &mut findings);
     }
     if let Some(entry) = fields.get("filter", &mut findings) {
-        config.filters = filter::read_filters(&entry.node, &mut findings);
+        config.filters = fields::named("filter", &entry.node, &mut findings, filter::read_filter);
         limit("filters", "filter", config.filters.len(), FILTER_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("port", &mut findings) {
@@ -156,7 +156,7 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
         limit("ports", "port", config.ports.len(), PORT_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("bridge", &mut findings) {
-        config.bridges = bridge::read_bridges(&entry.node, &mut findings);
+        config.bridges = fields::named("bridge", &entry.node, &mut findings, bridge::read_bridge);
         limit("bridges", "bridge", config.bridges.len(), BRIDGE_LIMIT, &mut findings);
     }
     fields.finish(&mut findings);

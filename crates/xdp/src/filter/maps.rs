@@ -191,6 +191,12 @@ impl Filter {
         self.maps.id()
     }
 
+    /// Whether a port runs these rules: this filter, as it is now.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.filter_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
+    }
+
     /// What each rule has done, by name.
     ///
     /// # Errors

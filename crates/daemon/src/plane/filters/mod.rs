@@ -37,6 +37,8 @@ pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
     /// What a predecessor had blocked, until its filter is defined.
     inherited: BTreeMap<FilterName, Blocks>,
+    /// What was read before a predecessor let go, until then.
+    ready: Vec<(FilterName, Definition)>,
 }
 
 /// A filter that runs.
@@ -84,10 +86,23 @@ impl Definition {
     }
 }
 
+/// Why the hook cannot have a filter, though each of its fields is possible.
+pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Problem> {
+    let text = Compiled::new(&translate::rules(wanted)).err()?.to_string();
+    let (cause, fix) = text.split_once("; ").unwrap_or((&text, "leave the rule out"));
+    let cause = model::Cause::NotInHook { cause: cause.to_owned(), fix: fix.to_owned() };
+    Some(model::Problem::new(object(name), cause))
+}
+
 impl Filters {
     /// None yet; `inherited` are the blocks of a predecessor.
     pub fn after(inherited: BTreeMap<FilterName, Blocks>) -> Filters {
-        Filters { running: BTreeMap::new(), inherited }
+        Filters { inherited, ..Filters::default() }
+    }
+
+    /// Keeps what [`Filters::prepare`] gave for the first change: files that were good need not be there a second time.
+    pub fn keep(&mut self, ready: Vec<(FilterName, Definition)>) {
+        self.ready = ready;
     }
 
     /// Reads and compiles what comes or changes. Nothing is done to what runs.
@@ -99,7 +114,17 @@ impl Filters {
             self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
         };
         let changed = new.filters.iter().filter(|(name, wanted)| differs(name, wanted));
-        changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted)?))).collect()
+        let ready = |name: &FilterName, wanted: &model::Filter| {
+            let (_, ready) =
+                self.ready.iter().find(|(known, ready)| known == name && ready.wanted == *wanted)?;
+            Some(ready.clone())
+        };
+        changed
+            .map(|(name, wanted)| {
+                let definition = ready(name, wanted).map_or_else(|| Definition::of(name, wanted), Ok)?;
+                Ok((name.clone(), definition))
+            })
+            .collect()
     }
 
     /// Makes filters what they are to be, on all ports that have them. What was done stands in `changed`, also where one
@@ -153,6 +178,7 @@ impl Filters {
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
         self.inherited.clear();
+        self.ready.clear();
     }
 
     /// Gives every port's hook the filter that the port names.
@@ -184,13 +210,15 @@ impl Filters {
         let Some(name) = wanted else {
             return if present.is_some() { hook.set_filter(None).map_err(failed) } else { Ok(()) };
         };
-        let taken = self.ids().map_err(failed)?;
+        let taken = self.ids();
         let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
         if let Some(kernel) = &running.kernel {
-            let same = present == Some(kernel.filter.id().map_err(failed)?);
+            // The same counters are not enough: a hook that a predecessor left has them with its rules.
+            let same = kernel.filter.is_on(hook);
             return if same { Ok(()) } else { hook.set_filter(Some(&kernel.filter)).map_err(failed) };
         }
-        let left = present.filter(|id| !taken.contains(id)).is_some();
+        let taken = taken.map_err(failed)?;
+        let left = present.is_some_and(|id| !taken.contains(&id));
         let kernel = if left { running.adopt(hook) } else { running.make(hook) };
         running.kernel = Some(kernel.map_err(failed)?);
         Ok(())
@@ -278,6 +306,9 @@ impl Filtering {
             list.expire(now)?;
         }
         self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
+        if self.definition.rules.next_expiry().is_none_or(|next| next > now) {
+            return Ok(());
+        }
         let Some(rules) = self.definition.rules.without_expired(now) else { return Ok(()) };
         tracing::info!(filter = %name, left = rules.rules.len(), "rules have expired");
         // Fewer rules than those that were possible are possible.

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, EngineConfig};
-use model::{Config, Fragment, Layers, Merged, Owner};
+use model::{Config, FilterName, Fragment, Layers, Merged, Owner};
 use port::FrameMemory;
 
 use super::estate::{self, Held};
 use super::letters::{Estate, Offer, Reply};
 use super::{HandoverError, Link, VERSION};
+use crate::plane::filters::{Definition, Filters};
 use crate::plane::site::Site;
 
 /// How long the predecessor may take for its letters.
@@ -34,6 +35,8 @@ pub struct Prepared {
     pub unix: UnixListener,
     /// The API's TCP socket.
     pub tcp: Option<TcpListener>,
+    /// Its filters, read and compiled.
+    filters: Vec<(FilterName, Definition)>,
 }
 
 impl Prepared {
@@ -48,10 +51,8 @@ impl Prepared {
         link.patience(PATIENCE).map_err(own)?;
         let (offer, descriptors) = link.receive::<Offer>("the offer")?;
         match prepare(&offer, descriptors) {
-            Ok(made) => {
-                let (file, api, merged) = made.0;
-                let (memory, unix, tcp) = made.1;
-                Ok(Prepared { link, file, api, merged, memory, unix, tcp })
+            Ok(((file, api, merged), (memory, unix, tcp), filters)) => {
+                Ok(Prepared { link, file, api, merged, memory, unix, tcp, filters })
             }
             Err(error) => {
                 // It would wait in vain otherwise.
@@ -70,10 +71,13 @@ impl Prepared {
         let _ = sync::cpu::tsc_hz();
         self.link.send(&Reply::Ready, &[])?;
         let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
-        let rebuilt =
+        let mut rebuilt =
             estate::rebuild(Held { letter, descriptors }, &self.merged.config, workers, &self.memory);
-        if let Err(error) = &rebuilt {
-            let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
+        match &mut rebuilt {
+            Ok((_, site)) => site.filters.keep(std::mem::take(&mut self.filters)),
+            Err(error) => {
+                let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
+            }
         }
         rebuilt
     }
@@ -90,7 +94,9 @@ impl Prepared {
 type Configurations = (Config, Fragment, Merged);
 type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>);
 
-fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(Configurations, Sockets), HandoverError> {
+type Made = (Configurations, Sockets, Vec<(FilterName, Definition)>);
+
+fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverError> {
     if offer.version != VERSION {
         return Err(HandoverError::Strange(format!("version {} of the letters", offer.version)));
     }
@@ -103,6 +109,9 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(Configurations, 
         Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
     layers.fragments.insert(Owner::Api, api.clone());
     let merged = layers.merged().map_err(|_| strange("the API's objects"))?;
+    // A block list that is not there any more is to be found out while the predecessor still runs.
+    let filters =
+        Filters::default().prepare(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
     let letter = offer.memory;
@@ -110,5 +119,5 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<(Configurations, 
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     let unix = UnixListener::from(next()?);
     let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
-    Ok(((file, api, merged), (Arc::new(memory), unix, tcp)))
+    Ok(((file, api, merged), (Arc::new(memory), unix, tcp), filters))
 }
