@@ -108,7 +108,7 @@ class Session:
                 plane.before_hosts(lab)
                 wait_until(lambda: answers(lab), f"{plane.title}: a ping through it", 15)
                 result["ping"] = dataclasses.asdict(traffic.ping(lab, max(20, round(self.seconds * 40))))
-                result |= plane.figures()
+                result |= plane.figures(lab)
                 result["tcp"], discarded = self._undisturbed(lambda: dataclasses.asdict(traffic.tcp(lab, self.seconds)))
                 result["discarded"] += discarded
                 plane.before_load(lab)
@@ -149,6 +149,8 @@ def brief(result: dict) -> str:
         words.append(f"tcp {result['tcp']['gbps']:.2f} Gbit/s")
     if "ping" in result:
         words.append(f"ping {result['ping']['p50']:.0f} us")
+    if "idle" in result:
+        words.append(f"idle {result['idle']['cpu_percent']:.2f} %, from idle {result['idle']['ping']['p50']:.0f} us")
     if "error" in result:
         words.append(f"not measured: {result['error']}")
     if any(part.get("disturbed") for part in (*result.get("load", {}).values(), result.get("tcp", {}), result)):

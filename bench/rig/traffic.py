@@ -157,11 +157,11 @@ class Ping:
     highest: float
 
 
-def ping(lab: Lab, count: int) -> Ping:
-    """`ping -i 0.01` from the generator's namespace to the sink's."""
+def ping(lab: Lab, count: int, interval: float = 0.01) -> Ping:
+    """`ping -i INTERVAL` from the generator's namespace to the sink's."""
     with lab.gen.entered():
-        text = run(["taskset", "-c", str(GENERATOR_CORE), "ping", "-n", "-i", "0.01", "-c", str(count), "-W", "1", SINK_IP],
-                   check=False, timeout=count * 0.02 + 20)
+        text = run(["taskset", "-c", str(GENERATOR_CORE), "ping", "-n", "-i", f"{interval:g}", "-c", str(count), "-W", "1",
+                    SINK_IP], check=False, timeout=count * interval * 2 + 20)
     return parse_ping(text)
 
 

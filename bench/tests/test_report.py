@@ -26,6 +26,17 @@ class Targets(unittest.TestCase):
         self.assertIs(self.outcome("`bridge`").met, False)
         self.assertEqual(self.outcome("OVS over AF_PACKET").verdict, "**not met**")
 
+    def test_the_median_decides_and_the_quickest_slice_stands_beside_it(self):
+        self.assertEqual(self.outcome("port-to-port").measured, "7.0 ns (quickest slice 5.5)")
+        self.assertEqual(self.outcome("`bridge`").measured, "21.0 ns", "results of an older run have none")
+
+    def test_idle(self):
+        self.assertEqual([(o.measured, o.met) for o in outcomes(results())[-3:]], [("0.50 %", True), ("150 us", True), ("210 us", False)])
+        absent = results()
+        for entry in absent["planes"]["trivium-adaptive"]["rounds"]:
+            del entry["idle"]
+        self.assertEqual([o.met for o in outcomes(absent)[-3:]], [None] * 3)
+
     def test_not_measured_is_neither(self):
         for words in (("testpmd",), ("bridge-100k",), ("`parse`",)):
             self.assertIsNone(self.outcome(*words).met)
@@ -50,6 +61,17 @@ class Page(unittest.TestCase):
         self.assertIn("| 1.100 1.200 1.300 |", self.page)
         self.assertIn("| 4.500d |", self.page)
 
+    def test_idle_is_shown_for_who_was_measured(self):
+        self.assertIn("| Trivium, AF_XDP, adaptive | **0.50** (0.40-1.50) | **150** (120-160) | **210** (190-400) |", self.page)
+        self.assertIn("| Trivium, AF_XDP, adaptive | idle, % of a core | 0.40 0.50 1.50 |", self.page)
+        nobody = results()
+        del nobody["planes"]["trivium-adaptive"]
+        self.assertNotIn("## Idle", markdown(nobody))
+
+    def test_the_quickest_slice_of_all_rounds(self):
+        self.assertIn("| trivium bench port-to-port | **7.00** (7.00-7.00) | 5.50 |", self.page)
+        self.assertIn("| trivium bench bridge | **21.00** (21.00-21.00) | - |", self.page)
+
     def test_the_command_to_reproduce_it(self):
         self.assertIn("bench/run --rounds 3 --seconds 1 --seed 7", self.page)
 
@@ -69,7 +91,7 @@ class Plot(unittest.TestCase):
         self.assertIn("not measured", text)
         self.assertIn("OVS AF_XDP", text)
         bars = [e for e in root.iter() if e.tag.endswith("rect") and e.get("fill") != "#ffffff"]
-        self.assertEqual(len(bars), 4 * 4 + 3)
+        self.assertEqual(len(bars), 5 * 4 + 3)
 
     def test_bars_stay_inside(self):
         root = xml.fromstring(svg(results()))

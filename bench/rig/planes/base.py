@@ -45,7 +45,7 @@ class Plane:
         if self.napi_by_gro:
             lab.receive_with_napi(False)
 
-    def figures(self) -> dict:
+    def figures(self, lab: Lab) -> dict:
         """What else is measured of the plane while it is idle; becomes part of the round."""
         return {}
 

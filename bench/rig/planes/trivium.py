@@ -1,14 +1,19 @@
 """Ours: a bridge of two AF_XDP ports, from a configuration file, on one worker."""
 
+import dataclasses
 import os
 import subprocess
+import time
 from pathlib import Path
 
+from .. import traffic
 from ..lab import PLANE_CORE, Lab
 from ..system import RUN_DIR, BenchError, end, run, spawn, wait_until
 from .base import Plane
 
 ROOT = Path(__file__).resolve().parents[3]
+# How long the idle daemon's CPU time is counted, and pings with a second of silence before each.
+IDLE_SECONDS, IDLE_PINGS = 5, 10
 
 # Nothing of it may outlive the round: sockets and state lie in the rig's directory, the ports do not persist.
 CONFIG = """\
@@ -79,7 +84,7 @@ class Trivium(Plane):
             raise BenchError(f"{self.title}: ended with status {self.process.returncode}: {' / '.join(tail)}")
         return True
 
-    def figures(self) -> dict:
+    def figures(self, lab: Lab) -> dict:
         # Frame memory is a memfd, so it counts as shared; the target is for the rest.
         status = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
         anonymous, files, shared = (int(status[f"Rss{kind}"].split()[0]) / 1024 for kind in ("Anon", "File", "Shmem"))
@@ -96,6 +101,21 @@ class TriviumAdaptive(Trivium):
     key = "trivium-adaptive"
     title = "Trivium, AF_XDP, adaptive"
     mode = "adaptive"
+
+    def figures(self, lab: Lab) -> dict:
+        # Nothing has come for a moment by now: the workers sleep.
+        time.sleep(1)
+        before, began = _cpu_ns(self.process.pid), time.monotonic()
+        time.sleep(IDLE_SECONDS)
+        used, seconds = _cpu_ns(self.process.pid) - before, time.monotonic() - began
+        waking = traffic.ping(lab, IDLE_PINGS, interval=1)
+        return super().figures(lab) | {"idle": {"cpu_percent": used / seconds / 1e7, "seconds": seconds,
+                                                "ping": dataclasses.asdict(waking)}}
+
+
+def _cpu_ns(pid: int) -> int:
+    """CPU time of a process: its threads' own counts, since ticks of 10 ms miss what is short."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def _has_program(lab: Lab) -> bool:
