@@ -54,6 +54,15 @@ impl Host {
         self.run(["ethtool", "-K", "eth0", "tx", state, "tso", state, "gso", state, "gro", "off"]).map(drop)
     }
 
+    /// Gives its device an IPv6 address as well ("fd00::1/64"), which is usable at once.
+    ///
+    /// # Errors
+    /// Whatever `sysctl` or `ip` says.
+    pub fn add_ipv6(&self, address: &str) -> Result<(), LabError> {
+        self.run(["sysctl", "-qw", "net.ipv6.conf.eth0.accept_dad=0", "net.ipv6.conf.eth0.disable_ipv6=0"])?;
+        self.run(["ip", "address", "add", address, "dev", "eth0", "nodad"]).map(drop)
+    }
+
     /// Its device in the hub has this name.
     pub fn device(&self) -> &str {
         &self.name

@@ -1,12 +1,18 @@
-//! Frames as they are, out of a device of a namespace: for what no ordinary socket would send.
+//! Frames as they are, into and out of a device of a namespace: for what no ordinary socket would send, or would show.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, bind, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::{LabError, Namespace};
+
+/// Bytes of a frame that a receiver keeps.
+const LONGEST: usize = 2048;
 
 /// A packet socket bound to one device.
 #[derive(Debug)]
@@ -21,21 +27,8 @@ impl RawSender {
     /// # Errors
     /// If there is no such device or no privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
-        let what = || format!("packet socket on {device} in {}", namespace.name());
-        let socket = namespace.inside(|| {
-            // The address of the device as the kernel spells it, interface index included.
-            let address = getifaddrs()
-                .map_err(|error| LabError::system(what(), error))?
-                .filter(|entry| entry.interface_name == device)
-                .find_map(|entry| entry.address?.as_link_addr().copied())
-                .ok_or_else(|| LabError::system(what(), io::Error::from(io::ErrorKind::NotFound)))?;
-            // Protocol 0: it sends only, and never copies what arrives.
-            let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
-                .map_err(|error| LabError::system(what(), error))?;
-            bind(socket.as_raw_fd(), &address).map_err(|error| LabError::system(what(), error))?;
-            Ok(socket)
-        })?;
-        Ok(RawSender { socket, device: device.to_owned() })
+        // Protocol 0: it sends only, and never copies what arrives.
+        Ok(RawSender { socket: open(namespace, device, None)?, device: device.to_owned() })
     }
 
     /// Sends one frame, Ethernet header first.
@@ -47,4 +40,70 @@ impl RawSender {
             .map(drop)
             .map_err(|error| LabError::system(format!("sending a frame out of {}", self.device), error))
     }
+}
+
+/// A packet socket that sees every frame of one device, whoever it is for, those that it sends included.
+#[derive(Debug)]
+pub struct RawReceiver {
+    socket: OwnedFd,
+    device: String,
+}
+
+impl RawReceiver {
+    /// Opens `device` in `namespace`; from then on nothing is missed.
+    ///
+    /// # Errors
+    /// If there is no such device or no privilege.
+    pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
+        let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
+        Ok(RawReceiver { socket, device: device.to_owned() })
+    }
+
+    /// Counts the frames that `wanted` accepts, up to the first one that `last` accepts.
+    ///
+    /// # Errors
+    /// If that one does not come within `timeout`.
+    pub fn count_until(
+        &self,
+        wanted: impl Fn(&[u8]) -> bool,
+        last: impl Fn(&[u8]) -> bool,
+        timeout: Duration,
+    ) -> Result<u64, LabError> {
+        let failed = |error| LabError::system(format!("receiving frames of {}", self.device), error);
+        let (started, mut count, mut buffer) = (Instant::now(), 0, [0_u8; LONGEST]);
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(Duration::from_millis(20))).map_err(failed)?;
+        while started.elapsed() < timeout {
+            let frame = match rustix::net::recv(&self.socket, &mut buffer, rustix::net::RecvFlags::empty()) {
+                Ok((length, _)) => &buffer[..length],
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            if last(frame) {
+                return Ok(count);
+            }
+            count += u64::from(wanted(frame));
+        }
+        Err(LabError::TimedOut {
+            what: format!("the last frame on {}", self.device),
+            seconds: timeout.as_secs_f64(),
+            detail: format!(": {count} of the wanted ones came"),
+        })
+    }
+}
+
+/// A packet socket on one device; without a protocol it receives nothing.
+fn open(namespace: &Namespace, device: &str, protocol: Option<SockProtocol>) -> Result<OwnedFd, LabError> {
+    let what = || format!("packet socket on {device} in {}", namespace.name());
+    namespace.inside(|| {
+        // The address of the device as the kernel spells it, interface index included.
+        let address = getifaddrs()
+            .map_err(|error| LabError::system(what(), error))?
+            .filter(|entry| entry.interface_name == device)
+            .find_map(|entry| entry.address?.as_link_addr().copied())
+            .ok_or_else(|| LabError::system(what(), io::Error::from(io::ErrorKind::NotFound)))?;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)
+            .map_err(|error| LabError::system(what(), error))?;
+        bind(socket.as_raw_fd(), &address).map_err(|error| LabError::system(what(), error))?;
+        Ok(socket)
+    })
 }

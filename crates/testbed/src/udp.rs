@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sockopt};
 
-use crate::{Host, LabError};
+use crate::{Host, LabError, Namespace};
 
 /// Bytes of a packet's payload: a sequence number, then filling.
 const PAYLOAD: usize = 18;
@@ -63,11 +63,24 @@ impl UdpFlow {
     /// # Errors
     /// If a socket cannot be opened.
     pub fn start_on(from: &Host, to: &Host, rate: u64, port: u16) -> Result<Self, LabError> {
-        let receiver = UdpReceiver::start(to, port)?;
-        let what = || format!("UDP socket from {} to {}", from.ip(), to.ip());
+        Self::between((from, from.ip()), (to, to.ip()), rate, port)
+    }
+
+    /// As [`UdpFlow::start_on`], between two namespaces and an address of each: their devices may be of any kind.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened.
+    pub fn between(
+        (from, source): (&Namespace, &str),
+        (to, destination): (&Namespace, &str),
+        rate: u64,
+        port: u16,
+    ) -> Result<Self, LabError> {
+        let receiver = UdpReceiver::start(to, destination, port)?;
+        let what = || format!("UDP socket from {source} to {destination}");
         let socket = from.inside(|| {
-            let socket = UdpSocket::bind((from.ip(), 0)).map_err(|error| LabError::system(what(), error))?;
-            socket.connect((to.ip(), port)).map_err(|error| LabError::system(what(), error))?;
+            let socket = UdpSocket::bind((source, 0)).map_err(|error| LabError::system(what(), error))?;
+            socket.connect((destination, port)).map_err(|error| LabError::system(what(), error))?;
             sockopt::set_socket_send_buffer_size(socket.as_fd(), 1 << 20)
                 .map_err(|error| LabError::system(what(), error))?;
             Ok(socket)
@@ -123,15 +136,14 @@ pub struct UdpReceiver {
 }
 
 impl UdpReceiver {
-    /// Listens on `host`.
+    /// Listens on an address of a namespace.
     ///
     /// # Errors
     /// If the port is taken.
-    pub fn start(host: &Host, port: u16) -> Result<Self, LabError> {
-        let what = || format!("UDP receiver on {}:{port}", host.ip());
-        let socket = host.inside(|| {
-            let socket =
-                UdpSocket::bind((host.ip(), port)).map_err(|error| LabError::system(what(), error))?;
+    pub fn start(namespace: &Namespace, address: &str, port: u16) -> Result<Self, LabError> {
+        let what = || format!("UDP receiver on {address}:{port}");
+        let socket = namespace.inside(|| {
+            let socket = UdpSocket::bind((address, port)).map_err(|error| LabError::system(what(), error))?;
             socket
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .map_err(|error| LabError::system(what(), error))?;

@@ -1,0 +1,168 @@
+//! IGMP and MLD snooping on the real binary: hosts join and leave groups with real sockets, and everybody's wire is watched.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rig::{PATIENCE, Rig};
+use testbed::{Host, LabError, RawReceiver, eventually, require};
+
+const PORT: u16 = 7117;
+const PAYLOAD: &[u8] = b"whoever listens to the group";
+/// Packets of one round.
+const ROUND: u64 = 50;
+
+/// A group, and who sends to it.
+struct Group {
+    address: IpAddr,
+    socket: UdpSocket,
+    /// Tells everybody that a round is over.
+    marks: UdpSocket,
+    /// Frames to it carry this destination.
+    mac: [u8; 6],
+    round: AtomicU64,
+}
+
+fn system(source: std::io::Error) -> LabError {
+    LabError::System { what: "a multicast socket".to_owned(), source }
+}
+
+impl Group {
+    /// `from` is the first host's own address of the group's family.
+    fn new(sender: &Host, from: &str, address: &str) -> Group {
+        let address: IpAddr = address.parse().unwrap();
+        let bind = |from: &str| {
+            let from: IpAddr = from.parse().unwrap();
+            sender.inside(|| UdpSocket::bind((from, 0)).map_err(system)).unwrap()
+        };
+        let (socket, marks) = (bind(from), bind(sender.ip()));
+        marks.set_broadcast(true).unwrap();
+        // RFC 1112 section 6.4, RFC 2464 section 7.
+        let mac = match address {
+            IpAddr::V4(group) => {
+                let [_, b, c, d] = group.octets();
+                [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+            }
+            IpAddr::V6(group) => {
+                let [.., a, b, c, d] = group.octets();
+                [0x33, 0x33, a, b, c, d]
+            }
+        };
+        Group { address, socket, marks, mac, round: AtomicU64::new(0) }
+    }
+
+    /// A real listener: its kernel reports that it joins, and once the socket is dropped, that it leaves.
+    fn join(&self, host: &Host) -> UdpSocket {
+        let listener = host.inside(|| {
+            let any = if self.address.is_ipv4() { "0.0.0.0" } else { "::" };
+            let socket = UdpSocket::bind((any, PORT)).map_err(system)?;
+            match self.address {
+                IpAddr::V4(group) => socket.join_multicast_v4(&group, &host.ip().parse().unwrap()),
+                IpAddr::V6(group) => socket.join_multicast_v6(&group, index(host)),
+            }
+            .map_err(system)?;
+            Ok(socket)
+        });
+        let listener = listener.unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    }
+
+    /// Sends `count` packets to the group and then one to everybody: what a host's wire has not shown by then never comes.
+    fn counted(&self, wires: &[RawReceiver], count: u64) -> Vec<u64> {
+        let round = self.round.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("the end of round {round}.");
+        for _ in 0..count {
+            self.socket.send_to(PAYLOAD, SocketAddr::new(self.address, PORT)).unwrap();
+        }
+        self.marks.send_to(mark.as_bytes(), "255.255.255.255:7118").unwrap();
+        let to_group = |frame: &[u8]| frame.starts_with(&self.mac) && frame.ends_with(PAYLOAD);
+        let last = |frame: &[u8]| frame.ends_with(mark.as_bytes());
+        wires.iter().map(|wire| wire.count_until(to_group, last, PATIENCE).unwrap()).collect()
+    }
+
+    /// Waits until the group goes where it should, and then sends a round of it.
+    fn until(&self, what: &str, wires: &[RawReceiver], wanted: [bool; 3]) {
+        let times = |count| wanted.map(|wanted| if wanted { count } else { 0 });
+        eventually(&format!("{}: {what}", self.address), PATIENCE, || {
+            let came = self.counted(wires, 1);
+            if came == times(1) { Ok(()) } else { Err(format!("{came:?}")) }
+        })
+        .unwrap();
+        assert_eq!(self.counted(wires, ROUND), times(ROUND), "{}: {what}", self.address);
+    }
+}
+
+/// The number of the host's device.
+fn index(host: &Host) -> u32 {
+    let line = host.run(["ip", "-o", "link", "show", "eth0"]).unwrap();
+    line.split(':').next().unwrap().parse().unwrap()
+}
+
+/// Packets that a listener's socket has got since it was last asked.
+fn heard(listener: &UdpSocket) -> u64 {
+    let mut buffer = [0; 64];
+    std::iter::from_fn(|| listener.recv(&mut buffer).ok()).count() as u64
+}
+
+fn snooped(family: &str) {
+    let mut rig = Rig::new(4);
+    let configuration = rig.configuration("persist = false");
+    rig.start(&configuration);
+    for (number, host) in (1..).zip(&rig.hosts) {
+        host.add_ipv6(&format!("fd00::{number}/64")).unwrap();
+    }
+    let group = match family {
+        "IGMP" => Group::new(&rig.hosts[0], rig.hosts[0].ip(), "239.1.1.1"),
+        _ => Group::new(&rig.hosts[0], "fd00::1", "ff05::1:3"),
+    };
+    // Hosts 2, 3 and 4.
+    let wires: Vec<RawReceiver> =
+        rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();
+
+    group.until("nobody has joined, so it floods", &wires, [true, true, true]);
+    let second = group.join(&rig.hosts[1]);
+    group.until("host 2 listens", &wires, [true, false, false]);
+    assert!(heard(&second) > ROUND, "its socket too");
+    let fourth = group.join(&rig.hosts[3]);
+    group.until("hosts 2 and 4 listen", &wires, [true, false, true]);
+    drop(second);
+    group.until("host 4 listens still", &wires, [false, false, true]);
+    assert!(heard(&fourth) > 2 * ROUND, "nothing was cut off");
+    // A group that nobody listens to is one that nobody is known for.
+    drop(fourth);
+    group.until("everybody has left, so it floods again", &wires, [true, true, true]);
+}
+
+#[test]
+fn igmp_leads_a_group_to_its_listeners() {
+    require!("ip", "ethtool", "sysctl");
+    snooped("IGMP");
+}
+
+#[test]
+fn mld_leads_a_group_to_its_listeners() {
+    require!("ip", "ethtool", "sysctl");
+    snooped("MLD");
+}
+
+/// Without snooping the same joins change nothing.
+#[test]
+fn a_bridge_that_does_not_snoop_floods() {
+    require!("ip", "ethtool", "sysctl");
+    let mut rig = Rig::new(4);
+    let configuration =
+        rig.configuration("persist = false").replace("[bridge.br0]\n", "[bridge.br0]\nsnooping = false\n");
+    rig.start(&configuration);
+    let group = Group::new(&rig.hosts[0], rig.hosts[0].ip(), "239.1.1.1");
+    let wires: Vec<RawReceiver> =
+        rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();
+    let listener = group.join(&rig.hosts[1]);
+    // Longer than a join takes to be believed.
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    assert_eq!(group.counted(&wires, ROUND), [ROUND; 3]);
+    assert_eq!(heard(&listener), ROUND);
+}
