@@ -4,8 +4,6 @@
 
 mod rig;
 
-use std::os::unix::fs::PermissionsExt;
-
 use rig::{Rig, TRIVIUM};
 use testbed::require;
 
@@ -13,27 +11,13 @@ use testbed::require;
 fn a_tcp_port_in_use_is_named() {
     require!("ip", "openssl");
     let rig = Rig::new(0);
-    let (cert, key, token) = (rig.path("cert.pem"), rig.path("key.pem"), rig.path("token"));
-    let made = std::process::Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-        .args(["-days", "2", "-subj", "/CN=localhost", "-keyout", key.to_str().unwrap()])
-        .args(["-out", cert.to_str().unwrap()])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    std::fs::write(&token, "0123456789abcdef0123456789abcdef\n").unwrap();
-    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
     // Somebody else in the hub listens there.
     let taken = rig.lab.hub().inside(|| {
         std::net::TcpListener::bind("127.0.0.1:0")
             .map_err(|source| testbed::LabError::System { what: "listening".to_owned(), source })
     });
     let taken = taken.unwrap();
-    let text = format!(
-        "{}[daemon.tcp]\nlisten = \"{}\"\ncert = {cert:?}\nkey = {key:?}\ntoken_file = {token:?}\n",
-        rig.configuration(""),
-        taken.local_addr().unwrap()
-    );
+    let text = format!("{}{}", rig.configuration(""), rig.tcp_api(&taken.local_addr().unwrap().to_string()));
     let file = rig.write("trivium.toml", &text);
     let output = rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

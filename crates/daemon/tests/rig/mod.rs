@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +15,9 @@ use testbed::{Host, Lab, Process, eventually};
 
 /// How long anything may take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What opens the API over TCP.
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The binary under test.
 pub const TRIVIUM: &str = env!("CARGO_BIN_EXE_trivium");
@@ -130,6 +135,31 @@ impl Rig {
             if condition(&port) { Ok(()) } else { Err(port.to_string()) }
         })
         .unwrap();
+    }
+
+    /// The MAC tables: address, VLAN and port of every station.
+    pub fn stations(&self) -> BTreeSet<(String, u64, String)> {
+        let all: Vec<serde_json::Value> = serde_json::from_str(&self.ok(&["show", "fdb", "--json"])).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        all.iter()
+            .map(|entry| (text(&entry["mac"]), entry["vlan"].as_u64().unwrap(), text(&entry["port"])))
+            .collect()
+    }
+
+    /// The table that offers the API over TCP at an address of the hub, with a certificate, a key and [`TOKEN`] in files.
+    pub fn tcp_api(&self, listen: &str) -> String {
+        let (cert, key, token) = (self.path("cert.pem"), self.path("key.pem"), self.path("token"));
+        let ip = listen.split(':').next().unwrap();
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-days", "2", "-subj", "/CN=localhost", "-addext", &format!("subjectAltName=IP:{ip}")])
+            .args(["-keyout", key.to_str().unwrap(), "-out", cert.to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+        std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
+        format!("[daemon.tcp]\nlisten = {listen:?}\ncert = {cert:?}\nkey = {key:?}\ntoken_file = {token:?}\n")
     }
 
     /// Waits until one host reaches another.
