@@ -64,7 +64,7 @@ pub mod veth;
 mod vnet;
 pub mod watch;
 
-pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError};
+pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError, pages_to_reserve};
 pub use netlink::NetlinkError;
 pub use packet::{Flags, Gso, Offload, Packet};
 pub use pool::{Depot, FramePool};

@@ -73,11 +73,13 @@ pub enum MemoryError {
     Frames(u32),
     /// Huge pages were required and are not there.
     #[error(
-        "frame memory: {need} huge pages of 2 MiB are required and could not be had ({source}); run `sysctl vm.nr_hugepages={need}` or set huge_pages = \"try\""
+        "frame memory: {need} huge pages of 2 MiB are required and could not be had ({source}); run `sysctl vm.nr_hugepages={reserve}` or set huge_pages = \"try\""
     )]
     HugePages {
         /// Pages needed.
         need: u64,
+        /// Pages that must be reserved for that.
+        reserve: u64,
         /// What the kernel said.
         source: std::io::Error,
     },
@@ -91,6 +93,26 @@ pub enum MemoryError {
         /// What the kernel said.
         source: std::io::Error,
     },
+}
+
+/// What `vm.nr_hugepages` must be so that frame memory of so many bytes finds its pages: those that others hold count too.
+#[must_use]
+pub fn pages_to_reserve(bytes: u64) -> u64 {
+    let need = bytes.div_ceil(HUGE);
+    // Miri has no /proc.
+    let text = if cfg!(miri) { None } else { std::fs::read_to_string("/proc/meminfo").ok() };
+    let number = |key: &str| -> Option<u64> {
+        let line = text.as_deref()?.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().parse().ok()
+    };
+    // Free pages that somebody has a claim to (HugePages_Rsvd) are as good as gone.
+    let held = || {
+        Some(
+            (number("HugePages_Total:")? + number("HugePages_Rsvd:")?)
+                .saturating_sub(number("HugePages_Free:")?),
+        )
+    };
+    need + held().unwrap_or(0)
 }
 
 /// Frames in one shared mapping. See the module documentation.
@@ -137,11 +159,12 @@ impl FrameMemory {
                 Ok(memory) => return Ok(memory),
                 Err(MemoryError::Os { source, .. }) => {
                     let need = bytes.div_ceil(HUGE);
+                    let reserve = pages_to_reserve(bytes);
                     if config.huge_pages == HugePages::Require {
-                        return Err(MemoryError::HugePages { need, source });
+                        return Err(MemoryError::HugePages { need, reserve, source });
                     }
                     warning = Some(format!(
-                        "frame memory: no huge pages ({source}), normal pages are used; `sysctl vm.nr_hugepages={need}` before the start gives {need} pages of 2 MiB"
+                        "frame memory: no huge pages ({source}), normal pages are used; `sysctl vm.nr_hugepages={reserve}` before the start gives {need} pages of 2 MiB"
                     ));
                 }
                 Err(other) => return Err(other),

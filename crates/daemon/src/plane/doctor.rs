@@ -94,7 +94,7 @@ fn frames(chart: &mut Chart, memory: &port::FrameMemory) {
         chart.note("memory", Finding::Ok, format!("{megabytes} MiB of frames in {kind} huge pages"), "");
         return;
     }
-    let pages = memory.bytes().div_ceil(2 << 20);
+    let pages = port::pages_to_reserve(memory.bytes());
     chart.note(
         "memory",
         Finding::Advice,
