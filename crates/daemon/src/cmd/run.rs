@@ -65,7 +65,11 @@ impl Service {
     fn start(args: &Run) -> Result<Service, Failure> {
         let config = load(&args.config)?;
         let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
-        let plane = DataPlane::start(&config).map_err(plane_failure)?;
+        let plane = DataPlane::start(&config).map_err(|error| {
+            // A name that nobody listens behind would keep clients waiting.
+            let _ = std::fs::remove_file(&config.daemon.api);
+            plane_failure(error)
+        })?;
         Ok(Service { file: args.config.clone(), config, given: None, plane, listeners })
     }
 
