@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 
 use crate::{LabError, Namespace};
 
@@ -56,6 +56,9 @@ impl RawReceiver {
     /// If there is no such device or no privilege.
     pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
         let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
+        // A full receive buffer would look like loss on the path.
+        set_socket_recv_buffer_size_force(&socket, 64 << 20)
+            .map_err(|error| LabError::system(format!("receive buffer on {device}"), error))?;
         Ok(RawReceiver { socket, device: device.to_owned() })
     }
 

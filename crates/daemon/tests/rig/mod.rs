@@ -146,6 +146,14 @@ impl Rig {
             .collect()
     }
 
+    /// Packets that came in by a port and were dropped for this reason.
+    pub fn dropped(&self, port: &str, reason: &str) -> u64 {
+        let all: Vec<serde_json::Value> =
+            serde_json::from_str(&self.ok(&["show", "drops", port, "--json"])).unwrap();
+        let counted = all.iter().find(|drop| drop["reason"] == reason);
+        counted.map_or(0, |drop| drop["packets"].as_u64().unwrap())
+    }
+
     /// The table that offers the API over TCP at an address of the hub, with a certificate, a key and [`TOKEN`] in files.
     pub fn tcp_api(&self, listen: &str) -> String {
         let (cert, key, token) = (self.path("cert.pem"), self.path("key.pem"), self.path("token"));
