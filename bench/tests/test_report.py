@@ -83,6 +83,13 @@ class Page(unittest.TestCase):
             lines = [line for line in block.splitlines() if line.startswith("|")]
             self.assertLessEqual(len({line.count("|") for line in lines}), 1, block)
 
+    def test_no_two_columns_have_the_same_head(self):
+        lines = self.page.splitlines()
+        for above, rule in zip(lines, lines[1:]):
+            if rule.startswith("|---|"):
+                heads = [head.strip() for head in above.strip("|").split("|") if head.strip()]
+                self.assertEqual(len(heads), len(set(heads)), above)
+
 
 class Plot(unittest.TestCase):
     def test_it_is_xml_with_a_bar_for_each_figure(self):

@@ -23,9 +23,24 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
         assert!(output.status.success(), "{scenario}: {text}{}", String::from_utf8_lossy(&output.stderr));
         let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
         assert_eq!(last["scenario"], scenario);
-        for figure in ["mpps", "ns_per_packet", "tsc_cycles_per_packet"] {
-            assert!(last[figure].as_f64().is_some_and(|value| value > 0.0), "{scenario}: {figure} in {last}");
+        let figure = |name: &str| last[name].as_f64().filter(|value| *value > 0.0);
+        for name in
+            ["mpps", "ns_per_packet", "best_ns_per_packet", "source_ns_per_packet", "tsc_cycles_per_packet"]
+        {
+            assert!(figure(name).is_some(), "{scenario}: {name} in {last}");
         }
+        // People read the same figures, the source's own cost beside what it is not part of.
+        let (cost, source) = (figure("ns_per_packet").unwrap(), figure("source_ns_per_packet").unwrap());
+        let line = format!("  {cost:.2} ns a packet (the source's own {source:.2} ns aside)");
+        assert!(text.lines().any(|other| other == line), "{scenario}: no '{line}' in {text}");
+        let rate = figure("mpps").unwrap();
+        assert!(text.contains(&format!("  {rate:.2} Mpps, source included")), "{text}");
+        // The rate has the source in it, so a packet takes longer than its cost and no longer than both and a little.
+        let (whole, both) = (1_000.0 / rate, cost + source);
+        assert!(
+            whole > cost && (whole / both - 1.0).abs() < 0.5,
+            "{scenario}: {whole:.2} ns in all, {both:.2} in parts"
+        );
         assert!(last["packets"].as_u64().is_some_and(|packets| packets > 10_000), "{last}");
         assert_eq!((last["allocations"].as_u64(), last["loss"].as_u64()), (Some(0), Some(0)), "{last}");
     }

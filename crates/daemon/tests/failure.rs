@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
-use testbed::{Process, UdpFlow, require};
+use testbed::{Process, UdpFlow, eventually, require};
 
 #[test]
 fn a_kill_leaves_what_persists_and_a_restart_adopts_it() {
@@ -138,6 +138,12 @@ fn full_rings_are_survived_and_counted() {
     rig.start(&configuration);
     rig.pin_neighbours();
     rig.until_reachable(1, 2);
+    // Before it was ours (the kernel's rings), and after that.
+    let counted = |rig: &Rig| {
+        let counters = &rig.port("h1")["counters"];
+        counters["rx_missed"].as_u64().unwrap() + counters["drops"].as_u64().unwrap()
+    };
+    let before = counted(&rig);
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 20_000).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
     rig.daemon().signal(Signal::STOP).unwrap();
@@ -148,6 +154,16 @@ fn full_rings_are_survived_and_counted() {
     let report = flow.stop().unwrap();
     assert!(report.lost() > 0, "64 entries cannot hold two seconds of traffic: {report:?}");
     assert_eq!(report.overtaken, 0, "{report:?}");
+    // Whatever was lost was counted, to the last packet.
+    eventually("sent = received + counted", PATIENCE, || {
+        let counted = counted(&rig) - before;
+        if report.sent == report.received + counted {
+            Ok(())
+        } else {
+            Err(format!("{counted} counted, {report:?}"))
+        }
+    })
+    .unwrap();
     rig.until_reachable(1, 2);
 }
 
