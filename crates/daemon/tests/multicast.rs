@@ -6,6 +6,7 @@ mod rig;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rig::{PATIENCE, Rig};
 use testbed::{Host, LabError, RawReceiver, eventually, require};
@@ -108,7 +109,8 @@ fn heard(listener: &UdpSocket) -> u64 {
     std::iter::from_fn(|| listener.recv(&mut buffer).ok()).count() as u64
 }
 
-fn snooped(family: &str) {
+/// Four hosts with both families around the daemon, a group to which the first sends, and the wires of the others.
+fn begin(family: &str) -> (Rig, Group, Vec<RawReceiver>) {
     let mut rig = Rig::new(4);
     let configuration = rig.configuration("persist = false");
     rig.start(&configuration);
@@ -119,10 +121,12 @@ fn snooped(family: &str) {
         "IGMP" => Group::new(&rig.hosts[0], rig.hosts[0].ip(), "239.1.1.1"),
         _ => Group::new(&rig.hosts[0], "fd00::1", "ff05::1:3"),
     };
-    // Hosts 2, 3 and 4.
-    let wires: Vec<RawReceiver> =
-        rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();
+    let wires = rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();
+    (rig, group, wires)
+}
 
+fn snooped(family: &str) {
+    let (rig, group, wires) = begin(family);
     group.until("nobody has joined, so it floods", &wires, [true, true, true]);
     let second = group.join(&rig.hosts[1]);
     group.until("host 2 listens", &wires, [true, false, false]);
@@ -149,6 +153,52 @@ fn mld_leads_a_group_to_its_listeners() {
     snooped("MLD");
 }
 
+/// Makes the host a querier: Linux's own bridge, which asks for a group when somebody leaves it. Of the newest versions: after
+/// a question of an older one hosts leave without a word groups for which they were not the last to report.
+fn become_querier(host: &Host) {
+    let bridge = "ip link add br0 type bridge mcast_snooping 1 mcast_igmp_version 3 mcast_mld_version 2 \
+                  mcast_querier 1 mcast_query_use_ifaddr 1 mcast_query_interval 200 mcast_startup_query_interval 100 \
+                  mcast_query_response_interval 100";
+    for line in [
+        bridge,
+        "sysctl -qw net.ipv6.conf.br0.accept_dad=0 net.ipv6.conf.br0.disable_ipv6=0",
+        "ip address flush dev eth0",
+        "ip link set dev eth0 master br0",
+        &format!("ip address add {}/24 dev br0", host.ip()),
+        "ip link set dev br0 up",
+    ] {
+        host.run(line.split_whitespace()).unwrap();
+    }
+}
+
+fn asked(family: &str) {
+    let (rig, group, wires) = begin(family);
+    become_querier(&rig.hosts[3]);
+    let second = group.join(&rig.hosts[1]);
+    group.until("host 2 listens, and host 4 is a router", &wires, [true, false, true]);
+    let third = group.join(&rig.hosts[2]);
+    group.until("hosts 2 and 3 listen", &wires, [true, true, true]);
+    drop(second);
+    // Host 3 answers the querier's question, host 2 does not.
+    group.until("host 3 listens still", &wires, [false, true, true]);
+    assert!(heard(&third) > ROUND, "nothing was cut off");
+    // Longer than an answer may take: what the querier was told lasts.
+    std::thread::sleep(Duration::from_secs(3));
+    group.until("host 3 listens for good", &wires, [false, true, true]);
+}
+
+#[test]
+fn an_igmp_querier_is_a_router_and_its_question_ends_a_membership() {
+    require!("ip", "ethtool", "sysctl");
+    asked("IGMP");
+}
+
+#[test]
+fn an_mld_querier_is_a_router_and_its_question_ends_a_membership() {
+    require!("ip", "ethtool", "sysctl");
+    asked("MLD");
+}
+
 /// Without snooping the same joins change nothing.
 #[test]
 fn a_bridge_that_does_not_snoop_floods() {
@@ -162,7 +212,7 @@ fn a_bridge_that_does_not_snoop_floods() {
         rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();
     let listener = group.join(&rig.hosts[1]);
     // Longer than a join takes to be believed.
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(group.counted(&wires, ROUND), [ROUND; 3]);
     assert_eq!(heard(&listener), ROUND);
 }
