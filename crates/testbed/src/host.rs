@@ -21,29 +21,38 @@ impl Deref for Host {
 }
 
 impl Host {
-    pub(crate) fn create(lab: &Lab, name: &str, address: &str) -> Result<Self, LabError> {
+    pub(crate) fn create(lab: &Lab, name: &str, address: &str, queues: u32) -> Result<Self, LabError> {
         let namespace = lab.namespace(name)?;
-        let hub = lab.hub();
-        hub.run([
-            "ip",
-            "link",
-            "add",
-            "name",
-            name,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            namespace.name(),
-        ])?;
-        hub.run(["ip", "link", "set", "dev", name, "up"])?;
         let host = Host { namespace, name: name.to_owned(), address: address.to_owned() };
-        host.offloads("off")?;
-        host.run(["ip", "address", "add", address, "dev", "eth0"])?;
-        host.run(["ip", "link", "set", "eth0", "up"])?;
+        host.plug(lab.hub(), queues, None)?;
         Ok(host)
+    }
+
+    /// Joins it to the hub by a new cable, as at first: for a test that has deleted the old one.
+    ///
+    /// # Errors
+    /// If one of the names is taken.
+    pub fn plug_again(&self, hub: &Namespace, mac: &str) -> Result<(), LabError> {
+        self.plug(hub, 1, Some(mac))
+    }
+
+    /// A pair of devices with so many queues each way.
+    fn plug(&self, hub: &Namespace, queues: u32, mac: Option<&str>) -> Result<(), LabError> {
+        let count = queues.to_string();
+        // Without a number one is in use, and `ethtool -L` can have more.
+        let many = || ["numtxqueues", &count, "numrxqueues", &count].into_iter().filter(|_| queues > 1);
+        let mut line = vec!["ip", "link", "add", "name", self.name.as_str()];
+        line.extend(many());
+        line.extend(["type", "veth", "peer", "name", "eth0"]);
+        line.extend(mac.iter().flat_map(|mac| ["address", mac]));
+        line.extend(many());
+        line.extend(["netns", self.namespace.name()]);
+        hub.run(line)?;
+        hub.run(["ip", "link", "set", "dev", &self.name, "up"])?;
+        self.offloads("off")?;
+        self.run(["ip", "address", "add", &self.address, "dev", "eth0"])?;
+        self.run(["ip", "link", "set", "eth0", "up"])?;
+        Ok(())
     }
 
     /// Switches checksum and segmentation offload of its device ("on", "off").

@@ -55,7 +55,15 @@ impl Lab {
     /// # Errors
     /// If a step fails; names are at most 15 characters long.
     pub fn host(&self, name: &str, address: &str) -> Result<Host, LabError> {
-        Host::create(self, name, address)
+        self.host_with_queues(name, address, 1)
+    }
+
+    /// As [`Lab::host`], with so many receive and transmit queues at both ends of its cable.
+    ///
+    /// # Errors
+    /// As [`Lab::host`].
+    pub fn host_with_queues(&self, name: &str, address: &str, queues: u32) -> Result<Host, LabError> {
+        Host::create(self, name, address, queues)
     }
 }
 

@@ -39,7 +39,7 @@ pub use lab::Lab;
 pub use namespace::Namespace;
 pub use ping::PingReport;
 pub use process::Process;
-pub use raw::{RawReceiver, RawSender};
+pub use raw::{RawReceiver, RawSender, StackWatch};
 pub use require::{have_command, privileged, skip};
 pub use udp::{FlowReport, UdpFlow, UdpReceiver};
 pub use wait::{eventually, wait_until};

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
+use nix::sys::socket::{AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, socket};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 
@@ -13,6 +13,8 @@ use crate::{LabError, Namespace};
 
 /// Bytes of a frame that a receiver keeps.
 const LONGEST: usize = 2048;
+/// `PACKET_OUTGOING`: a frame that leaves by the device.
+const OUTGOING: u8 = 4;
 
 /// A packet socket bound to one device.
 #[derive(Debug)]
@@ -91,6 +93,40 @@ impl RawReceiver {
             seconds: timeout.as_secs_f64(),
             detail: format!(": {count} of the wanted ones came"),
         })
+    }
+}
+
+/// Counts what a device brings to the kernel's stack. What a program in the device's hook drops or redirects does not get
+/// there.
+#[derive(Debug)]
+pub struct StackWatch {
+    socket: OwnedFd,
+    seen: u64,
+}
+
+impl StackWatch {
+    /// Watches `device` in `namespace` from now on.
+    ///
+    /// # Errors
+    /// If there is no such device or no privilege.
+    pub fn open(namespace: &Namespace, device: &str) -> Result<Self, LabError> {
+        let socket = open(namespace, device, Some(SockProtocol::EthAll))?;
+        rustix::io::ioctl_fionbio(&socket, true)
+            .map_err(|error| LabError::system(format!("packet socket on {device}"), error))?;
+        let mut watch = StackWatch { socket, seen: 0 };
+        // Before it was bound it heard other devices too.
+        watch.seen();
+        watch.seen = 0;
+        Ok(watch)
+    }
+
+    /// Frames that have come so far. Of many between two looks some may be left out, never all.
+    pub fn seen(&mut self) -> u64 {
+        let mut buffer = [0; 64];
+        while let Ok((_, Some(from))) = recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
+            self.seen += u64::from(from.pkttype() != OUTGOING);
+        }
+        self.seen
     }
 }
 

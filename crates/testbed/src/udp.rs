@@ -204,6 +204,11 @@ fn send_batch(socket: &UdpSocket, payloads: &[[u8; PAYLOAD]]) -> io::Result<u64>
             std::thread::sleep(Duration::from_millis(1));
             Ok(0)
         }
+        // The address went with its device.
+        Err(rustix::io::Errno::INVAL) => {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(0)
+        }
         // An echo of an ICMP error; nothing was sent, and the next call works.
         Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::HOSTUNREACH) => Ok(0),
         Err(error) => Err(error.into()),

@@ -37,10 +37,16 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Rig {
     /// Hosts with addresses 10.8.0.1, 10.8.0.2, ..., their devices h1, h2, ... in the hub.
     pub fn new(hosts: u8) -> Rig {
+        Rig::with_queues(hosts, 1)
+    }
+
+    /// As [`Rig::new`], with so many queues at both ends of each host's cable.
+    pub fn with_queues(hosts: u8, queues: u32) -> Rig {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::new().unwrap();
         let hosts: Vec<Host> = (1..=hosts)
-            .map(|number| lab.host(&format!("h{number}"), &format!("10.8.0.{number}/24")).unwrap())
+            .map(|number| (format!("h{number}"), format!("10.8.0.{number}/24")))
+            .map(|(name, address)| lab.host_with_queues(&name, &address, queues).unwrap())
             .collect();
         let directory = std::env::temp_dir().join(lab.namespace_name("files"));
         std::fs::create_dir_all(&directory).unwrap();
@@ -94,12 +100,16 @@ impl Rig {
 
     /// As [`Rig::start`], with variables in its environment.
     pub fn start_with(&mut self, configuration: &str, variables: &[(&str, &str)]) {
+        self.launch(configuration, variables);
+        self.daemon().wait_for_line("ready:", PATIENCE).unwrap();
+    }
+
+    /// As [`Rig::start_with`], without waiting.
+    pub fn launch(&mut self, configuration: &str, variables: &[(&str, &str)]) {
         let file = self.write("trivium.toml", configuration);
         let mut command = self.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]);
         command.envs(variables.iter().copied());
-        let mut process = Process::start(command).unwrap();
-        process.wait_for_line("ready:", PATIENCE).unwrap();
-        self.daemon = Some(process);
+        self.daemon = Some(Process::start(command).unwrap());
     }
 
     /// The daemon.
