@@ -1,12 +1,16 @@
-//! What a daemon leaves behind, on purpose or not, and who cleans up: hooks without a port, ports without a device.
+//! What a daemon leaves behind, on purpose or not, and who cleans up: hooks that outlive a kill, devices that do not, hooks
+//! without a port, ports without a device.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod rig;
 
+use std::collections::BTreeMap;
+
 use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
-use testbed::{Process, require};
+use testbed::{Namespace, Process, StackWatch, UdpFlow, eventually, require};
+use xdp::{Attached, Counter, PinPath};
 
 /// Whether a program stands on a device of the hub.
 fn hooked(rig: &Rig, device: &str) -> bool {
@@ -102,4 +106,180 @@ fn ports_without_a_device_wait_for_it_at_the_start() {
     let file = rig.write("missing.toml", &missing);
     assert_eq!(rig.trivium(&["apply", file.to_str().unwrap()]).status.code(), Some(1));
     drop(again);
+}
+
+/// A port's hook as its pins tell of it, whether a daemon runs or not.
+fn hook(rig: &Rig, port: &str) -> Attached {
+    let pins = rig.pins();
+    let name = pins.iter().find(|name| name.starts_with(&format!("{port}-"))).unwrap();
+    let found = rig.lab.hub().inside(|| Ok(xdp::adopt(&PinPath::new(name).unwrap()).unwrap()));
+    found.unwrap().unwrap()
+}
+
+/// Waits until a hook that has lost its daemon has decided `least` packets in one way.
+fn decided(hook: &Attached, counter: Counter, least: u64) {
+    eventually(&format!("{least} {} at {}", counter.name(), hook.device()), PATIENCE, || {
+        let packets = hook.counters().unwrap().get(counter);
+        if packets >= least { Ok(()) } else { Err(packets.to_string()) }
+    })
+    .unwrap();
+}
+
+/// Gives the hub's end of a host's cable an address that the host can ask, and both the other's Ethernet address.
+fn address_at(rig: &Rig, host: usize, address: &str) {
+    let (hub, host) = (rig.lab.hub(), &rig.hosts[host - 1]);
+    let (near, mac) = (host.device(), host.mac().unwrap());
+    let words = hub.run(["ip", "-o", "link", "show", "dev", near]).unwrap();
+    let own = words.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap();
+    hub.run(["ip", "address", "add", address, "peer", &format!("{}/32", host.ip()), "dev", near]).unwrap();
+    // The kernel's ARP is off on a bridged port, so both must know.
+    let line = ["ip", "neighbour", "replace", host.ip(), "lladdr", &mac, "nud", "permanent", "dev", near];
+    hub.run(line).unwrap();
+    let line = ["ip", "neighbour", "replace", address, "lladdr", own, "nud", "permanent", "dev", "eth0"];
+    host.run(line).unwrap();
+}
+
+/// Whether the hub's kernel answers a host at this address.
+fn asked(rig: &Rig, host: usize, address: &str) -> bool {
+    rig.hosts[host - 1].ping(address, 5).is_ok()
+}
+
+/// h1 passes what it has no daemon for, h2 drops it; `changed`: both dropped it first.
+fn when_down_decides(mode: &str, changed: bool) {
+    let mut rig = Rig::new(2);
+    let both = rig.configuration(&format!("mode = \"{mode}\""));
+    let one = both.replacen("device = \"h1\"", "device = \"h1\"\nwhen_down = \"pass\"", 1);
+    rig.start(if changed { &both } else { &one });
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    address_at(&rig, 1, "10.8.0.101");
+    address_at(&rig, 2, "10.8.0.102");
+    if changed {
+        let file = rig.write("one.toml", &one);
+        let said = rig.ok(&["apply", file.to_str().unwrap()]);
+        assert!(said.contains("when_down") && !said.contains("made anew"), "{said}");
+    }
+    let (mut passing, mut dropping) =
+        (StackWatch::open(rig.lab.hub(), "h1").unwrap(), StackWatch::open(rig.lab.hub(), "h2").unwrap());
+    let there = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    let back = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 1_000).unwrap();
+    for flow in [&there, &back] {
+        flow.wait_for(200, PATIENCE).unwrap();
+    }
+    assert!(!asked(&rig, 1, "10.8.0.101") && !asked(&rig, 2, "10.8.0.102"), "both are the bridge's");
+    assert_eq!((passing.seen(), dropping.seen()), (0, 0), "while the daemon runs");
+    let hooks = [hook(&rig, "h1"), hook(&rig, "h2")];
+    assert!(hooks.iter().all(|hook| hook.mode().to_string() == mode));
+
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    decided(&hooks[0], Counter::DownPassed, 300);
+    decided(&hooks[1], Counter::DownDropped, 300);
+    let seen = (passing.seen(), dropping.seen());
+    assert!(seen.0 >= 100, "passed to the hub's kernel: {seen:?}");
+    assert_eq!(seen.1, 0, "nothing leaks into the hub's kernel");
+    let counted = |hook: &Attached, counter| hook.counters().unwrap().get(counter);
+    assert_eq!(counted(&hooks[0], Counter::DownDropped) + counted(&hooks[1], Counter::DownPassed), 0);
+    assert!(asked(&rig, 1, "10.8.0.101"), "h1 is the kernel's now");
+    assert!(!asked(&rig, 2, "10.8.0.102"), "h2 is nobody's");
+    assert_eq!(dropping.seen(), 0);
+
+    // The next daemon has both for itself again.
+    rig.start(&one);
+    for flow in [&there, &back] {
+        flow.wait_for(100, PATIENCE).unwrap();
+    }
+    let before = passing.seen();
+    for flow in [&there, &back] {
+        flow.wait_for(200, PATIENCE).unwrap();
+    }
+    assert!(!asked(&rig, 1, "10.8.0.101") && !asked(&rig, 2, "10.8.0.102"));
+    assert_eq!((passing.seen(), dropping.seen()), (before, 0));
+    for flow in [there, back] {
+        let report = flow.stop().unwrap();
+        assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
+    }
+}
+
+#[test]
+fn after_a_kill_a_port_passes_or_drops_as_it_was_told() {
+    require!("ip", "ping", "ethtool");
+    when_down_decides("native", false);
+}
+
+#[test]
+fn what_becomes_of_a_port_after_a_kill_changes_while_it_runs() {
+    require!("ip", "ping", "ethtool");
+    when_down_decides("generic", true);
+}
+
+/// The devices of a namespace with their numbers.
+fn devices(place: &Namespace) -> BTreeMap<String, u64> {
+    let all: serde_json::Value = serde_json::from_str(&place.run(["ip", "-j", "link"]).unwrap()).unwrap();
+    let entry =
+        |link: &serde_json::Value| Some((link["ifname"].as_str()?.to_owned(), link["ifindex"].as_u64()?));
+    all.as_array().unwrap().iter().map(|link| entry(link).unwrap()).collect()
+}
+
+#[test]
+fn a_kill_leaves_pairs_of_its_making_and_takes_taps_along() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(1);
+    let (tenant, guest) = (rig.lab.namespace("tenant").unwrap(), rig.lab.namespace("guest").unwrap());
+    let hub = rig.lab.hub().clone();
+    let configuration = format!(
+        "{}[port.v]\nkind = \"veth\"\ndevice = \"v\"\n\
+         peer = {{ name = \"eth0\", namespace = \"{}\", address = [\"10.8.0.9/24\"] }}\n\
+         [port.vm]\nkind = \"tap\"\ndevice = \"vm0\"\nnamespace = \"{}\"\naddress = [\"10.8.0.60/24\"]\n\
+         [port.host]\nkind = \"internal\"\ndevice = \"host\"\naddress = [\"10.8.0.61/24\"]\n\
+         [bridge.br0.port.v]\naccess = 10\n[bridge.br0.port.vm]\naccess = 10\n[bridge.br0.port.host]\naccess = 10\n",
+        rig.configuration(""),
+        tenant.name(),
+        guest.name(),
+    );
+    let all = ["10.8.0.9", "10.8.0.60", "10.8.0.61"];
+    rig.start(&configuration);
+    for address in all {
+        assert!(rig.hosts[0].ping(address, 20).is_ok(), "{address}: {}", rig.ok(&["show", "drops"]));
+    }
+    let names = |place: &Namespace| devices(place).into_keys().collect::<Vec<_>>();
+    assert_eq!((names(&hub), names(&guest)), (strings(&["h1", "host", "lo", "v"]), strings(&["lo", "vm0"])));
+    let (near, far) = (devices(&hub)["v"], devices(&tenant)["eth0"]);
+    let links = [hook(&rig, "h1").link_id(), hook(&rig, "v").link_id()];
+    let pinging: Vec<Process> =
+        all.iter().map(|to| rig.hosts[0].spawn(["ping", "-n", "-i", "0.01", to]).unwrap()).collect();
+
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    // The kernel removes TAPs of a process that has ended a moment later.
+    eventually("the TAPs are gone", PATIENCE, || {
+        let left = (names(&hub), names(&guest));
+        if left == (strings(&["h1", "lo", "v"]), strings(&["lo"])) {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .unwrap();
+    assert_eq!((devices(&hub)["v"], devices(&tenant)["eth0"]), (near, far));
+    assert_eq!(rig.pins().len(), 2, "{:?}", rig.pins());
+    assert!(rig.hosts[0].ping(all[0], 3).is_err(), "nobody forwards");
+
+    rig.start(&configuration);
+    drop(pinging);
+    assert_eq!((devices(&hub)["v"], devices(&tenant)["eth0"]), (near, far), "the same pair");
+    assert_eq!([hook(&rig, "h1").link_id(), hook(&rig, "v").link_id()], links, "the same hooks");
+    assert_eq!(names(&guest), strings(&["lo", "vm0"]));
+    for (port, kind) in [("v", "veth"), ("vm", "tap"), ("host", "internal")] {
+        let shown = rig.port(port);
+        assert!(shown["kind"] == kind && shown["link_up"] == true && shown["trouble"].is_null(), "{shown}");
+    }
+    assert_eq!(rig.port("v")["ifindex"], near);
+    // TAPs have other Ethernet addresses now.
+    rig.hosts[0].run(["ip", "neighbour", "flush", "all"]).unwrap();
+    for address in all {
+        assert!(rig.hosts[0].ping(address, 20).is_ok(), "{address}: {}", rig.ok(&["show", "drops"]));
+    }
+}
+
+fn strings(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
