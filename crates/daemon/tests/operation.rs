@@ -194,38 +194,3 @@ fn an_upgrade_that_fails_leaves_the_old_one_running() {
     assert!(rig.daemon().is_running());
     rig.until_reachable(2, 1);
 }
-
-#[test]
-fn an_idle_daemon_is_small_and_quiet() {
-    require!("ip", "ethtool");
-    let mut rig = Rig::new(2);
-    let configuration = rig.configuration("");
-    rig.start(&configuration);
-    rig.until_reachable(1, 2);
-    let pid = rig.daemon().pid();
-    let cpu = || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<u64> = stat
-            .rsplit(')')
-            .next()
-            .unwrap()
-            .split_whitespace()
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        // utime and stime in ticks of 10 ms; the state letter before them is no number.
-        fields[10] + fields[11]
-    };
-    std::thread::sleep(Duration::from_secs(1));
-    let before = cpu();
-    std::thread::sleep(Duration::from_secs(3));
-    let ticks = cpu() - before;
-    assert!(ticks <= 9, "{ticks} ticks in 3 s are more than 3 % of a core");
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let kilobytes = |key: &str| -> u64 {
-        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
-    // Frame memory is shared memory; everything else is not.
-    let own = kilobytes("VmRSS:") - kilobytes("RssShmem:");
-    assert!(own < 64 << 10, "{own} KiB resident besides frame memory");
-}
