@@ -30,7 +30,7 @@ use crate::stage::spread::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::stage::{Punt, Tools};
 use crate::state::Forwarding;
-use crate::worker::{Command, Status, Worker};
+use crate::worker::{Change, Command, Status, Worker};
 
 /// How the workers are to run.
 #[derive(Clone, Debug)]
@@ -334,6 +334,24 @@ impl Engine {
             all.extend(gone.into_iter().map(|own| (worker, own.id, own.queue)));
         }
         Ok(all)
+    }
+
+    /// Changes a port's queues between two of their bursts, without taking them from their workers: no packet is lost.
+    ///
+    /// # Errors
+    /// [`EngineError::Silent`] when a worker does not answer.
+    pub fn change_queues(
+        &self,
+        port: PortId,
+        change: impl Fn(&mut dyn Queue) + Send + Sync + 'static,
+    ) -> Result<(), EngineError> {
+        let change: Change = Arc::new(change);
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (tx, rx) = mpsc::channel();
+            self.tell(worker, Command::Change(port, Arc::clone(&change), tx))?;
+            rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))?;
+        }
+        Ok(())
     }
 
     /// A pool for a control thread (captures, punts, injected packets).

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 
 use packet::record::{NoRecord, Recorder, Step};
 use packet::{DropReason, FlowKey, PortId, QueueId};
+use port::Queue;
 use switch::Now;
 use sync::cpu::tsc;
 use sync::qsbr::Reader;
@@ -25,12 +26,17 @@ use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, parse, receive, room, spr
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
+/// What is done to a queue between two of its bursts.
+pub type Change = Arc<dyn Fn(&mut dyn Queue) + Send + Sync>;
+
 /// What control asks of a worker, between two rounds.
 pub enum Command {
     /// Own this queue from now on.
     Add(OwnedQueue),
     /// Give back the queues of a port, once what was transmitted has left.
     Remove(PortId, mpsc::Sender<Vec<OwnedQueue>>),
+    /// Change the queues of a port where they are.
+    Change(PortId, Change, mpsc::Sender<()>),
     /// Start or stop capturing.
     Capture(Option<CaptureTap>),
     /// Start or stop tracing.
@@ -192,6 +198,13 @@ impl Worker {
                 Command::Add(own) => self.add(own),
                 Command::Remove(port, reply) => {
                     let _ = reply.send(self.remove(port));
+                }
+                Command::Change(port, change, reply) => {
+                    for own in self.queues.iter_mut().filter(|own| own.port == port) {
+                        change(own.queue.as_mut());
+                        own.capabilities = own.queue.capabilities();
+                    }
+                    let _ = reply.send(());
                 }
                 Command::Capture(tap) => {
                     self.tools.capture = tap;

@@ -159,25 +159,19 @@ fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -
     true
 }
 
-/// The queues learn of another MTU between two of their bursts; what waits in their rings stays there.
-pub fn resize_queues(running: &mut Running, engine: &Engine, mtu: u32) {
-    let Ok(queues) = engine.remove_queues(running.id) else { return };
-    for (worker, id, queue) in queues {
-        let queue = resized(queue, mtu);
-        if engine.add_queue(worker, running.id, id, queue).is_err() {
-            return;
-        }
-    }
+/// The queues learn of another MTU between two of their bursts, where they are: packets go on coming and leaving by them.
+pub fn resize_queues(running: &Running, engine: &Engine, mtu: u32) {
+    // A worker that does not answer has the process restarted by its watchdog.
+    let _ = engine.change_queues(running.id, move |queue| resize(queue, mtu));
 }
 
-fn resized(mut queue: Box<dyn Queue>, mtu: u32) -> Box<dyn Queue> {
-    let any: &mut dyn Any = queue.as_mut();
+fn resize(queue: &mut dyn Queue, mtu: u32) {
+    let any: &mut dyn Any = queue;
     if let Some(queue) = any.downcast_mut::<AfXdpQueue>() {
         queue.set_mtu(mtu);
     } else if let Some(queue) = any.downcast_mut::<TapQueue>() {
         queue.set_mtu(mtu);
     }
-    queue
 }
 
 /// The device is gone: the queues are closed, and the port waits.
