@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rig::{PATIENCE, Rig};
+use serde_json::json;
 use testbed::{UdpFlow, eventually, require};
 
 /// A capture file with so many frames of 1,000 bytes for a station that nobody knows.
@@ -135,6 +136,62 @@ fn one_queue_is_spread_over_workers_in_order() {
     let taken: u64 =
         workers.as_array().unwrap().iter().map(|worker| worker["handed_over"].as_u64().unwrap()).sum();
     assert!(taken > 0, "{workers}");
+}
+
+#[test]
+fn two_queues_of_a_port_belong_to_two_workers() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::with_queues(2, 2);
+    let configuration =
+        format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false\nring_size = 8192"));
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    for name in ["h1", "h2"] {
+        let port = rig.port(name);
+        assert_eq!((&port["queues"], &port["workers"]), (&json!(2), &json!([0, 1])), "{port}");
+    }
+    // Packets that each worker has taken off its queues: nothing is handed over where both have one of the output's.
+    let taken = || {
+        let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
+        [0, 1].map(|id| {
+            let worker = &all[id];
+            assert_eq!(worker["queues"], json!([format!("h1/{id}"), format!("h2/{id}")]), "{all}");
+            assert_eq!(worker["handed_over"], json!(0), "{all}");
+            worker["packets"].as_u64().unwrap()
+        })
+    };
+    let before = taken();
+    // The sender's kernel spreads sockets over its queues by chance: as many as it takes until both have some.
+    let mut flows = Vec::new();
+    eventually("flows in both queues", PATIENCE, || {
+        assert!(flows.len() < 40, "40 flows in one queue");
+        for number in flows.len()..flows.len() + 4 {
+            let port = 7100 + u16::try_from(number).unwrap();
+            flows.push(UdpFlow::start_on(&rig.hosts[0], &rig.hosts[1], 500, port).unwrap());
+        }
+        flows.iter().for_each(|flow| flow.wait_for(100, PATIENCE).unwrap());
+        let now = taken();
+        if [0, 1].iter().all(|id| now[*id] >= before[*id] + 100) {
+            Ok(())
+        } else {
+            Err(format!("{before:?} {now:?}"))
+        }
+    })
+    .unwrap();
+    for flow in &flows {
+        flow.wait_for(300, PATIENCE).unwrap();
+    }
+    let reports: Vec<_> = flows.into_iter().map(|flow| flow.stop().unwrap()).collect();
+    for report in &reports {
+        assert_eq!((report.overtaken, report.doubled), (0, 0), "{reports:?}");
+    }
+    // On a loaded machine the kernel may lose some on their way to our sockets; past them nobody does.
+    let received: u64 = reports.iter().map(|report| report.received).sum();
+    let after = taken();
+    assert_eq!(after[0] + after[1] - before[0] - before[1], received, "{before:?} {after:?} {reports:?}");
+    let drops: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "drops", "--json"])).unwrap();
+    assert_eq!(drops, json!([]));
 }
 
 /// One request to the API.
