@@ -73,7 +73,7 @@ pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
 pub use state::{
     BlockRequest, Blocked, BridgeState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter, FilterState,
-    Finding, MemberState, PortCounters, PortState, RssTable, RuleState, StageState, WorkerState,
+    Finding, LinkEvent, MemberState, PortCounters, PortState, RssTable, RuleState, StageState, WorkerState,
 };
 pub use stored::StoredError;
 pub use vlan::{VlanMode, VlanSet};

@@ -392,3 +392,18 @@ pub struct Counters {
     /// Dropped packets by reason, over all ports.
     pub drops: BTreeMap<String, u64>,
 }
+
+/// A port's link that went or came, for live views.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct LinkEvent {
+    /// Nanoseconds since the daemon started.
+    pub at_ns: u64,
+    /// The port.
+    pub port: String,
+    /// Whether its link is up now.
+    pub up: bool,
+    /// What is wrong with it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}

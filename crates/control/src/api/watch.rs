@@ -1,8 +1,9 @@
-//! Streams: live counters, traces and captures. Each is bounded in number and in what it holds.
+//! Streams: live counters and links, traces and captures. Each is bounded in number and in what it holds.
 //!
 //! The data plane never waits for a client: what a stream's queue cannot take is lost, and a client that goes away
 //! closes the queue, which ends the trace or capture.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{self, Stream};
-use model::{Counters, PacketFilter, TraceEvent};
+use futures_util::stream::{self, Stream, StreamExt};
+use model::{Counters, LinkEvent, PacketFilter, PortState, TraceEvent};
 use packet::filter::Filter;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::Context;
 use super::read::ask;
@@ -51,9 +52,50 @@ pub(super) struct EventParams {
     interval_ms: Option<u64>,
 }
 
-/// Live counters as server-sent events named `counters`, one a second.
+/// What an event of the live view tells; its name is the variant's.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Live {
+    /// `counters`: all of them, at each interval.
+    Counters(Counters),
+    /// `link`: a port's link went or came since the event before.
+    Link(LinkEvent),
+}
+
+impl Live {
+    fn event(&self) -> Option<Event> {
+        let name = match self {
+            Live::Counters(_) => "counters",
+            Live::Link(_) => "link",
+        };
+        Event::default().event(name).json_data(self).ok()
+    }
+}
+
+/// Whose link was up when a client was last told.
+#[derive(Default)]
+struct Links(BTreeMap<String, bool>);
+
+impl Links {
+    /// What differs now. A port that was not there before is no news.
+    fn changes(&mut self, ports: Vec<PortState>, at_ns: u64) -> Vec<LinkEvent> {
+        let differs = |port: &PortState| self.0.get(&port.name).is_some_and(|up| *up != port.link_up);
+        let told = ports.iter().filter(|port| differs(port)).map(|port| LinkEvent {
+            at_ns,
+            port: port.name.clone(),
+            up: port.link_up,
+            trouble: port.trouble.clone(),
+        });
+        let told = told.collect();
+        self.0 = ports.into_iter().map(|port| (port.name, port.link_up)).collect();
+        told
+    }
+}
+
+/// Live counters as server-sent events named `counters`, one a second, and `link` where a port's link went or came
+/// meanwhile.
 #[utoipa::path(get, path = "/v1/events", params(EventParams),
-    responses((status = 200, body = Counters, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
+    responses((status = 200, body = Live, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
 pub(super) async fn events(
     State(context): State<Context>,
     Params(params): Params<EventParams>,
@@ -62,13 +104,16 @@ pub(super) async fn events(
     let interval = Duration::from_millis(params.interval_ms.unwrap_or(1000).clamp(100, 60_000));
     let mut ticks = tokio::time::interval_at(Instant::now(), interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let events = stream::unfold((context, ticks, permit), |(context, mut ticks, permit)| async move {
+    let start = (context, ticks, Links::default(), permit);
+    let events = stream::unfold(start, |(context, mut ticks, mut links, permit)| async move {
         ticks.tick().await;
-        let counters = ask(&context, |plane| plane.counters()).await.ok()?;
-        let event = Event::default().event("counters").json_data(&counters).ok()?;
-        Some((Ok(event), (context, ticks, permit)))
+        let (counters, ports) = ask(&context, |plane| (plane.counters(), plane.ports())).await.ok()?;
+        let changes = links.changes(ports, counters.at_ns);
+        let all = std::iter::once(Live::Counters(counters)).chain(changes.into_iter().map(Live::Link));
+        let events: Vec<_> = all.filter_map(|live| live.event()).map(Ok).collect();
+        Some((stream::iter(events), (context, ticks, links, permit)))
     });
-    Ok(Sse::new(events))
+    Ok(Sse::new(events.flatten()))
 }
 
 /// Which packets are traced.
@@ -188,7 +233,7 @@ pub(super) async fn capture(
     let (mut section, start) = pcapng::Section::begin(snap_length);
     let start = stream::iter([Ok(Bytes::from(start))]);
     let packets = lines(from, permit, move |frame| section.packet(frame));
-    let body = Body::from_stream(futures_util::StreamExt::chain(start, packets));
+    let body = Body::from_stream(start.chain(packets));
     Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
 }
 

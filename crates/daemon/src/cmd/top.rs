@@ -32,9 +32,13 @@ pub async fn top(client: &Client, args: &Top) -> Result<(), Failure> {
 
 /// The next counters of the stream; `None` when the daemon has ended it.
 pub async fn next(stream: &mut Stream) -> Option<Counters> {
+    // Events of other names are for others.
+    let mut counters = false;
     loop {
         let line = stream.line().await?;
-        if let Some(data) = line.strip_prefix("data:") {
+        if let Some(name) = line.strip_prefix("event:") {
+            counters = name.trim() == "counters";
+        } else if let Some(data) = line.strip_prefix("data:").filter(|_| counters) {
             return serde_json::from_str(data.trim_start()).ok();
         }
     }
