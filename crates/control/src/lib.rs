@@ -17,6 +17,7 @@
 
 mod api;
 mod bind;
+mod door;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

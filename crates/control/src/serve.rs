@@ -2,12 +2,12 @@
 //!
 //! Each socket has its own number of connections at once, so that the network cannot starve the unix socket. A client
 //! has ten seconds for its TLS handshake and for each request's head, which may be 16 KiB long; bodies are limited
-//! where they are read (`api`). HTTP/1.1 only.
+//! where they are read (`api`). HTTP/1.1 only. During a hand-over nobody is let in (`door`).
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::api::router;
+use crate::door::{Door, Visit};
 use crate::error::ApiError;
 use crate::tls::Guard;
 use crate::{Listeners, Store};
@@ -57,7 +58,8 @@ pub async fn serve(
     store: Arc<Store>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let api = router(store);
+    let door = Door::default();
+    let api = router(store, door.clone());
     listeners.unix.set_nonblocking(true)?;
     let unix = UnixListener::from_std(listeners.unix)?;
     let tcp = match listeners.tcp {
@@ -69,9 +71,9 @@ pub async fn serve(
     };
     let (stop, stopping) = watch::channel(());
     let mut sockets = JoinSet::new();
-    sockets.spawn(serve_unix(unix, api.clone(), stopping.clone()));
+    sockets.spawn(serve_unix(unix, api.clone(), door.clone(), stopping.clone()));
     if let Some((socket, guard)) = tcp {
-        sockets.spawn(serve_tcp(socket, guard, api, stopping));
+        sockets.spawn(serve_tcp(socket, guard, api, door, stopping));
     }
     shutdown.await;
     drop(stop);
@@ -83,23 +85,30 @@ pub async fn serve(
     Ok(())
 }
 
-async fn serve_unix(socket: UnixListener, api: Router, stopping: watch::Receiver<()>) {
+async fn serve_unix(socket: UnixListener, api: Router, door: Door, stopping: watch::Receiver<()>) {
     let permits = Arc::new(Semaphore::new(UNIX_CONNECTIONS));
     let mut connections = JoinSet::new();
     while let Some(permit) = place(&permits, &mut connections, &stopping).await {
-        let Some(stream) = accepted(socket.accept(), &stopping).await else { break };
+        let Some(stream) = accepted(|| socket.accept(), &door, &stopping).await else { break };
         let Ok((stream, _)) = stream else {
             pause_after_error().await;
             continue;
         };
-        connections.spawn(connection(stream, api.clone(), permit, stopping.clone()));
+        let visitor = Visitor { visit: door.enter(), door: door.clone(), permit };
+        connections.spawn(connection(stream, api.clone(), visitor, stopping.clone()));
     }
     // The socket is free for others while the last requests end.
     drop(socket);
     while connections.join_next().await.is_some() {}
 }
 
-async fn serve_tcp(socket: TcpListener, guard: Guard, api: Router, stopping: watch::Receiver<()>) {
+async fn serve_tcp(
+    socket: TcpListener,
+    guard: Guard,
+    api: Router,
+    door: Door,
+    stopping: watch::Receiver<()>,
+) {
     let permits = Arc::new(Semaphore::new(TCP_CONNECTIONS));
     let mut connections = JoinSet::new();
     let acceptor = guard.acceptor.clone();
@@ -115,16 +124,17 @@ async fn serve_tcp(socket: TcpListener, guard: Guard, api: Router, stopping: wat
             }
         }));
     while let Some(permit) = place(&permits, &mut connections, &stopping).await {
-        let Some(stream) = accepted(socket.accept(), &stopping).await else { break };
+        let Some(stream) = accepted(|| socket.accept(), &door, &stopping).await else { break };
         let Ok((stream, _)) = stream else {
             pause_after_error().await;
             continue;
         };
+        let visitor = Visitor { visit: door.enter(), door: door.clone(), permit };
         let (acceptor, api, stopping) = (acceptor.clone(), api.clone(), stopping.clone());
         connections.spawn(async move {
             // A client that does not get through its handshake gets no answer.
             if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                connection(stream, api, permit, stopping).await;
+                connection(stream, api, visitor, stopping).await;
             }
         });
     }
@@ -151,11 +161,24 @@ async fn place(
     }
 }
 
-async fn accepted<T>(accept: impl Future<Output = T>, stopping: &watch::Receiver<()>) -> Option<T> {
+/// The next client while the door is open; `None` once the daemon shall stop.
+async fn accepted<T, F: Future<Output = T>>(
+    accept: impl Fn() -> F,
+    door: &Door,
+    stopping: &watch::Receiver<()>,
+) -> Option<T> {
     let mut stopping = stopping.clone();
-    tokio::select! {
-        accepted = accept => Some(accepted),
-        _ = stopping.changed() => None,
+    loop {
+        tokio::select! {
+            _ = stopping.changed() => return None,
+            () = door.is(true) => {}
+        }
+        tokio::select! {
+            biased;
+            _ = stopping.changed() => return None,
+            () = door.is(false) => {}
+            accepted = accept() => return Some(accepted),
+        }
     }
 }
 
@@ -164,15 +187,31 @@ async fn pause_after_error() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
+/// A client that was let in.
+struct Visitor {
+    /// Until its first request is answered.
+    visit: Visit,
+    door: Door,
+    permit: OwnedSemaphorePermit,
+}
+
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     api: Router,
-    permit: OwnedSemaphorePermit,
+    visitor: Visitor,
     mut stopping: watch::Receiver<()>,
 ) {
+    let Visitor { visit, door, permit } = visitor;
+    let first = Mutex::new(Some(visit));
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let api = api.clone();
-        async move { Ok::<Response, Infallible>(answer(api, request.map(Body::new)).await) }
+        let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let visit = first.unwrap_or_else(|| door.enter());
+        async move {
+            let response = answer(api, request.map(Body::new)).await;
+            drop(visit);
+            Ok::<Response, Infallible>(response)
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

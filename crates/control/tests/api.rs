@@ -390,6 +390,43 @@ async fn an_upgrade_waits_for_the_confirmation() {
     daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
 }
 
+/// Who came before a hand-over is answered first, who comes while it lasts waits: no client meets a process without a plane.
+#[tokio::test]
+async fn an_upgrade_leaves_no_client_without_an_answer() {
+    let daemon = Daemon::serving("door");
+    let socket = daemon.place.settings().daemon.api;
+    let upgrading = || daemon.plane.upgrading.load(std::sync::atomic::Ordering::Relaxed);
+    let upgrade = daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/slow"}"#, 422);
+    let others = async {
+        // Connected in time, and slow to ask.
+        let early = UnixStream::connect(&socket).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!upgrading(), "somebody is inside");
+        let asked = std::time::Instant::now();
+        assert_eq!(memory::send(early, "GET", "/v1/ports", "", None).await.unwrap().status(), StatusCode::OK);
+        while !upgrading() {
+            assert!(asked.elapsed() < Duration::from_millis(500), "it was answered and is waited for still");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let (status, _) = daemon.ask("GET", "/v1/ports", "").await;
+        assert!(status == StatusCode::OK && !upgrading(), "the door opens again when nobody takes over");
+    };
+    let started = async {
+        // The early one is let in before the upgrade is asked for.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        upgrade.await
+    };
+    tokio::join!(started, others);
+    // Somebody who never asks does not hold it up for long.
+    let silent = UnixStream::connect(&socket).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let begin = std::time::Instant::now();
+    daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/false"}"#, 422).await;
+    let waited = begin.elapsed();
+    assert!((Duration::from_millis(900)..Duration::from_secs(5)).contains(&waited), "{waited:?}");
+    drop(silent);
+}
+
 /// Requests that have begun are answered; live views are cut off; the socket does not outlive its server.
 #[tokio::test]
 async fn serving_ends_in_time() {

@@ -27,6 +27,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::door::Door;
 use crate::error::ApiError;
 use crate::{ErrorBody, Store, metrics};
 
@@ -49,6 +50,7 @@ const STREAMS_AT_ONCE: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,
+    pub door: Door,
     pub configs: Arc<Semaphore>,
     pub streams: Arc<Semaphore>,
 }
@@ -61,9 +63,10 @@ pub(crate) struct Context {
 struct Document;
 
 /// All routes over a store, as the listeners serve them.
-pub(crate) fn router(store: Arc<Store>) -> Router {
+pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
     let context = Context {
         store,
+        door,
         configs: Arc::new(Semaphore::new(CONFIGS_AT_ONCE)),
         streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)),
     };

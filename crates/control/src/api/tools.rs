@@ -153,7 +153,9 @@ pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiRe
         ));
     }
     let started = binary.clone();
+    let shut = context.door.shut().await;
     ask(&context, move |plane| plane.upgrade(&started)).await??;
+    shut.for_good();
     Ok(Json(Upgraded { binary }))
 }
 

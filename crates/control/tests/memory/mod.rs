@@ -25,6 +25,8 @@ pub struct Memory {
     pub applied: AtomicU32,
     pub fail: AtomicBool,
     pub slow: AtomicBool,
+    /// Set while a hand-over is under way.
+    pub upgrading: AtomicBool,
 }
 
 impl Memory {
@@ -263,6 +265,11 @@ impl Plane for Memory {
     }
 
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError> {
+        if binary.ends_with("slow") {
+            self.upgrading.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(500));
+            self.upgrading.store(false, Ordering::Relaxed);
+        }
         let (object, cause) = (binary.display().to_string(), "it is not a program".to_owned());
         Err(PlaneError { kind: FailureKind::Invalid, object, cause, fix: "give another".to_owned() })
     }
