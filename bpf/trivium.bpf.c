@@ -6,8 +6,9 @@
  *
  * Each stage is one header under include/ and one inline function that either gives a verdict or
  * lets the frame through to the next; `conf` decides at load time which are present. Today:
- * filter, the kernel's share of a routed port, and steer.
+ * filter, the kernel's share of a routed port, the known stations of a bridged one, and steer.
  */
+#include "stage_bridge.h"
 #include "stage_filter.h"
 #include "stage_kernel.h"
 #include "stage_steer.h"
@@ -30,6 +31,12 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 			count(reason);
 			return XDP_PASS;
 		}
+	}
+	if (bridge.present) {
+		int verdict = stage_bridge(ctx);
+
+		if (verdict != BRIDGE_UP)
+			return verdict;
 	}
 	return stage_steer(ctx);
 }

@@ -35,7 +35,10 @@ enum trivium_counter {
 	TRIVIUM_COUNT_ABORTED = 9,        /* a verdict that no stage may give: a defect */
 	TRIVIUM_COUNT_FILTER_DROPPED = 10, /* a rule of the filter says drop */
 	TRIVIUM_COUNT_FILTER_LIMITED = 11, /* over the rate of a rule of the filter */
-	TRIVIUM_COUNTERS = 12,
+	TRIVIUM_COUNT_BRIDGED = 12,	/* redirected to the device of a known station */
+	TRIVIUM_COUNT_BRIDGE_LOST = 13, /* its device went, or the frame has no room for a tag */
+	TRIVIUM_COUNT_BRIDGE_HELD = 14, /* the queue overflows, and its flow changes to the hook */
+	TRIVIUM_COUNTERS = 15,
 };
 
 /*

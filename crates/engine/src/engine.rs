@@ -24,6 +24,7 @@ use sync::spsc::{Consumer, Producer, channel};
 use crate::burst::Burst;
 use crate::counters::{PortTotals, Stage, WorkerCounters};
 use crate::explain::{self, Explained};
+use crate::finish::Finisher;
 use crate::handover::mesh;
 use crate::rest::{PollMode, Rest, Waker};
 use crate::stage::spread::Applied;
@@ -242,6 +243,7 @@ impl Engine {
                 trace: None,
                 version: u64::MAX,
                 draining: false,
+                finishing: crate::finish::Finishing::default(),
             });
             handles.push(Handle {
                 commands: Mutex::new(mailbox),
@@ -352,6 +354,20 @@ impl Engine {
             rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))?;
         }
         Ok(())
+    }
+
+    /// Lets a queue's worker tell how far it has come, or no longer.
+    ///
+    /// # Errors
+    /// As of [`Engine::add_queue`].
+    pub fn tell_progress(
+        &self,
+        worker: WorkerId,
+        port: PortId,
+        id: QueueId,
+        to: Option<Box<dyn Finisher>>,
+    ) -> Result<(), EngineError> {
+        self.tell(worker, Command::Finish(port, id, to))
     }
 
     /// A pool for a control thread (captures, punts, injected packets).
@@ -488,7 +504,7 @@ impl Drop for Engine {
 /// A queue with what its worker keeps beside it.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
-    OwnedQueue { port, id, queue, capabilities, touched: false, spread: Applied::new(worker) }
+    OwnedQueue { port, id, queue, capabilities, touched: false, spread: Applied::new(worker), finish: None }
 }
 
 /// A worker that panics takes the process along: half a data plane is worse than a restart.

@@ -62,6 +62,8 @@ pub struct Progress {
     workers: usize,
     rings: Box<[AtomicU64]>,
     own: Box<[AtomicU64]>,
+    /// Rounds begun and ended, together: odd while one is under way.
+    rounds: Box<[AtomicU64]>,
 }
 
 impl Progress {
@@ -70,6 +72,7 @@ impl Progress {
             workers,
             rings: (0..workers * workers).map(|_| AtomicU64::new(0)).collect(),
             own: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            rounds: (0..workers).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -120,6 +123,15 @@ impl Mark {
     fn new(workers: usize) -> Self {
         Self { inlets: vec![0; workers], outputs: vec![0; workers], own: 0 }
     }
+}
+
+/// What one worker waits for so that all that it handed over has left.
+pub(crate) struct Settling {
+    /// Positions in the rings of output.
+    outputs: Vec<u64>,
+    /// Rounds of the others when all of it had been taken.
+    rounds: Vec<u64>,
+    taken: bool,
 }
 
 /// `n` by `n` rings: the producers by their worker, the consumers by theirs.
@@ -198,6 +210,47 @@ impl Links {
         }
     }
 
+    /// A round begins; [`Links::publish`] ends it.
+    #[inline]
+    pub fn begin_round(&self) {
+        self.round();
+    }
+
+    fn round(&self) {
+        if self.workers() > 1 {
+            let rounds = &self.progress.rounds[self.me.index()];
+            rounds.store(rounds.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+    }
+
+    /// What was handed over up to now.
+    pub(crate) fn settling(&self) -> Settling {
+        let outputs = self.outputs.iter().map(Producer::position).collect();
+        Settling { outputs, rounds: Vec::new(), taken: false }
+    }
+
+    /// Whether it has all left: taken by the others, who have ended the round in which they took it.
+    pub(crate) fn has_settled(&self, settling: &mut Settling) -> bool {
+        if self.workers() == 1 {
+            return true;
+        }
+        if !settling.taken {
+            let mut rings = self.outputs.iter().zip(&settling.outputs);
+            if !rings.all(|(ring, upto)| ring.consumed() >= *upto) {
+                return false;
+            }
+            settling.taken = true;
+            settling.rounds = self.progress.rounds.iter().map(|r| r.load(Ordering::Acquire)).collect();
+        }
+        let me = self.me.index();
+        self.progress
+            .rounds
+            .iter()
+            .zip(&settling.rounds)
+            .enumerate()
+            .all(|(at, (round, then))| at == me || then % 2 == 0 || round.load(Ordering::Acquire) != *then)
+    }
+
     /// A burst of this worker's own queues begins.
     #[inline]
     pub fn begin_own(&mut self) {
@@ -271,6 +324,7 @@ impl Links {
     /// Publishes how far this worker has come; call once per round, after transmitting. Nothing is published before the owners of
     /// the output queues have taken what was handed to them.
     pub fn publish(&mut self) {
+        self.round();
         if self.is_pending {
             if !self.is_taken(&self.pending) {
                 return;

@@ -21,6 +21,7 @@ pub mod capture;
 pub mod counters;
 pub mod engine;
 pub mod explain;
+pub mod finish;
 pub mod handover;
 pub mod inspect;
 pub mod rest;

@@ -18,6 +18,7 @@ use sync::spsc::{Consumer, Producer};
 use crate::burst::Burst;
 use crate::capture::{CaptureTap, key_of};
 use crate::counters::Stage;
+use crate::finish::{Finish, Finisher, Finishing};
 use crate::handover::Links;
 use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
@@ -45,6 +46,8 @@ pub enum Command {
     Punt(Producer<Punt>),
     /// Tell how the queues are doing, and count what the kernel refused of what was sent.
     Inspect(mpsc::Sender<Vec<QueueView>>),
+    /// Tell this one how far a queue has come, or nobody.
+    Finish(PortId, QueueId, Option<Box<dyn Finisher>>),
     /// Receive nothing more; finish what other workers hand over.
     Drain,
     /// End; the queues go back.
@@ -77,6 +80,7 @@ pub struct Worker {
     pub(crate) trace: Option<Producer<Box<Traced>>>,
     pub(crate) version: u64,
     pub(crate) draining: bool,
+    pub(crate) finishing: Finishing,
 }
 
 impl Worker {
@@ -109,6 +113,7 @@ impl Worker {
     pub fn round(&mut self) -> usize {
         let Self { forwarding, reader, queues, local, burst, tools, links, trace, version, draining, .. } =
             self;
+        links.begin_round();
         let forwarding = forwarding.read(reader);
         if *version != forwarding.version {
             *version = forwarding.version;
@@ -128,6 +133,10 @@ impl Worker {
                 continue;
             }
             packets += n;
+            if let Some(finish) = &mut queues[index].finish {
+                let memory = tools.pool.memory();
+                finish.received(burst.packets.iter().rev().filter_map(|packet| packet.before(memory)));
+            }
             count(tools, Stage::Receive, n, begin);
             links.begin_own();
             tools.clones_left = CLONE_BUDGET;
@@ -149,6 +158,9 @@ impl Worker {
             if packets > 0 || std::mem::take(&mut own.touched) {
                 own.queue.kick(&mut tools.pool);
             }
+        }
+        if self.finishing.active {
+            self.finishing.run(queues, links);
         }
         links.publish();
         if packets > 0 {
@@ -214,6 +226,7 @@ impl Worker {
                 Command::Inspect(reply) => {
                     let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.tools));
                 }
+                Command::Finish(port, id, to) => self.finish(port, id, to),
                 Command::Drain => self.draining = true,
                 Command::Stop(reply) => {
                     let ports: Vec<PortId> = self.queues.iter().map(|own| own.port).collect();
@@ -240,6 +253,13 @@ impl Worker {
         self.refused.push(own.queue.counters().tx_invalid);
         self.queues.push(own);
         self.index();
+    }
+
+    fn finish(&mut self, port: PortId, id: QueueId, to: Option<Box<dyn Finisher>>) {
+        if let Some(own) = self.queues.iter_mut().find(|own| own.port == port && own.id == id) {
+            own.finish = to.map(Finish::new);
+        }
+        self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
     }
 
     fn remove(&mut self, port: PortId) -> Vec<OwnedQueue> {

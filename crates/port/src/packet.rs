@@ -306,6 +306,18 @@ impl Packet {
         unsafe { memory.slice(self.frame(), self.offset, self.len) }
     }
 
+    /// The bytes in front of the packet in its first frame: what a driver hook has put there (XDP metadata), or whatever was
+    /// there before. `None` when there is no room for so many.
+    #[inline]
+    #[must_use]
+    pub fn before<const N: usize>(&self, memory: &FrameMemory) -> Option<[u8; N]> {
+        self.check(memory);
+        let bytes = u16::try_from(N).ok()?;
+        let from = self.offset.checked_sub(bytes)?;
+        // SAFETY: as above; what stands in front of the packet lies in the same frame, which it owns.
+        unsafe { memory.slice(self.frame(), from, bytes) }.try_into().ok()
+    }
+
     /// The bytes in the first frame, mutable.
     #[inline]
     #[must_use]

@@ -91,6 +91,11 @@ pub trait Queue: Send + std::any::Any {
     /// the worker has armed its sleep, so that no wake-up is lost.
     fn has_pending(&mut self) -> bool;
 
+    /// Whether packets given to [`Self::transmit`] wait for the kernel to take them off the ring, and it will.
+    fn is_unsent(&mut self) -> bool {
+        false
+    }
+
     /// Offload state it accepts.
     fn capabilities(&self) -> Capabilities;
 

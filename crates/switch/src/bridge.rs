@@ -33,6 +33,19 @@ pub struct Bridge {
     pub(crate) groups: Arc<Groups>,
 }
 
+/// What a member does with frames, for whoever forwards in the bridge's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberFacts {
+    /// VLAN of untagged frames; `None`: they are not admitted.
+    pub untagged: Option<VlanId>,
+    /// Whether frames with a VLAN's tag may come.
+    pub tagged: bool,
+    /// Whether it is kept apart from the other protected members.
+    pub protected: bool,
+    /// Whether source addresses are learned.
+    pub learning: bool,
+}
+
 /// The configuration, compiled.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -126,6 +139,16 @@ impl Bridge {
     /// Whether frames of the VLAN ([`VlanId::NONE`]: the domain of transparent ports) leave by this port.
     pub fn carries(&self, port: PortId, vid: VlanId) -> bool {
         self.view.member(port).is_some_and(|member| member.egress(vid.get()).is_some())
+    }
+
+    /// Whether frames of the VLAN leave by this port with a tag; `None` where they do not leave there.
+    pub fn leaves_tagged(&self, port: PortId, vid: VlanId) -> Option<bool> {
+        self.view.member(port)?.egress(vid.get())
+    }
+
+    /// What a member does with frames; `None` for strangers and for transparent members, which have no VLANs.
+    pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
+        self.view.member(port)?.facts()
     }
 
     /// Ages the table by the configured time; see [`BridgeTables::age`].

@@ -71,7 +71,7 @@ mod recall;
 mod snooper;
 mod tables;
 
-pub use bridge::Bridge;
+pub use bridge::{Bridge, MemberFacts};
 pub use config::{
     BridgeConfig, BridgePortConfig, MAX_AGEING_SECS, Now, StaticMac, StormLimits, VlanMode, VlanSet,
 };
@@ -79,4 +79,4 @@ pub use decision::{Decision, TagForm};
 pub use forward::Scratch;
 pub use groups::{Family, GroupPorts, Groups, RouterPorts};
 pub use snooper::{Snooper, SnooperConfig, SnooperCounts};
-pub use tables::{BridgeTables, FdbEntry};
+pub use tables::{BridgeTables, FdbEntry, Shortcut};

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use packet::record::{FloodClass, VlanSource};
-use packet::{DropReason, FlowKey, PortId};
+use packet::{DropReason, FlowKey, PortId, VlanId};
 use sync::token_bucket::TokenBucket;
 
+use crate::bridge::MemberFacts;
 use crate::config::{BridgePortConfig, StormLimits, VlanMode, VlanSet};
 use crate::decision::TagForm;
 
@@ -108,6 +109,17 @@ impl Member {
         }
         // For an access port, `vlans` holds only `plain`; for a transparent one nothing.
         self.vlans.contains_vid(vid).then_some(true)
+    }
+
+    /// For whoever forwards in the bridge's name; `None` for a transparent member.
+    pub(crate) fn facts(&self) -> Option<MemberFacts> {
+        let untagged = VlanId::new(self.untagged).filter(|_| self.untagged != NOT_ADMITTED);
+        (self.mode != Mode::Transparent).then_some(MemberFacts {
+            untagged,
+            tagged: self.mode == Mode::Trunk,
+            protected: self.protected,
+            learning: self.learning,
+        })
     }
 
     /// Where the VLAN of a frame that came in this way was found, for recorders.

@@ -5,7 +5,9 @@
 //! IEEE 802.1Q clause 8.8; one table for all VLANs, looked up by VLAN and address (independent learning, 8.8.8).
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use packet::{MacAddr, PortId, VlanId};
 use sync::CachePadded;
@@ -88,6 +90,20 @@ pub struct FdbEntry {
     pub is_static: bool,
 }
 
+impl FdbEntry {
+    /// VLAN and address as one number: the VLAN above 48 bits of address, first octet lowest.
+    pub fn key(&self) -> u64 {
+        station_key(self.vid.get(), mac_bits(self.mac))
+    }
+}
+
+/// Somebody who forwards by a copy of the table: the driver hook. It is told at once what is not so any more; what is new
+/// it asks for itself.
+pub trait Shortcut: Send + Sync + fmt::Debug {
+    /// Forget this station ([`FdbEntry::key`]). Called by workers, too: no lock, no allocation, no system call.
+    fn revoke(&self, key: u64);
+}
+
 /// What became of an attempt to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Learned {
@@ -132,6 +148,7 @@ pub struct BridgeTables {
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
     capacity: u32,
+    shortcut: OnceLock<Arc<dyn Shortcut>>,
 }
 
 impl BridgeTables {
@@ -146,6 +163,33 @@ impl BridgeTables {
             changes: CachePadded(AtomicU64::new(0)),
             sweep_from: AtomicUsize::new(0),
             capacity: mac_limit,
+            shortcut: OnceLock::new(),
+        }
+    }
+
+    /// Who is told what is not so any more; once for these tables. False if there is somebody already.
+    pub fn set_shortcut(&self, shortcut: Arc<dyn Shortcut>) -> bool {
+        self.shortcut.set(shortcut).is_ok()
+    }
+
+    fn revoke(&self, key: u64) {
+        if let Some(shortcut) = self.shortcut.get() {
+            shortcut.revoke(key);
+        }
+    }
+
+    /// Where a station ([`FdbEntry::key`]) is now; `None` where it is unknown or discarded.
+    pub fn port_of(&self, key: u64) -> Option<PortId> {
+        let station = self.table.lookup(key).map(|hit| Station(hit.value))?;
+        (!station.discards()).then(|| station.port())
+    }
+
+    /// Says that a station was seen on its port in this second by somebody else than a worker.
+    pub fn seen(&self, key: u64, port: PortId, secs: u16) {
+        let Some(hit) = self.table.lookup(key) else { return };
+        let later = secs.wrapping_sub(hit.age);
+        if hit.value == Station::learned(port).0 && later != 0 && later < FUTURE / 2 {
+            self.table.refresh(hit.slot, key, secs);
         }
     }
 
@@ -153,6 +197,9 @@ impl BridgeTables {
     pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
         tables.moves.store(self.moves(), Ordering::Relaxed);
+        if let Some(shortcut) = self.shortcut.get() {
+            tables.set_shortcut(Arc::clone(shortcut));
+        }
         tables
     }
 
@@ -168,7 +215,7 @@ impl BridgeTables {
 
     /// A number that is another one after every change of an entry (its age aside).
     #[inline]
-    pub(crate) fn changes(&self) -> u64 {
+    pub fn changes(&self) -> u64 {
         self.changes.0.load(Ordering::Acquire)
     }
 
@@ -309,6 +356,7 @@ impl BridgeTables {
             // entry, as it would had it come a moment earlier.
             let _ = self.table.insert_at(at, key, old.0, now_secs);
             self.changed();
+            self.revoke(key);
             release(&self.per_port[port.index()]);
             return Learned::Static(old);
         }
@@ -318,6 +366,7 @@ impl BridgeTables {
         }
         self.moves.fetch_add(1, Ordering::Relaxed);
         self.changed();
+        self.revoke(key);
         Learned::Moved(old.port())
     }
 
@@ -351,6 +400,7 @@ impl BridgeTables {
                 Inserted::Updated(old) => {
                     self.uncount_port(Station(old));
                     self.changed();
+                    self.revoke(key);
                     return true;
                 }
                 Inserted::Full => return false,
@@ -363,6 +413,7 @@ impl BridgeTables {
     pub(crate) fn clear_static(&self, key: u64) {
         if self.table.remove_if(key, |entry| Station(entry.value).is_static()).is_some() {
             self.changed();
+            self.revoke(key);
             release(&self.held);
         }
     }
@@ -381,6 +432,7 @@ impl BridgeTables {
             if let Some(value) = self.table.remove_if(key, |entry| unwanted(&entry)) {
                 release(&self.held);
                 self.uncount_port(Station(value));
+                self.revoke(key);
                 removed += 1;
             }
         }

@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::attach::{self, AttachMode, Candidate, Fallback};
+use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
-use crate::object::{CONF, FILTER_CONF};
-use crate::program::{Build, MAP_NAMES, Maps};
+use crate::object::{BRIDGE_CONF, CONF, FILTER_CONF};
+use crate::program::{Build, MAP_NAMES, Maps, Stages};
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
 /// A program on a device. Unless it is pinned, dropping this takes it off.
@@ -25,7 +26,7 @@ pub struct Attached {
     mode: Mode,
     fallbacks: Vec<Fallback>,
     pin: Option<PinPath>,
-    filter: Option<Arc<FilterMaps>>,
+    stages: Stages,
 }
 
 impl Loaded {
@@ -67,7 +68,7 @@ impl Loaded {
             link_id: link_info(linked.link.as_fd())?.id,
             link: linked.link,
             maps: self.maps,
-            filter: self.filter,
+            stages: self.stages,
             constants: self.constants,
             build: Build::of(linked.multi_buffer),
             ifindex,
@@ -203,8 +204,8 @@ impl Attached {
                 new: config.queues,
             });
         }
-        let (locals, filter) = (Some(config.locals.clone()), self.filter.clone());
-        Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), filter)
+        let (locals, stages) = (Some(config.locals.clone()), self.stages.clone());
+        Loaded::new(Constants::from(config), locals, self.build, Some(&self.maps), stages)
     }
 
     /// Loads the same program with another filter, or without one, for [`Attached::swap`]. The
@@ -214,7 +215,39 @@ impl Attached {
     /// [`Error::Load`].
     pub fn prepare_filter(&self, filter: Option<&Filter>) -> Result<Loaded, Error> {
         let filter = filter.map(|filter| Arc::clone(filter.maps()));
-        Loaded::new(self.constants, None, self.build, Some(&self.maps), filter)
+        let stages = Stages { filter, ..self.stages.clone() };
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Loads the same program with another bridge stage, or without one, for [`Attached::swap`].
+    /// The port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn prepare_bridge(&self, bridge: Option<&BridgeStage>) -> Result<Loaded, Error> {
+        let bridge = bridge.map(|bridge| Arc::clone(bridge.maps()));
+        let stages = Stages { bridge, ..self.stages.clone() };
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Lets the hook answer for a bridge's known stations, or leave that to the worker. Each frame
+    /// meets the old stage or the new one. Later replacements of the program keep it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    pub fn set_bridge(&mut self, bridge: Option<&BridgeStage>) -> Result<(), Error> {
+        let loaded = self.prepare_bridge(bridge)?;
+        self.swap(loaded)
+    }
+
+    /// Whether the program has a bridge stage.
+    #[must_use]
+    pub fn has_bridge(&self) -> bool {
+        self.stages.bridge.is_some()
+    }
+
+    pub(crate) fn bridge_maps(&self) -> Option<&Arc<BridgeMaps>> {
+        self.stages.bridge.as_ref()
     }
 
     /// Puts a filter's present rules in front of the port, or takes the filter away. Each frame
@@ -232,11 +265,11 @@ impl Attached {
     /// # Errors
     /// [`Error::Map`].
     pub fn filter_id(&self) -> Result<Option<u32>, Error> {
-        self.filter.as_ref().map(|maps| maps.id()).transpose()
+        self.stages.filter.as_ref().map(|maps| maps.id()).transpose()
     }
 
     pub(crate) fn filter_maps(&self) -> Option<&Arc<FilterMaps>> {
-        self.filter.as_ref()
+        self.stages.filter.as_ref()
     }
 
     /// Replaces the program atomically: each frame meets the old one or the new one. Sockets,
@@ -257,7 +290,7 @@ impl Attached {
             .map_err(|source| Error::Swap { device: self.device.clone(), source })?;
         self.constants = loaded.constants;
         self.build = loaded.build;
-        self.filter = loaded.filter;
+        self.stages = loaded.stages;
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
     }
 
@@ -324,7 +357,7 @@ impl Attached {
         let Some((build, constants)) = ours else {
             return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
         };
-        let filter = found.filter()?.map(Arc::new);
+        let stages = Stages { filter: found.filter()?.map(Arc::new), bridge: found.bridge()?.map(Arc::new) };
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,
@@ -340,7 +373,7 @@ impl Attached {
             mode,
             fallbacks: Vec::new(),
             pin,
-            filter,
+            stages,
         })
     }
 }
@@ -382,6 +415,21 @@ impl MapsOfProgram {
             return Ok(None);
         }
         FilterMaps::adopt(conf, |name| self.take(name)).map(Some)
+    }
+
+    /// What the program's bridge stage consists of; `None` without one.
+    fn bridge(&mut self) -> Result<Option<BridgeMaps>, Error> {
+        let Some((_, map)) = self.0.iter().find(|(name, _)| name == BRIDGE_CONF) else { return Ok(None) };
+        let failed = |source| Error::Map { map: BRIDGE_CONF, operation: "read", source };
+        let bytes = sys::map_lookup::<{ 4 * BRIDGE_WORDS }>(map.as_fd(), 0).map_err(failed)?;
+        let mut conf = [0; BRIDGE_WORDS];
+        for (word, bytes) in conf.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
+        }
+        if conf[0] == 0 {
+            return Ok(None);
+        }
+        BridgeMaps::adopt(conf, |name| self.take(name)).map(Some)
     }
 
     fn take(&mut self, what: &'static str) -> Result<OwnedFd, Error> {

@@ -33,11 +33,17 @@ pub enum Counter {
     FilterDropped,
     /// Over the rate of a rule of the filter; dropped.
     FilterLimited,
+    /// Redirected to the device of a known station of the bridge.
+    Bridged,
+    /// For a known station whose device went a moment ago; dropped.
+    BridgeLost,
+    /// The queue loses frames anyway, and the flow is about to change to the hook; dropped.
+    BridgeHeld,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 12] = [
+    pub const ALL: [Counter; 15] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -50,6 +56,9 @@ impl Counter {
         Counter::Aborted,
         Counter::FilterDropped,
         Counter::FilterLimited,
+        Counter::Bridged,
+        Counter::BridgeLost,
+        Counter::BridgeHeld,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -68,6 +77,9 @@ impl Counter {
             Counter::Aborted => "aborted",
             Counter::FilterDropped => "filter_dropped",
             Counter::FilterLimited => "filter_limited",
+            Counter::Bridged => "bridged",
+            Counter::BridgeLost => "bridge_lost",
+            Counter::BridgeHeld => "bridge_held",
         }
     }
 

@@ -155,3 +155,41 @@ fn generators_state_is_the_kernels_side() {
     assert_eq!(size, 16);
     assert_eq!(fields, at([("sent", 0), ("position", 8), ("reserved", 12)]));
 }
+
+#[test]
+fn bridges_constants_are_the_kernels_side() {
+    use crate::bridge::{BRIDGE_WORDS, LENGTH_SHIFT, PROTECTED, REACHED, STATIC, TAGGED};
+    let (fields, size) = members(PORT, "bridge_conf");
+    assert_eq!(size, 4 * BRIDGE_WORDS);
+    let words =
+        ["present", "port", "untagged", "tagged", "protect", "learning", "partial", "shift", "factor"];
+    assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
+    let bits = [0xffff, TAGGED, PROTECTED, STATIC, REACHED, LENGTH_SHIFT];
+    assert_eq!(values("bridge_where"), bits.map(i64::from));
+    let (fields, size) = members(PORT, "bridge_station");
+    assert_eq!((fields, size), (at([("key", 0), ("where", 8), ("used", 12)]), 16));
+    let (fields, size) = members(PORT, "bridge_count");
+    let expected = [("rx_packets", 0), ("rx_bytes", 8), ("tx_packets", 16), ("tx_bytes", 24)];
+    assert_eq!((fields, size), (at(expected), 32));
+}
+
+#[test]
+fn bridges_order_is_the_kernels_side() {
+    let (fields, size) = members(PORT, "bridge_order");
+    let expected = [
+        ("sent", 0),
+        ("reserved0", 4),
+        ("done", 64),
+        ("now", 72),
+        ("hold", 80),
+        ("bypass", 88),
+        ("reserved1", 96),
+    ];
+    assert_eq!((fields, size), (at(expected), 128));
+    assert_eq!(members(PORT, "bridge_line").1, 64);
+    assert_eq!(members(PORT, "bridge_flows").1, 64);
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    assert_eq!(entries("bridge_devices"), crate::bridge::BRIDGE_PORTS);
+    assert_eq!(entries("bridge_counts"), crate::bridge::BRIDGE_PORTS);
+}

@@ -37,6 +37,7 @@
 
 mod attach;
 mod attached;
+pub mod bridge;
 mod config;
 mod counters;
 mod error;

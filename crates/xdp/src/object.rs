@@ -48,6 +48,9 @@ pub(crate) const CONF: &str = ".rodata.conf";
 /// The same of `filter`.
 pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
+/// The same of `bridge`.
+pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
+
 /// An object on its way into the kernel.
 pub(crate) struct Opened {
     embedded: Embedded,

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys as ffi;
 
+use crate::bridge::BridgeMaps;
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
 use crate::filter::{Filter, FilterMaps};
-use crate::object::{FILTER_CONF, Opened, port_object};
+use crate::object::{BRIDGE_CONF, FILTER_CONF, Opened, port_object};
 use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
@@ -143,12 +144,19 @@ impl PortProgram {
 
     fn load_build(config: &ProgramConfig, build: Build, filter: Option<&Filter>) -> Result<Loaded, Error> {
         check_capacity(&config.locals)?;
-        let filter = filter.map(|filter| Arc::clone(filter.maps()));
+        let stages = Stages { filter: filter.map(|filter| Arc::clone(filter.maps())), bridge: None };
         let locals = Some(config.locals.clone());
-        let loaded = Loaded::new(Constants::from(config), locals, build, None, filter)?;
+        let loaded = Loaded::new(Constants::from(config), locals, build, None, stages)?;
         loaded.maps.set_locals(&config.locals, false)?;
         Ok(loaded)
     }
+}
+
+/// The stages that a program may have, with their maps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stages {
+    pub filter: Option<Arc<FilterMaps>>,
+    pub bridge: Option<Arc<BridgeMaps>>,
 }
 
 /// A verified program and its maps, not attached yet.
@@ -160,7 +168,7 @@ pub struct Loaded {
     pub(crate) build: Build,
     pub(crate) program: OwnedFd,
     pub(crate) maps: Maps,
-    pub(crate) filter: Option<Arc<FilterMaps>>,
+    pub(crate) stages: Stages,
 }
 
 impl Loaded {
@@ -170,10 +178,10 @@ impl Loaded {
         locals: Option<LocalAddresses>,
         build: Build,
         share: Option<&Maps>,
-        filter: Option<Arc<FilterMaps>>,
+        mut stages: Stages,
     ) -> Result<Loaded, Error> {
         // No rules are no stage.
-        let filter = filter.filter(|filter| filter.conf[0] > 0);
+        stages.filter = stages.filter.filter(|filter| filter.conf[0] > 0);
         if constants.queues == 0 || constants.queues > QUEUES_MAX {
             return Err(Error::Queues { queues: constants.queues });
         }
@@ -193,12 +201,20 @@ impl Loaded {
                 }
             }
         }
-        match &filter {
+        match &stages.filter {
             None => FilterMaps::names().try_for_each(|name| opened.leave_out(name))?,
             Some(filter) => {
                 let conf: Vec<u8> = filter.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(FILTER_CONF, &conf)?;
                 filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
+        }
+        match &stages.bridge {
+            None => BridgeMaps::names().into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(bridge) => {
+                let conf: Vec<u8> = bridge.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(BRIDGE_CONF, &conf)?;
+                bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }
         let object = opened.load()?;
@@ -209,13 +225,13 @@ impl Loaded {
             local6: object.map(local6)?,
             counters: object.map(counters)?,
         };
-        Ok(Loaded { constants, locals, build, program: object.program()?, maps, filter })
+        Ok(Loaded { constants, locals, build, program: object.program()?, maps, stages })
     }
 
     /// The same program on the same maps for drivers that take no multi-buffer programs.
     pub(crate) fn linear(&self) -> Result<Loaded, Error> {
-        let filter = self.filter.clone();
-        Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps), filter)
+        let stages = self.stages.clone();
+        Loaded::new(self.constants, self.locals.clone(), Build::Linear, Some(&self.maps), stages)
     }
 
     /// What the kernel made of it: id, tag, instructions.

@@ -206,6 +206,8 @@ pub(crate) enum MapKind {
     Inner,
     /// An array of slots for arrays like the one given as its template.
     Outer,
+    /// An array of devices to redirect to.
+    Devices,
 }
 
 /// Name, kind and sizes of a map to be made.
@@ -243,6 +245,7 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
             ffi::BPF_MAP_TYPE_LPM_TRIE
         }
         MapKind::Ring => ffi::BPF_MAP_TYPE_RINGBUF,
+        MapKind::Devices => ffi::BPF_MAP_TYPE_DEVMAP,
     };
     if let Some(template) = template {
         options.inner_map_fd = u32::try_from(template.as_raw_fd()).unwrap_or(u32::MAX);

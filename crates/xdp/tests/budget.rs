@@ -10,12 +10,13 @@ use std::fs;
 use std::time::Duration;
 
 use support::config;
+use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::filter::{
     Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
     TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Traffic};
-use xdp::{Owner, PortProgram, ProgramInfo, WhenDown};
+use xdp::{AttachMode, Owner, PortProgram, ProgramInfo, WhenDown};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
 const HEAD: &str = "# variant | instructions that the verifier walks | instructions that stay\n";
@@ -47,12 +48,34 @@ fn measured() -> Costs {
             PortProgram::load_filtered(&config, &filter).unwrap().info().unwrap(),
         );
     }
+    for (name, tagged, partial_checksums) in [("access", false, false), ("trunk-completing", true, true)] {
+        add(format!("port-bridge-{name}"), with_bridge(tagged, partial_checksums));
+    }
     let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
     add("livegen".to_owned(), generator.info().unwrap());
     for program in Bench::ALL {
         add(program.name().to_owned(), program.load_info().unwrap());
     }
     costs
+}
+
+/// A bridge's stage stands on a port that is attached already.
+fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
+    let namespace = support::Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
+    let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    let (table, devices) = (StationTable::new(1024, 1).unwrap(), BridgeDevices::new().unwrap());
+    let port = BridgePort {
+        port: 1,
+        untagged: Some(1),
+        tagged,
+        protected: false,
+        learning: true,
+        partial_checksums,
+    };
+    let stage = BridgeStage::new(&port, &attached, &table, &devices).unwrap();
+    attached.prepare_bridge(Some(&stage)).unwrap().info().unwrap()
 }
 
 /// Filters of one field, and of every field with every action.

@@ -29,6 +29,8 @@ pub struct OwnedQueue {
     pub touched: bool,
     /// Software RSS as this queue's receive side applies it.
     pub spread: crate::stage::spread::Applied,
+    /// Whom its progress is told to.
+    pub finish: Option<crate::finish::Finish>,
 }
 
 /// The ways out of a worker.

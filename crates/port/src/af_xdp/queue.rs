@@ -240,6 +240,10 @@ impl Queue for AfXdpQueue {
         self.state == QueueState::Up && self.rings.tx.pending() > 0 && self.rings.tx.needs_wakeup()
     }
 
+    fn is_unsent(&mut self) -> bool {
+        self.state == QueueState::Up && self.rings.tx.pending() > 0
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             max_segments: if self.multi_buffer { super::abi::MAX_SEGMENTS } else { 1 },

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The stage of a bridged port: a frame from a station that is known here, to a station that is
+ * known elsewhere, goes straight to that one's device. Everything else goes up to the worker,
+ * which learns, floods and judges; user space puts into the table what it has learned.
+ *
+ * Order. Every frame that goes up is numbered per queue, and its flow's bucket remembers the number.
+ * A flow's next frame is answered here only when the worker has said that all up to that number
+ * have left: so no frame overtakes one that went the other way. Without a socket nothing can be
+ * under way.
+ *
+ * Agreement. A frame whose source is known on another port removes that station here at once: its
+ * frames are the worker's until user space puts it back. User space takes stations out by writing
+ * 0 over the key, and a slot's place is read between two looks at the key.
+ */
+#ifndef TRIVIUM_STAGE_BRIDGE_H
+#define TRIVIUM_STAGE_BRIDGE_H
+
+#include "bridge_layout.h"
+#include "trivium_headers.h"
+
+const volatile struct bridge_conf bridge SEC(".rodata.bridge") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bridge_line);
+} bridge_table SEC(".maps");
+
+/* One per queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bridge_order);
+} bridge_orders SEC(".maps");
+
+/* BRIDGE_BUCKET_LINES per queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bridge_flows);
+} bridge_buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, BRIDGE_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} bridge_devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, BRIDGE_PORTS);
+	__type(key, __u32);
+	__type(value, struct bridge_count);
+} bridge_counts SEC(".maps");
+
+#define MAC_MASK 0xffffffffffffULL
+/* A frame's longest tag beyond the MTU. */
+#define TAG_BYTES 4
+
+TRIVIUM_INLINE struct bridge_station *bridge_find(__u64 key)
+{
+	__u32 at = key * bridge.factor >> (bridge.shift & 63);
+
+#pragma unroll
+	for (int choice = 0; choice < 2; choice++) {
+		struct bridge_line *line;
+
+		at ^= choice;
+		line = bpf_map_lookup_elem(&bridge_table, &at);
+		if (!line)
+			return 0;
+#pragma unroll
+		for (int slot = 0; slot < BRIDGE_STATIONS; slot++)
+			if (*(volatile __u64 *)&line->at[slot].key == key)
+				return &line->at[slot];
+	}
+	return 0;
+}
+
+/* Where a station is; 0 when it went away meanwhile: no station that is known here is at 0. */
+TRIVIUM_INLINE int bridge_where(struct bridge_station *station, __u64 key, __u32 *where)
+{
+	*where = *(volatile __u32 *)&station->where;
+	barrier_var(*where);
+	return *(volatile __u64 *)&station->key == key;
+}
+
+/* The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1), not complemented. */
+TRIVIUM_INLINE __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* Whether the checksum at this place holds no more than the pseudo-header's sum. */
+TRIVIUM_INLINE int bare_sum(void *l4, void *end, __u8 protocol, __u64 sum)
+{
+	__be16 *check = l4 + (protocol == IPPROTO_TCP ? 16 : 6);
+
+	if ((void *)(check + 1) > end)
+		return 0;
+	return *check == fold(sum);
+}
+
+/*
+ * Whether a sender may have left the checksum of this frame to us. What cannot be read is the
+ * worker's to look at.
+ */
+TRIVIUM_INLINE int is_partial(void *at, void *end, __be16 ethertype)
+{
+	__u64 sum = 0;
+	__u8 protocol;
+	__u32 length;
+
+	if (ethertype == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = at;
+
+		if ((void *)(ip + 1) > end)
+			return 1;
+		protocol = ip->protocol;
+		if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
+			return 0;
+		/* The kernel completes what it fragments. */
+		if (ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_FRAGMENT_OFFSET))
+			return 0;
+		if (ip->ihl != 5)
+			return 1;
+		length = bpf_ntohs(ip->tot_len) - sizeof(*ip);
+		sum = (__u64)ip->saddr + ip->daddr + bpf_htons(protocol) + bpf_htons(length);
+		return bare_sum(ip + 1, end, protocol, sum);
+	}
+	if (ethertype == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = at;
+
+		if ((void *)(ip + 1) > end)
+			return 1;
+		protocol = ip->nexthdr;
+		if (protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
+		    protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_AH)
+			return 1;
+		if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
+			return 0;
+#pragma unroll
+		for (int word = 0; word < 4; word++)
+			sum += (__u64)ip->saddr.in6_u.u6_addr32[word] + ip->daddr.in6_u.u6_addr32[word];
+		sum += bpf_htons(protocol) + ip->payload_len;
+		return bare_sum(ip + 1, end, protocol, sum);
+	}
+	/* Behind another tag. */
+	return is_vlan(ethertype);
+}
+
+TRIVIUM_INLINE __u32 *bridge_bucket(__u32 queue, __u64 from, __u64 to)
+{
+	__u64 hash = (from * 31 + to) * bridge.factor;
+	__u32 bucket = hash >> 52;
+	__u32 line = queue * BRIDGE_BUCKET_LINES + bucket / BRIDGE_BUCKETS_OF_LINE;
+	struct bridge_flows *flows = bpf_map_lookup_elem(&bridge_buckets, &line);
+
+	return flows ? &flows->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
+}
+
+/* Whether all that went up of this flow has left, or can never leave. */
+TRIVIUM_INLINE int bridge_settled(const struct bridge_order *order, __u32 last, __u32 queue)
+{
+	__u32 done = *(volatile __u64 *)&order->done;
+
+	if ((__s32)(done - last) >= 0)
+		return 1;
+	return !bpf_map_lookup_elem(&xsks, &queue);
+}
+
+TRIVIUM_INLINE void bridge_counted(__u32 port, __u32 length, int received)
+{
+	struct bridge_count *counted = bpf_map_lookup_elem(&bridge_counts, &port);
+
+	if (!counted)
+		return;
+	if (received) {
+		counted->rx_packets += 1;
+		counted->rx_bytes += length;
+	} else {
+		counted->tx_packets += 1;
+		counted->tx_bytes += length;
+	}
+}
+
+/* Takes the tag off, or puts one on. The addresses move along. */
+TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
+{
+	__u8 addresses[12];
+	void *data = (void *)(long)ctx->data;
+	struct vlan_tag *header;
+
+	if (data + sizeof(struct ethhdr) + TAG_BYTES > (void *)(long)ctx->data_end)
+		return 0;
+	__builtin_memcpy(addresses, data, sizeof(addresses));
+	if (bpf_xdp_adjust_head(ctx, tag ? -TAG_BYTES : TAG_BYTES))
+		return 0;
+	data = (void *)(long)ctx->data;
+	if (data + sizeof(addresses) + TAG_BYTES > (void *)(long)ctx->data_end)
+		return 0;
+	__builtin_memcpy(data, addresses, sizeof(addresses));
+	if (tag) {
+		header = data + sizeof(addresses);
+		header->control = bpf_htons(ETH_P_8021Q);
+		header->ethertype = bpf_htons(vid);
+	}
+	return 1;
+}
+
+/* What the stage says of a frame: a verdict, or that it goes up. */
+#define BRIDGE_UP (-1)
+
+TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	struct vlan_tag *tag = data + 12;
+	struct bridge_station *source, *destination;
+	__u32 length = bpf_xdp_get_buff_len(ctx), from_where, to_where, now, queue = ctx->rx_queue_index;
+	__u64 from, to;
+	__u16 vid = bridge.untagged;
+	__be16 ethertype;
+	void *payload = ethernet + 1;
+	int tagged, leaves_tagged, verdict;
+
+	/* Eight bytes are read at each address. */
+	if (data + sizeof(*ethernet) + TAG_BYTES > end)
+		return BRIDGE_UP;
+	ethertype = ethernet->h_proto;
+	tagged = ethertype == bpf_htons(ETH_P_8021Q);
+	if (ethertype == bpf_htons(ETH_P_8021AD))
+		return BRIDGE_UP;
+	if (tagged) {
+		/* `tag` begins at the tag's ethertype: its second half is the control information. */
+		vid = bpf_ntohs(tag->ethertype) & 0xfff;
+		if (!bridge.tagged || !vid)
+			return BRIDGE_UP;
+		payload = data + sizeof(*ethernet) + TAG_BYTES;
+		ethertype = *(__be16 *)(data + 16);
+	} else if (vid == BRIDGE_NO_VLAN) {
+		return BRIDGE_UP;
+	}
+	to = (*(__u64 *)ethernet->h_dest & MAC_MASK) | (__u64)vid << 48;
+	from = (*(__u64 *)ethernet->h_source & MAC_MASK) | (__u64)vid << 48;
+	*bucket = bridge_bucket(queue, from, to);
+	if (!*bucket || ethernet->h_dest[0] & 1 || end - data != length || order->bypass)
+		return BRIDGE_UP;
+
+	source = bridge_find(from);
+	if (!source || !bridge_where(source, from, &from_where))
+		return BRIDGE_UP;
+	if ((from_where & BRIDGE_PORT) != bridge.port) {
+		/* It has moved, and the worker is about to learn that. */
+		if (bridge.learning && !(from_where & BRIDGE_STATIC))
+			__sync_val_compare_and_swap(&source->key, from, 0);
+		return BRIDGE_UP;
+	}
+	destination = bridge_find(to);
+	if (!destination || !bridge_where(destination, to, &to_where))
+		return BRIDGE_UP;
+	if (!(to_where & BRIDGE_REACHED) || (to_where & BRIDGE_PORT) == bridge.port)
+		return BRIDGE_UP;
+	if (bridge.protect && to_where & BRIDGE_PROTECTED)
+		return BRIDGE_UP;
+	leaves_tagged = to_where & BRIDGE_TAGGED;
+	if (length - (tagged ? TAG_BYTES : 0) > to_where >> BRIDGE_LENGTH_SHIFT << 2)
+		return BRIDGE_UP;
+	if (bridge.partial && is_partial(payload, end, ethertype))
+		return BRIDGE_UP;
+	if (!bridge_settled(order, **bucket, queue)) {
+		if (!order->hold)
+			return BRIDGE_UP;
+		count(TRIVIUM_COUNT_BRIDGE_HELD);
+		return XDP_DROP;
+	}
+	now = order->now;
+	if (source->used != now)
+		source->used = now;
+	bridge_counted(bridge.port, length, 1);
+	if (!!leaves_tagged != tagged) {
+		if (!bridge_retag(ctx, leaves_tagged, vid)) {
+			count(TRIVIUM_COUNT_BRIDGE_LOST);
+			return XDP_DROP;
+		}
+		length += leaves_tagged ? TAG_BYTES : -TAG_BYTES;
+	}
+	/* The device may have gone a moment ago: then nobody is there to take it. */
+	verdict = bpf_redirect_map(&bridge_devices, to_where & BRIDGE_PORT, XDP_DROP);
+	if (verdict == XDP_REDIRECT) {
+		bridge_counted(to_where & BRIDGE_PORT, length, 0);
+		count(TRIVIUM_COUNT_BRIDGED);
+	} else {
+		count(TRIVIUM_COUNT_BRIDGE_LOST);
+	}
+	return verdict;
+}
+
+/* Numbers a frame that goes up. */
+TRIVIUM_INLINE void bridge_mark(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket)
+{
+	__u32 number = order->sent + 1;
+	struct bridge_mark *mark;
+
+	order->sent = number;
+	if (bucket)
+		*bucket = number;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
+		return;
+	mark = (void *)(long)ctx->data_meta;
+	if ((void *)(mark + 1) > (void *)(long)ctx->data)
+		return;
+	mark->number = number;
+	mark->check = number ^ BRIDGE_MARK;
+}
+
+TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx)
+{
+	__u32 queue = ctx->rx_queue_index, *bucket = 0;
+	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
+	int verdict;
+
+	/* A queue that nobody serves: steer follows when_down. */
+	if (!order)
+		return BRIDGE_UP;
+	verdict = bridge_answer(ctx, order, &bucket);
+	if (verdict == BRIDGE_UP)
+		bridge_mark(ctx, order, bucket);
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,323 @@
+//! The hook's bridge stage held against the worker's bridge: whatever the hook answers, the worker would have done the very same.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use engine::explain::explain;
+use engine::state::{Forwarding, PortView, Room};
+use offload::{BridgeOffload, HookPort, port_stage};
+use packet::record::Step;
+use packet::{BridgeId, MacAddr, PortId, VlanId, WorkerId};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use switch::{Bridge, BridgeConfig, BridgePortConfig, FdbEntry, StaticMac, VlanMode, VlanSet};
+use testbed::{Lab, require};
+use xdp::bridge::{BridgeDevices, BridgeStage};
+use xdp::{
+    AttachMode, Attached, Counter, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown,
+};
+
+const PORTS: u16 = 6;
+const NOW: u32 = 100_000;
+
+fn vlan(id: u16) -> VlanId {
+    VlanId::new(id).unwrap()
+}
+
+fn mac(last: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, last])
+}
+
+/// Access, protected access, trunks with and without a native VLAN, and a port that learns nothing.
+fn bridge() -> Bridge {
+    let trunk = |native: Option<u16>, native_tagged| VlanMode::Trunk {
+        allowed: [vlan(10), vlan(20)].into_iter().collect::<VlanSet>(),
+        native: native.map(vlan),
+        native_tagged,
+    };
+    let modes = [
+        VlanMode::Access(vlan(10)),
+        VlanMode::Access(vlan(10)),
+        trunk(None, false),
+        trunk(Some(20), false),
+        trunk(Some(10), true),
+        VlanMode::Access(vlan(20)),
+    ];
+    let mut ports: Vec<BridgePortConfig> =
+        (0..PORTS).zip(modes).map(|(port, mode)| BridgePortConfig::new(PortId(port), mode)).collect();
+    ports[1].protected = true;
+    ports[3].protected = true;
+    ports[5].learning = false;
+    let statics = vec![
+        StaticMac { vid: vlan(10), mac: mac(20), port: Some(PortId(2)) },
+        StaticMac { vid: vlan(20), mac: mac(20), port: Some(PortId(5)) },
+        StaticMac { vid: vlan(10), mac: mac(21), port: None },
+    ];
+    let config =
+        BridgeConfig { id: BridgeId(0), name: "br0".to_owned(), ports, statics, ..BridgeConfig::default() };
+    Bridge::new(&config, 7)
+}
+
+/// Stations 0 to 11, each behind one port in each of its VLANs.
+fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
+    let port = |last: u8| PortId(u16::from(last) % PORTS);
+    let entries = (0..12).flat_map(|last| {
+        [10, 20].map(|vid| FdbEntry {
+            vid: vlan(vid),
+            mac: mac(last),
+            port: Some(port(last)),
+            age_secs: 3,
+            is_static: false,
+        })
+    });
+    entries.filter(|entry| bridge.carries(entry.port.unwrap(), entry.vid)).collect()
+}
+
+/// The ports' hooks over one bridge.
+struct Hooks {
+    attached: Vec<Attached>,
+    loaded: Vec<Loaded>,
+    ifindex: Vec<u32>,
+    devices: BridgeDevices,
+    offload: BridgeOffload,
+}
+
+impl Hooks {
+    fn new(lab: &Lab, bridge: &Bridge) -> Hooks {
+        let hub = lab.hub();
+        let (devices, mut offload) = (BridgeDevices::new().unwrap(), BridgeOffload::new(256, 5).unwrap());
+        assert!(bridge.tables().set_shortcut(offload.shortcut()));
+        let (mut attached, mut loaded, mut ifindex) = (Vec::new(), Vec::new(), Vec::new());
+        for port in 0..PORTS {
+            hub.run([
+                "ip",
+                "link",
+                "add",
+                &format!("n{port}"),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                &format!("f{port}"),
+            ])
+            .unwrap();
+            let shown = hub.run(["ip", "-o", "link", "show", "dev", &format!("n{port}")]).unwrap();
+            let index: u32 = shown.split(':').next().unwrap().parse().unwrap();
+            let config = ProgramConfig {
+                owner: Owner::Bridged,
+                when_down: WhenDown::Drop,
+                queues: 1,
+                locals: LocalAddresses::default(),
+            };
+            let made = hub.inside(|| {
+                devices.set(port, index).unwrap();
+                let one = PortProgram::load(&config).unwrap().attach(index, AttachMode::Auto, None).unwrap();
+                let stage = port_stage(bridge, PortId(port), port == 0).unwrap();
+                let stage = BridgeStage::new(&stage, &one, offload.table(), &devices).unwrap();
+                let program = one.prepare_bridge(Some(&stage)).unwrap();
+                Ok((one, program))
+            });
+            let (one, program) = made.unwrap();
+            attached.push(one);
+            loaded.push(program);
+            ifindex.push(index);
+        }
+        offload.sync(bridge, reached, NOW);
+        Hooks { attached, loaded, ifindex, devices, offload }
+    }
+
+    /// Where the hook sends a frame, and what it makes of it; `None`: up.
+    fn answer(&self, lab: &Lab, port: u16, frame: &[u8]) -> Option<(PortId, Vec<u8>)> {
+        let at = usize::from(port);
+        let bridged = || self.attached[at].counters().unwrap().get(Counter::Bridged);
+        let sent =
+            || (0..PORTS).map(|port| self.devices.counts(port).unwrap().tx_packets).collect::<Vec<_>>();
+        let before = (bridged(), sent());
+        let run =
+            lab.hub().inside(|| Ok(self.loaded[at].test_run_from(frame, Some((self.ifindex[at], 0)), 1)));
+        let run = run.unwrap().unwrap();
+        if bridged() == before.0 {
+            return None;
+        }
+        let now = sent();
+        let to = (0..PORTS).find(|port| now[usize::from(*port)] != before.1[usize::from(*port)]).unwrap();
+        Some((PortId(to), run.frame))
+    }
+}
+
+impl Hooks {
+    /// Brings back what the hook has taken out.
+    fn restore(&self, bridge: &Bridge) {
+        for entry in bridge.tables().fdb(0) {
+            let (Some(port), key) = (entry.port, entry.key()) else { continue };
+            if self.offload.table().get(key).is_none() {
+                let place = xdp::bridge::Place {
+                    port: port.0,
+                    tagged: bridge.leaves_tagged(port, entry.vid).unwrap(),
+                    protected: bridge.facts(port).unwrap().protected,
+                    is_static: entry.is_static,
+                    reached: reached(port).unwrap().reached,
+                };
+                assert!(self.offload.table().insert(key, place, NOW));
+            }
+        }
+    }
+}
+
+/// Port 4's device takes no redirected frames.
+fn reached(port: PortId) -> Option<HookPort> {
+    Some(HookPort { reached: (port.0 != 4).then_some(1514) })
+}
+
+fn forwarding(bridge: &Bridge) -> Forwarding {
+    let mut forwarding = Forwarding::default();
+    let room = Arc::new(bridge.clone());
+    for port in 0..PORTS {
+        let view = PortView::new(Room::Switch(Arc::clone(&room)), WorkerId(0));
+        let view = PortView { complete_checksums: port == 0, ..view };
+        forwarding.set_port(PortId(port), Some(view));
+    }
+    forwarding
+}
+
+prop_compose! {
+    fn frames()(
+        port in 0..PORTS,
+        addresses in (0_u8..24, 0_u8..24),
+        likely in (0_u8..12, 0_u8..2, prop::bool::weighted(0.8), prop::bool::weighted(0.8)),
+        group in prop::bool::weighted(0.05),
+        tags in prop::collection::vec((prop::sample::select(vec![0x8100_u16, 0x8100, 0x8100, 0x88a8]),
+            prop::sample::select(vec![10_u16, 20, 0x600a, 30, 0, 0x2000])), 0..3),
+        tagged in prop::bool::weighted(0.5),
+        ip in prop::bool::weighted(0.6),
+        bare in any::<bool>(),
+        protocol in prop::sample::select(vec![6_u8, 17, 1]),
+        length in prop::sample::select(vec![60_usize, 60, 60, 300, 1514, 1518, 1519]),
+        mutation in prop::option::weighted(0.2, (0_usize..60, any::<u8>())),
+    ) -> (u16, Vec<u8>) {
+        // Mostly from a station of this port to a known one, tagged where that makes sense.
+        let (destination, source) = match likely {
+            (to, second, true, _) => (to, u8::try_from(port).unwrap() + 6 * second),
+            _ => addresses,
+        };
+        let addresses = (destination, source);
+        let tagged = if likely.3 { (2..5).contains(&port) } else { tagged };
+        let tags = if likely.3 && tagged { vec![(0x8100, if likely.1 == 0 { 0x600a } else { 20 })] } else { tags };
+        let mut frame = Vec::new();
+        frame.extend(if group { [1, 0, 0x5e, 0, 0, addresses.0] } else { mac(addresses.0).0 });
+        frame.extend(mac(addresses.1).0);
+        for (kind, control) in tags.iter().take(if tagged { 2 } else { 0 }) {
+            frame.extend(kind.to_be_bytes());
+            frame.extend(control.to_be_bytes());
+        }
+        frame.extend(if ip { [8, 0] } else { [0x88, 0xb5] });
+        let from = frame.len();
+        let length = length.max(from + 46);
+        frame.resize(length, 0x5a);
+        if ip {
+            let total = u16::try_from(length - from).unwrap();
+            let [high, low] = total.to_be_bytes();
+            frame[from..from + 20].copy_from_slice(
+                &[0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            let sum = u32::from(0x0a00_u16) * 2 + 3 + u32::from(protocol) + u32::from(total - 20);
+            let sum = u16::try_from(sum % 0xffff).unwrap();
+            let place = from + 20 + if protocol == 6 { 16 } else { 6 };
+            if bare {
+                frame[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
+        if let Some((at, value)) = mutation {
+            frame[at] = value;
+        }
+        (port, frame)
+    }
+}
+
+#[test]
+fn what_the_hook_answers_is_what_the_worker_would_have_done() {
+    require!("ip");
+    let lab = Lab::new().unwrap();
+    let bridge = bridge();
+    let secs = u16::try_from(NOW & 0xffff).unwrap();
+    let entries = learned(&bridge);
+    assert_eq!(bridge.import(&entries, secs), entries.len());
+    let hooks = Hooks::new(&lab, &bridge);
+    assert_eq!((hooks.offload.stations(), hooks.offload.refused()), (entries.len() + 2, 0));
+    let forwarding = forwarding(&bridge);
+    let mut runner = TestRunner::new(Config { cases: 6000, failure_persistence: None, ..Config::default() });
+    let (answered, seen) = (Cell::new(0_u32), Cell::new(0_u32));
+    runner
+        .run(&frames(), |(port, frame)| {
+            let answer = hooks.answer(&lab, port, &frame);
+            let explained = explain(&forwarding, PortId(port), &frame);
+            answered.set(answered.get() + u32::from(answer.is_some()));
+            seen.set(seen.get() + 1);
+            let told = |wanted: fn(&Step) -> bool| explained.steps.iter().any(wanted);
+            if let Some(answer) = answer {
+                prop_assert_eq!(&explained.outputs, &vec![answer], "{:?}", explained.steps);
+                prop_assert!(told(|step| matches!(step, Step::SourceKnown { .. })), "{:?}", explained.steps);
+                prop_assert!(told(|step| matches!(step, Step::Found { .. })), "{:?}", explained.steps);
+            }
+            // An address that turned up on another port has taken its station out.
+            hooks.restore(&bridge);
+            Ok(())
+        })
+        .unwrap();
+    assert!(answered.get() * 20 > seen.get(), "{answered:?} of {seen:?}: too few to say anything");
+}
+
+#[test]
+fn the_hook_forgets_with_the_bridge() {
+    require!("ip");
+    let lab = Lab::new().unwrap();
+    let bridge = bridge();
+    let secs = u16::try_from(NOW & 0xffff).unwrap();
+    bridge.import(&learned(&bridge), secs);
+    let mut hooks = Hooks::new(&lab, &bridge);
+    let frame = |to: u8, from: u8| {
+        let mut frame = [mac(to).0, mac(from).0].concat();
+        frame.extend([0x88, 0xb5]);
+        frame.resize(60, 0);
+        frame
+    };
+    // 0 and 6 are behind port 0, 1 and 7 behind port 1, all in VLAN 10.
+    let crosses =
+        |hooks: &Hooks, to, from| hooks.answer(&lab, u16::from(from) % PORTS, &frame(to, from)).is_some();
+    assert!(crosses(&hooks, 1, 0) && crosses(&hooks, 7, 0) && crosses(&hooks, 0, 1));
+    bridge.tables().flush_mac(mac(1));
+    assert!(!crosses(&hooks, 1, 0) && crosses(&hooks, 7, 0), "flushed");
+    bridge.tables().flush_port(PortId(0));
+    assert!(!crosses(&hooks, 7, 0), "its source is unknown");
+    bridge.import(&learned(&bridge), secs);
+    assert!(!crosses(&hooks, 7, 0), "nobody has told the hook");
+    hooks.offload.sync(&bridge, reached, NOW);
+    assert!(crosses(&hooks, 7, 0) && crosses(&hooks, 1, 0));
+
+    // What is used in the hook does not age, and what is not does.
+    let later = NOW + 250;
+    hooks.loaded = (0..usize::from(PORTS))
+        .map(|at| {
+            let number = PortId(u16::try_from(at).unwrap());
+            let stage = port_stage(&bridge, number, false).unwrap();
+            let stage =
+                BridgeStage::new(&stage, &hooks.attached[at], hooks.offload.table(), &hooks.devices).unwrap();
+            stage.orders().set_now(later);
+            hooks.attached[at].prepare_bridge(Some(&stage)).unwrap()
+        })
+        .collect();
+    assert!(crosses(&hooks, 7, 0));
+    hooks.offload.feed_back(&bridge);
+    let aged = u16::try_from((NOW + 310) & 0xffff).unwrap();
+    while bridge.age(aged) > 0 {}
+    assert!(bridge.tables().port_of(learned(&bridge)[0].key()).is_some(), "0 was seen in the hook");
+    assert_eq!(bridge.tables().port_of(key_of(7)), None, "7 was not");
+    assert!(!crosses(&hooks, 7, 0));
+    hooks.offload.clear();
+    assert_eq!(hooks.offload.stations(), 0);
+}
+
+fn key_of(last: u8) -> u64 {
+    FdbEntry { vid: vlan(10), mac: mac(last), port: None, age_secs: 0, is_static: false }.key()
+}

@@ -1,0 +1,82 @@
+//! The devices that frames are redirected to, by the numbers of their ports, and what was received and sent that way.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::BRIDGE_PORTS;
+use crate::Error;
+use crate::sys::{self, MapKind, MapSpec};
+
+pub(super) const DEVICES: &str = "bridge_devices";
+pub(super) const COUNTS: &str = "bridge_counts";
+
+/// Packets and bytes that the hook has bridged, as received or sent by one port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BridgeCounts {
+    /// Received by the port and redirected.
+    pub rx_packets: u64,
+    /// Bytes of these, as they came.
+    pub rx_bytes: u64,
+    /// Redirected to the port's device.
+    pub tx_packets: u64,
+    /// Bytes of these, as they left.
+    pub tx_bytes: u64,
+}
+
+/// One for all ports of a process.
+#[derive(Debug)]
+pub struct BridgeDevices {
+    pub(super) devices: OwnedFd,
+    pub(super) counts: OwnedFd,
+}
+
+impl BridgeDevices {
+    /// No devices yet.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn new() -> Result<BridgeDevices, Error> {
+        let create = |name, kind, value| {
+            let spec = MapSpec { name, kind, key: 4, value, entries: BRIDGE_PORTS };
+            sys::map_create(spec, None).map_err(|source| Error::Map {
+                map: name,
+                operation: "create",
+                source,
+            })
+        };
+        Ok(BridgeDevices {
+            devices: create(DEVICES, MapKind::Devices, 4)?,
+            counts: create(COUNTS, MapKind::PerCpuArray, 32)?,
+        })
+    }
+
+    /// Lets a port's number stand for a device of the calling thread's network namespace. The kernel forgets a device that
+    /// is deleted.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn set(&self, port: u16, ifindex: u32) -> Result<(), Error> {
+        sys::map_update(self.devices.as_fd(), &u32::from(port).to_ne_bytes(), &ifindex.to_ne_bytes())
+            .map_err(|source| Error::Map { map: DEVICES, operation: "add to", source })
+    }
+
+    /// Forgets a port's device and what was counted for it.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn clear(&self, port: u16) -> Result<(), Error> {
+        let failed = |map| move |source| Error::Map { map, operation: "clear", source };
+        sys::map_delete(self.devices.as_fd(), &u32::from(port).to_ne_bytes()).map_err(failed(DEVICES))?;
+        sys::map_fill_per_cpu(self.counts.as_fd(), u32::from(port), &[0; 4]).map_err(failed(COUNTS))
+    }
+
+    /// What was bridged in the hook.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counts(&self, port: u16) -> Result<BridgeCounts, Error> {
+        let words = sys::map_lookup_per_cpu(self.counts.as_fd(), u32::from(port), 4)
+            .map_err(|source| Error::Map { map: COUNTS, operation: "read", source })?;
+        let sum = |at: usize| words.iter().skip(at).step_by(4).fold(0, |a: u64, b| a.wrapping_add(*b));
+        Ok(BridgeCounts { rx_packets: sum(0), rx_bytes: sum(1), tx_packets: sum(2), tx_bytes: sum(3) })
+    }
+}

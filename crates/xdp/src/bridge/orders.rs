@@ -1,0 +1,130 @@
+//! What hook and workers tell each other about the order of frames, per queue: `struct bridge_order`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Error;
+use crate::sys::{self, MapKind, MapSpec, Mapped};
+
+pub(super) const ORDERS: &str = "bridge_orders";
+pub(super) const BUCKETS: &str = "bridge_buckets";
+/// Lines of buckets of a queue: `BRIDGE_BUCKET_LINES`.
+pub(super) const BUCKET_LINES: u32 = 256;
+/// Words of one queue.
+const WORDS: usize = 16;
+/// Places of the words in it.
+const SENT: usize = 0;
+const DONE: usize = 8;
+const NOW: usize = 9;
+const HOLD: usize = 10;
+const BYPASS: usize = 11;
+/// `BRIDGE_MARK`.
+const MARK: u32 = 0x5472_6976;
+
+/// What stands in front of a frame that the stage has steered up: its number in its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(pub u32);
+
+impl Mark {
+    /// Bytes in front of the frame.
+    pub const LEN: usize = 8;
+
+    /// Reads it; `None` where something else stands there.
+    #[must_use]
+    pub fn read(bytes: [u8; Mark::LEN]) -> Option<Mark> {
+        let word = u64::from_ne_bytes(bytes);
+        let number = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+        (word >> 32 == u64::from(number ^ MARK)).then_some(Mark(number))
+    }
+}
+
+/// The order of a port's queues.
+#[derive(Debug)]
+pub struct Orders {
+    pub(super) map: OwnedFd,
+    pub(super) buckets: OwnedFd,
+    memory: Mapped,
+}
+
+impl Orders {
+    pub(super) fn new(queues: u32) -> Result<Orders, Error> {
+        let create = |name, kind, value, entries| {
+            let spec = MapSpec { name, kind, key: 4, value, entries };
+            sys::map_create(spec, None).map_err(|source| Error::Map {
+                map: name,
+                operation: "create",
+                source,
+            })
+        };
+        let map = create(ORDERS, MapKind::Mappable, 128, queues)?;
+        let buckets = create(BUCKETS, MapKind::Array, 64, queues.saturating_mul(BUCKET_LINES))?;
+        let orders = Orders::over(map, buckets)?;
+        for queue in 0..queues {
+            // Whatever went up before the first numbered frame is to leave first.
+            orders.finish(queue, u32::MAX);
+        }
+        Ok(orders)
+    }
+
+    /// Those of a program that is in the kernel already.
+    pub(super) fn over(map: OwnedFd, buckets: OwnedFd) -> Result<Orders, Error> {
+        let memory = Mapped::new(map.as_fd()).map_err(|source| Error::Map {
+            map: ORDERS,
+            operation: "map",
+            source,
+        })?;
+        Ok(Orders { map, buckets, memory })
+    }
+
+    pub(super) fn maps(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
+        [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
+    }
+
+    fn word(&self, queue: u32, place: usize) -> Option<&AtomicU64> {
+        self.memory.words().get(usize::try_from(queue).ok()? * WORDS + place)
+    }
+
+    fn words(&self, place: usize) -> impl Iterator<Item = &AtomicU64> {
+        self.memory.words().iter().skip(place).step_by(WORDS)
+    }
+
+    /// Queues.
+    #[must_use]
+    pub fn queues(&self) -> u32 {
+        u32::try_from(self.memory.words().len() / WORDS).unwrap_or(u32::MAX)
+    }
+
+    /// Says that every frame of a queue up to this number has left.
+    #[inline]
+    pub fn finish(&self, queue: u32, number: u32) {
+        if let Some(word) = self.word(queue, DONE) {
+            word.store(u64::from(number), Ordering::Release);
+        }
+    }
+
+    /// The numbers of the last frame that went up and of the last that has left.
+    #[must_use]
+    pub fn numbers(&self, queue: u32) -> (u32, u32) {
+        let read = |place| self.word(queue, place).map_or(0, |word| word.load(Ordering::Acquire));
+        let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
+        (half(read(SENT)), half(read(DONE)))
+    }
+
+    /// Tells the hook the time, which it writes to stations that it sees.
+    pub fn set_now(&self, secs: u32) {
+        self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
+    }
+
+    /// Whether a queue's frames that wait for their order are dropped: where it overflows, flows would never change to the
+    /// hook otherwise. For milliseconds.
+    pub fn hold(&self, queue: u32, on: bool) {
+        if let Some(word) = self.word(queue, HOLD) {
+            word.store(u64::from(on), Ordering::Release);
+        }
+    }
+
+    /// Whether everything goes up: somebody watches who sees only what the workers see.
+    pub fn set_bypass(&self, on: bool) {
+        self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
+    }
+}

@@ -1,0 +1,130 @@
+//! One port's bridge stage: its constants, and the maps that its program refers to.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::devices::{COUNTS, DEVICES};
+use super::orders::{BUCKETS, ORDERS};
+use super::table::TABLE;
+use super::{BridgeDevices, Orders, StationTable};
+use crate::{Attached, Error};
+
+/// Words of `struct bridge_conf`.
+pub(crate) const BRIDGE_WORDS: usize = 10;
+/// `BRIDGE_NO_VLAN`
+const NO_VLAN: u32 = 0xffff;
+
+/// What one port's stage is specialised by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BridgePort {
+    /// Its number, below [`super::BRIDGE_PORTS`].
+    pub port: u16,
+    /// VLAN of untagged frames; without one they are the worker's.
+    pub untagged: Option<u16>,
+    /// Whether tagged frames are taken.
+    pub tagged: bool,
+    /// Whether it is kept apart from other protected ports.
+    pub protected: bool,
+    /// Whether addresses are learned here.
+    pub learning: bool,
+    /// Whether its senders leave checksums open, to be completed by the worker.
+    pub partial_checksums: bool,
+}
+
+/// A port's bridge stage, to be put into its program by [`Attached::set_bridge`].
+#[derive(Debug, Clone)]
+pub struct BridgeStage {
+    maps: Arc<BridgeMaps>,
+}
+
+/// What a program needs of a bridge: the constants, and every map that it refers to.
+#[derive(Debug)]
+pub(crate) struct BridgeMaps {
+    pub conf: [u32; BRIDGE_WORDS],
+    table: OwnedFd,
+    orders: Arc<Orders>,
+    devices: OwnedFd,
+    counts: OwnedFd,
+}
+
+impl BridgeStage {
+    /// For a port's program as it is now: its order of frames goes on where it has one.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn new(
+        port: &BridgePort,
+        attached: &Attached,
+        table: &StationTable,
+        devices: &BridgeDevices,
+    ) -> Result<BridgeStage, Error> {
+        let queues = attached.constants().queues;
+        let orders = match attached.bridge_maps().filter(|maps| maps.orders.queues() == queues) {
+            Some(maps) => Arc::clone(&maps.orders),
+            None => Arc::new(Orders::new(queues)?),
+        };
+        let duplicate = |map, fd: BorrowedFd<'_>| {
+            fd.try_clone_to_owned().map_err(|source| Error::Map { map, operation: "duplicate", source })
+        };
+        let (low, high) = (table.factor & u64::from(u32::MAX), table.factor >> 32);
+        let half = |word: u64| u32::try_from(word).unwrap_or(0);
+        let conf = [
+            1,
+            u32::from(port.port),
+            port.untagged.map_or(NO_VLAN, u32::from),
+            u32::from(port.tagged),
+            u32::from(port.protected),
+            u32::from(port.learning),
+            u32::from(port.partial_checksums),
+            table.shift,
+            half(if cfg!(target_endian = "little") { low } else { high }),
+            half(if cfg!(target_endian = "little") { high } else { low }),
+        ];
+        let maps = BridgeMaps {
+            conf,
+            table: duplicate(TABLE, table.map())?,
+            orders,
+            devices: duplicate(DEVICES, devices.devices.as_fd())?,
+            counts: duplicate(COUNTS, devices.counts.as_fd())?,
+        };
+        Ok(BridgeStage { maps: Arc::new(maps) })
+    }
+
+    /// The order of the port's frames.
+    #[must_use]
+    pub fn orders(&self) -> &Arc<Orders> {
+        &self.maps.orders
+    }
+
+    /// Whether a port's program has this very stage.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.bridge_maps().is_some_and(|maps| Arc::ptr_eq(maps, &self.maps))
+    }
+
+    pub(crate) fn maps(&self) -> &Arc<BridgeMaps> {
+        &self.maps
+    }
+}
+
+impl BridgeMaps {
+    /// Names of all maps that only a program with a bridge stage has.
+    pub fn names() -> [&'static str; 5] {
+        [TABLE, ORDERS, BUCKETS, DEVICES, COUNTS]
+    }
+
+    pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
+        let own = [(TABLE, &self.table), (DEVICES, &self.devices), (COUNTS, &self.counts)];
+        own.into_iter().map(|(name, map)| (name, map.as_fd())).chain(self.orders.maps())
+    }
+
+    /// Those of a program that is in the kernel already, which `take` gives by name.
+    pub fn adopt(
+        conf: [u32; BRIDGE_WORDS],
+        mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
+    ) -> Result<BridgeMaps, Error> {
+        let (table, devices, counts) = (take(TABLE)?, take(DEVICES)?, take(COUNTS)?);
+        let orders = Arc::new(Orders::over(take(ORDERS)?, take(BUCKETS)?)?);
+        Ok(BridgeMaps { conf, table, orders, devices, counts })
+    }
+}
