@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Counterparts for tests and benches: a sink that counts and drops, a program that passes all (a
- * veth delivers redirected frames only if its peer runs one), and a bare redirect, which is the
- * ceiling that other planes are compared with.
+ * veth delivers redirected frames only if its peer runs one), one that swaps the addresses and
+ * sends back, and a bare redirect, which is the ceiling that other planes are compared with.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 
 struct sink_count {
@@ -44,6 +45,23 @@ int pass(struct xdp_md *ctx)
 {
 	(void)ctx;
 	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int reflect(struct xdp_md *ctx)
+{
+	__u16 *address = (void *)(long)ctx->data;
+
+	if ((void *)(address + ETH_HLEN / 2) > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+#pragma unroll
+	for (int i = 0; i < ETH_ALEN / 2; i++) {
+		__u16 destination = address[i];
+
+		address[i] = address[i + ETH_ALEN / 2];
+		address[i + ETH_ALEN / 2] = destination;
+	}
+	return XDP_TX;
 }
 
 SEC("xdp.frags")

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as ffi;
 
@@ -126,6 +126,21 @@ pub struct Features {
 }
 
 impl Features {
+    /// The words for what is there, as `ethtool` and the kernel's documentation have them.
+    #[must_use]
+    pub fn words(&self) -> Vec<&'static str> {
+        let all = [
+            (self.basic, "basic"),
+            (self.redirect, "redirect"),
+            (self.transmit, "ndo-xmit"),
+            (self.zero_copy, "xsk-zerocopy"),
+            (self.offload, "hw-offload"),
+            (self.receive_multi_buffer, "rx-sg"),
+            (self.transmit_multi_buffer, "ndo-xmit-sg"),
+        ];
+        all.into_iter().filter(|(there, _)| *there).map(|(_, word)| word).collect()
+    }
+
     /// `enum netdev_xdp_act` of `linux/netdev.h`.
     fn from_bits(bits: u64, zero_copy_segments: u32) -> Features {
         let has = |bit: u32| bits & (1 << bit) != 0;
@@ -201,6 +216,97 @@ impl ProgramInfo {
     #[must_use]
     pub fn tag_text(&self) -> String {
         self.tag.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// A map that a program uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapInfo {
+    /// The kernel's id.
+    pub id: u32,
+    /// Up to 15 characters.
+    pub name: String,
+    /// Its type, as `bpftool` names it; a number where we have no name for it.
+    pub kind: String,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Elements that it has room for; bytes of a ring buffer.
+    pub max_entries: u32,
+    /// Bytes of the kernel's memory, where it tells.
+    pub bytes: Option<u64>,
+}
+
+/// A program by its id, with the maps that it uses.
+///
+/// # Errors
+/// [`Error::Query`]: it has gone, or for want of CAP_SYS_ADMIN.
+pub fn program(id: u32) -> Result<(ProgramInfo, Vec<MapInfo>), Error> {
+    let failed = |what| move |source| Error::Query { what, source };
+    let fd = sys::program_by_id(id).map_err(failed("a program by its id"))?;
+    let info = ProgramInfo::read(fd.as_fd())?;
+    let ids = sys::program_info(fd.as_fd()).map_err(failed("information about a program"))?.maps;
+    let map = |id| {
+        let fd = sys::map_by_id(id).map_err(failed("the maps of a program"))?;
+        sys::map_details(fd.as_fd()).map(MapInfo::from).map_err(failed("information about a map"))
+    };
+    Ok((info, ids.into_iter().map(map).collect::<Result<_, _>>()?))
+}
+
+impl From<sys::MapDetails> for MapInfo {
+    fn from(raw: sys::MapDetails) -> MapInfo {
+        MapInfo {
+            id: raw.id,
+            name: raw.name,
+            kind: map_kind(raw.kind).map_or_else(|| format!("type {}", raw.kind), str::to_owned),
+            key_size: raw.key_size,
+            value_size: raw.value_size,
+            max_entries: raw.max_entries,
+            bytes: raw.bytes,
+        }
+    }
+}
+
+/// `enum bpf_map_type` in words, as far as programs in the hook use them.
+fn map_kind(kind: u32) -> Option<&'static str> {
+    Some(match kind {
+        ffi::BPF_MAP_TYPE_HASH => "hash",
+        ffi::BPF_MAP_TYPE_ARRAY => "array",
+        ffi::BPF_MAP_TYPE_PROG_ARRAY => "prog_array",
+        ffi::BPF_MAP_TYPE_PERCPU_HASH => "percpu_hash",
+        ffi::BPF_MAP_TYPE_PERCPU_ARRAY => "percpu_array",
+        ffi::BPF_MAP_TYPE_LRU_HASH => "lru_hash",
+        ffi::BPF_MAP_TYPE_LRU_PERCPU_HASH => "lru_percpu_hash",
+        ffi::BPF_MAP_TYPE_LPM_TRIE => "lpm_trie",
+        ffi::BPF_MAP_TYPE_ARRAY_OF_MAPS => "array_of_maps",
+        ffi::BPF_MAP_TYPE_HASH_OF_MAPS => "hash_of_maps",
+        ffi::BPF_MAP_TYPE_DEVMAP => "devmap",
+        ffi::BPF_MAP_TYPE_DEVMAP_HASH => "devmap_hash",
+        ffi::BPF_MAP_TYPE_CPUMAP => "cpumap",
+        ffi::BPF_MAP_TYPE_XSKMAP => "xskmap",
+        ffi::BPF_MAP_TYPE_RINGBUF => "ringbuf",
+        _ => return None,
+    })
+}
+
+/// While this value lives the kernel counts the runs of every BPF program and their time, which
+/// costs each run some 20 ns. Others may ask for the same at the same time.
+#[derive(Debug)]
+pub struct RunStatistics {
+    _while_open: OwnedFd,
+}
+
+impl RunStatistics {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// [`Error::Query`] without CAP_SYS_ADMIN, or on kernels before 5.8.
+    pub fn enable() -> Result<RunStatistics, Error> {
+        let source = sys::enable_run_time_statistics();
+        source
+            .map(|fd| RunStatistics { _while_open: fd })
+            .map_err(|source| Error::Query { what: "run-time statistics of programs", source })
     }
 }
 

@@ -7,12 +7,15 @@ use libbpf_rs::btf::{Btf, HasSize};
 
 use crate::config::{CONF_SIZE, Owner};
 use crate::filter::CONF_WORDS;
-use crate::live::template;
+use crate::live::{replay, template};
 use crate::object::port_object;
 use crate::program::LOCAL_CAPACITY;
+use crate::watch::LossEvent;
 use crate::{Constants, Counter, WhenDown};
 
 const PORT: &str = concat!(env!("OUT_DIR"), "/trivium.bpf.o");
+const REPLAY: &str = concat!(env!("OUT_DIR"), "/replay.bpf.o");
+const WATCH: &str = concat!(env!("OUT_DIR"), "/watch.bpf.o");
 const GENERATOR: &str = concat!(env!("OUT_DIR"), "/livegen.bpf.o");
 
 fn enumerators(object: &str, name: &str) -> Vec<(String, i64)> {
@@ -192,4 +195,24 @@ fn bridges_order_is_the_kernels_side() {
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
     assert_eq!(entries("bridge_devices"), crate::bridge::BRIDGE_PORTS);
     assert_eq!(entries("bridge_counts"), crate::bridge::BRIDGE_PORTS);
+}
+
+#[test]
+fn replays_are_the_kernels_side() {
+    let (fields, size) = members(REPLAY, "replay_conf");
+    assert_eq!((fields, size), (at([("ifindex", 0), ("frames", 4), ("random", 8), ("reserved", 12)]), 16));
+    let (fields, size) = members(REPLAY, "replay_frame");
+    assert_eq!(size, replay::VALUE_SIZE);
+    let end = u32::try_from(4 + replay::FRAME_MAX).unwrap();
+    assert_eq!(fields, at([("length", 0), ("bytes", 4), ("reserved", end)]));
+    assert_eq!(members(REPLAY, "livegen_state"), members(GENERATOR, "livegen_state"));
+}
+
+#[test]
+fn losses_are_the_kernels_side() {
+    let (fields, size) = members(WATCH, "watch_key");
+    assert_eq!((fields, size), (at([("netns", 0), ("ifindex", 4), ("event", 8), ("code", 12)]), 16));
+    let names: Vec<String> = enumerators(WATCH, "watch_event").into_iter().map(|(name, _)| name).collect();
+    let expected = LossEvent::ALL.map(|event| format!("WATCH_{event:?}").to_uppercase());
+    assert_eq!(names, expected);
 }

@@ -52,12 +52,16 @@ mod pin;
 mod program;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;
+pub mod watch;
 
 pub use attach::{AttachMode, Fallback};
 pub use attached::{Attached, HandOver, adopt};
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
-pub use inspect::{Features, Mode, ProgramInfo, ProgramOnDevice, driver, features, inspect};
+pub use inspect::{
+    Features, MapInfo, Mode, ProgramInfo, ProgramOnDevice, RunStatistics, driver, features, inspect,
+    program as program_by_id,
+};
 pub use pin::PinPath;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};

@@ -8,6 +8,7 @@
 
 mod counterpart;
 mod filter_bench;
+pub(crate) mod replay;
 pub(crate) mod template;
 
 use std::io;
@@ -17,11 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use counterpart::{Bench, Pass, Redirect, Sink, Sunk};
+pub use counterpart::{Bench, Pass, Redirect, Reflect, Sink, Sunk};
 pub use filter_bench::{FilterBench, KernelsMap, LookUp, scattered};
+pub use replay::Replay;
 
 use crate::attach::{AttachMode, Candidate, Linked, attach};
-use crate::object::{Opened, generator_object};
+use crate::object::{InKernel, Opened, generator_object};
 use crate::{Error, ProgramInfo, sys};
 
 /// Frames per call at full rate: each call sets up and tears down a page pool.
@@ -98,6 +100,8 @@ pub struct Traffic {
     /// The kernel rewrites its XDP dispatcher, and waits some 25 ms for all CPUs, when a program
     /// comes into use and when it goes out of it: for each call, unless it is parked so.
     pub park: bool,
+    /// Where it stands in place of the device, when that has another program or must receive: an idle device.
+    pub park_on: Option<u32>,
 }
 
 impl Traffic {
@@ -120,6 +124,7 @@ impl Traffic {
             destination_port: 9,
             rate: None,
             park: true,
+            park_on: None,
         }
     }
 }
@@ -147,6 +152,7 @@ impl Offered {
 /// kernel; each object has its own flows.
 #[derive(Debug)]
 pub struct Generator {
+    name: &'static str,
     program: OwnedFd,
     state: OwnedFd,
     frame: Vec<u8>,
@@ -163,23 +169,27 @@ impl Generator {
         let template = template::Template::new(traffic)?;
         let mut opened = Opened::new(generator_object(), "livegen")?;
         opened.set_constants(&template.constants())?;
-        let object = opened.load()?;
+        let park = traffic.park.then_some(traffic.park_on.unwrap_or(traffic.ifindex));
+        let frame = template.frame().to_vec();
+        Generator::over(&opened.load()?, "livegen", frame, traffic.order, traffic.rate, park)
+    }
+
+    /// A generator over a loaded program, which is given `frame` anew for each run.
+    fn over(
+        object: &InKernel,
+        name: &'static str,
+        frame: Vec<u8>,
+        order: Order,
+        rate: Option<u64>,
+        park: Option<u32>,
+    ) -> Result<Generator, Error> {
         let program = object.program()?;
+        let first = Candidate { program: program.as_fd(), multi_buffer: false };
         // A device that is taken sends as well, in larger bursts.
-        let parked = if traffic.park {
-            let first = Candidate { program: program.as_fd(), multi_buffer: false };
-            attach(traffic.ifindex, AttachMode::Auto, first, || Ok(None)).ok()
-        } else {
-            None
-        };
-        let generator = Generator {
-            program,
-            parked,
-            state: object.map(".data.state")?,
-            frame: template.frame().to_vec(),
-            rate: traffic.rate,
-        };
-        if let Order::Random(seed) = traffic.order {
+        let parked = park.and_then(|at| attach(at, AttachMode::Auto, first, || Ok(None)).ok());
+        let state = object.map(".data.state")?;
+        let generator = Generator { name, program, state, frame, rate, parked };
+        if let Order::Random(seed) = order {
             generator.seed(seed)?;
         }
         Ok(generator)
@@ -283,7 +293,7 @@ impl Generator {
             Ok(_) => Ok(()),
             // A signal cuts a call short; the state tells how far it came.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(source) => Err(Error::TestRun { program: "livegen", length: self.frame.len(), source }),
+            Err(source) => Err(Error::TestRun { program: self.name, length: self.frame.len(), source }),
         }
     }
 }

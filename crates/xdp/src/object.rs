@@ -35,12 +35,20 @@ pub(crate) fn generator_object() -> Embedded {
     embed!("livegen")
 }
 
+pub(crate) fn replay_object() -> Embedded {
+    embed!("replay")
+}
+
 pub(crate) fn bench_object() -> Embedded {
     embed!("bench")
 }
 
 pub(crate) fn filter_bench_object() -> Embedded {
     embed!("filterbench")
+}
+
+pub(crate) fn watch_object() -> Embedded {
+    embed!("watch")
 }
 
 /// The map that libbpf makes of the section of that name: `conf` and nothing else.

@@ -1,6 +1,7 @@
 //! A port's program, specialised and verified, before it stands on a device.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -347,7 +348,23 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn from_code(code: u32) -> Verdict {
+    /// In the order of the kernel's codes.
+    pub const ALL: [Verdict; 5] =
+        [Verdict::Aborted, Verdict::Drop, Verdict::Pass, Verdict::Transmit, Verdict::Redirect];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Aborted => "aborted",
+            Verdict::Drop => "drop",
+            Verdict::Pass => "pass",
+            Verdict::Transmit => "transmit",
+            Verdict::Redirect => "redirect",
+        }
+    }
+
+    pub(crate) fn from_code(code: u32) -> Verdict {
         match code {
             ffi::XDP_DROP => Verdict::Drop,
             ffi::XDP_PASS => Verdict::Pass,
@@ -355,6 +372,12 @@ impl Verdict {
             ffi::XDP_REDIRECT => Verdict::Redirect,
             _ => Verdict::Aborted,
         }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

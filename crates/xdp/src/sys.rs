@@ -2,10 +2,14 @@
 //! borrowed descriptors. Every `unsafe` block of the crate's own stands here.
 
 mod memory;
+mod query;
 mod run;
+mod trace;
 
 pub(crate) use memory::Mapped;
+pub(crate) use query::{MapDetails, enable_run_time_statistics, map_details};
 pub(crate) use run::{RunRequest, run};
+pub(crate) use trace::{map_entries_per_cpu, map_zero_per_cpu, trace};
 
 use std::ffi::CString;
 use std::io;
@@ -198,6 +202,7 @@ pub(crate) enum MapKind {
     Mappable,
     Array,
     PerCpuArray,
+    PerCpuHash,
     Hash,
     LruHash,
     LongestPrefix,
@@ -238,6 +243,7 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
         MapKind::Outer => ffi::BPF_MAP_TYPE_ARRAY_OF_MAPS,
         MapKind::Array => ffi::BPF_MAP_TYPE_ARRAY,
         MapKind::PerCpuArray => ffi::BPF_MAP_TYPE_PERCPU_ARRAY,
+        MapKind::PerCpuHash => ffi::BPF_MAP_TYPE_PERCPU_HASH,
         MapKind::Hash => ffi::BPF_MAP_TYPE_HASH,
         MapKind::LruHash => ffi::BPF_MAP_TYPE_LRU_HASH,
         MapKind::LongestPrefix => {

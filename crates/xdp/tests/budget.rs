@@ -15,7 +15,7 @@ use xdp::filter::{
     Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
     TcpFlags, Unit, VlanMatch,
 };
-use xdp::live::{Bench, Generator, Traffic};
+use xdp::live::{Bench, Generator, Order, Replay, Traffic};
 use xdp::{AttachMode, Owner, PortProgram, ProgramInfo, WhenDown};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
@@ -53,6 +53,9 @@ fn measured() -> Costs {
     }
     let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
     add("livegen".to_owned(), generator.info().unwrap());
+    let frames = [vec![0; 60]];
+    let replay = Replay { ifindex: 1, frames: &frames, order: Order::InTurn, rate: None, park: false };
+    add("replay".to_owned(), Generator::replay(&replay).unwrap().info().unwrap());
     for program in Bench::ALL {
         add(program.name().to_owned(), program.load_info().unwrap());
     }

@@ -13,13 +13,15 @@ pub enum Bench {
     Sink,
     /// [`Pass`]
     Pass,
+    /// [`Reflect`]
+    Reflect,
     /// [`Redirect`]
     Redirect,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 3] = [Bench::Sink, Bench::Pass, Bench::Redirect];
+    pub const ALL: [Bench; 4] = [Bench::Sink, Bench::Pass, Bench::Reflect, Bench::Redirect];
 
     /// The name that the kernel knows it by.
     #[must_use]
@@ -27,6 +29,7 @@ impl Bench {
         match self {
             Bench::Sink => "sink",
             Bench::Pass => "pass",
+            Bench::Reflect => "reflect",
             Bench::Redirect => "redirect",
         }
     }
@@ -114,6 +117,28 @@ impl Pass {
     /// As for [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Pass, Error> {
         Ok(Pass { linked: put_on(&Bench::Pass.load()?, ifindex, allowed)? })
+    }
+
+    /// The mode in use.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.linked.mode
+    }
+}
+
+/// Sends all that a device receives back where it came from, Ethernet addresses swapped.
+#[derive(Debug)]
+pub struct Reflect {
+    linked: Linked,
+}
+
+impl Reflect {
+    /// Puts it on a device of this namespace.
+    ///
+    /// # Errors
+    /// As for [`crate::Loaded::attach`].
+    pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Reflect, Error> {
+        Ok(Reflect { linked: put_on(&Bench::Reflect.load()?, ifindex, allowed)? })
     }
 
     /// The mode in use.

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The members of the kernel's own structures that tracing programs read. libbpf corrects the
+ * offsets for the kernel that it loads into; nothing else of these structures is known here.
+ */
+#ifndef KERNEL_TYPES_H
+#define KERNEL_TYPES_H
+
+#include <linux/types.h>
+
+#define KERNELS __attribute__((preserve_access_index))
+
+struct ns_common {
+	unsigned int inum;
+} KERNELS;
+
+struct net {
+	struct ns_common ns;
+} KERNELS;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} KERNELS;
+
+#endif

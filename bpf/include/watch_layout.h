@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the counter of the kernel's losses and user space agree on; mirrored in crates/xdp. */
+#ifndef WATCH_LAYOUT_H
+#define WATCH_LAYOUT_H
+
+#include <linux/types.h>
+
+enum watch_event {
+	WATCH_EXCEPTION = 0, /* aborted, a verdict that is none, or one that the driver cannot do */
+	WATCH_REDIRECT = 1,  /* a redirect that its target refused */
+	WATCH_DEVICE = 2,    /* redirected to a device that then did not take it */
+	WATCH_TRANSMIT = 3,  /* transmitted back by a device that then did not take it */
+};
+
+struct watch_key {
+	__u32 netns;   /* inode of the receiving device's namespace */
+	__u32 ifindex; /* of the receiving device, there */
+	enum watch_event event;
+	__u32 code;    /* the verdict of an exception, else the error number */
+};
+
+/* Combinations of devices and codes that are told apart; the rest is counted under zeros. */
+#define WATCH_CAPACITY 4096
+
+#endif

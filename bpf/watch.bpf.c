@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Counts what the kernel loses after a program's verdict: the hook has counted such a frame as
+ * steered or redirected, and only the kernel's tracepoints tell that it went no further. Loaded
+ * for as long as somebody looks; each program by itself, so that a tracepoint that a kernel does
+ * not have costs its own line alone.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "kernel_types.h"
+#include "watch_layout.h"
+
+/* BPF_PROG makes a context of all arguments, read or not. */
+#pragma clang diagnostic ignored "-Wunused-parameter"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, WATCH_CAPACITY);
+	__type(key, struct watch_key);
+	__type(value, __u64);
+} watch_losses SEC(".maps");
+
+static __attribute__((always_inline)) inline void add(struct watch_key *key, __u64 frames)
+{
+	__u64 *counted = bpf_map_lookup_elem(&watch_losses, key);
+
+	if (!counted) {
+		__u64 none = 0;
+
+		/* Another CPU may be faster; whoever makes it, both add. */
+		bpf_map_update_elem(&watch_losses, key, &none, BPF_NOEXIST);
+		counted = bpf_map_lookup_elem(&watch_losses, key);
+	}
+	if (!counted) {
+		struct watch_key others = { .event = key->event };
+
+		counted = bpf_map_lookup_elem(&watch_losses, &others);
+	}
+	if (counted)
+		*counted += frames;
+}
+
+static __attribute__((always_inline)) inline void lost(const struct net_device *device,
+						       enum watch_event event, __u32 code,
+						       __u64 frames)
+{
+	struct watch_key key = {
+		.netns = device->nd_net.net->ns.inum,
+		.ifindex = device->ifindex,
+		.event = event,
+		.code = code,
+	};
+
+	add(&key, frames);
+}
+
+SEC("tp_btf/xdp_exception")
+int BPF_PROG(watch_exception, const struct net_device *device, const void *program, __u32 verdict)
+{
+	lost(device, WATCH_EXCEPTION, verdict, 1);
+	return 0;
+}
+
+SEC("tp_btf/xdp_redirect_err")
+int BPF_PROG(watch_redirect, const struct net_device *device, const void *program,
+	     const void *target, int error)
+{
+	lost(device, WATCH_REDIRECT, -error, 1);
+	return 0;
+}
+
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(watch_device, const struct net_device *from, const struct net_device *to, int sent,
+	     int drops, int error)
+{
+	if (drops > 0)
+		lost(from, WATCH_DEVICE, error < 0 ? -error : 0, drops);
+	return 0;
+}
+
+SEC("tp_btf/xdp_bulk_tx")
+int BPF_PROG(watch_transmit, const struct net_device *device, int sent, int drops, int error)
+{
+	if (drops > 0)
+		lost(device, WATCH_TRANSMIT, error < 0 ? -error : 0, drops);
+	return 0;
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,118 @@
+//! Frames that were recorded, sent again by the generator: `bpf/replay.bpf.c`.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::{Generator, Order};
+use crate::object::{Opened, replay_object};
+use crate::{Error, sys};
+
+const FRAMES: &str = "replay_frames";
+/// `REPLAY_FRAME_MAX`.
+pub(crate) const FRAME_MAX: usize = 1522;
+const FRAME_MIN: usize = 14;
+/// `struct replay_frame`.
+pub(crate) const VALUE_SIZE: usize = 4 + FRAME_MAX + 2;
+/// Frames of one replay: 100 MB of the kernel's memory.
+const CAPACITY: usize = 1 << 16;
+
+/// What is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replay<'a> {
+    /// Device that transmits, in the namespace of the thread that sends.
+    pub ifindex: u32,
+    /// The frames, 14 to 1522 bytes each, 65536 at most.
+    pub frames: &'a [Vec<u8>],
+    /// How they follow each other; after the last comes the first.
+    pub order: Order,
+    /// As in [`super::Traffic`].
+    pub rate: Option<u64>,
+    /// As in [`super::Traffic`].
+    pub park: bool,
+}
+
+impl Replay<'_> {
+    /// Whether a frame of this length can be sent.
+    #[must_use]
+    pub fn fits(length: usize) -> bool {
+        (FRAME_MIN..=FRAME_MAX).contains(&length)
+    }
+
+    fn check(&self) -> Result<u32, Error> {
+        let wrong = |field, value: usize, allowed| Error::Generator {
+            field,
+            value: u64::try_from(value).unwrap_or(u64::MAX),
+            allowed,
+        };
+        if let Some(frame) = self.frames.iter().find(|frame| !Replay::fits(frame.len())) {
+            return Err(wrong("length of a frame", frame.len(), "give 14 to 1522 bytes"));
+        }
+        if self.order == Order::Random(0) {
+            return Err(wrong("seed", 0, "give anything else"));
+        }
+        if self.rate == Some(0) {
+            return Err(wrong("rate", 0, "give at least one packet per second"));
+        }
+        let count = self.frames.len();
+        let fits = u32::try_from(count).ok().filter(|_| (1..=CAPACITY).contains(&count));
+        fits.ok_or_else(|| wrong("number of frames", count, "give 1 to 65536"))
+    }
+
+    fn map(&self) -> Result<OwnedFd, Error> {
+        let failed = |operation| move |source| Error::Map { map: FRAMES, operation, source };
+        let spec = sys::MapSpec {
+            name: FRAMES,
+            kind: sys::MapKind::Array,
+            key: 4,
+            value: u32::try_from(VALUE_SIZE).unwrap_or(u32::MAX),
+            entries: self.check()?,
+        };
+        let map = sys::map_create(spec, None).map_err(failed("create"))?;
+        for (frame, key) in self.frames.iter().zip(0_u32..) {
+            let mut value = [0; VALUE_SIZE];
+            let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            value[..4].copy_from_slice(&length.to_ne_bytes());
+            value[4..4 + frame.len()].copy_from_slice(frame);
+            sys::map_update(map.as_fd(), &key.to_ne_bytes(), &value).map_err(failed("add to"))?;
+        }
+        Ok(map)
+    }
+}
+
+impl Generator {
+    /// Loads a generator of recorded frames.
+    ///
+    /// # Errors
+    /// [`Error::Generator`] for what is out of range, [`Error::Load`], [`Error::Map`].
+    pub fn replay(replay: &Replay<'_>) -> Result<Generator, Error> {
+        let words = [replay.ifindex, replay.check()?, u32::from(matches!(replay.order, Order::Random(_))), 0];
+        let constants: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut opened = Opened::new(replay_object(), "replay")?;
+        opened.set_constants(&constants)?;
+        opened.reuse(FRAMES, replay.map()?.as_fd())?;
+        let park = replay.park.then_some(replay.ifindex);
+        Generator::over(&opened.load()?, "replay", vec![0; FRAME_MAX], replay.order, replay.rate, park)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_range_is_refused_by_name() {
+        let frames = [vec![0; 14], vec![0; 1522]];
+        let good = Replay { ifindex: 1, frames: &frames, order: Order::InTurn, rate: None, park: false };
+        assert_eq!(good.check().unwrap(), 2);
+        let (short, long) = ([vec![0; 13]], [vec![0; 1523]]);
+        let bad = [
+            Replay { frames: &[], ..good },
+            Replay { frames: &short, ..good },
+            Replay { frames: &long, ..good },
+            Replay { order: Order::Random(0), ..good },
+            Replay { rate: Some(0), ..good },
+        ];
+        for replay in bad {
+            assert!(matches!(replay.check(), Err(Error::Generator { .. })), "{replay:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What the kernel tells of maps beyond what the crate's own work needs, and its run-time statistics.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys as ffi;
+
+use super::{check, name_of, owned, size32};
+
+/// What the kernel tells of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MapDetails {
+    pub id: u32,
+    pub name: String,
+    /// `enum bpf_map_type`.
+    pub kind: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    /// Kernel memory, where it tells.
+    pub bytes: Option<u64>,
+}
+
+pub(crate) fn map_details(map: BorrowedFd<'_>) -> io::Result<MapDetails> {
+    let mut info = ffi::bpf_map_info::default();
+    let mut length = size32::<ffi::bpf_map_info>();
+    // SAFETY: the kernel writes at most `length` bytes into `info`.
+    check(unsafe { ffi::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) })?;
+    Ok(MapDetails {
+        id: info.id,
+        name: name_of(&info.name),
+        kind: info.type_,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        bytes: memory(map),
+    })
+}
+
+/// The memory of a map or a program as /proc tells it of a descriptor.
+fn memory(object: BorrowedFd<'_>) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", object.as_raw_fd())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("memlock:"))?.trim().parse().ok()
+}
+
+/// Lets the kernel count runs and their time for as long as the descriptor is open.
+pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory.
+    owned(unsafe { ffi::bpf_enable_stats(ffi::BPF_STATS_RUN_TIME) })
+}
