@@ -4,11 +4,12 @@
 //! calls them on threads of their own, never on its event loop, and at most one [`Plane::apply`] at a time.
 
 use std::path::Path;
+use std::time::Duration;
 
 use model::{
     BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation,
-    FdbEntry, FdbFilter, FilterState, Machine, Merged, PacketFilter, Plan, PortState, RssTable, StageState,
-    TraceEvent, WorkerState,
+    FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter, Plan, PortState, RssTable,
+    StageState, TraceEvent, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -47,6 +48,14 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// If the filter or its file does not exist, or the file is wrong; the list is as before then.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
+
+    /// The hooks of all ports that have one, by the port's name. With `measure`, the runs of their programs are counted for
+    /// so long first.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not tell.
+    fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError>;
 
     /// All bridges by name. The owners in each are set by the caller.
     fn bridges(&self) -> Vec<BridgeState>;

@@ -54,6 +54,22 @@ async fn filters_are_put_shown_and_fed_with_blocks() {
     daemon.refused("GET", "/v1/filters/edge", "", 404).await;
 }
 
+/// Hooks are told with what was measured, if that was asked for.
+#[tokio::test]
+async fn hooks_are_shown_and_measured() {
+    let daemon = Daemon::serving("hooks");
+    daemon.json::<Outcome>("PUT", "/v1/ports/a", r#"{"kind":"af_xdp"}"#).await;
+    let shown: Vec<HookState> = daemon.json("GET", "/v1/hooks", "").await;
+    assert_eq!((shown[0].port.as_str(), shown[0].counters["steered"], shown[0].measured), ("a", 7, None));
+    let one: HookState = daemon.json("GET", "/v1/hooks/a?measure_ms=5", "").await;
+    assert_eq!(one.measured.unwrap().elapsed_ns, 5_000_000);
+    for wrong in ["0", "60001", "x"] {
+        daemon.refused("GET", &format!("/v1/hooks?measure_ms={wrong}"), "", 400).await;
+    }
+    let error = daemon.refused("GET", "/v1/hooks/none", "", 404).await;
+    assert_eq!(error.object, "port.none");
+}
+
 #[tokio::test]
 async fn the_socket_is_for_owner_and_group() {
     let daemon = Daemon::serving("mode");
@@ -252,7 +268,7 @@ async fn the_description_has_every_route() {
     }
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
-        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, \
+        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/hooks, GET /v1/hooks/{port}, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
         PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
         PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \

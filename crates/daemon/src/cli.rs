@@ -1,8 +1,12 @@
 //! The command line's grammar. What each command does stands in `cmd/`, one file each.
 
+mod xdp;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use xdp::{FilterCommand, Xdp, XdpStatus};
 
 /// Where the daemon listens unless the configuration says otherwise.
 pub const SOCKET: &str = "/run/trivium/trivium.sock";
@@ -44,7 +48,7 @@ pub enum Command {
     Explain(Explain),
     /// What stands in the way of speed and correctness, each with its fix
     Doctor(Json),
-    /// The driver hook: its filters and their block lists
+    /// The driver hook: what stands there, what it does, its filters
     #[command(subcommand)]
     Xdp(Xdp),
     /// Forget what bridges have learned
@@ -217,61 +221,6 @@ pub struct Flush {
     pub mac: Option<String>,
 }
 
-/// `trivium xdp`
-#[derive(Clone, Debug, Subcommand)]
-pub enum Xdp {
-    /// Filters of ports' hooks (see `[filter.NAME]` in the configuration)
-    #[command(subcommand)]
-    Filter(FilterCommand),
-}
-
-/// `trivium xdp filter`
-#[derive(Clone, Debug, Subcommand)]
-pub enum FilterCommand {
-    /// Packets of each rule, as `trivium show filters`
-    Show {
-        /// Only this filter
-        name: Option<String>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Put source prefixes into a block list until the daemon ends; the list's file stays as it is
-    Block(Block),
-    /// Take source prefixes out of a block list
-    Unblock(Unblock),
-    /// Read a block list's file anew
-    Reload {
-        /// The filter; may be left out where only one has a block list
-        filter: Option<String>,
-    },
-}
-
-/// `trivium xdp filter block` and `unblock`
-#[derive(Clone, Debug, Args)]
-pub struct Block {
-    /// Addresses or prefixes, such as `192.0.2.0/24`
-    #[arg(required = true, value_name = "PREFIX", value_parser = prefix)]
-    pub prefixes: Vec<model::Prefix>,
-    /// The filter; may be left out where only one has a block list
-    #[arg(long)]
-    pub filter: Option<String>,
-    /// Take them out again after so many seconds ("60" or "60s")
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub expires: Option<u64>,
-}
-
-/// `trivium xdp filter unblock`
-#[derive(Clone, Debug, Args)]
-pub struct Unblock {
-    /// Addresses or prefixes, such as `192.0.2.0/24`
-    #[arg(required = true, value_name = "PREFIX", value_parser = prefix)]
-    pub prefixes: Vec<model::Prefix>,
-    /// The filter; may be left out where only one has a block list
-    #[arg(long)]
-    pub filter: Option<String>,
-}
-
 /// `trivium upgrade`
 #[derive(Clone, Debug, Args)]
 pub struct Upgrade {
@@ -315,10 +264,6 @@ pub struct Demo {
     /// Wait for the end of standard input, then remove the lab with this prefix (used by the demo itself)
     #[arg(long, hide = true, value_name = "PREFIX")]
     pub reap: Option<String>,
-}
-
-fn prefix(text: &str) -> Result<model::Prefix, String> {
-    text.parse().map_err(|error| format!("{error}"))
 }
 
 /// "60" or "60s", at least 1.

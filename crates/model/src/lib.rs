@@ -35,6 +35,7 @@ mod diff;
 mod explain;
 mod filter;
 mod hook;
+mod hook_state;
 mod load;
 mod name;
 mod owner;
@@ -59,6 +60,7 @@ pub use filter::{
     RateLimit, RateUnit, Sampling, SourceBits, Span, TcpFlags, VlanMatch,
 };
 pub use hook::HookPolicy;
+pub use hook_state::{HookMap, HookProgram, HookRuns, HookState};
 pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
 pub use name::{
     BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RuleName,

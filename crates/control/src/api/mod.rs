@@ -7,6 +7,7 @@
 mod configuration;
 mod filters;
 mod hex;
+mod hooks;
 mod objects;
 mod read;
 mod request;
@@ -108,6 +109,8 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(filters::filter, filters::put_filter, filters::delete_filter))
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
+        .routes(routes!(hooks::hooks))
+        .routes(routes!(hooks::hook))
         .routes(routes!(read::bridges))
         .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
         .routes(routes!(objects::put_member, objects::delete_member))

@@ -32,7 +32,8 @@ const QUEUE: usize = 1024;
 /// Most packets of one trace.
 const TRACE_LIMIT: u64 = 1_000_000;
 
-fn permit(context: &Context) -> ApiResult<OwnedSemaphorePermit> {
+/// A place among the streams; it is free again when this goes away.
+pub(super) fn permit(context: &Context) -> ApiResult<OwnedSemaphorePermit> {
     context.streams.clone().try_acquire_owned().map_err(|_| {
         ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,

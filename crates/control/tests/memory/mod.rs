@@ -140,6 +140,18 @@ impl Plane for Memory {
         self.block(filter, &BlockRequest::default())
     }
 
+    fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+        let state = |name: &PortName| HookState {
+            port: name.to_string(),
+            mode: "native".to_owned(),
+            counters: [("steered".to_owned(), 7)].into(),
+            measured: measure.map(|time| HookRuns { elapsed_ns: nanoseconds(time), ..HookRuns::default() }),
+            ..HookState::default()
+        };
+        Ok(self.running().ports.keys().map(state).collect())
+    }
+
     fn bridges(&self) -> Vec<BridgeState> {
         let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
             name: name.to_string(),

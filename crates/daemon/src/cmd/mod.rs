@@ -41,7 +41,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Trace(args) => run::block_on(trace::trace(&client, &args)),
         Command::Explain(args) => run::block_on(explain::explain(&client, &args)),
         Command::Doctor(args) => run::block_on(doctor::doctor(&client, &args)),
-        Command::Xdp(crate::cli::Xdp::Filter(args)) => run::block_on(xdp::filter(&client, &args)),
+        Command::Xdp(args) => xdp::run(&client, &args),
         Command::Flush(args) => run::block_on(flush::flush(&client, &args)),
         Command::Stop => run::block_on(stop::stop(&client)),
         Command::Upgrade(args) => run::block_on(upgrade::upgrade(&client, &args)),

@@ -12,6 +12,7 @@ mod fault;
 pub mod filters;
 mod foreign;
 mod handover;
+mod hooks;
 mod ids;
 mod observe;
 mod open;
@@ -33,8 +34,8 @@ use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
     BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState,
-    EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, Machine, Merged, PacketFilter, Plan,
-    PortState, RssTable, StageState, TraceEvent, WorkerState,
+    EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter,
+    Plan, PortState, RssTable, StageState, TraceEvent, WorkerState,
 };
 use packet::{PortId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
@@ -361,6 +362,10 @@ impl Plane for DataPlane {
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
         self.engine(|_| locked(&self.site).filters.reload(filter))
+    }
+
+    fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
+        hooks::read(&self.site, measure)
     }
 
     fn bridges(&self) -> Vec<BridgeState> {

@@ -1,0 +1,20 @@
+//! `trivium xdp`: the driver hook of ports, one file for each command.
+
+mod filter;
+mod status;
+
+use crate::cli::Xdp;
+use crate::client::Client;
+use crate::cmd::run::block_on;
+use crate::failure::Failure;
+
+/// Does what is asked for.
+///
+/// # Errors
+/// What the command ends with.
+pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
+    match command {
+        Xdp::Status(args) => block_on(status::status(client, args)),
+        Xdp::Filter(args) => block_on(filter::filter(client, args)),
+    }
+}

@@ -1,0 +1,150 @@
+//! What stands on ports' devices, as the API sends it: what we know of a hook, and what the kernel tells of its program.
+
+use std::os::linux::fs::MetadataExt;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use control::PlaneError;
+use model::{HookMap, HookProgram, HookRuns, HookState, Namespace};
+use xdp::{Attached, MapInfo, Owner, ProgramInfo, RunStatistics, WhenDown};
+
+use super::locked;
+use super::ports::Running;
+use super::site::Site;
+
+/// The hooks of all ports. The site is locked only for what it alone knows.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn read(site: &Mutex<Site>, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
+    let Some(time) = measure else { return Ok(complete(known(site)?)) };
+    let failed = |error: xdp::Error| PlaneError::failed("hooks", &error, "ask without a measurement");
+    let _counted = RunStatistics::enable().map_err(failed)?;
+    let (start, before) = (Instant::now(), known(site)?);
+    thread::sleep(time);
+    let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let mut hooks = known(site)?;
+    for hook in &mut hooks {
+        let Some(now) = &hook.program else { continue };
+        let same = |other: &&HookState| other.port == hook.port;
+        let then = before.iter().find(same).and_then(|other| other.program.as_ref());
+        // A program that has come meanwhile began at 0.
+        let then = then.filter(|then| then.id == now.id);
+        let (runs, run_time_ns) = then.map_or((0, 0), |then| (then.runs, then.run_time_ns));
+        hook.measured = Some(HookRuns {
+            elapsed_ns,
+            runs: now.runs.saturating_sub(runs),
+            run_time_ns: now.run_time_ns.saturating_sub(run_time_ns),
+        });
+    }
+    Ok(complete(hooks))
+}
+
+/// What the site knows, with the program as it is now.
+fn known(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
+    let site = locked(site);
+    let with_hook =
+        site.ports.iter().filter_map(|(name, running)| Some((name, running, running.hook.as_ref()?)));
+    with_hook
+        .map(|(name, running, hook)| {
+            state(name.as_str(), running, hook).map_err(|error| super::device::failed(name, &error))
+        })
+        .collect()
+}
+
+fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xdp::Error> {
+    let device = running.device.as_ref();
+    let filtered = hook.filter_id()?.is_some();
+    Ok(HookState {
+        port: name.to_owned(),
+        device: device.map_or(hook.device(), |device| &device.name).to_owned(),
+        namespace: device.and_then(|device| device.namespace.as_ref()).map(ToString::to_string),
+        ifindex: hook.ifindex(),
+        netns: inode(device.and_then(|device| device.namespace.as_ref())),
+        driver: device.and_then(|device| device.driver.clone()),
+        features: None,
+        mode: hook.mode().to_string(),
+        fallbacks: hook.fallbacks().iter().map(ToString::to_string).collect(),
+        multi_buffer: hook.multi_buffer(),
+        owner: match hook.constants().owner {
+            Owner::Bridged => "bridged",
+            Owner::Routed => "routed",
+        }
+        .to_owned(),
+        stages: stages(hook, filtered).into_iter().map(str::to_owned).collect(),
+        filter: running.wanted.filter().filter(|_| filtered).map(ToString::to_string),
+        when_down: match hook.constants().when_down {
+            WhenDown::Pass => "pass",
+            WhenDown::Drop => "drop",
+        }
+        .to_owned(),
+        pins: hook.pin().map(|pin| pin.directory().display().to_string()),
+        link: hook.link_id(),
+        // The link of a device that has gone has no program.
+        program: hook.info().ok().map(program),
+        maps: Vec::new(),
+        counters: hook
+            .counters()?
+            .iter()
+            .map(|(counter, packets)| (counter.name().to_owned(), packets))
+            .collect(),
+        measured: None,
+    })
+}
+
+/// The stages that the program has, in the order of `bpf/trivium.bpf.c`.
+fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
+    let room = match hook.constants().owner {
+        Owner::Bridged => None,
+        Owner::Routed => Some("kernel"),
+    };
+    filtered.then_some("filter").into_iter().chain(room).chain(["steer"]).collect()
+}
+
+fn program(info: ProgramInfo) -> HookProgram {
+    HookProgram {
+        id: info.id,
+        tag: info.tag_text(),
+        name: info.name,
+        instructions: info.instructions,
+        verified_instructions: info.verified_instructions,
+        jited_bytes: info.jited_bytes,
+        runs: info.runs,
+        run_time_ns: info.run_time_ns,
+    }
+}
+
+/// Adds what the kernel tells without the site.
+fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
+    for hook in &mut hooks {
+        let maps = hook.program.as_ref().and_then(|program| xdp::program_by_id(program.id).ok());
+        hook.maps = maps.map_or_else(Vec::new, |(_, maps)| maps.into_iter().map(map).collect());
+        let namespace = hook.namespace.as_deref().and_then(|name| name.parse::<Namespace>().ok());
+        let object = format!("port.{}", hook.port);
+        let device = hook.device.clone();
+        // What cannot be asked (a namespace that has gone) is left out.
+        let features =
+            super::device::inside(&object, namespace.as_ref(), move || Ok(xdp::features(&device).ok()));
+        hook.features = features.ok().flatten().map(|it| it.words().into_iter().map(str::to_owned).collect());
+    }
+    hooks
+}
+
+fn map(info: MapInfo) -> HookMap {
+    HookMap {
+        id: info.id,
+        name: info.name,
+        kind: info.kind,
+        max_entries: info.max_entries,
+        key_size: info.key_size,
+        value_size: info.value_size,
+        bytes: info.bytes,
+    }
+}
+
+/// The number of a namespace; of ours, without one.
+fn inode(namespace: Option<&Namespace>) -> u64 {
+    let path = namespace.map_or_else(|| "/proc/self/ns/net".into(), Namespace::path);
+    std::fs::metadata(path).map_or(0, |file| file.st_ino())
+}
