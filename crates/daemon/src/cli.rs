@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use xdp::{FilterCommand, Xdp, XdpStatus};
+pub use xdp::{
+    FilterCommand, FrameOrder, FrameProtocol, Varied, Xdp, XdpBench, XdpGen, XdpMonitor, XdpScenario,
+    XdpStatus,
+};
 
 /// Where the daemon listens unless the configuration says otherwise.
 pub const SOCKET: &str = "/run/trivium/trivium.sock";

@@ -98,6 +98,35 @@ pub fn within<R: Send>(path: impl AsRef<Path>, work: impl FnOnce() -> R + Send) 
     Ok(entered)
 }
 
+/// Runs `work` on a thread of its own inside a new namespace without a name, which goes away with that thread, the
+/// threads and processes that it has started, and all devices in it.
+///
+/// # Errors
+/// [`NetnsError`] when the namespace cannot be made; then `work` has not run.
+pub fn within_new<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, NetnsError> {
+    let path = || PathBuf::from("(new)");
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("netns".to_owned());
+        let thread = builder
+            .spawn_scoped(scope, || {
+                leave_namespace()?;
+                Ok::<R, rustix::io::Errno>(work())
+            })
+            .map_err(|source| NetnsError::Thread { path: path(), source })?;
+        match thread.join() {
+            Ok(done) => done.map_err(|e| NetnsError::Enter { path: path(), source: e.into() }),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// The calling thread goes into a network namespace of its own.
+#[allow(unsafe_code, reason = "unshare(2) with flags that concern descriptors would be dangerous")]
+fn leave_namespace() -> rustix::io::Result<()> {
+    // SAFETY: only the network namespace changes; descriptor tables and memory stay shared.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+}
+
 /// As [`within`], in the caller's own namespace when `netns` is none.
 ///
 /// # Errors

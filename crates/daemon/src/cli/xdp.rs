@@ -1,6 +1,11 @@
 //! The grammar of `trivium xdp`.
 
-use clap::{Args, Subcommand};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use packet::MacAddr;
 
 use super::seconds;
 
@@ -9,6 +14,12 @@ use super::seconds;
 pub enum Xdp {
     /// What stands on each port's device: program, mode, stages, maps, run time
     Status(XdpStatus),
+    /// Frames of each port's hook by their way out, second by second, and what the kernel lost of them afterwards
+    Monitor(XdpMonitor),
+    /// Send frames that the kernel makes out of a device, or those of a capture file; needs root and no daemon
+    Gen(XdpGen),
+    /// Measure the hook between devices of its own making, beside the barest program; needs root and no daemon
+    Bench(XdpBench),
     /// Filters of ports' hooks (see `[filter.NAME]` in the configuration)
     #[command(subcommand)]
     Filter(FilterCommand),
@@ -25,6 +36,153 @@ pub struct XdpStatus {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `trivium xdp monitor`
+#[derive(Clone, Debug, Args)]
+pub struct XdpMonitor {
+    /// Only this port
+    pub port: Option<String>,
+    /// Stop after so many seconds
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Print one JSON object for each second
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trivium xdp gen`
+#[derive(Clone, Debug, Args)]
+pub struct XdpGen {
+    /// The device that sends; what it sends, its other end receives
+    pub device: String,
+    /// The device's namespace: a name, or a path
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// Send the frames of this file (pcap or pcapng) again and again
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["length", "flows", "vary", "protocol", "vlan", "source_mac",
+        "destination_mac", "source", "destination", "port"])]
+    pub pcap: Option<PathBuf>,
+    /// For so long, up to an hour
+    #[arg(long, default_value_t = 1.0, value_parser = super::measured)]
+    pub seconds: f64,
+    /// So many frames instead
+    #[arg(short, long, value_name = "N", conflicts_with = "seconds")]
+    pub packets: Option<u64>,
+    /// Frames per second; as many as possible if absent
+    #[arg(long, value_name = "PPS")]
+    pub rate: Option<u64>,
+    /// Bytes of a frame, 60 to 1514
+    #[arg(long, default_value_t = 60)]
+    pub length: u16,
+    /// Number of flows: a power of two
+    #[arg(long, default_value_t = 1)]
+    pub flows: u32,
+    /// Where flows differ; in their ports unless told
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub vary: Vec<Varied>,
+    /// How flows (or frames of the file) follow each other
+    #[arg(long, value_enum, default_value_t = FrameOrder::Turn)]
+    pub order: FrameOrder,
+    /// Of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u32,
+    /// Of the frames
+    #[arg(long, value_enum, default_value_t = FrameProtocol::Udp)]
+    pub protocol: FrameProtocol,
+    /// Tag of the frames
+    #[arg(long)]
+    pub vlan: Option<u16>,
+    /// Of the first flow
+    #[arg(long, default_value = "02:00:00:00:00:01", value_name = "ADDRESS", value_parser = mac)]
+    pub source_mac: MacAddr,
+    /// Of the first flow
+    #[arg(long, default_value = "02:00:00:00:00:02", value_name = "ADDRESS", value_parser = mac)]
+    pub destination_mac: MacAddr,
+    /// IPv4 source
+    #[arg(long, default_value = "10.0.1.2", value_name = "ADDRESS")]
+    pub source: Ipv4Addr,
+    /// IPv4 destination of the first flow
+    #[arg(long, default_value = "10.0.2.2", value_name = "ADDRESS")]
+    pub destination: Ipv4Addr,
+    /// Destination port
+    #[arg(long, default_value_t = 9)]
+    pub port: u16,
+    /// The core that sends; any if absent
+    #[arg(long)]
+    pub core: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where flows differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Varied {
+    /// Source port, then destination port
+    Ports,
+    /// Ethernet source
+    SourceMac,
+    /// Ethernet destination
+    DestinationMac,
+    /// IPv4 destination
+    Destination,
+}
+
+/// How frames follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FrameOrder {
+    /// One after the other
+    Turn,
+    /// Pseudo-random, the same with the same seed
+    Random,
+}
+
+/// Transport of frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FrameProtocol {
+    /// Without checksum, which is valid
+    Udp,
+    /// ACK segments whose checksum is not valid
+    Tcp,
+}
+
+/// `trivium xdp bench`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct XdpBench {
+    /// What is measured
+    #[arg(value_enum)]
+    pub scenario: XdpScenario,
+    /// Length of each measurement
+    #[arg(long, default_value_t = 1.0, value_parser = super::measured)]
+    pub seconds: f64,
+    /// How often each is measured, in turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `trivium xdp bench` measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum XdpScenario {
+    /// A bare drop; the port's program without a socket; its filter with one rule
+    Drop,
+    /// Addresses swapped and sent back
+    Tx,
+    /// Redirected to another device
+    Redirect,
+}
+
+impl fmt::Display for XdpScenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            XdpScenario::Drop => "drop",
+            XdpScenario::Tx => "tx",
+            XdpScenario::Redirect => "redirect",
+        })
+    }
 }
 
 /// `trivium xdp filter`
@@ -75,6 +233,10 @@ pub struct Unblock {
 }
 
 fn prefix(text: &str) -> Result<model::Prefix, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn mac(text: &str) -> Result<MacAddr, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 

@@ -1,6 +1,9 @@
 //! `trivium xdp`: the driver hook of ports, one file for each command.
 
+mod bench;
 mod filter;
+mod generate;
+mod monitor;
 mod status;
 
 use crate::cli::Xdp;
@@ -15,6 +18,9 @@ use crate::failure::Failure;
 pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
     match command {
         Xdp::Status(args) => block_on(status::status(client, args)),
+        Xdp::Monitor(args) => block_on(monitor::monitor(client, args)),
+        Xdp::Gen(args) => generate::run(args),
+        Xdp::Bench(args) => bench::run(args),
         Xdp::Filter(args) => block_on(filter::filter(client, args)),
     }
 }

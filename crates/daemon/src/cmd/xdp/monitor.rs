@@ -1,0 +1,184 @@
+//! `trivium xdp monitor`: frames of each port's hook by their way out, second by second, and what the kernel lost of them
+//! after the program's verdict.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use model::HookState;
+use serde::Serialize;
+use xdp::watch::{Loss, Losses};
+
+use crate::cli::XdpMonitor;
+use crate::client::Client;
+use crate::cmd::apply::quoted;
+use crate::failure::Failure;
+use crate::table::{Table, short};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Frames within one interval.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+struct Interval {
+    elapsed_ns: u64,
+    ports: BTreeMap<String, Flow>,
+}
+
+/// Frames of one port's hook.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+struct Flow {
+    /// That met the program.
+    seen: u64,
+    /// By their way out of it.
+    ways: BTreeMap<String, u64>,
+    /// Of these, what the kernel lost afterwards.
+    lost: Vec<Lost>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Lost {
+    tracepoint: &'static str,
+    reason: String,
+    frames: u64,
+}
+
+/// What is counted, at one moment.
+struct Moment {
+    at: Instant,
+    hooks: Vec<HookState>,
+    losses: Vec<Loss>,
+}
+
+/// Prints until there were enough seconds, or Ctrl-C.
+///
+/// # Errors
+/// If the daemon does not answer, or the port has no hook.
+pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
+    let losses = watch();
+    let mut before = look(client, args, losses.as_ref()).await?;
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + SECOND, SECOND);
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut left = args.seconds;
+    while left.is_none_or(|left| left > 0) {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = &mut interrupt => break,
+        }
+        let now = look(client, args, losses.as_ref()).await?;
+        let interval = between(&before, &now);
+        match args.json {
+            true => println!("{}", serde_json::to_string(&interval).unwrap_or_default()),
+            false => print!("{}", text(&interval)),
+        }
+        before = now;
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+/// The kernel's own losses; what it cannot tell is said once.
+fn watch() -> Option<Losses> {
+    let watched = Losses::watch();
+    match &watched {
+        Ok(losses) => {
+            for (event, error) in losses.left_out() {
+                eprintln!("left out: the kernel's {}: {error}", event.tracepoint());
+            }
+        }
+        Err(error) => eprintln!("left out: what the kernel loses after the program's verdict: {error}"),
+    }
+    watched.ok()
+}
+
+async fn look(client: &Client, args: &XdpMonitor, losses: Option<&Losses>) -> Result<Moment, Failure> {
+    let hooks = match &args.port {
+        Some(port) => vec![client.get(&format!("/v1/hooks/{}", quoted(port))).await?],
+        None => client.get("/v1/hooks").await?,
+    };
+    let losses = losses.map_or_else(|| Ok(Vec::new()), Losses::read);
+    let losses = losses.map_err(|error| Failure::new("monitor", error, ""))?;
+    Ok(Moment { at: Instant::now(), hooks, losses })
+}
+
+fn between(before: &Moment, now: &Moment) -> Interval {
+    let ports = now.hooks.iter().map(|hook| {
+        let then = before.hooks.iter().find(|other| other.port == hook.port);
+        let since = |way: &String| then.and_then(|then| then.counters.get(way)).copied().unwrap_or(0);
+        // A hook that was made anew counts from 0.
+        let passed =
+            |(way, frames): (&String, &u64)| (way.clone(), frames.checked_sub(since(way)).unwrap_or(*frames));
+        let ways: BTreeMap<String, u64> =
+            hook.counters.iter().map(passed).filter(|(_, frames)| *frames > 0).collect();
+        let lost = now.losses.iter().filter(|loss| is_of(loss, hook)).filter_map(|loss| {
+            let same = |other: &&Loss| Loss { frames: loss.frames, ..**other } == *loss;
+            let since = before.losses.iter().find(same).map_or(0, |other| other.frames);
+            let frames = loss.frames.saturating_sub(since);
+            (frames > 0).then(|| Lost { tracepoint: loss.event.tracepoint(), reason: loss.reason(), frames })
+        });
+        (hook.port.clone(), Flow { seen: ways.values().sum(), lost: lost.collect(), ways })
+    });
+    let elapsed_ns = u64::try_from((now.at - before.at).as_nanos()).unwrap_or(u64::MAX);
+    Interval { elapsed_ns, ports: ports.collect() }
+}
+
+fn is_of(loss: &Loss, hook: &HookState) -> bool {
+    u64::from(loss.netns) == hook.netns && loss.ifindex == hook.ifindex
+}
+
+/// One line for each way and each loss, in frames per second.
+fn text(interval: &Interval) -> String {
+    let rate = |frames: u64| {
+        let rate = u128::from(frames) * 1_000_000_000 / u128::from(interval.elapsed_ns.max(1));
+        short(u64::try_from(rate).unwrap_or(u64::MAX))
+    };
+    let mut table = Table::new(&["PORT", "FRAMES", ">PER SECOND"]);
+    for (port, flow) in &interval.ports {
+        table.row([port.clone(), "met the hook".to_owned(), rate(flow.seen)]);
+        for (way, frames) in &flow.ways {
+            table.row([String::new(), format!("  {way}"), rate(*frames)]);
+        }
+        for lost in &flow.lost {
+            let what = format!("  then lost: {} ({})", lost.reason, lost.tracepoint);
+            table.row([String::new(), what, rate(lost.frames)]);
+        }
+    }
+    table.render() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use xdp::watch::LossEvent;
+
+    use super::*;
+
+    fn moment(at: Instant, steered: u64, frames: u64) -> Moment {
+        let hook = HookState {
+            port: "web1".to_owned(),
+            netns: 7,
+            ifindex: 3,
+            counters: [("steered".to_owned(), steered), ("aborted".to_owned(), 0)].into(),
+            ..HookState::default()
+        };
+        let loss = Loss { netns: 7, ifindex: 3, event: LossEvent::Redirect, code: 28, frames };
+        Moment {
+            at,
+            hooks: vec![hook],
+            losses: vec![Loss { ifindex: 4, ..loss }, Loss { netns: 8, ..loss }, loss],
+        }
+    }
+
+    #[test]
+    fn what_came_between_is_told_per_second() {
+        let start = Instant::now();
+        let interval = between(&moment(start, 100, 5), &moment(start + 2 * SECOND, 2_100, 45));
+        assert_eq!(
+            text(&interval),
+            "PORT  FRAMES                                                     PER SECOND\n\
+             web1  met the hook                                                    1.00k\n        \
+             steered                                                       1.00k\n        \
+             then lost: the socket's ring is full (xdp_redirect_err)          20\n\n"
+        );
+        // Made anew meanwhile.
+        let interval = between(&moment(start, 100, 5), &moment(start + SECOND, 40, 5));
+        assert_eq!((interval.ports["web1"].seen, interval.ports["web1"].lost.len()), (40, 0));
+    }
+}

@@ -1,0 +1,184 @@
+//! `trivium xdp monitor`, `gen` and `bench` of the real binary.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::process::Command;
+
+use port::pcap::Writer;
+use rig::{PATIENCE, Rig, TRIVIUM};
+use serde_json::Value;
+use testbed::{Lab, Namespace, Process, require};
+
+/// Runs `trivium` without a daemon, which must work, and gives what it prints.
+fn ok(arguments: &[&str]) -> String {
+    let output = Command::new(TRIVIUM).args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&ok(arguments)).unwrap()
+}
+
+/// A counter of a device.
+fn counter(namespace: &Namespace, device: &str, name: &str) -> u64 {
+    let text = namespace.run(["ip", "-s", "-s", "-j", "link", "show", "dev", device]).unwrap();
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let (way, name) = name.split_once('.').unwrap();
+    value[0]["stats64"][way][name].as_u64().unwrap()
+}
+
+/// Sums of all intervals that a monitor has printed, for one port: met, steered, lost with the socket's ring full.
+fn sums(output: &str, port: &str) -> [u64; 3] {
+    let mut sums = [0; 3];
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let interval: Value = serde_json::from_str(line).unwrap();
+        let flow = &interval["ports"][port];
+        sums[0] += flow["seen"].as_u64().unwrap();
+        sums[1] += flow["ways"]["steered"].as_u64().unwrap_or(0);
+        for lost in flow["lost"].as_array().unwrap() {
+            assert_eq!(lost["tracepoint"], "xdp_redirect_err", "{line}");
+            sums[2] += lost["frames"].as_u64().unwrap();
+        }
+    }
+    sums
+}
+
+/// Every frame of a flood is told once: as one that met the hook, and what no socket took as lost.
+#[test]
+fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    // A ring that a burst at full rate does not fit into.
+    let configuration = rig.configuration("ring_size = 64");
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let mut command = Command::new(TRIVIUM);
+    command.env("TRIVIUM_SOCKET", rig.socket()).args(["xdp", "monitor", "--seconds", "4", "--json"]);
+    let mut monitor = Process::start(command).unwrap();
+    monitor.wait_for_line("\"h1\"", PATIENCE).unwrap();
+    let missed = rig.port("h1")["counters"]["rx_missed"].as_u64().unwrap();
+    let before = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
+    let host = rig.lab.namespace_name("h1");
+    let sent = json(&["xdp", "gen", "eth0", "--namespace", &host, "--packets", "200000", "--json"]);
+    assert_eq!(sent["offered"], 200_000);
+    let arrived = 200_000 - sent["lost"].as_u64().unwrap();
+    let (status, output) = monitor.finish(PATIENCE).unwrap();
+    assert!(status.success(), "{output}");
+    let [met, steered, lost] = sums(&output, "h1");
+    assert_eq!((met, steered), (arrived, arrived), "{output}");
+    assert!(lost > 0, "{output}");
+    // The worker has the rest, and the socket counts the same losses.
+    let port = rig.port("h1");
+    let figure = |name: &str| port["counters"][name].as_u64().unwrap();
+    assert_eq!(figure("rx_packets") - before + lost, arrived, "{port} {output}");
+    assert_eq!(figure("rx_missed") - missed, lost, "{port}");
+    // The other port is there and has nothing to tell.
+    assert_eq!(sums(&output, "h2")[2], 0);
+
+    let text = rig.ok(&["xdp", "monitor", "h1", "--seconds", "1"]);
+    assert!(text.starts_with("PORT  FRAMES") && text.contains("h1    met the hook"), "{text}");
+    assert!(!text.contains("h2"), "{text}");
+    assert_eq!(rig.trivium(&["xdp", "monitor", "nobody", "--seconds", "1"]).status.code(), Some(1));
+}
+
+/// Two devices of one namespace; the far end receives what is redirected only with a program.
+fn pair() -> (Lab, Namespace) {
+    let lab = Lab::new().unwrap();
+    let place = lab.namespace("gen").unwrap();
+    place.run(["ip", "link", "add", "one", "type", "veth", "peer", "name", "two"]).unwrap();
+    for device in ["one", "two"] {
+        place.run(["ip", "link", "set", device, "up"]).unwrap();
+    }
+    (lab, place)
+}
+
+#[test]
+fn generated_frames_arrive_and_what_does_not_is_told() {
+    require!("ip", "ethtool");
+    let (_lab, place) = pair();
+    let name = place.name();
+    // Without a program at the far end a veth takes nothing.
+    let sent = json(&["xdp", "gen", "one", "--namespace", name, "--packets", "500", "--json"]);
+    assert_eq!((&sent["offered"], &sent["lost"]), (&500.into(), &500.into()));
+    // With GRO it does.
+    place.run(["ethtool", "-K", "two", "gro", "on"]).unwrap();
+    let before = (counter(&place, "two", "rx.packets"), counter(&place, "two", "rx.bytes"));
+    let sent = json(&[
+        "xdp",
+        "gen",
+        "one",
+        "--namespace",
+        name,
+        "--packets",
+        "500",
+        "--length",
+        "100",
+        "--flows",
+        "16",
+        "--json",
+    ]);
+    assert_eq!((&sent["offered"], &sent["lost"]), (&500.into(), &0.into()));
+    let now = (counter(&place, "two", "rx.packets"), counter(&place, "two", "rx.bytes"));
+    assert_eq!((now.0 - before.0, now.1 - before.1), (500, 50_000));
+    let text = ok(&["xdp", "gen", "one", "--namespace", name, "--rate", "2000", "--seconds", "0.5"]);
+    let offered: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    // Never more than the rate; less on a busy machine.
+    assert!((100..=1_100).contains(&offered) && text.contains("took all of them"), "{text}");
+}
+
+#[test]
+fn frames_of_a_file_are_sent_again() {
+    require!("ip", "ethtool");
+    let (lab, place) = pair();
+    place.run(["ethtool", "-K", "two", "gro", "on"]).unwrap();
+    let file = std::env::temp_dir().join(lab.namespace_name("frames.pcap"));
+    let mut writer = Writer::pcapng(std::fs::File::create(&file).unwrap()).unwrap();
+    let interface = writer.interface("any").unwrap();
+    let frame = |length: usize| {
+        [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &vec![7; length - 14]].concat()
+    };
+    for length in [60, 200, 1514, 9000] {
+        let frame = frame(length);
+        writer.packet(interface, 0, u32::try_from(length).unwrap(), [frame.as_slice()], None).unwrap();
+    }
+    // Cut short by whoever captured it.
+    writer.packet(interface, 0, 400, [frame(100).as_slice()], None).unwrap();
+    writer.flush().unwrap();
+    let before = counter(&place, "two", "rx.bytes");
+    let path = file.to_str().unwrap();
+    let line = ["xdp", "gen", "one", "--namespace", place.name(), "--pcap", path, "--packets", "6"];
+    let text = ok(&line);
+    assert!(text.starts_with("3 frames of the file, 2 left out"), "{text}");
+    assert_eq!(counter(&place, "two", "rx.bytes") - before, 2 * (60 + 200 + 1514));
+    let refused = Command::new(TRIVIUM).args([&line[..], &["--vlan", "5"]].concat()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "a file has its own tags");
+    std::fs::write(&file, "no capture").unwrap();
+    let refused = Command::new(TRIVIUM).args(line).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains(path), "{said}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_bench_measures_ours_beside_the_barest() {
+    require!("ip", "unshare");
+    for (scenario, planes) in [("drop", 3), ("tx", 1), ("redirect", 1)] {
+        let measured = json(&["xdp", "bench", scenario, "--seconds", "0.2", "--rounds", "3", "--json"]);
+        let list = measured["planes"].as_array().unwrap();
+        assert_eq!(list.len(), planes, "{measured}");
+        for plane in list {
+            // Far from any figure: that frames were counted in the right place.
+            assert!(plane["most_pps"].as_f64().unwrap() > 1_000.0, "{measured}");
+        }
+        assert_eq!(list[0]["bare"], true);
+    }
+    let text = ok(&["xdp", "bench", "drop", "--seconds", "0.1", "--rounds", "2"]);
+    assert!(text.contains("filter with one rule") && text.contains("median of 2 rounds"), "{text}");
+    let left = Command::new("ip").args(["-o", "link"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&left.stdout).contains("xgen"), "its devices have gone with it");
+}
