@@ -8,6 +8,7 @@ use crate::attach::{self, AttachMode, Candidate, Fallback};
 use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
+use crate::dump::Dump;
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
 use crate::object::{BRIDGE_CONF, CONF, FILTER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
@@ -240,6 +241,26 @@ impl Attached {
         self.swap(loaded)
     }
 
+    /// Puts a capture around the port's program, or takes it away; frames meet the program with
+    /// it or without it. Later replacements of the program keep it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Swap`]: the program is as before.
+    pub fn set_dump(&mut self, dump: Option<&Dump>) -> Result<(), Error> {
+        let dump = dump.map(|dump| Arc::clone(dump.maps()));
+        let stages = Stages { dump, ..self.stages.clone() };
+        let loaded = Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)?;
+        self.swap(loaded)
+    }
+
+    /// Whether a capture is around the program: ours, or one that a predecessor has left.
+    ///
+    /// # Errors
+    /// [`Error::Query`].
+    pub fn dumps(&self) -> Result<bool, Error> {
+        Ok(self.info()?.name == self.build.dumping())
+    }
+
     /// Whether the program has a bridge stage.
     #[must_use]
     pub fn has_bridge(&self) -> bool {
@@ -351,13 +372,16 @@ impl Attached {
         let query = |source| Error::Query { what: "the program of a link", source };
         let program = sys::program_by_id(info.program).map_err(query)?;
         let program = sys::program_info(program.as_fd()).map_err(query)?;
-        let build = [Build::Frags, Build::Linear].into_iter().find(|b| b.program() == program.name);
+        let known = |build: &Build| [build.program(), build.dumping()].contains(&program.name.as_str());
+        let build = [Build::Frags, Build::Linear].into_iter().find(known);
         let mut found = MapsOfProgram::open(&program.maps)?;
         let ours = build.zip(found.constants()?);
         let Some((build, constants)) = ours else {
             return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
         };
-        let stages = Stages { filter: found.filter()?.map(Arc::new), bridge: found.bridge()?.map(Arc::new) };
+        let (filter, bridge) = (found.filter()?.map(Arc::new), found.bridge()?.map(Arc::new));
+        // The reader of a predecessor's capture has gone with it.
+        let stages = Stages { filter, bridge, dump: None };
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,

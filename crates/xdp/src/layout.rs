@@ -11,11 +11,12 @@ use crate::live::{replay, template};
 use crate::object::port_object;
 use crate::program::LOCAL_CAPACITY;
 use crate::watch::LossEvent;
-use crate::{Constants, Counter, WhenDown};
+use crate::{Constants, Counter, WhenDown, dump};
 
 const PORT: &str = concat!(env!("OUT_DIR"), "/trivium.bpf.o");
 const REPLAY: &str = concat!(env!("OUT_DIR"), "/replay.bpf.o");
 const WATCH: &str = concat!(env!("OUT_DIR"), "/watch.bpf.o");
+const DUMP: &str = concat!(env!("OUT_DIR"), "/dump.bpf.o");
 const GENERATOR: &str = concat!(env!("OUT_DIR"), "/livegen.bpf.o");
 
 fn enumerators(object: &str, name: &str) -> Vec<(String, i64)> {
@@ -215,4 +216,26 @@ fn losses_are_the_kernels_side() {
     let names: Vec<String> = enumerators(WATCH, "watch_event").into_iter().map(|(name, _)| name).collect();
     let expected = LossEvent::ALL.map(|event| format!("WATCH_{event:?}").to_uppercase());
     assert_eq!(names, expected);
+}
+
+#[test]
+fn dumps_are_the_kernels_side() {
+    let (fields, size) = members(DUMP, "dump_conf");
+    assert_eq!((fields, size), (at([("snap", 0), ("verdicts", 4), ("entry", 8), ("exit", 12)]), 16));
+    let (fields, size) = members(DUMP, "dump_record");
+    assert_eq!(size, dump::RECORD_SIZE);
+    let words = [
+        "ifindex",
+        "queue",
+        "verdict",
+        "entry_length",
+        "exit_length",
+        "entry_bytes",
+        "exit_bytes",
+        "reserved",
+    ];
+    assert_eq!(fields, at([("at", 0)].into_iter().chain(words.into_iter().zip((8..).step_by(4)))));
+    assert_eq!(members(DUMP, "dump_frame").1, usize::try_from(dump::FRAME_SIZE).unwrap());
+    // The port's own side is the same.
+    assert_eq!(members(DUMP, "trivium_conf"), members(PORT, "trivium_conf"));
 }

@@ -40,6 +40,7 @@ mod attached;
 pub mod bridge;
 mod config;
 mod counters;
+pub mod dump;
 mod error;
 pub mod filter;
 mod inspect;

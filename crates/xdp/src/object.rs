@@ -51,8 +51,14 @@ pub(crate) fn watch_object() -> Embedded {
     embed!("watch")
 }
 
+pub(crate) fn dump_object() -> Embedded {
+    embed!("dump")
+}
+
 /// The map that libbpf makes of the section of that name: `conf` and nothing else.
 pub(crate) const CONF: &str = ".rodata.conf";
+/// The same of `dump`.
+pub(crate) const DUMP_CONF: &str = ".rodata.dump";
 /// The same of `filter`.
 pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 

@@ -12,8 +12,9 @@ use libbpf_rs::libbpf_sys as ffi;
 use crate::bridge::BridgeMaps;
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
+use crate::dump::DumpMaps;
 use crate::filter::{Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, FILTER_CONF, Opened, port_object};
+use crate::object::{BRIDGE_CONF, DUMP_CONF, FILTER_CONF, Opened, dump_object, port_object};
 use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
@@ -108,6 +109,14 @@ impl Build {
         }
     }
 
+    /// The program with a capture around it.
+    pub(crate) const fn dumping(self) -> &'static str {
+        match self {
+            Build::Frags => "trivium_portdmp",
+            Build::Linear => "trivium_lindmp",
+        }
+    }
+
     pub(crate) const fn of(multi_buffer: bool) -> Build {
         if multi_buffer { Build::Frags } else { Build::Linear }
     }
@@ -145,7 +154,7 @@ impl PortProgram {
 
     fn load_build(config: &ProgramConfig, build: Build, filter: Option<&Filter>) -> Result<Loaded, Error> {
         check_capacity(&config.locals)?;
-        let stages = Stages { filter: filter.map(|filter| Arc::clone(filter.maps())), bridge: None };
+        let stages = Stages { filter: filter.map(|filter| Arc::clone(filter.maps())), ..Stages::default() };
         let locals = Some(config.locals.clone());
         let loaded = Loaded::new(Constants::from(config), locals, build, None, stages)?;
         loaded.maps.set_locals(&config.locals, false)?;
@@ -158,6 +167,8 @@ impl PortProgram {
 pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
     pub bridge: Option<Arc<BridgeMaps>>,
+    /// A capture around all of them.
+    pub dump: Option<Arc<DumpMaps>>,
 }
 
 /// A verified program and its maps, not attached yet.
@@ -186,7 +197,14 @@ impl Loaded {
         if constants.queues == 0 || constants.queues > QUEUES_MAX {
             return Err(Error::Queues { queues: constants.queues });
         }
-        let mut opened = Opened::new(port_object(), build.program())?;
+        let mut opened = match &stages.dump {
+            None => Opened::new(port_object(), build.program())?,
+            Some(_) => Opened::new(dump_object(), build.dumping())?,
+        };
+        if let Some(dump) = &stages.dump {
+            opened.set_section(DUMP_CONF, &dump.constants)?;
+            dump.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
+        }
         let counters = u32::try_from(Counter::ALL.len()).unwrap_or(u32::MAX);
         let bytes = constants.to_bytes(counters);
         let declared = opened.constants().and_then(|c| c.get(12..16).map(<[u8]>::to_vec));
@@ -361,6 +379,16 @@ impl Verdict {
             Verdict::Pass => "pass",
             Verdict::Transmit => "transmit",
             Verdict::Redirect => "redirect",
+        }
+    }
+
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Verdict::Aborted => ffi::XDP_ABORTED,
+            Verdict::Drop => ffi::XDP_DROP,
+            Verdict::Pass => ffi::XDP_PASS,
+            Verdict::Transmit => ffi::XDP_TX,
+            Verdict::Redirect => ffi::XDP_REDIRECT,
         }
     }
 

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use support::config;
+use support::{Namespace, config};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
+use xdp::dump::{Dump, DumpConfig};
 use xdp::filter::{
     Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
     TcpFlags, Unit, VlanMatch,
@@ -51,6 +52,7 @@ fn measured() -> Costs {
     for (name, tagged, partial_checksums) in [("access", false, false), ("trunk-completing", true, true)] {
         add(format!("port-bridge-{name}"), with_bridge(tagged, partial_checksums));
     }
+    add("port-routed-drop-filter-everything-dump".to_owned(), with_dump());
     let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
     add("livegen".to_owned(), generator.info().unwrap());
     let frames = [vec![0; 60]];
@@ -64,7 +66,7 @@ fn measured() -> Costs {
 
 /// A bridge's stage stands on a port that is attached already.
 fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
-    let namespace = support::Namespace::enter_new();
+    let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
     let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
@@ -79,6 +81,19 @@ fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
     };
     let stage = BridgeStage::new(&port, &attached, &table, &devices).unwrap();
     attached.prepare_bridge(Some(&stage)).unwrap().info().unwrap()
+}
+
+/// A capture around the largest filter.
+fn with_dump() -> ProgramInfo {
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let [.., (_, rules)] = filters();
+    let filter = Compiled::new(&RuleSet { rules }).unwrap();
+    let filter = Filter::new(&filter, FilterSizes::default(), None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Routed, WhenDown::Drop), &filter).unwrap();
+    let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    attached.set_dump(Some(&Dump::new(&DumpConfig::default()).unwrap())).unwrap();
+    attached.info().unwrap()
 }
 
 /// Filters of one field, and of every field with every action.

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The port's program with a capture around it: it takes the place of the plain one, on the same
+ * maps, for as long as somebody looks. (Tracing programs at the entry and exit of the plain one
+ * would do without the swap, but not all kernels let them stand there.) A frame's verdict is known
+ * at its end only, so its bytes at entry wait in memory of this CPU until then: frames do not
+ * overtake each other within one. When the ring is full the copy is left out and counted, never
+ * the frame.
+ */
+#include "trivium.bpf.c"
+
+#include "dump_layout.h"
+
+const volatile struct dump_conf dump SEC(".rodata.dump") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct dump_frame);
+} dump_frames SEC(".maps");
+
+/* Frames that the ring had no room for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} dump_missed SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} dump_ring SEC(".maps");
+
+TRIVIUM_INLINE struct dump_frame *dump_frame(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&dump_frames, &key);
+}
+
+/* Copies the head of the frame and tells how much that was. */
+TRIVIUM_INLINE __u32 dump_copy(struct xdp_md *ctx, void *to, __u64 there)
+{
+	/* 64 bits throughout: the verifier forgets limits at a change of width. */
+	__u64 length = there < dump.snap ? there : dump.snap;
+
+	if (length == 0 || length > DUMP_SNAP_MAX || bpf_xdp_load_bytes(ctx, 0, to, length))
+		return 0;
+	return length;
+}
+
+TRIVIUM_INLINE void dump_entry(struct xdp_md *ctx)
+{
+	struct dump_frame *frame = dump_frame();
+	__u64 length = bpf_xdp_get_buff_len(ctx);
+
+	if (!frame)
+		return;
+	frame->head.at = bpf_ktime_get_ns();
+	frame->head.entry_length = length;
+	frame->head.entry_bytes = dump.entry ? dump_copy(ctx, frame->bytes, length) : 0;
+}
+
+TRIVIUM_INLINE void dump_exit(struct xdp_md *ctx, int verdict)
+{
+	struct dump_frame *frame = dump_frame();
+	__u64 length = bpf_xdp_get_buff_len(ctx);
+	__u32 key = 0, before, after;
+	__u64 *missed = bpf_map_lookup_elem(&dump_missed, &key);
+
+	if (!frame || !missed || !(dump.verdicts & 1 << (verdict & 7)))
+		return;
+	before = frame->head.entry_bytes;
+	if (before > DUMP_SNAP_MAX)
+		return;
+	frame->head.ifindex = ctx->ingress_ifindex;
+	frame->head.queue = ctx->rx_queue_index;
+	frame->head.verdict = verdict;
+	frame->head.exit_length = length;
+	after = dump.exit ? dump_copy(ctx, frame->bytes + before, length) : 0;
+	if (after > DUMP_SNAP_MAX)
+		return;
+	frame->head.exit_bytes = after;
+	if (bpf_ringbuf_output(&dump_ring, frame, sizeof(frame->head) + before + after, 0))
+		*missed += 1;
+}
+
+TRIVIUM_INLINE int dumped_hook(struct xdp_md *ctx)
+{
+	int verdict;
+
+	dump_entry(ctx);
+	verdict = port_hook(ctx);
+	dump_exit(ctx, verdict);
+	return verdict;
+}
+
+/* The names tell a process that takes over what it finds. */
+SEC("xdp.frags")
+int trivium_portdmp(struct xdp_md *ctx)
+{
+	return dumped_hook(ctx);
+}
+
+SEC("xdp")
+int trivium_lindmp(struct xdp_md *ctx)
+{
+	return dumped_hook(ctx);
+}

@@ -1,0 +1,181 @@
+//! Captures at the hook: frames as they come and as they leave, with verdicts.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::xsk::Xsk;
+use support::{Namespace, awaited, config, ethernet, to_us};
+use xdp::dump::{Dump, DumpConfig, DumpReader, Dumped};
+use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
+use xdp::live::{Generator, Order, Replay, Traffic};
+use xdp::{AttachMode, Attached, Counter, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+
+fn port(ifindex: u32, pin: Option<PinPath>) -> Attached {
+    let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
+    loaded.attach(ifindex, AttachMode::Native, pin).unwrap()
+}
+
+/// Frames that differ in their payload.
+fn numbered(count: u8, length: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| ethernet(to_us(), &[], 0x88b5, &vec![number; length - 14])).collect()
+}
+
+fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
+    Generator::replay(&Replay { ifindex, frames, order: Order::InTurn, rate: None, park: true }).unwrap()
+}
+
+/// The next frames of a capture, and no more than these.
+fn dumped(reader: &DumpReader, count: usize) -> Vec<Dumped> {
+    let mut all = Vec::new();
+    awaited("captured frames", || {
+        all.extend(reader.poll(Duration::from_millis(10)).unwrap());
+        (all.len() >= count).then_some(())
+    });
+    assert_eq!(all.len(), count, "{all:?}");
+    all
+}
+
+#[test]
+fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (a, b) = namespace.veth("va", "vb", "");
+    let frames = numbered(4, 100);
+    let mut generator = generator(a, &frames);
+    let mut hook = port(b, None);
+    let plain = hook.info().unwrap().tag;
+    let dump = Dump::new(&DumpConfig { snap: 64, ..DumpConfig::default() }).unwrap();
+    let reader = dump.reader().unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    assert!(hook.dumps().unwrap());
+    generator.send(4).unwrap();
+    let all = dumped(&reader, 4);
+    for (dumped, frame) in all.iter().zip(&frames) {
+        let told = (dumped.verdict, dumped.lengths, dumped.ifindex, dumped.queue);
+        assert_eq!(told, (Verdict::Drop, [100; 2], b, 0));
+        assert_eq!((&dumped.entry[..], &dumped.exit[..]), (&frame[..64], &frame[..64]));
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.checked_sub(Duration::from_nanos(all[3].at_ns)).unwrap();
+    assert!(age < Duration::from_secs(60), "{age:?}");
+
+    // Only what goes to a socket, and only as it leaves; another capture takes the place of the first.
+    let xsk = Xsk::bound(b, 0);
+    let only = DumpConfig { verdicts: vec![Verdict::Redirect], entry: false, ..DumpConfig::default() };
+    let dump = Dump::new(&only).unwrap();
+    let second = dump.reader().unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    generator.send(4).unwrap();
+    hook.set_socket(0, xsk.fd()).unwrap();
+    generator.send(2).unwrap();
+    let all = dumped(&second, 2);
+    assert!(all.iter().all(|dumped| dumped.verdict == Verdict::Redirect && dumped.entry.is_empty()));
+    assert_eq!(all.iter().map(|dumped| &dumped.exit).collect::<Vec<_>>(), [&frames[0], &frames[1]]);
+    assert_eq!((dump.missed().unwrap(), reader.poll(Duration::ZERO).unwrap().len()), (0, 0));
+
+    // And then it is the program that it was, on the same maps.
+    hook.set_dump(None).unwrap();
+    assert_eq!(hook.info().unwrap().tag, plain);
+    generator.send(2).unwrap();
+    assert_eq!(second.poll(Duration::ZERO).unwrap(), []);
+    let counters = hook.counters().unwrap();
+    assert_eq!((counters.get(Counter::DownDropped), counters.get(Counter::Steered)), (8, 4));
+}
+
+/// What is replaced meanwhile keeps the capture, and the capture sees what the replacement says.
+#[test]
+fn a_capture_stays_through_changes_of_the_program() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (a, b) = namespace.veth("va", "vb", "");
+    let mut hook = port(b, None);
+    let dump = Dump::new(&DumpConfig::default()).unwrap();
+    let reader = dump.reader().unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    let frames = numbered(1, 60);
+    let mut generator = generator(a, &frames);
+    let passing = hook.prepare(&config(Owner::Bridged, WhenDown::Pass)).unwrap();
+    hook.swap(passing).unwrap();
+    generator.send(1).unwrap();
+    assert_eq!(dumped(&reader, 1)[0].verdict, Verdict::Pass);
+    let rule = Rule {
+        name: "all".to_owned(),
+        priority: 0,
+        matches: Match::default(),
+        action: Action::Drop,
+        dry_run: false,
+        expires: None,
+    };
+    let rules = Compiled::new(&RuleSet { rules: vec![rule] }).unwrap();
+    let filter = Filter::new(&rules, FilterSizes::default(), None).unwrap();
+    hook.set_filter(Some(&filter)).unwrap();
+    generator.send(1).unwrap();
+    assert_eq!(dumped(&reader, 1)[0].verdict, Verdict::Drop);
+    hook.set_dump(None).unwrap();
+    generator.send(1).unwrap();
+    assert_eq!(hook.counters().unwrap().get(Counter::FilterDropped), 2, "the filter stays");
+    assert_eq!(reader.poll(Duration::ZERO).unwrap(), []);
+}
+
+/// The frames go their way, and the copies that do not fit are counted.
+#[test]
+fn a_full_ring_costs_copies_and_no_frames() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (a, b) = namespace.veth("va", "vb", "");
+    let mut hook = port(b, None);
+    let dump = Dump::new(&DumpConfig { ring_bytes: 4096, ..DumpConfig::default() }).unwrap();
+    let reader = dump.reader().unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    let mut generator = Generator::new(&Traffic::to(a)).unwrap();
+    generator.send(10_000).unwrap();
+    awaited("all of them", || (hook.counters().unwrap().seen() == 10_000).then_some(()));
+    let got = reader.poll(Duration::ZERO).unwrap().len();
+    assert!((10..100).contains(&got), "{got}");
+    assert_eq!(u64::try_from(got).unwrap() + dump.missed().unwrap(), 10_000);
+}
+
+/// Frames in several buffers are captured beyond the first one.
+#[test]
+fn jumbo_frames_are_captured() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_a, b) = namespace.veth("va", "vb", "");
+    for device in ["va", "vb"] {
+        namespace.ip(&format!("link set dev {device} mtu 9000"));
+    }
+    let mut hook = port(b, None);
+    let dump = Dump::new(&DumpConfig { snap: 2048, ..DumpConfig::default() }).unwrap();
+    let reader = dump.reader().unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    let frame: Vec<u8> =
+        ethernet(to_us(), &[], 0x88b5, &(0..8000).map(|at: u32| at.to_le_bytes()[0]).collect::<Vec<_>>());
+    support::PacketSocket::on(namespace.index("va")).send(&frame);
+    let all = dumped(&reader, 1);
+    assert_eq!(all[0].lengths, [8014; 2]);
+    assert_eq!((&all[0].entry[..], &all[0].exit[..]), (&frame[..2048], &frame[..2048]));
+}
+
+/// A process that dies while it captures leaves a program that its successor knows.
+#[test]
+fn a_pinned_hook_is_adopted_with_a_capture_around_it() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (a, b) = namespace.veth("va", "vb", "");
+    let pin = PinPath::new(&format!("dump-test-{}", std::process::id())).unwrap();
+    let mut hook = port(b, Some(pin.clone()));
+    let dump = Dump::new(&DumpConfig::default()).unwrap();
+    hook.set_dump(Some(&dump)).unwrap();
+    drop((hook, dump));
+    let mut hook = adopt(&pin).unwrap().unwrap();
+    assert!(hook.dumps().unwrap());
+    hook.set_dump(None).unwrap();
+    assert!(!hook.dumps().unwrap());
+    generator(a, &numbered(1, 60)).send(3).unwrap();
+    assert_eq!(hook.counters().unwrap().get(Counter::DownDropped), 3);
+    assert_eq!(hook.info().unwrap().name, "trivium_port");
+    hook.detach().unwrap();
+}
