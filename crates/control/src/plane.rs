@@ -105,6 +105,14 @@ pub trait Plane: Send + Sync + 'static {
     /// If the port does not exist, or as many captures as possible run already.
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
+    /// Sends what meets a port's hook to `to` until that is closed or the hook has gone, and returns at once. What `to`
+    /// cannot take is lost; no frame waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist or has no hook, a verdict does not exist, or somebody captures there already.
+    fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
+
     /// What is wrong with ports, memory and kernel, and how to mend it.
     fn doctor(&self) -> Vec<DoctorFinding>;
 
@@ -140,6 +148,23 @@ pub struct CaptureRequest {
     /// Bytes of each frame at most.
     pub snap_length: u32,
     /// Only packets that match; what cannot be parsed is shown whatever the filter.
+    pub filter: packet::filter::Filter,
+}
+
+/// What is captured at a hook.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DumpRequest {
+    /// The port.
+    pub port: String,
+    /// Verdicts that are wanted, by name; all if there are none.
+    pub verdicts: Vec<String>,
+    /// Whether frames are wanted as they come.
+    pub entry: bool,
+    /// Whether frames are wanted as the program leaves them.
+    pub exit: bool,
+    /// Bytes of each frame at most.
+    pub snap_length: u32,
+    /// Only frames that match; what cannot be parsed is shown whatever the filter.
     pub filter: packet::filter::Filter,
 }
 

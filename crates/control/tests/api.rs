@@ -68,6 +68,20 @@ async fn hooks_are_shown_and_measured() {
     }
     let error = daemon.refused("GET", "/v1/hooks/none", "", 404).await;
     assert_eq!(error.object, "port.none");
+    let mut response = daemon.open("GET", "/v1/hooks/a/dump?verdicts=drop,pass&entry=false", "").await;
+    assert_eq!(response.headers()["content-type"], "application/x-pcapng");
+    let mut file = Vec::new();
+    while file.len() < 300 {
+        file.extend(response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    let has = |text: &[u8]| file.windows(text.len()).any(|bytes| bytes == text);
+    // Sent: as the program leaves it.
+    assert!(has(b"verdict: drop+pass") && has(&[2, 0, 4, 0, 2, 0, 0, 0]), "{file:?}");
+    for (wrong, status) in
+        [("none/dump", 404), ("a/dump?entry=false&exit=false", 400), ("a/dump?filter=x", 400)]
+    {
+        daemon.refused("GET", &format!("/v1/hooks/{wrong}"), "", status).await;
+    }
 }
 
 #[tokio::test]
@@ -268,7 +282,7 @@ async fn the_description_has_every_route() {
     }
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
-        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/hooks, GET /v1/hooks/{port}, \
+        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
         PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
         PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \

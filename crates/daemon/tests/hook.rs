@@ -53,8 +53,14 @@ fn the_status_is_what_the_kernel_says() {
     }
     let [h1, h2, soft] = &hooks[..] else { panic!("{hooks:?}") };
     assert_eq!((&h1["mode"], &soft["mode"]), (&"native".into(), &"generic".into()));
-    assert_eq!((&h1["stages"], &h1["when_down"]), (&serde_json::json!(["steer"]), &"drop".into()));
-    assert_eq!(h2["stages"], serde_json::json!(["filter", "steer"]));
+    assert_eq!(h1["when_down"], "drop");
+    let stages: Vec<&str> =
+        h1["stages"].as_array().unwrap().iter().map(|stage| stage.as_str().unwrap()).collect();
+    assert!(
+        stages.ends_with(&["steer"]) && !stages.contains(&"filter") && !stages.contains(&"kernel"),
+        "{h1}"
+    );
+    assert_eq!(h2["stages"][0], "filter");
     assert_eq!(soft["stages"], serde_json::json!(["kernel", "steer"]));
     assert_eq!((&h2["filter"], &h1["filter"]), (&"edge".into(), &Value::Null));
     // Where the kernel has its pins, ours are named.

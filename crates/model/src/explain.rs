@@ -139,4 +139,6 @@ pub struct CapturedFrame {
     pub missed: u64,
     /// The reason's name where it was dropped.
     pub drop: Option<String>,
+    /// What the hook's program said of it, where it was captured there.
+    pub verdict: Option<String>,
 }

@@ -5,19 +5,26 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use model::HookState;
 use serde::Deserialize;
+use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::Context;
 use super::read::ask;
 use super::request::Params;
-use super::watch::permit;
-use crate::ErrorBody;
+use super::watch::{QUEUE, file, permit, words};
 use crate::error::{ApiError, ApiResult};
+use crate::{DumpRequest, ErrorBody};
 
 /// Longest time that runs are counted for one answer.
 const MEASURE_LIMIT_MS: u64 = 60_000;
+
+/// Bytes of each frame that meets a hook, unless told.
+const SNAP: u32 = 256;
+/// The most that hooks copy of a frame.
+const SNAP_MAX: u32 = 2048;
 
 /// Whether runs are counted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -75,4 +82,48 @@ pub(super) async fn hook(
         let (cause, fix) = ("there is no port of this name with a hook", "look at GET /v1/hooks for those");
         ApiError::new(StatusCode::NOT_FOUND, format!("port.{port}"), cause, fix)
     })
+}
+
+/// What is captured at a hook.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DumpParams {
+    /// Frames as they come; yes unless told.
+    entry: Option<bool>,
+    /// Frames as the program leaves them; yes unless told.
+    exit: Option<bool>,
+    /// Verdicts that are wanted, such as `drop,pass`; all unless told. There are `aborted`, `drop`, `pass`, `transmit` and `redirect`.
+    verdicts: Option<String>,
+    /// Bytes of each frame at most, 14..=2048; 256 unless told.
+    snap: Option<u32>,
+    /// Only frames that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
+    filter: Option<String>,
+}
+
+/// What meets the hook of a port, as a pcapng file without end: frames as they come are received, frames as the program leaves
+/// them are sent, the comment tells the verdict. Meanwhile the hook has a program with a capture around it, on the same maps.
+#[utoipa::path(get, path = "/v1/hooks/{port}/dump", params(("port" = String, Path), DumpParams),
+    responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
+        (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn dump(
+    State(context): State<Context>,
+    Path(port): Path<String>,
+    Params(params): Params<DumpParams>,
+) -> ApiResult<Response> {
+    let permit = permit(&context)?;
+    let snap_length = params.snap.unwrap_or(SNAP).clamp(14, SNAP_MAX);
+    let (entry, exit) = (params.entry.unwrap_or(true), params.exit.unwrap_or(true));
+    if !entry && !exit {
+        let cause = "frames are asked for neither as they come nor as they leave";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "query.exit", cause, "ask for one of them"));
+    }
+    let verdicts = params.verdicts.unwrap_or_default();
+    let verdicts = verdicts.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let filter = words(params.filter.as_deref())?;
+    let asked = DumpRequest { port, verdicts, entry, exit, snap_length, filter };
+    let (to, from) = mpsc::channel(QUEUE);
+    ask(&context, move |plane| plane.dump(asked, to)).await??;
+    Ok(file(snap_length, from, permit))
 }

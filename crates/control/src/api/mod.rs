@@ -111,6 +111,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(filters::reload))
         .routes(routes!(hooks::hooks))
         .routes(routes!(hooks::hook))
+        .routes(routes!(hooks::dump))
         .routes(routes!(read::bridges))
         .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
         .routes(routes!(objects::put_member, objects::delete_member))

@@ -13,7 +13,7 @@ use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream, StreamExt};
-use model::{Counters, LinkEvent, PacketFilter, PortState, TraceEvent};
+use model::{CapturedFrame, Counters, LinkEvent, PacketFilter, PortState, TraceEvent};
 use packet::filter::Filter;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -28,7 +28,7 @@ use crate::pcapng;
 use crate::{CaptureRequest, ErrorBody};
 
 /// Frames or events that wait for a client.
-const QUEUE: usize = 1024;
+pub(super) const QUEUE: usize = 1024;
 /// Most packets of one trace.
 const TRACE_LIMIT: u64 = 1_000_000;
 
@@ -143,7 +143,7 @@ pub(super) struct TraceParams {
 }
 
 /// A filter in words; none holds for every packet.
-fn words(text: Option<&str>) -> ApiResult<Filter> {
+pub(super) fn words(text: Option<&str>) -> ApiResult<Filter> {
     Filter::parse(text.unwrap_or_default()).map_err(|error| {
         let fix = "for example: ip_src=10.0.0.0/8,tcp,dst_port=443";
         ApiError::new(StatusCode::BAD_REQUEST, "query.filter", error.to_string(), fix)
@@ -231,11 +231,20 @@ pub(super) async fn capture(
     let asked = CaptureRequest { port: port.clone(), drops_only: params.drops, snap_length, filter };
     let (to, from) = mpsc::channel(QUEUE);
     ask(&context, move |plane| plane.capture(&asked, to)).await??;
+    Ok(file(snap_length, from, permit))
+}
+
+/// Frames as a pcapng file without end.
+pub(super) fn file(
+    snap_length: u32,
+    from: mpsc::Receiver<CapturedFrame>,
+    permit: OwnedSemaphorePermit,
+) -> Response {
     let (mut section, start) = pcapng::Section::begin(snap_length);
     let start = stream::iter([Ok(Bytes::from(start))]);
     let packets = lines(from, permit, move |frame| section.packet(frame));
     let body = Body::from_stream(start.chain(packets));
-    Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
+    ([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response()
 }
 
 /// The items of a queue as chunks of a body; what waits is sent together.

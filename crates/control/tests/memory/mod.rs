@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use control::{CaptureRequest, FailureKind, Listeners, Plane, PlaneError, Store};
+use control::{CaptureRequest, DumpRequest, FailureKind, Listeners, Plane, PlaneError, Store};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
@@ -247,6 +247,22 @@ impl Plane for Memory {
         Ok(())
     }
 
+    fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
+        self.port(&request.port)?;
+        let frame = CapturedFrame {
+            at_ns: 5,
+            port: request.port,
+            received: request.entry,
+            bytes: vec![0xaa; 60],
+            original_length: 60,
+            missed: 0,
+            drop: None,
+            verdict: Some(request.verdicts.join("+")),
+        };
+        std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
+        Ok(())
+    }
+
     fn capture(&self, request: &CaptureRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
         self.port(&request.port)?;
         let frame = CapturedFrame {
@@ -257,6 +273,7 @@ impl Plane for Memory {
             original_length: 60,
             missed: 0,
             drop: Some("truncated".to_owned()),
+            verdict: None,
         };
         // The stream's queue is open until the client goes away.
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});

@@ -16,6 +16,8 @@ pub enum Xdp {
     Status(XdpStatus),
     /// Frames of each port's hook by their way out, second by second, and what the kernel lost of them afterwards
     Monitor(XdpMonitor),
+    /// Frames as a port's hook receives them and as it leaves them, with its verdict
+    Dump(XdpDump),
     /// Send frames that the kernel makes out of a device, or those of a capture file; needs root and no daemon
     Gen(XdpGen),
     /// Measure the hook between devices of its own making, beside the barest program; needs root and no daemon
@@ -49,6 +51,69 @@ pub struct XdpMonitor {
     /// Print one JSON object for each second
     #[arg(long)]
     pub json: bool,
+}
+
+/// `trivium xdp dump`
+#[derive(Clone, Debug, Args)]
+pub struct XdpDump {
+    /// The port
+    pub port: String,
+    /// Only frames of these verdicts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "VERDICT")]
+    pub verdict: Vec<HookVerdict>,
+    /// Frames as they come, as the hook leaves them, or both
+    #[arg(long, value_enum, default_value_t = DumpAt::Both)]
+    pub at: DumpAt,
+    /// Bytes of each frame, 14 to 2048
+    #[arg(long, default_value_t = 256, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=2048))]
+    pub snap: u32,
+    /// Write pcapng to this file ("-": standard output)
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Stop after so many (a frame that is shown twice counts twice)
+    #[arg(short, long, value_name = "N")]
+    pub number: Option<u64>,
+    /// Only frames that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+}
+
+/// Where a hook is captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DumpAt {
+    /// As they come
+    Entry,
+    /// As the hook leaves them
+    Exit,
+    /// Both, one after the other
+    Both,
+}
+
+/// What a hook says of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum HookVerdict {
+    /// A defect; dropped
+    Aborted,
+    /// Dropped
+    Drop,
+    /// To the kernel
+    Pass,
+    /// Back where it came from
+    Transmit,
+    /// To a socket, a device or a core
+    Redirect,
+}
+
+impl fmt::Display for HookVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HookVerdict::Aborted => "aborted",
+            HookVerdict::Drop => "drop",
+            HookVerdict::Pass => "pass",
+            HookVerdict::Transmit => "transmit",
+            HookVerdict::Redirect => "redirect",
+        })
+    }
 }
 
 /// `trivium xdp gen`

@@ -33,7 +33,15 @@ pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
     // Read here too: no daemon is needed to be told what is wrong.
     Filter::parse(&filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let path = format!("/v1/capture/{}?drops={}&filter={}", quoted(&args.port), args.drops, quoted(&filter));
-    let stream = client.stream(&path).await?;
+    receive(client, &path, args).await
+}
+
+/// Prints or writes the pcapng stream that the API has at `path`.
+///
+/// # Errors
+/// If the daemon refuses it, or the file cannot be written.
+pub async fn receive(client: &Client, path: &str, args: &Capture) -> Result<(), Failure> {
+    let stream = client.stream(path).await?;
     let (to, from) = sync_channel(QUEUE);
     let args = args.clone();
     let reader = tokio::task::spawn_blocking(move || read(from, &args));

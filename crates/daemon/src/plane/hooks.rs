@@ -99,7 +99,8 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
         Owner::Bridged => None,
         Owner::Routed => Some("kernel"),
     };
-    filtered.then_some("filter").into_iter().chain(room).chain(["steer"]).collect()
+    let bridge = hook.has_bridge().then_some("bridge");
+    filtered.then_some("filter").into_iter().chain(room).chain(bridge).chain(["steer"]).collect()
 }
 
 fn program(info: ProgramInfo) -> HookProgram {

@@ -8,6 +8,7 @@ mod bridges;
 mod change;
 mod device;
 mod doctor;
+mod dump;
 mod fault;
 pub mod filters;
 mod foreign;
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use control::{CaptureRequest, FailureKind, Plane, PlaneError};
+use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError};
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
@@ -135,6 +136,7 @@ impl DataPlane {
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
         self.settled.store(true, Ordering::Release);
         pins::sweep(&locked(&self.site));
+        dump::clear(&mut locked(&self.site));
         let weak = Arc::downgrade(self);
         let housekeeper = move || {
             let mut looks = 0_u32;
@@ -444,6 +446,10 @@ impl Plane for DataPlane {
         };
         let me = self.me()?;
         self.engine(|engine| observe::capture(&me, engine, request, port, to))
+    }
+
+    fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
+        dump::start(&self.me()?, request, to)
     }
 
     fn doctor(&self) -> Vec<DoctorFinding> {

@@ -122,6 +122,7 @@ impl Delivery {
                 Direction::Dropped(reason) => Some(reason.name().to_owned()),
                 _ => None,
             },
+            verdict: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `trivium xdp`: the driver hook of ports, one file for each command.
 
 mod bench;
+mod dump;
 mod filter;
 mod generate;
 mod monitor;
@@ -19,6 +20,7 @@ pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
     match command {
         Xdp::Status(args) => block_on(status::status(client, args)),
         Xdp::Monitor(args) => block_on(monitor::monitor(client, args)),
+        Xdp::Dump(args) => block_on(dump::dump(client, args)),
         Xdp::Gen(args) => generate::run(args),
         Xdp::Bench(args) => bench::run(args),
         Xdp::Filter(args) => block_on(filter::filter(client, args)),

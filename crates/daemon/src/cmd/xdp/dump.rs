@@ -1,0 +1,38 @@
+//! `trivium xdp dump`: what a port's hook receives, what it makes of it, and its verdict; to a pcapng file or as lines.
+
+use packet::filter::Filter;
+
+use crate::cli::{Capture, DumpAt, XdpDump};
+use crate::client::Client;
+use crate::cmd::apply::quoted;
+use crate::cmd::capture;
+use crate::cmd::trace::FILTER_EXAMPLE;
+use crate::failure::Failure;
+
+/// Captures until there were enough, or Ctrl-C.
+///
+/// # Errors
+/// If the port has no hook, the filter is not understood, or the file cannot be written.
+pub async fn dump(client: &Client, args: &XdpDump) -> Result<(), Failure> {
+    let filter = args.filter.join(",");
+    // Read here too: no daemon is needed to be told what is wrong.
+    Filter::parse(&filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
+    let verdicts: Vec<String> = args.verdict.iter().map(ToString::to_string).collect();
+    let path = format!(
+        "/v1/hooks/{}/dump?entry={}&exit={}&verdicts={}&snap={}&filter={}",
+        quoted(&args.port),
+        args.at != DumpAt::Exit,
+        args.at != DumpAt::Entry,
+        verdicts.join(","),
+        args.snap,
+        quoted(&filter)
+    );
+    let output = Capture {
+        port: args.port.clone(),
+        drops: false,
+        write: args.write.clone(),
+        number: args.number,
+        filter: args.filter.clone(),
+    };
+    capture::receive(client, &path, &output).await
+}

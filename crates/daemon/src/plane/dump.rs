@@ -1,0 +1,189 @@
+//! Captures at a port's hook, as the API sends them: a capture is put around the hook's program, a thread empties its ring,
+//! and when nobody listens any more the program is as before. What a reader cannot take is lost and counted; no frame waits.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use control::{DumpRequest, FailureKind, PlaneError};
+use model::CapturedFrame;
+use packet::{FlowKey, PortId};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
+use xdp::Verdict;
+use xdp::dump::{Dump, DumpConfig, DumpReader, Dumped};
+
+use super::site::Site;
+use super::{DataPlane, locked, no_such_port};
+
+/// How long the thread waits for frames before it looks whether anybody listens.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Starts a capture at a port's hook that lasts until `to` is closed or the hook has gone.
+pub fn start(
+    plane: &Arc<DataPlane>,
+    request: DumpRequest,
+    to: Sender<CapturedFrame>,
+) -> Result<(), PlaneError> {
+    let object = format!("dump of port.{}", request.port);
+    let failed = |error: xdp::Error| PlaneError::failed(&object, &error, "`trivium doctor` may tell more");
+    let config = DumpConfig {
+        snap: request.snap_length,
+        verdicts: verdicts(&request)?,
+        // A filter asks for bytes of either.
+        entry: request.entry,
+        exit: request.exit,
+        ..DumpConfig::default()
+    };
+    let dump = Dump::new(&config).map_err(failed)?;
+    let link = {
+        let mut site = locked(&plane.site);
+        let hook = hook_of(&mut site, &request.port)?;
+        if hook.dumps().map_err(failed)? {
+            return Err(PlaneError {
+                kind: FailureKind::Busy,
+                object,
+                cause: "somebody else captures at this hook already".to_owned(),
+                fix: "wait until that has ended".to_owned(),
+            });
+        }
+        hook.set_dump(Some(&dump)).map_err(failed)?;
+        hook.link_id()
+    };
+    let weak = Arc::downgrade(plane);
+    let delivery = Delivery { request, to, missed: 0, lost: 0, told: 0 };
+    let work = {
+        let weak = Weak::clone(&weak);
+        move || {
+            let port = delivery.request.port.clone();
+            deliver(&weak, &dump, link, delivery);
+            end(&weak, &port, link);
+        }
+    };
+    let started = std::thread::Builder::new().name("dump".to_owned()).spawn(work);
+    started.map(drop).map_err(|error| {
+        // The thread has not run, and the request's port went with it: the next sweep would find the capture.
+        PlaneError::failed("dump", &error, "raise the limit of tasks")
+    })
+}
+
+/// Takes captures away that nobody reads: a predecessor has left them.
+pub fn clear(site: &mut Site) {
+    for (name, running) in &mut site.ports {
+        let Some(hook) = &mut running.hook else { continue };
+        if hook.dumps().unwrap_or(false)
+            && let Err(error) = hook.set_dump(None)
+        {
+            tracing::warn!(port = %name, %error, "a predecessor's capture stays around its hook");
+        }
+    }
+}
+
+fn hook_of<'s>(site: &'s mut Site, port: &str) -> Result<&'s mut xdp::Attached, PlaneError> {
+    let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
+    running.hook.as_mut().ok_or_else(|| {
+        let fix = "look at `trivium xdp status` for ports that have one";
+        PlaneError::not_found(format!("port.{port}"), "it has no hook", fix)
+    })
+}
+
+fn verdicts(request: &DumpRequest) -> Result<Vec<Verdict>, PlaneError> {
+    if request.verdicts.is_empty() {
+        return Ok(Verdict::ALL.to_vec());
+    }
+    let known = |word: &String| {
+        Verdict::ALL.into_iter().find(|verdict| verdict.name() == word).ok_or_else(|| PlaneError {
+            kind: FailureKind::Invalid,
+            object: "query.verdicts".to_owned(),
+            cause: format!("there is no verdict {word:?}"),
+            fix: format!("use {}", Verdict::ALL.map(Verdict::name).join(", ")),
+        })
+    };
+    request.verdicts.iter().map(known).collect()
+}
+
+/// Empties the ring until nobody listens, or the hook has gone.
+fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delivery) {
+    let Ok(reader) = dump.reader() else { return };
+    while delivery.empty(&reader, dump) {
+        let there = plane.upgrade().is_some_and(|plane| {
+            let mut site = locked(&plane.site);
+            hook_of(&mut site, &delivery.request.port).is_ok_and(|hook| hook.link_id() == link)
+        });
+        if !there {
+            return;
+        }
+    }
+}
+
+/// Takes the capture away again, unless the hook is another by now.
+fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
+    let Some(plane) = plane.upgrade() else { return };
+    let mut site = locked(&plane.site);
+    let hook = hook_of(&mut site, port).ok().filter(|hook| hook.link_id() == link);
+    if let Some(Err(error)) = hook.map(|hook| hook.set_dump(None)) {
+        tracing::warn!(port, %error, "the capture around its hook could not be taken away");
+    }
+}
+
+/// The way from the ring to whoever captures.
+struct Delivery {
+    request: DumpRequest,
+    to: Sender<CapturedFrame>,
+    /// Frames that did not fit into the ring so far.
+    missed: u64,
+    /// Frames that did not fit into the client's queue so far.
+    lost: u64,
+    /// Frames of whose loss the client knows.
+    told: u64,
+}
+
+impl Delivery {
+    /// Empties the ring once; false when nobody listens any more.
+    fn empty(&mut self, reader: &DumpReader, dump: &Dump) -> bool {
+        let Ok(frames) = reader.poll(PERIOD) else { return false };
+        self.missed = dump.missed().unwrap_or(self.missed);
+        for dumped in &frames {
+            if self.is_wanted(dumped) && !self.send(dumped) {
+                return false;
+            }
+        }
+        !self.to.is_closed()
+    }
+
+    /// What cannot be parsed is shown whatever the filter.
+    fn is_wanted(&self, dumped: &Dumped) -> bool {
+        let [entry_length, exit_length] = dumped.lengths;
+        let (bytes, length) =
+            if dumped.entry.is_empty() { (&dumped.exit, exit_length) } else { (&dumped.entry, entry_length) };
+        let mut key = FlowKey::default();
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let read = FlowKey::extract(bytes, length, PortId(0), &mut key).is_ok();
+        !read || self.request.filter.matches(&key)
+    }
+
+    fn send(&mut self, dumped: &Dumped) -> bool {
+        let ways = [(true, &dumped.entry, dumped.lengths[0]), (false, &dumped.exit, dumped.lengths[1])];
+        for (received, bytes, original_length) in ways {
+            if bytes.is_empty() {
+                continue;
+            }
+            let missed = self.missed + self.lost;
+            let frame = CapturedFrame {
+                at_ns: dumped.at_ns,
+                port: self.request.port.clone(),
+                received,
+                bytes: bytes.clone(),
+                original_length,
+                missed: missed.saturating_sub(self.told),
+                drop: None,
+                verdict: Some(dumped.verdict.name().to_owned()),
+            };
+            match self.to.try_send(frame) {
+                Ok(()) => self.told = missed,
+                Err(TrySendError::Full(_)) => self.lost += 1,
+                Err(TrySendError::Closed(_)) => return false,
+            }
+        }
+        true
+    }
+}
