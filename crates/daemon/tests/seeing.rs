@@ -41,6 +41,7 @@ fn sums(output: &str, port: &str) -> [u64; 3] {
         sums[1] += flow["ways"]["steered"].as_u64().unwrap_or(0);
         for lost in flow["lost"].as_array().unwrap() {
             assert_eq!(lost["tracepoint"], "xdp_redirect_err", "{line}");
+            assert!(lost["reason"].as_str().unwrap().starts_with("the socket"), "{line}");
             sums[2] += lost["frames"].as_u64().unwrap();
         }
     }
@@ -167,7 +168,7 @@ fn frames_of_a_file_are_sent_again() {
 #[test]
 fn a_bench_measures_ours_beside_the_barest() {
     require!("ip", "unshare");
-    for (scenario, planes) in [("drop", 3), ("tx", 1), ("redirect", 1)] {
+    for (scenario, planes) in [("drop", 4), ("tx", 1), ("redirect", 1)] {
         let measured = json(&["xdp", "bench", scenario, "--seconds", "0.2", "--rounds", "3", "--json"]);
         let list = measured["planes"].as_array().unwrap();
         assert_eq!(list.len(), planes, "{measured}");

@@ -79,7 +79,8 @@ impl Loss {
                 verdict => format!("verdict {verdict} is not possible here"),
             },
             (_, Ok(0)) | (_, Err(_)) => "not taken".to_owned(),
-            (LossEvent::Redirect, Ok(libc::ENOSPC)) => "the socket's ring is full".to_owned(),
+            (LossEvent::Redirect, Ok(libc::ENOBUFS)) => "the socket's ring is full".to_owned(),
+            (LossEvent::Redirect, Ok(libc::ENOMEM)) => "the socket has no free frame".to_owned(),
             (LossEvent::Redirect, Ok(libc::EINVAL)) => "the target cannot take it".to_owned(),
             (_, Ok(errno)) => {
                 let text = std::io::Error::from_raw_os_error(errno).to_string();
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(reason(LossEvent::Exception, 0), "aborted");
         assert_eq!(reason(LossEvent::Exception, 9), "verdict 9 is none");
         assert_eq!(reason(LossEvent::Exception, 3), "verdict transmit is not possible here");
-        assert_eq!(reason(LossEvent::Redirect, 28), "the socket's ring is full");
+        assert_eq!(reason(LossEvent::Redirect, 105), "the socket's ring is full");
         assert_eq!(reason(LossEvent::Device, 100), "network is down");
         assert_eq!(reason(LossEvent::Transmit, 0), "not taken");
     }

@@ -77,7 +77,11 @@ fn assert_typed(line: &str) {
     let line = line.split([';', '#']).next().unwrap_or(line).trim().trim_end_matches('&');
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
     match parse(&words) {
-        Ok(Command::Capture(Capture { filter, .. }) | Command::Trace(Trace { filter, .. })) => {
+        Ok(
+            Command::Capture(Capture { filter, .. })
+            | Command::Trace(Trace { filter, .. })
+            | Command::Xdp(Xdp::Dump(XdpDump { filter, .. })),
+        ) => {
             let filter = filter.join(",");
             assert!(Filter::parse(&filter).is_ok(), "{line}: {:?}", Filter::parse(&filter));
         }
@@ -87,11 +91,23 @@ fn assert_typed(line: &str) {
     }
 }
 
+/// What blocks of a document tell people to type.
+fn typed(document: &str) -> impl Iterator<Item = &str> {
+    let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.flat_map(str::lines).filter(|line| line.starts_with("trivium "))
+}
+
+#[test]
+fn every_command_in_the_hooks_document_is_understood() {
+    let all: Vec<&str> = typed(include_str!("../../../../docs/xdp.md")).collect();
+    assert!(all.len() >= 8, "{all:?}");
+    all.into_iter().for_each(assert_typed);
+}
+
 #[test]
 fn every_command_in_the_readme_is_understood() {
     let readme = include_str!("../../../../README.md");
-    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let typed = blocks.flat_map(str::lines).filter(|line| line.starts_with("trivium "));
+    let typed = typed(readme);
     let quoted = readme.split('`').filter(|text| text.starts_with("trivium ") && !text.contains('\n'));
     let all: Vec<&str> = typed.chain(quoted).collect();
     assert!(all.len() > 15, "{all:?}");

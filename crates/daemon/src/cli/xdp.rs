@@ -232,7 +232,7 @@ pub struct XdpBench {
 /// What `trivium xdp bench` measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum XdpScenario {
-    /// A bare drop; the port's program without a socket; its filter with one rule
+    /// A bare drop, without and with a look at the frame; the port's program without a socket; its filter with one rule
     Drop,
     /// Addresses swapped and sent back
     Tx,

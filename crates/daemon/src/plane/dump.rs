@@ -29,7 +29,6 @@ pub fn start(
     let config = DumpConfig {
         snap: request.snap_length,
         verdicts: verdicts(&request)?,
-        // A filter asks for bytes of either.
         entry: request.entry,
         exit: request.exit,
         ..DumpConfig::default()
@@ -49,20 +48,17 @@ pub fn start(
         hook.set_dump(Some(&dump)).map_err(failed)?;
         hook.link_id()
     };
-    let weak = Arc::downgrade(plane);
+    let (weak, port) = (Arc::downgrade(plane), request.port.clone());
     let delivery = Delivery { request, to, missed: 0, lost: 0, told: 0 };
-    let work = {
-        let weak = Weak::clone(&weak);
-        move || {
-            let port = delivery.request.port.clone();
-            deliver(&weak, &dump, link, delivery);
-            end(&weak, &port, link);
-        }
+    let work = move || {
+        let port = delivery.request.port.clone();
+        deliver(&weak, &dump, link, delivery);
+        end(&weak, &port, link);
     };
     let started = std::thread::Builder::new().name("dump".to_owned()).spawn(work);
     started.map(drop).map_err(|error| {
-        // The thread has not run, and the request's port went with it: the next sweep would find the capture.
-        PlaneError::failed("dump", &error, "raise the limit of tasks")
+        end(&Arc::downgrade(plane), &port, link);
+        PlaneError::failed(object, &error, "raise the limit of tasks")
     })
 }
 

@@ -11,6 +11,8 @@ use crate::{Error, Mode, ProgramInfo, sys};
 pub enum Bench {
     /// [`Sink`]
     Sink,
+    /// [`Sink::attach_reading`]
+    SinkReading,
     /// [`Pass`]
     Pass,
     /// [`Reflect`]
@@ -21,13 +23,15 @@ pub enum Bench {
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 4] = [Bench::Sink, Bench::Pass, Bench::Reflect, Bench::Redirect];
+    pub const ALL: [Bench; 5] =
+        [Bench::Sink, Bench::SinkReading, Bench::Pass, Bench::Reflect, Bench::Redirect];
 
     /// The name that the kernel knows it by.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Bench::Sink => "sink",
+            Bench::SinkReading => "sink_reading",
             Bench::Pass => "pass",
             Bench::Reflect => "reflect",
             Bench::Redirect => "redirect",
@@ -75,7 +79,19 @@ impl Sink {
     /// # Errors
     /// As for [`crate::Loaded::attach`].
     pub fn attach(ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
-        let object = Bench::Sink.load()?;
+        Sink::put(Bench::Sink, ifindex, allowed)
+    }
+
+    /// The same with a look at each frame's Ethernet type.
+    ///
+    /// # Errors
+    /// As for [`crate::Loaded::attach`].
+    pub fn attach_reading(ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
+        Sink::put(Bench::SinkReading, ifindex, allowed)
+    }
+
+    fn put(program: Bench, ifindex: u32, allowed: AttachMode) -> Result<Sink, Error> {
+        let object = program.load()?;
         Ok(Sink { linked: put_on(&object, ifindex, allowed)?, sunk: object.map("sunk")? })
     }
 

@@ -29,6 +29,7 @@ const FLOWS: u32 = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plane {
     BareDrop,
+    ReadingDrop,
     PortDrop,
     FilterDrop,
     BareTransmit,
@@ -38,7 +39,7 @@ enum Plane {
 impl Plane {
     fn of(scenario: XdpScenario) -> &'static [Plane] {
         match scenario {
-            XdpScenario::Drop => &[Plane::BareDrop, Plane::PortDrop, Plane::FilterDrop],
+            XdpScenario::Drop => &[Plane::BareDrop, Plane::ReadingDrop, Plane::PortDrop, Plane::FilterDrop],
             XdpScenario::Tx => &[Plane::BareTransmit],
             XdpScenario::Redirect => &[Plane::BareRedirect],
         }
@@ -47,6 +48,7 @@ impl Plane {
     const fn name(self) -> &'static str {
         match self {
             Plane::BareDrop => "bare drop",
+            Plane::ReadingDrop => "bare drop that looks at the frame",
             Plane::PortDrop => "port's program, no socket, when_down drop",
             Plane::FilterDrop => "port's program, filter with one rule, drop",
             Plane::BareTransmit => "bare swap of addresses and transmit",
@@ -200,6 +202,7 @@ impl Lab {
         let native = AttachMode::Native;
         Ok(match plane {
             Plane::BareDrop => Running::Sink(Sink::attach(self.device, native)?),
+            Plane::ReadingDrop => Running::Sink(Sink::attach_reading(self.device, native)?),
             Plane::PortDrop => {
                 let loaded = PortProgram::load(&port())?;
                 Running::Port(Box::new(loaded.attach(self.device, native, None)?), Counter::DownDropped)

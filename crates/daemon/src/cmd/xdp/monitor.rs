@@ -158,7 +158,7 @@ mod tests {
             counters: [("steered".to_owned(), steered), ("aborted".to_owned(), 0)].into(),
             ..HookState::default()
         };
-        let loss = Loss { netns: 7, ifindex: 3, event: LossEvent::Redirect, code: 28, frames };
+        let loss = Loss { netns: 7, ifindex: 3, event: LossEvent::Redirect, code: 105, frames };
         Moment {
             at,
             hooks: vec![hook],
