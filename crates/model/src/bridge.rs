@@ -30,11 +30,13 @@ pub struct BridgeSettings {
     pub mac_limit: u32,
     /// Whether IGMP and MLD are read, so that multicast goes only where somebody listens.
     pub snooping: bool,
+    /// Whether known unicast between kernel devices is answered in the driver hook.
+    pub hook: bool,
 }
 
 impl Default for BridgeSettings {
     fn default() -> Self {
-        BridgeSettings { ageing: 300, mac_limit: 16_384, snooping: true }
+        BridgeSettings { ageing: 300, mac_limit: 16_384, snooping: true, hook: true }
     }
 }
 

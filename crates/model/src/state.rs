@@ -73,6 +73,9 @@ pub struct PortState {
     /// What is wrong with it now (device gone, ...), if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// What its driver hook does for its bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortcut: Option<String>,
 }
 
 /// What a port has carried.
@@ -114,6 +117,9 @@ pub struct BridgeState {
     /// Multicast groups that snooping knows.
     #[serde(default)]
     pub groups: u32,
+    /// Stations that the driver hooks of its ports know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<u32>,
     /// Its members.
     pub members: Vec<MemberState>,
 }

@@ -95,6 +95,7 @@ impl Plane for Memory {
             filter: None,
             counters: PortCounters { rx_packets: 7, ..PortCounters::default() },
             trouble: None,
+            shortcut: None,
         };
         self.running().ports.iter().enumerate().map(state).collect()
     }
@@ -162,6 +163,7 @@ impl Plane for Memory {
             ageing: bridge.settings.ageing,
             snooping: bridge.settings.snooping,
             groups: 0,
+            hook: None,
             members: Vec::new(),
         };
         self.running().bridges.iter().map(state).collect()

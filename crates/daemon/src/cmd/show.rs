@@ -108,8 +108,9 @@ fn bridges(bridges: &[BridgeState]) -> String {
     let mut text = String::new();
     for bridge in bridges {
         let snooping = if bridge.snooping { format!("{} groups", bridge.groups) } else { "off".to_owned() };
+        let hook = bridge.hook.map_or_else(String::new, |stations| format!(", {stations} in the hook"));
         text.push_str(&format!(
-            "{}: {} of {} addresses, ageing {} s, snooping {snooping}, owner {}\n",
+            "{}: {} of {} addresses{hook}, ageing {} s, snooping {snooping}, owner {}\n",
             bridge.name, bridge.macs, bridge.mac_limit, bridge.ageing, bridge.owner
         ));
         let mut table = Table::new(&["  PORT", "VLANS", ">ADDRESSES", "PROTECTED", "OWNER"]);

@@ -19,6 +19,7 @@ mod observe;
 mod open;
 pub mod pins;
 mod ports;
+mod shortcuts;
 mod site;
 mod snoop;
 mod view;
@@ -159,6 +160,7 @@ impl DataPlane {
                 running.inspected(name, inspected.as_deref().unwrap_or_default());
             }
             watch::look(&mut site, engine, second);
+            site.look_at_shortcuts(engine, second);
             site.expire_filters();
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);

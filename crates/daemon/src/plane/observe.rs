@@ -17,9 +17,9 @@ use port::FramePool;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::DataPlane;
 use super::ids::Names;
 use super::words;
+use super::{DataPlane, locked};
 use crate::filter;
 
 /// How often the workers' rings are emptied.
@@ -50,6 +50,24 @@ fn occupied(what: &str, error: &EngineError) -> PlaneError {
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
+/// Lets every packet pass the workers, who alone see them, as long as it lives.
+struct Watching(Weak<DataPlane>);
+
+impl Watching {
+    fn begin(plane: &Arc<DataPlane>) -> Watching {
+        locked(&plane.site).shortcuts.watch(true);
+        Watching(Arc::downgrade(plane))
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if let Some(plane) = self.0.upgrade() {
+            locked(&plane.site).shortcuts.watch(false);
+        }
+    }
+}
+
 /// Starts a capture of one port, or of all, that lasts until `to` is closed.
 pub fn capture(
     plane: &Arc<DataPlane>,
@@ -62,13 +80,14 @@ pub fn capture(
     let wanted = Wanted { port, only_drops: request.drops_only, filter: request.filter };
     let mut reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
     let mut pool = engine.pool();
+    let watching = Watching::begin(plane);
     let (weak, names, snap) = (Arc::downgrade(plane), plane.names(), request.snap_length);
     let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
         let mut delivery = Delivery { names, snap, clock: WallClock::now(), to, lost: 0, told: 0 };
         while delivery.empty(&mut reader, &mut pool) && weak.strong_count() > 0 {
             std::thread::sleep(PERIOD);
         }
-        drop(pool);
+        drop((pool, watching));
         if let Some(plane) = weak.upgrade() {
             plane.with_engine(|engine| engine.end_capture(reader));
         }
@@ -146,7 +165,7 @@ pub fn trace(
     })?;
     let filter = TraceFilter::new(filter::compile(wanted, port), limit).and(also);
     let mut rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
-    let weak: Weak<DataPlane> = Arc::downgrade(plane);
+    let (weak, watching): (Weak<DataPlane>, _) = (Arc::downgrade(plane), Watching::begin(plane));
     let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
         let clock = WallClock::now();
         let mut sent = 0;
@@ -163,6 +182,7 @@ pub fn trace(
             }
             std::thread::sleep(PERIOD);
         }
+        drop(watching);
         if let Some(plane) = weak.upgrade() {
             plane.with_engine(Engine::end_trace);
         }

@@ -20,6 +20,7 @@ use super::foreign::Former;
 use super::ids::Names;
 use super::open::{self, Footprint, Opened, Wanted};
 use super::ports::{Ports, Running, publish};
+use super::shortcuts::Shortcuts;
 
 /// See the module documentation.
 pub struct Site {
@@ -33,6 +34,8 @@ pub struct Site {
     pub bridges: Bridges,
     /// The filters of ports' hooks.
     pub filters: Filters,
+    /// What ports' hooks answer by themselves.
+    pub shortcuts: Shortcuts,
 }
 
 /// Which ports a plan concerns.
@@ -77,6 +80,7 @@ impl Site {
             ports: Ports::new(),
             bridges: Bridges::new(),
             filters: Filters::default(),
+            shortcuts: Shortcuts::default(),
         }
     }
 
@@ -95,11 +99,14 @@ impl Site {
         let steps = self.steps(plan, new);
         let filters = self.filters.prepare(new)?;
         let mut done = Done::default();
+        // During the change the workers decide everything.
+        self.shortcuts.forget();
         let carried_out = self.carry_out(engine, &steps, filters, new, starting, &mut done);
         match &carried_out {
             Ok(_) => self.settle(engine, new, &done.gone),
             Err(_) => self.undo(engine, done),
         }
+        self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, true);
         carried_out
     }
 
@@ -212,6 +219,11 @@ impl Site {
     /// Takes out rules and blocks that have expired.
     pub fn expire_filters(&mut self) {
         self.filters.expire(&mut self.ports);
+    }
+
+    /// What the hooks answer by themselves follows what runs; a few times a second.
+    pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
+        self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, second);
     }
 
     /// Publishes what runs.

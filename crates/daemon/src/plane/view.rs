@@ -17,6 +17,7 @@ use port::af_xdp::statistics;
 use switch::Bridge;
 use sync::cpu::tsc_hz;
 use xdp::Counter;
+use xdp::bridge::BridgeCounts;
 
 use super::ports::Running;
 use super::site::Site;
@@ -62,28 +63,32 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         bridge: site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
         persist: running.wanted.policy.persist,
         filter: running.wanted.filter().map(ToString::to_string),
-        counters: port_counters(running, &engine.port_totals(running.id)),
+        counters: port_counters(running, &engine.port_totals(running.id), &site.shortcuts.counts(name)),
         trouble: running.trouble.clone(),
+        shortcut: site.shortcuts.state(name).map(|state| match state {
+            Ok(()) => "answers for known stations".to_owned(),
+            Err(why) => format!("answers for known stations; others do not send here: {why}"),
+        }),
     }
 }
 
-fn port_counters(running: &Running, totals: &PortTotals) -> PortCounters {
+fn port_counters(running: &Running, totals: &PortTotals, bridged: &BridgeCounts) -> PortCounters {
     // What the hook could not give to a socket, and what a full ring or a lack of frames cost, never became ours.
     let hook = hook_counters(running);
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
-    let filtered: u64 = FILTERED.iter().map(|(counter, ..)| hook.get(*counter)).sum();
+    let dropped: u64 = HOOK_DROPS.iter().map(|(counter, ..)| hook.get(*counter)).sum();
     let lost = |(_, socket): &(QueueId, OwnedFd)| {
         let counted = statistics(socket.as_fd());
         counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
     };
     let missed = unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
-        rx_packets: totals.rx_packets,
-        rx_bytes: totals.rx_bytes,
+        rx_packets: totals.rx_packets + bridged.rx_packets,
+        rx_bytes: totals.rx_bytes + bridged.rx_bytes,
         rx_missed: missed,
-        tx_packets: totals.tx_packets,
-        tx_bytes: totals.tx_bytes,
-        drops: totals.dropped() + filtered,
+        tx_packets: totals.tx_packets + bridged.tx_packets,
+        tx_bytes: totals.tx_bytes + bridged.tx_bytes,
+        drops: totals.dropped() + dropped,
     }
 }
 
@@ -92,8 +97,8 @@ fn hook_counters(running: &Running) -> xdp::Counters {
     running.hook.as_ref().and_then(|hook| hook.counters().ok()).unwrap_or_default()
 }
 
-/// Drops of the hook's filter: their counter, name and meaning.
-const FILTERED: [(Counter, &str, &str); 2] = [
+/// Drops in the hook: their counter, name and meaning.
+const HOOK_DROPS: [(Counter, &str, &str); 4] = [
     (
         Counter::FilterDropped,
         "filter-dropped",
@@ -104,12 +109,23 @@ const FILTERED: [(Counter, &str, &str); 2] = [
         "filter-limited",
         "It was over the rate of a rule of the port's filter; `trivium show filters` tells which.",
     ),
+    (
+        Counter::BridgeLost,
+        "hook-device-gone",
+        "The hook knew its station, whose device went a moment ago, or it had no room for a tag.",
+    ),
+    (
+        Counter::BridgeHeld,
+        "hook-held",
+        "Its queue overflowed, and its flow was held back for the moment that it took to move it into the hook.",
+    ),
 ];
 
-/// A port's packets that its filter dropped, by reason, zeros left out.
-fn filtered(running: &Running) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+/// A port's packets that its hook dropped, by reason, zeros left out.
+fn dropped_in_hook(running: &Running) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
     let counted = hook_counters(running);
-    let all = FILTERED.into_iter().map(move |(counter, name, meaning)| (name, meaning, counted.get(counter)));
+    let all =
+        HOOK_DROPS.into_iter().map(move |(counter, name, meaning)| (name, meaning, counted.get(counter)));
     all.filter(|(.., packets)| *packets > 0)
 }
 
@@ -135,6 +151,7 @@ pub fn bridges(site: &Site) -> Vec<BridgeState> {
                 ageing: config.settings.ageing,
                 snooping: config.settings.snooping,
                 groups: u32::try_from(bridge.groups().len()).unwrap_or(u32::MAX),
+                hook: site.shortcuts.stations(name).map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
                 members: members.collect(),
             })
         })
@@ -234,7 +251,7 @@ pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
                 packets: *packets,
             });
         }
-        all.extend(filtered(running).map(|(reason, explanation, packets)| DropState {
+        all.extend(dropped_in_hook(running).map(|(reason, explanation, packets)| DropState {
             port: name.as_str().to_owned(),
             reason: reason.to_owned(),
             explanation: explanation.to_owned(),
@@ -255,10 +272,10 @@ pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Cou
         {
             *drops.entry(reason.name().to_owned()).or_default() += packets;
         }
-        for (reason, _, packets) in filtered(running) {
+        for (reason, _, packets) in dropped_in_hook(running) {
             *drops.entry(reason.to_owned()).or_default() += packets;
         }
-        ports.insert(name.as_str().to_owned(), port_counters(running, &totals));
+        ports.insert(name.as_str().to_owned(), port_counters(running, &totals, &site.shortcuts.counts(name)));
     }
     Counters { at_ns, ports, workers: workers(site, engine, loads), drops }
 }

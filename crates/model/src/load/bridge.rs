@@ -32,6 +32,7 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
             .number("mac_limit", TABLE_BOUNDS, " addresses", findings)
             .unwrap_or(default.mac_limit),
         snooping: fields.flag("snooping", findings).unwrap_or(default.snooping),
+        hook: fields.flag("hook", findings).unwrap_or(default.hook),
     }
 }
 

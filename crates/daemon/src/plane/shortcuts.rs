@@ -1,0 +1,308 @@
+//! Known unicast answered in the driver hook: which ports have a bridge stage, what it is told, and when it is not to answer.
+//!
+//! It is an acceleration: what cannot be had is logged and left to the workers. Whatever changes the site forgets all stations of
+//! the hook first ([`Shortcuts::forget`]); they come back with the next look.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::Engine;
+use engine::finish::Finisher;
+use engine::worker::monotonic;
+use model::{BridgeName, Config, PortKind, PortName};
+use offload::{BridgeOffload, HookPort, port_stage};
+use packet::PortId;
+use port::af_xdp::statistics;
+use std::os::fd::AsFd;
+use switch::Bridge;
+use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
+
+use super::bridges::{self, Bridges};
+use super::device::{inside, object};
+use super::ports::{Ports, Running};
+
+/// Looks at everything anew once in so many seconds: the hook takes a station out by itself when its address turns up elsewhere.
+const DOUBT: u32 = 5;
+
+/// See the module documentation.
+#[derive(Default)]
+pub struct Shortcuts {
+    /// Made when the first port needs them.
+    devices: Option<BridgeDevices>,
+    bridges: BTreeMap<BridgeName, BridgeOffload>,
+    ports: BTreeMap<PortName, Shortcut>,
+    /// Captures and traces that want to see every packet.
+    watchers: u32,
+    seconds: u32,
+}
+
+/// A port whose hook has a bridge stage.
+struct Shortcut {
+    bridge: BridgeName,
+    id: PortId,
+    config: BridgePort,
+    stage: BridgeStage,
+    /// Whether its device takes redirected frames, as it was last seen.
+    transmits: bool,
+    reached: Option<u32>,
+    /// Frames that the kernel had lost of each queue at the last look.
+    lost: Vec<u64>,
+}
+
+/// What a worker tells of a queue's progress.
+struct Progress {
+    orders: Arc<Orders>,
+    queue: u32,
+}
+
+impl Finisher for Progress {
+    fn number(&self, before: [u8; 8]) -> Option<u32> {
+        Mark::read(before).map(|mark| mark.0)
+    }
+
+    fn finish(&self, number: u32) {
+        self.orders.finish(self.queue, number);
+    }
+}
+
+impl Shortcuts {
+    /// Leaves everything to the workers: no frame that arrives later is answered in a hook, until the next look.
+    pub fn forget(&mut self) {
+        self.bridges.values_mut().for_each(BridgeOffload::clear);
+    }
+
+    /// Gives every port's hook the stage that its bridge wants, and takes others off. With `anew`, workers may be others.
+    pub fn ensure(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        ports: &mut Ports,
+        bridges: &Bridges,
+        anew: bool,
+    ) {
+        self.bridges.retain(|name, _| bridges.contains_key(name));
+        self.ports.retain(|name, _| ports.get(name).is_some_and(|running| running.hook.is_some()));
+        for (name, running) in ports {
+            if let Err(error) = self.ensure_port(engine, config, name, running, bridges) {
+                tracing::warn!(port = %name, %error, "its known stations are not answered in the driver hook");
+            }
+            if let Some(shortcut) = self.ports.get(name).filter(|_| anew) {
+                tell(engine, running, Some(shortcut.stage.orders()));
+            }
+        }
+    }
+
+    fn ensure_port(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        name: &PortName,
+        running: &mut Running,
+        bridges: &Bridges,
+    ) -> Result<(), xdp::Error> {
+        let wanted = wanted(config, name, running, bridges);
+        let Some(hook) = &mut running.hook else { return Ok(()) };
+        let Some((bridge_name, bridge, port)) = wanted else {
+            if hook.has_bridge() {
+                hook.set_bridge(None)?;
+            }
+            if let Some(gone) = self.ports.remove(name) {
+                tell(engine, running, None);
+                self.devices.as_ref().map_or(Ok(()), |devices| devices.clear(gone.id.0))?;
+            }
+            return Ok(());
+        };
+        let known = self.ports.get(name);
+        if known.is_some_and(|known| {
+            known.config == port && known.bridge == *bridge_name && known.stage.is_on(hook)
+        }) {
+            return Ok(());
+        }
+        if self.devices.is_none() {
+            self.devices = Some(BridgeDevices::new()?);
+        }
+        if !self.bridges.contains_key(bridge_name) {
+            let stations = config.bridges.get(bridge_name).map_or(0, |bridge| bridge.settings.mac_limit);
+            let offload = BridgeOffload::new(stations, bridges::seed())?;
+            bridge.tables().set_shortcut(offload.shortcut());
+            self.bridges.insert(bridge_name.clone(), offload);
+        }
+        let (Some(devices), Some(offload)) = (&self.devices, self.bridges.get_mut(bridge_name)) else {
+            return Ok(());
+        };
+        devices.clear(running.id.0)?;
+        let stage = BridgeStage::new(&port, hook, offload.table(), devices)?;
+        stage.orders().set_now(seconds());
+        stage.orders().set_bypass(self.watchers > 0);
+        hook.set_bridge(Some(&stage))?;
+        let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
+        let index = running.device.as_ref().map_or(0, |device| device.ifindex);
+        let set = inside(&object(name), namespace.as_ref(), || Ok(devices.set(running.id.0, index)));
+        let reachable = set.is_ok_and(|set| set.is_ok());
+        if !reachable {
+            tracing::warn!(port = %name, "frames cannot be redirected to its device");
+        }
+        let orders = Arc::clone(stage.orders());
+        let shortcut = Shortcut {
+            bridge: bridge_name.clone(),
+            id: running.id,
+            config: port,
+            stage,
+            transmits: reachable && transmits(name, running),
+            reached: None,
+            lost: Vec::new(),
+        };
+        self.ports.insert(name.clone(), shortcut);
+        offload.doubt();
+        tell(engine, running, Some(&orders));
+        Ok(())
+    }
+
+    /// Tells hooks the time and new stations, bridges what was seen in the hooks. A few times a second.
+    pub fn look(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        ports: &mut Ports,
+        bridges: &Bridges,
+        second: bool,
+    ) {
+        if second {
+            self.seconds = self.seconds.wrapping_add(1);
+            self.ensure(engine, config, ports, bridges, false);
+        }
+        let now = seconds();
+        let doubted = second && self.seconds.is_multiple_of(DOUBT);
+        for (name, shortcut) in &mut self.ports {
+            let Some(running) = ports.get(name) else { continue };
+            shortcut.stage.orders().set_now(now);
+            if second {
+                shortcut.transmits = transmits(name, running);
+            }
+            let reached = (shortcut.transmits && running.is_up()).then(|| running.mtu.saturating_add(14));
+            if shortcut.reached != reached || doubted {
+                shortcut.reached = reached;
+                if let Some(offload) = self.bridges.get_mut(&shortcut.bridge) {
+                    offload.doubt();
+                }
+            }
+        }
+        let reached: BTreeMap<PortId, HookPort> =
+            self.ports.values().map(|port| (port.id, HookPort { reached: port.reached })).collect();
+        for (name, offload) in &mut self.bridges {
+            let Some(bridge) = bridges.get(name) else { continue };
+            if second {
+                offload.feed_back(bridge);
+            }
+            offload.sync(bridge, |port| reached.get(&port).copied(), now);
+        }
+        if second {
+            self.relieve(ports);
+        }
+    }
+
+    /// Where a queue overflows, its flows never change to the hook: there is always one frame under way. As it loses frames
+    /// anyway, they are dropped for the moment that it takes the worker to finish.
+    fn relieve(&mut self, ports: &Ports) {
+        for (name, shortcut) in &mut self.ports {
+            let Some(running) = ports.get(name) else { continue };
+            let lost: Vec<u64> = running
+                .sockets
+                .iter()
+                .map(|(_, socket)| {
+                    let counted = statistics(socket.as_fd());
+                    counted.rx_ring_full + counted.rx_fill_empty
+                })
+                .collect();
+            let overflows = |at: usize| shortcut.lost.get(at).zip(lost.get(at)).is_some_and(|(a, b)| a < b);
+            for (at, (queue, _)) in running.sockets.iter().enumerate().filter(|(at, _)| overflows(*at)) {
+                let (orders, queue) = (shortcut.stage.orders(), u32::from(queue.0));
+                orders.hold(queue, true);
+                let (sent, _) = orders.numbers(queue);
+                for _ in 0..20 {
+                    let (_, done) = orders.numbers(queue);
+                    if done.wrapping_sub(sent) < u32::MAX / 2 {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_micros(500));
+                }
+                orders.hold(queue, false);
+                tracing::debug!(port = %name, queue, at, "an overflowing queue's flows were held");
+            }
+            shortcut.lost = lost;
+        }
+    }
+
+    /// Somebody begins, or ends, to look at packets: then all of them pass the workers.
+    pub fn watch(&mut self, begins: bool) {
+        self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
+        for port in self.ports.values() {
+            port.stage.orders().set_bypass(self.watchers > 0);
+        }
+    }
+
+    /// What the hooks have bridged for a port.
+    pub fn counts(&self, name: &PortName) -> BridgeCounts {
+        let port = self.ports.get(name).zip(self.devices.as_ref());
+        port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default()
+    }
+
+    /// Whether a port's hook answers for known stations, and if others' hooks cannot send to it, why; `None` without a stage.
+    pub fn state(&self, name: &PortName) -> Option<Result<(), &'static str>> {
+        let port = self.ports.get(name)?;
+        Some(match (port.transmits, port.reached) {
+            (true, Some(_)) => Ok(()),
+            (true, None) => Err("it is down"),
+            (false, _) => Err("its device takes no redirected frames"),
+        })
+    }
+
+    /// Stations of a bridge that the hook knows.
+    pub fn stations(&self, bridge: &BridgeName) -> Option<usize> {
+        self.bridges.get(bridge).map(BridgeOffload::stations)
+    }
+}
+
+/// The bridge stage that a port's hook is to have, if any.
+fn wanted<'s>(
+    config: &'s Config,
+    name: &PortName,
+    running: &Running,
+    bridges: &'s Bridges,
+) -> Option<(&'s BridgeName, &'s Arc<Bridge>, BridgePort)> {
+    let (bridge_name, _) = config.bridge_of(name.as_str())?;
+    let bridge = bridges.get(bridge_name)?;
+    let allowed = config.bridges.get(bridge_name)?.settings.hook;
+    // What one worker hands to another is not waited for where a port is spread.
+    let possible = running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
+    let stage = port_stage(bridge, running.id, running.complete_checksums)?;
+    (allowed && possible && running.hook.is_some()).then_some((bridge_name, bridge, stage))
+}
+
+/// Whether frames redirected to its device arrive.
+fn transmits(name: &PortName, running: &Running) -> bool {
+    let Some(device) = &running.device else { return false };
+    let kernel = matches!(running.wanted.port.kind, PortKind::AfXdp(_) | PortKind::Veth(_));
+    kernel
+        && inside(&object(name), device.namespace.as_ref(), || {
+            Ok(xdp::features(&device.name).is_ok_and(|features| features.transmit))
+        })
+        .unwrap_or(false)
+}
+
+/// Lets the workers of a port's queues tell how far they have come, or no longer.
+fn tell(engine: &Engine, running: &Running, orders: Option<&Arc<Orders>>) {
+    for (queue, worker) in &running.queues {
+        let to = orders.map(|orders| {
+            let progress = Progress { orders: Arc::clone(orders), queue: u32::from(queue.0) };
+            Box::new(progress) as Box<dyn Finisher>
+        });
+        // A worker that does not answer tells nothing: then everything goes up.
+        let _ = engine.tell_progress(*worker, running.id, *queue, to);
+    }
+}
+
+/// The hook's clock, whose low half is the bridges'.
+fn seconds() -> u32 {
+    u32::try_from(monotonic().ns / 1_000_000_000).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,200 @@
+//! Known unicast answered in the driver hook, by the real binary between real hosts: nothing lost and nothing overtaken, whatever
+//! moves the flow between hook and worker.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::time::Duration;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use testbed::{UdpFlow, eventually, require};
+
+/// Hosts whose devices take redirected frames.
+fn rig(hosts: u8) -> Rig {
+    let rig = Rig::new(hosts);
+    for host in &rig.hosts {
+        host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+    }
+    rig
+}
+
+/// Packets that workers have had.
+fn by_workers(rig: &Rig) -> u64 {
+    let workers: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
+    workers.as_array().unwrap().iter().map(|worker| worker["packets"].as_u64().unwrap()).sum()
+}
+
+fn received(rig: &Rig, port: &str) -> u64 {
+    rig.port(port)["counters"]["rx_packets"].as_u64().unwrap()
+}
+
+/// Whether what a port receives now passes no worker.
+fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
+    let before = (received(rig, port), by_workers(rig));
+    std::thread::sleep(Duration::from_millis(300));
+    let (came, worked) = (received(rig, port) - before.0, by_workers(rig) - before.1);
+    if came >= 100 && worked * 10 < came { Ok(()) } else { Err(format!("{worked} of {came} by workers")) }
+}
+
+fn until_in_the_hook(rig: &Rig, port: &str) {
+    let shown = || format!("{}{}", rig.ok(&["show", "bridges"]), rig.ok(&["show", "ports"]));
+    eventually("the flow is in the hook", PATIENCE, || in_the_hook(rig, port))
+        .unwrap_or_else(|error| panic!("{error}: {}", shown()));
+}
+
+/// Stations of br0 that the hook knows.
+fn stations(rig: &Rig) -> u64 {
+    let bridges: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "bridges", "--json"])).unwrap();
+    bridges[0]["hook"].as_u64().unwrap()
+}
+
+fn start(rig: &mut Rig, configuration: &str) -> UdpFlow {
+    rig.start(configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(rig, "h1");
+    flow
+}
+
+fn nothing_lost(flow: UdpFlow) {
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+}
+
+#[test]
+fn flows_change_between_hook_and_worker_in_order() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(3);
+    let configuration = rig.configuration("");
+    let flow = start(&mut rig, &configuration);
+    assert_eq!(rig.port("h1")["shortcut"], "answers for known stations");
+    assert!(stations(&rig) >= 2);
+    let sent = |rig: &Rig| rig.port("h2")["counters"]["tx_packets"].as_u64().unwrap();
+    let before = sent(&rig);
+    flow.wait_for(500, PATIENCE).unwrap();
+    assert!(sent(&rig) >= before + 400, "what the hook sends counts: {before}, {}", sent(&rig));
+
+    // Somebody watches: everything passes the workers, and is seen.
+    let seen = rig.ok(&["capture", "h1", "-n", "200"]);
+    assert!(seen.lines().count() >= 200, "{seen}");
+    until_in_the_hook(&rig, "h1");
+    // The table is flushed again and again.
+    for _ in 0..10 {
+        rig.ok(&["flush"]);
+        flow.wait_for(100, PATIENCE).unwrap();
+    }
+    // A change of the configuration.
+    let file = rig
+        .write("off.toml", &rig.configuration("").replace("[bridge.br0]\n", "[bridge.br0]\nhook = false\n"));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(in_the_hook(&rig, "h1").is_err());
+    assert!(rig.port("h1")["shortcut"].is_null());
+    let file = rig.write("on.toml", &configuration);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    // The answerer may have been forgotten: unknown, flooded by the worker, until it speaks.
+    rig.until_reachable(2, 1);
+    until_in_the_hook(&rig, "h1");
+    nothing_lost(flow);
+}
+
+#[test]
+fn known_traffic_flows_on_through_an_upgrade() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(2);
+    let configuration = rig.configuration("");
+    let flow = start(&mut rig, &configuration);
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    rig.until_reachable(2, 1);
+    until_in_the_hook(&rig, "h1");
+    nothing_lost(flow);
+
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(&rig, "h1");
+    rig.ok(&["stop"]);
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    nothing_lost(flow);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    rig.daemon = None;
+    rig.start(&configuration);
+    flow.wait_for(500, PATIENCE).unwrap();
+    nothing_lost(flow);
+}
+
+#[test]
+fn known_traffic_flows_on_while_nobody_is_there() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(2);
+    let configuration = rig.configuration("");
+    // Stopped, and started again.
+    let flow = start(&mut rig, &configuration);
+    rig.daemon.take().unwrap().stop(Signal::TERM, PATIENCE).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    nothing_lost(flow);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    rig.start(&configuration);
+    flow.wait_for(500, PATIENCE).unwrap();
+    nothing_lost(flow);
+
+    // Killed, and started again.
+    rig.until_reachable(2, 1);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(&rig, "h1");
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    rig.start(&configuration);
+    flow.wait_for(500, PATIENCE).unwrap();
+    rig.until_reachable(2, 1);
+    until_in_the_hook(&rig, "h1");
+    nothing_lost(flow);
+}
+
+#[test]
+fn no_frame_meets_an_old_decision() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(3);
+    let configuration = rig.configuration("");
+    let flow = start(&mut rig, &configuration);
+    // The receiver's VLAN changes: after the answer nothing arrives.
+    let file = rig.write("apart.toml", &rig.configuration_with("", &[10, 20, 10]));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    std::thread::sleep(Duration::from_millis(20));
+    let then = flow.received();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(flow.received(), then);
+    let file = rig.write("together.toml", &configuration);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    flow.wait_for(200, PATIENCE).unwrap();
+    rig.until_reachable(2, 1);
+    until_in_the_hook(&rig, "h1");
+
+    // The receiver's address turns up on another port: from then on frames go there.
+    let mac = rig.hosts[1].mac().unwrap();
+    let (here, there) = (&rig.hosts[1], &rig.hosts[2]);
+    here.run(["ip", "link", "set", "dev", "eth0", "address", "02:00:00:00:77:77"]).unwrap();
+    there.run(["ip", "link", "set", "dev", "eth0", "address", &mac]).unwrap();
+    let _ = there.run(["ping", "-c", "1", "-W", "1", rig.hosts[0].ip()]);
+    std::thread::sleep(Duration::from_millis(20));
+    let then = flow.received();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(flow.received(), then, "its frames go to the other port");
+}
+
+#[test]
+fn stations_that_only_the_hook_sees_do_not_age() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(2);
+    let configuration = rig.configuration("").replace("[bridge.br0]\n", "[bridge.br0]\nageing = 10\n");
+    let flow = start(&mut rig, &configuration);
+    let back = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 1_000).unwrap();
+    until_in_the_hook(&rig, "h2");
+    std::thread::sleep(Duration::from_secs(16));
+    in_the_hook(&rig, "h1").unwrap();
+    in_the_hook(&rig, "h2").unwrap();
+    nothing_lost(flow);
+    nothing_lost(back);
+}
