@@ -59,6 +59,7 @@ fn start(rig: &mut Rig, configuration: &str) -> UdpFlow {
     flow
 }
 
+#[track_caller]
 fn nothing_lost(flow: UdpFlow) {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
