@@ -6,9 +6,11 @@
  *
  * Each stage is one header under include/ and one inline function that either gives a verdict or
  * lets the frame through to the next; `conf` decides at load time which are present. Today:
- * filter, the kernel's share of a routed port, the known stations of a bridged one, and steer.
+ * filter, the kernel's own routing, the kernel's share of a routed port, the known stations of a
+ * bridged one, and steer.
  */
 #include "stage_bridge.h"
+#include "stage_fib.h"
 #include "stage_filter.h"
 #include "stage_kernel.h"
 #include "stage_steer.h"
@@ -24,6 +26,9 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 			return XDP_DROP;
 		}
 	}
+	/* The port is the kernel's: nothing is steered up. */
+	if (fib.present)
+		return stage_fib(ctx);
 	if (conf.owner == TRIVIUM_OWNER_ROUTED) {
 		int reason = kernel_owns(ctx);
 

@@ -17,6 +17,7 @@
 #define TRIVIUM_STAGE_BRIDGE_H
 
 #include "bridge_layout.h"
+#include "partial_checksum.h"
 #include "trivium_headers.h"
 
 const volatile struct bridge_conf bridge SEC(".rodata.bridge") = {};
@@ -60,7 +61,6 @@ struct {
 	__type(value, struct bridge_count);
 } bridge_counts SEC(".maps");
 
-#define MAC_MASK 0xffffffffffffULL
 /* A frame's longest tag beyond the MTU. */
 #define TAG_BYTES 4
 
@@ -90,74 +90,6 @@ TRIVIUM_INLINE int bridge_where(struct bridge_station *station, __u64 key, __u32
 	*where = *(volatile __u32 *)&station->where;
 	barrier_var(*where);
 	return *(volatile __u64 *)&station->key == key;
-}
-
-/* The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1), not complemented. */
-TRIVIUM_INLINE __u16 fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
-
-/* Whether the checksum at this place holds no more than the pseudo-header's sum. */
-TRIVIUM_INLINE int bare_sum(void *l4, void *end, __u8 protocol, __u64 sum)
-{
-	__be16 *check = l4 + (protocol == IPPROTO_TCP ? 16 : 6);
-
-	if ((void *)(check + 1) > end)
-		return 0;
-	return *check == fold(sum);
-}
-
-/*
- * Whether a sender may have left the checksum of this frame to us. What cannot be read is the
- * worker's to look at.
- */
-TRIVIUM_INLINE int is_partial(void *at, void *end, __be16 ethertype)
-{
-	__u64 sum = 0;
-	__u8 protocol;
-	__u32 length;
-
-	if (ethertype == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = at;
-
-		if ((void *)(ip + 1) > end)
-			return 1;
-		protocol = ip->protocol;
-		if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
-			return 0;
-		/* The kernel completes what it fragments. */
-		if (ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_FRAGMENT_OFFSET))
-			return 0;
-		if (ip->ihl != 5)
-			return 1;
-		length = bpf_ntohs(ip->tot_len) - sizeof(*ip);
-		sum = (__u64)ip->saddr + ip->daddr + bpf_htons(protocol) + bpf_htons(length);
-		return bare_sum(ip + 1, end, protocol, sum);
-	}
-	if (ethertype == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip = at;
-
-		if ((void *)(ip + 1) > end)
-			return 1;
-		protocol = ip->nexthdr;
-		if (protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
-		    protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_AH)
-			return 1;
-		if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
-			return 0;
-#pragma unroll
-		for (int word = 0; word < 4; word++)
-			sum += (__u64)ip->saddr.in6_u.u6_addr32[word] + ip->daddr.in6_u.u6_addr32[word];
-		sum += bpf_htons(protocol) + ip->payload_len;
-		return bare_sum(ip + 1, end, protocol, sum);
-	}
-	/* Behind another tag. */
-	return is_vlan(ethertype);
 }
 
 TRIVIUM_INLINE __u32 *bridge_bucket(__u32 queue, __u64 from, __u64 to)

@@ -33,6 +33,9 @@ struct ipv6_extension {
 #define IPV4_MORE_FRAGMENTS 0x2000
 #define IPV4_FRAGMENT_OFFSET 0x1fff
 
+/* Six octets of eight that are read at an address, first octet lowest. */
+#define MAC_MASK 0xffffffffffffULL
+
 #define VLAN_TAGS_MAX 2
 #define IPV6_EXTENSIONS_MAX 6
 

@@ -38,7 +38,27 @@ enum trivium_counter {
 	TRIVIUM_COUNT_BRIDGED = 12,	/* redirected to the device of a known station */
 	TRIVIUM_COUNT_BRIDGE_LOST = 13, /* its device went, or the frame has no room for a tag */
 	TRIVIUM_COUNT_BRIDGE_HELD = 14, /* the queue overflows, and its flow changes to the hook */
-	TRIVIUM_COUNTERS = 15,
+	TRIVIUM_COUNT_FIB_FORWARDED = 15, /* routed as the kernel would, and redirected */
+	/* The rest of a port in the kernel's care went to its stack: */
+	TRIVIUM_COUNT_FIB_STATION = 16, /* for another station's MAC address */
+	TRIVIUM_COUNT_FIB_TAGGED = 17,  /* with a VLAN tag */
+	TRIVIUM_COUNT_FIB_ADDRESS = 18, /* from or to an address that is not forwarded as it is */
+	TRIVIUM_COUNT_FIB_TTL = 19,     /* TTL or hop limit of 1 or 0 */
+	TRIVIUM_COUNT_FIB_OPTIONS = 20, /* IPv4 options, IPv6 extension headers */
+	TRIVIUM_COUNT_FIB_PARTIAL = 21, /* its checksum is to be completed */
+	/* In the order of the codes that bpf_fib_lookup() returns, from 1 on. */
+	TRIVIUM_COUNT_FIB_BLACKHOLE = 22,
+	TRIVIUM_COUNT_FIB_UNREACHABLE = 23,
+	TRIVIUM_COUNT_FIB_PROHIBIT = 24,
+	TRIVIUM_COUNT_FIB_NO_ROUTE = 25,  /* none, or to this host, to a broadcast address */
+	TRIVIUM_COUNT_FIB_DISABLED = 26,  /* forwarding is off at the device */
+	TRIVIUM_COUNT_FIB_TUNNEL = 27,    /* the route encapsulates */
+	TRIVIUM_COUNT_FIB_NEIGHBOR = 28,  /* the next hop's MAC address is not known */
+	TRIVIUM_COUNT_FIB_TOO_LONG = 29,  /* for the route or the device */
+	TRIVIUM_COUNT_FIB_FAILED = 30,    /* a code that this program does not know */
+	TRIVIUM_COUNT_FIB_SAME_DEVICE = 31, /* back to where it came from: the sender may be told */
+	TRIVIUM_COUNT_FIB_NO_DEVICE = 32, /* the device takes no redirected frames like this one */
+	TRIVIUM_COUNTERS = 33,
 };
 
 /*

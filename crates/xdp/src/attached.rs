@@ -9,8 +9,9 @@ use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
 use crate::dump::Dump;
+use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, CONF, FILTER_CONF};
+use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
@@ -271,6 +272,34 @@ impl Attached {
         self.stages.bridge.as_ref()
     }
 
+    /// Loads the same program with another stage of the kernel's routing, or without one, for
+    /// [`Attached::swap`]. The port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn prepare_fib(&self, fib: Option<&FibStage>) -> Result<Loaded, Error> {
+        let fib = fib.map(|fib| Arc::clone(fib.maps()));
+        let stages = Stages { fib, ..self.stages.clone() };
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Lets the hook forward by the kernel's routes, or leave that to the stack. Each frame meets
+    /// the old stage or the new one. With it nothing is steered to sockets. Later replacements of
+    /// the program keep it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    pub fn set_fib(&mut self, fib: Option<&FibStage>) -> Result<(), Error> {
+        let loaded = self.prepare_fib(fib)?;
+        self.swap(loaded)
+    }
+
+    /// The stage of the kernel's routing that the program has.
+    #[must_use]
+    pub fn fib(&self) -> Option<FibStage> {
+        self.stages.fib.as_ref().map(|maps| FibStage::over(Arc::clone(maps)))
+    }
+
     /// Puts a filter's present rules in front of the port, or takes the filter away. Each frame
     /// meets the old rules or the new ones. Later replacements of the program keep them.
     ///
@@ -381,7 +410,7 @@ impl Attached {
         };
         let (filter, bridge) = (found.filter()?.map(Arc::new), found.bridge()?.map(Arc::new));
         // The reader of a predecessor's capture has gone with it.
-        let stages = Stages { filter, bridge, dump: None };
+        let stages = Stages { filter, bridge, fib: found.fib()?.map(Arc::new), dump: None };
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,
@@ -426,34 +455,37 @@ impl MapsOfProgram {
         }
     }
 
-    /// What the program's filter consists of; `None` without one.
-    fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
-        let Some((_, map)) = self.0.iter().find(|(name, _)| name == FILTER_CONF) else { return Ok(None) };
-        let failed = |source| Error::Map { map: FILTER_CONF, operation: "read", source };
-        let bytes = sys::map_lookup::<{ 4 * CONF_WORDS }>(map.as_fd(), 0).map_err(failed)?;
-        let mut conf = [0; CONF_WORDS];
+    /// The constants of a stage; `None` without it.
+    fn stage<const BYTES: usize, const WORDS: usize>(
+        &self,
+        section: &'static str,
+    ) -> Result<Option<[u32; WORDS]>, Error> {
+        let Some((_, map)) = self.0.iter().find(|(name, _)| name == section) else { return Ok(None) };
+        let failed = |source| Error::Map { map: section, operation: "read", source };
+        let bytes = sys::map_lookup::<BYTES>(map.as_fd(), 0).map_err(failed)?;
+        let mut conf = [0; WORDS];
         for (word, bytes) in conf.iter_mut().zip(bytes.chunks_exact(4)) {
             *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
         }
-        if conf[0] == 0 {
-            return Ok(None);
-        }
-        FilterMaps::adopt(conf, |name| self.take(name)).map(Some)
+        Ok(Some(conf).filter(|conf| conf.first().is_some_and(|present| *present > 0)))
+    }
+
+    /// What the program's filter consists of; `None` without one.
+    fn filter(&mut self) -> Result<Option<FilterMaps>, Error> {
+        let conf = self.stage::<{ 4 * CONF_WORDS }, CONF_WORDS>(FILTER_CONF)?;
+        conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
     /// What the program's bridge stage consists of; `None` without one.
     fn bridge(&mut self) -> Result<Option<BridgeMaps>, Error> {
-        let Some((_, map)) = self.0.iter().find(|(name, _)| name == BRIDGE_CONF) else { return Ok(None) };
-        let failed = |source| Error::Map { map: BRIDGE_CONF, operation: "read", source };
-        let bytes = sys::map_lookup::<{ 4 * BRIDGE_WORDS }>(map.as_fd(), 0).map_err(failed)?;
-        let mut conf = [0; BRIDGE_WORDS];
-        for (word, bytes) in conf.iter_mut().zip(bytes.chunks_exact(4)) {
-            *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
-        }
-        if conf[0] == 0 {
-            return Ok(None);
-        }
-        BridgeMaps::adopt(conf, |name| self.take(name)).map(Some)
+        let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
+        conf.map(|conf| BridgeMaps::adopt(conf, |name| self.take(name))).transpose()
+    }
+
+    /// What the program's stage of the kernel's routing consists of; `None` without one.
+    fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
+        let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
+        conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
     fn take(&mut self, what: &'static str) -> Result<OwnedFd, Error> {

@@ -39,11 +39,48 @@ pub enum Counter {
     BridgeLost,
     /// The queue loses frames anyway, and the flow is about to change to the hook; dropped.
     BridgeHeld,
+    /// Routed as the kernel would, and redirected.
+    FibForwarded,
+    /// For another station's Ethernet address: the kernel's, as the following.
+    FibStation,
+    /// With a VLAN tag.
+    FibTagged,
+    /// From or to an address that is not forwarded as it is: this host's as a source, one whose way
+    /// back leads elsewhere, loopback, link-local, reserved ones.
+    FibAddress,
+    /// Its TTL or hop limit is used up.
+    FibTtl,
+    /// IPv4 options or IPv6 extension headers.
+    FibOptions,
+    /// Its sender left its checksum to be completed.
+    FibPartial,
+    /// A route says blackhole.
+    FibBlackhole,
+    /// A route says unreachable.
+    FibUnreachable,
+    /// A route says prohibit.
+    FibProhibit,
+    /// There is no route, or it leads to this host or to a broadcast address.
+    FibNoRoute,
+    /// Forwarding is off at the device.
+    FibDisabled,
+    /// The route encapsulates.
+    FibTunnel,
+    /// The next hop's Ethernet address is not known.
+    FibNeighbor,
+    /// Too long for the route or its device.
+    FibTooLong,
+    /// The kernel's helper gave a code that is not known.
+    FibFailed,
+    /// It would leave by the device that it came from.
+    FibSameDevice,
+    /// Its device takes no redirected frames like this one.
+    FibNoDevice,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 15] = [
+    pub const ALL: [Counter; 33] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -59,6 +96,24 @@ impl Counter {
         Counter::Bridged,
         Counter::BridgeLost,
         Counter::BridgeHeld,
+        Counter::FibForwarded,
+        Counter::FibStation,
+        Counter::FibTagged,
+        Counter::FibAddress,
+        Counter::FibTtl,
+        Counter::FibOptions,
+        Counter::FibPartial,
+        Counter::FibBlackhole,
+        Counter::FibUnreachable,
+        Counter::FibProhibit,
+        Counter::FibNoRoute,
+        Counter::FibDisabled,
+        Counter::FibTunnel,
+        Counter::FibNeighbor,
+        Counter::FibTooLong,
+        Counter::FibFailed,
+        Counter::FibSameDevice,
+        Counter::FibNoDevice,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -80,6 +135,24 @@ impl Counter {
             Counter::Bridged => "bridged",
             Counter::BridgeLost => "bridge_lost",
             Counter::BridgeHeld => "bridge_held",
+            Counter::FibForwarded => "fib_forwarded",
+            Counter::FibStation => "fib_station",
+            Counter::FibTagged => "fib_tagged",
+            Counter::FibAddress => "fib_address",
+            Counter::FibTtl => "fib_ttl",
+            Counter::FibOptions => "fib_options",
+            Counter::FibPartial => "fib_partial",
+            Counter::FibBlackhole => "fib_blackhole",
+            Counter::FibUnreachable => "fib_unreachable",
+            Counter::FibProhibit => "fib_prohibit",
+            Counter::FibNoRoute => "fib_no_route",
+            Counter::FibDisabled => "fib_disabled",
+            Counter::FibTunnel => "fib_tunnel",
+            Counter::FibNeighbor => "fib_neighbor",
+            Counter::FibTooLong => "fib_too_long",
+            Counter::FibFailed => "fib_failed",
+            Counter::FibSameDevice => "fib_same_device",
+            Counter::FibNoDevice => "fib_no_device",
         }
     }
 
@@ -95,8 +168,14 @@ impl fmt::Display for Counter {
 }
 
 /// Packets by way out, since the port's maps were made (they survive swaps, pins, hand-overs).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counters([u64; Counter::ALL.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters([0; Counter::ALL.len()])
+    }
+}
 
 impl Counters {
     /// Packets that left this way.

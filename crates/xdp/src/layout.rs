@@ -239,3 +239,17 @@ fn dumps_are_the_kernels_side() {
     // The port's own side is the same.
     assert_eq!(members(DUMP, "trivium_conf"), members(PORT, "trivium_conf"));
 }
+
+#[test]
+fn fibs_constants_are_the_kernels_side() {
+    use crate::fib::{FIB_DEVICES, FIB_WORDS};
+    let (fields, size) = members(PORT, "fib_conf");
+    assert_eq!(size, 4 * FIB_WORDS);
+    let words = ["present", "sources", "partial", "reserved", "mac"];
+    assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
+    let (fields, size) = members(PORT, "fib_count");
+    assert_eq!((fields, size), (at([("packets", 0), ("bytes", 8)]), 16));
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    assert_eq!((entries("fib_devices"), entries("fib_counts")), (2 * FIB_DEVICES, FIB_DEVICES));
+}

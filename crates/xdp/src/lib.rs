@@ -42,6 +42,7 @@ mod config;
 mod counters;
 pub mod dump;
 mod error;
+pub mod fib;
 pub mod filter;
 mod inspect;
 #[cfg(test)]

@@ -64,6 +64,8 @@ pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
 /// The same of `bridge`.
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
+/// The same of `fib`.
+pub(crate) const FIB_CONF: &str = ".rodata.fib";
 
 /// An object on its way into the kernel.
 pub(crate) struct Opened {

@@ -13,8 +13,9 @@ use crate::bridge::BridgeMaps;
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
 use crate::dump::DumpMaps;
+use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, DUMP_CONF, FILTER_CONF, Opened, dump_object, port_object};
+use crate::object::{BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, dump_object, port_object};
 use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
@@ -167,6 +168,7 @@ impl PortProgram {
 pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
     pub bridge: Option<Arc<BridgeMaps>>,
+    pub fib: Option<Arc<FibMaps>>,
     /// A capture around all of them.
     pub dump: Option<Arc<DumpMaps>>,
 }
@@ -234,6 +236,14 @@ impl Loaded {
                 let conf: Vec<u8> = bridge.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(BRIDGE_CONF, &conf)?;
                 bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
+        }
+        match &stages.fib {
+            None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(fib) => {
+                let conf: Vec<u8> = fib.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(FIB_CONF, &conf)?;
+                fib.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }
         let object = opened.load()?;

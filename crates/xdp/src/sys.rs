@@ -213,6 +213,10 @@ pub(crate) enum MapKind {
     Outer,
     /// An array of devices to redirect to.
     Devices,
+    /// Devices to redirect to, by any key.
+    DevicesByKey,
+    /// A value for each CPU by any key, which takes memory when it is written.
+    SparsePerCpuHash,
 }
 
 /// Name, kind and sizes of a map to be made.
@@ -252,6 +256,11 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
         }
         MapKind::Ring => ffi::BPF_MAP_TYPE_RINGBUF,
         MapKind::Devices => ffi::BPF_MAP_TYPE_DEVMAP,
+        MapKind::DevicesByKey => ffi::BPF_MAP_TYPE_DEVMAP_HASH,
+        MapKind::SparsePerCpuHash => {
+            options.map_flags = ffi::BPF_F_NO_PREALLOC;
+            ffi::BPF_MAP_TYPE_PERCPU_HASH
+        }
     };
     if let Some(template) = template {
         options.inner_map_fd = u32::try_from(template.as_raw_fd()).unwrap_or(u32::MAX);
@@ -333,7 +342,7 @@ pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::R
     Ok(value)
 }
 
-/// The values of one element of a per-CPU array of `words` u64 each, in CPU order.
+/// The values of one element of a per-CPU map with keys of four bytes, of `words` u64 each, in CPU order.
 pub(crate) fn map_lookup_per_cpu(map: BorrowedFd<'_>, key: u32, words: usize) -> io::Result<Vec<u64>> {
     check_sizes(map, size_of::<u32>(), Some(words * size_of::<u64>()))?;
     // SAFETY: takes and gives integers.
@@ -352,6 +361,20 @@ pub(crate) fn map_fill_per_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> 
     // SAFETY: takes and gives integers.
     let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
     let all = value.repeat(usize::try_from(cpus).unwrap_or(0));
+    // SAFETY: the kernel reads one value, a multiple of 8 bytes, per possible CPU.
+    check(unsafe {
+        ffi::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), all.as_ptr().cast(), 0)
+    })
+    .map(drop)
+}
+
+/// Writes the words for the first CPU and zeros for the others.
+pub(crate) fn map_write_one_cpu(map: BorrowedFd<'_>, key: u32, value: &[u64]) -> io::Result<()> {
+    check_sizes(map, size_of::<u32>(), Some(size_of_val(value)))?;
+    // SAFETY: takes and gives integers.
+    let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
+    let mut all = value.to_vec();
+    all.resize(value.len() * usize::try_from(cpus).unwrap_or(0), 0);
     // SAFETY: the kernel reads one value, a multiple of 8 bytes, per possible CPU.
     check(unsafe {
         ffi::bpf_map_update_elem(map.as_raw_fd(), (&raw const key).cast(), all.as_ptr().cast(), 0)

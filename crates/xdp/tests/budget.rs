@@ -12,6 +12,7 @@ use std::time::Duration;
 use support::{Namespace, config};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
+use xdp::fib::{FibPort, FibStage};
 use xdp::filter::{
     Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
     TcpFlags, Unit, VlanMatch,
@@ -53,6 +54,9 @@ fn measured() -> Costs {
         add(format!("port-bridge-{name}"), with_bridge(tagged, partial_checksums));
     }
     add("port-routed-drop-filter-everything-dump".to_owned(), with_dump());
+    for (name, check_sources, partial_checksums) in [("plain", false, false), ("checking", true, true)] {
+        add(format!("port-fib-{name}"), with_fib(check_sources, partial_checksums));
+    }
     let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
     add("livegen".to_owned(), generator.info().unwrap());
     let frames = [vec![0; 60]];
@@ -94,6 +98,17 @@ fn with_dump() -> ProgramInfo {
     let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
     attached.set_dump(Some(&Dump::new(&DumpConfig::default()).unwrap())).unwrap();
     attached.info().unwrap()
+}
+
+/// The same of the kernel's routing.
+fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
+    let namespace = support::Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
+    let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    let port = FibPort { mac: [2, 0, 0, 0, 0, 1], check_sources, partial_checksums };
+    let stage = FibStage::new(&port, &attached).unwrap();
+    attached.prepare_fib(Some(&stage)).unwrap().info().unwrap()
 }
 
 /// Filters of one field, and of every field with every action.

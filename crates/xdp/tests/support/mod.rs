@@ -5,6 +5,7 @@
 
 pub mod oracle;
 pub mod packets;
+pub mod router;
 pub mod xsk;
 
 use std::collections::BTreeSet;
