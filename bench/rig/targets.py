@@ -22,7 +22,7 @@ class Outcome:
 
 def outcomes(results: dict) -> list[Outcome]:
     """All targets in the report's order."""
-    return [*_in_memory(results), *_over_af_xdp(results), _resident(results), *_idle(results)]
+    return [*_in_memory(results), *_over_af_xdp(results), *_in_the_hook(results), _resident(results), *_idle(results)]
 
 
 def _in_memory(results: dict) -> list[Outcome]:
@@ -53,6 +53,16 @@ def _over_af_xdp(results: dict) -> list[Outcome]:
     for key, mode in (("trivium", "polling always"), ("trivium-adaptive", "adaptive, as by default")):
         streams = [pick(_rounds(results, "planes", plane), "tcp", "gbps") for plane in (key, "ovs-af-xdp")]
         found.append(_factor(f"over AF_XDP on veth, TCP, {mode}", ratio(*streams), 1.2, "OVS over AF_XDP"))
+    return found
+
+
+def _in_the_hook(results: dict) -> list[Outcome]:
+    found = []
+    for key, factor, name in (("xdp-redirect", 0.8, "a bare devmap redirect"), ("linux-bridge", 2.4, "the Linux bridge")):
+        rates = [pick(_rounds(results, "planes", plane), "load", "few", "mpps") for plane in ("trivium-hook", key)]
+        found.append(_factor("bridge in the driver hook, 64 B", ratio(*rates), factor, name))
+    streams = [pick(_rounds(results, "planes", plane), "tcp", "gbps") for plane in ("trivium-hook", "linux-bridge")]
+    found.append(_factor("bridge in the driver hook, TCP", ratio(*streams), 1, "the Linux bridge"))
     return found
 
 

@@ -16,6 +16,8 @@ from .system import BenchError, child_setup, end, forget, our_pids, remember, ru
 
 FRAME_BYTES = 60  # 64 on the wire, with the FCS
 _WARM_UP_S = 1.0
+# Planes that put what they have learned somewhere else, into a cache or the driver hook, have had the time for it.
+_LEARNING_S = 0.5
 # Each call costs tens of ms of setup in the kernel: few, long calls keep the stream even.
 _FRAMES_PER_CALL = 1 << 22
 
@@ -115,6 +117,7 @@ def full_rate(lab: Lab, profile: Profile, seconds: float, sink_at: tuple | None 
     try:
         if sink_at is None:
             lab.learn_hosts(profile.hosts)
+            time.sleep(_LEARNING_S)
         generator = Generator(lab, profile)
         try:
             wait_until(lambda: sink.percpu_sum("delivered") > 1000, "frames at the sink", 10)

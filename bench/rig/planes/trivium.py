@@ -40,6 +40,7 @@ persist = false
 
 [bridge.br0]
 mac_limit = 65536
+hook = {hook}
 [bridge.br0.port.p0]
 [bridge.br0.port.p1]
 """
@@ -57,6 +58,8 @@ class Trivium(Plane):
     title = "Trivium, AF_XDP"
     work = "learning bridge"
     mode = "busy"
+    #: Whether known unicast is answered in the driver hook: then no worker sees it.
+    hook = "false"
 
     def __init__(self):
         self.process: subprocess.Popen | None = None
@@ -73,7 +76,7 @@ class Trivium(Plane):
 
     def start(self, lab: Lab) -> None:
         config = RUN_DIR / f"{self.key}.toml"
-        config.write_text(CONFIG.format(core=PLANE_CORE, mode=self.mode, dir=RUN_DIR))
+        config.write_text(CONFIG.format(core=PLANE_CORE, mode=self.mode, hook=self.hook, dir=RUN_DIR))
         self.log.unlink(missing_ok=True)
         self.process = spawn([str(binary()), "run", "-c", str(config)], netns=lab.dut.fd, log=self.log)
         wait_until(lambda: self._alive() and _has_program(lab), f"{self.title}: its ports (see {self.log})")
@@ -111,6 +114,30 @@ class TriviumAdaptive(Trivium):
         waking = traffic.ping(lab, IDLE_PINGS, interval=1)
         return super().figures(lab) | {"idle": {"cpu_percent": used / seconds / 1e7, "seconds": seconds,
                                                 "ping": dataclasses.asdict(waking)}}
+
+
+class TriviumHook(Trivium):
+    """The bridge answered in the driver hook; workers learn, flood, and sleep."""
+
+    key = "trivium-hook"
+    title = "Trivium, driver hook"
+    group = "kernel"
+    mode = "adaptive"
+    hook = "true"
+
+    def start(self, lab: Lab) -> None:
+        lab.pass_at_ends(True)
+        super().start(lab)
+        lab.pin_napi()
+
+    def before_load(self, lab: Lab) -> None:
+        # Redirected frames reach a far end that takes GRO, whether or not the sink's program stands there.
+        for namespace, device in ((lab.gen, "g0"), (lab.sink, "s0")):
+            namespace.offloads(device, on=("gro",))
+        lab.pass_at_ends(False)
+
+    def before_hosts(self, lab: Lab) -> None:
+        lab.pass_at_ends(True)
 
 
 def _cpu_ns(pid: int) -> int:
