@@ -168,7 +168,7 @@ fn frames_of_a_file_are_sent_again() {
 #[test]
 fn a_bench_measures_ours_beside_the_barest() {
     require!("ip", "unshare");
-    for (scenario, planes) in [("drop", 4), ("tx", 1), ("redirect", 1)] {
+    for (scenario, planes) in [("drop", 4), ("tx", 1), ("redirect", 2)] {
         let measured = json(&["xdp", "bench", scenario, "--seconds", "0.2", "--rounds", "3", "--json"]);
         let list = measured["planes"].as_array().unwrap();
         assert_eq!(list.len(), planes, "{measured}");

@@ -236,7 +236,7 @@ pub enum XdpScenario {
     Drop,
     /// Addresses swapped and sent back
     Tx,
-    /// Redirected to another device
+    /// Redirected to another device: by a device map, and by the bridge stage between known stations
     Redirect,
 }
 

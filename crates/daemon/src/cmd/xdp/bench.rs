@@ -10,6 +10,7 @@ use port::{link, netns};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
+use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::live::{Generator, Redirect, Reflect, Sink, Traffic, Vary};
 use xdp::{AttachMode, Attached, Counter, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
@@ -24,6 +25,14 @@ const WARM: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Flows of the generator.
 const FLOWS: u32 = 64;
+/// The bridge's numbers of its two ports, and its VLAN.
+const DEVICE_PORT: u16 = 1;
+const OUTPUT_PORT: u16 = 2;
+const VLAN: u16 = 10;
+/// Stations that its table has room for.
+const STATIONS: usize = 4096;
+/// Bytes of the longest frame that the output takes.
+const LONGEST_FRAME: u32 = 1514;
 
 /// What is measured, and beside what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +43,7 @@ enum Plane {
     FilterDrop,
     BareTransmit,
     BareRedirect,
+    BridgeRedirect,
 }
 
 impl Plane {
@@ -41,7 +51,7 @@ impl Plane {
         match scenario {
             XdpScenario::Drop => &[Plane::BareDrop, Plane::ReadingDrop, Plane::PortDrop, Plane::FilterDrop],
             XdpScenario::Tx => &[Plane::BareTransmit],
-            XdpScenario::Redirect => &[Plane::BareRedirect],
+            XdpScenario::Redirect => &[Plane::BareRedirect, Plane::BridgeRedirect],
         }
     }
 
@@ -53,6 +63,7 @@ impl Plane {
             Plane::FilterDrop => "port's program, filter with one rule, drop",
             Plane::BareTransmit => "bare swap of addresses and transmit",
             Plane::BareRedirect => "bare devmap redirect",
+            Plane::BridgeRedirect => "port's program, bridge stage, known stations",
         }
     }
 
@@ -220,7 +231,41 @@ impl Lab {
                 Sink::attach(self.sink, native)?,
                 Redirect::attach(self.device, self.output, native)?,
             ),
+            Plane::BridgeRedirect => {
+                let sink = Sink::attach(self.sink, native)?;
+                let mut port = PortProgram::load(&port())?.attach(self.device, native, None)?;
+                port.set_bridge(Some(&self.bridge(&port)?))?;
+                Running::Bridged(sink, Box::new(port))
+            }
         })
+    }
+
+    /// A bridge that knows the generator's stations: it is behind the device, whom it sends to behind the output.
+    fn bridge(&self, port: &Attached) -> Result<BridgeStage, xdp::Error> {
+        let traffic = Traffic::to(self.generator);
+        let (table, devices) = (StationTable::new(STATIONS, 1)?, BridgeDevices::new()?);
+        devices.set(OUTPUT_PORT, self.output)?;
+        for (mac, port) in [(traffic.source_mac, DEVICE_PORT), (traffic.destination_mac, OUTPUT_PORT)] {
+            let [a, b, c, d, e, f] = mac;
+            let key = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | u64::from(VLAN) << 48;
+            let place = Place {
+                port,
+                tagged: false,
+                protected: false,
+                is_static: true,
+                reached: Some(LONGEST_FRAME),
+            };
+            table.insert(key, place, 0);
+        }
+        let member = BridgePort {
+            port: DEVICE_PORT,
+            untagged: Some(VLAN),
+            tagged: false,
+            protected: false,
+            learning: true,
+            partial_checksums: false,
+        };
+        BridgeStage::new(&member, port, &table, &devices)
     }
 
     /// Receives in a thread of the kernel's on the device's core.
@@ -262,14 +307,16 @@ enum Running {
     Port(Box<Attached>, Counter),
     Reflected(Sink, #[allow(dead_code, reason = "it stands on its device until it is dropped")] Reflect),
     Redirected(Sink, #[allow(dead_code, reason = "it stands on its device until it is dropped")] Redirect),
+    Bridged(Sink, #[allow(dead_code, reason = "it stands on its device until it is dropped")] Box<Attached>),
 }
 
 impl Running {
     fn frames(&self) -> Result<u64, xdp::Error> {
         match self {
-            Running::Sink(sink) | Running::Reflected(sink, _) | Running::Redirected(sink, _) => {
-                Ok(sink.sunk()?.packets)
-            }
+            Running::Sink(sink)
+            | Running::Reflected(sink, _)
+            | Running::Redirected(sink, _)
+            | Running::Bridged(sink, _) => Ok(sink.sunk()?.packets),
             Running::Port(port, counter) => Ok(port.counters()?.get(*counter)),
         }
     }
