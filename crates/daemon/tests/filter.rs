@@ -60,6 +60,13 @@ fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     assert!(rig.port("h2")["filter"].is_null());
     assert!(rig.ok(&["show", "drops", "h1"]).contains("filter-dropped"));
     assert!(rig.ok(&["xdp", "filter", "show", "edge"]).contains("edge: on h1"));
+    let counted = packets(&rig, "ping");
+    let said = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.0.1,udp"]);
+    assert!(said.contains("rule flood of the port's filter matched and acted"), "{said}");
+    assert!(said.ends_with("dropped in the hook: filter-dropped\n"), "{said}");
+    let said = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.0.1,icmp"]);
+    assert!(said.contains("rule ping") && said.contains("up, to the worker"), "{said}");
+    assert_eq!(packets(&rig, "ping"), counted, "nothing was counted");
 
     // Another rule of the same name: the flood passes, and counters of both rules go on.
     let (pings, flood) = (packets(&rig, "ping"), packets(&rig, "flood"));

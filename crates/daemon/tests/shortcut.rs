@@ -78,6 +78,17 @@ fn flows_change_between_hook_and_worker_in_order() {
     flow.wait_for(500, PATIENCE).unwrap();
     assert!(sent(&rig) >= before + 400, "what the hook sends counts: {before}, {}", sent(&rig));
 
+    let frame =
+        format!("eth_src={},eth_dst={},udp", rig.hosts[0].mac().unwrap(), rig.hosts[1].mac().unwrap());
+    let explained = rig.ok(&["explain", "--in", "h1", &frame]);
+    assert!(explained.contains("straight to the device of h2"), "{explained}");
+    assert!(explained.ends_with("forwarded to h2 in the driver hook\n"), "{explained}");
+    let counted = rig.port("h3")["counters"].clone();
+    let unknown = frame.replace(&rig.hosts[1].mac().unwrap(), "02:00:00:00:99:99");
+    let explained = rig.ok(&["explain", "--in", "h1", &unknown]);
+    assert!(explained.contains("up, to the worker") && explained.contains("out of h3"), "{explained}");
+    assert_eq!(rig.port("h3")["counters"], counted, "nothing was sent");
+
     // Somebody watches: everything passes the workers, and is seen.
     let seen = rig.ok(&["capture", "h1", "-n", "200"]);
     assert!(seen.lines().count() >= 200, "{seen}");

@@ -268,6 +268,18 @@ impl Attached {
         self.stages.bridge.is_some()
     }
 
+    pub(crate) fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    pub(crate) fn build(&self) -> Build {
+        self.build
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
     pub(crate) fn bridge_maps(&self) -> Option<&Arc<BridgeMaps>> {
         self.stages.bridge.as_ref()
     }

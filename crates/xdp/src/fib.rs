@@ -178,6 +178,12 @@ impl FibStage {
 }
 
 impl FibMaps {
+    /// The same with counts of its own, so that a test run counts nothing.
+    pub fn scratch(&self) -> Result<FibMaps, Error> {
+        let counts = create(COUNTS, MapKind::SparsePerCpuHash, 16, FIB_DEVICES)?;
+        Ok(FibMaps { conf: self.conf, devices: Arc::clone(&self.devices), counts })
+    }
+
     /// Names of the maps that only a program with this stage has.
     pub const NAMES: [&'static str; 2] = [DEVICES, COUNTS];
 

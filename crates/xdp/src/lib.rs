@@ -42,6 +42,7 @@ mod config;
 mod counters;
 pub mod dump;
 mod error;
+mod explain;
 pub mod fib;
 pub mod filter;
 mod inspect;
@@ -61,6 +62,7 @@ pub use attached::{Attached, HandOver, adopt};
 pub use config::{Constants, LocalAddresses, Owner, ProgramConfig, WhenDown};
 pub use counters::{Counter, Counters};
 pub use error::Error;
+pub use explain::HookSays;
 pub use inspect::{
     Features, MapInfo, Mode, ProgramInfo, ProgramOnDevice, RunStatistics, driver, features, inspect,
     program as program_by_id,

@@ -41,12 +41,30 @@ impl Maps {
         [(a, xsks), (b, local4), (c, local6), (d, counters)]
     }
 
+    /// Takes over the addresses of others.
+    pub(crate) fn copy_locals(&self, others: &Maps) -> Result<(), Error> {
+        copy_keys::<4>("local4", others.local4.as_fd(), self.local4.as_fd())?;
+        copy_keys::<16>("local6", others.local6.as_fd(), self.local6.as_fd())
+    }
+
     /// Adds what is missing, and then removes what is not wanted unless `keep_others`.
     pub(crate) fn set_locals(&self, locals: &LocalAddresses, keep_others: bool) -> Result<(), Error> {
         check_capacity(locals)?;
         set_keys("local4", self.local4.as_fd(), &octets(&locals.v4, Ipv4Addr::octets), keep_others)?;
         set_keys("local6", self.local6.as_fd(), &octets(&locals.v6, Ipv6Addr::octets), keep_others)
     }
+}
+
+fn copy_keys<const N: usize>(
+    name: &'static str,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Result<(), Error> {
+    let failed = |source| Error::Map { map: name, operation: "copy", source };
+    for key in sys::map_keys::<N>(from).map_err(failed)? {
+        sys::map_update(to, &key, &1_u32.to_ne_bytes()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn check_capacity(locals: &LocalAddresses) -> Result<(), Error> {

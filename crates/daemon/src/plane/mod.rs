@@ -431,7 +431,10 @@ impl Plane for DataPlane {
     fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError> {
         let port = self.port_id(in_port)?;
         let names = self.names();
-        self.engine(|engine| Ok(observe::explain(engine, &names, port, in_port, frame)))
+        self.engine(|engine| {
+            let hook = locked(&self.site).hook_says(in_port, frame);
+            Ok(observe::explain(engine, &names, port, in_port, frame, hook))
+        })
     }
 
     fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError> {

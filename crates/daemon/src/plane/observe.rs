@@ -9,13 +9,14 @@ use control::{CaptureRequest, FailureKind, PlaneError};
 use engine::capture::{CaptureReader, Captured, Direction, Wanted};
 use engine::trace::{TraceFilter, Traced};
 use engine::worker::monotonic;
-use engine::{Engine, EngineError};
+use engine::{Engine, EngineError, Explained};
 use model::{CapturedFrame, Explanation, Output, PacketFilter, Tier, TraceEvent};
 use packet::filter::Filter;
 use packet::{FlowKey, PortId};
 use port::FramePool;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
+use xdp::{HookSays, Verdict};
 
 use super::ids::Names;
 use super::words;
@@ -207,16 +208,41 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     }
 }
 
-/// What would happen to this frame.
-pub fn explain(engine: &Engine, names: &Names, port: PortId, name: &str, frame: &[u8]) -> Explanation {
+/// What would happen to this frame, first in the port's hook and then, if that lets it up, in a worker.
+pub fn explain(
+    engine: &Engine,
+    names: &Names,
+    port: PortId,
+    name: &str,
+    frame: &[u8],
+    hook: Option<HookSays>,
+) -> Explanation {
     let explained = engine.explain(port, frame);
+    let mut story = worker_explains(&explained, names, name, frame);
+    let Some(hook) = hook else { return story };
+    let (mut steps, end) = words::hook(&hook, names);
+    if let Some(end) = end {
+        story.tier = Tier::Hook;
+        story.outputs = hook.to.map(|to| output(PortId(to), &hook.frame, names)).into_iter().collect();
+        story.to_kernel = hook.verdict == Verdict::Pass;
+        story.drop = end.drop.map(str::to_owned);
+        story.verdict = end.verdict;
+        story.steps = steps;
+    } else {
+        steps.append(&mut story.steps);
+        story.steps = steps;
+    }
+    story
+}
+
+fn output(port: PortId, bytes: &[u8], names: &Names) -> Output {
+    Output { port: names.port(port), frame: hex(bytes), summary: summary(bytes, port) }
+}
+
+fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8]) -> Explanation {
     let (steps, verdict) = words::tell(&explained.steps, names);
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-    let outputs = explained.outputs.iter().map(|(port, bytes)| Output {
-        port: names.port(*port),
-        frame: hex(bytes),
-        summary: summary(bytes, *port),
-    });
+    let outputs = explained.outputs.iter().map(|(port, bytes)| output(*port, bytes, names));
     Explanation {
         in_port: name.to_owned(),
         packet: explained

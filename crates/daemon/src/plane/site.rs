@@ -11,10 +11,11 @@ use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName};
 use packet::PortId;
+use xdp::HookSays;
 
 use super::bridges::{self, Bridges};
 use super::change;
-use super::device::{object, place};
+use super::device::{inside, object, place};
 use super::filters::{Changed, Definition, Filters};
 use super::foreign::Former;
 use super::ids::Names;
@@ -224,6 +225,20 @@ impl Site {
     /// What the hooks answer by themselves follows what runs; a few times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, second);
+    }
+
+    /// What a port's hook would do with a frame; `None` where there is no hook, or it cannot be asked.
+    pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<HookSays> {
+        let (name, running) = self.ports.get_key_value(name)?;
+        let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
+        // The kernel runs no program on less than an Ethernet header.
+        if frame.len() < 14 || !running.is_up() {
+            return None;
+        }
+        let ask = || hook.explain(frame).map_err(|error| super::device::failed(name, &error));
+        inside(&object(name), device.namespace.as_ref(), ask)
+            .inspect_err(|error| tracing::warn!(port = %name, %error, "its hook cannot be asked"))
+            .ok()
     }
 
     /// Publishes what runs.

@@ -1,7 +1,9 @@
 //! Recorded steps in words, for `explain` and `trace`.
 
 use model::Step as Told;
+use packet::PortId;
 use packet::record::{FloodClass, Step, TagChange, VlanSource};
+use xdp::{Counter, HookSays};
 
 use super::ids::Names;
 
@@ -12,6 +14,58 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
         Told { stage: stage.to_owned(), what }
     });
     (told.collect(), verdict(steps, names))
+}
+
+/// How a packet's way ends in the hook.
+pub struct End {
+    /// The reason's name where it is dropped.
+    pub drop: Option<&'static str>,
+    /// The outcome in one sentence.
+    pub verdict: String,
+}
+
+/// What the hook does with a packet, and how it ends there; `None`: a worker goes on with it.
+pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
+    let step = |what: String| Told { stage: "hook".to_owned(), what };
+    let rules = says.rules.iter().map(|(rule, acted)| {
+        let did = if *acted { "and acted" } else { "and did nothing" };
+        step(format!("rule {rule} of the port's filter matched {did}"))
+    });
+    let mut steps: Vec<Told> = rules.collect();
+    let dropped = |reason: &'static str, why: &str| {
+        let verdict = format!("dropped in the hook: {reason}");
+        (why.to_owned(), Some(End { drop: Some(reason), verdict }))
+    };
+    let (what, end) = match says.way {
+        Counter::FilterDropped => dropped("filter-dropped", "the filter drops it"),
+        Counter::FilterLimited => {
+            dropped("filter-limited", "it is over the rate of a rule: the filter drops it")
+        }
+        Counter::BridgeLost => dropped("hook-device-gone", "its station's device is gone"),
+        Counter::BridgeHeld => dropped("hook-held", "its flow is held while it changes into the hook"),
+        Counter::Aborted => dropped("aborted", "the program gave a verdict that it may not give"),
+        Counter::Bridged => {
+            let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
+            let what = format!("both stations are known: straight to the device of {port}");
+            (what, Some(End { drop: None, verdict: format!("forwarded to {port} in the driver hook") }))
+        }
+        Counter::FibForwarded => {
+            let verdict = "forwarded in the driver hook, by the kernel's routes".to_owned();
+            (
+                "route and neighbour are the kernel's: straight to the next hop's device".to_owned(),
+                Some(End { drop: None, verdict }),
+            )
+        }
+        Counter::Steered | Counter::DownPassed | Counter::DownDropped => {
+            ("up, to the worker of its queue".to_owned(), None)
+        }
+        passed => {
+            let what = format!("left to the kernel ({passed})");
+            (what, Some(End { drop: None, verdict: "given to the kernel by the driver hook".to_owned() }))
+        }
+    };
+    steps.push(step(what));
+    (steps, end)
 }
 
 /// The reason's name if the packet was dropped and nothing of it left.

@@ -2,11 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::devices::{COUNTS, DEVICES};
 use super::orders::{BUCKETS, ORDERS};
 use super::table::TABLE;
-use super::{BridgeDevices, Orders, StationTable};
+use super::{BRIDGE_PORTS, BridgeDevices, Orders, StationTable};
+use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error};
 
 /// Words of `struct bridge_conf`.
@@ -116,6 +118,47 @@ impl BridgeMaps {
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let own = [(TABLE, &self.table), (DEVICES, &self.devices), (COUNTS, &self.counts)];
         own.into_iter().map(|(name, map)| (name, map.as_fd())).chain(self.orders.maps())
+    }
+
+    /// The same stations in a table of their own, with counts and an order of their own, so that a test run changes nothing. Nothing is under
+    /// way in that order.
+    pub fn scratch(&self) -> Result<BridgeMaps, Error> {
+        let failed = |map, operation| move |source| Error::Map { map, operation, source };
+        let entries = sys::map_info(self.table.as_fd()).map_err(failed(TABLE, "query"))?.max_entries;
+        let create = |name, kind, value, entries| {
+            let spec = MapSpec { name, kind, key: 4, value, entries };
+            sys::map_create(spec, None).map_err(failed(name, "create"))
+        };
+        let table = create(TABLE, MapKind::Mappable, 64, entries)?;
+        let (from, to) = (Mapped::new(self.table.as_fd()), Mapped::new(table.as_fd()));
+        let (from, to) = (from.map_err(failed(TABLE, "map"))?, to.map_err(failed(TABLE, "map"))?);
+        for (from, to) in from.words().iter().zip(to.words()) {
+            to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
+        }
+        let orders = Orders::new(self.orders.queues())?;
+        orders.set_bypass(self.orders.is_bypassed());
+        for queue in 0..orders.queues() {
+            orders.finish(queue, 0);
+        }
+        Ok(BridgeMaps {
+            conf: self.conf,
+            table,
+            orders: Arc::new(orders),
+            devices: self.devices.try_clone().map_err(failed(DEVICES, "duplicate"))?,
+            counts: create(COUNTS, MapKind::PerCpuArray, 32, BRIDGE_PORTS)?,
+        })
+    }
+
+    /// The port that a frame was counted as sent by.
+    pub fn sent_to(&self) -> Result<Option<u16>, Error> {
+        for port in 0..BRIDGE_PORTS {
+            let words = sys::map_lookup_per_cpu(self.counts.as_fd(), port, 4);
+            let words = words.map_err(|source| Error::Map { map: COUNTS, operation: "read", source })?;
+            if words.iter().skip(2).step_by(4).any(|count| *count > 0) {
+                return Ok(u16::try_from(port).ok());
+            }
+        }
+        Ok(None)
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::compiled::{Conf, rule_bytes};
 use super::{Blocklist, Compiled, blocklist};
+use crate::explain::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error, Loaded};
 
@@ -40,6 +41,60 @@ impl FilterMaps {
         let [counts, ..] = self.shared.as_ref();
         let failed = |source| Error::Map { map: SHARED_MAPS[0], operation: "query", source };
         sys::map_info(counts.as_fd()).map(|info| info.id).map_err(failed)
+    }
+
+    /// The same rules over counters, buckets and samples of their own, so that a test run changes nothing. Buckets of rules
+    /// are as full as they are now, those of single sources are full.
+    pub fn scratch(&self) -> Result<FilterMaps, Error> {
+        let duplicate = |map, fd: &OwnedFd| {
+            fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
+        };
+        let [a, b, c, d, e] = &self.set;
+        let [f, g, h, i, j] = SET_MAPS;
+        let set = [duplicate(f, a)?, duplicate(g, b)?, duplicate(h, c)?, duplicate(i, d)?, duplicate(j, e)?];
+        let [counts, buckets, _, _, list] = self.shared.as_ref();
+        let info = sys::map_info(counts.as_fd());
+        let slots = info
+            .map_err(|source| Error::Map { map: SHARED_MAPS[0], operation: "query", source })?
+            .max_entries;
+        let shared = [
+            create(SHARED_MAPS[0], MapKind::PerCpuArray, 4, 32, slots)?,
+            create(SHARED_MAPS[1], MapKind::Array, 4, 8, slots)?,
+            create(SHARED_MAPS[2], MapKind::LruHash, 24, 8, 64)?,
+            create(SHARED_MAPS[3], MapKind::Ring, 0, 0, 1 << 16)?,
+            duplicate(blocklist::OUTER, list)?,
+        ];
+        copy_array::<8>(SHARED_MAPS[1], buckets.as_fd(), shared[1].as_fd())?;
+        Ok(FilterMaps { conf: self.conf, set, shared: Arc::new(shared) })
+    }
+
+    /// Rules that have matched anything, in their order, and whether they acted.
+    pub fn matched(&self) -> Result<Vec<(String, bool)>, Error> {
+        let failed = |map| move |source| Error::Map { map, operation: "read", source };
+        let mut matched = Vec::new();
+        for index in 0..self.conf[0] {
+            let (name, slot) = self.rule(index)?;
+            let words = sys::map_lookup_per_cpu(self.shared[0].as_fd(), slot, 4);
+            let words = words.map_err(failed(SHARED_MAPS[0]))?;
+            let any = |at: usize| words.iter().skip(at).step_by(4).any(|count| *count > 0);
+            if any(0) {
+                matched.push((name, any(2)));
+            }
+        }
+        Ok(matched)
+    }
+
+    /// A rule's name and slot.
+    fn rule(&self, index: u32) -> Result<(String, u32), Error> {
+        let [.., rules, _] = &self.set;
+        let bytes = sys::map_lookup::<128>(rules.as_fd(), index).map_err(|source| Error::Map {
+            map: SET_MAPS[3],
+            operation: "read",
+            source,
+        })?;
+        let slot = bytes[8..12].try_into().map_or(u32::MAX, u32::from_ne_bytes);
+        let name = bytes[64..].split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok((String::from_utf8_lossy(name).into_owned(), slot))
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.
@@ -171,14 +226,11 @@ impl Filter {
     pub fn of(port: &Attached) -> Result<Option<Filter>, Error> {
         let Some(maps) = port.filter_maps() else { return Ok(None) };
         let failed = |map| move |source| Error::Map { map, operation: "read", source };
-        let [.., rules, _] = &maps.set;
         let capacity = sys::map_info(maps.shared[0].as_fd()).map_err(failed(SHARED_MAPS[0]))?.max_entries;
         let mut slots = Slots::new(usize::try_from(capacity).unwrap_or(0));
         for index in 0..maps.conf[0] {
-            let bytes = sys::map_lookup::<128>(rules.as_fd(), index).map_err(failed(SET_MAPS[3]))?;
-            let slot = bytes[8..12].try_into().map_or(u32::MAX, u32::from_ne_bytes);
-            let name = bytes[64..].split(|byte| *byte == 0).next().unwrap_or_default();
-            slots.take(String::from_utf8_lossy(name).into_owned(), slot);
+            let (name, slot) = maps.rule(index)?;
+            slots.take(name, slot);
         }
         Ok(Some(Filter { maps: Arc::clone(maps), slots }))
     }

@@ -36,6 +36,7 @@ pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port
     file.link_state(&seen.info, memory);
     file.offloads(&seen);
     file.peer(&seen.info);
+    file.shortcut(&seen);
     file.leaks(&seen.info, &seen.addresses);
 }
 
@@ -142,6 +143,30 @@ impl File<'_> {
         if hooked && on("rx-lro") {
             let what = format!("{ifname} joins packets (LRO): frames arrive larger than the MTU");
             self.note(Finding::Warning, what, &format!("ethtool -K {ifname} lro off"));
+        }
+    }
+
+    /// Whether hooks of the bridge's other ports can send to it.
+    fn shortcut(&mut self, seen: &Seen) {
+        if seen.xdp.transmit || !self.running.hook.as_ref().is_some_and(xdp::Attached::has_bridge) {
+            return;
+        }
+        let info = &seen.info;
+        let what = format!(
+            "{} takes no redirected frames: what is for its stations passes a worker, not the driver hook alone",
+            info.name
+        );
+        if info.kind.as_deref() != Some("veth") {
+            let fix = "use a device whose driver has `ndo-xmit` (see `trivium xdp status`), or leave it so";
+            return self.tell(Finding::Advice, what, fix);
+        }
+        let command = |name: &str| format!("ethtool -K {name} gro on");
+        match find_peer(self.object, self.running, self.device, info) {
+            Some(peer) => {
+                let fix = there(peer.namespace.as_ref(), &command(&peer.info.name));
+                self.tell(Finding::Advice, what, format!("`{fix}`: then its peer receives them"));
+            }
+            None => self.tell(Finding::Advice, what, format!("at the peer: `{}`", command("PEER"))),
         }
     }
 

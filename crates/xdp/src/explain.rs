@@ -1,0 +1,73 @@
+//! What a port's program would do with a frame: the very program, loaded once more on scratch maps wherever it writes, in a test run.
+//! Nothing is counted, learned, numbered or taken from a bucket, and nothing leaves.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use crate::program::Stages;
+use crate::{Attached, Counter, Error, Loaded, Verdict, sys};
+
+/// What the hook would do with a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookSays {
+    /// The way out of the program.
+    pub way: Counter,
+    /// The verdict. A frame that goes up follows `when_down` here, since there is no socket in a test run.
+    pub verdict: Verdict,
+    /// The frame as the program left it.
+    pub frame: Vec<u8>,
+    /// Names of the rules that it matched, in their order, and whether each acted: dropped, passed, sampled, limited.
+    pub rules: Vec<(String, bool)>,
+    /// The number of the port that it is redirected to.
+    pub to: Option<u16>,
+}
+
+impl HookSays {
+    /// Whether the worker decides.
+    #[must_use]
+    pub fn goes_up(&self) -> bool {
+        matches!(self.way, Counter::Steered | Counter::DownPassed | Counter::DownDropped)
+    }
+}
+
+impl Attached {
+    /// What the program that stands on the port would do with a frame of at least 14 bytes, received on its first queue now, or once what is
+    /// under way has left. Call it in the device's namespace.
+    ///
+    /// # Errors
+    /// [`Error::Map`], [`Error::Load`], [`Error::TestRun`].
+    pub fn explain(&self, frame: &[u8]) -> Result<HookSays, Error> {
+        let Stages { filter, bridge, fib, dump: _ } = self.stages();
+        let scratch = Stages {
+            filter: filter.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
+            bridge: bridge.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
+            fib: fib.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
+            dump: None,
+        };
+        let loaded = Loaded::new(self.constants(), None, self.build(), None, scratch.clone())?;
+        loaded.maps.copy_locals(self.maps())?;
+        let run = loaded.test_run_from(frame, Some((self.ifindex(), 0)), 1)?;
+        let counters = loaded.counters()?;
+        let way = Counter::ALL.into_iter().find(|way| counters.get(*way) > 0).unwrap_or(Counter::Aborted);
+        let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
+        let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
+        Ok(HookSays { way, verdict: run.verdict, frame: run.frame, rules, to: to.transpose()?.flatten() })
+    }
+}
+
+/// All elements of an array of values of `V` bytes, written into another of its size.
+pub(crate) fn copy_array<const V: usize>(
+    name: &'static str,
+    from: std::os::fd::BorrowedFd<'_>,
+    to: std::os::fd::BorrowedFd<'_>,
+) -> Result<(), Error> {
+    let failed = |source| Error::Map { map: name, operation: "copy", source };
+    let entries = sys::map_info(from.as_fd()).map_err(failed)?.max_entries;
+    for index in 0..entries {
+        let value = sys::map_lookup::<V>(from, index).map_err(failed)?;
+        if value != [0; V] {
+            sys::map_update(to, &index.to_ne_bytes(), &value).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
