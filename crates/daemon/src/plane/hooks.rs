@@ -99,8 +99,13 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
         Owner::Bridged => None,
         Owner::Routed => Some("kernel"),
     };
+    let filter = filtered.then_some("filter");
+    // A port that is the kernel's steers nothing up.
+    if hook.fib().is_some() {
+        return filter.into_iter().chain(["fib"]).collect();
+    }
     let bridge = hook.has_bridge().then_some("bridge");
-    filtered.then_some("filter").into_iter().chain(room).chain(bridge).chain(["steer"]).collect()
+    filter.into_iter().chain(room).chain(bridge).chain(["steer"]).collect()
 }
 
 fn program(info: ProgramInfo) -> HookProgram {
