@@ -33,6 +33,7 @@ fn it_ends_with_ok() {
     assert_eq!((last["ok"].as_bool(), last["hosts"].as_u64()), (Some(true), Some(4)), "{output}");
     assert_eq!(last["ping_loss"].as_f64(), Some(0.0));
     assert!(last["tcp_gbps"].as_f64().unwrap() > 0.01);
+    assert!(last["flood_dropped"].as_u64().unwrap() > 10_000, "{output}");
     assert!(output.contains("Look further"));
     assert_eq!(namespaces(pid), Vec::<String>::new());
 }

@@ -9,6 +9,13 @@ use rustix::process::{Pid, Signal};
 use crate::demo::reaper::Reaper;
 use crate::failure::Failure;
 
+/// The host whose flood its port's filter drops.
+pub const FLOODER: u8 = 3;
+/// The host that is meant.
+pub const FLOODED: u8 = 4;
+/// The UDP port of the flood ("discard", RFC 863).
+pub const FLOOD_PORT: u16 = 9;
+
 /// Hosts in the lab: two in VLAN 10, two in VLAN 20.
 pub const HOSTS: u8 = 4;
 const PREFIX: &str = "trivium-demo-";
@@ -182,6 +189,14 @@ impl Lab {
                  [bridge.br0.port.h{host}]\naccess = {vlan}\n"
             ));
         }
+        text = text.replace(
+            &format!("device = \"h{FLOODER}\"\n"),
+            &format!("device = \"h{FLOODER}\"\nfilter = \"flood\"\n"),
+        );
+        text.push_str(&format!(
+            "\n[[filter.flood.rule]]\nname = \"discard\"\naction = \"drop\"\nprotocol = \"udp\"\n\
+             destination_port = {FLOOD_PORT}\n"
+        ));
         text
     }
 

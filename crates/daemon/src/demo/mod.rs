@@ -28,14 +28,15 @@ use crate::failure::{Failure, Kind};
 use crate::live::{self, Rates};
 use daemon::Daemon;
 use lab::Lab;
-use traffic::{Pings, Tcp};
+use traffic::{Flood, Pings, Tcp};
 
 /// Seconds of TCP before it is started again, when there is no end in sight.
 const SLICE: u64 = 10;
 
 /// What to look at while it runs.
-pub const HINTS: [&str; 5] = [
-    "show ports        # or bridges, fdb, workers, drops, stages, config",
+pub const HINTS: [&str; 6] = [
+    "show ports        # or bridges, fdb, filters, workers, drops, stages, config",
+    "xdp status h3     # the driver hook: its program, its filter, what it answers by itself",
     "top",
     "trace --in h1 tcp",
     "explain --in h1 eth_src=02:00:00:00:00:01,ip_dst=10.99.0.2,udp",
@@ -46,13 +47,15 @@ pub const HINTS: [&str; 5] = [
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Findings {
     pings: Pings,
+    flood: Flood,
     tcp_gbps: f64,
 }
 
 impl Findings {
     /// Whether real traffic crossed, and only where it should.
     fn ok(&self) -> bool {
-        self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0 && self.tcp_gbps > 0.01
+        let crossed = self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0;
+        crossed && self.flood.ok() && self.tcp_gbps > 0.01
     }
 }
 
@@ -66,6 +69,7 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
     let (loss, gbps) = (found.pings.loss(), (found.tcp_gbps * 1000.0).round() / 1000.0);
     let mut line = json!({
         "ok": outcome.is_ok() && found.ok(), "hosts": lab::HOSTS, "ping_loss": loss, "tcp_gbps": gbps,
+        "flood_dropped": found.flood.dropped,
     });
     if let Err(failure) = &outcome {
         // The object is the last line in any case.
@@ -138,6 +142,14 @@ async fn show(
         "ping: {} of {} answered between hosts of one VLAN, {} leaked between VLANs",
         pings.received, pings.sent, pings.leaked
     );
+    let flood = tokio::select! {
+        flood = traffic::flood(lab, &client) => flood?,
+        () = stop.asked() => return Err(Failure::new("demo", "interrupted during the flood", "")),
+    };
+    println!(
+        "flood: {} of {} frames from h3 dropped by the filter in its driver hook; {} of {} pings answered meanwhile\n",
+        flood.dropped, flood.sent, flood.answered, flood.pings
+    );
     let notes = hints(lab, daemon);
     println!("{}\n", notes.join("\n"));
     let mut stream = client.stream("/v1/events?interval_ms=1000").await?;
@@ -154,7 +166,7 @@ async fn show(
     if let Ok(Ok(Err(error))) = ran {
         return Err(error);
     }
-    Ok(Findings { pings, tcp_gbps: tcp.gbps() })
+    Ok(Findings { pings, flood, tcp_gbps: tcp.gbps() })
 }
 
 /// How to look further, while it runs.

@@ -5,11 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::demo::lab::{HOSTS, Lab};
+use model::FilterState;
+use xdp::live::{Generator, Traffic, Vary};
+
+use crate::client::Client;
+use crate::demo::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab};
 use crate::failure::Failure;
 
 /// Echo requests from each host to each other.
 const PINGS: u64 = 5;
+/// Frames a second of the flood, which lasts for a second and a half.
+const FLOOD_RATE: u64 = 100_000;
+/// Echo requests while it lasts.
+const FLOOD_PINGS: u64 = 10;
 
 /// What pinging all pairs has shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,6 +72,70 @@ pub async fn ping_all(lab: &Lab) -> Result<Pings, Failure> {
 fn answered(text: &str) -> u64 {
     let line = text.lines().find(|line| line.contains("packets transmitted"));
     line.and_then(|line| line.split(", ").nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// A flood that the driver hook filters, and a neighbour that is pinged meanwhile by the host that it comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flood {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that the filter dropped.
+    pub dropped: u64,
+    /// Echo requests sent meanwhile.
+    pub pings: u64,
+    /// Those that were answered.
+    pub answered: u64,
+}
+
+impl Flood {
+    /// Whether the flood was filtered, and the service lived.
+    pub fn ok(&self) -> bool {
+        self.dropped > 0 && self.pings > 0 && self.answered == self.pings
+    }
+}
+
+/// Floods the fourth host with UDP from the third, and pings it from there.
+///
+/// # Errors
+/// If the kernel makes no frames, or the daemon does not tell of its filter.
+pub async fn flood(lab: &Lab, client: &Client) -> Result<Flood, Failure> {
+    let before = dropped(client).await?;
+    let (namespace, from, to) = (lab.namespace(FLOODER), Lab::address(FLOODER), Lab::address(FLOODED));
+    let mut ping = Lab::command(&namespace, "ping");
+    ping.args(["-n", "-q", "-i", "0.1", "-W", "1", "-c", &FLOOD_PINGS.to_string(), &to]);
+    let failed = |error: &dyn std::fmt::Display| Failure::new("flood", error, "");
+    let pinging = tokio::task::spawn_blocking(move || ping.output());
+    let flooding = tokio::task::spawn_blocking(move || {
+        let path = format!("/run/netns/{namespace}");
+        port::netns::within(&path, || send(&from, &to)).map_err(|error| error.to_string())?
+    });
+    let sent = flooding.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+    let output = pinging.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+    let answered = answered(&String::from_utf8_lossy(&output.stdout));
+    Ok(Flood { sent, dropped: dropped(client).await? - before, pings: FLOOD_PINGS, answered })
+}
+
+/// Frames out of the host's device, made by the kernel.
+fn send(from: &str, to: &str) -> Result<u64, String> {
+    let device = port::link::find("eth0").map_err(|error| error.to_string())?;
+    let address = |text: &str| text.parse().map_err(|error| format!("{text}: {error}"));
+    let traffic = Traffic {
+        source: address(from)?,
+        destination: address(to)?,
+        destination_port: FLOOD_PORT,
+        rate: Some(FLOOD_RATE),
+        flows: 256,
+        vary: Vary { ports: true, ..Vary::default() },
+        ..Traffic::to(device.ifindex)
+    };
+    let mut generator = Generator::new(&traffic).map_err(|error| error.to_string())?;
+    generator.send(FLOOD_RATE * 3 / 2).map(|offered| offered.packets).map_err(|error| error.to_string())
+}
+
+/// What the filter has dropped so far.
+async fn dropped(client: &Client) -> Result<u64, Failure> {
+    let filters: Vec<FilterState> = client.get("/v1/filters").await?;
+    Ok(filters.iter().flat_map(|filter| &filter.rules).map(|rule| rule.acted_packets).sum())
 }
 
 /// One TCP stream, for as long as the demo lasts.
