@@ -47,6 +47,7 @@ pub mod af_xdp;
 pub mod ethtool;
 pub mod link;
 pub mod memory;
+pub mod netfilter;
 mod netlink;
 pub mod netns;
 pub mod null;

@@ -1,7 +1,7 @@
 //! Network devices of the calling thread's namespace: what they are, and the few changes that ports of ours need.
 //! See [`crate::netns::within`] for other namespaces, [`crate::ethtool`] for drivers and offloads.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use packet::MacAddr;
 
@@ -281,6 +281,24 @@ pub fn delete(name: &str) -> Result<(), LinkError> {
         .map_err(|e| LinkError::new(name, "deletion", e))
 }
 
+/// The IPv4 addresses of all devices of this namespace.
+///
+/// # Errors
+/// [`LinkError`] when the kernel refuses.
+pub fn addresses_v4() -> Result<Vec<Ipv4Addr>, LinkError> {
+    let body = address_header(0, Ipv4Addr::UNSPECIFIED.into(), 0, 0);
+    let request = Request::new(libc::RTM_GETADDR, netlink::NLM_F_DUMP, &body);
+    let messages = Netlink::open()
+        .and_then(|mut netlink| netlink.transact(request))
+        .map_err(|e| LinkError::new("list", "listing addresses", e))?;
+    let local = |message: &Message| {
+        let attributes = message.payload.get(8..).filter(|_| message.kind == libc::RTM_NEWADDR)?;
+        let found = netlink::attributes(attributes).find(|(kind, _)| *kind == IFA_LOCAL);
+        found.and_then(|(_, value)| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
+    };
+    Ok(messages.iter().filter_map(local).collect())
+}
+
 /// Gives a device an address; one that it has already is no error.
 ///
 /// # Errors
@@ -360,6 +378,12 @@ mod tests {
         assert_eq!(lo.name, "lo");
         assert_eq!(by_index(lo.ifindex).unwrap(), lo);
         assert!(list().unwrap().contains(&lo));
+    }
+
+    #[test]
+    fn loopbacks_address_is_among_all() {
+        let lo = find("lo").unwrap();
+        assert!(!lo.up || addresses_v4().unwrap().contains(&Ipv4Addr::LOCALHOST));
     }
 
     #[test]

@@ -122,7 +122,12 @@ pub(crate) struct Netlink {
 impl Netlink {
     /// Opens a socket for requests.
     pub(crate) fn open() -> Result<Self, NetlinkError> {
-        let netlink = Self::with_groups(0, SocketFlags::CLOEXEC)?;
+        Self::open_for(None)
+    }
+
+    /// Opens a socket for requests to another family of netlink.
+    pub(crate) fn open_for(family: Option<rustix::net::Protocol>) -> Result<Self, NetlinkError> {
+        let netlink = Self::with_groups(family, 0, SocketFlags::CLOEXEC)?;
         rustix::net::sockopt::set_socket_timeout(
             &netlink.fd,
             rustix::net::sockopt::Timeout::Recv,
@@ -137,12 +142,16 @@ impl Netlink {
 
     /// Opens a non-blocking socket that listens to multicast groups.
     pub(crate) fn listen(groups: u32) -> Result<Self, NetlinkError> {
-        Self::with_groups(groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        Self::with_groups(None, groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    fn with_groups(groups: u32, flags: SocketFlags) -> Result<Self, NetlinkError> {
+    fn with_groups(
+        family: Option<rustix::net::Protocol>,
+        groups: u32,
+        flags: SocketFlags,
+    ) -> Result<Self, NetlinkError> {
         // Protocol 0 is NETLINK_ROUTE.
-        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, family)?;
         rustix::net::bind(&fd, &netlink::SocketAddrNetlink::new(0, groups))?;
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER] })
     }
