@@ -115,6 +115,8 @@ pub enum Cause {
     GenericCopies,
     #[error("`when_down` has no effect while `persist` is false")]
     WhenDownUnused,
+    #[error("bridge `{bridge}` has the port, and what a bridge has is not routed by the kernel")]
+    RoutedAndBridged { bridge: String },
     #[error("the API over TCP is offered only with TLS and a token, and `{missing}` is missing")]
     TcpUnprotected { missing: &'static str },
     #[error("the port has nothing to read and nothing to write")]
@@ -208,6 +210,7 @@ impl Cause {
             NoZeroCopy { .. } => "use zero_copy = \"auto\" or \"off\"".to_owned(),
             GenericCopies => "use mode = \"native\", or zero_copy = \"off\"".to_owned(),
             WhenDownUnused => "remove `when_down`, or set persist = true".to_owned(),
+            RoutedAndBridged { bridge } => format!("remove `routing`, or take the port out of `{bridge}`"),
             TcpUnprotected { missing } => format!("add `{missing} = \"/etc/trivium/...\"`, or remove `tcp`"),
             NothingToDo => "add `read = \"FILE\"` or `write = \"FILE\"`".to_owned(),
             PairOfOne { .. } => "name the peer differently, or give it a `namespace`".to_owned(),

@@ -177,6 +177,10 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
         if xdp.when_down.is_some() && !persists {
             add("when_down", Cause::WhenDownUnused);
         }
+        let bridge = config.bridge_of(name.as_str()).filter(|_| xdp.routing.is_some());
+        if let Some((bridge, _)) = bridge {
+            add("routing", Cause::RoutedAndBridged { bridge: bridge.to_string() });
+        }
     }
     for (key, cause) in mtu_causes(config, port) {
         add(key, cause);

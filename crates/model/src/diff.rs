@@ -382,7 +382,9 @@ pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     // Without a device there is nobody to ask what it was without ours.
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
-        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" => How::Live,
+        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" | "routing" => {
+            How::Live
+        }
         "address" | "peer.address" | "peer.mtu" => How::Live,
         "mtu" => mtu,
         "mac" | "peer.mac" => chosen,

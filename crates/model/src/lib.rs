@@ -68,8 +68,8 @@ pub use name::{
 pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
 pub use plan_text::{PlanLine, PlanReport};
 pub use port::{
-    AfXdp, Checksums, Mtu, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Tap, Veth, WhenDown,
-    XdpMode, XdpOptions, ZeroCopy,
+    AfXdp, Checksums, Mtu, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
+    WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
 pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};

@@ -148,6 +148,9 @@ pub struct XdpOptions {
     pub when_down: Option<WhenDown>,
     /// Whether checksums that a sender left to its device are completed.
     pub complete_checksums: Checksums,
+    /// Whose routes its hook forwards by; `None`: nobody's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
     /// The filter that its hook applies to what it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterName>,
@@ -164,9 +167,18 @@ impl Default for XdpOptions {
             persist: None,
             when_down: None,
             complete_checksums: Checksums::Auto,
+            routing: None,
             filter: None,
         }
     }
+}
+
+/// Whose routes a port's hook forwards by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Routing {
+    /// The kernel's: what it would forward without further ado leaves in the hook.
+    Kernel,
 }
 
 /// Queues of a device that are served.

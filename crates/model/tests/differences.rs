@@ -219,6 +219,7 @@ fn each_field_of_a_port_says_how_it_changes() {
         ("kind='tap'\nmtu=1400".to_owned(), "kind='tap'".to_owned(), false),
         ("kind='af_xdp'".to_owned(), "kind='af_xdp'\nbusy_poll=20".to_owned(), true),
         ("kind='af_xdp'".to_owned(), "kind='af_xdp'\ncomplete_checksums='on'".to_owned(), false),
+        ("kind='af_xdp'".to_owned(), "kind='af_xdp'\nrouting='kernel'".to_owned(), false),
         ("kind='af_xdp'".to_owned(), "kind='af_xdp'\npersist=true".to_owned(), true),
         (veth(""), veth(mac), false),
         (veth(mac), veth(""), true),

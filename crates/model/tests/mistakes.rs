@@ -48,6 +48,24 @@ fn several_syntax_errors_come_at_once_and_without_echoes() {
     assert!(others.iter().all(|p| matches!(p.cause, Cause::OutOfRange { value: 100, .. })), "{others:#?}");
 }
 
+#[test]
+fn a_port_is_not_routed_by_the_kernel_and_bridged() {
+    let said = |text: &str| problems(text).iter().map(|problem| format!("{problem}\n")).collect::<String>();
+    let bridged = "[port.a]\nkind = \"af_xdp\"\nrouting = \"kernel\"\n[bridge.br0.port.a]\n";
+    assert_eq!(
+        said(bridged),
+        "t:3:11: port.a.routing: bridge `br0` has the port, and what a bridge has is not routed by the kernel; \
+         remove `routing`, or take the port out of `br0`\n"
+    );
+    let other =
+        "[port.a]\nkind = \"af_xdp\"\nrouting = \"kernal\"\n[port.b]\nkind = \"tap\"\nrouting = \"kernel\"\n";
+    assert_eq!(
+        said(other),
+        "t:3:11: port.a.routing: \"kernal\" is none of the possible words; did you mean \"kernel\"?\n\
+         t:6:1: port.b: `routing` does not belong to a port of kind tap; remove it, or make the port one of kind af_xdp or veth\n"
+    );
+}
+
 /// Each mistake of a filter has its place, and its object by name.
 #[test]
 fn mistakes_of_filters_come_at_once() {

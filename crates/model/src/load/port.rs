@@ -8,8 +8,8 @@ use super::fields::{Fields, Findings, bad_name, number_in, path, table_of};
 use super::tree::{Node, Value};
 use crate::spelling::nearest;
 use crate::{
-    AfXdp, Cause, Checksums, DeviceName, Pcap, PcapTiming, Peer, Port, PortKind, PortName, Queues, Ring, Tap,
-    Veth, WhenDown, XdpMode, XdpOptions, ZeroCopy,
+    AfXdp, Cause, Checksums, DeviceName, Pcap, PcapTiming, Peer, Port, PortKind, PortName, Queues, Ring,
+    Routing, Tap, Veth, WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
 
 const KINDS: &[&str] = &["af_xdp", "veth", "tap", "internal", "pcap", "ring", "null"];
@@ -130,6 +130,7 @@ fn read_xdp(fields: &mut Fields<'_>, findings: &mut Findings) -> XdpOptions {
         complete_checksums: fields
             .word("complete_checksums", &["auto", "on", "off"], &checksums, findings)
             .unwrap_or(default.complete_checksums),
+        routing: fields.word("routing", &["kernel"], &[Routing::Kernel], findings),
         filter: fields.parsed(
             "filter",
             |text, source| Cause::BadName { text, what: "filter", source },
@@ -216,7 +217,7 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"
-        | "filter" => &["af_xdp", "veth"],
+        | "routing" | "filter" => &["af_xdp", "veth"],
         "peer" => &["veth"],
         "device" | "namespace" => &["af_xdp", "veth", "tap", "internal"],
         "queues" => &["af_xdp", "veth", "tap", "internal"],
