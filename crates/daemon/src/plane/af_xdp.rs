@@ -46,6 +46,10 @@ pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result
     let found = link::find(ifname).map_err(|error| failed(name, &error))?;
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
     let before = known.unwrap_or_else(|| Former::of(&found));
+    if let Some(former) = known.filter(|_| !request.bridged && !request.own) {
+        // A bridge had it until now.
+        former.listen_again().map_err(|error| failed(name, &error))?;
+    }
     let mut opened = prepare_device(request, &found).and_then(|info| open_prepared(request, &info, pool));
     match &mut opened {
         // What a process before us has left silent was not always so.
