@@ -13,6 +13,7 @@ use super::device::{failed, inside, object};
 use super::foreign;
 use super::open::{self, ETHERNET_MTU, Wanted};
 use super::ports::{Running, engine_failed, even_spread};
+use super::routing;
 use super::watch;
 
 /// Makes a running port what is `wanted`. What fails half-way is made good by changing it back.
@@ -53,6 +54,9 @@ fn change_hook(
     before: &Wanted,
     wanted: &Wanted,
 ) -> Result<(), PlaneError> {
+    if !routing::is_wanted(wanted) {
+        routing::remove(running).map_err(|error| failed(name, &error))?;
+    }
     let Some(hook) = &mut running.hook else { return Ok(()) };
     let (former, sockets) = (running.footprint.former, &running.sockets);
     let ifindex = hook.ifindex();

@@ -19,6 +19,7 @@ mod observe;
 mod open;
 pub mod pins;
 mod ports;
+mod routing;
 mod shortcuts;
 mod site;
 mod snoop;
@@ -161,6 +162,9 @@ impl DataPlane {
             }
             watch::look(&mut site, engine, second);
             site.look_at_shortcuts(engine, second);
+            if second {
+                routing::ensure(&mut site.ports);
+            }
             site.expire_filters();
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);

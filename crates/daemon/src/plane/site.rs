@@ -21,6 +21,7 @@ use super::foreign::Former;
 use super::ids::Names;
 use super::open::{self, Footprint, Opened, Wanted};
 use super::ports::{Ports, Running, publish};
+use super::routing;
 use super::shortcuts::Shortcuts;
 
 /// See the module documentation.
@@ -108,6 +109,7 @@ impl Site {
             Err(_) => self.undo(engine, done),
         }
         self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, true);
+        routing::ensure(&mut self.ports);
         carried_out
     }
 

@@ -17,9 +17,9 @@ use port::af_xdp::statistics;
 use switch::Bridge;
 use sync::cpu::tsc_hz;
 use xdp::Counter;
-use xdp::bridge::BridgeCounts;
 
 use super::ports::Running;
+use super::routing;
 use super::site::Site;
 use super::watch::Load;
 
@@ -63,16 +63,21 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         bridge: site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
         persist: running.wanted.policy.persist,
         filter: running.wanted.filter().map(ToString::to_string),
-        counters: port_counters(running, &engine.port_totals(running.id), &site.shortcuts.counts(name)),
+        counters: port_counters(site, name, running, &engine.port_totals(running.id)),
         trouble: running.trouble.clone(),
-        shortcut: site.shortcuts.state(name).map(|state| match state {
-            Ok(()) => "answers for known stations".to_owned(),
-            Err(why) => format!("answers for known stations; others do not send here: {why}"),
-        }),
+        shortcut: site
+            .shortcuts
+            .state(name)
+            .map(|state| match state {
+                Ok(()) => "answers for known stations".to_owned(),
+                Err(why) => format!("answers for known stations; others do not send here: {why}"),
+            })
+            .or_else(|| routing::state(running)),
     }
 }
 
-fn port_counters(running: &Running, totals: &PortTotals, bridged: &BridgeCounts) -> PortCounters {
+fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortTotals) -> PortCounters {
+    let (bridged, routed) = (site.shortcuts.counts(name), routing::counts(&site.ports, running));
     // What the hook could not give to a socket, and what a full ring or a lack of frames cost, never became ours.
     let hook = hook_counters(running);
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
@@ -83,11 +88,11 @@ fn port_counters(running: &Running, totals: &PortTotals, bridged: &BridgeCounts)
     };
     let missed = unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
-        rx_packets: totals.rx_packets + bridged.rx_packets,
-        rx_bytes: totals.rx_bytes + bridged.rx_bytes,
+        rx_packets: totals.rx_packets + bridged.rx_packets + routed.received.packets,
+        rx_bytes: totals.rx_bytes + bridged.rx_bytes + routed.received.bytes,
         rx_missed: missed,
-        tx_packets: totals.tx_packets + bridged.tx_packets,
-        tx_bytes: totals.tx_bytes + bridged.tx_bytes,
+        tx_packets: totals.tx_packets + bridged.tx_packets + routed.sent.packets,
+        tx_bytes: totals.tx_bytes + bridged.tx_bytes + routed.sent.bytes,
         drops: totals.dropped() + dropped,
     }
 }
@@ -275,7 +280,7 @@ pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Cou
         for (reason, _, packets) in dropped_in_hook(running) {
             *drops.entry(reason.to_owned()).or_default() += packets;
         }
-        ports.insert(name.as_str().to_owned(), port_counters(running, &totals, &site.shortcuts.counts(name)));
+        ports.insert(name.as_str().to_owned(), port_counters(site, name, running, &totals));
     }
     Counters { at_ns, ports, workers: workers(site, engine, loads), drops }
 }

@@ -42,11 +42,41 @@ impl Rig {
 
     /// As [`Rig::new`], with so many queues at both ends of each host's cable.
     pub fn with_queues(hosts: u8, queues: u32) -> Rig {
+        let addresses: Vec<String> = (1..=hosts).map(|number| format!("10.8.0.{number}/24")).collect();
+        Rig::with_addresses(&addresses, queues)
+    }
+
+    /// Hosts in networks of their own (10.8.N.2 and fd00:8:N::2), between which the hub routes. Their devices take what the
+    /// hub's hooks redirect to them.
+    pub fn routed(hosts: u8) -> Rig {
+        let addresses: Vec<String> = (1..=hosts).map(|number| format!("10.8.{number}.2/24")).collect();
+        let rig = Rig::with_addresses(&addresses, 1);
+        let hub = rig.lab.hub();
+        hub.run(["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]).unwrap();
+        for (host, number) in rig.hosts.iter().zip(1..) {
+            rig.join(host, number);
+        }
+        rig
+    }
+
+    /// Gives the hub its addresses in the network of a host, and the host its routes.
+    pub fn join(&self, host: &Host, number: u8) {
+        let (hub, device) = (self.lab.hub(), host.device());
+        hub.run(["ip", "address", "add", &format!("10.8.{number}.1/24"), "dev", device]).unwrap();
+        hub.run(["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=0")]).unwrap();
+        hub.run(["ip", "address", "add", &format!("fd00:8:{number}::1/64"), "dev", device, "nodad"]).unwrap();
+        host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+        host.add_ipv6(&format!("fd00:8:{number}::2/64")).unwrap();
+        host.run(["ip", "route", "add", "default", "via", &format!("10.8.{number}.1")]).unwrap();
+        host.run(["ip", "-6", "route", "add", "default", "via", &format!("fd00:8:{number}::1")]).unwrap();
+    }
+
+    fn with_addresses(addresses: &[String], queues: u32) -> Rig {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::new().unwrap();
-        let hosts: Vec<Host> = (1..=hosts)
-            .map(|number| (format!("h{number}"), format!("10.8.0.{number}/24")))
-            .map(|(name, address)| lab.host_with_queues(&name, &address, queues).unwrap())
+        let hosts: Vec<Host> = (1..)
+            .zip(addresses)
+            .map(|(number, address)| lab.host_with_queues(&format!("h{number}"), address, queues).unwrap())
             .collect();
         let directory = std::env::temp_dir().join(lab.namespace_name("files"));
         std::fs::create_dir_all(&directory).unwrap();

@@ -9,6 +9,7 @@ use port::link::{self, Feature, LinkInfo};
 use super::{Chart, there};
 use crate::plane::device::{Device, inside, object};
 use crate::plane::ports::Running;
+use crate::plane::routing;
 
 /// Everything that is found about a port's device.
 pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port::FrameMemory) {
@@ -25,7 +26,8 @@ pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port
         let features = link::features(&ifname).unwrap_or_default();
         // Kernels before 6.3 cannot tell.
         let xdp = xdp::features(&ifname).unwrap_or_default();
-        Ok(Seen { info, features, xdp, addresses: addresses(&ifname) })
+        let routed = routing::is_wanted(&running.wanted).then(|| Routed::look(&info));
+        Ok(Seen { info, features, xdp, addresses: addresses(&ifname), routed })
     });
     let seen = match looked {
         Ok(seen) => seen,
@@ -38,6 +40,9 @@ pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port
     file.peer(&seen.info);
     file.shortcut(&seen);
     file.leaks(&seen.info, &seen.addresses);
+    if let Some(routed) = &seen.routed {
+        file.routing(routed);
+    }
 }
 
 /// What was seen of a device in its namespace.
@@ -46,6 +51,36 @@ struct Seen {
     features: Vec<Feature>,
     xdp: xdp::Features,
     addresses: Vec<String>,
+    routed: Option<Routed>,
+}
+
+/// What matters where the hook forwards by the kernel's routes.
+struct Routed {
+    /// Chains of netfilter that do not see it.
+    bypassed: Vec<String>,
+    /// Families that the kernel does not forward from this device, with what mends it.
+    off: Vec<(&'static str, String)>,
+    /// Devices with an address that take no redirected frames.
+    unreached: Vec<(String, bool)>,
+}
+
+impl Routed {
+    fn look(own: &LinkInfo) -> Routed {
+        let families = [
+            ("IPv4", format!("net/ipv4/conf/{}/forwarding", own.name), "net.ipv4.ip_forward=1"),
+            ("IPv6", format!("net/ipv6/conf/{}/forwarding", own.name), "net.ipv6.conf.all.forwarding=1"),
+        ];
+        let off = families
+            .into_iter()
+            .filter(|(_, path, _)| super::sysctl(path).as_deref() == Some("0"))
+            .map(|(family, _, command)| (family, format!("sysctl -w {command}")));
+        let others = link::list().unwrap_or_default().into_iter();
+        let unreached = others
+            .filter(|info| info.ifindex != own.ifindex && info.up && !addresses(&info.name).is_empty())
+            .filter(|info| info.name != "lo" && !xdp::features(&info.name).unwrap_or_default().transmit)
+            .map(|info| (info.name, info.kind.as_deref() == Some("veth")));
+        Routed { bypassed: routing::bypassed(), off: off.collect(), unreached: unreached.collect() }
+    }
 }
 
 /// One port's part of the findings.
@@ -222,6 +257,31 @@ impl File<'_> {
             );
             let command = format!("ip link set dev {} mtu {}", peer.info.name, info.mtu);
             self.tell(Finding::Warning, what, there(peer.namespace.as_ref(), &command));
+        }
+    }
+
+    /// What keeps the kernel's routes from being used in the hook, or is missed there.
+    fn routing(&mut self, seen: &Routed) {
+        if !seen.bypassed.is_empty() {
+            let what = format!(
+                "netfilter has rules for forwarded packets ({}), and does not see what the hook forwards",
+                seen.bypassed.join("; ")
+            );
+            self.tell(Finding::Warning, what, "filter = \"NAME\" at the port, or leave `routing` out");
+        }
+        for (family, command) in &seen.off {
+            self.note(Finding::Warning, format!("{family} forwarding is off: nothing is routed"), command);
+        }
+        for (device, veth) in &seen.unreached {
+            let what = format!(
+                "{device} takes no redirected frames: what leaves by it is sent by the kernel's stack"
+            );
+            if *veth {
+                let fix = "at its peer: `ethtool -K PEER gro on`, or an XDP program";
+                self.tell(Finding::Advice, what, fix);
+            } else {
+                self.tell(Finding::Advice, what, "use a device whose driver transmits redirected frames");
+            }
         }
     }
 

@@ -1,0 +1,162 @@
+//! Ports in the kernel's own routing: their hooks' stage, and what it is told once a second: the device's address, the
+//! kernel's addresses, and the devices that take redirected frames.
+//!
+//! It is an acceleration: what cannot be had is logged and left to the kernel's stack. Nothing is kept here: what a hook has
+//! is asked of the hook, so that a successor process needs no letter about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use control::PlaneError;
+use model::{Namespace, Routing};
+use port::{link, netfilter};
+use xdp::LocalAddresses;
+use xdp::fib::{FibCount, FibPort, FibStage, Takes};
+
+use super::device::{failed, inside, object, place};
+use super::open::Wanted;
+use super::ports::{Ports, Running};
+
+/// Whether the configuration gives a port to the kernel's routing.
+pub fn is_wanted(wanted: &Wanted) -> bool {
+    let routing = wanted.port.kind.xdp().and_then(|options| options.routing);
+    routing == Some(Routing::Kernel) && !wanted.bridged && wanted.port.admin
+}
+
+/// What was seen of a namespace.
+struct Place {
+    takes: BTreeMap<u32, Takes>,
+    locals: LocalAddresses,
+}
+
+/// Gives the hooks of ports that want it the stage, with what it needs to know now, and takes it off others.
+pub fn ensure(ports: &mut Ports) {
+    let mut places: BTreeMap<PathBuf, Option<Place>> = BTreeMap::new();
+    for (name, running) in ports {
+        let wanted = is_wanted(&running.wanted);
+        let has = running.hook.as_ref().is_some_and(|hook| hook.fib().is_some());
+        let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
+        let done = if wanted {
+            let look = || look(&object(name), namespace.as_ref());
+            let place = places.entry(place(namespace.as_ref())).or_insert_with(look);
+            place.as_ref().map_or(Ok(()), |place| equip(name, running, place, has))
+        } else if has {
+            remove(running).map_err(|error| failed(name, &error))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = done {
+            tracing::warn!(port = %name, %error, "it is not routed in the driver hook");
+        }
+    }
+}
+
+/// Leaves forwarding to the stack.
+///
+/// # Errors
+/// If the program cannot be exchanged.
+pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
+    match &mut running.hook {
+        Some(hook) if hook.fib().is_some() => hook.set_fib(None),
+        _ => Ok(()),
+    }
+}
+
+/// `None`, and said, when the namespace cannot be looked at.
+fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
+    let seen = inside(object, namespace, || {
+        let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");
+        let takes = link::list().map_err(failed)?.into_iter().map(|info| {
+            // Kernels before 6.3 cannot tell.
+            let can = xdp::features(&info.name).unwrap_or_default();
+            let takes = match (info.up && can.transmit, can.transmit_multi_buffer) {
+                (false, _) => Takes::Nothing,
+                (true, false) => Takes::Frames,
+                (true, true) => Takes::MultiBuffer,
+            };
+            (info.ifindex, takes)
+        });
+        let takes = takes.collect();
+        let v4 = BTreeSet::from_iter(link::addresses_v4().map_err(failed)?);
+        Ok(Place { takes, locals: LocalAddresses { v4, v6: BTreeSet::new() } })
+    });
+    seen.inspect_err(|error| tracing::warn!(%error, "its devices cannot be listed")).ok()
+}
+
+fn equip(name: &model::PortName, running: &mut Running, seen: &Place, has: bool) -> Result<(), PlaneError> {
+    let (Some(hook), Some(device)) = (&mut running.hook, &running.device) else { return Ok(()) };
+    let Some(mac) = device.mac else { return Ok(()) };
+    let (ifname, partial_checksums) = (device.name.clone(), running.complete_checksums);
+    inside(&object(name), device.namespace.as_ref(), || {
+        let port = FibPort { mac: mac.0, check_sources: checks_sources(&ifname), partial_checksums };
+        let stage = hook.fib().filter(|stage| stage.is_for(&port));
+        let fresh = stage.is_none();
+        let set = || {
+            let stage = match stage {
+                Some(stage) => stage,
+                None => FibStage::new(&port, hook)?,
+            };
+            hook.update_locals(&seen.locals)?;
+            stage.set_devices(&seen.takes)?;
+            if fresh { hook.set_fib(Some(&stage)) } else { Ok(()) }
+        };
+        set().map_err(|error| failed(name, &error))?;
+        if !has {
+            tracing::info!(port = %name, "the driver hook forwards by the kernel's routes");
+            for chain in bypassed() {
+                tracing::warn!(port = %name, chain, "netfilter does not see what the driver hook forwards");
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Whether the kernel looks for the way back to a source that this device receives from, in the calling thread's namespace.
+fn checks_sources(ifname: &str) -> bool {
+    let on = |name: &str| {
+        std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"))
+            .is_ok_and(|text| text.trim() != "0")
+    };
+    on("all") || on(ifname)
+}
+
+/// Chains of the calling thread's namespace that do not see what the hook forwards.
+pub fn bypassed() -> Vec<String> {
+    netfilter::chains().unwrap_or_default()
+}
+
+/// What the hooks have forwarded: received by a port, and sent by its device.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Forwarded {
+    /// Received.
+    pub received: FibCount,
+    /// Sent.
+    pub sent: FibCount,
+}
+
+/// What the hooks have forwarded of a port and to it.
+pub fn counts(ports: &Ports, running: &Running) -> Forwarded {
+    let mut forwarded = Forwarded::default();
+    let add = |to: &mut FibCount, more: FibCount| {
+        to.packets += more.packets;
+        to.bytes += more.bytes;
+    };
+    if let Some(stage) = running.hook.as_ref().and_then(xdp::Attached::fib) {
+        stage.counts().unwrap_or_default().into_values().for_each(|more| add(&mut forwarded.received, more));
+    }
+    let Some(device) = &running.device else { return forwarded };
+    let beside = ports.values().filter(|other| {
+        let namespace = other.device.as_ref().map(|device| place(device.namespace.as_ref()));
+        namespace == Some(place(device.namespace.as_ref()))
+    });
+    for stage in beside.filter_map(|other| other.hook.as_ref()?.fib()) {
+        add(&mut forwarded.sent, stage.count(device.ifindex).unwrap_or_default());
+    }
+    forwarded
+}
+
+/// What `show ports` says of the stage.
+pub fn state(running: &Running) -> Option<String> {
+    running.hook.as_ref()?.fib()?;
+    Some("forwards by the kernel's routes".to_owned())
+}

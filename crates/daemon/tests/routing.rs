@@ -1,0 +1,260 @@
+//! Ports in the kernel's own routing, by the real binary between real hosts of different networks: the hook forwards what is
+//! simple, the stack does the rest, and what moves between the two is not lost.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::time::Duration;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use testbed::{UdpFlow, eventually, iperf_tcp, require};
+
+/// A port for each host, in no bridge.
+fn configuration(rig: &Rig, extra: &str) -> String {
+    let ports = rig.configuration(extra);
+    ports
+        .lines()
+        .filter(|line| !line.contains("bridge") && !line.contains("access"))
+        .fold(String::new(), |text, line| text + line + "\n")
+}
+
+const KERNEL: &str = "routing = \"kernel\"\n";
+
+/// Frames of a port that its hook has counted so.
+fn counted(rig: &Rig, port: &str, counter: &str) -> u64 {
+    let hooks: serde_json::Value =
+        serde_json::from_str(&rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"])).unwrap();
+    let counters = hooks[0]["counters"].clone();
+    let found = counters.as_array().and_then(|list| list.iter().find(|pair| pair[0] == counter));
+    found.map_or_else(|| counters[counter].as_u64(), |pair| pair[1].as_u64()).unwrap()
+}
+
+fn until_routed(rig: &Rig, port: &str) {
+    rig.port_until(port, "its hook routes", |port| port["shortcut"] == "forwards by the kernel's routes");
+}
+
+fn start(hosts: u8) -> Rig {
+    let mut rig = Rig::routed(hosts);
+    let configuration = configuration(&rig, KERNEL);
+    rig.start(&configuration);
+    rig.hosts.iter().for_each(|host| until_routed(&rig, host.device()));
+    rig.until_reachable(1, 2);
+    rig
+}
+
+/// What `ping` prints, whatever it makes of it.
+fn ping(rig: &Rig, arguments: &[&str]) -> String {
+    let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1"].iter().chain(arguments);
+    let output = rig.hosts[0].command(line).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// How many more frames the hook of h1 counts so while `work` is done.
+fn more(rig: &Rig, counter: &str, work: impl FnOnce()) -> u64 {
+    let before = counted(rig, "h1", counter);
+    work();
+    counted(rig, "h1", counter) - before
+}
+
+#[test]
+fn hosts_talk_through_the_hook() {
+    require!("ip", "ping", "ethtool", "iperf3");
+    let rig = start(2);
+    let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
+    let echoes = more(&rig, "fib_forwarded", || assert_eq!(one.ping(two.ip(), 20).unwrap().received, 20));
+    assert!(echoes >= 20, "{echoes} of 20 requests in the hook");
+    let ping6 =
+        || one.ping("fd00:8:2::2", 20).map(|report| report.received).map_err(|error| error.to_string());
+    eventually("IPv6 goes through", PATIENCE, ping6).unwrap();
+    let echoes = more(&rig, "fib_forwarded", || assert_eq!(ping6().unwrap(), 20));
+    assert!(echoes >= 20, "{echoes} of 20 requests by IPv6 in the hook");
+
+    let received = |port: &str| rig.port(port)["counters"]["rx_packets"].as_u64().unwrap();
+    let sent = |port: &str| rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
+    let (before, before_sent) = (received("h1"), sent("h2"));
+    let flow = UdpFlow::start(one, two, 2_000).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    let (came, left) = (received("h1") - before, sent("h2") - before_sent);
+    assert!(came >= 1_000 && left >= 1_000, "what the hook forwards counts: {came}, {left}");
+
+    let tcp = more(&rig, "fib_forwarded", || {
+        iperf_tcp(one, two, two.ip(), 1).unwrap();
+    });
+    // At 1500 bytes a frame and no more than a few Mbit/s.
+    assert!(tcp > 1_000, "{tcp} frames of TCP in the hook");
+}
+
+#[test]
+fn the_stack_does_what_is_its_own() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let hub = rig.lab.hub();
+    rig.hosts[1].run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
+    hub.run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
+    let through = more(&rig, "fib_forwarded", || assert!(ping(&rig, &["10.9.0.1"]).contains("3 received")));
+    assert_eq!(through, 3);
+    // The route is withdrawn, and comes again.
+    hub.run(["ip", "route", "del", "10.9.0.0/24"]).unwrap();
+    let refused = more(&rig, "fib_no_route", || {
+        let said = ping(&rig, &["10.9.0.1"]);
+        assert!(said.contains("Destination Net Unreachable"), "{said}");
+    });
+    assert_eq!(refused, 3);
+    hub.run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2", "mtu", "lock", "1300"]).unwrap();
+    let through = more(&rig, "fib_forwarded", || assert!(ping(&rig, &["10.9.0.1"]).contains("3 received")));
+    assert_eq!(through, 3);
+    // Too long, or its time is up: the stack tells the sender.
+    let refused = more(&rig, "fib_too_long", || {
+        let said = ping(&rig, &["-M", "do", "-s", "1400", "10.9.0.1"]);
+        assert!(said.contains("mtu = 1300") || said.contains("mtu=1300"), "{said}");
+    });
+    assert!(refused >= 1);
+    let expired = more(&rig, "fib_ttl", || {
+        let said = ping(&rig, &["-t", "1", "10.8.2.2"]);
+        assert!(said.contains("Time to live exceeded"), "{said}");
+    });
+    assert_eq!(expired, 3);
+    // A neighbour that is not known is asked for by the stack, and known to the hook from then on.
+    hub.run(["ip", "neighbor", "flush", "dev", "h2"]).unwrap();
+    let asked = more(&rig, "fib_neighbor", || assert!(ping(&rig, &["10.8.2.2"]).contains("3 received")));
+    assert!((1..3).contains(&asked), "{asked}");
+    let through = more(&rig, "fib_forwarded", || assert!(ping(&rig, &["10.8.2.2"]).contains("3 received")));
+    assert_eq!(through, 3);
+    // The router itself, too.
+    let own = more(&rig, "fib_no_route", || assert!(ping(&rig, &["10.8.1.1"]).contains("3 received")));
+    assert_eq!(own, 3);
+}
+
+#[test]
+fn changes_and_an_upgrade_lose_nothing() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    let (with, without) = (configuration(&rig, KERNEL), configuration(&rig, ""));
+    for _ in 0..3 {
+        let file = rig.write("without.toml", &without);
+        let said = rig.ok(&["apply", file.to_str().unwrap()]);
+        assert!(said.contains("routing") && !said.contains("made anew"), "{said}");
+        assert!(rig.port("h1")["shortcut"].is_null());
+        let by_stack = more(&rig, "fib_forwarded", || flow.wait_for(200, PATIENCE).unwrap());
+        assert_eq!(by_stack, 0);
+        let file = rig.write("with.toml", &with);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        let in_hook = more(&rig, "fib_forwarded", || flow.wait_for(200, PATIENCE).unwrap());
+        assert!(in_hook > 100, "{in_hook}");
+    }
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    until_routed(&rig, "h1");
+    let in_hook = more(&rig, "fib_forwarded", || flow.wait_for(400, PATIENCE).unwrap());
+    assert!(in_hook > 100, "{in_hook}");
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+    // Taken into a bridge, nothing is routed any more; given back, it is.
+    let file = rig.write("bridged.toml", &rig.configuration(""));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert_ne!(rig.port("h1")["shortcut"], "forwards by the kernel's routes");
+    rig.ok(&["apply", rig.path("with.toml").to_str().unwrap()]);
+    until_routed(&rig, "h1");
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn devices_and_addresses_are_followed() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    // A device that is no port, and comes later.
+    let third = rig.lab.host("h3", "10.8.3.2/24").unwrap();
+    rig.join(&third, 3);
+    let all_in_hook = |to: &str| {
+        let mut through = 0;
+        let answered = || ping(&rig, &[to]).contains("3 received");
+        through += more(&rig, "fib_forwarded", || assert!(answered() || answered()));
+        if through == 3 { Ok(()) } else { Err(format!("{through} in the hook")) }
+    };
+    eventually("the hook sends to the new device", PATIENCE, || all_in_hook("10.8.3.2")).unwrap();
+    // It takes redirected frames no longer: the stack sends.
+    third.run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
+    eventually("the stack sends", PATIENCE, || {
+        let mut said = String::new();
+        let stayed = more(&rig, "fib_no_device", || said = ping(&rig, &["10.8.3.2"]));
+        let answered = said.contains("3 received");
+        if stayed == 3 && answered { Ok(()) } else { Err(format!("{stayed} to the stack: {said}")) }
+    })
+    .unwrap();
+    // The port's own address.
+    let hub = rig.lab.hub();
+    hub.run(["ip", "link", "set", "dev", "h1", "address", "02:00:00:00:88:88"]).unwrap();
+    rig.hosts[0].run(["ip", "neighbor", "flush", "dev", "eth0"]).unwrap();
+    eventually("the hook knows its new address", PATIENCE, || all_in_hook("10.8.2.2")).unwrap();
+    // A packet that claims to come from the router.
+    hub.run(["ip", "address", "add", "10.8.7.7/32", "dev", "lo"]).unwrap();
+    rig.hosts[0].run(["ip", "address", "add", "10.8.7.7/32", "dev", "eth0"]).unwrap();
+    eventually("the hook knows the address", PATIENCE, || {
+        let stayed = more(&rig, "fib_address", || drop(ping(&rig, &["-I", "10.8.7.7", "10.8.2.2"])));
+        if stayed == 3 { Ok(()) } else { Err(format!("{stayed} to the stack")) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn the_doctor_tells_what_is_bypassed_and_what_is_missing() {
+    require!("ip", "ping", "ethtool", "nft");
+    let rig = start(2);
+    let doctor = || String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+    let said = doctor();
+    assert!(!said.contains("netfilter") && !said.contains("forwarding is off"), "{said}");
+    let hub = rig.lab.hub();
+    let nft = |line: &str| hub.run(["nft", line]).unwrap();
+    nft("add table inet guard");
+    nft("add chain inet guard mine { type filter hook forward priority 0; policy accept; }");
+    nft("add chain inet guard local { type filter hook input priority 0; policy drop; }");
+    let said = doctor();
+    assert!(!said.contains("netfilter"), "an empty chain decides nothing: {said}");
+    nft("add rule inet guard mine ip saddr 192.0.2.1 drop");
+    let said = doctor();
+    assert!(said.contains("table inet guard, chain mine") && !said.contains("chain local"), "{said}");
+    nft("flush chain inet guard mine");
+    nft("add chain inet guard mine { policy drop; }");
+    assert!(doctor().contains("table inet guard, chain mine"));
+    nft("delete table inet guard");
+    hub.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"]).unwrap();
+    rig.hosts[1].run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
+    let said = doctor();
+    assert!(!said.contains("netfilter"), "{said}");
+    assert!(said.contains("IPv4 forwarding is off") && said.contains("net.ipv4.ip_forward=1"), "{said}");
+    assert!(said.contains("h2 takes no redirected frames"), "{said}");
+}
+
+/// Nothing is left of the stage when the daemon ends, unless it is to stay.
+#[test]
+fn without_the_daemon_the_stack_forwards_or_the_hook_goes_on() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(2);
+    for (extra, stays) in
+        [("routing = \"kernel\"\n", false), ("routing = \"kernel\"\npersist = true\n", true)]
+    {
+        let configuration = configuration(&rig, extra);
+        rig.start(&configuration);
+        until_routed(&rig, "h1");
+        rig.until_reachable(1, 2);
+        let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+        flow.wait_for(200, PATIENCE).unwrap();
+        let before = counted(&rig, "h1", "fib_forwarded");
+        rig.daemon.take().unwrap().stop(rustix::process::Signal::TERM, PATIENCE).unwrap();
+        flow.wait_for(500, PATIENCE).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        rig.start(&configuration);
+        until_routed(&rig, "h1");
+        let counted = counted(&rig, "h1", "fib_forwarded");
+        assert_eq!(counted > before + 400, stays, "{before}, then {counted}");
+        let report = flow.stop().unwrap();
+        if stays {
+            assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+        }
+        rig.daemon.take().unwrap().stop(rustix::process::Signal::TERM, PATIENCE).unwrap();
+    }
+}
