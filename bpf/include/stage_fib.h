@@ -184,14 +184,19 @@ TRIVIUM_INLINE int fib_doubtful(struct xdp_md *ctx, __be32 source, __be32 destin
 	       back.ifindex != ctx->ingress_ifindex;
 }
 
-/* Takes off what is behind the packet, of frames that are longer for it than Ethernet wants. */
-TRIVIUM_INLINE int fib_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
+/*
+ * Takes off what is behind the packet, of frames that are longer for it than Ethernet wants; tells
+ * the frame's length, 0 if that cannot be done.
+ */
+TRIVIUM_INLINE __u32 fib_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
 {
 	__u32 wanted = sizeof(struct ethhdr) + packet;
 
 	if (wanted < ETHERNET_LEAST)
 		wanted = ETHERNET_LEAST;
-	return frame <= wanted || !bpf_xdp_adjust_tail(ctx, (int)wanted - (int)frame);
+	if (frame <= wanted)
+		return frame;
+	return bpf_xdp_adjust_tail(ctx, (int)wanted - (int)frame) ? 0 : wanted;
 }
 
 /* Counts the hop, and addresses the frame to the next. False only if the frame is not what it was. */
@@ -292,9 +297,10 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 		device |= FIB_MULTI_BUFFER;
 	if (bpf_redirect_map(&fib_devices, device, XDP_PASS) != XDP_REDIRECT)
 		return TRIVIUM_COUNT_FIB_NO_DEVICE;
-	if (!fib_trim(ctx, length, packet) || !fib_rewrite(ctx, &route, v4))
+	length = fib_trim(ctx, length, packet);
+	if (!length || !fib_rewrite(ctx, &route, v4))
 		return TRIVIUM_COUNT_FIB_FAILED;
-	fib_counted(route.ifindex, bpf_xdp_get_buff_len(ctx));
+	fib_counted(route.ifindex, length);
 	return TRIVIUM_COUNT_FIB_FORWARDED;
 }
 

@@ -19,12 +19,14 @@ pub enum Bench {
     Reflect,
     /// [`Redirect`]
     Redirect,
+    /// [`Redirect::attach_routing`]
+    Route,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 5] =
-        [Bench::Sink, Bench::SinkReading, Bench::Pass, Bench::Reflect, Bench::Redirect];
+    pub const ALL: [Bench; 6] =
+        [Bench::Sink, Bench::SinkReading, Bench::Pass, Bench::Reflect, Bench::Redirect, Bench::Route];
 
     /// The name that the kernel knows it by.
     #[must_use]
@@ -35,6 +37,7 @@ impl Bench {
             Bench::Pass => "pass",
             Bench::Reflect => "reflect",
             Bench::Redirect => "redirect",
+            Bench::Route => "route",
         }
     }
 
@@ -177,7 +180,19 @@ impl Redirect {
     /// # Errors
     /// As for [`crate::Loaded::attach`], and [`Error::Map`] when there is no such target.
     pub fn attach(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
-        let object = Bench::Redirect.load()?;
+        Redirect::put(Bench::Redirect, ifindex, target, allowed)
+    }
+
+    /// The same after a look at the kernel's IPv4 routes, and with the Ethernet header that they want.
+    ///
+    /// # Errors
+    /// As for [`Redirect::attach`].
+    pub fn attach_routing(ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
+        Redirect::put(Bench::Route, ifindex, target, allowed)
+    }
+
+    fn put(bench: Bench, ifindex: u32, target: u32, allowed: AttachMode) -> Result<Redirect, Error> {
+        let object = bench.load()?;
         let map = object.map("target")?;
         sys::map_update(map.as_fd(), &0_u32.to_ne_bytes(), &target.to_ne_bytes())
             .map_err(|source| Error::Map { map: "target", operation: "add to", source })?;
