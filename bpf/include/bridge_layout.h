@@ -55,8 +55,9 @@ struct bridge_conf {
  * The order of one queue. The first line is the hook's, the second is user space's.
  */
 struct bridge_order {
-	__u32 sent; /* number of the last frame steered up */
-	__u32 reserved0[15];
+	__u32 sent;    /* number of the last frame steered up */
+	__u32 waiting; /* frames that went up for the sake of their order alone */
+	__u32 reserved0[14];
 	__u64 done;   /* all frames up to this number have left */
 	__u64 now;    /* seconds */
 	__u64 hold;   /* drop what waits for its order: the queue loses frames anyway */

@@ -212,8 +212,10 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	if (bridge.partial && is_partial(payload, end, ethertype))
 		return BRIDGE_UP;
 	if (!bridge_settled(order, **bucket, queue)) {
-		if (!order->hold)
+		if (!order->hold) {
+			order->waiting += 1;
 			return BRIDGE_UP;
+		}
 		count(TRIVIUM_COUNT_BRIDGE_HELD);
 		return XDP_DROP;
 	}

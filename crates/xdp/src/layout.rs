@@ -182,7 +182,8 @@ fn bridges_order_is_the_kernels_side() {
     let (fields, size) = members(PORT, "bridge_order");
     let expected = [
         ("sent", 0),
-        ("reserved0", 4),
+        ("waiting", 4),
+        ("reserved0", 8),
         ("done", 64),
         ("now", 72),
         ("hold", 80),

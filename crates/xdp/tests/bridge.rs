@@ -269,7 +269,9 @@ fn no_frame_overtakes_one_that_went_up() {
     orders.set_bypass(true);
     assert_eq!(way(&loaded, &known), Counter::Steered);
     orders.set_bypass(false);
+    assert_eq!(orders.waiting(0), 1, "nobody had said that what came before has left");
     assert_eq!(way(&loaded, &known), Counter::Steered, "number 2 is under way");
+    assert_eq!(orders.waiting(0), 2);
     assert_eq!(orders.numbers(0).0, 3);
     orders.finish(0, 2);
     assert_eq!(way(&loaded, &other), Counter::Steered, "number 3 is");

@@ -4,16 +4,17 @@
 //! the hook first ([`Shortcuts::forget`]); they come back with the next look.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::Engine;
 use engine::finish::Finisher;
 use engine::worker::monotonic;
 use model::{BridgeName, Config, PortKind, PortName};
 use offload::{BridgeOffload, HookPort, port_stage};
-use packet::PortId;
+use packet::{PortId, QueueId};
 use port::af_xdp::statistics;
-use std::os::fd::AsFd;
 use switch::Bridge;
 use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
 
@@ -23,6 +24,10 @@ use super::ports::{Ports, Running};
 
 /// Looks at everything anew once in so many seconds: the hook takes a station out by itself when its address turns up elsewhere.
 const DOUBT: u32 = 5;
+/// Frames a second that wait for their order, for a moment's loss to be worth it.
+const MANY: u32 = 50_000;
+/// How long flows are held at most.
+const HOLD: Duration = Duration::from_millis(20);
 
 /// See the module documentation.
 #[derive(Default)]
@@ -45,8 +50,16 @@ struct Shortcut {
     /// Whether its device takes redirected frames, as it was last seen.
     transmits: bool,
     reached: Option<u32>,
-    /// Frames that the kernel had lost of each queue at the last look.
-    lost: Vec<u64>,
+    /// Each queue at the last look.
+    seen: Vec<Seen>,
+}
+
+/// How a queue was doing.
+struct Seen {
+    /// Frames that the kernel had lost of it.
+    lost: u64,
+    /// Frames that had waited for their order.
+    waiting: u32,
 }
 
 /// What a worker tells of a queue's progress.
@@ -150,7 +163,7 @@ impl Shortcuts {
             stage,
             transmits: reachable && transmits(name, running),
             reached: None,
-            lost: Vec::new(),
+            seen: Vec::new(),
         };
         self.ports.insert(name.clone(), shortcut);
         offload.doubt();
@@ -201,35 +214,25 @@ impl Shortcuts {
         }
     }
 
-    /// Where a queue overflows, its flows never change to the hook: there is always one frame under way. As it loses frames
-    /// anyway, they are dropped for the moment that it takes the worker to finish.
+    /// Of a fat flow one frame is always under way, so it never changes to the hook. Where many frames have waited for that in the last
+    /// second, or the queue overflows, flows that wait are dropped for the milliseconds that the worker needs to finish.
     fn relieve(&mut self, ports: &Ports) {
         for (name, shortcut) in &mut self.ports {
             let Some(running) = ports.get(name) else { continue };
-            let lost: Vec<u64> = running
-                .sockets
-                .iter()
-                .map(|(_, socket)| {
-                    let counted = statistics(socket.as_fd());
-                    counted.rx_ring_full + counted.rx_fill_empty
-                })
-                .collect();
-            let overflows = |at: usize| shortcut.lost.get(at).zip(lost.get(at)).is_some_and(|(a, b)| a < b);
-            for (at, (queue, _)) in running.sockets.iter().enumerate().filter(|(at, _)| overflows(*at)) {
-                let (orders, queue) = (shortcut.stage.orders(), u32::from(queue.0));
-                orders.hold(queue, true);
-                let (sent, _) = orders.numbers(queue);
-                for _ in 0..20 {
-                    let (_, done) = orders.numbers(queue);
-                    if done.wrapping_sub(sent) < u32::MAX / 2 {
-                        break;
-                    }
-                    std::thread::sleep(std::time::Duration::from_micros(500));
+            let orders = Arc::clone(shortcut.stage.orders());
+            let look = |(queue, socket): &(QueueId, OwnedFd)| {
+                let counted = statistics(socket.as_fd());
+                let lost = counted.rx_ring_full + counted.rx_fill_empty;
+                Seen { lost, waiting: orders.waiting(u32::from(queue.0)) }
+            };
+            let seen: Vec<Seen> = running.sockets.iter().map(look).collect();
+            for ((queue, _), (now, then)) in running.sockets.iter().zip(seen.iter().zip(&shortcut.seen)) {
+                let waited = now.waiting.wrapping_sub(then.waiting);
+                if waited >= MANY || (now.lost > then.lost && waited > 0) {
+                    hold(&orders, u32::from(queue.0));
                 }
-                orders.hold(queue, false);
-                tracing::debug!(port = %name, queue, at, "an overflowing queue's flows were held");
             }
-            shortcut.lost = lost;
+            shortcut.seen = seen;
         }
     }
 
@@ -261,6 +264,21 @@ impl Shortcuts {
     pub fn stations(&self, bridge: &BridgeName) -> Option<usize> {
         self.bridges.get(bridge).map(BridgeOffload::stations)
     }
+}
+
+/// Drops what waits for its order until all that was under way has left.
+fn hold(orders: &Orders, queue: u32) {
+    orders.hold(queue, true);
+    let (sent, _) = orders.numbers(queue);
+    let begin = Instant::now();
+    let is_behind = || {
+        let (_, done) = orders.numbers(queue);
+        done.wrapping_sub(sent) >= u32::MAX / 2
+    };
+    while is_behind() && begin.elapsed() < HOLD {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    orders.hold(queue, false);
 }
 
 /// The bridge stage that a port's hook is to have, if any.

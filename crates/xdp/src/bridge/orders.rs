@@ -110,6 +110,14 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
+    /// Frames that the hook could have answered, had nothing of their flows been under way; wraps.
+    #[must_use]
+    pub fn waiting(&self, queue: u32) -> u32 {
+        let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));
+        let shift = if cfg!(target_endian = "little") { 32 } else { 0 };
+        u32::try_from(word >> shift & u64::from(u32::MAX)).unwrap_or(0)
+    }
+
     /// Tells the hook the time, which it writes to stations that it sees.
     pub fn set_now(&self, secs: u32) {
         self.words(NOW).for_each(|word| word.store(u64::from(secs), Ordering::Relaxed));
