@@ -9,12 +9,14 @@
 #include <linux/types.h>
 
 enum bridge_where {
-	BRIDGE_PORT = 0xffff,
+	BRIDGE_PORT = 0xfff,
 	BRIDGE_TAGGED = 1 << 16,    /* frames leave with a tag */
 	BRIDGE_PROTECTED = 1 << 17, /* its port is protected */
 	BRIDGE_STATIC = 1 << 18,    /* never moves */
 	BRIDGE_REACHED = 1 << 19,   /* its device takes redirected frames */
-	BRIDGE_LENGTH_SHIFT = 20,   /* above: bytes of the longest frame, in units of four */
+	/* Bytes of the longest frame: two bits here, the others above. */
+	BRIDGE_LENGTH_LOW = 12,
+	BRIDGE_LENGTH_HIGH = 20,
 };
 
 /* A station of the table, as one cache line holds four of them. */

@@ -207,7 +207,8 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	if (bridge.protect && to_where & BRIDGE_PROTECTED)
 		return BRIDGE_UP;
 	leaves_tagged = to_where & BRIDGE_TAGGED;
-	if (length - (tagged ? TAG_BYTES : 0) > to_where >> BRIDGE_LENGTH_SHIFT << 2)
+	if (length - (tagged ? TAG_BYTES : 0) >
+	    (to_where >> BRIDGE_LENGTH_HIGH << 2 | (to_where >> BRIDGE_LENGTH_LOW & 3)))
 		return BRIDGE_UP;
 	if (bridge.partial && is_partial(payload, end, ethertype))
 		return BRIDGE_UP;

@@ -100,7 +100,7 @@ impl BridgeOffload {
                 protected: bridge.facts(at).is_some_and(|facts| facts.protected),
                 is_static: entry.is_static,
                 // As the table gives it back.
-                reached: hook.reached.map(|length| (length & !3).min(0xfff << 2)),
+                reached: hook.reached.map(|length| length.min(0x3fff)),
             };
             let key = entry.key();
             if self.table.get(key).is_some_and(|(known, _)| known == place) {

@@ -23,7 +23,7 @@ pub use table::{Place, StationTable};
 pub(crate) use stage::{BRIDGE_WORDS, BridgeMaps};
 
 #[cfg(test)]
-pub(crate) use table::{LENGTH_SHIFT, PROTECTED, REACHED, STATIC, TAGGED};
+pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 
 /// Ports that one process can have: `BRIDGE_PORTS`.
 pub const BRIDGE_PORTS: u32 = 1024;

@@ -162,13 +162,15 @@ fn generators_state_is_the_kernels_side() {
 
 #[test]
 fn bridges_constants_are_the_kernels_side() {
-    use crate::bridge::{BRIDGE_WORDS, LENGTH_SHIFT, PROTECTED, REACHED, STATIC, TAGGED};
+    use crate::bridge::{
+        BRIDGE_WORDS, LENGTH_HIGH, LENGTH_LOW, PORT as PORT_BITS, PROTECTED, REACHED, STATIC, TAGGED,
+    };
     let (fields, size) = members(PORT, "bridge_conf");
     assert_eq!(size, 4 * BRIDGE_WORDS);
     let words =
         ["present", "port", "untagged", "tagged", "protect", "learning", "partial", "shift", "factor"];
     assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
-    let bits = [0xffff, TAGGED, PROTECTED, STATIC, REACHED, LENGTH_SHIFT];
+    let bits = [PORT_BITS, TAGGED, PROTECTED, STATIC, REACHED, LENGTH_LOW, LENGTH_HIGH];
     assert_eq!(values("bridge_where"), bits.map(i64::from));
     let (fields, size) = members(PORT, "bridge_station");
     assert_eq!((fields, size), (at([("key", 0), ("where", 8), ("used", 12)]), 16));

@@ -160,7 +160,7 @@ fn known_unicast_is_redirected_and_the_rest_goes_up() {
     assert!(!rig.answers(PORT, &known), "its device takes no redirected frames");
     rig.table.insert(key(VLAN, B), Place { reached: Some(60), ..place(2) }, 5);
     assert!(rig.answers(PORT, &known));
-    rig.table.insert(key(VLAN, B), Place { reached: Some(56), ..place(2) }, 5);
+    rig.table.insert(key(VLAN, B), Place { reached: Some(59), ..place(2) }, 5);
     assert!(!rig.answers(PORT, &known), "too long");
 }
 

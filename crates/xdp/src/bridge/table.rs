@@ -18,7 +18,11 @@ pub(crate) const TAGGED: u32 = 1 << 16;
 pub(crate) const PROTECTED: u32 = 1 << 17;
 pub(crate) const STATIC: u32 = 1 << 18;
 pub(crate) const REACHED: u32 = 1 << 19;
-pub(crate) const LENGTH_SHIFT: u32 = 20;
+pub(crate) const PORT: u32 = 0xfff;
+pub(crate) const LENGTH_LOW: u32 = 12;
+pub(crate) const LENGTH_HIGH: u32 = 20;
+/// Bytes of the longest frame that has room here.
+const LENGTH_MAX: u32 = 0x3fff;
 
 /// Where a station is, and how frames get there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +35,16 @@ pub struct Place {
     pub protected: bool,
     /// Whether it never moves.
     pub is_static: bool,
-    /// Bytes of the longest frame without a tag, if its device takes redirected frames. Rounded down to a multiple of four
-    /// and to 16,380.
+    /// Bytes of the longest frame without a tag, if its device takes redirected frames; 16,383 at most.
     pub reached: Option<u32>,
 }
 
 impl Place {
     fn word(self) -> u32 {
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        let length = self.reached.map_or(0, |length| (length / 4).min(0xfff) << LENGTH_SHIFT);
-        u32::from(self.port)
+        let length = self.reached.map_or(0, |length| length.min(LENGTH_MAX));
+        let length = length >> 2 << LENGTH_HIGH | (length & 3) << LENGTH_LOW;
+        (u32::from(self.port) & PORT)
             | flag(self.tagged, TAGGED)
             | flag(self.protected, PROTECTED)
             | flag(self.is_static, STATIC)
@@ -51,11 +55,11 @@ impl Place {
     fn of(word: u32) -> Place {
         let has = |bit: u32| word & bit != 0;
         Place {
-            port: u16::try_from(word & 0xffff).unwrap_or(0),
+            port: u16::try_from(word & PORT).unwrap_or(0),
             tagged: has(TAGGED),
             protected: has(PROTECTED),
             is_static: has(STATIC),
-            reached: has(REACHED).then_some((word >> LENGTH_SHIFT) * 4),
+            reached: has(REACHED).then_some(word >> LENGTH_HIGH << 2 | word >> LENGTH_LOW & 3),
         }
     }
 }
