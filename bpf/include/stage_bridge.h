@@ -61,7 +61,6 @@ struct {
 	__type(value, struct bridge_count);
 } bridge_counts SEC(".maps");
 
-/* A frame's longest tag beyond the MTU. */
 #define TAG_BYTES 4
 
 TRIVIUM_INLINE struct bridge_station *bridge_find(__u64 key)
@@ -84,7 +83,7 @@ TRIVIUM_INLINE struct bridge_station *bridge_find(__u64 key)
 	return 0;
 }
 
-/* Where a station is; 0 when it went away meanwhile: no station that is known here is at 0. */
+/* Reads where a station is; false when it went away meanwhile. */
 TRIVIUM_INLINE int bridge_where(struct bridge_station *station, __u64 key, __u32 *where)
 {
 	*where = *(volatile __u32 *)&station->where;

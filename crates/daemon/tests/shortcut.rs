@@ -106,8 +106,10 @@ fn flows_change_between_hook_and_worker_in_order() {
     // A change of the configuration.
     let file = rig
         .write("off.toml", &rig.configuration("").replace("[bridge.br0]\n", "[bridge.br0]\nhook = false\n"));
+    let came = received(&rig, "h1");
     rig.ok(&["apply", file.to_str().unwrap()]);
     assert!(in_the_hook(&rig, "h1").is_err());
+    assert!(received(&rig, "h1") >= came, "counters do not run backwards: {came}");
     assert!(rig.port("h1")["shortcut"].is_null());
     let file = rig.write("on.toml", &configuration);
     rig.ok(&["apply", file.to_str().unwrap()]);

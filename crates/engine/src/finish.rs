@@ -21,8 +21,9 @@ pub struct Finish {
     to: Box<dyn Finisher>,
     /// Of the last frame that was received.
     received: u32,
-    /// What waits to be told, and what was told last.
-    waiting: u32,
+    /// Waits to be told until what was handed over has left.
+    waiting: Option<u32>,
+    /// Was told last.
     told: Option<u32>,
 }
 
@@ -30,7 +31,7 @@ impl Finish {
     /// Nothing told yet.
     #[must_use]
     pub fn new(to: Box<dyn Finisher>) -> Self {
-        Self { to, received: 0, waiting: 0, told: None }
+        Self { to, received: 0, waiting: None, told: None }
     }
 
     /// A burst has come, and these bytes stand in front of its frames, the last frame first.
@@ -55,34 +56,35 @@ impl Finish {
 pub(crate) struct Finishing {
     /// Whether any queue's progress is told.
     pub(crate) active: bool,
-    settling: Option<Settling>,
+    settling: Settling,
+    is_settling: bool,
 }
 
 impl Finishing {
     /// Tells what has left; call at the end of a round, after the queues were kicked.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &Links) {
-        if let Some(settling) = &mut self.settling {
-            if !links.has_settled(settling) {
+        if self.is_settling {
+            if !links.has_settled(&mut self.settling) {
                 return;
             }
-            self.settling = None;
+            self.is_settling = false;
             for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()) {
-                finish.tell(finish.waiting);
+                // A queue that came meanwhile has nothing to tell.
+                finish.waiting.take().into_iter().for_each(|number| finish.tell(number));
             }
         }
         let behind = queues.iter().filter_map(|own| own.finish.as_ref()).any(Finish::is_behind);
         if !behind || queues.iter_mut().any(|own| own.queue.is_unsent()) {
             return;
         }
-        let mut settling = links.settling();
-        let settled = links.has_settled(&mut settling);
-        for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()) {
-            finish.waiting = finish.received;
-            if settled && finish.is_behind() {
-                finish.tell(finish.received);
+        links.settle(&mut self.settling);
+        self.is_settling = !links.has_settled(&mut self.settling);
+        for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()).filter(|f| f.is_behind()) {
+            match self.is_settling {
+                true => finish.waiting = Some(finish.received),
+                false => finish.tell(finish.received),
             }
         }
-        self.settling = (!settled).then_some(settling);
     }
 }
 
@@ -128,7 +130,7 @@ mod tests {
         let mut own = owned(WorkerId(0), PortId(0), QueueId(0), Box::new(queue));
         own.finish = Some(Finish::new(Box::new(Told(Arc::clone(&told)))));
         let mut queues = [own];
-        let mut finishing = Finishing { active: true, settling: None };
+        let mut finishing = Finishing { active: true, ..Finishing::default() };
         let receive = |queues: &mut [OwnedQueue], number: u64| {
             queues[0].finish.as_mut().unwrap().received([[0; 8], number.to_ne_bytes()].into_iter());
         };

@@ -125,7 +125,8 @@ impl Mark {
     }
 }
 
-/// What one worker waits for so that all that it handed over has left.
+/// What one worker waits for so that all that it handed over has left. Kept and filled again: rounds allocate nothing.
+#[derive(Default)]
 pub(crate) struct Settling {
     /// Positions in the rings of output.
     outputs: Vec<u64>,
@@ -223,10 +224,13 @@ impl Links {
         }
     }
 
-    /// What was handed over up to now.
-    pub(crate) fn settling(&self) -> Settling {
-        let outputs = self.outputs.iter().map(Producer::position).collect();
-        Settling { outputs, rounds: Vec::new(), taken: false }
+    /// Takes down what was handed over up to now.
+    pub(crate) fn settle(&self, settling: &mut Settling) {
+        settling.taken = false;
+        settling.outputs.clear();
+        if self.workers() > 1 {
+            settling.outputs.extend(self.outputs.iter().map(Producer::position));
+        }
     }
 
     /// Whether it has all left: taken by the others, who have ended the round in which they took it.
@@ -240,7 +244,8 @@ impl Links {
                 return false;
             }
             settling.taken = true;
-            settling.rounds = self.progress.rounds.iter().map(|r| r.load(Ordering::Acquire)).collect();
+            settling.rounds.clear();
+            settling.rounds.extend(self.progress.rounds.iter().map(|round| round.load(Ordering::Acquire)));
         }
         let me = self.me.index();
         self.progress

@@ -22,14 +22,6 @@ pub struct HookSays {
     pub to: Option<u16>,
 }
 
-impl HookSays {
-    /// Whether the worker decides.
-    #[must_use]
-    pub fn goes_up(&self) -> bool {
-        matches!(self.way, Counter::Steered | Counter::DownPassed | Counter::DownDropped)
-    }
-}
-
 impl Attached {
     /// What the program that stands on the port would do with a frame of at least 14 bytes, received on its first queue now, or once what is
     /// under way has left. Call it in the device's namespace.

@@ -2,7 +2,7 @@
 //! their maps.
 //!
 //! ```text
-//!  device --> [XDP program: kernel's share, steer] --XSKMAP--> AF_XDP socket of the queue
+//!  device --> [XDP program: filter, room, steer] --XSKMAP--> AF_XDP socket of the queue
 //!                     |  ^                                          (crate `port`)
 //!              XDP_PASS  | constants, local addresses, counters
 //!                     v  |

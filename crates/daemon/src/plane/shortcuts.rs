@@ -36,6 +36,8 @@ pub struct Shortcuts {
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, Shortcut>,
+    /// What stages that are gone have carried for ports that are still there: counters do not run backwards.
+    past: BTreeMap<PortName, BridgeCounts>,
     /// Captures and traces that want to see every packet.
     watchers: u32,
     seconds: u32,
@@ -94,7 +96,11 @@ impl Shortcuts {
         anew: bool,
     ) {
         self.bridges.retain(|name, _| bridges.contains_key(name));
-        self.ports.retain(|name, _| ports.get(name).is_some_and(|running| running.hook.is_some()));
+        self.past.retain(|name, _| ports.contains_key(name));
+        let lost = |name: &&PortName| ports.get(*name).is_none_or(|running| running.hook.is_none());
+        for name in self.ports.keys().filter(lost).cloned().collect::<Vec<_>>() {
+            self.leave(&name, ports.contains_key(&name));
+        }
         for (name, running) in ports {
             if let Err(error) = self.ensure_port(engine, config, name, running, bridges) {
                 tracing::warn!(port = %name, %error, "its known stations are not answered in the driver hook");
@@ -119,9 +125,9 @@ impl Shortcuts {
             if hook.has_bridge() {
                 hook.set_bridge(None)?;
             }
-            if let Some(gone) = self.ports.remove(name) {
+            if self.ports.contains_key(name) {
                 tell(engine, running, None);
-                self.devices.as_ref().map_or(Ok(()), |devices| devices.clear(gone.id.0))?;
+                self.leave(name, true);
             }
             return Ok(());
         };
@@ -131,6 +137,7 @@ impl Shortcuts {
         }) {
             return Ok(());
         }
+        self.leave(name, true);
         if self.devices.is_none() {
             self.devices = Some(BridgeDevices::new()?);
         }
@@ -169,6 +176,18 @@ impl Shortcuts {
         offload.doubt();
         tell(engine, running, Some(&orders));
         Ok(())
+    }
+
+    /// Forgets a port's stage, but not what it has carried where the port `stays`.
+    fn leave(&mut self, name: &PortName, stays: bool) {
+        let counts = self.counts(name);
+        let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
+        if stays {
+            self.past.insert(name.clone(), counts);
+        }
+        if let Err(error) = devices.clear(gone.id.0) {
+            tracing::warn!(port = %name, %error, "what its hook has carried could not be cleared");
+        }
     }
 
     /// Tells hooks the time and new stations, bridges what was seen in the hooks. A few times a second.
@@ -217,6 +236,7 @@ impl Shortcuts {
     /// Of a fat flow one frame is always under way, so it never changes to the hook. Where many frames have waited for that in the last
     /// second, or the queue overflows, flows that wait are dropped for the milliseconds that the worker needs to finish.
     fn relieve(&mut self, ports: &Ports) {
+        let mut held = Vec::new();
         for (name, shortcut) in &mut self.ports {
             let Some(running) = ports.get(name) else { continue };
             let orders = Arc::clone(shortcut.stage.orders());
@@ -229,11 +249,12 @@ impl Shortcuts {
             for ((queue, _), (now, then)) in running.sockets.iter().zip(seen.iter().zip(&shortcut.seen)) {
                 let waited = now.waiting.wrapping_sub(then.waiting);
                 if waited >= MANY || (now.lost > then.lost && waited > 0) {
-                    hold(&orders, u32::from(queue.0));
+                    held.push((Arc::clone(&orders), u32::from(queue.0)));
                 }
             }
             shortcut.seen = seen;
         }
+        hold(&held);
     }
 
     /// Somebody begins, or ends, to look at packets: then all of them pass the workers.
@@ -247,7 +268,8 @@ impl Shortcuts {
     /// What the hooks have bridged for a port.
     pub fn counts(&self, name: &PortName) -> BridgeCounts {
         let port = self.ports.get(name).zip(self.devices.as_ref());
-        port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default()
+        let now = port.and_then(|(port, devices)| devices.counts(port.id.0).ok()).unwrap_or_default();
+        now + self.past.get(name).copied().unwrap_or_default()
     }
 
     /// Whether a port's hook answers for known stations, and if others' hooks cannot send to it, why; `None` without a stage.
@@ -266,19 +288,22 @@ impl Shortcuts {
     }
 }
 
-/// Drops what waits for its order until all that was under way has left.
-fn hold(orders: &Orders, queue: u32) {
-    orders.hold(queue, true);
-    let (sent, _) = orders.numbers(queue);
+/// Drops what waits for its order in these queues until all that was under way has left.
+fn hold(held: &[(Arc<Orders>, u32)]) {
     let begin = Instant::now();
-    let is_behind = || {
-        let (_, done) = orders.numbers(queue);
-        done.wrapping_sub(sent) >= u32::MAX / 2
-    };
-    while is_behind() && begin.elapsed() < HOLD {
-        std::thread::sleep(Duration::from_micros(200));
+    let mut behind: Vec<(&Orders, u32, u32)> = Vec::new();
+    for (orders, queue) in held {
+        orders.hold(*queue, true);
+        behind.push((orders, *queue, orders.numbers(*queue).0));
     }
-    orders.hold(queue, false);
+    while !behind.is_empty() && begin.elapsed() < HOLD {
+        std::thread::sleep(Duration::from_micros(200));
+        behind.retain(|(orders, queue, sent)| {
+            let (_, done) = orders.numbers(*queue);
+            done.wrapping_sub(*sent) >= u32::MAX / 2
+        });
+    }
+    held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
 }
 
 /// The bridge stage that a port's hook is to have, if any.
@@ -291,10 +316,12 @@ fn wanted<'s>(
     let (bridge_name, _) = config.bridge_of(name.as_str())?;
     let bridge = bridges.get(bridge_name)?;
     let allowed = config.bridges.get(bridge_name)?.settings.hook;
-    // What one worker hands to another is not waited for where a port is spread.
-    let possible = running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
+    // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only. What one worker gives another to
+    // do is not waited for where a port is spread.
+    let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
+    let possible = native && running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
     let stage = port_stage(bridge, running.id, running.complete_checksums)?;
-    (allowed && possible && running.hook.is_some()).then_some((bridge_name, bridge, stage))
+    (allowed && possible).then_some((bridge_name, bridge, stage))
 }
 
 /// Whether frames redirected to its device arrive.

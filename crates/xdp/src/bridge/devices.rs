@@ -22,6 +22,19 @@ pub struct BridgeCounts {
     pub tx_bytes: u64,
 }
 
+impl std::ops::Add for BridgeCounts {
+    type Output = BridgeCounts;
+
+    fn add(self, other: BridgeCounts) -> BridgeCounts {
+        BridgeCounts {
+            rx_packets: self.rx_packets + other.rx_packets,
+            rx_bytes: self.rx_bytes + other.rx_bytes,
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_bytes: self.tx_bytes + other.tx_bytes,
+        }
+    }
+}
+
 /// One for all ports of a process.
 #[derive(Debug)]
 pub struct BridgeDevices {
