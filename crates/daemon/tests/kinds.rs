@@ -138,6 +138,42 @@ fn one_queue_is_spread_over_workers_in_order() {
     assert!(taken > 0, "{workers}");
 }
 
+/// The workers of ports change under a flow, at its way in and at its way out, spread and not.
+#[test]
+fn ports_change_their_workers_without_loss() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(2);
+    let text = |workers: [u8; 2], spread: bool| {
+        let mut text = format!("{}[engine]\nworkers = [0, 1]\n", rig.configuration("persist = false"));
+        for (name, worker) in ["h1", "h2"].into_iter().zip(workers) {
+            let device = format!("device = \"{name}\"\n");
+            text = text.replace(&device, &format!("{device}workers = [{worker}]\nspread = {spread}\n"));
+        }
+        text
+    };
+    let texts: Vec<(String, [u8; 2])> = [[0, 0], [1, 1], [0, 1], [1, 0]]
+        .into_iter()
+        .flat_map(|homes| [false, true].map(|spread| (text(homes, spread), homes)))
+        .collect();
+    rig.start(&texts[0].0);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    for (text, homes) in texts.iter().cycle().skip(1).take(24) {
+        let file = rig.write("moved.toml", text);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        for (name, worker) in ["h1", "h2"].into_iter().zip(homes) {
+            assert_eq!(rig.port(name)["workers"], json!([worker]));
+        }
+        flow.wait_for(50, PATIENCE).unwrap();
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    let drops: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "drops", "--json"])).unwrap();
+    assert_eq!(drops, json!([]));
+}
+
 #[test]
 fn two_queues_of_a_port_belong_to_two_workers() {
     require!("ip", "ethtool");

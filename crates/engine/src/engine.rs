@@ -1,5 +1,6 @@
 //! The handle that control threads hold: starts the workers, gives them queues, publishes snapshots, reads counters, and stops
-//! them for a hand-over. Captures and traces are in `engine/watch.rs`. Nothing here is on a packet's path.
+//! them for a hand-over. Captures and traces are in `engine/watch.rs`, stops and moves of
+//! queues in `engine/hold.rs`. Nothing here is on a packet's path.
 
 #![allow(
     clippy::disallowed_types,
@@ -7,10 +8,11 @@
     reason = "control threads wait and lock; workers never do"
 )]
 
+mod hold;
 mod watch;
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -101,6 +103,8 @@ pub struct Engine {
     depot: Arc<Depot>,
     domain: Arc<Domain>,
     capturing: Mutex<bool>,
+    /// Halts asked for so far (`engine/hold.rs`).
+    looks: AtomicU64,
 }
 
 /// A worker as shown.
@@ -242,7 +246,7 @@ impl Engine {
                 status: status.clone(),
                 trace: None,
                 version: u64::MAX,
-                draining: false,
+                draining: None,
                 finishing: crate::finish::Finishing::default(),
             });
             handles.push(Handle {
@@ -254,8 +258,15 @@ impl Engine {
             });
             counters.push(block);
         }
-        let engine =
-            Self { workers: handles, counters, forwarding, depot, domain, capturing: Mutex::new(false) };
+        let engine = Self {
+            workers: handles,
+            counters,
+            forwarding,
+            depot,
+            domain,
+            capturing: Mutex::new(false),
+            looks: AtomicU64::new(0),
+        };
         Ok((engine, workers))
     }
 
@@ -298,8 +309,10 @@ impl Engine {
     }
 
     /// Publishes a changed snapshot. When this returns, no worker acts on the old one any more: a packet that arrives afterwards
-    /// meets the new decision.
+    /// meets the new decision. A worker that sees the new one has obeyed all that it was told before.
     pub fn update(&self, change: impl FnOnce(&mut Forwarding)) {
+        // Workers obey between rounds: after this, each does so before it begins a round.
+        self.domain.synchronize();
         self.forwarding.update(|old| {
             let mut new = old.clone();
             change(&mut new);
@@ -436,46 +449,6 @@ impl Engine {
             rings.push(reader);
         }
         Ok(rings)
-    }
-
-    /// Stops the workers: they receive nothing more, finish what they hold, and give their queues back. What the kernel holds
-    /// in the queues' rings stays there, for a successor.
-    ///
-    /// # Errors
-    /// [`EngineError::Silent`] when a worker does not answer within five seconds.
-    pub fn stop(mut self) -> Result<Vec<Returned>, EngineError> {
-        let ids: Vec<WorkerId> = (0_u16..).map(WorkerId).take(self.workers.len()).collect();
-        for worker in &ids {
-            self.tell(*worker, Command::Drain)?;
-        }
-        let begin = Instant::now();
-        // Two looks in a row: what one worker hands over may reach one that was quiet at the first look.
-        let mut quiet = 0;
-        while quiet < 2 {
-            let all = self.workers.iter().all(|w| w.status.quiet.swap(false, Ordering::AcqRel));
-            quiet = if all { quiet + 1 } else { 0 };
-            if begin.elapsed() > PATIENCE {
-                break;
-            }
-            for worker in &ids {
-                // A command is also what makes a drained worker look again.
-                self.tell(*worker, Command::Drain)?;
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        let mut queues = Vec::new();
-        for worker in &ids {
-            let (tx, rx) = mpsc::channel();
-            self.tell(*worker, Command::Stop(tx))?;
-            let own = rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))?;
-            queues.extend(own.into_iter().map(|own| (*worker, own.port, own.id, own.queue)));
-        }
-        for handle in &mut self.workers {
-            if let Some(thread) = handle.thread.take() {
-                let _ = thread.join();
-            }
-        }
-        Ok(queues)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Start with [`Worker::round`]; `forward` is a packet's path.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use packet::record::{NoRecord, Recorder, Step};
@@ -48,8 +48,12 @@ pub enum Command {
     Inspect(mpsc::Sender<Vec<QueueView>>),
     /// Tell this one how far a queue has come, or nobody.
     Finish(PortId, QueueId, Option<Box<dyn Finisher>>),
-    /// Receive nothing more; finish what other workers hand over.
-    Drain,
+    /// Give the queues of a port back as they are, in the middle of whatever they do: another worker goes on with them.
+    Part(PortId, mpsc::Sender<Vec<OwnedQueue>>),
+    /// Receive nothing more, finish what other workers hand over, and answer with this number when there is nothing left.
+    Drain(u64),
+    /// Receive again.
+    Resume,
     /// End; the queues go back.
     Stop(mpsc::Sender<Vec<OwnedQueue>>),
 }
@@ -59,8 +63,8 @@ pub enum Command {
 pub struct Status {
     /// It sleeps.
     pub asleep: AtomicBool,
-    /// Draining, and nothing has been handed to it.
-    pub quiet: AtomicBool,
+    /// Of the last [`Command::Drain`] after which it was seen with nothing left to do.
+    pub quiet: AtomicU64,
 }
 
 /// See the module documentation.
@@ -79,7 +83,8 @@ pub struct Worker {
     pub(crate) status: Arc<Status>,
     pub(crate) trace: Option<Producer<Box<Traced>>>,
     pub(crate) version: u64,
-    pub(crate) draining: bool,
+    /// It receives nothing: the number of the last [`Command::Drain`].
+    pub(crate) draining: Option<u64>,
     pub(crate) finishing: Finishing,
 }
 
@@ -88,9 +93,13 @@ impl Worker {
     pub fn run(mut self) {
         let mut before = tsc();
         loop {
-            let packets = self.round();
+            // Before the round, after sleep too: whoever told it something and then published a snapshot is obeyed in this order.
             if !self.commands.is_empty() && self.obey() {
                 return;
+            }
+            let packets = self.round();
+            if self.draining.is_some() {
+                self.tell_quiet();
             }
             let after = tsc();
             let spent = after.wrapping_sub(before);
@@ -122,7 +131,7 @@ impl Worker {
         }
         let now = clock(tools);
         let mut packets = 0;
-        let own = if *draining { 0 } else { queues.len() };
+        let own = if draining.is_some() { 0 } else { queues.len() };
         for index in 0..own {
             let begin = tsc();
             let port = queues[index].port;
@@ -227,7 +236,13 @@ impl Worker {
                     let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.tools));
                 }
                 Command::Finish(port, id, to) => self.finish(port, id, to),
-                Command::Drain => self.draining = true,
+                Command::Part(port, reply) => {
+                    let _ = reply.send(self.take(port, |own, refused, tools| {
+                        inspect::settle(own, refused, tools);
+                    }));
+                }
+                Command::Drain(look) => self.draining = Some(look),
+                Command::Resume => self.draining = None,
                 Command::Stop(reply) => {
                     let ports: Vec<PortId> = self.queues.iter().map(|own| own.port).collect();
                     let queues = ports.into_iter().flat_map(|port| self.remove(port)).collect();
@@ -239,10 +254,14 @@ impl Worker {
                 }
             }
         }
-        if self.draining {
-            self.status.quiet.store(!self.links.has_pending(), Ordering::Release);
-        }
         false
+    }
+
+    #[cold]
+    fn tell_quiet(&self) {
+        if let Some(look) = self.draining.filter(|_| !self.links.has_pending()) {
+            self.status.quiet.store(look, Ordering::Release);
+        }
     }
 
     pub(crate) fn add(&mut self, own: OwnedQueue) {
@@ -262,7 +281,25 @@ impl Worker {
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
     }
 
+    /// Takes a port's queues out once what was transmitted has left, and settles their accounts.
     fn remove(&mut self, port: PortId) -> Vec<OwnedQueue> {
+        self.take(port, |own, refused, tools| {
+            for _ in 0..1000 {
+                if own.queue.in_flight() == 0 {
+                    break;
+                }
+                own.queue.kick(&mut tools.pool);
+            }
+            inspect::settle(own, refused, tools);
+            inspect::abandon(own, tools);
+        })
+    }
+
+    fn take(
+        &mut self,
+        port: PortId,
+        mut last: impl FnMut(&mut OwnedQueue, &mut u64, &mut Tools),
+    ) -> Vec<OwnedQueue> {
         let mut gone = Vec::new();
         let mut at = 0;
         while at < self.queues.len() {
@@ -272,14 +309,7 @@ impl Worker {
                 if let Some(fd) = own.queue.wait_fd() {
                     self.rest.forget(fd);
                 }
-                for _ in 0..1000 {
-                    if own.queue.in_flight() == 0 {
-                        break;
-                    }
-                    own.queue.kick(&mut self.tools.pool);
-                }
-                inspect::settle(&own, &mut refused, &self.tools);
-                inspect::abandon(&own, &self.tools);
+                last(&mut own, &mut refused, &mut self.tools);
                 gone.push(own);
             } else {
                 at += 1;
@@ -289,8 +319,9 @@ impl Worker {
         gone
     }
 
-    /// Which of its queues a port's packets leave by: the first of that port.
+    /// Which of its queues a port's packets leave by (the first of that port), and whether any tells its progress.
     fn index(&mut self) {
+        self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
         self.local.clear();
         for (at, own) in (0_u16..).zip(&self.queues) {
             if self.local.len() <= own.port.index() {
@@ -324,11 +355,12 @@ pub(crate) fn forward<R: Recorder>(
     let n = burst.len();
     let mut begin = tsc();
     if !matches!(view.room, Room::Wire(_)) {
-        parse::run(port, view, burst, tools, recorder);
+        let spreads = queue.filter(|at| view.spread.is_some() || exits.queues[*at].spread.is_away());
+        parse::run(port, view, spreads.is_some(), burst, tools, recorder);
         begin = count(tools, Stage::Parse, n, begin);
-        if let (Some(wanted), Some(index)) = (&view.spread, queue) {
+        if let Some(index) = spreads {
             let applied = &mut exits.queues[index].spread;
-            spread::run(port, wanted, applied, burst, exits.links, tools, recorder);
+            spread::run(port, view.spread.as_ref(), applied, burst, exits.links, tools, recorder);
             begin = count(tools, Stage::Spread, n, begin);
         }
     }

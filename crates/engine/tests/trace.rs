@@ -69,6 +69,33 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
     engine.end_trace();
 }
 
+/// Whoever sends right after a trace was armed finds the packet in it, although every worker slept until then.
+#[test]
+fn the_first_packet_after_arming_is_traced() {
+    let depot = depot(1024);
+    let config =
+        EngineConfig { cores: vec![None; 2], mode: PollMode::Adaptive, spin: Duration::from_micros(1) };
+    let engine = Engine::start(&config, depot.clone()).unwrap();
+    let bridge = Arc::new(Bridge::new(&transparent(1), 7));
+    let (near, mut far) = ring::pair(64);
+    engine.add_queue(WorkerId(0), PortId(0), QueueId(0), Box::new(near)).unwrap();
+    engine.update(|f| {
+        let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
+        view.spread = Some(Arc::new([WorkerId(1); engine::state::SPREAD_BUCKETS]));
+        f.set_port(PortId(0), Some(view));
+    });
+    let mut pool = depot.pool();
+    for sequence in 0..100 {
+        let mut rings = engine.trace(TraceFilter::new([Filter::default()], 1)).unwrap();
+        let mut batch = Batch::new();
+        batch.push(pool.alloc_copy(&frame(1, 2, sequence)).unwrap());
+        assert_eq!(far.transmit(&mut pool, &mut batch), 1);
+        let traced = next(&mut rings);
+        assert_eq!(traced.worker, WorkerId(1), "{traced:?}");
+        engine.end_trace();
+    }
+}
+
 #[test]
 fn a_frame_that_cannot_be_read_does_not_borrow_the_key_of_the_one_before() {
     let mut rig = Rig::new(&transparent(2));

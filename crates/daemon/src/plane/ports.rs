@@ -167,18 +167,16 @@ impl Running {
         self.claim = None;
     }
 
-    /// Hands the queues to the workers that the configuration now names.
+    /// Gives the queues to the workers that the configuration now names, without losing a packet.
     ///
     /// # Errors
-    /// If a worker does not answer.
+    /// If a worker does not answer; the queues stay where they were then.
     pub fn rehome(&mut self, engine: &Engine) -> Result<(), EngineError> {
         let workers = workers(&self.wanted, engine.workers());
-        let queues = engine.remove_queues(self.id)?;
-        self.queues.clear();
-        for ((_, id, queue), worker) in queues.into_iter().zip(workers.iter().cycle()) {
-            engine.add_queue(*worker, self.id, id, queue)?;
-            self.queues.push((id, *worker));
-        }
+        let queues = self.queues.iter().map(|(queue, _)| *queue);
+        let homes: Vec<(QueueId, WorkerId)> = queues.zip(workers.iter().copied().cycle()).collect();
+        engine.move_queues(self.id, &homes)?;
+        self.queues = homes;
         Ok(())
     }
 

@@ -294,7 +294,7 @@ fn parse_alone(options: &Options) -> Result<Report, BenchError> {
         let packets = one.next_burst();
         fill(&mut writer, &memory, packets);
         std::mem::swap(packets, &mut burst.packets);
-        parse::run(A, &view, &mut burst, &mut tools, &mut NoRecord);
+        parse::run(A, &view, false, &mut burst, &mut tools, &mut NoRecord);
         std::mem::swap(packets, &mut burst.packets);
         std::hint::black_box(&burst.keys);
         BURST

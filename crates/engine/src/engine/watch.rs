@@ -128,7 +128,7 @@ mod tests {
         let (engine, mut workers) = Engine::prepare(&config, depot).unwrap();
         let mut worker = workers.pop().unwrap();
         // It never looks: its mailbox fills up.
-        while lock(&engine.workers[0].commands).push(Command::Drain).is_ok() {}
+        while lock(&engine.workers[0].commands).push(Command::Drain(0)).is_ok() {}
         for _ in 0..2 {
             let refused = engine.capture(&Wanted::all(None)).err().map(|error| error.to_string());
             assert!(refused.is_some_and(|why| why.contains("does not answer")));

@@ -17,15 +17,16 @@ const AHEAD: usize = 4;
 /// Fills keys and layers of `burst`, whose packets all arrived on `port`.
 ///
 /// On a bridge's port whose frames nobody else looks into, frames to one station are read up to their EtherType only: the rest of
-/// their keys means nothing then.
+/// their keys means nothing then. `spreads`: the whole key chooses a worker.
 pub fn run<R: Recorder>(
     port: PortId,
     view: &PortView,
+    spreads: bool,
     burst: &mut Burst,
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let broken = if !R::ACTIVE && l2_suffices(view) {
+    let broken = if !R::ACTIVE && !spreads && l2_suffices(view) {
         read::<true, R>(port, burst, tools, recorder)
     } else {
         read::<false, R>(port, burst, tools, recorder)

@@ -16,13 +16,15 @@ pub struct Applied {
     table: Box<[WorkerId; SPREAD_BUCKETS]>,
     /// The published table that has been reached.
     reached: Option<Arc<[WorkerId; SPREAD_BUCKETS]>>,
+    /// Some of its packets may be with other workers, or wait for them.
+    away: bool,
 }
 
 impl Applied {
     /// All buckets stay with the queue's owner.
     #[must_use]
     pub fn new(owner: WorkerId) -> Self {
-        Self { table: Box::new([owner; SPREAD_BUCKETS]), reached: None }
+        Self { table: Box::new([owner; SPREAD_BUCKETS]), reached: None, away: false }
     }
 
     /// Moves the buckets whose worker has changed. One wait per pair of old and new worker covers all buckets between them.
@@ -30,22 +32,44 @@ impl Applied {
         if self.reached.as_ref().is_some_and(|reached| Arc::ptr_eq(reached, wanted)) {
             return;
         }
+        self.away = true;
+        if self.follow_each(|bucket| wanted[bucket], links) {
+            self.reached = Some(wanted.clone());
+        }
+    }
+
+    /// Takes all buckets back: the port is not spread any more.
+    fn return_home(&mut self, links: &mut Links) {
+        let me = links.me();
+        self.reached = None;
+        self.away = !self.follow_each(|_| me, links) || !links.self_is_quiet();
+    }
+
+    /// Whether all has been moved; if not, there is no room for a wait, and the rest moves with a later burst.
+    fn follow_each(&mut self, wanted: impl Fn(usize) -> WorkerId, links: &mut Links) -> bool {
         let workers = links.workers();
         for bucket in 0..SPREAD_BUCKETS {
-            let (old, new) = (self.table[bucket], wanted[bucket]);
+            let (old, new) = (self.table[bucket], wanted(bucket));
             if old == new || new.index() >= workers {
                 continue;
             }
             if !links.move_bucket(old, new) {
-                return; // No room for the wait: the rest moves with a later burst.
+                return false;
             }
             for later in bucket..SPREAD_BUCKETS {
-                if self.table[later] == old && wanted[later] == new {
+                if self.table[later] == old && wanted(later) == new {
                     self.table[later] = new;
                 }
             }
         }
-        self.reached = Some(wanted.clone());
+        true
+    }
+
+    /// Whether packets must pass by the table although the port is not spread (any more).
+    #[inline]
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.away
     }
 }
 
@@ -55,17 +79,21 @@ pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
     Step::Spread { bucket: u16::try_from(bucket).unwrap_or(0), worker }
 }
 
-/// Hands each packet whose bucket belongs to another worker to it; the others stay in `burst`, in order.
+/// Hands each packet whose bucket belongs to another worker to it; the others stay in `burst`, in order. Without a table that is wanted
+/// the buckets return to the queue's owner, in order as well.
 pub fn run<R: Recorder>(
     port: PortId,
-    wanted: &Arc<[WorkerId; SPREAD_BUCKETS]>,
+    wanted: Option<&Arc<[WorkerId; SPREAD_BUCKETS]>>,
     applied: &mut Applied,
     burst: &mut Burst,
     links: &mut Links,
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    applied.follow(wanted, links);
+    match wanted {
+        Some(wanted) => applied.follow(wanted, links),
+        None => applied.return_home(links),
+    }
     let me = links.me();
     let mut touched = [false; 64];
     for (i, packet) in std::mem::take(&mut *burst.packets).into_iter().enumerate() {
