@@ -31,6 +31,7 @@ soak: setup ## the long versions of the tests that CI runs scaled down
 	@ci/soak
 
 bench: setup build ## side by side with the peers; writes docs/benchmarks.md
+	@ci/setup bench
 	$(SUDO) bench/run $(ARGS)
 
 fmt: ## format the Rust sources

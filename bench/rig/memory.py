@@ -22,7 +22,7 @@ def jobs(seconds: float) -> list[tuple]:
     absent = None if binary().exists() else f"{binary()} is not built; run `make build`"
     listed = [(name, f"trivium bench {' '.join(words)}", lambda words=words: trivium(words, seconds), absent)
               for name, words in SCENARIOS.items()]
-    absent = None if shutil.which("dpdk-testpmd") else "dpdk-testpmd is not installed; run `make setup`"
+    absent = None if shutil.which("dpdk-testpmd") else "dpdk-testpmd is not installed; run `ci/setup bench`"
     return listed + [(f"testpmd-{mode}", f"testpmd {mode}, net_null", lambda mode=mode: testpmd(mode, seconds), absent)
                      for mode in TESTPMD_MODES]
 

@@ -24,7 +24,7 @@ def _head(results: dict) -> str:
              f"machine: {host['cpu']}, {host['cpus']} CPUs, Linux {host['kernel']}, {host['date']}.", "",
              f"Medians of {settings['rounds']} rounds of {settings['seconds']:g} s (lowest to highest in brackets), all planes in",
              "random order in each round. Machines like this one are shared and rounds differ: read the ratios, not the digits.", "",
-             "![The medians as bars](benchmarks.svg)", "", "To reproduce:", "", "```sh", "make setup build"]
+             "![The medians as bars](benchmarks.svg)", "", "To reproduce:", "", "```sh", "make setup build && ci/setup bench"]
     arguments = f"--rounds {settings['rounds']} --seconds {settings['seconds']:g} --seed {settings['seed']}"
     lines += [f"sudo bench/run {arguments}" + "".join(f" --only {key}" for key in settings["only"]), "```", "",
               "All numbers, with those of discarded measurements, are in `bench/results/latest.json`."]

@@ -84,7 +84,7 @@ def run(argv: list[str], *, check: bool = True, timeout: float = 30, **kwargs) -
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False, **kwargs)
     except FileNotFoundError:
-        raise BenchError(f"{argv[0]} is not installed; run `make setup`") from None
+        raise BenchError(f"{argv[0]} is not installed; run `ci/setup bench`") from None
     except subprocess.TimeoutExpired:
         raise BenchError(f"`{' '.join(argv)}` did not end within {timeout:g} s") from None
     if check and done.returncode != 0:

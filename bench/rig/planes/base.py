@@ -24,7 +24,7 @@ class Plane:
         """Why the plane cannot be measured here, None when it can."""
         for program in self.needs:
             if shutil.which(program) is None:
-                return f"{program} is not installed; run `make setup`"
+                return f"{program} is not installed; run `ci/setup bench`"
         return None
 
     def version(self) -> str:
