@@ -22,7 +22,6 @@ struct filter_key {
 	__u32 protocol;
 	__u32 source_port;
 	__u32 destination_port;
-	__u32 length;
 	__u32 vlan;
 	__u32 flags;
 	/* Offsets in the frame by enum filter_base, or FILTER_NOWHERE. */
@@ -54,6 +53,10 @@ TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key)
 	__u32 at = frame_offset(frame);
 	__be16 *ports = frame->at;
 
+	/* Rules may ask for the protocol alone. */
+	if (!filter.field[FILTER_FIELD_SOURCE_PORT].present && !filter.field[FILTER_FIELD_DESTINATION_PORT].present &&
+	    !filter.field[FILTER_FIELD_FLAGS].present && !filter.probe[0].length)
+		return;
 	if (key->fragment == FILTER_LATER)
 		return;
 	key->base[FILTER_BASE_TRANSPORT] = at;
@@ -74,6 +77,12 @@ TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key)
 	}
 }
 
+TRIVIUM_INLINE int wants_source(void)
+{
+	return filter.field[FILTER_FIELD_SOURCE].present || filter.field[FILTER_FIELD_LISTED].present ||
+	       filter.uses & FILTER_USES_SOURCES;
+}
+
 /* False when the header cannot be read. */
 TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 {
@@ -82,8 +91,10 @@ TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 
 	if ((void *)(ip + 1) > frame->end || ip->version != 4 || ip->ihl < 5)
 		return 0;
-	__builtin_memcpy(key->source, &ip->saddr, 4);
-	__builtin_memcpy(key->destination, &ip->daddr, 4);
+	if (wants_source())
+		__builtin_memcpy(key->source, &ip->saddr, 4);
+	if (filter.field[FILTER_FIELD_DESTINATION].present)
+		__builtin_memcpy(key->destination, &ip->daddr, 4);
 	if (!filter.transport)
 		return 1;
 	header = ip->ihl * 4;
@@ -149,8 +160,10 @@ TRIVIUM_INLINE int key_ipv6(struct frame *frame, struct filter_key *key)
 
 	if ((void *)(ip + 1) > frame->end || ip->version != 6)
 		return 0;
-	__builtin_memcpy(key->source, &ip->saddr, 16);
-	__builtin_memcpy(key->destination, &ip->daddr, 16);
+	if (wants_source())
+		__builtin_memcpy(key->source, &ip->saddr, 16);
+	if (filter.field[FILTER_FIELD_DESTINATION].present)
+		__builtin_memcpy(key->destination, &ip->daddr, 16);
 	if (!filter.transport)
 		return 1;
 	frame->at = ip + 1;
@@ -200,7 +213,6 @@ __attribute__((noinline)) int filter_read(struct xdp_md *ctx, struct filter_key 
 	key->destination_port = FILTER_NO_PORT;
 	key->vlan = FILTER_NO_VLAN;
 	key->flags = FILTER_NO_FLAGS;
-	key->length = bpf_xdp_get_buff_len(ctx);
 	key->base[FILTER_BASE_FRAME] = 0;
 	key->base[FILTER_BASE_NETWORK] = FILTER_NOWHERE;
 	key->base[FILTER_BASE_TRANSPORT] = FILTER_NOWHERE;

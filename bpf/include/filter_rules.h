@@ -24,7 +24,8 @@ struct filter_walk {
 	__u64 bits;  /* rules of the current word yet to be tried */
 	__u32 word;
 	__u32 verdict; /* enum filter_verdict */
-	__u32 row[FILTER_ROWS];
+	__u32 length;  /* of the frame */
+	__u32 row[FILTER_ROWS]; /* of the fields that are present; the others are never written or read */
 };
 
 enum filter_verdict {
@@ -107,33 +108,51 @@ TRIVIUM_INLINE __u32 probe_row(struct filter_walk *walk, __u32 probe)
 	return class ? rows + *class : rows;
 }
 
-#define TABLE_ROW(walk, name, value)                                                               \
-	if (filter.field[name].present)                                                            \
-	(walk)->row[name] = filter.field[name].rows + class_of(name, value)
+TRIVIUM_INLINE __u64 row_word(__u32 row, __u32 place)
+{
+	__u32 index = row * filter.stride + place;
+	__u64 *word = bpf_map_lookup_elem(&filter_rows, &index);
 
-TRIVIUM_INLINE void find_rows(struct filter_walk *walk)
+	return word ? *word : 0;
+}
+
+/* Looks a field up, and ends where no rule is left. */
+#define ASK(walk, common, is_present, field, found)                                                \
+	if (is_present) {                                                                          \
+		(walk)->row[field] = (found);                                                      \
+		(common) &= row_word((walk)->row[field], 0);                                       \
+		if (!(common))                                                                     \
+			return 0;                                                                  \
+	}
+
+#define ASK_TABLE(walk, common, name, value)                                                       \
+	ASK(walk, common, filter.field[name].present, name, filter.field[name].rows + class_of(name, value))
+
+/* The rows of a frame and the first word that they have in common, the cheap fields first. */
+TRIVIUM_INLINE __u64 find_rows(struct filter_walk *walk)
 {
 	struct filter_key *key = walk->key;
-	__u32 length = key->length > 65535 ? 65535 : key->length;
+	__u64 common = ~0ull;
+	__u32 length = 0;
 
-	TABLE_ROW(walk, FILTER_FIELD_KIND, key->family << 10 | key->fragment << 8 | key->protocol);
-	TABLE_ROW(walk, FILTER_FIELD_SOURCE_PORT, key->source_port);
-	TABLE_ROW(walk, FILTER_FIELD_DESTINATION_PORT, key->destination_port);
-	TABLE_ROW(walk, FILTER_FIELD_LENGTH, length);
-	TABLE_ROW(walk, FILTER_FIELD_VLAN, key->vlan);
-	TABLE_ROW(walk, FILTER_FIELD_FLAGS, key->flags);
-	if (filter.field[FILTER_FIELD_LISTED].present)
-		walk->row[FILTER_FIELD_LISTED] = filter.field[FILTER_FIELD_LISTED].rows + filter_listed(key);
-	if (filter.field[FILTER_FIELD_SOURCE].present)
-		walk->row[FILTER_FIELD_SOURCE] =
-			address_row(FILTER_FIELD_SOURCE, key->family, key->source);
-	if (filter.field[FILTER_FIELD_DESTINATION].present)
-		walk->row[FILTER_FIELD_DESTINATION] =
-			address_row(FILTER_FIELD_DESTINATION, key->family, key->destination);
+	ASK_TABLE(walk, common, FILTER_FIELD_KIND, key->family << 10 | key->fragment << 8 | key->protocol);
+	ASK_TABLE(walk, common, FILTER_FIELD_SOURCE_PORT, key->source_port);
+	ASK_TABLE(walk, common, FILTER_FIELD_DESTINATION_PORT, key->destination_port);
+	ASK_TABLE(walk, common, FILTER_FIELD_VLAN, key->vlan);
+	ASK_TABLE(walk, common, FILTER_FIELD_FLAGS, key->flags);
+	if (filter.field[FILTER_FIELD_LENGTH].present)
+		length = bpf_xdp_get_buff_len(walk->ctx);
+	ASK_TABLE(walk, common, FILTER_FIELD_LENGTH, length > 65535 ? 65535 : length);
+	ASK(walk, common, filter.field[FILTER_FIELD_LISTED].present, FILTER_FIELD_LISTED,
+	    filter.field[FILTER_FIELD_LISTED].rows + filter_listed(key));
+	ASK(walk, common, filter.field[FILTER_FIELD_SOURCE].present, FILTER_FIELD_SOURCE,
+	    address_row(FILTER_FIELD_SOURCE, key->family, key->source));
+	ASK(walk, common, filter.field[FILTER_FIELD_DESTINATION].present, FILTER_FIELD_DESTINATION,
+	    address_row(FILTER_FIELD_DESTINATION, key->family, key->destination));
 #pragma unroll
 	for (int i = 0; i < FILTER_PROBES_MAX; i++)
-		if (filter.probe[i].length)
-			walk->row[FILTER_FIELDS + i] = probe_row(walk, i);
+		ASK(walk, common, filter.probe[i].length, FILTER_FIELDS + i, probe_row(walk, i));
+	return common;
 }
 
 /* The rows' words at one place, all of them together. */
@@ -142,17 +161,9 @@ TRIVIUM_INLINE __u64 common_word(const struct filter_walk *walk, __u32 place)
 	__u64 bits = ~0ull;
 
 #pragma unroll
-	for (int i = 0; i < FILTER_ROWS; i++) {
-		int present = i < FILTER_FIELDS ? filter.field[i].present :
-						  filter.probe[i - FILTER_FIELDS].length;
-		__u32 index = walk->row[i] * filter.stride + place;
-		__u64 *word;
-
-		if (!present)
-			continue;
-		word = bpf_map_lookup_elem(&filter_rows, &index);
-		bits &= word ? *word : 0;
-	}
+	for (int i = 0; i < FILTER_ROWS; i++)
+		if (i < FILTER_FIELDS ? filter.field[i].present : filter.probe[i - FILTER_FIELDS].length)
+			bits &= row_word(walk->row[i], place);
 	return bits;
 }
 
@@ -203,7 +214,7 @@ TRIVIUM_INLINE __u64 *source_bucket(const struct filter_walk *walk, const struct
 
 TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct filter_rule *rule)
 {
-	__u64 units = rule->flags & FILTER_BYTES ? walk->key->length : 1;
+	__u64 units = rule->flags & FILTER_BYTES ? walk->length : 1;
 	__u64 cost = (rule->cost * units) >> FILTER_COST_SHIFT;
 	__u32 slot = rule->slot;
 	__u64 *bucket;
@@ -219,7 +230,7 @@ TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct fi
 TRIVIUM_INLINE int sample(const struct filter_walk *walk, const struct filter_rule *rule)
 {
 	struct filter_sample *sample = bpf_ringbuf_reserve(&filter_samples, sizeof(*sample), 0);
-	__u32 length = walk->key->length;
+	__u32 length = walk->length;
 
 	if (!sample)
 		return 0;
@@ -281,9 +292,9 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 		break;
 	}
 	count->packets += 1;
-	count->bytes += walk->key->length;
+	count->bytes += walk->length;
 	count->acted += acted;
-	count->acted_bytes += acted ? walk->key->length : 0;
+	count->acted_bytes += acted ? walk->length : 0;
 	return last && !dry;
 }
 

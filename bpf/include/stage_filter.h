@@ -11,16 +11,31 @@
 TRIVIUM_INLINE enum filter_verdict stage_filter(struct xdp_md *ctx)
 {
 	struct filter_key key = {};
-	struct filter_walk walk = { .ctx = ctx, .key = &key };
+	struct filter_walk walk;
+	__u64 common;
 
+	walk.ctx = ctx;
+	walk.key = &key;
 	filter_read(ctx, &key);
-	find_rows(&walk);
-	if (filter.words == 1)
-		walk.bits = common_word(&walk, 0);
-	else
-		walk.words = common_word(&walk, 0);
-	if (walk.bits | walk.words)
-		bpf_loop(FILTER_RULES_MAX + FILTER_RULES_MAX / 64 + 1, walk_step, &walk, 0);
+	common = find_rows(&walk);
+	if (!common)
+		return FILTER_VERDICT_CONTINUE;
+	walk.length = bpf_xdp_get_buff_len(ctx);
+	walk.verdict = FILTER_VERDICT_CONTINUE;
+	walk.word = 0;
+	if (filter.words == 1) {
+		/* Most often the first rule that matches is the last that is asked. */
+		if (apply(&walk, filter.rules == 1 ? 0 : lowest_bit(common)))
+			return walk.verdict;
+		walk.words = 0;
+		walk.bits = common & (common - 1);
+		if (!walk.bits)
+			return walk.verdict;
+	} else {
+		walk.words = common;
+		walk.bits = 0;
+	}
+	bpf_loop(FILTER_RULES_MAX + FILTER_RULES_MAX / 64 + 1, walk_step, &walk, 0);
 	return walk.verdict;
 }
 
