@@ -25,7 +25,18 @@ struct {
 	__type(value, __u32);
 } fib_devices SEC(".maps");
 
-/* What this port gave to each of them; under 0, to those that are gone. */
+/*
+ * What this port gave to each of them, if its index is small, as nearly all are: a look-up without
+ * a hash.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FIB_DEVICES);
+	__type(key, __u32);
+	__type(value, struct fib_count);
+} fib_near_counts SEC(".maps");
+
+/* What it gave to those of larger index; under 0, to those that are gone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -229,8 +240,12 @@ TRIVIUM_INLINE int fib_rewrite(struct xdp_md *ctx, const struct bpf_fib_lookup *
 
 TRIVIUM_INLINE void fib_counted(__u32 ifindex, __u32 length)
 {
-	struct fib_count *counted = bpf_map_lookup_elem(&fib_counts, &ifindex);
+	struct fib_count *counted;
 
+	if (ifindex < FIB_DEVICES)
+		counted = bpf_map_lookup_elem(&fib_near_counts, &ifindex);
+	else
+		counted = bpf_map_lookup_elem(&fib_counts, &ifindex);
 	if (!counted)
 		return;
 	counted->packets += 1;

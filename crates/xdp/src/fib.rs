@@ -18,6 +18,9 @@ use crate::sys::{self, MapKind, MapSpec};
 use crate::{Attached, Error};
 
 const DEVICES: &str = "fib_devices";
+/// By index: devices of less than [`FIB_DEVICES`].
+const NEAR_COUNTS: &str = "fib_near_counts";
+/// By index: the others, [`GONE`], and an entry for each device that is or was there.
 const COUNTS: &str = "fib_counts";
 /// `FIB_MULTI_BUFFER`
 const MULTI_BUFFER: u32 = 1 << 31;
@@ -70,6 +73,7 @@ pub struct FibStage {
 pub(crate) struct FibMaps {
     pub conf: [u32; FIB_WORDS],
     devices: Arc<OwnedFd>,
+    near_counts: Arc<OwnedFd>,
     counts: Arc<OwnedFd>,
 }
 
@@ -80,14 +84,20 @@ impl FibStage {
     /// [`Error::Map`].
     pub fn new(port: &FibPort, attached: &Attached) -> Result<FibStage, Error> {
         let present = attached.fib().map(|stage| stage.maps);
-        let (devices, counts) = match present {
-            Some(maps) => (Arc::clone(&maps.devices), Arc::clone(&maps.counts)),
-            None => (
-                create(DEVICES, MapKind::DevicesByKey, 4, 2 * FIB_DEVICES)?,
-                create(COUNTS, MapKind::SparsePerCpuHash, 16, FIB_DEVICES)?,
-            ),
+        let maps = match present {
+            Some(maps) => FibMaps {
+                conf: words(port),
+                devices: Arc::clone(&maps.devices),
+                near_counts: Arc::clone(&maps.near_counts),
+                counts: Arc::clone(&maps.counts),
+            },
+            None => {
+                let (near_counts, counts) = new_counts()?;
+                let devices = create(DEVICES, MapKind::DevicesByKey, 4, 2 * FIB_DEVICES)?;
+                FibMaps { conf: words(port), devices, near_counts, counts }
+            }
         };
-        Ok(FibStage { maps: Arc::new(FibMaps { conf: words(port), devices, counts }) })
+        Ok(FibStage { maps: Arc::new(maps) })
     }
 
     pub(crate) fn over(maps: Arc<FibMaps>) -> FibStage {
@@ -147,6 +157,9 @@ impl FibStage {
             let (sum, more) = (self.count(GONE)?, self.count(*ifindex)?);
             let all = [sum.packets.wrapping_add(more.packets), sum.bytes.wrapping_add(more.bytes)];
             sys::map_delete(counts, &ifindex.to_ne_bytes()).map_err(failed("delete from"))?;
+            if *ifindex < FIB_DEVICES {
+                sys::map_fill_per_cpu(self.maps.near_counts.as_fd(), *ifindex, &[0; 2]).map_err(failed("clear"))?;
+            }
             sys::map_write_one_cpu(counts, GONE, &all).map_err(failed("add to"))?;
         }
         Ok(())
@@ -157,11 +170,14 @@ impl FibStage {
     /// # Errors
     /// [`Error::Map`].
     pub fn count(&self, ifindex: u32) -> Result<FibCount, Error> {
-        let words = match sys::map_lookup_per_cpu(self.maps.counts.as_fd(), ifindex, 2) {
-            Ok(words) => words,
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(FibCount::default()),
-            Err(source) => return Err(Error::Map { map: COUNTS, operation: "read", source }),
+        let of = |map: &'static str, fd: BorrowedFd<'_>| match sys::map_lookup_per_cpu(fd, ifindex, 2) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
+            other => other.map_err(|source| Error::Map { map, operation: "read", source }),
         };
+        let mut words = of(COUNTS, self.maps.counts.as_fd())?;
+        if ifindex < FIB_DEVICES {
+            words.extend(of(NEAR_COUNTS, self.maps.near_counts.as_fd())?);
+        }
         let sum = |at: usize| words.iter().skip(at).step_by(2).fold(0, |a: u64, b| a.wrapping_add(*b));
         Ok(FibCount { packets: sum(0), bytes: sum(1) })
     }
@@ -180,15 +196,18 @@ impl FibStage {
 impl FibMaps {
     /// The same with counts of its own, so that a test run counts nothing.
     pub fn scratch(&self) -> Result<FibMaps, Error> {
-        let counts = create(COUNTS, MapKind::SparsePerCpuHash, 16, FIB_DEVICES)?;
-        Ok(FibMaps { conf: self.conf, devices: Arc::clone(&self.devices), counts })
+        let (near_counts, counts) = new_counts()?;
+        Ok(FibMaps { conf: self.conf, devices: Arc::clone(&self.devices), near_counts, counts })
     }
 
     /// Names of the maps that only a program with this stage has.
-    pub const NAMES: [&'static str; 2] = [DEVICES, COUNTS];
+    pub const NAMES: [&'static str; 3] = [DEVICES, NEAR_COUNTS, COUNTS];
 
-    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
-        [(DEVICES, self.devices.as_fd()), (COUNTS, self.counts.as_fd())]
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
+        let fds = [self.devices.as_fd(), self.near_counts.as_fd(), self.counts.as_fd()];
+        let [a, b, c] = FibMaps::NAMES;
+        let [devices, near_counts, counts] = fds;
+        [(a, devices), (b, near_counts), (c, counts)]
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.
@@ -196,8 +215,21 @@ impl FibMaps {
         conf: [u32; FIB_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<FibMaps, Error> {
-        Ok(FibMaps { conf, devices: Arc::new(take(DEVICES)?), counts: Arc::new(take(COUNTS)?) })
+        let [devices, near_counts, counts] = FibMaps::NAMES;
+        Ok(FibMaps {
+            conf,
+            devices: Arc::new(take(devices)?),
+            near_counts: Arc::new(take(near_counts)?),
+            counts: Arc::new(take(counts)?),
+        })
     }
+}
+
+fn new_counts() -> Result<(Arc<OwnedFd>, Arc<OwnedFd>), Error> {
+    Ok((
+        create(NEAR_COUNTS, MapKind::PerCpuArray, 16, FIB_DEVICES)?,
+        create(COUNTS, MapKind::SparsePerCpuHash, 16, FIB_DEVICES)?,
+    ))
 }
 
 fn create(name: &'static str, kind: MapKind, value: u32, entries: u32) -> Result<Arc<OwnedFd>, Error> {

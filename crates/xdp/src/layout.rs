@@ -254,5 +254,6 @@ fn fibs_constants_are_the_kernels_side() {
     assert_eq!((fields, size), (at([("packets", 0), ("bytes", 8)]), 16));
     let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
-    assert_eq!((entries("fib_devices"), entries("fib_counts")), (2 * FIB_DEVICES, FIB_DEVICES));
+    let sizes = [entries("fib_devices"), entries("fib_near_counts"), entries("fib_counts")];
+    assert_eq!(sizes, [2 * FIB_DEVICES, FIB_DEVICES, FIB_DEVICES]);
 }
