@@ -17,6 +17,8 @@ struct settings {
 	__u32 host_mask; /* hosts - 1; the number of hosts is a power of two */
 	__u32 flow_mask; /* flows - 1 */
 	__u32 random;    /* 1: xorshift order; 0: round robin */
+	__u32 burst;     /* frames that go together, */
+	__u32 gap;       /* and nanoseconds from one burst to the next; 0: as fast as it goes */
 };
 
 const volatile struct settings settings = {};
@@ -45,6 +47,28 @@ static __u32 next_number(void)
 	return s;
 }
 
+static __u64 due; /* of the next burst, CLOCK_MONOTONIC */
+static __u32 sent; /* of this burst */
+
+static long wait_step(__u32 step, __u64 *until)
+{
+	return bpf_ktime_get_ns() >= *until;
+}
+
+/* Waits before the first frame of a burst. Who comes late does not make up for more than one. */
+static void keep_pace(void)
+{
+	__u64 now, until;
+
+	if (sent++ % settings.burst)
+		return;
+	now = bpf_ktime_get_ns();
+	until = due;
+	due = (until + settings.gap > now ? until : now) + settings.gap;
+	if (until > now)
+		bpf_loop(1 << 20, wait_step, &until, 0);
+}
+
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
@@ -56,6 +80,8 @@ int generate(struct xdp_md *ctx)
 
 	if (data + 8 * TEMPLATE_WORDS > end)
 		return XDP_ABORTED;
+	if (settings.gap)
+		keep_pace();
 	for (int i = 0; i < TEMPLATE_WORDS; i++)
 		words[i] = settings.template[i];
 	number = next_number();

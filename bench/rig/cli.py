@@ -42,22 +42,31 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     """Returns the exit status: 0 measured, 1 failed, 130 interrupted."""
     chosen = arguments(argv)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.default_int_handler)
-    try:
+
+    def job() -> None:
         if chosen.report:
             write(json.loads(Path(chosen.report).read_text()), whole=True)
+        elif not chosen.clean:
+            results = Session(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.retries,
+                              chosen.seed).measure()
+            write(results, whole=chosen.write or not (chosen.only or chosen.quick))
+
+    return alone(job, needs_root=not chosen.report)
+
+
+def alone(job, needs_root: bool) -> int:
+    """Does a job as the only rig, on a machine without remnants of a killed one; returns the exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        if not needs_root:
+            job()
             return 0
         if os.geteuid() != 0:
             raise BenchError("namespaces, XDP and AF_XDP need root; run `sudo make bench`")
-        lock = exclusive()
-        clean()
-        if chosen.clean:
-            return 0
-        results = Session(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.retries,
-                          chosen.seed).measure()
-        write(results, whole=chosen.write or not (chosen.only or chosen.quick))
+        with exclusive():
+            clean()
+            job()
         return 0
     except KeyboardInterrupt:
         say("interrupted; all namespaces and processes of the run are gone")

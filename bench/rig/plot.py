@@ -1,4 +1,4 @@
-"""`docs/benchmarks.svg`: the medians as bars, lowest and highest round as whiskers."""
+"""Pictures: `docs/benchmarks.svg`, the medians as bars with lowest and highest round as whiskers; and curves for `bench/hook`."""
 
 from dataclasses import dataclass
 from html import escape
@@ -91,6 +91,63 @@ def _panel(panel: Panel, top: int) -> tuple[list[str], int]:
     for number, bar in enumerate(panel.bars):
         out += _bar(bar, base + number * (_BAR + _GAP) + _GAP / 2, x)
     return out, _TITLE + height + _AXIS
+
+
+@dataclass
+class Curves:
+    """Lines over one pair of axes; each line has a label, the key of its plane, and its points."""
+
+    title: str
+    x_unit: str
+    y_unit: str
+    lines: list[tuple[str, str, list[tuple[float, float]]]]
+
+
+_CURVE_HEIGHT = 220
+_SHADES = {"trivium-hook": _OURS, "linux-bridge": _KERNEL, "xdp-redirect": _USER}
+
+
+def curves(title: str, panels: list[Curves]) -> str:
+    """Panels of lines, one below the other."""
+    body, y = [], 14
+    for panel in panels:
+        drawn, height = _curves(panel, y)
+        body += drawn
+        y += height
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" '
+        f'font-family="system-ui, sans-serif" font-size="12" fill="{_INK}">',
+        f"<title>{escape(title)}</title>", f'<rect width="{_WIDTH}" height="{y}" fill="#ffffff"/>', *body, "</svg>"]) + "\n"
+
+
+def _curves(panel: Curves, top: int) -> tuple[list[str], int]:
+    points = [point for _, _, line in panel.lines for point in line]
+    across, up = (ticks(max((point[axis] for point in points), default=1.0)) for axis in (0, 1))
+    left, width, base = 60, _WIDTH - 60 - _LEFT, top + _TITLE
+
+    def x(value: float) -> float:
+        return left + width * value / across[-1]
+
+    def y(value: float) -> float:
+        return base + _CURVE_HEIGHT * (1 - value / up[-1])
+
+    out = [f'<text x="10" y="{top + 16}" font-size="14" font-weight="600">{escape(panel.title)}</text>',
+           f'<text x="{left + width}" y="{base + _CURVE_HEIGHT + 28}" text-anchor="end" font-size="11">{escape(panel.x_unit)}</text>',
+           f'<text x="{left + width}" y="{top + 16}" text-anchor="end" font-size="11">{escape(panel.y_unit)}</text>']
+    for mark in up:
+        out.append(f'<line x1="{left}" y1="{y(mark):.1f}" x2="{left + width}" y2="{y(mark):.1f}" stroke="{_GRID}"/>')
+        out.append(f'<text x="{left - 6}" y="{y(mark) + 4:.1f}" text-anchor="end" font-size="11">{mark:g}</text>')
+    out += [f'<text x="{x(mark):.1f}" y="{base + _CURVE_HEIGHT + 14}" text-anchor="middle" font-size="11">{mark:g}</text>'
+            for mark in across]
+    for number, (label, key, line) in enumerate(panel.lines):
+        colour = _SHADES.get(key, _INK)
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line)
+        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        out += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="2.5" fill="{colour}"/>' for a, b in line]
+        height = base + 12 + 18 * number
+        out.append(f'<line x1="{left + width + 14}" y1="{height}" x2="{left + width + 30}" y2="{height}" stroke="{colour}" stroke-width="2"/>')
+        out.append(f'<text x="{left + width + 36}" y="{height + 4}" font-size="11">{escape(label)}</text>')
+    return out, _TITLE + _CURVE_HEIGHT + _AXIS + 14
 
 
 def _bar(bar: Bar, y: float, x) -> list[str]:

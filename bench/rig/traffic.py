@@ -54,10 +54,10 @@ class Load:
     disturbed: bool
 
 
-def frame_template() -> bytes:
+def frame_template(destination: str = "10.99.1.2") -> bytes:
     """Ethernet, IPv4 (checksum right), UDP to port 9 without checksum, zeros: 60 bytes."""
     header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, FRAME_BYTES - 14, 0, 0, 64, socket.IPPROTO_UDP, 0,
-                         socket.inet_aton("10.99.1.1"), socket.inet_aton("10.99.1.2"))
+                         socket.inet_aton("10.99.1.1"), socket.inet_aton(destination))
     header = header[:10] + struct.pack("!H", ipv4_checksum(header)) + header[12:]
     ethernet = HOST_MAC_PREFIX + b"\0\0" + bytes.fromhex(GEN_MAC.replace(":", "")) + b"\x08\x00"
     udp = struct.pack("!HHHH", 1024, 9, FRAME_BYTES - 34, 0)
@@ -73,12 +73,17 @@ def ipv4_checksum(header: bytes) -> int:
 
 
 class Generator:
-    """The traffic source: a process on its core that spends its life inside the kernel's test run."""
+    """The traffic source: a process on its core that spends its life inside the kernel's test run.
 
-    def __init__(self, lab: Lab, profile: Profile):
-        frame = frame_template()
-        constants = struct.pack("56sIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
-                                int(profile.random))
+    With a rate (frames a second) it waits there too, so its core is never idle; `yielding` lets others on that core go first.
+    """
+
+    def __init__(self, lab: Lab, profile: Profile, rate: float | None = None, destination: str = "10.99.1.2",
+                 yielding: bool = False):
+        frame = frame_template(destination)
+        burst, gap, calls = pacing(rate) if rate else (64, 0, _FRAMES_PER_CALL)
+        constants = struct.pack("56sIIIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
+                                int(profile.random), burst, gap)
         self.program = bpf.Program("gen", constants)
         self.pid = os.fork()
         if self.pid == 0:
@@ -86,8 +91,10 @@ class Generator:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 child_setup({GENERATOR_CORE}, lab.gen.fd)
+                if yielding:
+                    os.setpriority(os.PRIO_PROCESS, 0, 0)
                 while True:
-                    self.program.run_live("generate", frame, _FRAMES_PER_CALL)
+                    self.program.run_live("generate", frame, calls, burst)
             finally:
                 os._exit(1)
         remember(self.pid)
@@ -102,6 +109,13 @@ class Generator:
         os.waitpid(self.pid, 0)
         forget(self.pid)
         self.program.close()
+
+
+def pacing(rate: float) -> tuple[int, int, int]:
+    """Frames of a burst, nanoseconds from burst to burst, frames of a call: bursts that no veth ring (256) is short for, gaps of at
+    most a tenth of a millisecond, and calls of about a second."""
+    burst = max(1, min(64, round(rate * 100e-6)))
+    return burst, max(1, round(burst / rate * 1e9)), max(1, round(rate / burst)) * burst
 
 
 def full_rate(lab: Lab, profile: Profile, seconds: float, sink_at: tuple | None = None) -> Load:
