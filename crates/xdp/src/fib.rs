@@ -158,7 +158,8 @@ impl FibStage {
             let all = [sum.packets.wrapping_add(more.packets), sum.bytes.wrapping_add(more.bytes)];
             sys::map_delete(counts, &ifindex.to_ne_bytes()).map_err(failed("delete from"))?;
             if *ifindex < FIB_DEVICES {
-                sys::map_fill_per_cpu(self.maps.near_counts.as_fd(), *ifindex, &[0; 2]).map_err(failed("clear"))?;
+                sys::map_fill_per_cpu(self.maps.near_counts.as_fd(), *ifindex, &[0; 2])
+                    .map_err(failed("clear"))?;
             }
             sys::map_write_one_cpu(counts, GONE, &all).map_err(failed("add to"))?;
         }
