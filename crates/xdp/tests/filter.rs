@@ -20,7 +20,7 @@ fn load(set: &RuleSet) -> Option<(Filter, Loaded)> {
         Err(error) => panic!("{error}"),
     };
     let filter =
-        Filter::new(&compiled, FilterSizes { samples: 1 << 16, ..FilterSizes::default() }, None).unwrap();
+        Filter::new(&compiled, FilterSizes { samples: 1 << 22, ..FilterSizes::default() }, None).unwrap();
     let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
     Some((filter, loaded))
 }
