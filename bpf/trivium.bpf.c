@@ -2,18 +2,54 @@
 /*
  * The program of one port. Its stages stand here in the order in which a frame meets them:
  *
- *     filter -> the stage of the room that owns the port -> steer
+ *     filter -> exact flows -> the stage of the room that owns the port -> steer
  *
  * Each stage is one header under include/ and one inline function that either gives a verdict or
  * lets the frame through to the next; `conf` decides at load time which are present. Today:
  * filter, the kernel's own routing, the kernel's share of a routed port, the known stations of a
- * bridged one, and steer.
+ * bridged one, and steer, whose exact flows go before any room.
  */
 #include "stage_bridge.h"
 #include "stage_fib.h"
 #include "stage_filter.h"
 #include "stage_kernel.h"
 #include "stage_steer.h"
+
+/*
+ * What comes behind the filter. `steers` is known when this is compiled, so that a port without a
+ * steering has not a single instruction of it.
+ */
+TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
+{
+	struct steer_way way = {};
+
+	if (steers) {
+		steer_find(ctx, &way);
+		if (way.to > STEER_WORKER)
+			return steer_to_kernel(ctx, &way, way.to);
+	}
+	/* The port is the kernel's: nothing is steered up. */
+	if (fib.present) {
+		int verdict = stage_fib(ctx);
+
+		return steers ? steer_passed(ctx, &way, verdict) : verdict;
+	}
+	if (conf.owner == TRIVIUM_OWNER_ROUTED && way.to != STEER_WORKER) {
+		int reason = kernel_owns(ctx);
+
+		if (reason != NOT_THE_KERNELS) {
+			count(reason);
+			return steers ? steer_passed(ctx, &way, XDP_PASS) : XDP_PASS;
+		}
+	}
+	if (bridge.present) {
+		int verdict = stage_bridge(ctx, way.to == STEER_WORKER);
+
+		if (verdict != BRIDGE_UP)
+			return verdict;
+	}
+	return stage_steer(ctx, &way, steers);
+}
 
 TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 {
@@ -26,24 +62,7 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 			return XDP_DROP;
 		}
 	}
-	/* The port is the kernel's: nothing is steered up. */
-	if (fib.present)
-		return stage_fib(ctx);
-	if (conf.owner == TRIVIUM_OWNER_ROUTED) {
-		int reason = kernel_owns(ctx);
-
-		if (reason != NOT_THE_KERNELS) {
-			count(reason);
-			return XDP_PASS;
-		}
-	}
-	if (bridge.present) {
-		int verdict = stage_bridge(ctx);
-
-		if (verdict != BRIDGE_UP)
-			return verdict;
-	}
-	return stage_steer(ctx);
+	return steer.present ? port_rooms(ctx, 1) : port_rooms(ctx, 0);
 }
 
 /* Takes frames in several buffers: jumbo frames, and what a sender's segmentation leaves. */

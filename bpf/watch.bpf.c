@@ -88,4 +88,15 @@ int BPF_PROG(watch_transmit, const struct net_device *device, int sent, int drop
 	return 0;
 }
 
+/* The kernel does not tell which device received them, but the map says whose they are. */
+SEC("tp_btf/xdp_cpumap_enqueue")
+int BPF_PROG(watch_cpu, int map, unsigned int processed, unsigned int drops, int cpu)
+{
+	struct watch_key key = { .ifindex = map, .event = WATCH_CPU, .code = cpu };
+
+	if (drops > 0)
+		add(&key, drops);
+	return 0;
+}
+
 char _license[] SEC("license") = "GPL";

@@ -153,7 +153,8 @@ TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
 /* What the stage says of a frame: a verdict, or that it goes up. */
 #define BRIDGE_UP (-1)
 
-TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket)
+TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket,
+				 int up)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
@@ -186,7 +187,7 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	to = (*(__u64 *)ethernet->h_dest & MAC_MASK) | (__u64)vid << 48;
 	from = (*(__u64 *)ethernet->h_source & MAC_MASK) | (__u64)vid << 48;
 	*bucket = bridge_bucket(queue, from, to);
-	if (!*bucket || ethernet->h_dest[0] & 1 || end - data != length || order->bypass)
+	if (!*bucket || ethernet->h_dest[0] & 1 || end - data != length || order->bypass || up)
 		return BRIDGE_UP;
 
 	source = bridge_find(from);
@@ -259,7 +260,8 @@ TRIVIUM_INLINE void bridge_mark(struct xdp_md *ctx, struct bridge_order *order, 
 	mark->check = number ^ BRIDGE_MARK;
 }
 
-TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx)
+/* With `up` the frame is the worker's whatever is known. */
+TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx, int up)
 {
 	__u32 queue = ctx->rx_queue_index, *bucket = 0;
 	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
@@ -268,7 +270,7 @@ TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx)
 	/* A queue that nobody serves: steer follows when_down. */
 	if (!order)
 		return BRIDGE_UP;
-	verdict = bridge_answer(ctx, order, &bucket);
+	verdict = bridge_answer(ctx, order, &bucket, up);
 	if (verdict == BRIDGE_UP)
 		bridge_mark(ctx, order, bucket);
 	return verdict;

@@ -58,7 +58,9 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FIB_FAILED = 30,    /* a code that this program does not know */
 	TRIVIUM_COUNT_FIB_SAME_DEVICE = 31, /* back to where it came from: the sender may be told */
 	TRIVIUM_COUNT_FIB_NO_DEVICE = 32, /* the device takes no redirected frames like this one */
-	TRIVIUM_COUNTERS = 33,
+	TRIVIUM_COUNT_STEER_KERNEL = 33, /* given to the kernel by an exact flow or the table */
+	TRIVIUM_COUNT_STEER_CPU = 34,   /* the same, on another CPU */
+	TRIVIUM_COUNTERS = 35,
 };
 
 /*

@@ -10,13 +10,14 @@ enum watch_event {
 	WATCH_REDIRECT = 1,  /* a redirect that its target refused */
 	WATCH_DEVICE = 2,    /* redirected to a device that then did not take it */
 	WATCH_TRANSMIT = 3,  /* transmitted back by a device that then did not take it */
+	WATCH_CPU = 4,	     /* redirected to a CPU whose queue is full */
 };
 
 struct watch_key {
-	__u32 netns;   /* inode of the receiving device's namespace */
-	__u32 ifindex; /* of the receiving device, there */
+	__u32 netns;   /* inode of the receiving device's namespace; 0 where the kernel does not tell */
+	__u32 ifindex; /* of the receiving device, there; for a CPU, the id of the map of CPUs */
 	enum watch_event event;
-	__u32 code;    /* the verdict of an exception, else the error number */
+	__u32 code;    /* the verdict of an exception, the CPU, else the error number */
 };
 
 /* Combinations of devices and codes that are told apart; the rest is counted under zeros. */

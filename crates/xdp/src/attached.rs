@@ -11,8 +11,9 @@ use crate::counters::Counters;
 use crate::dump::Dump;
 use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF};
+use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, STEER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
+use crate::steer::{STEER_WORDS, SteerMaps, Steering};
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
 /// A program on a device. Unless it is pinned, dropping this takes it off.
@@ -312,6 +313,45 @@ impl Attached {
         self.stages.fib.as_ref().map(|maps| FibStage::over(Arc::clone(maps)))
     }
 
+    /// Loads the same program with a steering as it is now, or without one, for [`Attached::swap`]. The port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Map`].
+    pub fn prepare_steering(&self, steering: Option<&Steering>) -> Result<Loaded, Error> {
+        let steer = steering.map(|steering| steering.maps(self.build)).transpose()?;
+        let stages = Stages { steer, ..self.stages.clone() };
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Lets a steering say where the port's frames go, or takes it away. Each frame meets the old one or the new one. Later
+    /// replacements of the program keep it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Map`], [`Error::Swap`]: the old steering goes on.
+    pub fn set_steering(&mut self, steering: Option<&Steering>) -> Result<(), Error> {
+        let loaded = self.prepare_steering(steering)?;
+        self.swap(loaded)
+    }
+
+    /// The number of the port's steering ([`Steering::id`]), if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn steering_id(&self) -> Result<Option<u32>, Error> {
+        self.stages.steer.as_ref().map(|maps| maps.shared.id()).transpose()
+    }
+
+    /// Whether its steering looks for exact flows, and whether it has a table; `None` without one.
+    #[must_use]
+    pub fn steers(&self) -> Option<(bool, bool)> {
+        let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
+        Some((flows > 0, table > 0))
+    }
+
+    pub(crate) fn steer_maps(&self) -> Option<&Arc<SteerMaps>> {
+        self.stages.steer.as_ref()
+    }
+
     /// Puts a filter's present rules in front of the port, or takes the filter away. Each frame
     /// meets the old rules or the new ones. Later replacements of the program keep them.
     ///
@@ -422,7 +462,8 @@ impl Attached {
         };
         let (filter, bridge) = (found.filter()?.map(Arc::new), found.bridge()?.map(Arc::new));
         // The reader of a predecessor's capture has gone with it.
-        let stages = Stages { filter, bridge, fib: found.fib()?.map(Arc::new), dump: None };
+        let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
+        let stages = Stages { filter, bridge, fib, steer, dump: None };
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,
@@ -498,6 +539,12 @@ impl MapsOfProgram {
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
+    }
+
+    /// What the program's steering consists of; `None` without one.
+    fn steer(&mut self) -> Result<Option<SteerMaps>, Error> {
+        let conf = self.stage::<{ 4 * STEER_WORDS }, STEER_WORDS>(STEER_CONF)?;
+        conf.map(|conf| SteerMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
     fn take(&mut self, what: &'static str) -> Result<OwnedFd, Error> {

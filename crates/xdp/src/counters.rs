@@ -76,11 +76,15 @@ pub enum Counter {
     FibSameDevice,
     /// Its device takes no redirected frames like this one.
     FibNoDevice,
+    /// Given to the kernel by an exact flow or the table of a steering.
+    SteerKernel,
+    /// The same, on another CPU.
+    SteerCpu,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 33] = [
+    pub const ALL: [Counter; 35] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -114,6 +118,8 @@ impl Counter {
         Counter::FibFailed,
         Counter::FibSameDevice,
         Counter::FibNoDevice,
+        Counter::SteerKernel,
+        Counter::SteerCpu,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -153,6 +159,8 @@ impl Counter {
             Counter::FibFailed => "fib_failed",
             Counter::FibSameDevice => "fib_same_device",
             Counter::FibNoDevice => "fib_no_device",
+            Counter::SteerKernel => "steer_kernel",
+            Counter::SteerCpu => "steer_cpu",
         }
     }
 

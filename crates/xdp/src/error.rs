@@ -161,6 +161,30 @@ pub enum Error {
         /// Rules that it has room for.
         capacity: usize,
     },
+    /// More exact flows than there are slots.
+    #[error(
+        "steering: its {capacity} slots for exact flows are full; remove flows, or give it a larger `capacity`"
+    )]
+    SteerFull {
+        /// Slots.
+        capacity: u32,
+    },
+    /// No frame can belong to this flow.
+    #[error("steering: flow {flow}: {why}")]
+    SteerFlow {
+        /// The flow.
+        flow: String,
+        /// Why not.
+        why: crate::steer::FlowError,
+    },
+    /// A CPU that does not run.
+    #[error("steering: there is no CPU {cpu}; use one of {cpus}")]
+    SteerCpu {
+        /// What was asked for.
+        cpu: u32,
+        /// Those that run.
+        cpus: String,
+    },
     /// A pin's name would leave its directory.
     #[error("pin name \"{0}\": use letters, digits, '-' and '_', at most 64")]
     PinName(String),

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::program::Stages;
+use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict, sys};
 
 /// What the hook would do with a frame.
@@ -20,6 +21,10 @@ pub struct HookSays {
     pub rules: Vec<(String, bool)>,
     /// The number of the port that it is redirected to.
     pub to: Option<u16>,
+    /// The exact flow that it belongs to.
+    pub flow: Option<ExactFlow>,
+    /// Where that flow or the table says that it goes.
+    pub steered: Option<SteerTo>,
 }
 
 impl Attached {
@@ -29,11 +34,12 @@ impl Attached {
     /// # Errors
     /// [`Error::Map`], [`Error::Load`], [`Error::TestRun`].
     pub fn explain(&self, frame: &[u8]) -> Result<HookSays, Error> {
-        let Stages { filter, bridge, fib, dump: _ } = self.stages();
+        let Stages { filter, bridge, fib, steer, dump: _ } = self.stages();
         let scratch = Stages {
             filter: filter.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             bridge: bridge.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             fib: fib.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
+            steer: steer.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             dump: None,
         };
         let loaded = Loaded::new(self.constants(), None, self.build(), None, scratch.clone())?;
@@ -43,7 +49,16 @@ impl Attached {
         let way = Counter::ALL.into_iter().find(|way| counters.get(*way) > 0).unwrap_or(Counter::Aborted);
         let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
         let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
-        Ok(HookSays { way, verdict: run.verdict, frame: run.frame, rules, to: to.transpose()?.flatten() })
+        let steered = scratch.steer.as_ref().map(|maps| maps.steered()).transpose()?;
+        Ok(HookSays {
+            way,
+            verdict: run.verdict,
+            frame: run.frame,
+            rules,
+            to: to.transpose()?.flatten(),
+            flow: steered.and_then(|steered| steered.flow),
+            steered: steered.and_then(|steered| steered.to),
+        })
     }
 }
 

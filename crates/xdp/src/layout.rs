@@ -244,6 +244,27 @@ fn dumps_are_the_kernels_side() {
 }
 
 #[test]
+fn steerings_are_the_kernels_side() {
+    use crate::steer::{STEER_BUCKETS, STEER_WORDS};
+    let (fields, size) = members(PORT, "steer_conf");
+    assert_eq!(size, 4 * STEER_WORDS);
+    assert_eq!(fields, at(["present", "flows", "table", "metadata"].into_iter().zip((0..).step_by(4))));
+    let (fields, size) = members(PORT, "steer_key");
+    let addresses = [("source", 0), ("destination", 16), ("source_port", 32), ("destination_port", 34)];
+    let others = [("vlan", 36), ("protocol", 38), ("kind", 39)];
+    assert_eq!((fields, size), (at(addresses.into_iter().chain(others)), 40));
+    let (fields, size) = members(PORT, "steer_flow");
+    let expected = [("to", 0), ("mark", 4), ("slot", 8), ("live", 12), ("expires", 16)];
+    assert_eq!((fields, size), (at(expected), 24));
+    let (fields, size) = members(PORT, "steer_count");
+    assert_eq!((fields, size), (at([("packets", 0), ("bytes", 8)]), 16));
+    let (fields, size) = members(PORT, "steer_table");
+    let buckets = u32::try_from(4 * STEER_BUCKETS).unwrap();
+    let expected = [("to", 0), ("live", buckets), ("reserved", buckets + 4)];
+    assert_eq!((fields, size), (at(expected), 4 * STEER_BUCKETS + 8));
+}
+
+#[test]
 fn fibs_constants_are_the_kernels_side() {
     use crate::fib::{FIB_DEVICES, FIB_WORDS};
     let (fields, size) = members(PORT, "fib_conf");

@@ -53,6 +53,7 @@ mod log;
 mod object;
 mod pin;
 mod program;
+pub mod steer;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;
 pub mod watch;

@@ -66,6 +66,8 @@ pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
 /// The same of `fib`.
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
+/// The same of `steer`.
+pub(crate) const STEER_CONF: &str = ".rodata.steer";
 
 /// An object on its way into the kernel.
 pub(crate) struct Opened {

@@ -15,7 +15,10 @@ use crate::counters::Counters;
 use crate::dump::DumpMaps;
 use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, dump_object, port_object};
+use crate::object::{
+    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, STEER_CONF, dump_object, port_object,
+};
+use crate::steer::{SteerMaps, Steering};
 use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
@@ -162,6 +165,15 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Frags, Some(filter))
     }
 
+    /// The same with a steering.
+    ///
+    /// # Errors
+    /// As for [`PortProgram::load`].
+    pub fn load_steered(config: &ProgramConfig, steering: &Steering) -> Result<Loaded, Error> {
+        let steer = Some(steering.maps(Build::Frags)?);
+        PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
+    }
+
     /// The same without support for multi-buffer frames. [`Loaded::attach`] falls back to this
     /// by itself where a driver refuses the other.
     ///
@@ -172,8 +184,12 @@ impl PortProgram {
     }
 
     fn load_build(config: &ProgramConfig, build: Build, filter: Option<&Filter>) -> Result<Loaded, Error> {
-        check_capacity(&config.locals)?;
         let stages = Stages { filter: filter.map(|filter| Arc::clone(filter.maps())), ..Stages::default() };
+        PortProgram::load_stages(config, build, stages)
+    }
+
+    fn load_stages(config: &ProgramConfig, build: Build, stages: Stages) -> Result<Loaded, Error> {
+        check_capacity(&config.locals)?;
         let locals = Some(config.locals.clone());
         let loaded = Loaded::new(Constants::from(config), locals, build, None, stages)?;
         loaded.maps.set_locals(&config.locals, false)?;
@@ -187,6 +203,8 @@ pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
     pub bridge: Option<Arc<BridgeMaps>>,
     pub fib: Option<Arc<FibMaps>>,
+    /// Made for the program's build.
+    pub steer: Option<Arc<SteerMaps>>,
     /// A capture around all of them.
     pub dump: Option<Arc<DumpMaps>>,
 }
@@ -262,6 +280,14 @@ impl Loaded {
                 let conf: Vec<u8> = fib.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(FIB_CONF, &conf)?;
                 fib.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
+        }
+        match &stages.steer {
+            None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(steer) => {
+                let conf: Vec<u8> = steer.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(STEER_CONF, &conf)?;
+                steer.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }
         let object = opened.load()?;

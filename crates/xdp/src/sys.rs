@@ -217,6 +217,10 @@ pub(crate) enum MapKind {
     DevicesByKey,
     /// A value for each CPU by any key, which takes memory when it is written.
     SparsePerCpuHash,
+    /// A hash that takes memory when it is written.
+    SparseHash,
+    /// CPUs to redirect to.
+    Cpus,
 }
 
 /// Name, kind and sizes of a map to be made.
@@ -261,6 +265,11 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
             options.map_flags = ffi::BPF_F_NO_PREALLOC;
             ffi::BPF_MAP_TYPE_PERCPU_HASH
         }
+        MapKind::SparseHash => {
+            options.map_flags = ffi::BPF_F_NO_PREALLOC;
+            ffi::BPF_MAP_TYPE_HASH
+        }
+        MapKind::Cpus => ffi::BPF_MAP_TYPE_CPUMAP,
     };
     if let Some(template) = template {
         options.inner_map_fd = u32::try_from(template.as_raw_fd()).unwrap_or(u32::MAX);
@@ -340,6 +349,28 @@ pub(crate) fn map_lookup<const V: usize>(map: BorrowedFd<'_>, key: u32) -> io::R
         ffi::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), value.as_mut_ptr().cast())
     })?;
     Ok(value)
+}
+
+/// The value of one element of a map that is not per-CPU; `None`: there is none.
+pub(crate) fn map_get<const V: usize>(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Option<[u8; V]>> {
+    check_sizes(map, key.len(), Some(V))?;
+    let mut value = [0_u8; V];
+    // SAFETY: key and value have the map's sizes, checked above.
+    let found = check(unsafe {
+        ffi::bpf_map_lookup_elem(map.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast())
+    });
+    match found {
+        Ok(_) => Ok(Some(value)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// CPUs that the machine can have.
+pub(crate) fn possible_cpus() -> io::Result<u32> {
+    // SAFETY: takes and gives integers.
+    let cpus = check(unsafe { ffi::libbpf_num_possible_cpus() })?;
+    Ok(u32::try_from(cpus).unwrap_or(0))
 }
 
 /// The values of one element of a per-CPU map with keys of four bytes, of `words` u64 each, in CPU order.

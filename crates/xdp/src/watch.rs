@@ -25,12 +25,14 @@ pub enum LossEvent {
     Device,
     /// Transmitted back by a device that then did not take it.
     Transmit,
+    /// Redirected to a CPU whose queue is full.
+    Cpu,
 }
 
 impl LossEvent {
     /// In the order of `enum watch_event`.
-    pub const ALL: [LossEvent; 4] =
-        [LossEvent::Exception, LossEvent::Redirect, LossEvent::Device, LossEvent::Transmit];
+    pub const ALL: [LossEvent; 5] =
+        [LossEvent::Exception, LossEvent::Redirect, LossEvent::Device, LossEvent::Transmit, LossEvent::Cpu];
 
     /// The kernel's tracepoint.
     #[must_use]
@@ -40,6 +42,7 @@ impl LossEvent {
             LossEvent::Redirect => "xdp_redirect_err",
             LossEvent::Device => "xdp_devmap_xmit",
             LossEvent::Transmit => "xdp_bulk_tx",
+            LossEvent::Cpu => "xdp_cpumap_enqueue",
         }
     }
 
@@ -49,6 +52,7 @@ impl LossEvent {
             LossEvent::Redirect => "watch_redirect",
             LossEvent::Device => "watch_device",
             LossEvent::Transmit => "watch_transmit",
+            LossEvent::Cpu => "watch_cpu",
         }
     }
 }
@@ -56,13 +60,14 @@ impl LossEvent {
 /// Frames that were lost in one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Number of the receiving device's namespace; 0 where more were lost in different ways than are told apart.
+    /// Number of the receiving device's namespace; 0 where more were lost in different ways than are told apart, and on the
+    /// way to a CPU.
     pub netns: u32,
-    /// Index of the receiving device there.
+    /// Index of the receiving device there; on the way to a CPU the kernel's id of the map of CPUs.
     pub ifindex: u32,
     /// Where.
     pub event: LossEvent,
-    /// The verdict of an exception, else an error number; 0 where the driver gives none.
+    /// The verdict of an exception, the CPU, else an error number; 0 where the driver gives none.
     pub code: u32,
     /// How many.
     pub frames: u64,
@@ -78,6 +83,7 @@ impl Loss {
                 Verdict::Aborted => "aborted".to_owned(),
                 verdict => format!("verdict {verdict} is not possible here"),
             },
+            (LossEvent::Cpu, _) => format!("the queue of CPU {} is full", self.code),
             (_, Ok(0)) | (_, Err(_)) => "not taken".to_owned(),
             (LossEvent::Redirect, Ok(libc::ENOBUFS)) => "the socket's ring is full".to_owned(),
             (LossEvent::Redirect, Ok(libc::ENOMEM)) => "the socket has no free frame".to_owned(),
@@ -168,5 +174,6 @@ mod tests {
         assert_eq!(reason(LossEvent::Redirect, 105), "the socket's ring is full");
         assert_eq!(reason(LossEvent::Device, 100), "network is down");
         assert_eq!(reason(LossEvent::Transmit, 0), "not taken");
+        assert_eq!(reason(LossEvent::Cpu, 0), "the queue of CPU 0 is full");
     }
 }

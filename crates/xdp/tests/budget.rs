@@ -18,6 +18,7 @@ use xdp::filter::{
     TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
+use xdp::steer::{SteerConfig, Steering};
 use xdp::{AttachMode, Owner, PortProgram, ProgramInfo, WhenDown};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
@@ -56,6 +57,16 @@ fn measured() -> Costs {
     add("port-routed-drop-filter-everything-dump".to_owned(), with_dump());
     for (name, check_sources, partial_checksums) in [("plain", false, false), ("checking", true, true)] {
         add(format!("port-fib-{name}"), with_fib(check_sources, partial_checksums));
+    }
+    for (name, flows, table, metadata) in
+        [("flows", 16, false, false), ("table", 0, true, false), ("everything", 16, true, true)]
+    {
+        let steering = SteerConfig { capacity: flows, table, metadata, cpu_queue: 64 };
+        let steering = Steering::new(&steering).unwrap();
+        for (owner, owner_name) in [(Owner::Bridged, "bridged"), (Owner::Routed, "routed")] {
+            let loaded = PortProgram::load_steered(&config(owner, WhenDown::Drop), &steering).unwrap();
+            add(format!("port-{owner_name}-steer-{name}"), loaded.info().unwrap());
+        }
     }
     let generator = Generator::new(&Traffic { park: false, ..Traffic::to(1) }).unwrap();
     add("livegen".to_owned(), generator.info().unwrap());

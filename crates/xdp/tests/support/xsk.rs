@@ -104,6 +104,11 @@ impl Xsk {
 
     /// The next frame, or `None` when there is none; its memory goes back to the kernel.
     pub fn receive(&self) -> Option<Vec<u8>> {
+        self.receive_noted().map(|(_, frame)| frame)
+    }
+
+    /// The same with the sixteen bytes in front of it.
+    pub fn receive_noted(&self) -> Option<([u8; 16], Vec<u8>)> {
         let consumer = self.receive.word(self.offsets.rx.consumer);
         let at = consumer.load(Ordering::Relaxed);
         if self.receive.word(self.offsets.rx.producer).load(Ordering::Acquire) == at {
@@ -114,7 +119,9 @@ impl Xsk {
         let descriptor = self.receive.bytes(descriptor, 16);
         let address = u64::from_ne_bytes(descriptor[..8].try_into().unwrap());
         let length = u32::from_ne_bytes(descriptor[8..12].try_into().unwrap());
-        let frame = self.memory.bytes(address.try_into().unwrap(), length.try_into().unwrap());
+        let start = usize::try_from(address).unwrap();
+        let before = self.memory.bytes(start - 16, 16).try_into().unwrap();
+        let frame = self.memory.bytes(start, length.try_into().unwrap());
         consumer.store(at.wrapping_add(1), Ordering::Release);
         let producer = self.fill.word(self.offsets.fr.producer);
         let slot = producer.load(Ordering::Relaxed);
@@ -122,7 +129,7 @@ impl Xsk {
         let base = address - address % u64::try_from(FRAME).unwrap();
         self.fill.write(slot_at + 8 * usize::try_from(slot % FRAMES).unwrap(), &base.to_ne_bytes());
         producer.store(slot.wrapping_add(1), Ordering::Release);
-        Some(frame)
+        Some((before, frame))
     }
 }
 

@@ -1,0 +1,386 @@
+//! Steering: which frames of a port go to the worker, to the kernel, or to the kernel on another CPU, by exact flows and by a
+//! table over the flow's hash.
+//!
+//! ```text
+//!  frame --> [filter] --> exact flow? --> the room's stage --> table[hash % 256] --> socket of the queue | kernel | CPU
+//!                            |  named                              (what nobody decided)
+//!                            '--> worker | kernel | CPU
+//! ```
+//!
+//! Programs of any number of ports share one [`Steering`]. Its flows and its table change while frames pass, one look-up at a
+//! time: a frame meets what was before or what is now. They are the kernel's: a process that takes over a pinned program
+//! finds them, their counts, and which of them came while a daemon ran ([`Steering::of`]).
+
+mod flow;
+mod maps;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+pub use flow::{ExactFlow, FlowEntry, FlowError, SteerTo};
+pub(crate) use maps::{STEER_WORDS, SteerMaps};
+
+use crate::filter::Moment;
+use crate::program::Build;
+use crate::{Attached, Error};
+use maps::{FLOWS, Shared};
+
+/// Buckets of a table: `STEER_BUCKETS`.
+pub const STEER_BUCKETS: usize = 256;
+/// Most slots for exact flows that can be asked for.
+pub const STEER_FLOWS_MAX: u32 = 1 << 20;
+/// Most frames that can wait for a CPU: the kernel's own bound.
+pub const STEER_QUEUE_MAX: u32 = 16_384;
+
+/// What a steering is specialised by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SteerConfig {
+    /// Exact flows that it has room for, at most [`STEER_FLOWS_MAX`]; 0: the hook does not look for any.
+    pub capacity: u32,
+    /// Whether what nobody has decided goes by a table.
+    pub table: bool,
+    /// Whether hash and mark go in front of what leaves for a socket or the kernel: see `struct steer_meta`.
+    pub metadata: bool,
+    /// Frames that may wait for each CPU, 1 to [`STEER_QUEUE_MAX`]; what comes then is lost.
+    pub cpu_queue: u32,
+}
+
+/// What stands in front of a frame that left for a socket or the kernel: `struct steer_meta`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SteerMeta {
+    /// Of its conversation, the same in both directions: `FlowKey::hash_symmetric` of the crate `packet`.
+    pub hash: u32,
+    /// Of its exact flow, or 0.
+    pub mark: u32,
+}
+
+impl SteerMeta {
+    /// Bytes right in front of the frame. Its last eight are the bridge's number ([`crate::bridge::Mark`]), or zero.
+    pub const LEN: usize = 16;
+
+    /// Reads it; only a port that asks for metadata has it.
+    #[must_use]
+    pub fn read(bytes: [u8; SteerMeta::LEN]) -> SteerMeta {
+        let word = |at: usize| {
+            bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_ne_bytes)
+        };
+        SteerMeta { hash: word(0), mark: word(4) }
+    }
+}
+
+/// What was steered somewhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SteerCount {
+    /// Frames.
+    pub packets: u64,
+    /// Bytes of these, without the check sequence.
+    pub bytes: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Steering {
+    config: SteerConfig,
+    shared: Arc<Shared>,
+    /// By build: the kernel does not let programs of both kinds share one.
+    maps: [OnceLock<Arc<SteerMaps>>; 2],
+    /// CPUs that frames may be sent to.
+    cpus: BTreeSet<u32>,
+    flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
+    /// Flows that end, the next one first.
+    ending: BTreeSet<(Moment, ExactFlow)>,
+    /// A slot that becomes free is the last to be used again: programs may still count in it for a moment.
+    free: VecDeque<u32>,
+}
+
+/// The CPUs of this machine that run.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn online_cpus() -> io::Result<BTreeSet<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let number = |text: &str| text.trim().parse::<u32>().map_err(io::Error::other);
+    let mut cpus = BTreeSet::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(number(first)?..=number(last)?);
+    }
+    Ok(cpus)
+}
+
+impl Steering {
+    /// Without flows; every bucket of its table says worker.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn new(config: &SteerConfig) -> Result<Steering, Error> {
+        let shared = Arc::new(Shared::new(config.capacity)?);
+        let steering = Steering::over(*config, shared);
+        steering.shared.write_table(&[SteerTo::Worker; STEER_BUCKETS], false);
+        Ok(steering)
+    }
+
+    fn over(config: SteerConfig, shared: Arc<Shared>) -> Steering {
+        Steering {
+            config,
+            shared,
+            maps: [OnceLock::new(), OnceLock::new()],
+            cpus: BTreeSet::new(),
+            flows: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            free: (0..config.capacity).collect(),
+        }
+    }
+
+    /// The steering of a port that was adopted, with its flows, its table and its counts. How many frames may wait for a CPU
+    /// is not known of it: that is as [`Steering::like`] says.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn of(port: &Attached) -> Result<Option<Steering>, Error> {
+        let Some(maps) = port.steer_maps() else { return Ok(None) };
+        let [_, capacity, table, metadata] = maps.conf;
+        let config = SteerConfig { capacity, table: table != 0, metadata: metadata != 0, cpu_queue: 0 };
+        let mut steering = Steering::over(config, Arc::clone(&maps.shared));
+        for (flow, slot, entry) in maps.shared.read_flows()? {
+            steering.ending.extend(entry.expires.map(|at| (at, flow)));
+            steering.cpus.extend(entry.to.cpu());
+            steering.flows.insert(flow, (slot, entry));
+        }
+        let used: BTreeSet<u32> = steering.flows.values().map(|(slot, _)| *slot).collect();
+        steering.free.retain(|slot| !used.contains(slot));
+        let (table, _) = maps.shared.read_table();
+        steering.cpus.extend(table.iter().filter_map(|to| to.cpu()));
+        let [frags, linear] = &steering.maps;
+        let mine = if port.build() == Build::Frags { frags } else { linear };
+        drop(mine.set(Arc::clone(maps)));
+        Ok(Some(steering))
+    }
+
+    /// The same flows, table and counts, specialised by this. Programs go on as they are until they are given it
+    /// ([`Attached::set_steering`]).
+    ///
+    /// # Errors
+    /// [`Error::SteerFull`], [`Error::Map`]: nothing has changed.
+    pub fn like(&self, config: &SteerConfig) -> Result<Steering, Error> {
+        let same = config.capacity == self.config.capacity;
+        let shared = if same { Arc::clone(&self.shared) } else { Arc::new(Shared::new(config.capacity)?) };
+        let mut other = Steering::over(*config, shared);
+        other.cpus.clone_from(&self.cpus);
+        if same {
+            other.flows.clone_from(&self.flows);
+            other.ending.clone_from(&self.ending);
+            other.free.clone_from(&self.free);
+            return Ok(other);
+        }
+        for (flow, (slot, entry)) in &self.flows {
+            other.insert(*flow, *entry)?;
+            if let Some((new, _)) = other.flows.get(flow) {
+                other.shared.set_hits(*new, self.shared.hits(*slot));
+            }
+        }
+        let (table, live) = self.shared.read_table();
+        other.shared.write_table(&table, live);
+        other.shared.add_counts(&self.shared)?;
+        Ok(other)
+    }
+
+    /// What it is specialised by.
+    #[must_use]
+    pub fn config(&self) -> SteerConfig {
+        self.config
+    }
+
+    /// The kernel's number of its counts: what has the same one is the same steering.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn id(&self) -> Result<u32, Error> {
+        self.shared.id()
+    }
+
+    /// Whether a port's program has this very steering.
+    #[must_use]
+    pub fn is_on(&self, port: &Attached) -> bool {
+        port.steer_maps()
+            .is_some_and(|maps| maps.conf == self.config.words() && Arc::ptr_eq(&maps.shared, &self.shared))
+    }
+
+    /// Adds a flow, or changes where it goes: its counts go on.
+    ///
+    /// # Errors
+    /// [`Error::SteerFull`], [`Error::SteerFlow`], [`Error::SteerCpu`], [`Error::Map`]: all is as before.
+    pub fn insert(&mut self, flow: ExactFlow, entry: FlowEntry) -> Result<(), Error> {
+        let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
+        self.allow(entry.to.cpu())?;
+        let known = self.flows.get(&flow).copied();
+        let slot = match known {
+            Some((slot, _)) => slot,
+            None => self.free.pop_front().ok_or(Error::SteerFull { capacity: self.config.capacity })?,
+        };
+        if known.is_none() {
+            self.shared.set_hits(slot, SteerCount::default());
+        }
+        if let Err(source) = self.shared.put(&key, &entry.value(slot)) {
+            if known.is_none() {
+                self.free.push_back(slot);
+            }
+            return Err(Error::Map { map: FLOWS, operation: "add to", source });
+        }
+        if let Some((_, before)) = known {
+            self.ending.remove(&(before.expires.unwrap_or(Moment(0)), flow));
+        }
+        self.ending.extend(entry.expires.map(|at| (at, flow)));
+        self.flows.insert(flow, (slot, entry));
+        Ok(())
+    }
+
+    /// Takes a flow out; `false`: there was none.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn remove(&mut self, flow: &ExactFlow) -> Result<bool, Error> {
+        let Some((slot, entry)) = self.flows.get(flow).copied() else { return Ok(false) };
+        let key = flow.key().map_err(|why| Error::SteerFlow { flow: flow.to_string(), why })?;
+        let failed = |source| Error::Map { map: FLOWS, operation: "delete from", source };
+        self.shared.delete(&key).map_err(failed)?;
+        self.flows.remove(flow);
+        self.ending.remove(&(entry.expires.unwrap_or(Moment(0)), *flow));
+        self.free.push_back(slot);
+        Ok(true)
+    }
+
+    /// Takes out what has ended, which the hook does not look at any more; gives how many.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn expire(&mut self, now: Moment) -> Result<usize, Error> {
+        let mut gone = 0;
+        while let Some((_, flow)) = self.ending.first().copied().filter(|(at, _)| *at <= now) {
+            self.remove(&flow)?;
+            gone += 1;
+        }
+        Ok(gone)
+    }
+
+    /// A flow's entry, if there is one.
+    #[must_use]
+    pub fn get(&self, flow: &ExactFlow) -> Option<FlowEntry> {
+        self.flows.get(flow).map(|(_, entry)| *entry)
+    }
+
+    /// All flows with what was steered by each.
+    pub fn flows(&self) -> impl Iterator<Item = (ExactFlow, FlowEntry, SteerCount)> + '_ {
+        self.flows.iter().map(|(flow, (slot, entry))| (*flow, *entry, self.shared.hits(*slot)))
+    }
+
+    /// Flows that there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Whether there is no flow.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Where each bucket goes, and whether that came while a daemon ran.
+    #[must_use]
+    pub fn table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
+        self.shared.read_table()
+    }
+
+    /// Sets where each bucket goes, one after the other; `live`: not as the configuration says.
+    ///
+    /// # Errors
+    /// [`Error::SteerCpu`], [`Error::Map`]: the table is as before.
+    pub fn set_table(&mut self, table: &[SteerTo; STEER_BUCKETS], live: bool) -> Result<(), Error> {
+        self.allow(table.iter().filter_map(|to| to.cpu()))?;
+        self.shared.write_table(table, live);
+        Ok(())
+    }
+
+    /// What was steered to each target, by exact flows and by the table together.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
+        self.shared.counts()
+    }
+
+    /// Frames that left without hash and mark, because their driver had no room.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn unmarked(&self) -> Result<u64, Error> {
+        self.shared.unmarked()
+    }
+
+    /// Lets frames be sent to CPUs. An entry of the kernel's map is a queue and a thread there; it stays.
+    fn allow(&mut self, cpus: impl IntoIterator<Item = u32>) -> Result<(), Error> {
+        let new: BTreeSet<u32> = cpus.into_iter().filter(|cpu| !self.cpus.contains(cpu)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let what = "which CPUs there are";
+        let online = online_cpus().map_err(|source| Error::Query { what, source })?;
+        if let Some(cpu) = new.difference(&online).next() {
+            return Err(Error::SteerCpu { cpu: *cpu, cpus: listed(&online) });
+        }
+        for maps in self.maps.iter().filter_map(OnceLock::get) {
+            new.iter().try_for_each(|cpu| maps.allow(*cpu, self.config.cpu_queue))?;
+        }
+        self.cpus.extend(new);
+        Ok(())
+    }
+
+    /// What a program of this build refers to.
+    pub(crate) fn maps(&self, build: Build) -> Result<Arc<SteerMaps>, Error> {
+        let [frags, linear] = &self.maps;
+        let mine = if build == Build::Frags { frags } else { linear };
+        if let Some(maps) = mine.get() {
+            return Ok(Arc::clone(maps));
+        }
+        let maps = Arc::new(SteerMaps::new(self.config.words(), Arc::clone(&self.shared))?);
+        self.cpus.iter().try_for_each(|cpu| maps.allow(*cpu, self.config.cpu_queue))?;
+        Ok(Arc::clone(mine.get_or_init(|| maps)))
+    }
+}
+
+impl SteerConfig {
+    /// `struct steer_conf`
+    fn words(&self) -> [u32; STEER_WORDS] {
+        [1, self.capacity, u32::from(self.table), u32::from(self.metadata)]
+    }
+}
+
+/// Numbers as the kernel lists them: `0-3,6`.
+fn listed(cpus: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *cpu => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let text = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_listed_as_the_kernel_does() {
+        assert_eq!(listed(&BTreeSet::from([0, 1, 2, 5, 7, 8])), "0-2,5,7-8");
+        assert_eq!(listed(&online_cpus().unwrap()).parse::<u32>().is_err(), online_cpus().unwrap().len() > 1);
+    }
+}

@@ -1,0 +1,258 @@
+//! Exact flows, and where they go.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::filter::Moment;
+
+pub(super) const KEY_SIZE: usize = 40;
+pub(super) const VALUE_SIZE: usize = 24;
+
+/// `STEER_NO_VLAN`
+const NO_VLAN: u16 = 0xffff;
+/// `enum steer_kind`
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+const PORTS: u8 = 16;
+/// `STEER_CPU`
+const CPU: u32 = 1 << 16;
+
+/// One direction of a conversation. Fragments of TCP, UDP and SCTP are none: only the first has ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExactFlow {
+    /// Of its only tag, 1 to 4095; `None`: untagged, or with a priority tag.
+    pub vlan: Option<u16>,
+    /// From here ...
+    pub source: IpAddr,
+    /// ... to there, of the same family.
+    pub destination: IpAddr,
+    /// IP protocol; of IPv6 the header behind the extension headers.
+    pub protocol: u8,
+    /// From which port to which: TCP, UDP and SCTP have some, others none.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// Why a flow is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// One address is IPv4, the other IPv6.
+    #[error("its addresses are of different families; give two of one family")]
+    Families,
+    /// TCP, UDP and SCTP without ports.
+    #[error("flows of its protocol have ports; give both")]
+    NoPorts,
+    /// Ports of another protocol.
+    #[error("flows of its protocol have no ports; leave them out")]
+    Ports,
+    /// No tag has this number.
+    #[error("its VLAN is none; use 1 to 4095, or leave it out for untagged frames")]
+    Vlan,
+}
+
+/// Where frames go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SteerTo {
+    /// To the socket of the queue that they came to; without one as `when_down` says.
+    Worker,
+    /// To the kernel's stack.
+    Kernel,
+    /// To the kernel's stack, on this CPU.
+    Cpu(u32),
+}
+
+/// What becomes of an exact flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowEntry {
+    /// Where it goes.
+    pub to: SteerTo,
+    /// For whoever reads the metadata of its frames.
+    pub mark: u32,
+    /// From then on it is no entry any more.
+    pub expires: Option<Moment>,
+    /// Whether it came while a daemon ran, and not from its configuration.
+    pub live: bool,
+}
+
+impl SteerTo {
+    /// The CPU, if it is one.
+    #[must_use]
+    pub const fn cpu(self) -> Option<u32> {
+        match self {
+            SteerTo::Cpu(cpu) => Some(cpu),
+            SteerTo::Worker | SteerTo::Kernel => None,
+        }
+    }
+
+    /// `enum steer_to`
+    pub(super) const fn code(self) -> u32 {
+        match self {
+            SteerTo::Worker => 1,
+            SteerTo::Kernel => 2,
+            SteerTo::Cpu(cpu) => CPU | cpu & (CPU - 1),
+        }
+    }
+
+    pub(super) const fn from_code(code: u32) -> SteerTo {
+        match code {
+            2 => SteerTo::Kernel,
+            code if code & CPU != 0 => SteerTo::Cpu(code & (CPU - 1)),
+            _ => SteerTo::Worker,
+        }
+    }
+}
+
+impl fmt::Display for SteerTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SteerTo::Worker => f.write_str("worker"),
+            SteerTo::Kernel => f.write_str("kernel"),
+            SteerTo::Cpu(cpu) => write!(f, "cpu {cpu}"),
+        }
+    }
+}
+
+/// Whether flows of this protocol have ports.
+const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, 6 | 17 | 132)
+}
+
+impl ExactFlow {
+    /// `struct steer_key`
+    pub(super) fn key(&self) -> Result<[u8; KEY_SIZE], FlowError> {
+        let mut key = [0; KEY_SIZE];
+        let kind = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                key[..4].copy_from_slice(&source.octets());
+                key[16..20].copy_from_slice(&destination.octets());
+                IPV4
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                key[..16].copy_from_slice(&source.octets());
+                key[16..32].copy_from_slice(&destination.octets());
+                IPV6
+            }
+            _ => return Err(FlowError::Families),
+        };
+        let with_ports = match (self.ports, has_ports(self.protocol)) {
+            (Some((source, destination)), true) => {
+                key[32..34].copy_from_slice(&source.to_be_bytes());
+                key[34..36].copy_from_slice(&destination.to_be_bytes());
+                PORTS
+            }
+            (None, false) => 0,
+            (None, true) => return Err(FlowError::NoPorts),
+            (Some(_), false) => return Err(FlowError::Ports),
+        };
+        if self.vlan.is_some_and(|vlan| !(1..=4095).contains(&vlan)) {
+            return Err(FlowError::Vlan);
+        }
+        key[36..38].copy_from_slice(&self.vlan.unwrap_or(NO_VLAN).to_ne_bytes());
+        (key[38], key[39]) = (self.protocol, kind | with_ports);
+        Ok(key)
+    }
+
+    /// The flow of a key that [`ExactFlow::key`] made.
+    pub(super) fn from_key(key: &[u8; KEY_SIZE]) -> Option<ExactFlow> {
+        let two = |at: usize| key.get(at..at + 2)?.try_into().ok();
+        let address = |at: usize| match key[39] & !PORTS {
+            IPV4 => Some(IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(key.get(at..at + 4)?).ok()?))),
+            IPV6 => Some(IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(key.get(at..at + 16)?).ok()?))),
+            _ => None,
+        };
+        let ports = (u16::from_be_bytes(two(32)?), u16::from_be_bytes(two(34)?));
+        Some(ExactFlow {
+            vlan: Some(u16::from_ne_bytes(two(36)?)).filter(|vlan| *vlan != NO_VLAN),
+            source: address(0)?,
+            destination: address(16)?,
+            protocol: key[38],
+            ports: (key[39] & PORTS != 0).then_some(ports),
+        })
+    }
+}
+
+impl fmt::Display for ExactFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(vlan) = self.vlan {
+            write!(f, "vlan {vlan}, ")?;
+        }
+        match self.protocol {
+            6 => f.write_str("tcp ")?,
+            17 => f.write_str("udp ")?,
+            132 => f.write_str("sctp ")?,
+            other => write!(f, "protocol {other} ")?,
+        }
+        let end = |address: IpAddr, port: Option<u16>| match (address, port) {
+            (address, None) => address.to_string(),
+            (IpAddr::V4(v4), Some(port)) => format!("{v4}:{port}"),
+            (IpAddr::V6(v6), Some(port)) => format!("[{v6}]:{port}"),
+        };
+        let (from, to) = (self.ports.map(|ports| ports.0), self.ports.map(|ports| ports.1));
+        write!(f, "{} > {}", end(self.source, from), end(self.destination, to))
+    }
+}
+
+impl FlowEntry {
+    /// `struct steer_flow`
+    pub(super) fn value(&self, slot: u32) -> [u8; VALUE_SIZE] {
+        let mut value = [0; VALUE_SIZE];
+        let words = [self.to.code(), self.mark, slot, u32::from(self.live)];
+        for (to, word) in value.chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        value[16..].copy_from_slice(&self.expires.map_or(0, |at| at.0.max(1)).to_ne_bytes());
+        value
+    }
+
+    /// An entry and its slot.
+    pub(super) fn from_value(value: &[u8; VALUE_SIZE]) -> (u32, FlowEntry) {
+        let word = |at: usize| {
+            value.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+        };
+        let expires = value[16..].try_into().map_or(0, u64::from_ne_bytes);
+        let expires = Some(Moment(expires)).filter(|at| at.0 != 0);
+        let to = SteerTo::from_code(word(0));
+        (word(8), FlowEntry { to, mark: word(4), expires, live: word(12) != 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(source: &str, destination: &str, protocol: u8, ports: Option<(u16, u16)>) -> ExactFlow {
+        let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+        ExactFlow { vlan: None, source, destination, protocol, ports }
+    }
+
+    #[test]
+    fn flows_survive_the_way_into_the_kernel_and_back() {
+        let v4 = flow("192.0.2.1", "198.51.100.2", 17, Some((1, 0)));
+        let v6 = flow("2001:db8::1", "2001:db8::2", 58, None);
+        for flow in [v4, v6, ExactFlow { vlan: Some(4095), ..v4 }, ExactFlow { vlan: Some(1), ..v6 }] {
+            assert_eq!(ExactFlow::from_key(&flow.key().unwrap()), Some(flow));
+        }
+        assert_eq!(v4.to_string(), "udp 192.0.2.1:1 > 198.51.100.2:0");
+        let tagged = ExactFlow { vlan: Some(7), ..flow("2001:db8::1", "2001:db8::2", 6, Some((80, 81))) };
+        assert_eq!(tagged.to_string(), "vlan 7, tcp [2001:db8::1]:80 > [2001:db8::2]:81");
+        for to in [SteerTo::Worker, SteerTo::Kernel, SteerTo::Cpu(0), SteerTo::Cpu(1023)] {
+            for expires in [None, Some(Moment(7))] {
+                for live in [false, true] {
+                    let entry = FlowEntry { to, mark: 0xdead_beef, expires, live };
+                    assert_eq!(FlowEntry::from_value(&entry.value(9)), (9, entry));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_flow_is_refused() {
+        let refused = |flow: ExactFlow| flow.key().unwrap_err();
+        assert_eq!(refused(flow("192.0.2.1", "2001:db8::1", 17, Some((1, 2)))), FlowError::Families);
+        assert_eq!(refused(flow("192.0.2.1", "192.0.2.2", 17, None)), FlowError::NoPorts);
+        assert_eq!(refused(flow("192.0.2.1", "192.0.2.2", 1, Some((1, 2)))), FlowError::Ports);
+        let udp = flow("192.0.2.1", "192.0.2.2", 17, Some((1, 2)));
+        for vlan in [0, 4096, NO_VLAN] {
+            assert_eq!(refused(ExactFlow { vlan: Some(vlan), ..udp }), FlowError::Vlan);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The steer stage's maps in the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::flow::{KEY_SIZE, VALUE_SIZE};
+use super::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerCount, SteerTo};
+use crate::Error;
+use crate::sys::{self, MapKind, MapSpec, Mapped};
+
+pub(super) const FLOWS: &str = "steer_flows";
+const HITS: &str = "steer_hits";
+const TABLE: &str = "steer_table";
+const COUNTS: &str = "steer_counts";
+const CPUS: &str = "steer_cpus";
+
+/// Words of `struct steer_conf`.
+pub(crate) const STEER_WORDS: usize = 4;
+/// Bytes of `struct steer_table`, whose last word but one tells whether it is live.
+const TABLE_SIZE: u32 = 1032;
+/// `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`, `STEER_COUNT_KERNEL` and `STEER_COUNT_CPU`.
+const COUNT_UNMARKED: u32 = 0;
+const COUNT_WORKER: u32 = 1;
+const COUNT_KERNEL: u32 = 2;
+const COUNT_CPU: u32 = 3;
+
+/// What programs of both builds share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    flows: OwnedFd,
+    hits: OwnedFd,
+    table: OwnedFd,
+    counts: OwnedFd,
+    hits_memory: Mapped,
+    table_memory: Mapped,
+}
+
+/// What a program needs: the constants, and the maps that it refers to.
+#[derive(Debug)]
+pub(crate) struct SteerMaps {
+    pub conf: [u32; STEER_WORDS],
+    pub shared: Arc<Shared>,
+    cpus: OwnedFd,
+}
+
+/// What a test run on [`SteerMaps::scratch`] has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Steered {
+    pub flow: Option<ExactFlow>,
+    pub to: Option<SteerTo>,
+}
+
+fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
+    let spec = MapSpec { name, kind, key, value, entries };
+    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}
+
+fn possible_cpus() -> Result<u32, Error> {
+    let what = "how many CPUs there can be";
+    sys::possible_cpus().map_err(|source| Error::Query { what, source })
+}
+
+fn wide(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl Shared {
+    /// With slots for so many flows.
+    pub fn new(capacity: u32) -> Result<Shared, Error> {
+        let slots = capacity.max(1);
+        let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Shared::over(
+            create(FLOWS, MapKind::SparseHash, size(KEY_SIZE), size(VALUE_SIZE), slots)?,
+            create(HITS, MapKind::Mappable, 4, 16, slots)?,
+            create(TABLE, MapKind::Mappable, 4, TABLE_SIZE, 1)?,
+            create(COUNTS, MapKind::PerCpuArray, 4, 16, COUNT_CPU + possible_cpus()?)?,
+        )
+    }
+
+    fn over(flows: OwnedFd, hits: OwnedFd, table: OwnedFd, counts: OwnedFd) -> Result<Shared, Error> {
+        let mapped = |name, map: &OwnedFd| {
+            Mapped::new(map.as_fd()).map_err(|source| Error::Map { map: name, operation: "map", source })
+        };
+        let (hits_memory, table_memory) = (mapped(HITS, &hits)?, mapped(TABLE, &table)?);
+        Ok(Shared { flows, hits, table, counts, hits_memory, table_memory })
+    }
+
+    pub fn id(&self) -> Result<u32, Error> {
+        let failed = |source| Error::Map { map: COUNTS, operation: "query", source };
+        sys::map_info(self.counts.as_fd()).map(|info| info.id).map_err(failed)
+    }
+
+    pub fn put(&self, key: &[u8; KEY_SIZE], value: &[u8; VALUE_SIZE]) -> io::Result<()> {
+        sys::map_update(self.flows.as_fd(), key, value)
+    }
+
+    pub fn delete(&self, key: &[u8; KEY_SIZE]) -> io::Result<bool> {
+        sys::map_delete(self.flows.as_fd(), key)
+    }
+
+    /// All flows that are in the kernel, with their slots.
+    pub fn read_flows(&self) -> Result<Vec<(ExactFlow, u32, FlowEntry)>, Error> {
+        let failed = |source| Error::Map { map: FLOWS, operation: "read", source };
+        let mut flows = Vec::new();
+        for key in sys::map_keys::<KEY_SIZE>(self.flows.as_fd()).map_err(failed)? {
+            let value = sys::map_get::<VALUE_SIZE>(self.flows.as_fd(), &key).map_err(failed)?;
+            if let (Some(flow), Some(value)) = (ExactFlow::from_key(&key), value) {
+                let (slot, entry) = FlowEntry::from_value(&value);
+                flows.push((flow, slot, entry));
+            }
+        }
+        Ok(flows)
+    }
+
+    pub fn hits(&self, slot: u32) -> SteerCount {
+        let words = self.hits_memory.words().get(2 * wide(slot)..2 * wide(slot) + 2);
+        words.map_or(SteerCount::default(), |words| SteerCount {
+            packets: words[0].load(Ordering::Relaxed),
+            bytes: words[1].load(Ordering::Relaxed),
+        })
+    }
+
+    pub fn set_hits(&self, slot: u32, count: SteerCount) {
+        let words = self.hits_memory.words().get(2 * wide(slot)..2 * wide(slot) + 2);
+        for (word, value) in words.into_iter().flatten().zip([count.packets, count.bytes]) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub fn read_table(&self) -> ([SteerTo; STEER_BUCKETS], bool) {
+        let words = self.table_memory.words();
+        let code = |at: usize| {
+            let pair = words.get(at / 2).map_or(0, |word| word.load(Ordering::Relaxed)).to_ne_bytes();
+            let half = 4 * (at % 2);
+            pair.get(half..half + 4).and_then(|half| half.try_into().ok()).map_or(0, u32::from_ne_bytes)
+        };
+        (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
+    }
+
+    /// Two buckets at a time: the hook reads each at once.
+    pub fn write_table(&self, table: &[SteerTo; STEER_BUCKETS], live: bool) {
+        let codes = table.iter().map(|to| to.code()).chain([u32::from(live), 0]);
+        self.table_memory.write(codes.flat_map(u32::to_ne_bytes));
+    }
+
+    fn entries(&self) -> Result<u32, Error> {
+        let failed = |source| Error::Map { map: COUNTS, operation: "query", source };
+        sys::map_info(self.counts.as_fd()).map(|info| info.max_entries).map_err(failed)
+    }
+
+    fn count(&self, at: u32) -> Result<SteerCount, Error> {
+        let failed = |source| Error::Map { map: COUNTS, operation: "read", source };
+        let words = sys::map_lookup_per_cpu(self.counts.as_fd(), at, 2).map_err(failed)?;
+        let sum = |at: usize| words.iter().skip(at).step_by(2).fold(0, |a: u64, b| a.wrapping_add(*b));
+        Ok(SteerCount { packets: sum(0), bytes: sum(1) })
+    }
+
+    /// By target; CPUs that were never sent to are left out.
+    pub fn counts(&self) -> Result<Vec<(SteerTo, SteerCount)>, Error> {
+        let mut counts = Vec::new();
+        for at in COUNT_WORKER..self.entries()? {
+            let to = match at {
+                COUNT_WORKER => SteerTo::Worker,
+                COUNT_KERNEL => SteerTo::Kernel,
+                cpu => SteerTo::Cpu(cpu - COUNT_CPU),
+            };
+            let count = self.count(at)?;
+            if count.packets > 0 || to.cpu().is_none() {
+                counts.push((to, count));
+            }
+        }
+        Ok(counts)
+    }
+
+    pub fn unmarked(&self) -> Result<u64, Error> {
+        self.count(COUNT_UNMARKED).map(|count| count.packets)
+    }
+
+    /// Goes on where others are.
+    pub fn add_counts(&self, others: &Shared) -> Result<(), Error> {
+        let failed = |source| Error::Map { map: COUNTS, operation: "copy", source };
+        for at in 0..self.entries()?.min(others.entries()?) {
+            let (mine, theirs) = (self.count(at)?, others.count(at)?);
+            let sum = [mine.packets + theirs.packets, mine.bytes + theirs.bytes];
+            sys::map_write_one_cpu(self.counts.as_fd(), at, &sum).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl SteerMaps {
+    /// Names of the maps that only a program with this stage has.
+    pub const NAMES: [&'static str; 5] = [FLOWS, HITS, TABLE, COUNTS, CPUS];
+
+    pub fn new(conf: [u32; STEER_WORDS], shared: Arc<Shared>) -> Result<SteerMaps, Error> {
+        let cpus = create(CPUS, MapKind::Cpus, 4, 4, possible_cpus()?)?;
+        Ok(SteerMaps { conf, shared, cpus })
+    }
+
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 5] {
+        let Shared { flows, hits, table, counts, .. } = self.shared.as_ref();
+        [
+            (FLOWS, flows.as_fd()),
+            (HITS, hits.as_fd()),
+            (TABLE, table.as_fd()),
+            (COUNTS, counts.as_fd()),
+            (CPUS, self.cpus.as_fd()),
+        ]
+    }
+
+    /// Lets frames be sent to a CPU, where so many may wait.
+    pub fn allow(&self, cpu: u32, queue: u32) -> Result<(), Error> {
+        let failed = |source| Error::Map { map: CPUS, operation: "add to", source };
+        sys::map_update(self.cpus.as_fd(), &cpu.to_ne_bytes(), &queue.to_ne_bytes()).map_err(failed)
+    }
+
+    /// The same with counts of its own, so that a test run counts nothing.
+    pub fn scratch(&self) -> Result<SteerMaps, Error> {
+        let failed = |map, operation| move |source| Error::Map { map, operation, source };
+        let duplicate = |map, fd: &OwnedFd| fd.try_clone().map_err(failed(map, "duplicate"));
+        let Shared { flows, hits, table, .. } = self.shared.as_ref();
+        let slots = sys::map_info(hits.as_fd()).map_err(failed(HITS, "query"))?.max_entries;
+        let shared = Shared::over(
+            duplicate(FLOWS, flows)?,
+            create(HITS, MapKind::Mappable, 4, 16, slots)?,
+            duplicate(TABLE, table)?,
+            create(COUNTS, MapKind::PerCpuArray, 4, 16, self.shared.entries()?)?,
+        )?;
+        Ok(SteerMaps { conf: self.conf, shared: Arc::new(shared), cpus: duplicate(CPUS, &self.cpus)? })
+    }
+
+    /// What was counted: of a scratch copy, after one run.
+    pub fn steered(&self) -> Result<Steered, Error> {
+        let mut counts = self.shared.counts()?.into_iter();
+        let to = counts.find(|(_, count)| count.packets > 0).map(|(to, _)| to);
+        let words = self.shared.hits_memory.words();
+        let slot = words.iter().step_by(2).zip(0_u32..).find(|(hits, _)| hits.load(Ordering::Relaxed) > 0);
+        let flow = match slot {
+            None => None,
+            Some((_, slot)) => {
+                let flows = self.shared.read_flows()?;
+                flows.into_iter().find(|(_, other, _)| *other == slot).map(|(flow, ..)| flow)
+            }
+        };
+        Ok(Steered { flow, to })
+    }
+
+    /// Those of a program that is in the kernel already, which `take` gives by name.
+    pub fn adopt(
+        conf: [u32; STEER_WORDS],
+        mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
+    ) -> Result<SteerMaps, Error> {
+        let shared = Shared::over(take(FLOWS)?, take(HITS)?, take(TABLE)?, take(COUNTS)?)?;
+        Ok(SteerMaps { conf, shared: Arc::new(shared), cpus: take(CPUS)? })
+    }
+}
