@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use model::{
     BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation,
-    FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter, Plan, PortState, RssTable,
-    StageState, TraceEvent, WorkerState,
+    FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter, Plan, PortState,
+    ProgramChange, RssTable, StageState, TraceEvent, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -56,6 +56,28 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// If the kernel does not tell.
     fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError>;
+
+    /// Puts a user's own program in front of a port's, in one step, in the place of another that stands there: the one of this
+    /// name of a compiled object, or the only one for XDP. It stays when the port is changed, and outlives the daemon where the
+    /// port's hook does.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist or has no hook, the object has no such program, that could not go on with the port's, or the
+    /// kernel refuses it; what stood there goes on then.
+    fn load_program(
+        &self,
+        port: &str,
+        object: &[u8],
+        program: Option<&str>,
+    ) -> Result<ProgramChange, PlaneError>;
+
+    /// Takes the user's program away that stands in front of a port's.
+    ///
+    /// # Errors
+    ///
+    /// If the port does not exist or has no hook, or none stands there.
+    fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError>;
 
     /// All bridges by name. The owners in each are set by the caller.
     fn bridges(&self) -> Vec<BridgeState>;

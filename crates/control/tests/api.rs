@@ -84,6 +84,26 @@ async fn hooks_are_shown_and_measured() {
     }
 }
 
+/// Objects come whole and within a limit, with the name of the program that is meant.
+#[tokio::test]
+async fn programs_are_loaded_and_unloaded() {
+    let daemon = Daemon::serving("programs");
+    daemon.json::<Outcome>("PUT", "/v1/ports/a", r#"{"kind":"af_xdp"}"#).await;
+    let object = "x".repeat(OBJECT_LIMIT);
+    let loaded: ProgramChange = daemon.json("PUT", "/v1/hooks/a/program?program=mine", &object).await;
+    assert_eq!(loaded.now.unwrap().program.name, format!("mine of {OBJECT_LIMIT} bytes"));
+    let loaded: ProgramChange = daemon.json("PUT", "/v1/hooks/a/program", "object").await;
+    assert_eq!(loaded.now.unwrap().program.name, "the only one of 6 bytes");
+    let unloaded: ProgramChange = daemon.json("DELETE", "/v1/hooks/a/program", "").await;
+    assert_eq!((unloaded.now, unloaded.before.as_deref()), (None, Some("mine")));
+    daemon.refused("PUT", "/v1/hooks/a/program", &format!("{object}x"), 413).await;
+    daemon.refused("PUT", "/v1/hooks/a/program?name=mine", "object", 400).await;
+    for method in ["PUT", "DELETE"] {
+        let error = daemon.refused(method, "/v1/hooks/none/program", "object", 404).await;
+        assert_eq!(error.object, "port.none");
+    }
+}
+
 #[tokio::test]
 async fn samples_are_a_file_without_end() {
     let daemon = Daemon::serving("samples");
@@ -302,7 +322,8 @@ async fn the_description_has_every_route() {
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
         POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/filters/{filter}/samples, \
-        GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
+         GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
+         PUT /v1/hooks/{port}/program, DELETE /v1/hooks/{port}/program, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
         PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
         PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use xdp::{
     DumpAt, FilterCommand, FilterSamples, FrameOrder, FrameProtocol, Varied, Xdp, XdpBench, XdpDump, XdpGen,
-    XdpMonitor, XdpScenario, XdpStatus,
+    XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
 };
 
 /// Where the daemon listens unless the configuration says otherwise.

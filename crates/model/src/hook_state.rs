@@ -46,6 +46,9 @@ pub struct HookState {
     pub pins: Option<String>,
     /// The kernel's id of the link that holds it.
     pub link: u32,
+    /// A user's own program in front of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_program: Option<UserProgram>,
     /// Its program; absent when the device has gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<HookProgram>,
@@ -54,7 +57,7 @@ pub struct HookState {
     pub maps: Vec<HookMap>,
     /// Frames by their way out of the program, since the port's maps were made.
     pub counters: BTreeMap<String, u64>,
-    /// What was measured for this answer, if that was asked for.
+    /// What was measured for this answer, if that was asked for: of both programs together where a user's is in front.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<HookRuns>,
 }
@@ -79,6 +82,39 @@ pub struct HookProgram {
     pub runs: u64,
     /// Nanoseconds of these.
     pub run_time_ns: u64,
+}
+
+/// Longest object that a user's program can be in, in bytes.
+pub const OBJECT_LIMIT: usize = 4 << 20;
+
+/// A user's own program in front of a port's: its verdict is final unless it goes on with the port's.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct UserProgram {
+    /// What the kernel made of it.
+    pub program: HookProgram,
+    /// Whether it refers to `trivium_next`; if not, no frame reaches the port's own program.
+    pub goes_on: bool,
+    /// Where its maps are pinned; absent: nowhere, it goes with the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pins: Option<String>,
+    /// The maps that it uses.
+    #[serde(default)]
+    pub maps: Vec<HookMap>,
+}
+
+/// What stands in front of a port's program after a change, and what stood there before.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ProgramChange {
+    /// The port.
+    pub port: String,
+    /// What stands there now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<UserProgram>,
+    /// Name of what stood there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
 }
 
 /// A map of a hook's program.

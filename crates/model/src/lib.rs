@@ -60,7 +60,7 @@ pub use filter::{
     RateLimit, RateUnit, Sampling, SourceBits, Span, TcpFlags, VlanMatch,
 };
 pub use hook::HookPolicy;
-pub use hook_state::{HookMap, HookProgram, HookRuns, HookState};
+pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
 pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
 pub use name::{
     BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RuleName,

@@ -14,6 +14,7 @@ use crate::filter::{CONF_WORDS, Filter, FilterMaps};
 use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, STEER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
 use crate::steer::{STEER_WORDS, SteerMaps, Steering};
+use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
 /// A program on a device. Unless it is pinned, dropping this takes it off.
@@ -30,6 +31,8 @@ pub struct Attached {
     fallbacks: Vec<Fallback>,
     pin: Option<PinPath>,
     stages: Stages,
+    /// What the link runs in front of the port's program.
+    user: Option<UserProgram>,
 }
 
 impl Loaded {
@@ -79,6 +82,7 @@ impl Loaded {
             mode: linked.mode,
             fallbacks: linked.fallbacks,
             pin: pin.cloned(),
+            user: None,
         })
     }
 }
@@ -136,14 +140,28 @@ impl Attached {
         self.pin.as_ref()
     }
 
-    /// The program that is on the link now: id, tag, instructions.
+    /// The port's program as it is now: id, tag, instructions.
     ///
     /// # Errors
     /// [`Error::Query`].
     pub fn info(&self) -> Result<ProgramInfo, Error> {
-        let program = sys::program_by_id(link_info(self.link.as_fd())?.program)
-            .map_err(|source| Error::Query { what: "the program of a link", source })?;
-        ProgramInfo::read(program.as_fd())
+        ProgramInfo::read(self.program()?.as_fd())
+    }
+
+    /// The port's program: on the link, or behind a user's.
+    fn program(&self) -> Result<OwnedFd, Error> {
+        let on_link = || {
+            sys::program_by_id(link_info(self.link.as_fd())?.program)
+                .map_err(|source| Error::Query { what: "the program of a link", source })
+        };
+        match &self.user {
+            None => on_link(),
+            Some(user) => {
+                let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+                let empty = Error::Query { what: "the port's program behind a user's", source };
+                user.leads_to()?.ok_or(empty)
+            }
+        }
     }
 
     /// Whether the device still exists. A deleted device takes its link off by itself.
@@ -388,12 +406,75 @@ impl Attached {
         if let Some(locals) = &loaded.locals {
             loaded.maps.set_locals(locals, true)?;
         }
-        sys::link_update(self.link.as_fd(), loaded.program.as_fd())
-            .map_err(|source| Error::Swap { device: self.device.clone(), source })?;
+        let swapped = match &self.user {
+            None => sys::link_update(self.link.as_fd(), loaded.program.as_fd()),
+            Some(user) => user.lead_to(loaded.program.as_fd()),
+        };
+        swapped.map_err(|source| self.not_swapped(source))?;
         self.constants = loaded.constants;
         self.build = loaded.build;
         self.stages = loaded.stages;
         loaded.locals.map_or(Ok(()), |locals| self.maps.set_locals(&locals, false))
+    }
+
+    /// Puts a user's program in front of the port's, or in the place of another: each frame meets first what stood there or what
+    /// stands there now. Later replacements of the port's program keep it. Where the port is pinned, it is pinned with its maps.
+    ///
+    /// # Errors
+    /// [`Error::User`] when it could not go on with the port's program, [`Error::Pin`], [`Error::Swap`], [`Error::Query`]: all is
+    /// as before.
+    pub fn set_user(&mut self, user: UserProgram) -> Result<(), Error> {
+        user.fits(self)?;
+        let own = self.program()?;
+        user.lead_to(own.as_fd()).map_err(|source| self.not_swapped(source))?;
+        let staged = self.pin.as_ref().map_or(Ok(()), |pin| pin.stage_user(&user));
+        let done = staged.and_then(|()| self.run_first(user.program.as_fd()));
+        let done = done.and_then(|()| match self.pin.as_ref().map_or(Ok(()), PinPath::commit_user) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let before = self.user.as_ref().map_or(own.as_fd(), |before| before.program.as_fd());
+                self.run_first(before).and(Err(error))
+            }
+        });
+        if done.is_err() {
+            // The error that brought us here says more than one of the clean-up would.
+            let _ = self.pin.as_ref().map(PinPath::drop_staged_user);
+        } else {
+            self.user = Some(user);
+        }
+        done
+    }
+
+    /// Takes a user's program away again, its pins too; each frame meets it, or the port's program at once. What is returned can
+    /// be put in front of another port.
+    ///
+    /// # Errors
+    /// [`Error::Query`], [`Error::Swap`]: it stays.
+    pub fn take_user(&mut self) -> Result<Option<UserProgram>, Error> {
+        if self.user.is_some() {
+            self.run_first(self.program()?.as_fd())?;
+        }
+        let user = self.user.take();
+        // What stays of its pins is removed by whoever adopts the hook.
+        let _ = self.pin.as_ref().map(|pin| pin.repair_user(None));
+        Ok(user)
+    }
+
+    /// The user's program in front of the port's.
+    #[must_use]
+    pub fn user(&self) -> Option<&UserProgram> {
+        self.user.as_ref()
+    }
+
+    /// When it returns no frame is in the program that was first until now: its way on may go.
+    fn run_first(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
+        sys::link_update(self.link.as_fd(), program).map_err(|source| self.not_swapped(source))?;
+        sys::wait_for_programs();
+        Ok(())
+    }
+
+    fn not_swapped(&self, source: std::io::Error) -> Error {
+        Error::Swap { device: self.device.clone(), source }
     }
 
     fn shares_maps_with(&self, loaded: &Loaded) -> Result<bool, Error> {
@@ -412,20 +493,26 @@ impl Attached {
     /// # Errors
     /// [`Error::Query`] or [`Error::Pin`].
     pub fn detach(self) -> Result<(), Error> {
-        match sys::link_detach(self.link.as_fd()) {
-            Ok(()) => {}
+        self.detach_from_user().1
+    }
+
+    /// The same, and the user's program that stood in front, for [`Attached::set_user`] of the port's next hook.
+    pub fn detach_from_user(self) -> (Option<UserProgram>, Result<(), Error>) {
+        let detached = match sys::link_detach(self.link.as_fd()) {
             // The device has gone, and the link with it.
-            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {}
-            Err(source) => return Err(Error::Query { what: "detaching a link", source }),
-        }
-        self.pin.map_or(Ok(()), |pin| pin.remove())
+            Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(()),
+            other => other.map_err(|source| Error::Query { what: "detaching a link", source }),
+        };
+        let removed = detached.and_then(|()| self.pin.map_or(Ok(()), |pin| pin.remove()));
+        let user = self.user.inspect(UserProgram::lead_nowhere);
+        (user, removed)
     }
 
     /// Gives everything away for a successor process, without detaching.
     #[must_use]
     pub fn into_fds(self) -> HandOver {
         let Maps { xsks, local4, local6, counters } = self.maps;
-        HandOver { fds: [self.link, xsks, local4, local6, counters], pin: self.pin }
+        HandOver { fds: [self.link, xsks, local4, local6, counters], pin: self.pin, user: self.user }
     }
 
     /// Takes over what [`Attached::into_fds`] gave away, in the device's namespace.
@@ -433,7 +520,7 @@ impl Attached {
     /// # Errors
     /// [`Error::NotOurs`], [`Error::DeviceGone`], [`Error::WrongNamespace`], [`Error::Query`].
     pub fn from_fds(hand_over: HandOver) -> Result<Attached, Error> {
-        let HandOver { fds: [link, xsks, local4, local6, counters], pin } = hand_over;
+        let HandOver { fds: [link, xsks, local4, local6, counters], pin, user: _until_then } = hand_over;
         Attached::from_link(link, Some(Maps { xsks, local4, local6, counters }), pin)
     }
 
@@ -451,8 +538,13 @@ impl Attached {
         }
         let (mode, device) = attach::mode_of(&info)?;
         let query = |source| Error::Query { what: "the program of a link", source };
-        let program = sys::program_by_id(info.program).map_err(query)?;
-        let program = sys::program_info(program.as_fd()).map_err(query)?;
+        let on_link = sys::program_by_id(info.program).map_err(query)?;
+        let user = UserProgram::adopt(&on_link, pin.as_ref())?;
+        let own = match &user {
+            None => on_link,
+            Some(user) => user.leads_to()?.ok_or_else(|| Error::Alone { object: object() })?,
+        };
+        let program = sys::program_info(own.as_fd()).map_err(query)?;
         let known = |build: &Build| [build.program(), build.dumping()].contains(&program.name.as_str());
         let build = [Build::Frags, Build::Linear].into_iter().find(known);
         let mut found = MapsOfProgram::open(&program.maps)?;
@@ -468,6 +560,10 @@ impl Attached {
             Some(maps) => maps,
             None => found.into_maps()?,
         };
+        let user = user.map(|user| user.with_buffers(build == Build::Frags));
+        if let Some(pin) = &pin {
+            pin.repair_user(user.as_ref())?;
+        }
         Ok(Attached {
             link,
             link_id: info.id,
@@ -480,6 +576,7 @@ impl Attached {
             fallbacks: Vec::new(),
             pin,
             stages,
+            user,
         })
     }
 }
@@ -570,10 +667,12 @@ pub struct HandOver {
     pub fds: [OwnedFd; 5],
     /// Where the port is pinned.
     pub pin: Option<PinPath>,
+    /// A user's program in front. The successor finds it by the link; keep it until then, or its way on is lost.
+    pub user: Option<UserProgram>,
 }
 
 /// Opens what a process that has ended left pinned, from within the device's namespace. `None`
-/// when nothing is there, or when the device has gone: then the remains are removed.
+/// when nothing is there, or when the device or the port's program behind a user's has gone: then the remains are removed.
 ///
 /// # Errors
 /// [`Error::NotOurs`], [`Error::WrongNamespace`], [`Error::Pin`], [`Error::Query`]; needs
@@ -582,6 +681,14 @@ pub fn adopt(pin: &PinPath) -> Result<Option<Attached>, Error> {
     let Some(link) = pin.open_link()? else { return Ok(None) };
     match Attached::from_link(link, None, Some(pin.clone())) {
         Err(Error::DeviceGone { .. }) => {
+            pin.remove()?;
+            Ok(None)
+        }
+        // Its pin was removed by hand: no frame gets any further.
+        Err(Error::Alone { .. }) => {
+            let link = pin.open_link()?;
+            let detached = link.map_or(Ok(()), |link| sys::link_detach(link.as_fd()));
+            detached.map_err(|source| Error::Query { what: "detaching a link", source })?;
             pin.remove()?;
             Ok(None)
         }

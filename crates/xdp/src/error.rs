@@ -148,6 +148,9 @@ pub enum Error {
         /// What the map holds.
         capacity: usize,
     },
+    /// A user's program that cannot stand in front of a port's.
+    #[error(transparent)]
+    User(#[from] crate::user::UserError),
     /// Rules or a block list that are not possible.
     #[error(transparent)]
     Filter(#[from] crate::filter::FilterError),
@@ -219,6 +222,14 @@ pub enum Error {
         object: String,
         /// What it is.
         found: String,
+    },
+    /// A user's program stands there, but the port's behind it has gone.
+    #[error(
+        "{object}: the port's program behind a user's has gone; remove the directory to detach what is left"
+    )]
+    Alone {
+        /// The pin or descriptor.
+        object: String,
     },
     /// The link's device is not visible here.
     #[error(

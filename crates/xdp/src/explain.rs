@@ -25,10 +25,12 @@ pub struct HookSays {
     pub flow: Option<ExactFlow>,
     /// Where that flow or the table says that it goes.
     pub steered: Option<SteerTo>,
+    /// The user's program that meets it first, and whether it can go on at all. It does not run here: its maps are its own.
+    pub user: Option<(String, bool)>,
 }
 
 impl Attached {
-    /// What the program that stands on the port would do with a frame of at least 14 bytes, received on its first queue now, or once what is
+    /// What the port's own program would do with a frame of at least 14 bytes, received on its first queue now, or once what is
     /// under way has left. Call it in the device's namespace.
     ///
     /// # Errors
@@ -50,6 +52,7 @@ impl Attached {
         let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
         let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
         let steered = scratch.steer.as_ref().map(|maps| maps.steered()).transpose()?;
+        let user = self.user().map(|user| (user.name().to_owned(), user.goes_on()));
         Ok(HookSays {
             way,
             verdict: run.verdict,
@@ -58,6 +61,7 @@ impl Attached {
             to: to.transpose()?.flatten(),
             flow: steered.and_then(|steered| steered.flow),
             steered: steered.and_then(|steered| steered.to),
+            user,
         })
     }
 }

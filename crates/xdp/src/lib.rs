@@ -10,7 +10,8 @@
 //! ```
 //!
 //! One program stands on each port, specialised by constants ([`ProgramConfig`]) and replaced
-//! whole by a link update ([`Attached::swap`]). Unless it is pinned it goes with the process.
+//! whole by a link update ([`Attached::swap`]). Unless it is pinned it goes with the process. A user's
+//! own program may stand in front of it ([`user`]).
 //!
 //! Everything here is control: system calls, never per packet. Devices are looked up in the
 //! network namespace of the calling thread; enter it first (`setns`). Once attached, a link
@@ -56,6 +57,7 @@ mod program;
 pub mod steer;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;
+pub mod user;
 pub mod watch;
 
 pub use attach::{AttachMode, Fallback};

@@ -2,9 +2,8 @@
 //! the thread that called it, so a capture belongs to a thread.
 
 use std::cell::RefCell;
-use std::sync::Once;
 
-use libbpf_rs::{PrintLevel, set_print};
+use crate::sys;
 
 thread_local! {
     static CAPTURE: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -12,20 +11,17 @@ thread_local! {
 
 /// Runs `call` and returns with its result what libbpf said meanwhile.
 pub(crate) fn captured<T>(call: impl FnOnce() -> T) -> (T, String) {
-    static INSTALL: Once = Once::new();
-    INSTALL.call_once(|| {
-        set_print(Some((PrintLevel::Info, keep)));
-    });
+    sys::listen(keep);
     let outer = CAPTURE.replace(Some(String::new()));
     let result = call();
     let said = CAPTURE.replace(outer).unwrap_or_default();
     (result, said.trim().to_owned())
 }
 
-fn keep(_level: PrintLevel, message: String) {
+fn keep(message: &str) {
     CAPTURE.with_borrow_mut(|capture| {
         if let Some(text) = capture {
-            text.push_str(&message);
+            text.push_str(message);
         }
     });
 }
@@ -50,10 +46,10 @@ mod tests {
     #[test]
     fn captures_nest_and_belong_to_one_thread() {
         let ((), outer) = captured(|| {
-            keep(PrintLevel::Warn, "before\n".to_owned());
-            let ((), inner) = captured(|| keep(PrintLevel::Warn, "inside\n".to_owned()));
+            keep("before\n");
+            let ((), inner) = captured(|| keep("inside\n"));
             assert_eq!(inner, "inside");
-            std::thread::spawn(|| keep(PrintLevel::Warn, "elsewhere\n".to_owned())).join().unwrap();
+            std::thread::spawn(|| keep("elsewhere\n")).join().unwrap();
         });
         assert_eq!(outer, "before");
     }

@@ -193,7 +193,7 @@ fn load_error(program: &'static str, error: &libbpf_rs::Error, log: String) -> E
 }
 
 /// libbpf-rs keeps the errno at the end of its chain of sources.
-fn errno_of(error: &libbpf_rs::Error) -> i32 {
+pub(crate) fn errno_of(error: &libbpf_rs::Error) -> i32 {
     let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = at {
         if let Some(errno) = current.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {

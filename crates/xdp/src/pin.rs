@@ -1,18 +1,29 @@
 //! Where persistent ports keep their link and maps: `/sys/fs/bpf/trivium/<name>/`. A pinned link
 //! stays attached when its process dies. The link is pinned last and removed first, so a
 //! directory with a link is whole, and one without is rubbish of a process that died meanwhile.
+//!
+//! A user's program in front of the port's has a directory `user` of its own: `program`, `next` (the array by which it goes on)
+//! and `maps`. It is made under another name before the link runs the program and gets its name afterwards, so whatever a process
+//! leaves that died meanwhile, the directory whose `program` the link runs is the right one.
 
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crate::user::UserProgram;
 use crate::{Error, sys};
 
 /// Where the BPF file system belongs.
 const BPFFS: &str = "/sys/fs/bpf";
 const NAME_MAX: usize = 64;
 const LINK: &str = "link";
+const USER: &str = "user";
+/// What will take its place, and what did.
+const USER_NEW: &str = "user-new";
+const USER_OLD: &str = "user-old";
+const PROGRAM: &str = "program";
+const MAPS: &str = "maps";
 
 /// The directory of one port's pins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -103,7 +114,10 @@ impl PinPath {
     }
 
     fn pin(&self, name: &str, object: BorrowedFd<'_>) -> Result<(), Error> {
-        let path = self.file(name);
+        self.pin_at(self.file(name), object)
+    }
+
+    fn pin_at(&self, path: PathBuf, object: BorrowedFd<'_>) -> Result<(), Error> {
         sys::pin(object, &path).map_err(|source| Error::Pin { path, operation: "pin", source })
     }
 
@@ -124,9 +138,92 @@ impl PinPath {
             other => other.map_err(|source| self.error("list", source))?,
         };
         for entry in entries {
-            self.remove_file(&entry.map_err(|source| self.error("list", source))?.path())?;
+            let path = entry.map_err(|source| self.error("list", source))?.path();
+            if path.is_dir() { self.remove_tree(&path)? } else { self.remove_file(&path)? }
         }
         fs::remove_dir(&self.directory).map_err(|source| self.error("remove", source))
+    }
+
+    /// Removes a directory with all that is in it. Nothing there is fine.
+    fn remove_tree(&self, path: &Path) -> Result<(), Error> {
+        match fs::remove_dir_all(path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Pin { path: path.to_owned(), operation: "remove", source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the maps of a user's program are pinned.
+    #[must_use]
+    pub fn user_directory(&self) -> PathBuf {
+        self.file(USER).join(MAPS)
+    }
+
+    /// Pins a user's program beside the one that stands there, if one does.
+    pub(crate) fn stage_user(&self, user: &UserProgram) -> Result<(), Error> {
+        self.drop_staged_user()?;
+        let staged = self.file(USER_NEW);
+        let maps = staged.join(MAPS);
+        fs::create_dir_all(&maps).map_err(|source| self.error("make the directory", source))?;
+        self.pin_at(staged.join(PROGRAM), user.program.as_fd())?;
+        self.pin_at(staged.join("next"), user.next.as_fd())?;
+        user.maps.iter().try_for_each(|(name, map)| self.pin_at(maps.join(name), map.as_fd()))
+    }
+
+    pub(crate) fn drop_staged_user(&self) -> Result<(), Error> {
+        self.remove_tree(&self.file(USER_NEW))
+    }
+
+    /// What was staged is what stands there from now on; after an error, what stood there does.
+    pub(crate) fn commit_user(&self) -> Result<(), Error> {
+        let rename = |from: &str, to: &str| {
+            let renamed = fs::rename(self.file(from), self.file(to));
+            renamed.map_err(|source| Error::Pin { path: self.file(from), operation: "rename", source })
+        };
+        self.remove_tree(&self.file(USER_OLD))?;
+        let replaces = self.file(USER).exists();
+        if replaces {
+            rename(USER, USER_OLD)?;
+        }
+        if let Err(error) = rename(USER_NEW, USER) {
+            return if replaces { rename(USER_OLD, USER).and(Err(error)) } else { Err(error) };
+        }
+        // What stays of it is removed with the next change.
+        let _ = self.remove_tree(&self.file(USER_OLD));
+        Ok(())
+    }
+
+    /// Removes the pins of users' programs, but those of the one that stands there.
+    pub(crate) fn repair_user(&self, standing: Option<&UserProgram>) -> Result<(), Error> {
+        let id = |directory: &str| {
+            let program = sys::pinned(&self.file(directory).join(PROGRAM)).ok()?;
+            sys::program_info(program.as_fd()).ok().map(|info| info.id)
+        };
+        let Some(user) = standing else {
+            return [USER, USER_NEW, USER_OLD]
+                .into_iter()
+                .try_for_each(|at| self.remove_tree(&self.file(at)));
+        };
+        if id(USER) == Some(user.id) {
+            return [USER_NEW, USER_OLD].into_iter().try_for_each(|at| self.remove_tree(&self.file(at)));
+        }
+        if id(USER_NEW) != Some(user.id) {
+            self.stage_user(user)?;
+        }
+        self.commit_user()
+    }
+
+    /// The maps of a user's program that are pinned here: ids and names.
+    pub(crate) fn user_maps(&self) -> Vec<(u32, String)> {
+        let named = [USER, USER_NEW, USER_OLD].into_iter().flat_map(|at| {
+            let entries = fs::read_dir(self.file(at).join(MAPS)).into_iter().flatten().flatten();
+            entries.filter_map(|entry| {
+                let map = sys::pinned(&entry.path()).ok()?;
+                Some((sys::map_info(map.as_fd()).ok()?.id, entry.file_name().into_string().ok()?))
+            })
+        });
+        named.collect()
     }
 
     fn remove_file(&self, path: &Path) -> Result<(), Error> {

@@ -2,14 +2,18 @@
 //! borrowed descriptors. Every `unsafe` block of the crate's own stands here.
 
 mod memory;
+mod print;
 mod query;
 mod run;
 mod trace;
+mod user;
 
 pub(crate) use memory::Mapped;
+pub(crate) use print::listen;
 pub(crate) use query::{MapDetails, enable_run_time_statistics, map_details};
 pub(crate) use run::{RunRequest, run};
 pub(crate) use trace::{map_entries_per_cpu, map_zero_per_cpu, trace};
+pub(crate) use user::{bind_map, forget_pin_path, wait_for_programs};
 
 use std::ffi::CString;
 use std::io;
@@ -221,6 +225,8 @@ pub(crate) enum MapKind {
     SparseHash,
     /// CPUs to redirect to.
     Cpus,
+    /// An array of programs to go on with.
+    Programs,
 }
 
 /// Name, kind and sizes of a map to be made.
@@ -261,6 +267,7 @@ pub(crate) fn map_create(spec: MapSpec, template: Option<BorrowedFd<'_>>) -> io:
         MapKind::Ring => ffi::BPF_MAP_TYPE_RINGBUF,
         MapKind::Devices => ffi::BPF_MAP_TYPE_DEVMAP,
         MapKind::DevicesByKey => ffi::BPF_MAP_TYPE_DEVMAP_HASH,
+        MapKind::Programs => ffi::BPF_MAP_TYPE_PROG_ARRAY,
         MapKind::SparsePerCpuHash => {
             options.map_flags = ffi::BPF_F_NO_PREALLOC;
             ffi::BPF_MAP_TYPE_PERCPU_HASH

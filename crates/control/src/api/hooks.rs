@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use model::HookState;
+use model::{HookState, OBJECT_LIMIT, ProgramChange};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
 use super::Context;
 use super::read::ask;
-use super::request::Params;
+use super::request::{self, Params};
 use super::watch::{QUEUE, file, permit, words};
 use crate::error::{ApiError, ApiResult};
-use crate::{DumpRequest, ErrorBody};
+use crate::{DumpRequest, ErrorBody, Plane};
 
 /// Longest time that runs are counted for one answer.
 const MEASURE_LIMIT_MS: u64 = 60_000;
@@ -82,6 +83,45 @@ pub(super) async fn hook(
         let (cause, fix) = ("there is no port of this name with a hook", "look at GET /v1/hooks for those");
         ApiError::new(StatusCode::NOT_FOUND, format!("port.{port}"), cause, fix)
     })
+}
+
+/// Which program of an object is meant.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ProgramParams {
+    /// The program's name; may be left out where the object has one XDP program only.
+    program: Option<String>,
+}
+
+/// Puts a user's own program in front of a port's, in the place of another that stands there. The body is the object that
+/// clang has made of it, 4 MiB at most. Its verdict is final unless it goes on by a tail call through `trivium_next`.
+#[utoipa::path(put, path = "/v1/hooks/{port}/program", params(("port" = String, Path), ProgramParams),
+    request_body(content = String, content_type = "application/octet-stream"),
+    responses((status = 200, body = ProgramChange), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 413, body = ErrorBody), (status = 422, body = ErrorBody), (status = 500, body = ErrorBody)))]
+pub(super) async fn put_program(
+    State(context): State<Context>,
+    Path(port): Path<String>,
+    Params(params): Params<ProgramParams>,
+    body: Body,
+) -> ApiResult<Json<ProgramChange>> {
+    // Bounds what many clients together can make us hold.
+    let _permit = context.configs.acquire().await;
+    let object = request::body(body, OBJECT_LIMIT).await?;
+    let load = move |plane: &dyn Plane| plane.load_program(&port, &object, params.program.as_deref());
+    Ok(Json(ask(&context, load).await??))
+}
+
+/// Takes the user's program away that stands in front of a port's, with its maps.
+#[utoipa::path(delete, path = "/v1/hooks/{port}/program", params(("port" = String, Path)),
+    responses((status = 200, body = ProgramChange), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 500, body = ErrorBody)))]
+pub(super) async fn delete_program(
+    State(context): State<Context>,
+    Path(port): Path<String>,
+) -> ApiResult<Json<ProgramChange>> {
+    Ok(Json(ask(&context, move |plane| plane.unload_program(&port)).await??))
 }
 
 /// What is captured at a hook.

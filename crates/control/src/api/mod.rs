@@ -113,6 +113,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(hooks::hooks))
         .routes(routes!(hooks::hook))
         .routes(routes!(hooks::dump))
+        .routes(routes!(hooks::put_program, hooks::delete_program))
         .routes(routes!(read::bridges))
         .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
         .routes(routes!(objects::put_member, objects::delete_member))

@@ -153,6 +153,24 @@ impl Plane for Memory {
         Ok(self.running().ports.keys().map(state).collect())
     }
 
+    fn load_program(
+        &self,
+        port: &str,
+        object: &[u8],
+        program: Option<&str>,
+    ) -> Result<ProgramChange, PlaneError> {
+        self.port(port)?;
+        let name = format!("{} of {} bytes", program.unwrap_or("the only one"), object.len());
+        let program = HookProgram { name, ..HookProgram::default() };
+        let now = Some(UserProgram { program, goes_on: true, ..UserProgram::default() });
+        Ok(ProgramChange { port: port.to_owned(), now, before: None })
+    }
+
+    fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError> {
+        self.port(port)?;
+        Ok(ProgramChange { port: port.to_owned(), now: None, before: Some("mine".to_owned()) })
+    }
+
     fn bridges(&self) -> Vec<BridgeState> {
         let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
             name: name.to_string(),

@@ -18,6 +18,10 @@ pub enum Xdp {
     Monitor(XdpMonitor),
     /// Frames as a port's hook receives them and as it leaves them, with its verdict
     Dump(XdpDump),
+    /// Put a program of your own in front of a port's: its verdict is final unless it goes on with the port's
+    Load(XdpLoad),
+    /// Take the program of your own away that stands in front of a port's
+    Unload(XdpUnload),
     /// Send frames that the kernel makes out of a device, or those of a capture file; needs root and no daemon
     Gen(XdpGen),
     /// Measure the hook between devices of its own making, beside the barest program; needs root and no daemon
@@ -114,6 +118,28 @@ impl fmt::Display for HookVerdict {
             HookVerdict::Redirect => "redirect",
         })
     }
+}
+
+/// `trivium xdp load`
+#[derive(Clone, Debug, Args)]
+pub struct XdpLoad {
+    /// The object that clang has made of it (`clang -O2 -g -target bpf -c`), 4 MiB at most
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The port; what stands in front of it is replaced
+    #[arg(long)]
+    pub port: String,
+    /// The program's name, where the object has several
+    #[arg(long, value_name = "NAME")]
+    pub program: Option<String>,
+}
+
+/// `trivium xdp unload`
+#[derive(Clone, Debug, Args)]
+pub struct XdpUnload {
+    /// The port
+    #[arg(long)]
+    pub port: String,
 }
 
 /// `trivium xdp gen`

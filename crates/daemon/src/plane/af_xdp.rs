@@ -9,11 +9,13 @@ use packet::QueueId;
 use port::af_xdp::{AfXdpConfig, AfXdpQueue, BusyPoll, ZeroCopy};
 use port::link::{self, LinkChange, LinkInfo};
 use port::{FramePool, Queue};
+use xdp::user::UserProgram;
 use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, ProgramConfig};
 
 use super::device::{self, Device, failed, object};
 use super::foreign::{self, Former};
 use super::open::{Footprint, Notes, Opened};
+use super::user;
 
 /// Packets that one busy poll takes at most.
 const BUSY_POLL_BUDGET: u32 = 64;
@@ -141,15 +143,28 @@ fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(At
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(device_queues(info)));
     let pin = PinPath::new(&device::pin_name(name, info.ifindex)).map_err(|error| failed(name, &error))?;
-    let Some(adopted) = adopt(&pin, info, &config, notes, name) else {
-        let attached = attach(request, info, &config, request.policy.persist.then_some(pin))?;
-        return Ok((attached, false));
+    let (user, was_there) = match adopt(&pin, info, &config, notes, name) {
+        Left::Fits(adopted) if request.policy.persist => return Ok((*adopted, true)),
+        Left::Fits(adopted) => {
+            let (user, detached) = adopted.detach_from_user();
+            detached.map_err(|error| failed(name, &error))?;
+            (user, true)
+        }
+        Left::Program(user) => (user, false),
     };
-    if request.policy.persist {
-        return Ok((adopted, true));
+    let mut attached = attach(request, info, &config, request.policy.persist.then_some(pin))?;
+    if let Some(user) = user {
+        notes.0.push(user::give(name, Some(&mut attached), user));
     }
-    adopted.detach().map_err(|error| failed(name, &error))?;
-    Ok((attach(request, info, &config, None)?, true))
+    Ok((attached, was_there))
+}
+
+/// What a predecessor left on a device.
+enum Left {
+    /// A hook that fits.
+    Fits(Box<Attached>),
+    /// At most a user's program that stood in front of it; the rest is gone.
+    Program(Option<UserProgram>),
 }
 
 fn attach(
@@ -169,28 +184,24 @@ fn attach(
 }
 
 /// What a predecessor left on the device, made to fit. What cannot be adopted goes.
-fn adopt(
-    pin: &PinPath,
-    info: &LinkInfo,
-    config: &ProgramConfig,
-    notes: &mut Notes,
-    name: &PortName,
-) -> Option<Attached> {
+fn adopt(pin: &PinPath, info: &LinkInfo, config: &ProgramConfig, notes: &mut Notes, name: &PortName) -> Left {
     let mut attached = match xdp::adopt(pin) {
-        Ok(attached) => attached?,
+        Ok(Some(attached)) => attached,
+        Ok(None) => return Left::Program(None),
         Err(error) => {
             notes.say(name, Finding::Advice, format!("what a predecessor left is not adopted: {error}"), "");
-            return None;
+            return Left::Program(None);
         }
     };
     let fits = attached.ifindex() == info.ifindex;
     let swapped = fits && attached.prepare(config).and_then(|loaded| attached.swap(loaded)).is_ok();
     if swapped {
-        notes.say(name, Finding::Ok, "the hook that a predecessor left was adopted".to_owned(), "");
-        return Some(attached);
+        let user = attached.user().map(|user| format!(", with the user's program {} in front", user.name()));
+        let adopted = format!("the hook that a predecessor left was adopted{}", user.unwrap_or_default());
+        notes.say(name, Finding::Ok, adopted, "");
+        return Left::Fits(Box::new(attached));
     }
-    let _ = attached.detach();
-    None
+    Left::Program(attached.detach_from_user().0)
 }
 
 /// What the hook's program is specialised by. A port without a room leaves everything to the kernel: nobody else wants it.

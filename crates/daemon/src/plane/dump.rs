@@ -74,7 +74,11 @@ pub fn clear(site: &mut Site) {
     }
 }
 
-fn hook_of<'s>(site: &'s mut Site, port: &str) -> Result<&'s mut xdp::Attached, PlaneError> {
+/// The hook of a port.
+///
+/// # Errors
+/// If there is no such port, or it has none.
+pub fn hook_of<'s>(site: &'s mut Site, port: &str) -> Result<&'s mut xdp::Attached, PlaneError> {
     let running = site.ports.get_mut(port).ok_or_else(|| no_such_port(port))?;
     running.hook.as_mut().ok_or_else(|| {
         let fix = "look at `trivium xdp status` for ports that have one";

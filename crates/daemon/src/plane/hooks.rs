@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::PlaneError;
-use model::{HookMap, HookProgram, HookRuns, HookState, Namespace};
+use model::{HookMap, HookProgram, HookRuns, HookState, Namespace, UserProgram};
 use xdp::{Attached, MapInfo, Owner, ProgramInfo, RunStatistics, WhenDown};
 
 use super::locked;
@@ -26,9 +26,9 @@ pub fn read(site: &Mutex<Site>, measure: Option<Duration>) -> Result<Vec<HookSta
     let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut hooks = known(site)?;
     for hook in &mut hooks {
-        let Some(now) = &hook.program else { continue };
+        let Some(now) = first(hook) else { continue };
         let same = |other: &&HookState| other.port == hook.port;
-        let then = before.iter().find(same).and_then(|other| other.program.as_ref());
+        let then = before.iter().find(same).and_then(first);
         // A program that has come meanwhile began at 0.
         let then = then.filter(|then| then.id == now.id);
         let (runs, run_time_ns) = then.map_or((0, 0), |then| (then.runs, then.run_time_ns));
@@ -39,6 +39,11 @@ pub fn read(site: &Mutex<Site>, measure: Option<Duration>) -> Result<Vec<HookSta
         });
     }
     Ok(complete(hooks))
+}
+
+/// The program that the link runs. What it goes on with by a tail call is part of its runs, and not counted by itself.
+fn first(hook: &HookState) -> Option<&HookProgram> {
+    hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }
 
 /// What the site knows, with the program as it is now.
@@ -81,6 +86,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
         .to_owned(),
         pins: hook.pin().map(|pin| pin.directory().display().to_string()),
         link: hook.link_id(),
+        user_program: user_program(hook)?,
         // The link of a device that has gone has no program.
         program: hook.info().ok().map(program),
         maps: Vec::new(),
@@ -91,6 +97,19 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
             .collect(),
         measured: None,
     })
+}
+
+/// The user's program in front of the port's, without its maps.
+pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> {
+    let state = |user: &xdp::user::UserProgram| {
+        Ok(UserProgram {
+            program: program(user.info()?),
+            goes_on: user.goes_on(),
+            pins: hook.pin().map(|pin| pin.user_directory().display().to_string()),
+            maps: Vec::new(),
+        })
+    };
+    hook.user().map(state).transpose()
 }
 
 /// The stages that the program has, in the order of `bpf/trivium.bpf.c`.
@@ -124,8 +143,10 @@ fn program(info: ProgramInfo) -> HookProgram {
 /// Adds what the kernel tells without the site.
 fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
     for hook in &mut hooks {
-        let maps = hook.program.as_ref().and_then(|program| xdp::program_by_id(program.id).ok());
-        hook.maps = maps.map_or_else(Vec::new, |(_, maps)| maps.into_iter().map(map).collect());
+        hook.maps = hook.program.as_ref().map_or_else(Vec::new, maps);
+        if let Some(user) = &mut hook.user_program {
+            user.maps = maps(&user.program);
+        }
         let namespace = hook.namespace.as_deref().and_then(|name| name.parse::<Namespace>().ok());
         let object = format!("port.{}", hook.port);
         let device = hook.device.clone();
@@ -135,6 +156,12 @@ fn complete(mut hooks: Vec<HookState>) -> Vec<HookState> {
         hook.features = features.ok().flatten().map(|it| it.words().into_iter().map(str::to_owned).collect());
     }
     hooks
+}
+
+/// The maps that a program uses; none if it has gone meanwhile.
+pub fn maps(program: &HookProgram) -> Vec<HookMap> {
+    let found = xdp::program_by_id(program.id);
+    found.map_or_else(|_| Vec::new(), |(_, maps)| maps.into_iter().map(map).collect())
 }
 
 fn map(info: MapInfo) -> HookMap {

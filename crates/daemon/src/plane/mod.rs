@@ -24,6 +24,7 @@ mod samples;
 mod shortcuts;
 mod site;
 mod snoop;
+mod user;
 mod view;
 mod watch;
 mod words;
@@ -39,7 +40,7 @@ use engine::{Engine, EngineConfig, PollMode};
 use model::{
     BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState,
     EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter,
-    Plan, PortState, RssTable, StageState, TraceEvent, WorkerState,
+    Plan, PortState, ProgramChange, RssTable, StageState, TraceEvent, WorkerState,
 };
 use packet::{PortId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
@@ -375,6 +376,21 @@ impl Plane for DataPlane {
 
     fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
         hooks::read(&self.site, measure)
+    }
+
+    fn load_program(
+        &self,
+        port: &str,
+        object: &[u8],
+        program: Option<&str>,
+    ) -> Result<ProgramChange, PlaneError> {
+        // The verifier may take seconds.
+        let user = user::load(&self.site, port, object, program)?;
+        self.engine(|_| user::put(&self.site, port, user))
+    }
+
+    fn unload_program(&self, port: &str) -> Result<ProgramChange, PlaneError> {
+        self.engine(|_| user::take(&self.site, port))
     }
 
     fn bridges(&self) -> Vec<BridgeState> {

@@ -130,10 +130,7 @@ fn take_off(pinned: &Pinned, namespace: Option<&Namespace>) -> Result<Option<Str
 }
 
 fn clear(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let _ = fs::remove_file(entry.path());
-    }
-    let _ = fs::remove_dir(directory);
+    let _ = fs::remove_dir_all(directory);
 }
 
 /// What became of one hook in [`release`].

@@ -12,6 +12,7 @@ use model::{Config, PortName};
 use packet::{PortId, QueueId, WorkerId};
 use port::{Queue, QueueCounters, QueueStatus};
 use xdp::Attached;
+use xdp::user::UserProgram;
 
 use super::bridges::Bridges;
 use super::device::{Device, object};
@@ -31,6 +32,8 @@ pub struct Running {
     pub device: Option<Device>,
     /// The program on its hook, if it has one.
     pub hook: Option<Attached>,
+    /// A user's program that stood in front of its hook, while it has none.
+    pub user: Option<UserProgram>,
     /// Says to other processes that the hook is in use, if it outlives this one.
     pub claim: Option<Claim>,
     /// Its queues and who owns them.
@@ -108,6 +111,7 @@ impl Running {
             device: opened.device,
             claim: opened.hook.as_ref().and_then(Claim::on),
             hook: opened.hook,
+            user: None,
             queues: queues.iter().map(|(worker, _, queue, _)| (*queue, *worker)).collect(),
             statuses: opened.statuses,
             missed: 0,
@@ -129,6 +133,7 @@ impl Running {
             wanted,
             device: None,
             hook: None,
+            user: None,
             claim: None,
             queues: Vec::new(),
             statuses: Vec::new(),
@@ -156,13 +161,15 @@ impl Running {
         }
     }
 
-    /// Takes the port out for good: its queues, its hook, its pins.
+    /// Takes the port out for good: its queues, its hook, its pins. A user's program waits for the port's next hook.
     pub fn close(&mut self, engine: &Engine) {
         self.release_queues(engine);
-        if let Some(hook) = self.hook.take()
-            && let Err(error) = hook.detach()
-        {
-            tracing::warn!(%error, "a hook could not be taken off");
+        if let Some(hook) = self.hook.take() {
+            let (user, detached) = hook.detach_from_user();
+            self.user = user.or(self.user.take());
+            if let Err(error) = detached {
+                tracing::warn!(%error, "a hook could not be taken off");
+            }
         }
         self.claim = None;
     }

@@ -12,6 +12,7 @@ use engine::Engine;
 use model::{Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName};
 use packet::PortId;
 use xdp::HookSays;
+use xdp::user::UserProgram;
 
 use super::bridges::{self, Bridges};
 use super::change;
@@ -23,6 +24,7 @@ use super::open::{self, Footprint, Opened, Wanted};
 use super::ports::{Ports, Running, publish};
 use super::routing;
 use super::shortcuts::Shortcuts;
+use super::user;
 
 /// See the module documentation.
 pub struct Site {
@@ -53,6 +55,8 @@ struct Gone {
     name: PortName,
     wanted: Wanted,
     footprint: Footprint,
+    /// What stood in front of its hook.
+    user: Option<UserProgram>,
 }
 
 /// What a change has done so far.
@@ -141,18 +145,22 @@ impl Site {
         }
         while let Some((name, wanted, opened)) = done.early.pop() {
             done.came.push(name.clone());
-            notes.extend(self.install(engine, &name, wanted, opened)?);
+            notes.extend(self.install(engine, &name, wanted, opened, None)?);
         }
         for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
             let (wanted, opened) = open_one(engine, &name, new, former_of(&done.gone, &name, new))?;
             done.came.push(name.clone());
-            notes.extend(self.install(engine, &name, wanted, opened)?);
+            let user = of_name(&mut done.gone, &name).and_then(|gone| gone.user.take());
+            notes.extend(self.install(engine, &name, wanted, opened, user)?);
         }
         for name in &steps.change {
             done.changed.push(name.clone());
             self.change(engine, name, new)?;
+            let hook = self.ports.get(name).and_then(|running| running.hook.as_ref());
+            notes.extend(hook.and_then(|hook| user::stays(name, hook)));
         }
         self.filters.ensure(&mut self.ports)?;
+        notes.extend(done.gone.iter().filter_map(|gone| Some(user::went(&gone.name, gone.user.as_ref()?))));
         Ok(notes)
     }
 
@@ -176,7 +184,7 @@ impl Site {
 
     /// Makes everything what it was before a change that failed half-way.
     fn undo(&mut self, engine: &Engine, done: Done) {
-        let Done { filters, early, came, gone, changed } = done;
+        let Done { filters, early, came, mut gone, changed } = done;
         for (name, wanted, opened) in early {
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
@@ -188,6 +196,11 @@ impl Site {
             let former =
                 gone.footprint.former.filter(|_| key_of(&gone.wanted).is_none_or(|key| !held.contains(&key)));
             open::unmake(&gone.name, &gone.wanted, &Footprint { former, ..gone.footprint });
+        }
+        for back in left {
+            if let (Some(user), Some(gone)) = (back.user, of_name(&mut gone, &back.name)) {
+                gone.user = Some(user);
+            }
         }
         self.filters.restore(filters, &mut self.ports);
         for gone in gone {
@@ -208,14 +221,15 @@ impl Site {
 
     /// Opens a port again that was taken out; one that cannot be opened waits for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone) {
-        let Gone { name, wanted, footprint } = gone;
+        let Gone { name, wanted, footprint, mut user } = gone;
         let opened = open::open(&name, &wanted, footprint.former, &mut engine.pool());
-        let installed = opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened));
+        let installed =
+            opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
         tracing::error!(port = %name, %error, "could not be brought back after a change that failed; it is tried again");
         if let Some(number) = self.names.ports.find(name.as_str()) {
             let running = Running::waiting(PortId(number), wanted, error.cause);
-            self.ports.insert(name, Running { footprint, ..running });
+            self.ports.insert(name, Running { footprint, user, ..running });
         }
     }
 
@@ -297,6 +311,7 @@ impl Site {
         name: &PortName,
         wanted: Wanted,
         mut opened: Opened,
+        user: Option<UserProgram>,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         // The filter stands before the first packet can pass.
         let number = self.number(name);
@@ -308,6 +323,9 @@ impl Site {
                 return Err(error);
             }
         };
+        if let Some(user) = user {
+            opened.notes.push(user::give(name, opened.hook.as_mut(), user));
+        }
         let (notes, footprint) = (opened.notes.clone(), opened.footprint);
         match Running::install(engine, name, id, wanted.clone(), opened) {
             Ok(running) => {
@@ -357,6 +375,7 @@ impl Site {
             name,
             wanted: running.wanted,
             footprint: running.footprint,
+            user: running.user,
         };
         gone.extend(out.into_iter().map(took));
     }
@@ -390,6 +409,10 @@ fn open_one(
     let wanted = wanted_of(name, config)?;
     let opened = open::open(name, &wanted, former, &mut engine.pool())?;
     Ok((wanted, opened))
+}
+
+fn of_name<'g>(gone: &'g mut [Gone], name: &PortName) -> Option<&'g mut Gone> {
+    gone.iter_mut().find(|gone| gone.name == *name)
 }
 
 /// What a device was like before the port that held it until now.

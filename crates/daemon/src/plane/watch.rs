@@ -20,6 +20,7 @@ use super::device::place;
 use super::open;
 use super::ports::Running;
 use super::site::Site;
+use super::user;
 
 /// How busy a worker was in the last second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -222,6 +223,9 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     if let Err(error) = site.filters.equip(name, &wanted, &mut opened) {
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);
+    }
+    if let Some(user) = site.ports.get_mut(name).and_then(|running| running.user.take()) {
+        opened.notes.push(user::give(name, opened.hook.as_mut(), user));
     }
     let mut fresh = Running::install(engine, name, id, wanted, opened)?;
     fresh.spread = spread;

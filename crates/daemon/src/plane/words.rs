@@ -31,7 +31,14 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
         let did = if *acted { "and acted" } else { "and did nothing" };
         step(format!("rule {rule} of the port's filter matched {did}"))
     });
-    let mut steps: Vec<Told> = rules.collect();
+    let user = says.user.as_ref().map(|(program, goes_on)| {
+        step(if *goes_on {
+            format!("the user's program {program} meets it first and is not run here: what follows holds if it goes on")
+        } else {
+            format!("the user's program {program} meets it first and never goes on: nothing of what follows happens")
+        })
+    });
+    let mut steps: Vec<Told> = user.into_iter().chain(rules).collect();
     let dropped = |reason: &'static str, why: &str| {
         let verdict = format!("dropped in the hook: {reason}");
         (why.to_owned(), Some(End { drop: Some(reason), verdict }))

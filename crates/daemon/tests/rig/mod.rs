@@ -243,10 +243,7 @@ impl Drop for Rig {
             let directory = Path::new("/sys/fs/bpf/trivium").join(pin);
             // The link first: then nothing refers to the maps.
             let _ = std::fs::remove_file(directory.join("link"));
-            for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
-                let _ = std::fs::remove_file(entry.path());
-            }
-            let _ = std::fs::remove_dir(&directory);
+            let _ = std::fs::remove_dir_all(&directory);
         }
         let _ = std::fs::remove_dir_all(&self.directory);
     }

@@ -5,6 +5,7 @@ mod dump;
 mod filter;
 mod generate;
 mod monitor;
+mod program;
 mod status;
 
 use crate::cli::Xdp;
@@ -21,6 +22,8 @@ pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
         Xdp::Status(args) => block_on(status::status(client, args)),
         Xdp::Monitor(args) => block_on(monitor::monitor(client, args)),
         Xdp::Dump(args) => block_on(dump::dump(client, args)),
+        Xdp::Load(args) => block_on(program::load(client, args)),
+        Xdp::Unload(args) => block_on(program::unload(client, args)),
         Xdp::Gen(args) => generate::run(args),
         Xdp::Bench(args) => bench::run(args),
         Xdp::Filter(args) => block_on(filter::filter(client, args)),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use model::{HookProgram, HookRuns, HookState};
+use model::{HookMap, HookProgram, HookRuns, HookState, UserProgram};
 
 use crate::cli::XdpStatus;
 use crate::client::Client;
@@ -46,8 +46,12 @@ fn text(hook: &HookState) -> String {
     }
     let filter = hook.filter.as_ref().map_or_else(String::new, |filter| format!(", filter {filter}"));
     let _ = writeln!(text, "  stages    {}; {}{filter}", hook.stages.join(" > "), hook.owner);
+    if let Some(user) = &hook.user_program {
+        text.push_str(&in_front(user, hook.link));
+    }
+    let link = hook.user_program.is_none().then_some(hook.link);
     match &hook.program {
-        Some(program) => text.push_str(&of_program(program, hook.link)),
+        Some(program) => text.push_str(&of_program("program ", program, link)),
         None => text.push_str("  program   none: the device has gone\n"),
     }
     if let Some(measured) = &hook.measured {
@@ -70,13 +74,27 @@ fn text(hook: &HookState) -> String {
     text
 }
 
-fn of_program(program: &HookProgram, link: u32) -> String {
+/// A user's program in front, and where its maps are.
+fn in_front(user: &UserProgram, link: u32) -> String {
+    let mut text = of_program("in front", &user.program, Some(link));
+    let goes_on = match user.goes_on {
+        true => "its verdict is final unless it goes on by trivium_next",
+        false => "its verdict is final: it does not refer to trivium_next",
+    };
+    let pins = user.pins.as_ref().map_or_else(String::new, |pins| format!("; maps in {pins}"));
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "            {goes_on}{pins}");
+    text
+}
+
+fn of_program(what: &str, program: &HookProgram, link: Option<u32>) -> String {
     let machine = match program.jited_bytes {
         0 => "interpreted".to_owned(),
         bytes => format!("{bytes} bytes of machine code"),
     };
+    let link = link.map_or_else(String::new, |link| format!(", link {link}"));
     format!(
-        "  program   {} {} tag {}, link {link}: {} instructions, {machine}, {} walked by the verifier\n",
+        "  {what}  {} {} tag {}{link}: {} instructions, {machine}, {} walked by the verifier\n",
         program.name, program.id, program.tag, program.instructions, program.verified_instructions
     )
 }
@@ -91,7 +109,9 @@ fn runs(measured: &HookRuns) -> String {
 
 fn maps(hook: &HookState) -> String {
     let mut table = Table::new(&["  MAP", "KIND", ">ID", ">ENTRIES", ">KEY", ">VALUE", ">MEMORY"]);
-    for map in &hook.maps {
+    let of_user = hook.user_program.iter().flat_map(|user| &user.maps);
+    let all: Vec<&HookMap> = of_user.chain(&hook.maps).collect();
+    for map in &all {
         table.row([
             format!("  {}", map.name),
             map.kind.clone(),
@@ -102,7 +122,7 @@ fn maps(hook: &HookState) -> String {
             map.bytes.map_or_else(|| "-".to_owned(), short),
         ]);
     }
-    if hook.maps.is_empty() { String::new() } else { table.render() }
+    if all.is_empty() { String::new() } else { table.render() }
 }
 
 #[cfg(test)]
@@ -138,5 +158,27 @@ mod tests {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
         assert!(text.contains("interpreted") && !text.contains("aborted") && !text.contains("MAP"), "{text}");
+    }
+
+    #[test]
+    fn a_users_program_stands_before_the_ports() {
+        let program = |name: &str| HookProgram { name: name.to_owned(), ..HookProgram::default() };
+        let maps = vec![HookMap { name: "reflected".to_owned(), ..HookMap::default() }];
+        let user =
+            UserProgram { program: program("mine"), goes_on: true, pins: Some("/pins".to_owned()), maps };
+        let hook = HookState {
+            link: 7,
+            program: Some(program("trivium_port")),
+            user_program: Some(user),
+            ..HookState::default()
+        };
+        let shown = text(&hook);
+        let (mine, ours) = (
+            shown.find("  in front  mine 0 tag , link 7: "),
+            shown.find("  program   trivium_port 0 tag : "),
+        );
+        assert!(mine.is_some() && mine < ours, "{shown}");
+        assert!(shown.contains("final unless it goes on by trivium_next; maps in /pins\n"), "{shown}");
+        assert!(shown.contains("  reflected"), "{shown}");
     }
 }

@@ -35,6 +35,7 @@ pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port
     };
     let mut file = File { chart, object: &object, running, device };
     file.driver(&seen);
+    file.user_program();
     file.link_state(&seen.info, memory);
     file.offloads(&seen);
     file.peer(&seen.info);
@@ -135,6 +136,20 @@ impl File<'_> {
             let what = "the driver takes no multi-buffer program: frames larger than a page are refused";
             self.tell(Finding::Advice, what, "keep the MTU below 3500, or use another driver");
         }
+    }
+
+    /// What meets its frames before the port's own program does.
+    fn user_program(&mut self) {
+        let Some(user) = self.running.hook.as_ref().and_then(xdp::Attached::user) else { return };
+        let port = self.object.strip_prefix("port.").unwrap_or(self.object);
+        let fix = format!("`trivium xdp unload --port {port}` takes it away");
+        let (severity, what) = if user.goes_on() {
+            (Finding::Advice, "meets its frames first: what it decides is not counted and never gets further")
+        } else {
+            (Finding::Warning, "meets its frames first and never goes on: the port receives nothing")
+        };
+        let finding = format!("the user's program {} {what}", user.name());
+        self.tell(severity, finding, fix);
     }
 
     fn link_state(&mut self, info: &LinkInfo, memory: &port::FrameMemory) {

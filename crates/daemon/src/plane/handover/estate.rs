@@ -15,6 +15,7 @@ use port::link;
 use port::tap::{TapHandOver, TapQueue};
 use port::{Depot, FrameMemory, FramePool, Queue};
 use switch::FdbEntry;
+use xdp::user::UserProgram;
 use xdp::{Attached, HandOver, PinPath};
 
 use super::HandoverError;
@@ -33,6 +34,8 @@ pub struct Held {
     pub letter: Estate,
     /// The descriptors, in its order.
     pub descriptors: Vec<OwnedFd>,
+    /// Programs in front of hooks, until the hooks are put together again: by then somebody else refers to what they need.
+    pub users: Vec<UserProgram>,
 }
 
 /// Takes everything apart. The site is empty afterwards.
@@ -49,21 +52,22 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
     }
     for (name, running) in std::mem::take(&mut site.ports) {
         let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
-        let letter = gather_port(running, own, &mut held.descriptors, pool);
+        let letter = gather_port(running, own, &mut held, pool);
         held.letter.ports.insert(name.as_str().to_owned(), letter);
     }
     held
 }
 
-fn gather_port(
-    running: Running,
-    queues: Vec<Returned>,
-    descriptors: &mut Vec<OwnedFd>,
-    pool: &mut FramePool,
-) -> PortLetter {
+fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &mut FramePool) -> PortLetter {
+    let Held { descriptors, users, .. } = held;
+    if let Some(user) = running.user {
+        let program = user.name();
+        tracing::warn!(program, "it waits for a port's device to come back, and is not handed over");
+    }
     let hook = running.hook.map(|hook| {
-        let HandOver { fds, pin } = hook.into_fds();
+        let HandOver { fds, pin, user } = hook.into_fds();
         descriptors.extend(fds);
+        users.extend(user);
         let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
         HookLetter { pin: name.map(|name| name.to_string_lossy().into_owned()) }
     });
@@ -133,7 +137,7 @@ pub fn rebuild(
     workers: &EngineConfig,
     memory: &Arc<FrameMemory>,
 ) -> Result<(Engine, Site), HandoverError> {
-    let Held { letter, descriptors } = held;
+    let Held { letter, descriptors, users: _until_the_end } = held;
     let lists = letter.ports.values().flat_map(|port| &port.queues).filter_map(|queue| match &queue.kind {
         QueueKind::AfXdp { frames, .. } => Some(frames.as_slice()),
         _ => None,
@@ -276,7 +280,7 @@ fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result
     let pin = pin.map(PinPath::new).transpose().map_err(|error| failed(&error))?;
     let fds = <[OwnedFd; 5]>::try_from(descriptors)
         .map_err(|_| failed(&HandoverError::Strange("a hook without its descriptors".to_owned())))?;
-    Attached::from_fds(HandOver { fds, pin }).map_err(|error| failed(&error))
+    Attached::from_fds(HandOver { fds, pin, user: None }).map_err(|error| failed(&error))
 }
 
 fn resume_queue(

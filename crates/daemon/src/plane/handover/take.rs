@@ -71,8 +71,12 @@ impl Prepared {
         let _ = sync::cpu::tsc_hz();
         self.link.send(&Reply::Ready, &[])?;
         let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
-        let mut rebuilt =
-            estate::rebuild(Held { letter, descriptors }, &self.merged.config, workers, &self.memory);
+        let mut rebuilt = estate::rebuild(
+            Held { letter, descriptors, users: Vec::new() },
+            &self.merged.config,
+            workers,
+            &self.memory,
+        );
         match &mut rebuilt {
             Ok((_, site)) => site.filters.keep(std::mem::take(&mut self.filters)),
             Err(error) => {

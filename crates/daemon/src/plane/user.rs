@@ -1,0 +1,108 @@
+//! Programs of users' own in front of ports' hooks: put there, taken away, and carried from a hook to the port's next one.
+
+use std::sync::Mutex;
+
+use control::{FailureKind, PlaneError};
+use model::{DoctorFinding, Finding, PortName, ProgramChange};
+use xdp::user::UserProgram;
+use xdp::{Attached, Error};
+
+use super::device::object;
+use super::dump::hook_of;
+use super::site::Site;
+use super::{hooks, locked};
+
+/// What an error with a user's program means for whoever sent it.
+fn refused(port: &str, error: &Error) -> PlaneError {
+    let object = format!("program for port.{port}");
+    match error {
+        Error::User(user) => {
+            PlaneError { kind: FailureKind::Invalid, object, cause: user.to_string(), fix: user.advice() }
+        }
+        other => PlaneError::failed(object, other, "`trivium doctor` may tell more"),
+    }
+}
+
+/// Verifies and loads the program that an object has for this port. The site is locked only to ask what the port can go on with.
+///
+/// # Errors
+/// If there is no such port or hook, or the program is refused.
+pub fn load(
+    site: &Mutex<Site>,
+    port: &str,
+    bytes: &[u8],
+    wanted: Option<&str>,
+) -> Result<UserProgram, PlaneError> {
+    let multi_buffer = hook_of(&mut locked(site), port)?.multi_buffer();
+    UserProgram::load(bytes, wanted, multi_buffer).map_err(|error| refused(port, &error))
+}
+
+/// Puts a program in front of a port's.
+///
+/// # Errors
+/// If there is no such port or hook any more, or the kernel refuses; all is as before.
+pub fn put(site: &Mutex<Site>, port: &str, user: UserProgram) -> Result<ProgramChange, PlaneError> {
+    let mut site = locked(site);
+    let hook = hook_of(&mut site, port)?;
+    let before = hook.user().map(|user| user.name().to_owned());
+    hook.set_user(user).map_err(|error| refused(port, &error))?;
+    let mut now = hooks::user_program(hook).map_err(|error| refused(port, &error))?;
+    if let Some(now) = &mut now {
+        now.maps = hooks::maps(&now.program);
+        tracing::info!(port, program = now.program.name, "a user's program stands in front of its hook");
+    }
+    Ok(ProgramChange { port: port.to_owned(), now, before })
+}
+
+/// Takes the program away that stands in front of a port's.
+///
+/// # Errors
+/// If there is no such port or hook, none stands there, or the kernel refuses.
+pub fn take(site: &Mutex<Site>, port: &str) -> Result<ProgramChange, PlaneError> {
+    let mut site = locked(site);
+    let hook = hook_of(&mut site, port)?;
+    let taken = hook.take_user().map_err(|error| refused(port, &error))?.ok_or_else(|| {
+        let fix = "look at `trivium xdp status` for what stands where";
+        PlaneError::not_found(format!("port.{port}"), "no user's program stands in front of its hook", fix)
+    })?;
+    tracing::info!(port, program = taken.name(), "the user's program in front of its hook was taken away");
+    Ok(ProgramChange { port: port.to_owned(), now: None, before: Some(taken.name().to_owned()) })
+}
+
+/// Puts a program that stood in front of a port's hook in front of its next one, and says what became of it.
+pub fn give(name: &PortName, hook: Option<&mut Attached>, user: UserProgram) -> DoctorFinding {
+    let program = user.name().to_owned();
+    let given = hook.map(|hook| hook.set_user(user));
+    let (severity, finding) = match given {
+        Some(Ok(())) => (
+            Finding::Ok,
+            format!("the user's program {program} stands in front of its new hook, with its maps"),
+        ),
+        Some(Err(error)) => (
+            Finding::Warning,
+            format!("the user's program {program} does not stand in front of its new hook: {error}"),
+        ),
+        None => {
+            (Finding::Warning, format!("it has no hook any more, and the user's program {program} is gone"))
+        }
+    };
+    if severity == Finding::Ok {
+        tracing::info!(port = %name, "{finding}");
+    } else {
+        tracing::warn!(port = %name, "{finding}");
+    }
+    let fix = if severity == Finding::Ok { "" } else { "load it again with `trivium xdp load`" };
+    DoctorFinding { object: object(name), severity, finding, fix: fix.to_owned() }
+}
+
+/// Says of a port that was changed that its hook's user's program stays.
+pub fn stays(name: &PortName, hook: &Attached) -> Option<DoctorFinding> {
+    let finding = format!("the user's program {} stays in front of its hook", hook.user()?.name());
+    Some(DoctorFinding { object: object(name), severity: Finding::Ok, finding, fix: String::new() })
+}
+
+/// Says of a port that was removed that its user's program is gone as well.
+pub fn went(name: &PortName, user: &UserProgram) -> DoctorFinding {
+    let finding = format!("the user's program {} went with the port", user.name());
+    DoctorFinding { object: object(name), severity: Finding::Advice, finding, fix: String::new() }
+}

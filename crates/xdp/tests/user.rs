@@ -1,0 +1,605 @@
+//! Programs of a user's own in front of a port's: verdicts, refusals, swaps on both sides, pins, and what is left when things go.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use support::{LOCAL4, Namespace, config, enter, ethernet, eventually, frame4, ipv4, sh, to_us};
+use xdp::dump::{Dump, DumpConfig};
+use xdp::live::{Generator, Order, Replay, Traffic};
+use xdp::user::{UserError, UserProgram};
+use xdp::{AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/xdp");
+
+/// Compiles a source as `bpf/` is.
+fn compile_file(source: &Path, object: &Path) {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let output = Command::new(clang)
+        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
+        .args([format!("-I{EXAMPLES}"), format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH)])
+        .arg("-c")
+        .arg(source)
+        .arg("-o")
+        .arg(object)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A directory of this test's own.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("xdp-user-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The object of a source.
+fn compiled(source: &str) -> Vec<u8> {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.0.join("source.bpf.c"), scratch.0.join("object.o"));
+    std::fs::write(&from, source).unwrap();
+    compile_file(&from, &to);
+    std::fs::read(&to).unwrap()
+}
+
+fn reflector() -> Vec<u8> {
+    let scratch = Scratch::new();
+    let object = scratch.0.join("reflector.o");
+    compile_file(&Path::new(EXAMPLES).join("reflector.bpf.c"), &object);
+    std::fs::read(&object).unwrap()
+}
+
+/// The byte after the Ethernet header is the verdict, and above these the frame goes on; frames are counted.
+const CHOOSER: &str = r#"
+#include "trivium.h"
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} frames_that_were_seen SEC(".maps");
+SEC("xdp.frags") int chooser(struct xdp_md *ctx)
+{
+	unsigned char *bytes = (void *)(long)ctx->data;
+	__u32 key = 0;
+	__u64 *seen = bpf_map_lookup_elem(&frames_that_were_seen, &key);
+	if (seen)
+		__sync_fetch_and_add(seen, 1);
+	if (bytes + 15 > (unsigned char *)(long)ctx->data_end)
+		return XDP_DROP;
+	if (bytes[14] <= XDP_REDIRECT)
+		return bytes[14];
+	trivium_continue(ctx);
+	return XDP_TX;
+}
+char _license[] SEC("license") = "GPL";
+"#;
+
+/// A program of that section, name and body.
+fn one(section: &str, name: &str, body: &str) -> Vec<u8> {
+    compiled(&format!(
+        "#include \"trivium.h\"\nSEC(\"{section}\") int {name}(struct xdp_md *ctx) {{ (void)ctx; {body} }}\n\
+         char _license[] SEC(\"license\") = \"GPL\";\n"
+    ))
+}
+
+const GO_ON: &str = "trivium_continue(ctx); return XDP_ABORTED;";
+
+fn load(object: &[u8]) -> UserProgram {
+    UserProgram::load(object, None, true).unwrap()
+}
+
+fn attach(ifindex: u32, pin: Option<&Pin>) -> Attached {
+    let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
+    loaded.attach(ifindex, AttachMode::Native, pin.map(|pin| pin.0.clone())).unwrap()
+}
+
+/// A frame whose first byte after the header is this.
+fn numbered(number: u8) -> Vec<u8> {
+    ethernet(to_us(), &[], 0x88b5, &[number; 50])
+}
+
+fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
+    Generator::replay(&Replay { ifindex, frames, order: Order::InTurn, rate: None, park: true }).unwrap()
+}
+
+/// A pin path of this test alone, removed whatever happens.
+struct Pin(PinPath);
+
+impl Pin {
+    fn new(test: &str) -> Pin {
+        Pin(PinPath::new(&format!("xdp-u{}-{test}", std::process::id())).unwrap())
+    }
+
+    fn there(&self, name: &str) -> bool {
+        self.0.directory().join(name).exists()
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0.directory().join("link"));
+        let _ = std::fs::remove_dir_all(self.0.directory());
+    }
+}
+
+/// The first value of a map that `bpftool` finds.
+fn value(map: &str) -> u64 {
+    let text = sh(&format!("bpftool -j map lookup {map} key 0 0 0 0"));
+    let (_, value) = text.split_once("\"value\":[").unwrap();
+    let bytes = value.split(']').next().unwrap().split(',');
+    let parsed =
+        bytes.map(|byte| u8::from_str_radix(byte.trim_matches(['"', ' ']).trim_start_matches("0x"), 16));
+    let bytes: Vec<u8> = parsed.map(Result::unwrap).collect();
+    u64::from_ne_bytes(bytes.try_into().unwrap())
+}
+
+/// The program that the device runs.
+fn on_device(ifindex: u32) -> String {
+    xdp::inspect(ifindex).unwrap().map(|program| program.name).unwrap_or_default()
+}
+
+/// Every verdict of the user's is final; a frame that goes on gets the port's, and without a port what comes after the call.
+#[test]
+fn every_verdict_is_final_but_going_on() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let chooser = load(&compiled(CHOOSER));
+    assert!(chooser.goes_on());
+    for (number, verdict) in (0..).zip(Verdict::ALL) {
+        assert_eq!(chooser.test_run(&numbered(number)).unwrap().verdict, verdict);
+    }
+    let absent = chooser.test_run(&numbered(9)).unwrap();
+    assert_eq!(absent.verdict, Verdict::Transmit, "the slot is empty: as the program says after the call");
+    let mut port = attach(near, None);
+    port.set_user(chooser).unwrap();
+    let chooser = port.user().unwrap();
+    for (number, verdict) in (0..).zip(Verdict::ALL) {
+        assert_eq!(chooser.test_run(&numbered(number)).unwrap().verdict, verdict);
+    }
+    assert_eq!(port.counters().unwrap().seen(), 0, "the port has not seen one of them");
+    assert_eq!(chooser.test_run(&numbered(9)).unwrap().verdict, Verdict::Drop);
+    let counters = port.counters().unwrap();
+    assert_eq!((counters.get(Counter::DownDropped), counters.seen()), (1, 1));
+}
+
+/// A UDP datagram to a port, with a payload and what `edit` makes of it.
+fn datagram(from: u16, to: u16, edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut packet = ipv4(LOCAL4, |ip| ip[9] = 17);
+    packet[20..22].copy_from_slice(&from.to_be_bytes());
+    packet[22..24].copy_from_slice(&to.to_be_bytes());
+    packet[24..26].copy_from_slice(&20_u16.to_be_bytes());
+    packet[26..28].copy_from_slice(&[0xab, 0xcd]);
+    let mut frame = ethernet(to_us(), &[], 0x0800, &packet);
+    edit(&mut frame);
+    frame
+}
+
+#[test]
+fn the_reflector_answers_echo_alone() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let mut port = attach(near, None);
+    port.set_user(load(&reflector())).unwrap();
+    let user = port.user().unwrap();
+    assert_eq!(user.name(), "reflector");
+    let sent = datagram(4000, 7, |_| {});
+    let back = user.test_run(&sent).unwrap();
+    assert_eq!(back.verdict, Verdict::Transmit);
+    let wanted = datagram(7, 4000, |frame| {
+        frame[..12].copy_from_slice(&[&sent[6..12], &sent[..6]].concat());
+        frame[26..34].copy_from_slice(&[&sent[30..34], &sent[26..30]].concat());
+        frame[40..42].copy_from_slice(&[0, 0]);
+    });
+    assert_eq!(back.frame, wanted);
+    let others = [
+        ("another port", datagram(4000, 8, |_| {})),
+        ("two echo services", datagram(7, 7, |_| {})),
+        ("a group", datagram(4000, 7, |frame| frame[0] |= 1)),
+        ("a first fragment", datagram(4000, 7, |frame| frame[20] = 0x20)),
+        ("a later fragment", datagram(4000, 7, |frame| frame[21] = 1)),
+        ("options", datagram(4000, 7, |frame| frame[14] = 0x46)),
+        ("another version", datagram(4000, 7, |frame| frame[14] = 0x65)),
+        ("TCP", datagram(4000, 7, |frame| frame[23] = 6)),
+        ("another ethertype", datagram(4000, 7, |frame| frame[12] = 0x88)),
+        ("cut off", datagram(4000, 7, |_| {})[..41].to_vec()),
+        ("a header alone", numbered(0)[..14].to_vec()),
+    ];
+    for (at, (what, frame)) in (1..).zip(others) {
+        let run = user.test_run(&frame).unwrap();
+        assert_eq!((run.verdict, &run.frame), (Verdict::Drop, &frame), "{what}");
+        assert_eq!(port.counters().unwrap().get(Counter::DownDropped), at, "{what}");
+    }
+}
+
+/// What the loader says of an object.
+fn refusal(object: &[u8], wanted: Option<&str>, multi_buffer: bool) -> (String, String) {
+    match UserProgram::load(object, wanted, multi_buffer) {
+        Err(Error::User(error)) => (error.to_string(), error.advice()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_cannot_stand_there_is_refused_with_the_reason() {
+    need_root!();
+    let (said, advice) = refusal(b"not an object", None, true);
+    assert!(
+        said.starts_with("the file is no BPF object") && advice.contains("-target bpf"),
+        "{said}; {advice}"
+    );
+    refusal(b"", None, true);
+    let host = std::fs::read("/proc/self/exe").unwrap();
+    refusal(&host[..host.len().min(1 << 20)], None, true);
+
+    let (linear, frags) = (one("xdp", "alone", GO_ON), one("xdp.frags", "several", GO_ON));
+    let (said, advice) = refusal(&linear, None, true);
+    assert!(said.contains("alone") && said.contains("in one buffer only"), "{said}");
+    assert_eq!(advice, "build it with SEC(\"xdp.frags\")");
+    let (said, advice) = refusal(&frags, None, false);
+    assert!(said.contains("in several buffers") && advice.contains("SEC(\"xdp\")"), "{said}; {advice}");
+    assert!(UserProgram::load(&linear, None, false).is_ok());
+
+    let (said, advice) = refusal(&one("tc", "elsewhere", "return 0;"), None, true);
+    assert!(said.contains("no XDP program; it has elsewhere in section \"tc\""), "{said}");
+    assert!(advice.contains("SEC(\"xdp.frags\")"), "{advice}");
+    for section in ["tc", "xdp.frags/devmap", "xdp/cpumap", "something"] {
+        let (said, _) = refusal(&one(section, "elsewhere", "return 0;"), Some("elsewhere"), true);
+        assert!(said.contains(&format!("section \"{section}\"")), "{said}");
+    }
+
+    let two = compiled(
+        "#include \"trivium.h\"\nSEC(\"xdp.frags\") int one(struct xdp_md *ctx) { (void)ctx; return XDP_DROP; }\n\
+         SEC(\"xdp.frags\") int two(struct xdp_md *ctx) { trivium_continue(ctx); return XDP_DROP; }\n\
+         char _license[] SEC(\"license\") = \"GPL\";\n",
+    );
+    let (said, advice) = refusal(&two, None, true);
+    assert!(said.contains("one, two") && advice.contains("--program"), "{said}; {advice}");
+    let (said, _) = refusal(&two, Some("three"), true);
+    assert!(said.contains("no program \"three\"") && said.contains("one in section"), "{said}");
+    let chosen = UserProgram::load(&two, Some("two"), true).unwrap();
+    assert_eq!((chosen.name(), chosen.goes_on()), ("two", true));
+    assert!(!UserProgram::load(&two, Some("one"), true).unwrap().goes_on());
+}
+
+#[test]
+fn what_the_kernel_refuses_is_shown_with_its_log() {
+    need_root!();
+    let (said, advice) = refusal(&one("xdp.frags", "wild", "return *(int *)(long)ctx->data;"), None, true);
+    assert!(
+        said.starts_with("the kernel refused program wild: ") && said.contains("Permission denied"),
+        "{said}"
+    );
+    assert!(said.contains("invalid access to packet") && said.lines().count() < 50, "{said}");
+    assert!(advice.contains("log"), "{advice}");
+    // A type of the kernel's that this kernel does not have.
+    let core = compiled(
+        "#include \"trivium.h\"\nstruct nobody { int member; } __attribute__((preserve_access_index));\n\
+         SEC(\"xdp.frags\") int core(struct xdp_md *ctx) {\n\
+         struct nobody *it = (void *)(long)ctx->data; int value = 0;\n\
+         if ((void *)(it + 1) <= (void *)(long)ctx->data_end) value = it->member;\n\
+         return value; }\nchar _license[] SEC(\"license\") = \"GPL\";\n",
+    );
+    let (said, _) = refusal(&core, None, true);
+    assert!(said.contains("nobody") && said.contains("CO-RE"), "{said}");
+    let other = compiled(
+        "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+         struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __type(key, __u32); __type(value, __u32); }\n\
+         trivium_next SEC(\".maps\");\n\
+         SEC(\"xdp.frags\") int hash(struct xdp_md *ctx) { __u32 key = 0; (void)ctx; return !bpf_map_lookup_elem(&trivium_next, &key); }\n\
+         char _license[] SEC(\"license\") = \"GPL\";\n",
+    );
+    let (said, advice) = refusal(&other, None, true);
+    assert!(said.contains("trivium_next") && advice.contains("trivium.h"), "{said}; {advice}");
+}
+
+/// A broken object is refused or loaded, whatever is wrong with it: the process that reads it goes on.
+#[test]
+fn broken_objects_do_no_harm() {
+    need_root!();
+    let whole = reflector();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = move |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % u64::try_from(below).unwrap()).unwrap()
+    };
+    for length in (0..whole.len()).step_by(whole.len() / 40) {
+        let _ = UserProgram::load(&whole[..length], None, true);
+    }
+    let mut refused = 0;
+    for _ in 0..300 {
+        let mut broken = whole.clone();
+        for _ in 0..=next(4) {
+            let at = next(broken.len());
+            broken[at] = u8::try_from(next(256)).unwrap();
+        }
+        refused += u32::from(UserProgram::load(&broken, None, true).is_err());
+    }
+    assert!(refused > 0, "nothing was broken");
+}
+
+/// What the port is changes behind the user's program, and that one in front of it; not a frame is lost or meets neither.
+#[test]
+fn both_are_replaced_under_traffic() {
+    need_root!();
+    let rounds: u32 = std::env::var("XDP_SWAPS").ok().map_or(60, |n| n.parse().unwrap());
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    let mut port = attach(near, None);
+    let objects = [one("xdp.frags", "first", GO_ON), one("xdp.frags", "second", GO_ON)];
+    let (done, name) = (AtomicBool::new(false), namespace.name.clone());
+    let sent = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            enter(&name);
+            let mut generator = Generator::new(&Traffic { rate: Some(5_000), ..Traffic::to(far) }).unwrap();
+            generator.run_until(&done, Duration::from_secs(600)).unwrap().packets
+        });
+        for (round, object) in (0..rounds).zip(objects.iter().cycle()) {
+            port.set_user(load(object)).unwrap();
+            let owner = if round % 2 == 0 { Owner::Routed } else { Owner::Bridged };
+            port.swap(port.prepare(&config(owner, WhenDown::Drop)).unwrap()).unwrap();
+            assert_eq!(on_device(near), if round % 2 == 0 { "first" } else { "second" });
+            assert_eq!(port.info().unwrap().name, "trivium_port");
+            if round % 8 == 7 {
+                assert!(port.take_user().unwrap().is_some());
+                assert_eq!(on_device(near), "trivium_port");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        sender.join().unwrap()
+    });
+    assert!(sent > 0);
+    let counters = port.counters().unwrap();
+    assert_eq!((counters.get(Counter::DownDropped), counters.seen()), (sent, sent));
+}
+
+#[test]
+fn a_refused_replacement_changes_nothing() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let pin = Pin::new("refused");
+    let mut port = attach(near, Some(&pin));
+    port.set_user(load(&compiled(CHOOSER))).unwrap();
+    let id = port.user().unwrap().info().unwrap().id;
+    let linear = UserProgram::load(&one("xdp", "alone", GO_ON), None, false).unwrap();
+    let error = port.set_user(linear).unwrap_err();
+    assert!(matches!(error, Error::User(UserError::Buffers { multi_buffer: false, .. })), "{error}");
+    assert_eq!(port.user().unwrap().info().unwrap().id, id);
+    assert_eq!((on_device(near).as_str(), pin.there("user-new")), ("chooser", false));
+    // Something is in the way of its pins.
+    std::fs::create_dir_all(pin.0.directory().join("user-old/program")).unwrap();
+    port.set_user(load(&reflector())).unwrap();
+    assert_eq!((on_device(near).as_str(), pin.there("user-old")), ("reflector", false));
+}
+
+/// The capture is around the port's program: it shows what goes on, as the user's program left it.
+#[test]
+fn a_dump_shows_what_goes_on() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    let mut port = attach(near, None);
+    port.set_user(load(&compiled(CHOOSER))).unwrap();
+    let dump = Dump::new(&DumpConfig::default()).unwrap();
+    let reader = dump.reader().unwrap();
+    port.set_dump(Some(&dump)).unwrap();
+    assert_eq!((on_device(near).as_str(), port.dumps().unwrap()), ("chooser", true));
+    let frames = [numbered(1), numbered(9), numbered(1), numbered(8)];
+    generator(far, &frames).send(4).unwrap();
+    let mut all = Vec::new();
+    eventually("two frames are captured", || {
+        all.extend(reader.poll(Duration::from_millis(10)).unwrap());
+        all.len() == 2
+    });
+    assert_eq!([&all[0].entry, &all[1].entry], [&frames[1], &frames[3]]);
+    // Another program comes in front meanwhile; the capture goes on.
+    port.set_user(load(&reflector())).unwrap();
+    assert!(port.dumps().unwrap());
+    port.set_dump(None).unwrap();
+    assert_eq!((on_device(near).as_str(), port.info().unwrap().name.as_str()), ("reflector", "trivium_port"));
+}
+
+#[test]
+fn a_pinned_program_outlives_its_owner_with_its_maps() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    let pin = Pin::new("outlives");
+    let mut port = attach(near, Some(&pin));
+    port.set_user(load(&compiled(CHOOSER))).unwrap();
+    let id = port.user().unwrap().info().unwrap().id;
+    drop(port);
+    let mut generator = generator(far, &[numbered(9), numbered(1)]);
+    generator.send(10).unwrap();
+    let map = pin.0.user_directory().join("frames_that_were_seen");
+    assert_eq!(value(&format!("pinned {}", map.display())), 10);
+    let mut port = adopt(&pin.0).unwrap().unwrap();
+    assert_eq!(port.counters().unwrap().get(Counter::DownDropped), 5, "half of them went on meanwhile");
+    assert_eq!(
+        (port.user().unwrap().info().unwrap().id, port.info().unwrap().name.as_str()),
+        (id, "trivium_port")
+    );
+    // All goes on: the port's program is replaced behind it, and it by another.
+    port.swap(port.prepare(&config(Owner::Routed, WhenDown::Pass)).unwrap()).unwrap();
+    generator.send(2).unwrap();
+    assert_eq!(port.counters().unwrap().get(Counter::PassedControl), 1);
+    port.set_user(load(&reflector())).unwrap();
+    assert!(!map.exists() && pin.there("user/maps/reflected") && !pin.there("user-old"));
+    drop(port);
+    let mut port = adopt(&pin.0).unwrap().unwrap();
+    assert_eq!((port.user().unwrap().name(), on_device(near).as_str()), ("reflector", "reflector"));
+    assert!(port.take_user().unwrap().is_some());
+    assert_eq!((on_device(near).as_str(), pin.there("user")), ("trivium_port", false));
+    assert!(port.take_user().unwrap().is_none());
+    port.set_user(load(&reflector())).unwrap();
+    port.detach().unwrap();
+    assert!(!pin.there(""));
+    assert_eq!(xdp::inspect(near).unwrap(), None);
+}
+
+/// What a process leaves that died in the middle of a load: the directory of the program that runs is the right one.
+#[test]
+fn half_made_pins_are_put_right() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let pin = Pin::new("half");
+    let directory = pin.0.directory().display().to_string();
+    let mut port = attach(near, Some(&pin));
+    port.set_user(load(&compiled(CHOOSER))).unwrap();
+    drop(port);
+    // Died before the link was told: the new one's pins are rubbish.
+    sh(&format!("mkdir -p {directory}/user-new/maps; bpftool link show pinned {directory}/link"));
+    drop(adopt(&pin.0).unwrap().unwrap());
+    assert!(pin.there("user/program") && !pin.there("user-new"));
+    // Died after it, before the new pins got their name.
+    sh(&format!("mv {directory}/user {directory}/user-new; mkdir -p {directory}/user/maps"));
+    let port = adopt(&pin.0).unwrap().unwrap();
+    assert_eq!(port.user().unwrap().name(), "chooser");
+    assert!(pin.there("user/maps/frames_that_were_seen") && !pin.there("user-new"));
+    drop(port);
+    // Died between both names.
+    sh(&format!("mv {directory}/user {directory}/user-new"));
+    drop(adopt(&pin.0).unwrap().unwrap());
+    assert!(pin.there("user/maps/frames_that_were_seen") && pin.there("user/next") && !pin.there("user-new"));
+    // Died after an unload, before the pins went.
+    let mut port = adopt(&pin.0).unwrap().unwrap();
+    sh(&format!("mkdir -p {directory}/user-old"));
+    port.take_user().unwrap();
+    drop(port);
+    sh(&format!("mkdir -p {directory}/user/maps"));
+    let port = adopt(&pin.0).unwrap().unwrap();
+    assert!(port.user().is_none() && !pin.there("user") && !pin.there("user-old"));
+}
+
+/// Whoever removes the array's pin leaves a program that leads nowhere; it is taken off.
+#[test]
+fn a_program_without_its_port_is_taken_off() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let pin = Pin::new("alone");
+    let mut port = attach(near, Some(&pin));
+    port.set_user(load(&reflector())).unwrap();
+    drop(port);
+    std::fs::remove_file(pin.0.directory().join("user/next")).unwrap();
+    eventually("it is taken off", || adopt(&pin.0).unwrap().is_none());
+    assert_eq!(xdp::inspect(near).unwrap(), None);
+    assert!(!pin.there(""));
+}
+
+#[test]
+fn a_hand_over_takes_the_program_along() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (far, near) = namespace.veth("va", "vb", "");
+    for object in [compiled(CHOOSER), one("xdp.frags", "ends", "return XDP_DROP;")] {
+        let mut port = attach(near, None);
+        port.set_user(load(&object)).unwrap();
+        let (id, name) = (port.user().unwrap().info().unwrap().id, on_device(near));
+        let mut hand_over = port.into_fds();
+        let kept = hand_over.user.take();
+        let mut taken = Attached::from_fds(hand_over).unwrap();
+        drop(kept);
+        assert_eq!((taken.user().unwrap().info().unwrap().id, on_device(near)), (id, name));
+        assert_eq!(taken.info().unwrap().name, "trivium_port");
+        let before = taken.counters().unwrap().seen();
+        generator(far, &[numbered(9)]).send(3).unwrap();
+        let goes_on = taken.user().unwrap().goes_on();
+        assert_eq!(taken.counters().unwrap().seen() - before, if goes_on { 3 } else { 0 });
+        taken.take_user().unwrap().unwrap();
+        generator(far, &[numbered(9)]).send(3).unwrap();
+        assert_eq!(taken.counters().unwrap().seen() - before, if goes_on { 6 } else { 3 });
+        taken.detach().unwrap();
+    }
+}
+
+/// The device goes: the program stays with whoever held the port, and stands in front of the next one with what it has counted.
+#[test]
+fn a_program_outlives_its_device() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let (one, other) = (Pin::new("gone"), Pin::new("back"));
+    let mut port = attach(near, Some(&one));
+    port.set_user(load(&compiled(CHOOSER))).unwrap();
+    port.user().unwrap().test_run(&numbered(9)).unwrap();
+    namespace.ip("link del va");
+    assert!(!port.is_alive().unwrap());
+    let error = port.set_user(load(&reflector())).unwrap_err();
+    assert!(matches!(error, Error::Swap { .. }), "{error}");
+    let (user, detached) = port.detach_from_user();
+    detached.unwrap();
+    assert!(!one.there(""));
+    let (far, near) = namespace.veth("va", "vb", "");
+    let mut port = attach(near, Some(&other));
+    port.set_user(user.unwrap()).unwrap();
+    generator(far, &[numbered(9)]).send(3).unwrap();
+    let map = other.0.user_directory().join("frames_that_were_seen");
+    assert_eq!(value(&format!("pinned {}", map.display())), 4);
+    assert_eq!(port.counters().unwrap().get(Counter::DownDropped), 3);
+}
+
+/// What an object says of pinning is void: its maps are pinned with the port, and go with the program.
+#[test]
+fn maps_are_pinned_by_the_port_alone() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let name = format!("xdp_user_{}", std::process::id());
+    let object = compiled(&format!(
+        "#include \"trivium.h\"\nstatic volatile __u32 calls;\n\
+         struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64);\n\
+         __uint(pinning, LIBBPF_PIN_BY_NAME); }} {name} SEC(\".maps\");\n\
+         SEC(\"xdp.frags\") int pinning(struct xdp_md *ctx) {{ __u32 key = 0; (void)ctx; calls++;\n\
+         if (!bpf_map_lookup_elem(&{name}, &key)) return XDP_DROP; {GO_ON} }}\n\
+         char _license[] SEC(\"license\") = \"GPL\";\n"
+    ));
+    let pin = Pin::new("maps");
+    let mut port = attach(near, Some(&pin));
+    port.set_user(load(&object)).unwrap();
+    assert!(!Path::new("/sys/fs/bpf").join(&name).exists());
+    assert!(pin.there(&format!("user/maps/{name}")) && pin.there("user/maps/user_bss"));
+    port.take_user().unwrap();
+    assert!(!pin.there("user"));
+    drop(port);
+}
+
+/// The way of a frame is told for the port's own program; the user's is named and not run.
+#[test]
+fn explain_names_it_and_leaves_its_maps_alone() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let pin = Pin::new("explain");
+    let mut port = attach(near, Some(&pin));
+    assert_eq!(port.explain(&frame4(LOCAL4, |_| {})).unwrap().user, None);
+    port.set_user(load(&compiled(CHOOSER))).unwrap();
+    let says = port.explain(&numbered(1)).unwrap();
+    assert_eq!((says.way, says.user), (Counter::DownDropped, Some(("chooser".to_owned(), true))));
+    let map = pin.0.user_directory().join("frames_that_were_seen");
+    assert_eq!(value(&format!("pinned {}", map.display())), 0);
+}
