@@ -12,6 +12,7 @@ mod objects;
 mod read;
 mod request;
 mod seen;
+mod steers;
 mod tools;
 mod watch;
 
@@ -109,6 +110,10 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(filters::filter, filters::put_filter, filters::delete_filter))
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
+        .routes(routes!(steers::steers))
+        .routes(routes!(steers::steer, steers::put_steer, steers::delete_steer))
+        .routes(routes!(steers::flows, steers::change_flows))
+        .routes(routes!(steers::table, steers::put_table))
         .routes(routes!(hooks::hooks))
         .routes(routes!(hooks::hook))
         .routes(routes!(hooks::dump))

@@ -6,6 +6,7 @@ mod filter;
 mod generate;
 mod monitor;
 mod status;
+mod steer;
 
 use crate::cli::Xdp;
 use crate::client::Client;
@@ -24,5 +25,6 @@ pub fn run(client: &Client, command: &Xdp) -> Result<(), Failure> {
         Xdp::Gen(args) => generate::run(args),
         Xdp::Bench(args) => bench::run(args),
         Xdp::Filter(args) => block_on(filter::filter(client, args)),
+        Xdp::Steer(args) => block_on(steer::steer(client, args)),
     }
 }
