@@ -90,4 +90,12 @@ struct {
 	__uint(max_entries, 4096);
 } filter_samples SEC(".maps");
 
+/* Samples that the ring had no room for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} filter_missed SEC(".maps");
+
 #endif

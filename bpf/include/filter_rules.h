@@ -226,14 +226,19 @@ TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct fi
 	return bucket ? bucket_exceeded(bucket, cost, rule->burst) : 0;
 }
 
-/* Tells user space of the frame; false when the ring is full. */
-TRIVIUM_INLINE int sample(const struct filter_walk *walk, const struct filter_rule *rule)
+/* Tells user space of the frame; when the ring is full, only how many it was not told of. */
+TRIVIUM_INLINE void sample(const struct filter_walk *walk, const struct filter_rule *rule)
 {
 	struct filter_sample *sample = bpf_ringbuf_reserve(&filter_samples, sizeof(*sample), 0);
-	__u32 length = walk->length;
+	__u32 length = walk->length, key = 0;
 
-	if (!sample)
-		return 0;
+	if (!sample) {
+		__u64 *missed = bpf_map_lookup_elem(&filter_missed, &key);
+
+		if (missed)
+			*missed += 1;
+		return;
+	}
 	sample->time = bpf_ktime_get_ns();
 	sample->slot = rule->slot;
 	sample->ifindex = walk->ctx->ingress_ifindex;
@@ -245,7 +250,6 @@ TRIVIUM_INLINE int sample(const struct filter_walk *walk, const struct filter_ru
 		length = 0;
 	sample->captured = length;
 	bpf_ringbuf_submit(sample, 0);
-	return 1;
 }
 
 /* Counts a match and does what the rule says; true when it is the last. */
@@ -281,7 +285,7 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 			break;
 		acted = bpf_get_prandom_u32() <= rule->sample;
 		if (acted && !dry)
-			acted = sample(walk, rule);
+			sample(walk, rule);
 		break;
 	case FILTER_LIMIT:
 		if (!(filter.uses & FILTER_USES_RATES))

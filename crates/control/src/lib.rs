@@ -32,7 +32,7 @@ mod tls;
 pub use api::{ConfigReport, ExplainRequest, Flushed, UpgradeRequest, Upgraded, openapi};
 pub use bind::{BindError, Listeners};
 pub use error::{ChangeError, ErrorBody};
-pub use plane::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError};
+pub use plane::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
 pub use serve::{ServeError, serve};
 pub use storage::StorageError;
 pub use store::{Outcome, PendingReport, Store, Terms, stored_api_objects};

@@ -1,6 +1,6 @@
 //! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, an interface for each port, a block for each frame.
 //!
-//! The reason of a drop or a hook's verdict is the packet's comment, its direction the two low bits of `epb_flags`, what was lost before it
+//! The reason of a drop, a hook's verdict or the rule that sampled it is the packet's comment, its direction the two low bits of `epb_flags`, what was lost before it
 //! `epb_dropcount`. Times have
 //! nanoseconds. Blocks are little-endian, as the byte-order magic says.
 
@@ -61,6 +61,9 @@ impl Section {
         }
         if let Some(verdict) = &frame.verdict {
             option(&mut body, OPTION_COMMENT, format!("verdict: {verdict}").as_bytes());
+        }
+        if let Some(rule) = &frame.rule {
+            option(&mut body, OPTION_COMMENT, format!("rule: {rule}").as_bytes());
         }
         end_of_options(&mut body);
         blocks.extend(block(ENHANCED_PACKET, &body));
@@ -154,6 +157,7 @@ mod tests {
                 missed: 7,
                 drop: Some("rx_vlan_not_allowed".to_owned()),
                 verdict: Some("pass".to_owned()),
+                rule: Some("web-1".to_owned()),
             };
             let blocks = section.packet(&frame);
             // The interface's description comes first, once.
@@ -163,6 +167,7 @@ mod tests {
             assert_eq!(word(&block, 24), 1500, "original length");
             assert!(block.windows(28).any(|bytes| bytes == b"dropped: rx_vlan_not_allowed"));
             assert!(block.windows(13).any(|bytes| bytes == b"verdict: pass"));
+            assert!(block.windows(11).any(|bytes| bytes == b"rule: web-1"));
             assert!(
                 block.windows(12).any(|bytes| bytes == [4, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0]),
                 "drop count"

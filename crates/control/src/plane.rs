@@ -113,6 +113,14 @@ pub trait Plane: Send + Sync + 'static {
     /// If the port does not exist or has no hook, a verdict does not exist, or somebody captures there already.
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
 
+    /// Sends what the rules of a filter sample from now on to `to` until that is closed or the filter has gone, and returns at
+    /// once. What `to` cannot take is lost; no frame waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the filter does not exist, none of its rules samples, no port's hook has it, or somebody follows it already.
+    fn samples(&self, request: SampleRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError>;
+
     /// What is wrong with ports, memory and kernel, and how to mend it.
     fn doctor(&self) -> Vec<DoctorFinding>;
 
@@ -166,6 +174,17 @@ pub struct DumpRequest {
     pub snap_length: u32,
     /// Only frames that match; what cannot be parsed is shown whatever the filter.
     pub filter: packet::filter::Filter,
+}
+
+/// Which samples are followed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SampleRequest {
+    /// The filter.
+    pub filter: String,
+    /// Only frames of this port; of all that have the filter if absent.
+    pub port: Option<String>,
+    /// Only frames that match; what cannot be parsed is shown whatever this says.
+    pub packets: packet::filter::Filter,
 }
 
 /// Why the data plane did not do what it was asked.

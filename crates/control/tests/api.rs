@@ -85,6 +85,25 @@ async fn hooks_are_shown_and_measured() {
 }
 
 #[tokio::test]
+async fn samples_are_a_file_without_end() {
+    let daemon = Daemon::serving("samples");
+    let rule = r#"{"rule":[{"name":"some","action":"sample","one_in":10}]}"#;
+    daemon.json::<Outcome>("PUT", "/v1/filters/edge", rule).await;
+    let mut response = daemon.open("GET", "/v1/filters/edge/samples?port=a&filter=udp", "").await;
+    assert_eq!(response.headers()["content-type"], "application/x-pcapng");
+    let mut file = Vec::new();
+    while file.len() < 300 {
+        file.extend(response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    let has = |text: &[u8]| file.windows(text.len()).any(|bytes| bytes == text);
+    assert!(has(b"rule: some") && has(&[4, 0, 8, 0, 3, 0, 0, 0]), "{file:?}");
+    for (wrong, status) in [("none/samples", 404), ("edge/samples?filter=x", 400), ("edge/samples?n=1", 400)]
+    {
+        daemon.refused("GET", &format!("/v1/filters/{wrong}"), "", status).await;
+    }
+}
+
+#[tokio::test]
 async fn the_socket_is_for_owner_and_group() {
     let daemon = Daemon::serving("mode");
     let mode = std::fs::metadata(daemon.place.settings().daemon.api).unwrap().permissions().mode();
@@ -282,7 +301,8 @@ async fn the_description_has_every_route() {
     }
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
-        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
+        POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/filters/{filter}/samples, \
+        GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
         PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
         PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use xdp::{
-    DumpAt, FilterCommand, FrameOrder, FrameProtocol, Varied, Xdp, XdpBench, XdpDump, XdpGen, XdpMonitor,
-    XdpScenario, XdpStatus,
+    DumpAt, FilterCommand, FilterSamples, FrameOrder, FrameProtocol, Varied, Xdp, XdpBench, XdpDump, XdpGen,
+    XdpMonitor, XdpScenario, XdpStatus,
 };
 
 /// Where the daemon listens unless the configuration says otherwise.

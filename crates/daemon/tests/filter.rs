@@ -4,11 +4,13 @@
 
 mod rig;
 
+use std::process::Command;
 use std::time::Duration;
 
+use port::pcap::Reader;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
-use testbed::{UdpFlow, eventually, require};
+use testbed::{Process, UdpFlow, eventually, require};
 
 /// A rig's usual configuration with a filter of these rules on h1.
 fn with_filter(rig: &Rig, rules: &str) -> String {
@@ -254,4 +256,106 @@ fn what_the_hook_cannot_have_is_found_by_check() {
         assert_eq!(said.contains("filter.edge") && said.contains("9th place"), !fine, "{said}");
         assert_eq!(String::from_utf8_lossy(&output.stdout).contains("1 filters: fine"), fine);
     }
+}
+
+const SAMPLED: &str =
+    "[[filter.edge.rule]]\nname = \"some\"\naction = \"sample\"\none_in = 1\nprotocol = \"udp\"\n";
+
+/// What rules sample is told as it comes, by filter or by port, to the terminal or a file; after a kill, too.
+#[test]
+fn samples_are_followed() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    let sampled = with_filter(&rig, &format!("{SAMPLED}{PING}"));
+    let both = sampled.replace("device = \"h3\"", "device = \"h3\"\nfilter = \"edge\"");
+    rig.start(&both);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    let text = rig.ok(&["xdp", "filter", "samples", "edge", "-n", "5"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    let told = |line: &&str| {
+        line.contains(" h1 in  ") && line.contains("UDP 10.8.0.1:") && line.ends_with(" bytes [rule: some]")
+    };
+    assert!(lines.iter().all(told), "{text}");
+    let file = rig.path("samples.pcapng");
+    let path = file.to_str().unwrap();
+    let followed =
+        |rig: &Rig| rig.ok(&["xdp", "filter", "samples", "h1", "-n", "3", "-w", path, "ip_dst=10.8.0.2"]);
+    // The one before lets go within a moment.
+    let free = |rig: &Rig| {
+        eventually("nobody follows", PATIENCE, || {
+            let output = rig.trivium(&["xdp", "filter", "samples", "edge", "-n", "1"]);
+            if output.status.success() {
+                Ok(())
+            } else {
+                Err(String::from_utf8_lossy(&output.stderr).into_owned())
+            }
+        })
+    };
+    let read = || {
+        let mut reader = Reader::new(std::fs::File::open(&file).unwrap()).unwrap();
+        let mut all = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            assert_eq!(reader.interface_name(record.interface), Some("h1"));
+            all.push(record);
+        }
+        all
+    };
+    free(&rig).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    followed(&rig);
+    let records = read();
+    assert_eq!(records.len(), 3);
+    for record in &records {
+        assert_eq!(record.comment.as_deref(), Some("rule: some"));
+        assert!(record.received == Some(true) && record.data.len() <= 128);
+        assert_eq!((&record.data[12..14], record.data[23]), (&[8, 0][..], 17));
+    }
+    for pair in records.windows(2) {
+        assert!(pair[0].timestamp <= pair[1].timestamp);
+    }
+
+    // A port whose own frames are none of them waits; meanwhile nobody else can follow.
+    let mut command = Command::new(TRIVIUM);
+    command.env("TRIVIUM_SOCKET", rig.socket()).args(["xdp", "filter", "samples", "h3"]);
+    let other = Process::start(command).unwrap();
+    eventually("a second one is refused", PATIENCE, || {
+        let output = rig.trivium(&["xdp", "filter", "samples", "edge", "-n", "1"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if said.contains("somebody else follows its samples already") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    drop(other);
+    free(&rig).unwrap();
+    for (name, word) in [("h2", "no port of this name with a filter"), ("nobody", "there is no filter")] {
+        let output = rig.trivium(&["xdp", "filter", "samples", name]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(word), "{name}: {said}");
+    }
+
+    // More than anybody reads: what is left out is counted, and said.
+    let mut command =
+        rig.hosts[0].command([TRIVIUM, "xdp", "gen", "eth0", "--seconds", "4", "--rate", "300000"]);
+    command.args(["--source", "10.8.0.1", "--destination", "10.8.0.2"]);
+    let flood = Process::start(command).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let output = rig.trivium(&["xdp", "filter", "samples", "edge", "-n", "5000"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("more matched and were left out"), "{said}");
+    drop(flood);
+
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    rig.start(&both);
+    rig.until_reachable(1, 2);
+    followed(&rig);
+    assert_eq!(read().len(), 3);
+
+    // Without such a rule there is nothing to follow.
+    applied(&rig, &with_filter(&rig, PING));
+    let output = rig.trivium(&["xdp", "filter", "samples", "edge"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("none of its rules samples"), "{said}");
 }

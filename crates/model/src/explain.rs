@@ -141,4 +141,6 @@ pub struct CapturedFrame {
     pub drop: Option<String>,
     /// What the hook's program said of it, where it was captured there.
     pub verdict: Option<String>,
+    /// The rule of a filter that sampled it, where it is a sample.
+    pub rule: Option<String>,
 }

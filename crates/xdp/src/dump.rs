@@ -193,14 +193,18 @@ fn unreadable(error: &libbpf_rs::Error) -> Error {
 
 /// The kernel's monotonic clock in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy)]
-struct WallClock {
+pub(crate) struct WallClock {
     offset: u64,
 }
 
 impl WallClock {
-    fn now() -> WallClock {
+    pub(crate) fn now() -> WallClock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         WallClock { offset: u64::try_from(wall).unwrap_or(u64::MAX).saturating_sub(sys::monotonic_ns()) }
+    }
+
+    pub(crate) fn at(self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.wrapping_add(self.offset)
     }
 }
 
@@ -209,7 +213,7 @@ fn parse(bytes: &[u8], clock: WallClock) -> Option<Dumped> {
     let (entry, exit) = (usize::try_from(word(28)?).ok()?, usize::try_from(word(32)?).ok()?);
     let after = RECORD_SIZE + entry;
     Some(Dumped {
-        at_ns: u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?).wrapping_add(clock.offset),
+        at_ns: clock.at(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)),
         ifindex: word(8)?,
         queue: word(12)?,
         verdict: Verdict::from_code(word(16)?),

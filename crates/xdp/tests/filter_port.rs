@@ -5,7 +5,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::{Namespace, config, frame4};
 use xdp::filter::{
@@ -137,26 +137,50 @@ fn samples_reach_user_space() {
     let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
     let mut frame = frame4(std::net::Ipv4Addr::LOCALHOST, |_| {});
     frame.resize(300, 0xa5);
-    let before = Moment::now();
+    let now = || u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap();
+    let reader = filter.samples().reader().unwrap();
+    let before = now();
     for _ in 0..1000 {
         loaded.test_run(&frame).unwrap();
     }
     let (mut of_all, mut of_some) = (0, 0);
-    filter
-        .samples(|sample| {
-            assert_eq!((sample.length, sample.head), (300, &frame[..128]));
-            assert!(sample.at >= before && sample.at <= Moment::now());
-            match sample.rule {
-                Some("all") => of_all += 1,
-                Some("some") => of_some += 1,
-                other => panic!("{other:?}"),
-            }
-        })
-        .unwrap();
+    for sample in reader.poll(Duration::ZERO).unwrap() {
+        assert_eq!((sample.length, &sample.head[..]), (300, &frame[..128]));
+        // Both clocks are read when the reader is made, one after the other.
+        let slack = 100_000_000;
+        assert!(sample.at_ns + slack >= before && sample.at_ns <= now() + slack);
+        match filter.rule_of(&sample) {
+            Some("all") => of_all += 1,
+            Some("some") => of_some += 1,
+            other => panic!("{other:?}"),
+        }
+    }
     assert_eq!(of_all, 1000);
     // A binomial variable with a deviation of 9.5: six of them to either side.
     assert!((43..=157).contains(&of_some), "{of_some}");
     assert_eq!(counted(&filter, "some").acted, of_some);
+    assert_eq!(filter.samples().missed().unwrap(), 0);
+}
+
+#[test]
+fn samples_that_find_no_room_are_counted() {
+    need_root!();
+    let all = rule("all", Match::default(), Action::Sample { one_in: 1 });
+    let sizes = FilterSizes { samples: 4096, ..FilterSizes::default() };
+    let filter = Filter::new(&compiled([all]), sizes, None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+    let frame = frame4(std::net::Ipv4Addr::LOCALHOST, |_| {});
+    for _ in 0..100 {
+        loaded.test_run(&frame).unwrap();
+    }
+    let (samples, reader) = (filter.samples(), filter.samples().reader().unwrap());
+    let taken = reader.poll(Duration::ZERO).unwrap().len();
+    assert!((10..100).contains(&taken), "{taken}");
+    assert_eq!(samples.missed().unwrap(), 100 - u64::try_from(taken).unwrap());
+    assert_eq!(counted(&filter, "all").acted, 100, "whether or not anybody reads");
+    // There is room again.
+    loaded.test_run(&frame).unwrap();
+    assert_eq!(reader.poll(Duration::ZERO).unwrap().len(), 1);
 }
 
 #[test]

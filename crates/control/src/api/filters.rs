@@ -4,17 +4,24 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use model::{BlockRequest, Blocked, FilterState, ObjectKey};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use utoipa::IntoParams;
 
 use super::objects::{delete, put};
 use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
+use super::watch::{QUEUE, file, permit, words};
 use super::{Context, seen};
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome};
+use crate::{ErrorBody, Outcome, SampleRequest};
 
 /// Longest time that a prefix may be blocked for: a year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
+/// What the hook copies of a frame that a rule samples.
+const SAMPLE_LENGTH: u32 = 128;
 
 /// All filters with what each rule has done.
 #[utoipa::path(get, path = "/v1/filters", responses((status = 200, body = Vec<FilterState>)))]
@@ -97,4 +104,34 @@ pub(super) async fn reload(
     Path(filter): Path<String>,
 ) -> ApiResult<Json<Blocked>> {
     Ok(Json(ask(&context, move |plane| plane.reload_blocklist(&filter)).await??))
+}
+
+/// Which samples are followed.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SampleParams {
+    /// Only frames of this port; of all that have the filter unless told.
+    port: Option<String>,
+    /// Only frames that match all of this, such as `ip_src=10.0.0.0/8,tcp,dst_port=443`.
+    filter: Option<String>,
+}
+
+/// What the rules of a filter sample from now on, as a pcapng file without end: up to 128 bytes of each frame, its rule in the comment, and how
+/// many were lost before it in its drop count. One reader at a time.
+#[utoipa::path(get, path = "/v1/filters/{filter}/samples", params(("filter" = String, Path), SampleParams),
+    responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
+        (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn samples(
+    State(context): State<Context>,
+    Path(filter): Path<String>,
+    Params(params): Params<SampleParams>,
+) -> ApiResult<Response> {
+    let permit = permit(&context)?;
+    let packets = words(params.filter.as_deref())?;
+    let asked = SampleRequest { filter, port: params.port, packets };
+    let (to, from) = mpsc::channel(QUEUE);
+    ask(&context, move |plane| plane.samples(asked, to)).await??;
+    Ok(file(SAMPLE_LENGTH, from, permit))
 }

@@ -109,6 +109,7 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(filters::filter, filters::put_filter, filters::delete_filter))
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
+        .routes(routes!(filters::samples))
         .routes(routes!(hooks::hooks))
         .routes(routes!(hooks::hook))
         .routes(routes!(hooks::dump))

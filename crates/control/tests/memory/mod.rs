@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use control::{CaptureRequest, DumpRequest, FailureKind, Listeners, Plane, PlaneError, Store};
+use control::{CaptureRequest, DumpRequest, FailureKind, Listeners, Plane, PlaneError, SampleRequest, Store};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
@@ -260,6 +260,7 @@ impl Plane for Memory {
             missed: 0,
             drop: None,
             verdict: Some(request.verdicts.join("+")),
+            rule: None,
         };
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
         Ok(())
@@ -276,8 +277,29 @@ impl Plane for Memory {
             missed: 0,
             drop: Some("truncated".to_owned()),
             verdict: None,
+            rule: None,
         };
         // The stream's queue is open until the client goes away.
+        std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
+        Ok(())
+    }
+
+    fn samples(&self, request: SampleRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
+        if !self.running().filters.contains_key(request.filter.as_str()) {
+            let object = format!("filter.{}", request.filter);
+            return Err(PlaneError::not_found(object, "there is no such filter", "look at them"));
+        }
+        let frame = CapturedFrame {
+            at_ns: 5,
+            port: request.port.unwrap_or_else(|| "any".to_owned()),
+            received: true,
+            bytes: vec![0xaa; 60],
+            original_length: 1000,
+            missed: 3,
+            drop: None,
+            verdict: None,
+            rule: Some("some".to_owned()),
+        };
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
         Ok(())
     }

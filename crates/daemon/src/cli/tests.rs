@@ -80,7 +80,8 @@ fn assert_typed(line: &str) {
         Ok(
             Command::Capture(Capture { filter, .. })
             | Command::Trace(Trace { filter, .. })
-            | Command::Xdp(Xdp::Dump(XdpDump { filter, .. })),
+            | Command::Xdp(Xdp::Dump(XdpDump { filter, .. }))
+            | Command::Xdp(Xdp::Filter(FilterCommand::Samples(FilterSamples { filter, .. }))),
         ) => {
             let filter = filter.join(",");
             assert!(Filter::parse(&filter).is_ok(), "{line}: {:?}", Filter::parse(&filter));

@@ -270,6 +270,24 @@ pub enum FilterCommand {
         /// The filter; may be left out where only one has a block list
         filter: Option<String>,
     },
+    /// Frames that rules with `action = "sample"` choose from now on, as they come
+    Samples(FilterSamples),
+}
+
+/// `trivium xdp filter samples`
+#[derive(Clone, Debug, Args)]
+pub struct FilterSamples {
+    /// The filter, or a port that has one: then only that port's frames
+    pub name: String,
+    /// Write pcapng to this file ("-": standard output)
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Stop after so many
+    #[arg(short, long, value_name = "N")]
+    pub number: Option<u64>,
+    /// Only frames that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
 }
 
 /// `trivium xdp filter block` and `unblock`

@@ -33,18 +33,23 @@ pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
     // Read here too: no daemon is needed to be told what is wrong.
     Filter::parse(&filter).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
     let path = format!("/v1/capture/{}?drops={}&filter={}", quoted(&args.port), args.drops, quoted(&filter));
-    receive(client, &path, args).await
+    receive(client, &path, args, "narrow the filter to lose none").await
 }
 
-/// Prints or writes the pcapng stream that the API has at `path`.
+/// Prints or writes the pcapng stream that the API has at `path`; `remedy` is what helps when it has lost some.
 ///
 /// # Errors
 /// If the daemon refuses it, or the file cannot be written.
-pub async fn receive(client: &Client, path: &str, args: &Capture) -> Result<(), Failure> {
+pub async fn receive(
+    client: &Client,
+    path: &str,
+    args: &Capture,
+    remedy: &'static str,
+) -> Result<(), Failure> {
     let stream = client.stream(path).await?;
     let (to, from) = sync_channel(QUEUE);
     let args = args.clone();
-    let reader = tokio::task::spawn_blocking(move || read(from, &args));
+    let reader = tokio::task::spawn_blocking(move || read(from, &args, remedy));
     feed(stream, to).await;
     reader.await.map_err(|error| Failure::new("capture", error, ""))?
 }
@@ -96,7 +101,7 @@ enum Sink {
     File(Box<Writer<Box<dyn Write + Send>>>, BTreeMap<u32, Interface>),
 }
 
-fn read(from: Receiver<Bytes>, args: &Capture) -> Result<(), Failure> {
+fn read(from: Receiver<Bytes>, args: &Capture, remedy: &str) -> Result<(), Failure> {
     let mut sink = open(args)?;
     let mut reader = match Reader::new(Chunks { from, rest: Bytes::new() }) {
         Ok(reader) => reader,
@@ -117,9 +122,7 @@ fn read(from: Receiver<Bytes>, args: &Capture) -> Result<(), Failure> {
         eprintln!("{seen} packets");
     }
     if missed > 0 {
-        eprintln!(
-            "{missed} more matched and were left out: queues were full; narrow the filter to lose none"
-        );
+        eprintln!("{missed} more matched and were left out: queues were full; {remedy}");
     }
     Ok(())
 }

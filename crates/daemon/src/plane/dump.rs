@@ -173,6 +173,7 @@ impl Delivery {
                 missed: missed.saturating_sub(self.told),
                 drop: None,
                 verdict: Some(dumped.verdict.name().to_owned()),
+                rule: None,
             };
             match self.to.try_send(frame) {
                 Ok(()) => self.told = missed,

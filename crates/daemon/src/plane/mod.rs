@@ -20,6 +20,7 @@ mod open;
 pub mod pins;
 mod ports;
 mod routing;
+mod samples;
 mod shortcuts;
 mod site;
 mod snoop;
@@ -32,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError};
+use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
@@ -459,6 +460,10 @@ impl Plane for DataPlane {
 
     fn dump(&self, request: DumpRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
         dump::start(&self.me()?, request, to)
+    }
+
+    fn samples(&self, request: SampleRequest, to: Sender<CapturedFrame>) -> Result<(), PlaneError> {
+        samples::start(&self.me()?, request, to)
     }
 
     fn doctor(&self) -> Vec<DoctorFinding> {

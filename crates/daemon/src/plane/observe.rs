@@ -143,6 +143,7 @@ impl Delivery {
                 _ => None,
             },
             verdict: None,
+            rule: None,
         }
     }
 }

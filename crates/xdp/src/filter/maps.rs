@@ -14,16 +14,21 @@ use crate::{Attached, Error, Loaded};
 const SET_MAPS: [&str; 5] =
     ["filter_classes", "filter_tries", "filter_rows", "filter_rules", "filter_probes"];
 /// Maps that outlive it.
-const SHARED_MAPS: [&str; 5] =
-    ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", blocklist::OUTER];
+const SHARED_MAPS: [&str; 6] =
+    ["filter_counts", "filter_buckets", "filter_sources", "filter_samples", MISSED, blocklist::OUTER];
+/// Samples that the ring had no room for.
+pub(super) const MISSED: &str = "filter_missed";
 
 /// What a program needs of a filter: the constants, and every map that it refers to.
 #[derive(Debug)]
 pub(crate) struct FilterMaps {
     pub conf: Conf,
     set: [OwnedFd; 5],
-    shared: Arc<[OwnedFd; 5]>,
+    shared: Arc<Shared>,
 }
+
+/// In the order of [`SHARED_MAPS`].
+pub(super) type Shared = [OwnedFd; 6];
 
 impl FilterMaps {
     /// Names of all maps that only a program with a filter has.
@@ -52,7 +57,7 @@ impl FilterMaps {
         let [a, b, c, d, e] = &self.set;
         let [f, g, h, i, j] = SET_MAPS;
         let set = [duplicate(f, a)?, duplicate(g, b)?, duplicate(h, c)?, duplicate(i, d)?, duplicate(j, e)?];
-        let [counts, buckets, _, _, list] = self.shared.as_ref();
+        let [counts, buckets, .., list] = self.shared.as_ref();
         let info = sys::map_info(counts.as_fd());
         let slots = info
             .map_err(|source| Error::Map { map: SHARED_MAPS[0], operation: "query", source })?
@@ -62,6 +67,7 @@ impl FilterMaps {
             create(SHARED_MAPS[1], MapKind::Array, 4, 8, slots)?,
             create(SHARED_MAPS[2], MapKind::LruHash, 24, 8, 64)?,
             create(SHARED_MAPS[3], MapKind::Ring, 0, 0, 1 << 16)?,
+            create_missed()?,
             duplicate(blocklist::OUTER, list)?,
         ];
         copy_array::<8>(SHARED_MAPS[1], buckets.as_fd(), shared[1].as_fd())?;
@@ -104,8 +110,10 @@ impl FilterMaps {
     ) -> Result<FilterMaps, Error> {
         let [a, b, c, d, e] = SET_MAPS;
         let set = [take(a)?, take(b)?, take(c)?, take(d)?, take(e)?];
-        let [a, b, c, d, e] = SHARED_MAPS;
-        let shared = [take(a)?, take(b)?, take(c)?, take(d)?, take(e)?];
+        let [a, b, c, d, missed, e] = SHARED_MAPS;
+        // An older program does not count them.
+        let missed = take(missed).or_else(|_| create_missed());
+        let shared = [take(a)?, take(b)?, take(c)?, take(d)?, missed?, take(e)?];
         Ok(FilterMaps { conf, set, shared: Arc::new(shared) })
     }
 }
@@ -177,6 +185,7 @@ impl Filter {
             create(1, MapKind::Array, 4, 8, entries)?,
             create(2, MapKind::LruHash, 24, 8, sizes.sources.max(1))?,
             create(3, MapKind::Ring, 0, 0, sizes.samples)?,
+            create_missed()?,
             list,
         ]);
         let numbers = slots.assign(compiled)?;
@@ -291,14 +300,13 @@ impl Filter {
         list.as_fd()
     }
 
-    pub(super) fn ring(&self) -> BorrowedFd<'_> {
-        let [.., ring, _] = self.maps.shared.as_ref();
-        ring.as_fd()
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.maps.shared
     }
 
-    /// Rules by slot.
-    pub(super) fn names(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.slots.by_name.iter().map(|(name, slot)| (*slot, name.as_str()))
+    /// The name of the rule with this slot.
+    pub(super) fn name(&self, wanted: u32) -> Option<&str> {
+        self.slots.by_name.iter().find_map(|(name, slot)| (*slot == wanted).then_some(name.as_str()))
     }
 
     pub(crate) fn maps(&self) -> &Arc<FilterMaps> {
@@ -313,12 +321,16 @@ impl Filter {
     }
 }
 
+fn create_missed() -> Result<OwnedFd, Error> {
+    create(MISSED, MapKind::PerCpuArray, 4, 8, 1)
+}
+
 fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
     let spec = MapSpec { name, kind, key, value, entries };
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
 }
 
-fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<[OwnedFd; 5]>) -> Result<FilterMaps, Error> {
+fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<Shared>) -> Result<FilterMaps, Error> {
     let [classes, tries, rows, rules, probes] = SET_MAPS;
     let entries = u32::try_from(compiled.probes.len().max(1)).unwrap_or(u32::MAX);
     let probe_map = create(probes, MapKind::Hash, 16, 4, entries)?;

@@ -34,5 +34,5 @@ pub async fn dump(client: &Client, args: &XdpDump) -> Result<(), Failure> {
         number: args.number,
         filter: args.filter.clone(),
     };
-    capture::receive(client, &path, &output).await
+    capture::receive(client, &path, &output, "narrow the filter to lose none").await
 }

@@ -1,12 +1,15 @@
-//! `trivium xdp filter`: the filters of ports' hooks and their block lists.
+//! `trivium xdp filter`: the filters of ports' hooks, their block lists, and what they sample.
 
 use hyper::Method;
 use model::{BlockRequest, Blocked, FilterState};
 
-use crate::cli::{FilterCommand, Show, Shown};
+use packet::filter::Filter;
+
+use crate::cli::{Capture, FilterCommand, FilterSamples, Show, Shown};
 use crate::client::Client;
 use crate::cmd::apply::quoted;
-use crate::cmd::show;
+use crate::cmd::trace::FILTER_EXAMPLE;
+use crate::cmd::{capture, show};
 use crate::failure::Failure;
 
 /// Does what is asked for.
@@ -34,7 +37,39 @@ pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Fail
             println!("{filter}: {} prefixes in its block list", done.listed);
             Ok(())
         }
+        FilterCommand::Samples(args) => samples(client, args).await,
     }
+}
+
+/// Follows what a filter samples until there were enough, or Ctrl-C.
+async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
+    let packets = args.filter.join(",");
+    // Read here too: no daemon is needed to be told what is wrong.
+    Filter::parse(&packets).map_err(|error| Failure::new("filter", error, FILTER_EXAMPLE))?;
+    let filters: Vec<FilterState> = client.get("/v1/filters").await?;
+    let (filter, port) = followed(&filters, &args.name)?;
+    let port = port.map_or_else(String::new, |port| format!("port={}&", quoted(port)));
+    let path = format!("/v1/filters/{}/samples?{port}filter={}", quoted(filter), quoted(&packets));
+    let output = Capture {
+        port: args.name.clone(),
+        drops: false,
+        write: args.write.clone(),
+        number: args.number,
+        filter: args.filter.clone(),
+    };
+    capture::receive(client, &path, &output, "raise `one_in` of the rule to lose none").await
+}
+
+/// The filter of this name, or that of the port of this name.
+fn followed<'f>(filters: &'f [FilterState], name: &'f str) -> Result<(&'f str, Option<&'f str>), Failure> {
+    if let Some(filter) = filters.iter().find(|filter| filter.name == name) {
+        return Ok((&filter.name, None));
+    }
+    let having = filters.iter().find(|filter| filter.ports.iter().any(|port| port == name));
+    having.map(|filter| (filter.name.as_str(), Some(name))).ok_or_else(|| {
+        let cause = "there is no filter of this name, and no port of this name with a filter";
+        Failure::new(name, cause, "see both with `trivium show filters`")
+    })
 }
 
 async fn block(client: &Client, filter: Option<&String>, request: &BlockRequest) -> Result<(), Failure> {

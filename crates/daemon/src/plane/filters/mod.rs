@@ -9,11 +9,13 @@
 //! A filter that a killed predecessor left in a pinned hook is taken over with its counters: which one it was is told by
 //! the port that names it. After a hand-over the same happens at the first apply.
 
+mod follow;
 mod list;
 mod translate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use control::{FailureKind, PlaneError};
 use model::{Config, FilterName, FilterState, PortName, RuleState};
@@ -26,6 +28,7 @@ use super::device::object as port_object;
 use super::open::{Opened, Wanted};
 use super::ports::{Ports, Running};
 
+pub use follow::{Followed, Taken};
 pub use list::Expiring;
 
 /// Prefixes that were blocked while the daemon ran.
@@ -64,6 +67,8 @@ struct Kernel {
     filter: Filter,
     /// While rules ask for one.
     list: Option<Blocklist>,
+    /// Whether somebody follows its samples.
+    followed: Arc<AtomicBool>,
 }
 
 /// What was changed: each filter as it was before.
@@ -264,7 +269,7 @@ impl Filtering {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
         let list = self.list(|prefixes| Blocklist::adopt(&filter, prefixes))?;
         filter.replace_on(&self.definition.compiled, &mut [hook])?;
-        Ok(Kernel { filter, list })
+        Ok(Kernel { filter, list, followed: Arc::default() })
     }
 
     fn make(&self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
@@ -272,7 +277,7 @@ impl Filtering {
         let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
         let filter = Filter::new(&self.definition.compiled, sizes, list.as_ref())?;
         hook.set_filter(Some(&filter))?;
-        Ok(Kernel { filter, list })
+        Ok(Kernel { filter, list, followed: Arc::default() })
     }
 
     /// The block list that rules ask for, if they do, as `make` makes it.

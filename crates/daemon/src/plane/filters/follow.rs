@@ -1,0 +1,92 @@
+//! Whose samples they are: the names of rules and ports belong to a filter as it is when a sample is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use control::{FailureKind, PlaneError};
+use model::FilterAction;
+use xdp::filter::{Sample, Samples};
+
+use super::{Filters, Ports, failed, named, object};
+
+/// The samples of one filter, which nobody else follows meanwhile.
+pub struct Followed {
+    /// The filter's.
+    pub samples: Samples,
+    id: u32,
+    place: Arc<AtomicBool>,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.place.store(false, Ordering::Release);
+    }
+}
+
+/// Where a sample was taken.
+pub struct Taken {
+    /// The rule; empty when it has gone meanwhile.
+    pub rule: String,
+    /// The ports that it can be of: several only where the same filter has ports in namespaces that number devices alike.
+    pub ports: Vec<String>,
+}
+
+impl Filters {
+    /// Begins to follow a filter's samples.
+    ///
+    /// # Errors
+    /// If there is no such filter, none of its rules samples, no hook has it, or somebody follows it already.
+    pub fn follow(&self, name: &str) -> Result<Followed, PlaneError> {
+        let missing = || {
+            let fix = "see the names with `trivium show filters`";
+            PlaneError::not_found(format!("filter.{name}"), "there is no such filter", fix)
+        };
+        let (name, running) = self.running.get_key_value(name).ok_or_else(missing)?;
+        let refused = |kind, cause: &str, fix: &str| PlaneError {
+            kind,
+            object: object(name),
+            cause: cause.to_owned(),
+            fix: fix.to_owned(),
+        };
+        let rules = &running.definition.wanted.rules;
+        if !rules.iter().any(|rule| matches!(rule.action, FilterAction::Sample(_))) {
+            let (cause, fix) =
+                ("none of its rules samples", "give it a rule with `action = \"sample\"` and `one_in`");
+            return Err(refused(FailureKind::Invalid, cause, fix));
+        }
+        let Some(kernel) = &running.kernel else {
+            return Err(refused(
+                FailureKind::Invalid,
+                "no port's hook has it",
+                "name it in a port's `filter`",
+            ));
+        };
+        let id = kernel.filter.id().map_err(|error| failed(name, &error))?;
+        if kernel.followed.swap(true, Ordering::AcqRel) {
+            let (cause, fix) = ("somebody else follows its samples already", "wait until that has ended");
+            return Err(refused(FailureKind::Busy, cause, fix));
+        }
+        Ok(Followed { samples: kernel.filter.samples(), id, place: Arc::clone(&kernel.followed) })
+    }
+
+    /// Where a sample was taken; `None` when the filter is another by now, or gone.
+    pub fn taken(&self, name: &str, followed: &Followed, sample: &Sample, ports: &Ports) -> Option<Taken> {
+        let (name, running) = self.running.get_key_value(name)?;
+        let filter =
+            &running.kernel.as_ref().filter(|kernel| kernel.filter.id().ok() == Some(followed.id))?.filter;
+        let here = ports.iter().filter(|(_, running)| {
+            named(running) == Some(name)
+                && running.hook.as_ref().is_some_and(|hook| hook.ifindex() == sample.ifindex)
+        });
+        Some(Taken {
+            rule: filter.rule_of(sample).unwrap_or_default().to_owned(),
+            ports: here.map(|(port, _)| port.to_string()).collect(),
+        })
+    }
+
+    /// Whether a filter still is the one that is followed.
+    pub fn still(&self, name: &str, followed: &Followed) -> bool {
+        let kernel = self.running.get(name).and_then(|running| running.kernel.as_ref());
+        kernel.is_some_and(|kernel| kernel.filter.id().ok() == Some(followed.id))
+    }
+}

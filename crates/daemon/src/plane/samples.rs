@@ -1,0 +1,127 @@
+//! What filters sample, as the API sends it: a thread empties the ring of a filter while somebody follows it. Otherwise the ring is left full, and
+//! what lies in it is old: a follower begins with what comes after it. What a reader cannot take is lost and counted; no frame waits.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use control::{PlaneError, SampleRequest};
+use model::CapturedFrame;
+use packet::{FlowKey, PortId};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
+use xdp::filter::{Sample, SampleReader};
+
+use super::filters::{Followed, Taken};
+use super::{DataPlane, locked, no_such_port};
+
+/// How long the thread waits for samples before it looks whether anybody listens.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Sends a filter's samples until `to` is closed or the filter has gone.
+pub fn start(
+    plane: &Arc<DataPlane>,
+    request: SampleRequest,
+    to: Sender<CapturedFrame>,
+) -> Result<(), PlaneError> {
+    let object = format!("samples of filter.{}", request.filter);
+    let followed = {
+        let site = locked(&plane.site);
+        if let Some(port) = request.port.as_deref().filter(|port| !site.ports.contains_key(*port)) {
+            return Err(no_such_port(port));
+        }
+        site.filters.follow(&request.filter)?
+    };
+    let failed =
+        |error: &dyn std::error::Error| PlaneError::failed(&object, error, "`trivium doctor` may tell more");
+    let told = followed.samples.missed().map_err(|error| failed(&error))?;
+    let delivery = Delivery { request, followed, to, lost: 0, missed: told, told };
+    let weak = Arc::downgrade(plane);
+    let work = move || delivery.run(&weak);
+    std::thread::Builder::new()
+        .name("samples".to_owned())
+        .spawn(work)
+        .map(drop)
+        .map_err(|error| failed(&error))
+}
+
+/// The way from the ring to whoever follows.
+struct Delivery {
+    request: SampleRequest,
+    followed: Followed,
+    to: Sender<CapturedFrame>,
+    /// Samples that did not fit into the ring so far.
+    missed: u64,
+    /// Samples that did not fit into the client's queue so far.
+    lost: u64,
+    /// Samples of whose loss the client knows, or that were lost before it came.
+    told: u64,
+}
+
+impl Delivery {
+    fn run(mut self, plane: &Weak<DataPlane>) {
+        let Ok(reader) = self.followed.samples.reader() else { return };
+        if reader.poll(Duration::ZERO).is_err() {
+            return;
+        }
+        self.missed = self.followed.samples.missed().unwrap_or(self.missed);
+        self.told = self.missed;
+        while self.empty(&reader, plane) {}
+    }
+
+    /// Empties the ring once; false when nobody listens any more, or the filter has gone.
+    fn empty(&mut self, reader: &SampleReader, plane: &Weak<DataPlane>) -> bool {
+        let Ok(samples) = reader.poll(PERIOD) else { return false };
+        self.missed = self.followed.samples.missed().unwrap_or(self.missed);
+        let Some(plane) = plane.upgrade() else { return false };
+        let taken: Vec<Option<Taken>> = {
+            let site = locked(&plane.site);
+            let name = &self.request.filter;
+            if !site.filters.still(name, &self.followed) {
+                return false;
+            }
+            samples
+                .iter()
+                .map(|sample| site.filters.taken(name, &self.followed, sample, &site.ports))
+                .collect()
+        };
+        for (sample, taken) in samples.into_iter().zip(taken) {
+            let Some(taken) = taken else { return false };
+            if self.is_wanted(&sample, &taken) && !self.send(sample, taken) {
+                return false;
+            }
+        }
+        !self.to.is_closed()
+    }
+
+    /// What cannot be parsed is shown whatever the filter.
+    fn is_wanted(&self, sample: &Sample, taken: &Taken) -> bool {
+        if self.request.port.as_ref().is_some_and(|port| !taken.ports.contains(port)) {
+            return false;
+        }
+        let mut key = FlowKey::default();
+        let length = usize::try_from(sample.length).unwrap_or(usize::MAX);
+        let read = FlowKey::extract(&sample.head, length, PortId(0), &mut key).is_ok();
+        !read || self.request.packets.matches(&key)
+    }
+
+    fn send(&mut self, sample: Sample, taken: Taken) -> bool {
+        let missed = self.missed + self.lost;
+        let frame = CapturedFrame {
+            at_ns: sample.at_ns,
+            port: if taken.ports.is_empty() { "gone".to_owned() } else { taken.ports.join("|") },
+            received: true,
+            bytes: sample.head,
+            original_length: sample.length,
+            missed: missed.saturating_sub(self.told),
+            drop: None,
+            verdict: None,
+            rule: Some(taken.rule).filter(|rule| !rule.is_empty()),
+        };
+        match self.to.try_send(frame) {
+            Ok(()) => self.told = missed,
+            Err(TrySendError::Full(_)) => self.lost += 1,
+            Err(TrySendError::Closed(_)) => return false,
+        }
+        true
+    }
+}
