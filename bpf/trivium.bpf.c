@@ -20,6 +20,11 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 	if (filter.rules) {
 		enum filter_verdict verdict = stage_filter(ctx);
 
+		if (filter.uses & FILTER_USES_COOKIES && verdict == FILTER_VERDICT_ANSWER) {
+			count(TRIVIUM_COUNT_FILTER_ANSWERED);
+			/* Not XDP_TX: a veth wakes its far end after that only if a program stands there. */
+			return bpf_redirect(ctx->ingress_ifindex, 0);
+		}
 		if (verdict != FILTER_VERDICT_CONTINUE) {
 			count(verdict == FILTER_VERDICT_LIMIT ? TRIVIUM_COUNT_FILTER_LIMITED :
 								TRIVIUM_COUNT_FILTER_DROPPED);

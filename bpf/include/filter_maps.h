@@ -98,4 +98,27 @@ struct {
 	__type(value, __u64);
 } filter_missed SEC(".maps");
 
+/* What is remembered of the clients of services. When it is full the one unseen for longest goes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct filter_client);
+	__type(value, __u64);
+} filter_clients SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FILTER_SERVICES_MAX);
+	__type(key, __u32);
+	__type(value, struct filter_service);
+} filter_services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, FILTER_SERVICES_MAX);
+	__type(key, __u32);
+	__type(value, struct filter_answer);
+} filter_answers SEC(".maps");
+
 #endif

@@ -58,7 +58,8 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FIB_FAILED = 30,    /* a code that this program does not know */
 	TRIVIUM_COUNT_FIB_SAME_DEVICE = 31, /* back to where it came from: the sender may be told */
 	TRIVIUM_COUNT_FIB_NO_DEVICE = 32, /* the device takes no redirected frames like this one */
-	TRIVIUM_COUNTERS = 33,
+	TRIVIUM_COUNT_FILTER_ANSWERED = 33, /* made an answer with a SYN cookie, and sent back */
+	TRIVIUM_COUNTERS = 34,
 };
 
 /*

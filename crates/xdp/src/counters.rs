@@ -76,11 +76,13 @@ pub enum Counter {
     FibSameDevice,
     /// Its device takes no redirected frames like this one.
     FibNoDevice,
+    /// A SYN that was answered with a cookie for the service: the answer went back.
+    FilterAnswered,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 33] = [
+    pub const ALL: [Counter; 34] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -114,6 +116,7 @@ impl Counter {
         Counter::FibFailed,
         Counter::FibSameDevice,
         Counter::FibNoDevice,
+        Counter::FilterAnswered,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -153,6 +156,7 @@ impl Counter {
             Counter::FibFailed => "fib_failed",
             Counter::FibSameDevice => "fib_same_device",
             Counter::FibNoDevice => "fib_no_device",
+            Counter::FilterAnswered => "filter_answered",
         }
     }
 

@@ -246,6 +246,7 @@ impl Loaded {
                 let conf: Vec<u8> = filter.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(FILTER_CONF, &conf)?;
                 filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+                filter.absent().try_for_each(|name| opened.leave_out(name))?;
             }
         }
         match &stages.bridge {

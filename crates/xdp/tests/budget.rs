@@ -14,8 +14,8 @@ use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
 use xdp::filter::{
-    Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
-    TcpFlags, Unit, VlanMatch,
+    Action, Base, Compiled, CookieScheme, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet,
+    SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
 use xdp::{AttachMode, Owner, PortProgram, ProgramInfo, WhenDown};
@@ -41,7 +41,7 @@ fn measured() -> Costs {
             add(format!("port-{owner_name}-{down_name}-linear"), linear.info().unwrap());
         }
     }
-    for (name, rules) in filters() {
+    for (name, rules) in filters().into_iter().chain(services()) {
         let compiled = Compiled::new(&RuleSet { rules }).unwrap();
         let filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
         let config = config(Owner::Bridged, WhenDown::Drop);
@@ -144,6 +144,32 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
         ("service", vec![rule("service", service)]),
         ("listed", vec![rule("listed", Match { listed: true, ..Match::default() })]),
         ("everything", all),
+    ]
+}
+
+/// Filters with SYN cookies: of both schemes by themselves, and with every option beside every field.
+fn services() -> [(&'static str, Vec<Rule>); 3] {
+    let service = |name: &str, scheme| Rule {
+        name: name.to_owned(),
+        priority: 9,
+        matches: Match {
+            protocols: vec![6],
+            destinations: vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+            destination_ports: vec![80..=80],
+            ..Match::default()
+        },
+        action: Action::SynCookie(SynCookie { scheme, above: Some(1000), ttl: 64 }),
+        dry_run: false,
+        expires: None,
+    };
+    let retry = CookieScheme::Retry { remember: Duration::from_secs(300) };
+    let cookie = |window_scale| CookieScheme::Cookie { mss: None, window_scale };
+    let [.., (_, mut all)] = filters();
+    all.extend([service("retry", retry), service("cookie", cookie(Some(7)))]);
+    [
+        ("syncookie-retry", vec![service("retry", retry)]),
+        ("syncookie-cookie", vec![service("cookie", cookie(None))]),
+        ("syncookie-everything", all),
     ]
 }
 
