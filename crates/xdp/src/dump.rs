@@ -1,15 +1,10 @@
 //! A capture at the hook itself: what its program receives, what it makes of it, and its verdict. The port's program is
 //! replaced by one with a capture around it (`bpf/dump.bpf.c`) for as long as somebody looks: [`crate::Attached::set_dump`].
 
-use std::cell::RefCell;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
-
+use crate::ring::{self, RingReader, WallClock};
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Error, Verdict};
 
@@ -134,19 +129,8 @@ impl Dump {
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn reader(&self) -> Result<DumpReader, Error> {
-        let query = |source| Error::Map { map: RING, operation: "query", source };
-        let id = sys::map_info(self.maps.ring.as_fd()).map_err(query)?.id;
-        let map = MapHandle::from_map_id(id).map_err(|error| unreadable(&error))?;
-        let waiting = Rc::new(RefCell::new(Vec::new()));
-        let (to, clock) = (Rc::clone(&waiting), WallClock::now());
-        let each = move |bytes: &[u8]| {
-            to.borrow_mut().extend(parse(bytes, clock));
-            0
-        };
-        let mut builder = RingBufferBuilder::new();
-        builder.add(&map, each).map_err(|error| unreadable(&error))?;
-        Ok(DumpReader { ring: builder.build().map_err(|error| unreadable(&error))?, waiting })
+    pub fn reader(&self) -> Result<RingReader<Dumped>, Error> {
+        RingReader::new(RING, self.maps.ring.as_fd(), parse)
     }
 
     /// Frames that were left out because the ring was full.
@@ -154,57 +138,7 @@ impl Dump {
     /// # Errors
     /// [`Error::Map`].
     pub fn missed(&self) -> Result<u64, Error> {
-        let counted = sys::map_lookup_per_cpu(self.maps.missed.as_fd(), 0, 1);
-        let counted = counted.map_err(|source| Error::Map { map: MISSED, operation: "read", source })?;
-        Ok(counted.iter().fold(0, |sum: u64, frames| sum.wrapping_add(*frames)))
-    }
-}
-
-/// Takes frames out of a capture's ring; it belongs to one thread.
-pub struct DumpReader {
-    ring: RingBuffer<'static>,
-    waiting: Rc<RefCell<Vec<Dumped>>>,
-}
-
-impl fmt::Debug for DumpReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DumpReader").finish_non_exhaustive()
-    }
-}
-
-impl DumpReader {
-    /// The frames that have come, in the order of each CPU; waits so long for the first one.
-    ///
-    /// # Errors
-    /// [`Error::Map`].
-    pub fn poll(&self, patience: Duration) -> Result<Vec<Dumped>, Error> {
-        match self.ring.poll(patience) {
-            Ok(()) => {}
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-            Err(error) => return Err(unreadable(&error)),
-        }
-        Ok(self.waiting.take())
-    }
-}
-
-fn unreadable(error: &libbpf_rs::Error) -> Error {
-    Error::Map { map: RING, operation: "read", source: std::io::Error::other(error.to_string()) }
-}
-
-/// The kernel's monotonic clock in nanoseconds since 1970.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WallClock {
-    offset: u64,
-}
-
-impl WallClock {
-    pub(crate) fn now() -> WallClock {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        WallClock { offset: u64::try_from(wall).unwrap_or(u64::MAX).saturating_sub(sys::monotonic_ns()) }
-    }
-
-    pub(crate) fn at(self, monotonic_ns: u64) -> u64 {
-        monotonic_ns.wrapping_add(self.offset)
+        ring::missed(MISSED, self.maps.missed.as_fd())
     }
 }
 

@@ -31,7 +31,7 @@ pub use rule::{
     Action, Base, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix, RULES_MAX, Rate,
     Rule, RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
 };
-pub use sample::{Sample, SampleReader, Samples};
+pub use sample::{Sample, Samples};
 
 pub(crate) use compiled::CONF_WORDS;
 pub(crate) use maps::FilterMaps;

@@ -54,6 +54,7 @@ mod log;
 mod object;
 mod pin;
 mod program;
+pub mod ring;
 pub mod steer;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;

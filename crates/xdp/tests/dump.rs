@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, ethernet, to_us};
-use xdp::dump::{Dump, DumpConfig, DumpReader, Dumped};
+use xdp::dump::{Dump, DumpConfig, Dumped};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::live::{Generator, Order, Replay, Traffic};
+use xdp::ring::RingReader;
 use xdp::{AttachMode, Attached, Counter, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
 
 fn port(ifindex: u32, pin: Option<PinPath>) -> Attached {
@@ -28,7 +29,7 @@ fn generator(ifindex: u32, frames: &[Vec<u8>]) -> Generator {
 }
 
 /// The next frames of a capture, and no more than these.
-fn dumped(reader: &DumpReader, count: usize) -> Vec<Dumped> {
+fn dumped(reader: &RingReader<Dumped>, count: usize) -> Vec<Dumped> {
     let mut all = Vec::new();
     awaited("captured frames", || {
         all.extend(reader.poll(Duration::from_millis(10)).unwrap());

@@ -8,10 +8,11 @@ use control::{DumpRequest, FailureKind, PlaneError};
 use model::CapturedFrame;
 use packet::{FlowKey, PortId};
 use tokio::sync::mpsc::Sender;
-use tokio::sync::mpsc::error::TrySendError;
 use xdp::Verdict;
-use xdp::dump::{Dump, DumpConfig, DumpReader, Dumped};
+use xdp::dump::{Dump, DumpConfig, Dumped};
+use xdp::ring::RingReader;
 
+use super::listener::Listener;
 use super::site::Site;
 use super::{DataPlane, locked, no_such_port};
 
@@ -49,7 +50,7 @@ pub fn start(
         hook.link_id()
     };
     let (weak, port) = (Arc::downgrade(plane), request.port.clone());
-    let delivery = Delivery { request, to, missed: 0, lost: 0, told: 0 };
+    let delivery = Delivery { request, listener: Listener::new(to, 0) };
     let work = move || {
         let port = delivery.request.port.clone();
         deliver(&weak, &dump, link, delivery);
@@ -128,26 +129,20 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
 /// The way from the ring to whoever captures.
 struct Delivery {
     request: DumpRequest,
-    to: Sender<CapturedFrame>,
-    /// Frames that did not fit into the ring so far.
-    missed: u64,
-    /// Frames that did not fit into the client's queue so far.
-    lost: u64,
-    /// Frames of whose loss the client knows.
-    told: u64,
+    listener: Listener,
 }
 
 impl Delivery {
     /// Empties the ring once; false when nobody listens any more.
-    fn empty(&mut self, reader: &DumpReader, dump: &Dump) -> bool {
+    fn empty(&mut self, reader: &RingReader<Dumped>, dump: &Dump) -> bool {
         let Ok(frames) = reader.poll(PERIOD) else { return false };
-        self.missed = dump.missed().unwrap_or(self.missed);
+        self.listener.missed(dump.missed());
         for dumped in &frames {
             if self.is_wanted(dumped) && !self.send(dumped) {
                 return false;
             }
         }
-        !self.to.is_closed()
+        self.listener.listens()
     }
 
     /// What cannot be parsed is shown whatever the filter.
@@ -167,22 +162,19 @@ impl Delivery {
             if bytes.is_empty() {
                 continue;
             }
-            let missed = self.missed + self.lost;
             let frame = CapturedFrame {
                 at_ns: dumped.at_ns,
                 port: self.request.port.clone(),
                 received,
                 bytes: bytes.clone(),
                 original_length,
-                missed: missed.saturating_sub(self.told),
+                missed: 0,
                 drop: None,
                 verdict: Some(dumped.verdict.name().to_owned()),
                 rule: None,
             };
-            match self.to.try_send(frame) {
-                Ok(()) => self.told = missed,
-                Err(TrySendError::Full(_)) => self.lost += 1,
-                Err(TrySendError::Closed(_)) => return false,
+            if !self.listener.send(frame) {
+                return false;
             }
         }
         true

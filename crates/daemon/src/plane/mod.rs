@@ -15,6 +15,7 @@ mod foreign;
 mod handover;
 mod hooks;
 mod ids;
+mod listener;
 mod observe;
 mod open;
 pub mod pins;

@@ -8,10 +8,11 @@ use control::{PlaneError, SampleRequest};
 use model::CapturedFrame;
 use packet::{FlowKey, PortId};
 use tokio::sync::mpsc::Sender;
-use tokio::sync::mpsc::error::TrySendError;
-use xdp::filter::{Sample, SampleReader};
+use xdp::filter::Sample;
+use xdp::ring::RingReader;
 
 use super::filters::{Followed, Taken};
+use super::listener::Listener;
 use super::{DataPlane, locked, no_such_port};
 
 /// How long the thread waits for samples before it looks whether anybody listens.
@@ -33,8 +34,8 @@ pub fn start(
     };
     let failed =
         |error: &dyn std::error::Error| PlaneError::failed(&object, error, "`trivium doctor` may tell more");
-    let told = followed.samples.missed().map_err(|error| failed(&error))?;
-    let delivery = Delivery { request, followed, to, lost: 0, missed: told, told };
+    let before = followed.samples.missed().map_err(|error| failed(&error))?;
+    let delivery = Delivery { request, followed, listener: Listener::new(to, before) };
     let weak = Arc::downgrade(plane);
     let work = move || delivery.run(&weak);
     std::thread::Builder::new()
@@ -48,13 +49,7 @@ pub fn start(
 struct Delivery {
     request: SampleRequest,
     followed: Followed,
-    to: Sender<CapturedFrame>,
-    /// Samples that did not fit into the ring so far.
-    missed: u64,
-    /// Samples that did not fit into the client's queue so far.
-    lost: u64,
-    /// Samples of whose loss the client knows, or that were lost before it came.
-    told: u64,
+    listener: Listener,
 }
 
 impl Delivery {
@@ -63,15 +58,14 @@ impl Delivery {
         if reader.poll(Duration::ZERO).is_err() {
             return;
         }
-        self.missed = self.followed.samples.missed().unwrap_or(self.missed);
-        self.told = self.missed;
+        self.listener.begin(self.followed.samples.missed());
         while self.empty(&reader, plane) {}
     }
 
     /// Empties the ring once; false when nobody listens any more, or the filter has gone.
-    fn empty(&mut self, reader: &SampleReader, plane: &Weak<DataPlane>) -> bool {
+    fn empty(&mut self, reader: &RingReader<Sample>, plane: &Weak<DataPlane>) -> bool {
         let Ok(samples) = reader.poll(PERIOD) else { return false };
-        self.missed = self.followed.samples.missed().unwrap_or(self.missed);
+        self.listener.missed(self.followed.samples.missed());
         let Some(plane) = plane.upgrade() else { return false };
         let taken: Vec<Option<Taken>> = {
             let site = locked(&plane.site);
@@ -90,7 +84,7 @@ impl Delivery {
                 return false;
             }
         }
-        !self.to.is_closed()
+        self.listener.listens()
     }
 
     /// What cannot be parsed is shown whatever the filter.
@@ -105,23 +99,16 @@ impl Delivery {
     }
 
     fn send(&mut self, sample: Sample, taken: Taken) -> bool {
-        let missed = self.missed + self.lost;
-        let frame = CapturedFrame {
+        self.listener.send(CapturedFrame {
             at_ns: sample.at_ns,
             port: if taken.ports.is_empty() { "gone".to_owned() } else { taken.ports.join("|") },
             received: true,
             bytes: sample.head,
             original_length: sample.length,
-            missed: missed.saturating_sub(self.told),
+            missed: 0,
             drop: None,
             verdict: None,
             rule: Some(taken.rule).filter(|rule| !rule.is_empty()),
-        };
-        match self.to.try_send(frame) {
-            Ok(()) => self.told = missed,
-            Err(TrySendError::Full(_)) => self.lost += 1,
-            Err(TrySendError::Closed(_)) => return false,
-        }
-        true
+        })
     }
 }

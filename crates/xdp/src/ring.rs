@@ -1,0 +1,88 @@
+//! The user's end of a ring that programs write records into.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+
+use crate::{Error, sys};
+
+/// Takes records out of a ring; it belongs to one thread.
+pub struct RingReader<T> {
+    map: &'static str,
+    ring: RingBuffer<'static>,
+    waiting: Rc<RefCell<Vec<T>>>,
+}
+
+impl<T> fmt::Debug for RingReader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingReader").field("map", &self.map).finish_non_exhaustive()
+    }
+}
+
+impl<T: 'static> RingReader<T> {
+    /// `parse` reads a record, or leaves one out that it cannot read.
+    pub(crate) fn new(
+        map: &'static str,
+        ring: BorrowedFd<'_>,
+        parse: fn(&[u8], WallClock) -> Option<T>,
+    ) -> Result<RingReader<T>, Error> {
+        let id = sys::map_info(ring).map_err(|source| Error::Map { map, operation: "query", source })?.id;
+        let failed = |error: libbpf_rs::Error| unreadable(map, &error);
+        let handle = MapHandle::from_map_id(id).map_err(failed)?;
+        let waiting = Rc::new(RefCell::new(Vec::new()));
+        let (to, clock) = (Rc::clone(&waiting), WallClock::now());
+        let each = move |bytes: &[u8]| {
+            to.borrow_mut().extend(parse(bytes, clock));
+            0
+        };
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&handle, each).map_err(failed)?;
+        Ok(RingReader { map, ring: builder.build().map_err(failed)?, waiting })
+    }
+
+    /// The records that have come, in the order of each CPU; waits so long for the first one.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn poll(&self, patience: Duration) -> Result<Vec<T>, Error> {
+        match self.ring.poll(patience) {
+            Ok(()) => {}
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(self.map, &error)),
+        }
+        Ok(self.waiting.take())
+    }
+}
+
+fn unreadable(map: &'static str, error: &libbpf_rs::Error) -> Error {
+    Error::Map { map, operation: "read", source: io::Error::other(error.to_string()) }
+}
+
+/// What all CPUs have counted of records that found the ring full.
+pub(crate) fn missed(map: &'static str, counts: BorrowedFd<'_>) -> Result<u64, Error> {
+    let counted = sys::map_lookup_per_cpu(counts, 0, 1);
+    let counted = counted.map_err(|source| Error::Map { map, operation: "read", source })?;
+    Ok(counted.iter().fold(0, |sum: u64, records| sum.wrapping_add(*records)))
+}
+
+/// The kernel's monotonic clock in nanoseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WallClock {
+    offset: u64,
+}
+
+impl WallClock {
+    pub(crate) fn now() -> WallClock {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        WallClock { offset: u64::try_from(wall).unwrap_or(u64::MAX).saturating_sub(sys::monotonic_ns()) }
+    }
+
+    pub(crate) fn at(self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.wrapping_add(self.offset)
+    }
+}
