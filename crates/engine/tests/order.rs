@@ -1,5 +1,9 @@
-//! Software RSS over several workers: no packet of a flow overtakes another, whatever control does to the table meanwhile.
-#![allow(clippy::disallowed_methods, reason = "a test waits with patience")]
+//! Software RSS over several workers: no packet of a flow overtakes another, whatever control does to the table and the queues meanwhile.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test waits with patience and fails by panicking"
+)]
 
 mod common;
 
@@ -10,8 +14,52 @@ use std::time::{Duration, Instant};
 use common::{depot, frame, transparent};
 use engine::{Engine, EngineConfig, PollMode, PortView, Room};
 use packet::{PortId, QueueId, WorkerId};
-use port::{Batch, Queue, ring};
+use port::ring::{self, RingQueue};
+use port::{Batch, Queue};
 use switch::Bridge;
+
+/// Sends 100 flows from one wire to the other for three seconds, `meanwhile` being called with the number that has arrived; tells that
+/// number when all have, each flow without a gap.
+fn all_arrive_in_order(
+    engine: &Engine,
+    from: &mut RingQueue,
+    to: &mut RingQueue,
+    mut meanwhile: impl FnMut(u64),
+) -> u64 {
+    let mut pool = engine.depot().pool();
+    let mut sequence: HashMap<u8, u32> = HashMap::new();
+    let mut last: HashMap<u8, u32> = HashMap::new();
+    let (mut sent, mut received) = (0_u64, 0_u64);
+    let begin = Instant::now();
+    let mut batch = Batch::new();
+    let mut flow = 1_u8;
+    while begin.elapsed() < Duration::from_secs(3) || received < sent {
+        if begin.elapsed() < Duration::from_secs(3) && sent - received < 900 {
+            for _ in 0..32 {
+                flow = flow % 100 + 1;
+                let next = sequence.entry(flow).or_default();
+                *next += 1;
+                batch.push(pool.alloc_copy(&frame(flow, 200, *next)).unwrap());
+            }
+            sent += from.transmit(&mut pool, &mut batch) as u64;
+            assert!(batch.is_empty(), "fewer packets are under way than any ring holds");
+        }
+        while to.receive(&mut pool, &mut batch) > 0 {
+            for packet in batch.drain(..) {
+                let head = packet.head(pool.memory());
+                let (flow, n) = (head[11], u32::from_be_bytes([head[42], head[43], head[44], head[45]]));
+                let before = last.insert(flow, n).unwrap_or(0);
+                let drops = || engine.port_totals(PortId(1)).drops;
+                assert_eq!(n, before + 1, "flow {flow} overtaken or lost, the {received}th; {:?}", drops());
+                received += 1;
+                pool.free(packet);
+            }
+        }
+        meanwhile(received);
+        assert!(begin.elapsed() < Duration::from_secs(30), "stuck: sent {sent}, received {received}");
+    }
+    received
+}
 
 #[test]
 fn flows_keep_their_order_while_buckets_move() {
@@ -45,50 +93,15 @@ fn flows_keep_their_order_while_buckets_move() {
         f.set_port(PortId(0), Some(view));
         f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(1))));
     });
-    let mut pool = depot.pool();
-    let mut sequence: HashMap<u8, u32> = HashMap::new();
-    let mut last: HashMap<u8, u32> = HashMap::new();
-    let (mut sent, mut received, mut moves) = (0_u64, 0_u64, 0_u64);
-    let begin = Instant::now();
-    let mut batch = Batch::new();
-    let mut flow = 1_u8;
-    while begin.elapsed() < Duration::from_secs(3) || received < sent {
-        if begin.elapsed() < Duration::from_secs(3) && sent - received < 900 {
-            for _ in 0..32 {
-                flow = flow % 100 + 1;
-                let next = sequence.entry(flow).or_default();
-                *next += 1;
-                batch.push(pool.alloc_copy(&frame(flow, 200, *next)).unwrap());
-            }
-            sent += far0.transmit(&mut pool, &mut batch) as u64;
-            assert!(batch.is_empty(), "fewer packets are under way than any ring holds");
-        }
-        while far1.receive(&mut pool, &mut batch) > 0 {
-            for packet in batch.drain(..) {
-                let head = packet.head(pool.memory());
-                let (flow, n) = (head[11], u32::from_be_bytes([head[42], head[43], head[44], head[45]]));
-                let before = last.insert(flow, n).unwrap_or(0);
-                assert_eq!(
-                    n,
-                    before + 1,
-                    "flow {flow} overtaken or lost after {moves} moves; {:?}",
-                    engine.port_totals(PortId(1)).drops
-                );
-                received += 1;
-                pool.free(packet);
-            }
-        }
+    let mut moves = 0_u64;
+    let received = all_arrive_in_order(&engine, &mut far0, &mut far1, |received| {
         if received / 200 > moves {
             moves = received / 200;
             // Every other time it is not spread at all.
-            let spread = (moves % 2 == 0).then(|| table(moves));
+            let spread = moves.is_multiple_of(2).then(|| table(moves));
             engine.update(|f| f.ports[0].as_mut().unwrap().spread = spread);
         }
-        assert!(
-            begin.elapsed() < Duration::from_secs(30),
-            "stuck: sent {sent}, received {received}, moves {moves}"
-        );
-    }
+    });
     assert!(moves > 20, "the table was hardly changed: {moves} moves, {received} packets");
     let busy = engine.worker_views().iter().filter(|w| w.packets > 0).count();
     assert_eq!(busy, usize::from(WORKERS), "every worker had its share");
@@ -130,37 +143,7 @@ fn flows_keep_their_order_while_queues_move() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        let mut pool = depot.pool();
-        let mut sequence: HashMap<u8, u32> = HashMap::new();
-        let mut last: HashMap<u8, u32> = HashMap::new();
-        let (mut sent, mut received) = (0_u64, 0_u64);
-        let begin = Instant::now();
-        let mut batch = Batch::new();
-        let mut flow = 1_u8;
-        while begin.elapsed() < Duration::from_secs(3) || received < sent {
-            if begin.elapsed() < Duration::from_secs(3) && sent - received < 900 {
-                for _ in 0..32 {
-                    flow = flow % 100 + 1;
-                    let next = sequence.entry(flow).or_default();
-                    *next += 1;
-                    batch.push(pool.alloc_copy(&frame(flow, 200, *next)).unwrap());
-                }
-                sent += far0.transmit(&mut pool, &mut batch) as u64;
-                assert!(batch.is_empty(), "fewer packets are under way than any ring holds");
-            }
-            while far1.receive(&mut pool, &mut batch) > 0 {
-                for packet in batch.drain(..) {
-                    let head = packet.head(pool.memory());
-                    let (flow, n) = (head[11], u32::from_be_bytes([head[42], head[43], head[44], head[45]]));
-                    let before = last.insert(flow, n).unwrap_or(0);
-                    assert_eq!(n, before + 1, "flow {flow} overtaken or lost");
-                    received += 1;
-                    pool.free(packet);
-                }
-            }
-            let now = begin.elapsed();
-            assert!(now < Duration::from_secs(30), "stuck: sent {sent}, received {received}");
-        }
+        all_arrive_in_order(&engine, &mut far0, &mut far1, |_| ());
         done.store(true, relaxed);
     });
     let moves = moves.into_inner();

@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::{Namespace, config, frame4};
@@ -44,19 +43,7 @@ fn rules_are_replaced_under_load_without_a_gap() {
     let mut filter = Filter::new(&drop_all("kept"), FilterSizes::default(), None).unwrap();
     let mut port = attach(near, None);
     port.set_filter(Some(&filter)).unwrap();
-    let mut generator = Generator::new(&Traffic::to(far)).unwrap();
-    let done = AtomicBool::new(false);
-    let sent = std::thread::scope(|scope| {
-        let name = &namespace.name;
-        let sender = scope.spawn(|| {
-            support::enter(name);
-            let mut sent = 0;
-            while !done.load(Ordering::Relaxed) {
-                generator.send(2000).unwrap();
-                sent += 2000;
-            }
-            sent
-        });
+    let sent = namespace.under_load(&Traffic::to(far), || {
         for round in 0..60 {
             // The second rule comes and goes; each set drops everything, by one rule or the other.
             let first = rule("comes", Match { lengths: vec![60..=60], ..Match::default() }, Action::Drop);
@@ -64,8 +51,6 @@ fn rules_are_replaced_under_load_without_a_gap() {
             let set = if round % 2 == 0 { compiled([first, second]) } else { compiled([second]) };
             filter.replace_on(&set, &mut [&mut port]).unwrap();
         }
-        done.store(true, Ordering::Relaxed);
-        sender.join().unwrap()
     });
     let dropped = || port.counters().unwrap().get(Counter::FilterDropped);
     support::eventually("all frames have arrived", || dropped() >= sent);

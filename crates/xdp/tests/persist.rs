@@ -7,8 +7,6 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use support::xsk::Xsk;
 use support::{LOCAL4, Namespace, config, enter, eventually, frame4, unbound_socket};
@@ -232,20 +230,11 @@ fn swaps_under_traffic_lose_nothing() {
     let namespace = Namespace::enter_new();
     let (far, near) = namespace.veth("va", "vb", "");
     let mut port = attach(near, None);
-    let done = AtomicBool::new(false);
-    let name = namespace.name.clone();
-    let sent = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            enter(&name);
-            let mut generator = Generator::new(&Traffic { rate: Some(5_000), ..Traffic::to(far) }).unwrap();
-            generator.run_until(&done, Duration::from_secs(600)).unwrap().packets
-        });
+    let sent = namespace.under_load(&Traffic { rate: Some(5_000), ..Traffic::to(far) }, || {
         for round in 0..swaps {
             let owner = if round % 2 == 0 { Owner::Routed } else { Owner::Bridged };
             port.swap(port.prepare(&config(owner, WhenDown::Drop)).unwrap()).unwrap();
         }
-        done.store(true, Ordering::Relaxed);
-        sender.join().unwrap()
     });
     assert!(sent > 0);
     let counters = port.counters().unwrap();

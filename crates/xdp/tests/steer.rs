@@ -7,7 +7,6 @@ mod support;
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use packet::{FlowKey, L3Kind, PortId, spec};
@@ -644,19 +643,7 @@ fn flows_and_tables_change_under_load_without_loss() {
     let mut steering = Steering::new(&ALL).unwrap();
     port.set_steering(Some(&steering)).unwrap();
     steering.set_table(&[SteerTo::Kernel; STEER_BUCKETS], true).unwrap();
-    let mut generator = Generator::new(&Traffic { flows: 64, ..Traffic::to(far) }).unwrap();
-    let done = AtomicBool::new(false);
-    let sent = std::thread::scope(|scope| {
-        let name = &namespace.name;
-        let sender = scope.spawn(|| {
-            support::enter(name);
-            let mut sent = 0;
-            while !done.load(Ordering::Relaxed) {
-                generator.send(2000).unwrap();
-                sent += 2000;
-            }
-            sent
-        });
+    let sent = namespace.under_load(&Traffic { flows: 64, ..Traffic::to(far) }, || {
         for round in 0..200_u16 {
             let target = if round % 2 == 0 { SteerTo::Cpu(0) } else { SteerTo::Kernel };
             let generated = flow("10.0.1.2", "10.0.2.2", 17, Some((1024 + round % 64, 9)));
@@ -672,8 +659,6 @@ fn flows_and_tables_change_under_load_without_loss() {
             }
             steering.remove(&generated).unwrap();
         }
-        done.store(true, Ordering::Relaxed);
-        sender.join().unwrap()
     });
     eventually("all frames have met the hook", || port.counters().unwrap().seen() >= sent);
     let counters = port.counters().unwrap();

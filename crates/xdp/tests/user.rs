@@ -6,10 +6,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use support::{LOCAL4, Namespace, config, enter, ethernet, eventually, frame4, ipv4, sh, to_us};
+use support::{LOCAL4, Namespace, config, ethernet, eventually, frame4, ipv4, sh, to_us};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::user::{UserError, UserProgram};
@@ -349,13 +349,7 @@ fn both_are_replaced_under_traffic() {
     let (far, near) = namespace.veth("va", "vb", "");
     let mut port = attach(near, None);
     let objects = [one("xdp.frags", "first", GO_ON), one("xdp.frags", "second", GO_ON)];
-    let (done, name) = (AtomicBool::new(false), namespace.name.clone());
-    let sent = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            enter(&name);
-            let mut generator = Generator::new(&Traffic { rate: Some(5_000), ..Traffic::to(far) }).unwrap();
-            generator.run_until(&done, Duration::from_secs(600)).unwrap().packets
-        });
+    let sent = namespace.under_load(&Traffic { rate: Some(5_000), ..Traffic::to(far) }, || {
         for (round, object) in (0..rounds).zip(objects.iter().cycle()) {
             port.set_user(load(object)).unwrap();
             let owner = if round % 2 == 0 { Owner::Routed } else { Owner::Bridged };
@@ -367,8 +361,6 @@ fn both_are_replaced_under_traffic() {
                 assert_eq!(on_device(near), "trivium_port");
             }
         }
-        done.store(true, Ordering::Relaxed);
-        sender.join().unwrap()
     });
     assert!(sent > 0);
     let counters = port.counters().unwrap();

@@ -15,8 +15,10 @@ use std::mem::size_of_val;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
+use xdp::live::{Generator, Traffic};
 use xdp::{LocalAddresses, Owner, ProgramConfig, WhenDown};
 
 /// False, and says so, without the privilege that BPF needs. In CI that is a failure.
@@ -118,8 +120,41 @@ impl Namespace {
         (self.index(a), self.index(b))
     }
 
+    /// Sends this while `work` goes on, without a rate in bursts of 2,000 as fast as it goes; tells how many frames that were.
+    pub fn under_load(&self, traffic: &Traffic, work: impl FnOnce()) -> u64 {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                enter(&self.name);
+                let mut generator = Generator::new(traffic).unwrap();
+                if traffic.rate.is_some() {
+                    return generator.run_until(&done, Duration::from_secs(600)).unwrap().packets;
+                }
+                let mut sent = 0;
+                while !done.load(Ordering::Relaxed) {
+                    sent += generator.send(2000).unwrap().packets;
+                }
+                sent
+            });
+            // Also when the work fails, or its sender would keep the test from ending.
+            let stop = Stop(&done);
+            work();
+            drop(stop);
+            sender.join().unwrap()
+        })
+    }
+
     pub fn index(&self, device: &str) -> u32 {
         self.ip(&format!("-o link show dev {device}")).split(':').next().unwrap().parse().unwrap()
+    }
+}
+
+/// Stops a sender when it goes.
+struct Stop<'d>(&'d AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
