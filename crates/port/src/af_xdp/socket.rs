@@ -19,7 +19,7 @@ use crate::sys;
 /// What one packet in a frame of 2048 bytes is charged, with its skb (the kernel doubles the number that it is given).
 const CHARGE: u32 = 2048;
 /// How often and how long a bind waits for the kernel to let go of a socket that was closed a moment ago.
-const BUSY_RETRIES: u32 = 50;
+const BUSY_RETRIES: u32 = 150;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A bound socket, and what was learned on the way.
