@@ -13,7 +13,6 @@ import argparse
 import dataclasses
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from .planes.trivium import TriviumHook, binary
 from .report import spread, table
 from .session import answers, say
 from .stats import pick, summarize
-from .system import RUN_DIR, BenchError, child_setup, end, forget, our_pids, remember, run, spawn, wait_until
+from .system import RUN_DIR, BenchError, end, end_forked, forget, forked, our_pids, spawn, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Offered load through a bridge, in Mpps.
@@ -133,42 +132,27 @@ class Service:
     def __init__(self, lab: Lab):
         with lab.dut.entered():
             listener = socket.create_server((SERVICE_IP, SERVICE_PORT))
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                child_setup({PLANE_CORE}, lab.dut.fd)
-                while True:
-                    connection, _ = listener.accept()
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    while message := connection.recv(4096):
-                        connection.sendall(message)
-                    connection.close()
-            finally:
-                os._exit(1)
+
+        def serve() -> None:
+            while True:
+                connection, _ = listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while message := connection.recv(4096):
+                    connection.sendall(message)
+                connection.close()
+
+        self.pid = forked(serve, cores={PLANE_CORE}, netns=lab.dut.fd)
         listener.close()
-        remember(self.pid)
 
     def stop(self) -> None:
         """Ends the process."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        forget(self.pid)
+        end_forked(self.pid)
 
 
 def transactions(lab: Lab, seconds: float, rate: float | None) -> float:
     """Transactions a second of one client on the generator's core; at most `rate` of them are begun."""
     read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            child_setup({GENERATOR_CORE}, lab.gen.fd)
-            os.write(write, f"{_ping_pong(seconds, rate)}\n".encode())
-            os._exit(0)
-        finally:
-            os._exit(1)
-    remember(pid)
+    pid = forked(lambda: os.write(write, f"{_ping_pong(seconds, rate)}\n".encode()), cores={GENERATOR_CORE}, netns=lab.gen.fd)
     os.close(write)
     with os.fdopen(read) as answer:
         text = answer.read()

@@ -62,6 +62,30 @@ def child_setup(cores: set[int] | None = None, netns: int | None = None) -> None
         set_netns(netns)
 
 
+def forked(work, *, cores: set[int], netns: int) -> int:
+    """A child of this process that does `work` and ends; the rig ends it by `end_forked`. Returns its pid."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            child_setup(cores, netns)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    remember(pid)
+    return pid
+
+
+def end_forked(pid: int) -> None:
+    """Ends a child of `forked`."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    forget(pid)
+
+
 def spawn(argv: list[str], *, cores: set[int] | None = None, netns: int | None = None, env: dict | None = None,
           log: Path | None = None, stdin=subprocess.DEVNULL, stdout=None) -> subprocess.Popen:
     """Starts a process that the rig will end; its output goes to `log` unless `stdout` takes it."""

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import socket
 import struct
 import subprocess
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from . import bpf, cpu
 from .lab import GEN_MAC, GENERATOR_CORE, HOST_MAC_PREFIX, PLANE_CORE, SINK_IP, Lab
-from .system import BenchError, child_setup, end, forget, our_pids, remember, run, spawn, wait_until
+from .system import BenchError, end, end_forked, forked, our_pids, run, spawn, wait_until
 
 FRAME_BYTES = 60  # 64 on the wire, with the FCS
 _WARM_UP_S = 1.0
@@ -85,19 +84,14 @@ class Generator:
         constants = struct.pack("56sIIIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
                                 int(profile.random), burst, gap)
         self.program = bpf.Program("gen", constants)
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                child_setup({GENERATOR_CORE}, lab.gen.fd)
-                if yielding:
-                    os.setpriority(os.PRIO_PROCESS, 0, 0)
-                while True:
-                    self.program.run_live("generate", frame, calls, burst)
-            finally:
-                os._exit(1)
-        remember(self.pid)
+
+        def generate() -> None:
+            if yielding:
+                os.setpriority(os.PRIO_PROCESS, 0, 0)
+            while True:
+                self.program.run_live("generate", frame, calls, burst)
+
+        self.pid = forked(generate, cores={GENERATOR_CORE}, netns=lab.gen.fd)
 
     def offered(self) -> int:
         """Frames made so far."""
@@ -105,9 +99,7 @@ class Generator:
 
     def stop(self) -> None:
         """Ends the process."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        forget(self.pid)
+        end_forked(self.pid)
         self.program.close()
 
 
