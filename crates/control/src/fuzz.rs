@@ -45,12 +45,16 @@ pub fn api_body(bytes: &[u8]) {
     let text = String::from_utf8_lossy(body);
     let names: (Option<PortName>, Option<BridgeName>) = ("web1".parse().ok(), "br0".parse().ok());
     let (Some(port), Some(bridge)) = names else { return };
-    let object = match choice % 5 {
+    let object = match choice % 6 {
         0 => ObjectKey::Port(port),
         1 => ObjectKey::Bridge(bridge),
         2 => ObjectKey::Member(bridge, port),
         3 => match "edge".parse() {
             Ok(filter) => ObjectKey::Filter(filter),
+            Err(_) => return,
+        },
+        4 => match "spread".parse() {
+            Ok(steer) => ObjectKey::Steer(steer),
             Err(_) => return,
         },
         _ => ObjectKey::Static(bridge, StaticKey { vlan: VlanId::MIN, mac: MacAddr([2, 0, 0, 0, 0, 1]) }),

@@ -1,6 +1,6 @@
 //! `/metrics`: state as text for Prometheus (text exposition format 0.0.4).
 //!
-//! The number of series is bounded by the configuration: filters' rules, ports, bridges, workers, stages and drop
+//! The number of series is bounded by the configuration: filters' rules, steerings' targets, ports, bridges, workers, stages and drop
 //! reasons.
 
 use std::fmt::Write;
@@ -8,7 +8,9 @@ use std::fmt::Write;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use model::{BridgeState, DropState, FilterState, PortState, RuleState, StageState, WorkerState};
+use model::{
+    BridgeState, DropState, FilterState, PortState, RuleState, StageState, SteerSent, SteerState, WorkerState,
+};
 
 use crate::Plane;
 use crate::api::Context;
@@ -28,6 +30,7 @@ fn text(plane: &dyn Plane) -> String {
     ports(&mut text, &plane.ports());
     drops(&mut text, &plane.drops());
     filters(&mut text, &plane.filters());
+    steers(&mut text, &plane.steers());
     bridges(&mut text, &plane.bridges());
     stages(&mut text, &plane.stages());
     workers(&mut text, &plane.workers());
@@ -102,6 +105,32 @@ fn filters(text: &mut Exposition, filters: &[FilterState]) {
         if let Some(listed) = filter.listed {
             text.sample(&[("filter", &filter.name)], listed);
         }
+    }
+}
+
+type SentField = fn(&SteerSent) -> u64;
+
+const SENT_COUNTERS: [(&str, &str, SentField); 2] = [
+    ("trivium_steer_packets_total", "Packets that a steering has sent there.", |sent| sent.packets),
+    ("trivium_steer_bytes_total", "Bytes of these.", |sent| sent.bytes),
+];
+
+fn steers(text: &mut Exposition, steers: &[SteerState]) {
+    for (name, help, field) in SENT_COUNTERS {
+        text.family(name, "counter", help);
+        for steer in steers {
+            for sent in &steer.sent {
+                text.sample(&[("steer", steer.name.as_str()), ("to", &sent.to.to_string())], field(sent));
+            }
+        }
+    }
+    text.family("trivium_steer_flows", "gauge", "Exact flows of the steering.");
+    for steer in steers {
+        text.sample(&[("steer", &steer.name)], steer.flows);
+    }
+    text.family("trivium_steer_unmarked_total", "counter", "Packets whose driver had no room for metadata.");
+    for steer in steers {
+        text.sample(&[("steer", &steer.name)], steer.unmarked);
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use model::{
     BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation,
     FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter, Plan, PortState,
-    ProgramChange, RssTable, StageState, TraceEvent, WorkerState,
+    ProgramChange, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable,
+    TraceEvent, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -48,6 +49,40 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// If the filter or its file does not exist, or the file is wrong; the list is as before then.
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError>;
+
+    /// All steerings by name. The owner in each is set by the caller.
+    fn steers(&self) -> Vec<SteerState>;
+
+    /// A steering's exact flows in their order, at most `limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// If the steering does not exist.
+    fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError>;
+
+    /// Adds exact flows to a steering, changes where they go, or takes them out: all of them or none. They last as long as a
+    /// hook has the steering, through an end of the process where the hook outlives that. The configuration's flows are its
+    /// own.
+    ///
+    /// # Errors
+    ///
+    /// If the steering does not exist or no port has it, a flow is the configuration's or can be nobody's, a CPU does not
+    /// exist, or there is no room.
+    fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError>;
+
+    /// Where each of the 256 buckets of a steering's table goes.
+    ///
+    /// # Errors
+    ///
+    /// If the steering does not exist or has no table.
+    fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError>;
+
+    /// Replaces a steering's table until the configuration's changes.
+    ///
+    /// # Errors
+    ///
+    /// If the steering does not exist or has no table, a CPU does not exist, or the length is no power of two up to 256.
+    fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError>;
 
     /// The hooks of all ports that have one, by the port's name. With `measure`, the runs of their programs are counted for
     /// so long first.

@@ -311,6 +311,7 @@ impl Store {
     fn plan(&self, before: &State, after: &State) -> Plan {
         let old = Config {
             filters: before.merged.config.filters.clone(),
+            steers: before.merged.config.steers.clone(),
             ports: before.merged.config.ports.clone(),
             bridges: before.merged.config.bridges.clone(),
             ..self.running.clone()

@@ -54,6 +54,62 @@ async fn filters_are_put_shown_and_fed_with_blocks() {
     daemon.refused("GET", "/v1/filters/edge", "", 404).await;
 }
 
+/// Steerings are objects like filters, with flows and a table that change while they run.
+#[tokio::test]
+async fn steerings_are_put_shown_and_changed() {
+    let daemon = Daemon::serving("steerings");
+    let flow = r#"{"source":"192.0.2.1","destination":"192.0.2.2","protocol":"udp","source_port":7,"destination_port":9,"to":"kernel"}"#;
+    let body = format!(r#"{{"table":["worker","cpu 1"],"flow":[{flow}]}}"#);
+    let outcome: Outcome = daemon.json("PUT", "/v1/steers/spread", &body).await;
+    assert!(outcome.applied && outcome.plan.lines[0].object == "steer.spread", "{outcome:?}");
+    let shown: Vec<SteerState> = daemon.json("GET", "/v1/steers", "").await;
+    assert_eq!((shown[0].name.as_str(), shown[0].owner, shown[0].flows), ("spread", Owner::Api, 1));
+    let one: SteerState = daemon.json("GET", "/v1/steers/spread", "").await;
+    assert_eq!(one, shown[0]);
+    let flows: Vec<SteerEntry> = daemon.json("GET", "/v1/steers/spread/flows", "").await;
+    assert_eq!((flows[0].source_port, flows[0].protocol, flows[0].to), (Some(7), 17, SteerTarget::Kernel));
+    // What is shown can be sent back.
+    let request = SteerRequest { remove: false, flows };
+    let request = serde_json::to_string(&request).unwrap();
+    let done: SteerDone = daemon.json("POST", "/v1/steers/spread/flows", &request).await;
+    assert_eq!((done.changed, done.flows), (1, 2));
+    for (bad, what) in [
+        (request.replace("192.0.2.2", "2001:db8::1"), "families"),
+        (request.replace("\"source_port\":7,", ""), "ports"),
+        (request.replace("\"protocol\":17", "\"protocol\":1"), "no ports"),
+        (request.replace("\"kernel\"", "\"cpu\""), "cpu"),
+        (request.replace("\"mark\":0", "\"mark\":0,\"vlan\":4095"), "VLAN"),
+        (request.replace("\"mark\":0", "\"mark\":0,\"expires_s\":0"), "seconds"),
+        (request.replace("\"mark\":0", "\"mark\":0,\"colour\":1"), "colour"),
+    ] {
+        assert_ne!(bad, request);
+        let error = daemon.refused("POST", "/v1/steers/spread/flows", &bad, 400).await;
+        assert!(error.cause.contains(what), "{what}: {error:?}");
+    }
+    daemon.refused("POST", "/v1/steers/none/flows", r#"{"flows":[]}"#, 404).await;
+    let table: SteerTable = daemon.json("GET", "/v1/steers/spread/table", "").await;
+    assert_eq!(table.buckets, [SteerTarget::Kernel]);
+    daemon.json::<SteerTable>("PUT", "/v1/steers/spread/table", r#"{"buckets":["cpu 0"]}"#).await;
+    daemon.refused("PUT", "/v1/steers/spread/table", r#"{"buckets":["elsewhere"]}"#, 400).await;
+    let error = daemon.refused("PUT", "/v1/steers/spread", &body.replace("cpu 1", "cpu x"), 422).await;
+    assert_eq!(error.object, "steer.spread.table[1]");
+    // A port that names it keeps it.
+    daemon.json::<Outcome>("PUT", "/v1/ports/a", r#"{"kind":"af_xdp","steer":"spread"}"#).await;
+    let error = daemon.refused("DELETE", "/v1/steers/spread", "", 422).await;
+    assert_eq!(error.object, "port.a.steer");
+    let (_, metrics) = daemon.ask("GET", "/metrics", "").await;
+    for line in [
+        "trivium_steer_packets_total{steer=\"spread\",to=\"cpu 1\"} 9",
+        "trivium_steer_flows{steer=\"spread\"} 1",
+        "trivium_steer_unmarked_total{steer=\"spread\"} 3",
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "{metrics}");
+    }
+    daemon.json::<Outcome>("DELETE", "/v1/ports/a", "").await;
+    daemon.json::<Outcome>("DELETE", "/v1/steers/spread", "").await;
+    daemon.refused("GET", "/v1/steers/spread", "", 404).await;
+}
+
 /// Hooks are told with what was measured, if that was asked for.
 #[tokio::test]
 async fn hooks_are_shown_and_measured() {
@@ -322,6 +378,9 @@ async fn the_description_has_every_route() {
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
         POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/filters/{filter}/samples, \
+         GET /v1/steers, GET /v1/steers/{steer}, PUT /v1/steers/{steer}, DELETE /v1/steers/{steer}, \
+         GET /v1/steers/{steer}/flows, POST /v1/steers/{steer}/flows, \
+         GET /v1/steers/{steer}/table, PUT /v1/steers/{steer}/table, \
          GET /v1/hooks, GET /v1/hooks/{port}, GET /v1/hooks/{port}/dump, \
          PUT /v1/hooks/{port}/program, DELETE /v1/hooks/{port}/program, \
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use xdp::{
-    DumpAt, FilterCommand, FilterSamples, FrameOrder, FrameProtocol, Varied, Xdp, XdpBench, XdpDump, XdpGen,
-    XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
+    DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, SteerCommand, Varied, Xdp,
+    XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
 };
 
 /// Where the daemon listens unless the configuration says otherwise.
@@ -51,7 +51,7 @@ pub enum Command {
     Explain(Explain),
     /// What stands in the way of speed and correctness, each with its fix
     Doctor(Json),
-    /// The driver hook: what stands there, what it does, its filters
+    /// The driver hook: what stands there, what it does, its filters and steerings
     #[command(subcommand)]
     Xdp(Xdp),
     /// Forget what bridges have learned
@@ -110,7 +110,8 @@ pub struct Apply {
 pub struct Show {
     /// What to show
     pub what: Shown,
-    /// Only this object (a port for ports and drops, a bridge for bridges and fdb, a filter for filters)
+    /// Only this object (a port for ports and drops, a bridge for bridges and fdb, a filter for filters, a steering for
+    /// steers)
     pub name: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -130,6 +131,8 @@ pub enum Shown {
     Workers,
     /// Filters: packets of each rule
     Filters,
+    /// Steerings: what each has sent where
+    Steers,
     /// Dropped packets by port and reason
     Drops,
     /// Time and packets per stage

@@ -69,6 +69,8 @@ pub enum Cause {
     NoSuchPort { port: String, near: Option<String> },
     #[error("there is no filter `{filter}`")]
     NoSuchFilter { filter: String, near: Option<String> },
+    #[error("there is no steering `{steer}`")]
+    NoSuchSteer { steer: String, near: Option<String> },
     #[error("the rule never matches: {why}")]
     NeverMatches { why: &'static str },
     #[error("an empty list would match nothing")]
@@ -178,6 +180,8 @@ impl Cause {
             NoSuchPort { port, .. } => format!("add [port.{port}], or remove this"),
             NoSuchFilter { near: Some(near), .. } => format!("did you mean `{near}`?"),
             NoSuchFilter { filter, .. } => format!("add [filter.{filter}], or remove this"),
+            NoSuchSteer { near: Some(near), .. } => format!("did you mean `{near}`?"),
+            NoSuchSteer { steer, .. } => format!("add [steer.{steer}], or remove this"),
             NeverMatches { .. } => "change one of its conditions, or remove the rule".to_owned(),
             EmptyList => "remove the key to match anything, or name values".to_owned(),
             NotInHook { fix, .. } => fix.clone(),
@@ -225,7 +229,7 @@ impl Cause {
 
 fn name_fix(what: &str) -> &'static str {
     match what {
-        "port" | "bridge" | "filter" => "use letters, digits, `_`, `-` and `.`, at most 32",
+        "port" | "bridge" | "filter" | "steer" => "use letters, digits, `_`, `-` and `.`, at most 32",
         "rule" => "use letters, digits, `_`, `-` and `.`, at most 63",
         "namespace" => "use a name of `ip netns` or the path of a file",
         _ => "use at most 15 characters without spaces, `/` and `:`",

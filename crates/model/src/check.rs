@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::spelling::nearest;
 use crate::{
     Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
-    PortKind, PortName, Problem, XdpMode, ZeroCopy,
+    PortKind, PortName, Problem, SteerName, XdpMode, ZeroCopy,
 };
 
 /// What a configuration is held against if it shall run here.
@@ -35,6 +35,7 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
         check_port(config, name, port, &mut problems);
     }
     check_filters(config, &mut problems);
+    check_steers(config, &mut problems);
     let mut homes = BTreeMap::new();
     for (name, bridge) in &config.bridges {
         check_members(config, name, bridge, declared, &mut homes, &mut problems);
@@ -80,6 +81,18 @@ fn check_filters(config: &Config, problems: &mut Vec<Problem>) {
             let near = nearest(filter.as_str(), known).map(str::to_owned);
             let cause = Cause::NoSuchFilter { filter: filter.to_string(), near };
             problems.push(Problem::new(format!("port.{name}.filter"), cause));
+        }
+    }
+}
+
+fn check_steers(config: &Config, problems: &mut Vec<Problem>) {
+    for (name, port) in &config.ports {
+        let Some(steer) = port.kind.xdp().and_then(|xdp| xdp.steer.as_ref()) else { continue };
+        if !config.steers.contains_key(steer) {
+            let known = config.steers.keys().map(SteerName::as_str).filter(|_| problems.len() < GUESSED);
+            let near = nearest(steer.as_str(), known).map(str::to_owned);
+            let cause = Cause::NoSuchSteer { steer: steer.to_string(), near };
+            problems.push(Problem::new(format!("port.{name}.steer"), cause));
         }
     }
 }

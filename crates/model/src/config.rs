@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::load::{Format, load_on};
-use crate::{Bridge, BridgeName, Filter, FilterName, Member, Port, PortName};
+use crate::{Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Steer, SteerName};
 
 /// Everything that Trivium is told to be.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -24,6 +24,9 @@ pub struct Config {
     /// Filters by name.
     #[serde(rename = "filter", skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<FilterName, Filter>,
+    /// Steerings by name.
+    #[serde(rename = "steer", skip_serializing_if = "BTreeMap::is_empty")]
+    pub steers: BTreeMap<SteerName, Steer>,
     /// Ports by name.
     #[serde(rename = "port")]
     pub ports: BTreeMap<PortName, Port>,

@@ -1,7 +1,7 @@
 //! What has to be done to get from one configuration to another, in an order that is always possible.
 //!
-//! First what goes (entries, members, bridges, ports), then filters that come or change, then ports and bridges, then
-//! their members and entries, and at the end filters that go: a port never names a filter that is not there. A port whose change needs its device anew is removed and added, its membership with it; every other
+//! First what goes (entries, members, bridges, ports), then filters and steerings that come or change, then ports and bridges, then
+//! their members and entries, and at the end filters and steerings that go: a port never names one that is not there. A port whose change needs its device anew is removed and added, its membership with it; every other
 //! change is live. Objects that are the same in both never appear.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, HookPolicy, Member, Port, PortKind,
-    PortName, StaticKey, WhenDown,
+    PortName, StaticKey, Steer, SteerName, WhenDown,
 };
 
 /// How a field's change is made.
@@ -88,6 +88,27 @@ pub enum Operation {
     RemoveFilter {
         /** Its name. */
         name: FilterName,
+    },
+    /// A steering comes.
+    AddSteer {
+        /// Its name.
+        name: SteerName,
+        /// What it is.
+        steer: Box<Steer>,
+    },
+    /// A steering's flows, table or sizes change while it runs.
+    ChangeSteer {
+        /// Its name.
+        name: SteerName,
+        /// What it becomes.
+        steer: Box<Steer>,
+        /// What differs.
+        fields: Vec<FieldChange>,
+    },
+    /// A steering goes; no port has it any more.
+    RemoveSteer {
+        /** Its name. */
+        name: SteerName,
     },
     /// A port comes.
     AddPort {
@@ -202,10 +223,13 @@ pub fn diff(old: &Config, new: &Config) -> Plan {
     removals(old, new, &gone, &mut operations);
     operations.extend(gone.iter().map(|name| Operation::RemovePort { name: (*name).clone() }));
     filters(old, new, &mut operations);
+    steers(old, new, &mut operations);
     ports(old, new, &recreated, &mut operations);
     bridges(old, new, &gone, &mut operations);
     let unused = old.filters.keys().filter(|name| !new.filters.contains_key(*name));
     operations.extend(unused.map(|name| Operation::RemoveFilter { name: name.clone() }));
+    let unused = old.steers.keys().filter(|name| !new.steers.contains_key(*name));
+    operations.extend(unused.map(|name| Operation::RemoveSteer { name: name.clone() }));
     settings(old, new, &mut operations);
     Plan { operations }
 }
@@ -253,6 +277,49 @@ fn filters(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
             Some(_) => {}
         }
     }
+}
+
+fn steers(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
+    for (name, steer) in &new.steers {
+        let (before, name, boxed) = (old.steers.get(name), name.clone(), Box::new(steer.clone()));
+        match before {
+            None => operations.push(Operation::AddSteer { name, steer: boxed }),
+            Some(before) if before != steer => {
+                let fields = steer_changes(before, steer);
+                operations.push(Operation::ChangeSteer { name, steer: boxed, fields });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// What differs between two steerings, flow by flow.
+fn steer_changes(old: &Steer, new: &Steer) -> Vec<FieldChange> {
+    let bare = |steer: &Steer| Steer { flows: Vec::new(), ..steer.clone() };
+    let mut changes = fields(&bare(old), &bare(new), |_| How::Live);
+    let by_key = |steer: &Steer| -> BTreeMap<_, _> {
+        steer.flows.iter().map(|flow| (flow.key, (flow.to, flow.mark))).collect()
+    };
+    let (before, after) = (by_key(old), by_key(new));
+    let text = |flow: Option<&(crate::SteerTarget, u32)>, none: &str| match flow {
+        None => none.to_owned(),
+        Some((to, 0)) => to.to_string(),
+        Some((to, mark)) => format!("{to} with mark {mark:#x}"),
+    };
+    let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    for key in keys {
+        let (old, new) = (before.get(key), after.get(key));
+        if old != new {
+            let (old, new) = (text(old, "none"), text(new, "removed"));
+            changes.push(FieldChange { field: format!("flow {key}"), old, new, how: How::Live });
+        }
+    }
+    if changes.is_empty() {
+        let order = |steer: &Steer| format!("{} flows", steer.flows.len());
+        let field = "the order of flows".to_owned();
+        changes.push(FieldChange { field, old: order(old), new: order(new), how: How::Live });
+    }
+    changes
 }
 
 /// What differs between two filters, rule by rule.
@@ -382,9 +449,8 @@ pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     // Without a device there is nobody to ask what it was without ours.
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
-        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" | "routing" => {
-            How::Live
-        }
+        "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" | "steer"
+        | "routing" => How::Live,
         "address" | "peer.address" | "peer.mtu" => How::Live,
         "mtu" => mtu,
         "mac" | "peer.mac" => chosen,

@@ -39,6 +39,9 @@ pub struct HookState {
     /// The filter that it applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// What says where frames go besides the room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steer: Option<String>,
     /// What becomes of a frame that no socket wants: `pass` or `drop`.
     pub when_down: String,
     /// Where it is pinned; absent: it goes with the daemon.

@@ -45,6 +45,7 @@ mod prefix;
 mod problem;
 mod spelling;
 mod state;
+mod steer;
 mod stored;
 mod text;
 mod vlan;
@@ -63,7 +64,7 @@ pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
 pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
 pub use name::{
-    BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RuleName,
+    BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RuleName, SteerName,
 };
 pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
 pub use plan_text::{PlanLine, PlanReport};
@@ -76,6 +77,10 @@ pub use problem::{Problem, ProblemReport, Severity};
 pub use state::{
     BlockRequest, Blocked, BridgeState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter, FilterState,
     Finding, LinkEvent, MemberState, PortCounters, PortState, RssTable, RuleState, StageState, WorkerState,
+};
+pub use steer::{
+    Steer, SteerDone, SteerEntry, SteerFlow, SteerKey, SteerRequest, SteerSent, SteerShare, SteerState,
+    SteerTable, SteerTarget, SteerTargetError,
 };
 pub use stored::StoredError;
 pub use vlan::{VlanMode, VlanSet};

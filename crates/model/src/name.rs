@@ -129,6 +129,10 @@ name! {
     FilterName, OBJECT_LIMIT, object_character
 }
 name! {
+    /// The name of a steering: letters, digits, `_`, `-` and `.`, at most 32 bytes.
+    SteerName, OBJECT_LIMIT, object_character
+}
+name! {
     /// The name of a filter's rule: letters, digits, `_`, `-` and `.`, at most 63 bytes.
     RuleName, RULE_LIMIT, object_character
 }

@@ -9,7 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, StaticKey,
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, StaticKey, Steer,
+    SteerName,
 };
 
 /// Who made an object.
@@ -43,6 +44,8 @@ impl fmt::Display for Owner {
 pub enum ObjectKey {
     /// A filter.
     Filter(FilterName),
+    /// A steering.
+    Steer(SteerName),
     /// A port.
     Port(PortName),
     /// A bridge without its members.
@@ -53,11 +56,12 @@ pub enum ObjectKey {
     Static(BridgeName, StaticKey),
 }
 
-/// As in problems: `filter.edge`, `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`.
+/// As in problems: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ObjectKey::Filter(filter) => write!(f, "filter.{filter}"),
+            ObjectKey::Steer(steer) => write!(f, "steer.{steer}"),
             ObjectKey::Port(port) => write!(f, "port.{port}"),
             ObjectKey::Bridge(bridge) => write!(f, "bridge.{bridge}"),
             ObjectKey::Member(bridge, port) => write!(f, "bridge.{bridge}.port.{port}"),
@@ -71,6 +75,8 @@ impl fmt::Display for ObjectKey {
 pub enum Change {
     /// Makes or replaces a filter.
     PutFilter(FilterName, Filter),
+    /// Makes or replaces a steering.
+    PutSteer(SteerName, Steer),
     /// Makes or replaces a port.
     PutPort(PortName, Port),
     /// Makes a bridge or replaces its settings.
@@ -88,6 +94,7 @@ impl Change {
     pub fn object(&self) -> ObjectKey {
         match self {
             Change::PutFilter(filter, _) => ObjectKey::Filter(filter.clone()),
+            Change::PutSteer(steer, _) => ObjectKey::Steer(steer.clone()),
             Change::PutPort(port, _) => ObjectKey::Port(port.clone()),
             Change::PutBridge(bridge, _) => ObjectKey::Bridge(bridge.clone()),
             Change::PutMember(bridge, port, _) => ObjectKey::Member(bridge.clone(), port.clone()),
@@ -171,6 +178,8 @@ fn fix_for(owner: Owner) -> &'static str {
 pub struct Fragment {
     /// Filters.
     pub filters: BTreeMap<FilterName, Filter>,
+    /// Steerings.
+    pub steers: BTreeMap<SteerName, Steer>,
     /// Ports.
     pub ports: BTreeMap<PortName, Port>,
     /// Bridges without members.
@@ -183,8 +192,8 @@ pub struct Fragment {
 
 impl From<&Config> for Fragment {
     fn from(config: &Config) -> Self {
-        let (filters, ports) = (config.filters.clone(), config.ports.clone());
-        let mut fragment = Fragment { filters, ports, ..Fragment::default() };
+        let (filters, steers, ports) = (config.filters.clone(), config.steers.clone(), config.ports.clone());
+        let mut fragment = Fragment { filters, steers, ports, ..Fragment::default() };
         for (name, bridge) in &config.bridges {
             fragment.bridges.insert(name.clone(), bridge.settings.clone());
             let members =
@@ -202,17 +211,19 @@ impl Fragment {
     /// Every object's name.
     pub fn objects(&self) -> impl Iterator<Item = ObjectKey> + '_ {
         let filters = self.filters.keys().cloned().map(ObjectKey::Filter);
+        let steers = self.steers.keys().cloned().map(ObjectKey::Steer);
         let ports = self.ports.keys().cloned().map(ObjectKey::Port);
         let bridges = self.bridges.keys().cloned().map(ObjectKey::Bridge);
         let members = self.members.keys().cloned().map(|(bridge, port)| ObjectKey::Member(bridge, port));
         let statics = self.statics.keys().cloned().map(|(bridge, key)| ObjectKey::Static(bridge, key));
-        filters.chain(ports).chain(bridges).chain(members).chain(statics)
+        filters.chain(steers).chain(ports).chain(bridges).chain(members).chain(statics)
     }
 
     /// Whether it has this object.
     pub fn contains(&self, object: &ObjectKey) -> bool {
         match object {
             ObjectKey::Filter(filter) => self.filters.contains_key(filter),
+            ObjectKey::Steer(steer) => self.steers.contains_key(steer),
             ObjectKey::Port(port) => self.ports.contains_key(port),
             ObjectKey::Bridge(bridge) => self.bridges.contains_key(bridge),
             ObjectKey::Member(bridge, port) => self.members.contains_key(&(bridge.clone(), port.clone())),
@@ -224,11 +235,13 @@ impl Fragment {
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::PutFilter(filter, value) => drop(self.filters.insert(filter, value)),
+            Change::PutSteer(steer, value) => drop(self.steers.insert(steer, value)),
             Change::PutPort(port, value) => drop(self.ports.insert(port, value)),
             Change::PutBridge(bridge, value) => drop(self.bridges.insert(bridge, value)),
             Change::PutMember(bridge, port, value) => drop(self.members.insert((bridge, port), value)),
             Change::PutStatic(bridge, key, port) => drop(self.statics.insert((bridge, key), port)),
             Change::Remove(ObjectKey::Filter(filter)) => drop(self.filters.remove(&filter)),
+            Change::Remove(ObjectKey::Steer(steer)) => drop(self.steers.remove(&steer)),
             Change::Remove(ObjectKey::Port(port)) => drop(self.ports.remove(&port)),
             Change::Remove(ObjectKey::Bridge(bridge)) => {
                 self.bridges.remove(&bridge);
@@ -245,6 +258,7 @@ impl Fragment {
     pub fn get(&self, object: &ObjectKey) -> Option<Change> {
         Some(match object {
             ObjectKey::Filter(filter) => Change::PutFilter(filter.clone(), self.filters.get(filter)?.clone()),
+            ObjectKey::Steer(steer) => Change::PutSteer(steer.clone(), self.steers.get(steer)?.clone()),
             ObjectKey::Port(port) => Change::PutPort(port.clone(), self.ports.get(port)?.clone()),
             ObjectKey::Bridge(bridge) => Change::PutBridge(bridge.clone(), self.bridges.get(bridge)?.clone()),
             ObjectKey::Member(bridge, port) => {
@@ -350,6 +364,8 @@ impl Layers {
             }
             let filters = fragment.filters.iter().map(|(name, filter)| (name.clone(), filter.clone()));
             merged.config.filters.extend(filters);
+            let steers = fragment.steers.iter().map(|(name, steer)| (name.clone(), steer.clone()));
+            merged.config.steers.extend(steers);
             merged
                 .config
                 .ports

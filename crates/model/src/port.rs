@@ -6,7 +6,7 @@ use packet::{MacAddr, QueueId, WorkerId};
 use serde::Serialize;
 
 use crate::text;
-use crate::{DeviceName, FilterName, InterfaceAddress, Namespace};
+use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, SteerName};
 
 /// A port: memory plus queues of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -154,6 +154,9 @@ pub struct XdpOptions {
     /// The filter that its hook applies to what it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterName>,
+    /// What says where its packets go besides its room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steer: Option<SteerName>,
 }
 
 impl Default for XdpOptions {
@@ -169,6 +172,7 @@ impl Default for XdpOptions {
             complete_checksums: Checksums::Auto,
             routing: None,
             filter: None,
+            steer: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::load::load_change;
 use crate::text;
-use crate::{BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, StaticKey};
+use crate::{BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, StaticKey, SteerName};
 
 /// Why stored objects cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,8 @@ struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     filter: Option<FilterName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    steer: Option<SteerName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     bridge: Option<BridgeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<PortName>,
@@ -42,10 +44,12 @@ struct Stored {
 
 impl Stored {
     fn object(&self) -> Option<ObjectKey> {
-        if let Some(filter) = &self.filter {
-            let alone =
-                self.bridge.is_none() && self.port.is_none() && self.mac.is_none() && self.vlan.is_none();
-            return alone.then(|| ObjectKey::Filter(filter.clone()));
+        let alone = self.bridge.is_none() && self.port.is_none() && self.mac.is_none() && self.vlan.is_none();
+        match (&self.filter, &self.steer) {
+            (None, None) => {}
+            (Some(filter), None) if alone => return Some(ObjectKey::Filter(filter.clone())),
+            (None, Some(steer)) if alone => return Some(ObjectKey::Steer(steer.clone())),
+            _ => return None,
         }
         Some(match (self.bridge.clone(), self.port.clone(), self.mac, self.vlan) {
             (None, Some(port), None, None) => ObjectKey::Port(port),
@@ -60,13 +64,24 @@ impl Stored {
 impl Fragment {
     /// The objects as a text that [`Fragment::from_json`] reads.
     pub fn to_json(&self) -> String {
-        let none =
-            || Stored { filter: None, bridge: None, port: None, mac: None, vlan: None, value: Value::Null };
+        let none = || Stored {
+            filter: None,
+            steer: None,
+            bridge: None,
+            port: None,
+            mac: None,
+            vlan: None,
+            value: Value::Null,
+        };
         let value = |value: Result<Value, serde_json::Error>| value.unwrap_or_default();
         let mut all = Vec::new();
         for (name, filter) in &self.filters {
             let filter_value = value(serde_json::to_value(filter));
             all.push(Stored { filter: Some(name.clone()), value: filter_value, ..none() });
+        }
+        for (name, steer) in &self.steers {
+            let steer_value = value(serde_json::to_value(steer));
+            all.push(Stored { steer: Some(name.clone()), value: steer_value, ..none() });
         }
         for (port, settings) in &self.ports {
             all.push(Stored {

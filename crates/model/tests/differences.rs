@@ -8,7 +8,7 @@ mod generate;
 use std::collections::BTreeSet;
 
 use generate::config;
-use model::{Bridge, Config, FilterName, How, Operation, Plan, Port, diff, load};
+use model::{Bridge, Config, FilterName, How, Operation, Plan, Port, SteerName, diff, load};
 use proptest::prelude::*;
 
 /// Does the steps one by one, and holds each against what must be true before it.
@@ -47,7 +47,17 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             assert!(!now.ports.values().any(|port| filter_of(port) == Some(&name)), "a port has it still");
             assert!(now.filters.remove(&name).is_some());
         }
+        Operation::AddSteer { name, steer } => assert!(now.steers.insert(name, *steer).is_none()),
+        Operation::ChangeSteer { name, steer, fields } => {
+            assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
+            assert!(now.steers.insert(name, *steer).is_some());
+        }
+        Operation::RemoveSteer { name } => {
+            assert!(!now.ports.values().any(|port| steer_of(port) == Some(&name)), "a port has it still");
+            assert!(now.steers.remove(&name).is_some());
+        }
         Operation::AddPort { name, port, .. } => {
+            assert!(steer_of(&port).is_none_or(|steer| now.steers.contains_key(steer)));
             assert!(filter_of(&port).is_none_or(|filter| now.filters.contains_key(filter)));
             assert!(now.ports.insert(name, *port).is_none());
         }
@@ -87,6 +97,10 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
 
 fn filter_of(port: &Port) -> Option<&FilterName> {
     port.kind.xdp()?.filter.as_ref()
+}
+
+fn steer_of(port: &Port) -> Option<&SteerName> {
+    port.kind.xdp()?.steer.as_ref()
 }
 
 fn touched(plan: &Plan) -> BTreeSet<String> {
@@ -170,6 +184,36 @@ fn a_plan_reads_well() {
 ! engine.spin_us: 50 -> 64 (needs a restart)
 ";
     assert_eq!(diff(&old, &new).to_string(), expected);
+}
+
+#[test]
+fn a_steering_changes_flow_by_flow() {
+    let port = "[port.a]\nkind='af_xdp'\n";
+    let with = |fields: &str| load(&format!("{port}steer='s'\n[steer.s]\n{fields}\n"), "t").unwrap();
+    let (without, empty) = (load(port, "t").unwrap(), with(""));
+    let flow = |to: &str| {
+        format!(
+            "flow=[{{source='10.0.0.1',destination='10.0.0.2',protocol='udp',source_port=7,destination_port=9,{to}}}]"
+        )
+    };
+    let first = with(&flow("to='kernel'"));
+    let marked = with(&flow("to='cpu 1',mark=0x10"));
+    assert_eq!(diff(&without, &first).to_string(), "+ steer.s: 1 flows\n~ port.a: steer default -> \"s\"\n");
+    assert_eq!(diff(&first, &without).to_string(), "~ port.a: steer \"s\" -> default\n- steer.s\n");
+    assert_eq!(
+        diff(&empty, &first).to_string(),
+        "~ steer.s: flow udp 10.0.0.1:7 > 10.0.0.2:9 none -> kernel\n"
+    );
+    // With a mark there is metadata.
+    assert_eq!(
+        diff(&first, &marked).to_string(),
+        "~ steer.s: metadata false -> true, flow udp 10.0.0.1:7 > 10.0.0.2:9 kernel -> cpu 1 with mark 0x10\n"
+    );
+    let table = with("table=['cpu 0','kernel']\ncapacity=7");
+    assert_eq!(
+        diff(&empty, &table).to_string(),
+        "~ steer.s: capacity 65536 -> 7, table default -> [\"cpu 0\",\"kernel\"]\n"
+    );
 }
 
 #[test]

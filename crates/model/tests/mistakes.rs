@@ -66,6 +66,82 @@ fn a_port_is_not_routed_by_the_kernel_and_bridged() {
     );
 }
 
+/// Each mistake of a steering has its place, and its object by name.
+#[test]
+fn mistakes_of_steerings_come_at_once() {
+    let text = r#"
+[port.a]
+kind = "tap"
+steer = "spread"
+[port.b]
+kind = "af_xdp"
+steer = "sprad"
+[steer.spread]
+table = ["worker", "cpu 1", "elsewhere"]
+cpu_queue = 0
+[[steer.spread.flow]]
+source = "10.0.0.1"
+destination = "fd00::1"
+protocol = "udp"
+source_port = 1
+destination_port = 2
+to = "kernel"
+[[steer.spread.flow]]
+source = "10.0.0.1"
+destination = "10.0.0.2"
+protocol = "udp"
+to = "cpu"
+[[steer.spread.flow]]
+source = "10.0.0.1"
+destination = "10.0.0.2"
+protocol = "icmp"
+source_port = 1
+to = "kernel"
+[[steer.spread.flow]]
+source = "10.0.0.300"
+destination = "10.0.0.2"
+protocol = "udpp"
+vlan = 4095
+[[steer.spread.flow]]
+source = "10.0.0.1"
+destination = "10.0.0.2"
+protocol = 47
+to = "kernel"
+[[steer.spread.flow]]
+source = "10.0.0.1"
+destination = "10.0.0.2"
+protocol = "gre"
+to = "worker"
+colour = 1
+[steer.bare]
+metadata = false
+capacity = 1
+flow = [{ source = "10.0.0.1", destination = "10.0.0.2", protocol = 1, to = "worker", mark = 1 }, {}]
+"#;
+    let said = problems(text).iter().map(|problem| format!("{problem}\n")).collect::<String>();
+    for expected in [
+        "t:4:1: port.a: `steer` does not belong to a port of kind tap;",
+        "t:7:9: port.b.steer: there is no steering `sprad`; did you mean `spread`?",
+        "t:9:1: steer.spread.table: 3 is not a power of two; use 4, for example",
+        "t:9:29: steer.spread.table[2]: \"elsewhere\" is not a target; write it as \"worker\", \"kernel\" or \"cpu 1\"",
+        "t:10:13: steer.spread.cpu_queue: 0 is outside of 1..=16384 packets;",
+        "steer.spread.flow[0]: its addresses are of different families; give two of one family",
+        "steer.spread.flow[1].to: \"cpu\" is not a target;",
+        "steer.spread.flow[1]: flows of TCP, UDP and SCTP have ports; add `source_port = 49152`",
+        "steer.spread.flow[2].source_port: `source_port` has a meaning only together with `destination_port`;",
+        "steer.spread.flow[3].source: \"10.0.0.300\" is not an address;",
+        "steer.spread.flow[3].protocol: \"udpp\" is not a protocol;",
+        "steer.spread.flow[3].vlan: 4095 is outside of 1..=4094;",
+        "steer.spread.flow[3]: `to` is missing; add `to = \"kernel\"`",
+        "steer.spread.flow[5]: flow gre 10.0.0.1 > 10.0.0.2 stands here twice;",
+        "steer.spread.flow[5]: `colour` is not known here;",
+        "steer.bare.flow[0].mark: `mark` has a meaning only together with `metadata = true`;",
+        "steer.bare.flow: there are 2 flows, and at most 1 are possible;",
+    ] {
+        assert!(said.contains(expected), "{expected}\n---\n{said}");
+    }
+}
+
 /// Each mistake of a filter has its place, and its object by name.
 #[test]
 fn mistakes_of_filters_come_at_once() {

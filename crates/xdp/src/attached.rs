@@ -13,7 +13,7 @@ use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
 use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, STEER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
-use crate::steer::{STEER_WORDS, SteerMaps, Steering};
+use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
 
@@ -336,7 +336,7 @@ impl Attached {
     /// # Errors
     /// [`Error::Load`], [`Error::Map`].
     pub fn prepare_steering(&self, steering: Option<&Steering>) -> Result<Loaded, Error> {
-        let steer = steering.map(|steering| steering.maps(self.build)).transpose()?;
+        let steer = steering.map(|steering| steering.maps(self.build, self.mode)).transpose()?;
         let stages = Stages { steer, ..self.stages.clone() };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
@@ -364,6 +364,12 @@ impl Attached {
     pub fn steers(&self) -> Option<(bool, bool)> {
         let [_, flows, table, _] = self.stages.steer.as_ref()?.conf;
         Some((flows > 0, table > 0))
+    }
+
+    /// Whether a steering can send this port's frames to other CPUs; if not, they stay with the kernel on the one that they came to.
+    #[must_use]
+    pub fn sends_to_cpus(&self) -> bool {
+        steer::Kind::of(self.build, self.mode()).sends_to_cpus()
     }
 
     pub(crate) fn steer_maps(&self) -> Option<&Arc<SteerMaps>> {

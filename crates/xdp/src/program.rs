@@ -19,7 +19,7 @@ use crate::object::{
     BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, STEER_CONF, dump_object, port_object,
 };
 use crate::steer::{SteerMaps, Steering};
-use crate::{Constants, Counter, Error, LocalAddresses, ProgramConfig, ProgramInfo, sys};
+use crate::{Constants, Counter, Error, LocalAddresses, Mode, ProgramConfig, ProgramInfo, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
 pub const LOCAL_CAPACITY: usize = 4096;
@@ -165,12 +165,12 @@ impl PortProgram {
         PortProgram::load_build(config, Build::Frags, Some(filter))
     }
 
-    /// The same with a steering.
+    /// The same with a steering as ports in native mode have it.
     ///
     /// # Errors
     /// As for [`PortProgram::load`].
     pub fn load_steered(config: &ProgramConfig, steering: &Steering) -> Result<Loaded, Error> {
-        let steer = Some(steering.maps(Build::Frags)?);
+        let steer = Some(steering.maps(Build::Frags, Mode::Native)?);
         PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
     }
 

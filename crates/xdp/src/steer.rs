@@ -24,7 +24,7 @@ pub(crate) use maps::{STEER_WORDS, SteerMaps};
 
 use crate::filter::Moment;
 use crate::program::Build;
-use crate::{Attached, Error};
+use crate::{Attached, Error, Mode};
 use maps::{FLOWS, Shared};
 
 /// Buckets of a table: `STEER_BUCKETS`.
@@ -84,8 +84,8 @@ pub struct SteerCount {
 pub struct Steering {
     config: SteerConfig,
     shared: Arc<Shared>,
-    /// By build: the kernel does not let programs of both kinds share one.
-    maps: [OnceLock<Arc<SteerMaps>>; 2],
+    /// By kind of program, see [`Kind`].
+    maps: [OnceLock<Arc<SteerMaps>>; 3],
     /// CPUs that frames may be sent to.
     cpus: BTreeSet<u32>,
     flows: BTreeMap<ExactFlow, (u32, FlowEntry)>,
@@ -110,6 +110,36 @@ pub fn online_cpus() -> io::Result<BTreeSet<u32>> {
     Ok(cpus)
 }
 
+/// Programs that can share a map of CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// With frames in several buffers, in the driver: the kernel does not let both builds share one.
+    Frags,
+    /// Without.
+    Linear,
+    /// With frames in several buffers, in generic mode. A socket buffer without the headroom that XDP asks for is copied into
+    /// another then, and the copy does not tell how long its Ethernet header is (`mac_len`): on another CPU the stack would take
+    /// that for the IP header, and drop it (seen with Linux 6.18). So its map has no CPU.
+    Generic,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Frags, Kind::Linear, Kind::Generic];
+
+    pub fn of(build: Build, mode: Mode) -> Kind {
+        match (build, mode) {
+            (Build::Frags, Mode::Native | Mode::Offload) => Kind::Frags,
+            (Build::Frags, Mode::Generic) => Kind::Generic,
+            (Build::Linear, _) => Kind::Linear,
+        }
+    }
+
+    /// If not, what goes to a CPU stays with the kernel on the one that it came to.
+    pub fn sends_to_cpus(self) -> bool {
+        self != Kind::Generic
+    }
+}
+
 impl Steering {
     /// Without flows; every bucket of its table says worker.
     ///
@@ -126,7 +156,7 @@ impl Steering {
         Steering {
             config,
             shared,
-            maps: [OnceLock::new(), OnceLock::new()],
+            maps: std::array::from_fn(|_| OnceLock::new()),
             cpus: BTreeSet::new(),
             flows: BTreeMap::new(),
             ending: BTreeSet::new(),
@@ -153,9 +183,7 @@ impl Steering {
         steering.free.retain(|slot| !used.contains(slot));
         let (table, _) = maps.shared.read_table();
         steering.cpus.extend(table.iter().filter_map(|to| to.cpu()));
-        let [frags, linear] = &steering.maps;
-        let mine = if port.build() == Build::Frags { frags } else { linear };
-        drop(mine.set(Arc::clone(maps)));
+        drop(steering.of_kind(Kind::of(port.build(), port.mode())).set(Arc::clone(maps)));
         Ok(Some(steering))
     }
 
@@ -331,23 +359,41 @@ impl Steering {
         if let Some(cpu) = new.difference(&online).next() {
             return Err(Error::SteerCpu { cpu: *cpu, cpus: listed(&online) });
         }
-        for maps in self.maps.iter().filter_map(OnceLock::get) {
+        let sending = Kind::ALL.into_iter().filter(|kind| kind.sends_to_cpus());
+        for maps in sending.filter_map(|kind| self.of_kind(kind).get()) {
             new.iter().try_for_each(|cpu| maps.allow(*cpu, self.config.cpu_queue))?;
         }
         self.cpus.extend(new);
         Ok(())
     }
 
-    /// What a program of this build refers to.
-    pub(crate) fn maps(&self, build: Build) -> Result<Arc<SteerMaps>, Error> {
-        let [frags, linear] = &self.maps;
-        let mine = if build == Build::Frags { frags } else { linear };
+    /// Whether a flow or the table names a CPU, or did.
+    #[must_use]
+    pub fn names_cpus(&self) -> bool {
+        !self.cpus.is_empty()
+    }
+
+    /// What a program of this build, in this mode, refers to.
+    pub(crate) fn maps(&self, build: Build, mode: Mode) -> Result<Arc<SteerMaps>, Error> {
+        let kind = Kind::of(build, mode);
+        let mine = self.of_kind(kind);
         if let Some(maps) = mine.get() {
             return Ok(Arc::clone(maps));
         }
         let maps = Arc::new(SteerMaps::new(self.config.words(), Arc::clone(&self.shared))?);
-        self.cpus.iter().try_for_each(|cpu| maps.allow(*cpu, self.config.cpu_queue))?;
+        if kind.sends_to_cpus() {
+            self.cpus.iter().try_for_each(|cpu| maps.allow(*cpu, self.config.cpu_queue))?;
+        }
         Ok(Arc::clone(mine.get_or_init(|| maps)))
+    }
+
+    fn of_kind(&self, kind: Kind) -> &OnceLock<Arc<SteerMaps>> {
+        let [frags, linear, generic] = &self.maps;
+        match kind {
+            Kind::Frags => frags,
+            Kind::Linear => linear,
+            Kind::Generic => generic,
+        }
     }
 }
 

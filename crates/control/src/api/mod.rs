@@ -12,6 +12,7 @@ mod objects;
 mod read;
 mod request;
 mod seen;
+mod steers;
 mod tools;
 mod watch;
 
@@ -110,6 +111,10 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
         .routes(routes!(filters::samples))
+        .routes(routes!(steers::steers))
+        .routes(routes!(steers::steer, steers::put_steer, steers::delete_steer))
+        .routes(routes!(steers::flows, steers::change_flows))
+        .routes(routes!(steers::table, steers::put_table))
         .routes(routes!(hooks::hooks))
         .routes(routes!(hooks::hook))
         .routes(routes!(hooks::dump))

@@ -1,4 +1,4 @@
-//! Objects that the API owns: filters (in `filters`), ports, bridges, members and static entries, each put and deleted by its name.
+//! Objects that the API owns: filters (in `filters`), steerings (in `steers`), ports, bridges, members and static entries, each put and deleted by its name.
 
 use axum::Json;
 use axum::body::Body;

@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use model::{BridgeName, FilterName, NameError, PortName, StaticKey};
+use model::{BridgeName, FilterName, NameError, PortName, StaticKey, SteerName};
 use packet::{MacAddr, VlanId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -118,6 +118,10 @@ pub(super) fn port_name(text: &str) -> ApiResult<PortName> {
 
 pub(super) fn filter_name(text: &str) -> ApiResult<FilterName> {
     name("filter", text)
+}
+
+pub(super) fn steer_name(text: &str) -> ApiResult<SteerName> {
+    name("steer", text)
 }
 
 pub(super) fn bridge_name(text: &str) -> ApiResult<BridgeName> {

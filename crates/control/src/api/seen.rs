@@ -1,6 +1,6 @@
 //! State with its owners: the data plane tells what runs, the store whose it is.
 
-use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState};
+use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, SteerState};
 
 /// Ports with their owners; ports that the configuration does not have are their kernel's for the moment.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
@@ -17,6 +17,14 @@ pub(super) fn filters(mut filters: Vec<FilterState>, merged: &Merged) -> Vec<Fil
         filter.owner = owner(merged, filter.name.parse().ok().map(ObjectKey::Filter));
     }
     filters
+}
+
+/// Steerings with their owners.
+pub(super) fn steers(mut steers: Vec<SteerState>, merged: &Merged) -> Vec<SteerState> {
+    for steer in &mut steers {
+        steer.owner = owner(merged, steer.name.parse().ok().map(ObjectKey::Steer));
+    }
+    steers
 }
 
 /// Bridges with their owners and those of their memberships.

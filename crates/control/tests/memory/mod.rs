@@ -141,6 +141,71 @@ impl Plane for Memory {
         self.block(filter, &BlockRequest::default())
     }
 
+    fn steers(&self) -> Vec<SteerState> {
+        let state = |(name, steer): (&SteerName, &Steer)| SteerState {
+            name: name.to_string(),
+            owner: Owner::Netlink,
+            ports: Vec::new(),
+            flows: u64::try_from(steer.flows.len()).unwrap(),
+            live_flows: 0,
+            capacity: steer.capacity,
+            cpu_queue: steer.cpu_queue,
+            metadata: steer.metadata,
+            unmarked: 3,
+            buckets: Vec::new(),
+            live_table: false,
+            sent: vec![SteerSent { to: SteerTarget::Cpu(1), packets: 9, bytes: 900 }],
+        };
+        self.running().steers.iter().map(state).collect()
+    }
+
+    fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
+        let running = self.running();
+        let found = running.steers.get(steer);
+        let found = found.ok_or_else(|| {
+            PlaneError::not_found(
+                format!("steer.{steer}"),
+                "there is no such steering",
+                "look at `trivium show steers`",
+            )
+        })?;
+        let text = |flow: &SteerFlow| serde_json::to_value(flow).unwrap();
+        Ok(found
+            .flows
+            .iter()
+            .take(limit)
+            .map(|flow| SteerEntry {
+                vlan: flow.key.vlan.map(packet::VlanId::get),
+                source: flow.key.source,
+                destination: flow.key.destination,
+                protocol: flow.key.protocol,
+                source_port: text(flow)["source_port"].as_u64().and_then(|port| u16::try_from(port).ok()),
+                destination_port: flow.key.ports.map(|ports| ports.1),
+                to: flow.to,
+                mark: flow.mark,
+                expires_s: None,
+                live: false,
+                packets: 5,
+                bytes: 500,
+            })
+            .collect())
+    }
+
+    fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
+        let flows = self.steer_flows(steer, usize::MAX)?.len();
+        let changed = u64::try_from(request.flows.len()).unwrap();
+        Ok(SteerDone { changed, flows: u64::try_from(flows).unwrap() + changed })
+    }
+
+    fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError> {
+        self.steer_flows(steer, 0)?;
+        Ok(SteerTable { buckets: vec![SteerTarget::Kernel] })
+    }
+
+    fn set_steer_table(&self, steer: &str, _: &SteerTable) -> Result<(), PlaneError> {
+        self.steer_flows(steer, 0).map(drop)
+    }
+
     fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
         let state = |name: &PortName| HookState {

@@ -75,7 +75,16 @@ fn every_example_in_the_help_is_understood() {
 /// A command line as a person types it, with its own filter or packet read too.
 fn assert_typed(line: &str) {
     let line = line.split([';', '#']).next().unwrap_or(line).trim().trim_end_matches('&');
-    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    // What stands in quotes is one word.
+    let words: Vec<&str> = line
+        .split('"')
+        .enumerate()
+        .flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().collect(),
+            _ => vec![part],
+        })
+        .skip(1)
+        .collect();
     match parse(&words) {
         Ok(
             Command::Capture(Capture { filter, .. })

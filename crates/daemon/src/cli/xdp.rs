@@ -1,7 +1,7 @@
 //! The grammar of `trivium xdp`.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -29,6 +29,9 @@ pub enum Xdp {
     /// Filters of ports' hooks (see `[filter.NAME]` in the configuration)
     #[command(subcommand)]
     Filter(FilterCommand),
+    /// Where ports' packets go besides their room (see `[steer.NAME]` in the configuration)
+    #[command(subcommand)]
+    Steer(SteerCommand),
 }
 
 /// `trivium xdp status`
@@ -339,6 +342,104 @@ pub struct Unblock {
     /// The filter; may be left out where only one has a block list
     #[arg(long)]
     pub filter: Option<String>,
+}
+
+/// `trivium xdp steer`
+#[derive(Clone, Debug, Subcommand)]
+pub enum SteerCommand {
+    /// What each steering has sent where, as `trivium show steers`
+    Show {
+        /// Only this steering
+        name: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Its exact flows with their packets
+    Flows {
+        /// The steering; may be left out where there is only one
+        #[arg(long)]
+        steer: Option<String>,
+        /// So many at most
+        #[arg(short, long, default_value_t = 1000)]
+        number: usize,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say where an exact flow goes, until its hooks or the daemon's successor forget it; the configuration stays as it is
+    Add {
+        /// The flow
+        #[command(flatten)]
+        flow: FlowArgs,
+        /// `worker`, `kernel` or `cpu N`
+        #[arg(long, value_name = "TARGET", value_parser = target)]
+        to: model::SteerTarget,
+        /// Handed on with its packets (decimal, or hexadecimal as 0x10)
+        #[arg(long, value_parser = mark)]
+        mark: Option<u32>,
+        /// Take it out again after so many seconds ("60" or "60s")
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        expires: Option<u64>,
+    },
+    /// Take an exact flow out that was added
+    Remove {
+        /// The flow
+        #[command(flatten)]
+        flow: FlowArgs,
+    },
+    /// Where each bucket of the flows' hash goes; with targets: set that until the configuration's table changes
+    Table {
+        /// The steering
+        steer: String,
+        /// `worker`, `kernel` or `cpu N`, as many as a power of two up to 256
+        #[arg(value_name = "TARGET", value_parser = target)]
+        targets: Vec<model::SteerTarget>,
+    },
+}
+
+/// An exact flow.
+#[derive(Clone, Debug, Args)]
+pub struct FlowArgs {
+    /// The steering; may be left out where there is only one
+    #[arg(long)]
+    pub steer: Option<String>,
+    /// From this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: IpAddr,
+    /// To this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub destination: IpAddr,
+    /// A word such as tcp, or a number
+    #[arg(long, value_parser = protocol)]
+    pub protocol: u8,
+    /// From this port; TCP, UDP and SCTP have one
+    #[arg(long, value_name = "PORT")]
+    pub source_port: Option<u16>,
+    /// To this port; TCP, UDP and SCTP have one
+    #[arg(long, value_name = "PORT")]
+    pub destination_port: Option<u16>,
+    /// Its tag; untagged if absent
+    #[arg(long)]
+    pub vlan: Option<u16>,
+}
+
+fn target(text: &str) -> Result<model::SteerTarget, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn protocol(text: &str) -> Result<u8, String> {
+    let known = model::Protocol::WORDS.iter().find(|(word, _)| *word == text).map(|(_, number)| *number);
+    let number = known.or_else(|| text.parse().ok());
+    number.ok_or_else(|| format!("'{text}' is no protocol; write tcp, udp, icmp or a number from 0 to 255"))
+}
+
+fn mark(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number.ok_or_else(|| format!("'{text}' is no mark; write a number of 32 bits, such as 16 or 0x10"))
 }
 
 fn prefix(text: &str) -> Result<model::Prefix, String> {

@@ -3,7 +3,7 @@
 use control::ConfigReport;
 use hyper::Method;
 use hyper::body::Bytes;
-use model::{BridgeState, DropState, FdbEntry, FilterState, PortState, StageState, WorkerState};
+use model::{BridgeState, DropState, FdbEntry, FilterState, PortState, StageState, SteerState, WorkerState};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,6 +26,9 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
         }
         Shown::Filters => {
             list(client, "/v1/filters", args, |filter: &FilterState| of(name, &filter.name), filters).await
+        }
+        Shown::Steers => {
+            list(client, "/v1/steers", args, |steer: &SteerState| of(name, &steer.name), steers).await
         }
         Shown::Fdb => {
             let query = name.map_or_else(String::new, |bridge| format!("?bridge={}", quoted(bridge)));
@@ -52,7 +55,8 @@ async fn list<T: DeserializeOwned + Serialize>(
     let mut all: Vec<T> = client.get(path).await?;
     all.retain(wanted);
     if all.is_empty()
-        && let (Some(name), Shown::Ports | Shown::Bridges | Shown::Filters) = (&args.name, args.what)
+        && let (Some(name), Shown::Ports | Shown::Bridges | Shown::Filters | Shown::Steers) =
+            (&args.name, args.what)
     {
         return Err(Failure::new(name.clone(), "there is no such object", "leave the name out to see all"));
     }
@@ -158,6 +162,43 @@ fn filters(filters: &[FilterState]) -> String {
                 short(rule.acted_bytes),
                 note.join(", "),
             ]);
+        }
+        text.push_str(&table.render());
+    }
+    text
+}
+
+fn steers(steers: &[SteerState]) -> String {
+    if steers.is_empty() {
+        return "there is no steering\n".to_owned();
+    }
+    let mut text = String::new();
+    for steer in steers {
+        let ports = if steer.ports.is_empty() { "no port".to_owned() } else { steer.ports.join(" ") };
+        let live = if steer.live_flows > 0 { format!(" ({} live)", steer.live_flows) } else { String::new() };
+        let metadata = match (steer.metadata, steer.unmarked) {
+            (false, _) => String::new(),
+            (true, 0) => ", metadata".to_owned(),
+            (true, without) => format!(", metadata ({without} packets without)"),
+        };
+        text.push_str(&format!(
+            "{}: on {ports}, {} of {} flows{live}{metadata}, owner {}\n",
+            steer.name, steer.flows, steer.capacity, steer.owner
+        ));
+        let mut table = Table::new(&["  TO", ">BUCKETS", ">PACKETS", ">BYTES"]);
+        let shares = steer.buckets.iter().map(|share| share.to);
+        let mut targets: Vec<model::SteerTarget> = steer.sent.iter().map(|sent| sent.to).collect();
+        targets.extend(shares.filter(|to| steer.sent.iter().all(|sent| sent.to != *to)));
+        for to in targets {
+            let share = steer.buckets.iter().find(|share| share.to == to).map_or(0, |share| share.buckets);
+            let share = match (steer.buckets.is_empty(), steer.live_table) {
+                (true, _) => "-".to_owned(),
+                (false, false) => share.to_string(),
+                (false, true) => format!("{share} (live)"),
+            };
+            let sent = steer.sent.iter().find(|sent| sent.to == to);
+            let (packets, bytes) = sent.map_or((0, 0), |sent| (sent.packets, sent.bytes));
+            table.row([format!("  {to}"), share, short(packets), short(bytes)]);
         }
         text.push_str(&table.render());
     }

@@ -31,6 +31,10 @@ pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<D
     cores(&mut chart, site, workers);
     for (name, running) in &site.ports {
         device::port(&mut chart, name, running, memory);
+        if let Some(lacks) = site.steers.lacks(running) {
+            let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
+            chart.note(&super::device::object(name), Finding::Warning, lacks, fix);
+        }
     }
     for (bridge, config) in &site.config.bridges {
         let members =

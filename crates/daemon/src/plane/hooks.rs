@@ -60,7 +60,7 @@ fn known(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
 
 fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xdp::Error> {
     let device = running.device.as_ref();
-    let filtered = hook.filter_id()?.is_some();
+    let (filtered, steered) = (hook.filter_id()?.is_some(), hook.steering_id()?.is_some());
     Ok(HookState {
         port: name.to_owned(),
         device: device.map_or(hook.device(), |device| &device.name).to_owned(),
@@ -79,6 +79,7 @@ fn state(name: &str, running: &Running, hook: &Attached) -> Result<HookState, xd
         .to_owned(),
         stages: stages(hook, filtered).into_iter().map(str::to_owned).collect(),
         filter: running.wanted.filter().filter(|_| filtered).map(ToString::to_string),
+        steer: running.wanted.steer().filter(|_| steered).map(ToString::to_string),
         when_down: match hook.constants().when_down {
             WhenDown::Pass => "pass",
             WhenDown::Drop => "drop",
@@ -119,12 +120,14 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
         Owner::Routed => Some("kernel"),
     };
     let filter = filtered.then_some("filter");
+    let (flows, table) = hook.steers().unwrap_or_default();
+    let before = filter.into_iter().chain(flows.then_some("flows"));
     // A port that is the kernel's steers nothing up.
     if hook.fib().is_some() {
-        return filter.into_iter().chain(["fib"]).collect();
+        return before.chain(["fib"]).chain(table.then_some("steer")).collect();
     }
     let bridge = hook.has_bridge().then_some("bridge");
-    filter.into_iter().chain(room).chain(bridge).chain(["steer"]).collect()
+    before.chain(room).chain(bridge).chain(["steer"]).collect()
 }
 
 fn program(info: ProgramInfo) -> HookProgram {

@@ -25,6 +25,7 @@ mod samples;
 mod shortcuts;
 mod site;
 mod snoop;
+mod steers;
 mod user;
 mod view;
 mod watch;
@@ -41,7 +42,8 @@ use engine::{Engine, EngineConfig, PollMode};
 use model::{
     BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState,
     EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter,
-    Plan, PortState, ProgramChange, RssTable, StageState, TraceEvent, WorkerState,
+    Plan, PortState, ProgramChange, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState,
+    SteerTable, TraceEvent, WorkerState,
 };
 use packet::{PortId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
@@ -168,7 +170,7 @@ impl DataPlane {
             if second {
                 routing::ensure(&mut site.ports);
             }
-            site.expire_filters();
+            site.expire();
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);
             }
@@ -217,10 +219,11 @@ impl DataPlane {
                     Ok((engine, rebuilt)) => {
                         // What they have in the kernel is the same.
                         let filters = std::mem::take(&mut site.filters);
-                        *site = Site { filters, ..rebuilt };
-                        let Site { filters, ports, .. } = &mut *site;
-                        if let Err(error) = filters.ensure(ports) {
-                            tracing::error!(%error, "its filter could not be given back to it");
+                        let steers = std::mem::take(&mut site.steers);
+                        *site = Site { filters, steers, ..rebuilt };
+                        let Site { filters, steers, ports, .. } = &mut *site;
+                        if let Err(error) = filters.ensure(ports).and_then(|()| steers.ensure(ports)) {
+                            tracing::error!(%error, "filter or steering could not be given back to it");
                         }
                         *slot = Some(engine);
                     }
@@ -373,6 +376,27 @@ impl Plane for DataPlane {
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
         self.engine(|_| locked(&self.site).filters.reload(filter))
+    }
+
+    fn steers(&self) -> Vec<SteerState> {
+        let site = locked(&self.site);
+        site.steers.states(&site.ports)
+    }
+
+    fn steer_flows(&self, steer: &str, limit: usize) -> Result<Vec<SteerEntry>, PlaneError> {
+        locked(&self.site).steers.flows(steer, limit)
+    }
+
+    fn steer(&self, steer: &str, request: &SteerRequest) -> Result<SteerDone, PlaneError> {
+        self.engine(|_| locked(&self.site).steers.steer(steer, request))
+    }
+
+    fn steer_table(&self, steer: &str) -> Result<SteerTable, PlaneError> {
+        locked(&self.site).steers.table(steer)
+    }
+
+    fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError> {
+        self.engine(|_| locked(&self.site).steers.set_table(steer, table))
     }
 
     fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {

@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 
 use control::{FailureKind, PlaneError};
 use model::{
-    Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, WhenDown,
+    Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, SteerName,
+    WhenDown,
 };
 use packet::QueueId;
 use port::link;
@@ -99,6 +100,11 @@ impl Wanted {
     /// The filter of its hook.
     pub fn filter(&self) -> Option<&FilterName> {
         self.port.kind.xdp()?.filter.as_ref()
+    }
+
+    /// The steering of its hook.
+    pub fn steer(&self) -> Option<&SteerName> {
+        self.port.kind.xdp()?.steer.as_ref()
     }
 
     /// Bytes of the largest L3 packet, where the configuration says it.

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
-use model::{Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName};
+use model::{
+    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, Steer, SteerName,
+};
 use packet::PortId;
 use xdp::HookSays;
 use xdp::user::UserProgram;
@@ -24,6 +26,7 @@ use super::open::{self, Footprint, Opened, Wanted};
 use super::ports::{Ports, Running, publish};
 use super::routing;
 use super::shortcuts::Shortcuts;
+use super::steers::{self, Steers};
 use super::user;
 
 /// See the module documentation.
@@ -38,6 +41,8 @@ pub struct Site {
     pub bridges: Bridges,
     /// The filters of ports' hooks.
     pub filters: Filters,
+    /// The steerings of ports' hooks.
+    pub steers: Steers,
     /// What ports' hooks answer by themselves.
     pub shortcuts: Shortcuts,
 }
@@ -59,11 +64,19 @@ struct Gone {
     user: Option<UserProgram>,
 }
 
+/// What of the new configuration differs in the hooks, and can be.
+struct Prepared {
+    filters: Vec<(FilterName, Definition)>,
+    steers: Vec<(SteerName, Steer)>,
+}
+
 /// What a change has done so far.
 #[derive(Default)]
 struct Done {
     /// Filters that came or changed.
     filters: Changed,
+    /// Steerings that came or changed.
+    steers: steers::Changed,
     /// Opened and not yet installed.
     early: Vec<(PortName, Wanted, Opened)>,
     /// Ports that came.
@@ -86,6 +99,7 @@ impl Site {
             ports: Ports::new(),
             bridges: Bridges::new(),
             filters: Filters::default(),
+            steers: Steers::default(),
             shortcuts: Shortcuts::default(),
         }
     }
@@ -103,11 +117,11 @@ impl Site {
         // What runs is the truth: after a hand-over it is more than the control plane knows of.
         let plan = &model::diff(&self.config, new);
         let steps = self.steps(plan, new);
-        let filters = self.filters.prepare(new)?;
+        let prepared = Prepared { filters: self.filters.prepare(new)?, steers: self.steers.prepare(new)? };
         let mut done = Done::default();
         // During the change the workers decide everything.
         self.shortcuts.forget();
-        let carried_out = self.carry_out(engine, &steps, filters, new, starting, &mut done);
+        let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
         match &carried_out {
             Ok(_) => self.settle(engine, new, &done.gone),
             Err(_) => self.undo(engine, done),
@@ -122,13 +136,14 @@ impl Site {
         &mut self,
         engine: &Engine,
         steps: &Steps,
-        filters: Vec<(FilterName, Definition)>,
+        prepared: Prepared,
         new: &Config,
         starting: bool,
         done: &mut Done,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         let mut notes = Vec::new();
-        self.filters.change(filters, &mut self.ports, &mut done.filters)?;
+        self.filters.change(prepared.filters, &mut self.ports, &mut done.filters)?;
+        self.steers.change(prepared.steers, &mut self.ports, &mut done.steers)?;
         for name in self.early(steps, new) {
             let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
             if let Some(why) = new.ports.get(name).and_then(absent) {
@@ -160,6 +175,7 @@ impl Site {
             notes.extend(hook.and_then(|hook| user::stays(name, hook)));
         }
         self.filters.ensure(&mut self.ports)?;
+        self.steers.ensure(&mut self.ports)?;
         notes.extend(done.gone.iter().filter_map(|gone| Some(user::went(&gone.name, gone.user.as_ref()?))));
         Ok(notes)
     }
@@ -174,6 +190,7 @@ impl Site {
         self.bridges = bridges::build(new, &self.bridges, &mut self.names);
         self.config = new.clone();
         self.filters.retain(new);
+        self.steers.retain(new);
         self.publish(engine);
         self.forget_numbers();
         // Entries that were learned between the new view's making and its publication.
@@ -184,7 +201,7 @@ impl Site {
 
     /// Makes everything what it was before a change that failed half-way.
     fn undo(&mut self, engine: &Engine, done: Done) {
-        let Done { filters, early, came, mut gone, changed } = done;
+        let Done { filters, steers, early, came, mut gone, changed } = done;
         for (name, wanted, opened) in early {
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
@@ -203,6 +220,7 @@ impl Site {
             }
         }
         self.filters.restore(filters, &mut self.ports);
+        self.steers.restore(steers, &mut self.ports);
         for gone in gone {
             self.bring_back(engine, gone);
         }
@@ -214,6 +232,9 @@ impl Site {
         }
         if let Err(error) = self.filters.ensure(&mut self.ports) {
             tracing::error!(%error, "its filter could not be changed back after a change that failed");
+        }
+        if let Err(error) = self.steers.ensure(&mut self.ports) {
+            tracing::error!(%error, "its steering could not be changed back after a change that failed");
         }
         self.publish(engine);
         self.forget_numbers();
@@ -233,9 +254,10 @@ impl Site {
         }
     }
 
-    /// Takes out rules and blocks that have expired.
-    pub fn expire_filters(&mut self) {
+    /// Takes out rules, blocks and flows that have expired.
+    pub fn expire(&mut self) {
         self.filters.expire(&mut self.ports);
+        self.steers.expire();
     }
 
     /// What the hooks answer by themselves follows what runs; a few times a second.
@@ -313,9 +335,12 @@ impl Site {
         mut opened: Opened,
         user: Option<UserProgram>,
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
-        // The filter stands before the first packet can pass.
+        // Filter and steering stand before the first packet can pass.
         let number = self.number(name);
-        let equipped = number.and_then(|id| self.filters.equip(name, &wanted, &mut opened).map(|()| id));
+        let equipped = number.and_then(|id| {
+            self.filters.equip(name, &wanted, &mut opened)?;
+            self.steers.equip(name, &wanted, &mut opened).map(|()| id)
+        });
         let id = match equipped {
             Ok(id) => id,
             Err(error) => {

@@ -37,7 +37,8 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         .iter()
         .flat_map(|hook| hook.fallbacks())
         .map(|refused| format!("the driver refused {refused}"));
-    let mut reasons: Vec<String> = reasons.cloned().chain(fallbacks).collect();
+    let lacks = site.steers.lacks(running).map(str::to_owned);
+    let mut reasons: Vec<String> = reasons.cloned().chain(fallbacks).chain(lacks).collect();
     reasons.dedup();
     PortState {
         name: name.as_str().to_owned(),

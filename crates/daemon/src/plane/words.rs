@@ -39,6 +39,11 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
         })
     });
     let mut steps: Vec<Told> = user.into_iter().chain(rules).collect();
+    steps.extend(match (&says.flow, says.steered) {
+        (Some(flow), _) => Some(step(format!("exact flow {flow} of the port's steering"))),
+        (None, Some(to)) => Some(step(format!("the table of the port's steering says {to}"))),
+        (None, None) => None,
+    });
     let dropped = |reason: &'static str, why: &str| {
         let verdict = format!("dropped in the hook: {reason}");
         (why.to_owned(), Some(End { drop: Some(reason), verdict }))
@@ -62,6 +67,14 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
                 "route and neighbour are the kernel's: straight to the next hop's device".to_owned(),
                 Some(End { drop: None, verdict }),
             )
+        }
+        Counter::SteerKernel | Counter::SteerCpu => {
+            let where_to = match says.steered {
+                Some(xdp::steer::SteerTo::Cpu(cpu)) => format!("the kernel on CPU {cpu}"),
+                _ => "the kernel".to_owned(),
+            };
+            let verdict = format!("given to {where_to} by the driver hook's steering");
+            (format!("to {where_to}"), Some(End { drop: None, verdict }))
         }
         Counter::Steered | Counter::DownPassed | Counter::DownDropped => {
             ("up, to the worker of its queue".to_owned(), None)

@@ -197,7 +197,7 @@ fn word<T: Copy>(item: &Value, choices: &'static [&'static str], values: &[T]) -
     found.ok_or_else(|| Cause::NotOneOf { value: text.clone(), near: near(), choices })
 }
 
-fn protocol(item: &Value) -> Result<Protocol, Cause> {
+pub(super) fn protocol(item: &Value) -> Result<Protocol, Cause> {
     let known = |text: &str| Protocol::WORDS.iter().find(|(word, _)| *word == text);
     let (what, example) = ("a protocol", "\"tcp\", \"udp\", \"icmp\" or a number from 0 to 255");
     match item {

@@ -10,6 +10,7 @@ mod daemon;
 mod fields;
 mod filter;
 mod port;
+mod steer;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ const PORT_LIMIT: usize = 4096;
 const BRIDGE_LIMIT: usize = 1024;
 /// Most filters that a configuration can have.
 const FILTER_LIMIT: usize = 256;
+/// Most steerings that a configuration can have.
+const STEER_LIMIT: usize = 256;
 
 /// The language of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +113,9 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
         ObjectKey::Filter(name) => {
             Some(Change::PutFilter(name.clone(), filter::read_filter(fields, &mut findings)))
         }
+        ObjectKey::Steer(name) => {
+            Some(Change::PutSteer(name.clone(), steer::read_steer(fields, &mut findings)))
+        }
         ObjectKey::Port(name) => {
             port::read_port(name, fields, &mut findings).map(|port| Change::PutPort(name.clone(), port))
         }
@@ -150,6 +156,10 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     if let Some(entry) = fields.get("filter", &mut findings) {
         config.filters = fields::named("filter", &entry.node, &mut findings, filter::read_filter);
         limit("filters", "filter", config.filters.len(), FILTER_LIMIT, &mut findings);
+    }
+    if let Some(entry) = fields.get("steer", &mut findings) {
+        config.steers = fields::named("steer", &entry.node, &mut findings, steer::read_steer);
+        limit("steerings", "steer", config.steers.len(), STEER_LIMIT, &mut findings);
     }
     if let Some(entry) = fields.get("port", &mut findings) {
         config.ports = port::read_ports(&entry.node, &mut findings, &mut declared);

@@ -136,6 +136,11 @@ fn read_xdp(fields: &mut Fields<'_>, findings: &mut Findings) -> XdpOptions {
             |text, source| Cause::BadName { text, what: "filter", source },
             findings,
         ),
+        steer: fields.parsed(
+            "steer",
+            |text, source| Cause::BadName { text, what: "steer", source },
+            findings,
+        ),
     }
 }
 
@@ -217,7 +222,7 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"
-        | "routing" | "filter" => &["af_xdp", "veth"],
+        | "routing" | "filter" | "steer" => &["af_xdp", "veth"],
         "peer" => &["veth"],
         "device" | "namespace" => &["af_xdp", "veth", "tap", "internal"],
         "queues" => &["af_xdp", "veth", "tap", "internal"],

@@ -19,7 +19,7 @@ fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
         Just(None),
         (mtu.clone(), up, any::<bool>()).prop_map(move |(mtu, up, spread)| Some(
             json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "spread": spread, "ring_size": 256,
-                   "filter": null_or(spread, "f0")})
+                   "filter": null_or(spread, "f0"), "steer": null_or(up == "up", "s0")})
         )),
         (1..3u16, any::<bool>()).prop_map(move |(queues, red)| Some(
             json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(red, "drop"),
@@ -90,6 +90,37 @@ fn filters() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Two steerings: the first is always there, since ports may name it.
+fn steers() -> impl Strategy<Value = Value> {
+    let targets = || prop_oneof![Just("worker"), Just("kernel"), Just("cpu 0"), Just("cpu 3")];
+    let flow = (0..3u16, targets(), 0..2u32, any::<bool>()).prop_map(|(port, to, mark, tagged)| {
+        let mut flow = json!({"source": "10.0.0.1", "destination": "10.0.0.2", "protocol": "udp", "to": to,
+                              "source_port": port, "destination_port": 9, "mark": mark});
+        if tagged {
+            flow["vlan"] = json!(port + 1);
+        }
+        flow
+    });
+    let flows = prop::collection::vec(flow, 0..4).prop_map(|flows| {
+        let mut seen = std::collections::BTreeSet::new();
+        let key = |flow: &Value| (flow["source_port"].to_string(), flow["vlan"].to_string());
+        flows.into_iter().filter(|flow| seen.insert(key(flow))).collect::<Vec<_>>()
+    });
+    let table = prop::option::of((targets(), targets()).prop_map(|(a, b)| json!([a, b, a, a])));
+    let one = (flows, table, 4..7u32).prop_map(|(flows, table, capacity)| {
+        let mut steer = json!({"flow": flows, "capacity": capacity, "cpu_queue": 64});
+        if let Some(table) = table {
+            steer["table"] = table;
+        }
+        steer
+    });
+    let other = prop_oneof![Just(None), Just(Some(json!({"metadata": true})))];
+    (one, other).prop_map(|(first, second)| match second {
+        Some(second) => json!({"s0": first, "s.1": second}),
+        None => json!({"s0": first}),
+    })
+}
+
 fn named(rules: Vec<Value>) -> Value {
     let name = |(index, mut rule): (usize, Value)| {
         rule["name"] = format!("r{index}").into();
@@ -101,7 +132,13 @@ fn named(rules: Vec<Value>) -> Value {
 /// For each port its bridge (if any), how it belongs to it, and whether it has a static entry.
 type Place = (Option<usize>, Value, bool);
 
-fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, spin: u32, filters: Value) -> Value {
+fn tree(
+    ports: Vec<Option<Value>>,
+    places: Vec<Place>,
+    ageing: Vec<u32>,
+    spin: u32,
+    (filters, steers): (Value, Value),
+) -> Value {
     let mut bridges = Map::new();
     for (index, ageing) in ageing.into_iter().enumerate().filter(|(_, ageing)| *ageing >= 10) {
         bridges.insert(format!("br{index}"), json!({"ageing": ageing, "port": {}, "static": []}));
@@ -125,7 +162,7 @@ fn tree(ports: Vec<Option<Value>>, places: Vec<Place>, ageing: Vec<u32>, spin: u
             }
         }
     }
-    json!({"filter": filters, "port": all, "bridge": bridges, "engine": {"spin_us": spin}})
+    json!({"filter": filters, "steer": steers, "port": all, "bridge": bridges, "engine": {"spin_us": spin}})
 }
 
 /// A configuration without errors.
@@ -135,8 +172,8 @@ pub fn config() -> impl Strategy<Value = Config> {
     let places = prop::collection::vec(place, PORTS);
     let ageing = prop::collection::vec(prop_oneof![Just(0), Just(10), Just(300)], BRIDGES);
     let spin = prop_oneof![Just(50u32), Just(32)];
-    (ports, places, ageing, spin, filters()).prop_map(|(ports, places, ageing, spin, filters)| {
-        let tree = tree(ports, places, ageing, spin, filters).to_string();
+    (ports, places, ageing, spin, (filters(), steers())).prop_map(|(ports, places, ageing, spin, hooks)| {
+        let tree = tree(ports, places, ageing, spin, hooks).to_string();
         match load_on(&tree, "generated", Format::Json, None) {
             Ok(loaded) => loaded.config,
             Err(problems) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use model::HookState;
 use serde::Serialize;
-use xdp::watch::{Loss, Losses};
+use xdp::watch::{Loss, LossEvent, Losses};
 
 use crate::cli::XdpMonitor;
 use crate::client::Client;
@@ -120,7 +120,11 @@ fn between(before: &Moment, now: &Moment) -> Interval {
     Interval { elapsed_ns, ports: ports.collect() }
 }
 
+/// Of frames for CPUs the kernel tells only by which map they went: ports of one steering share it, and the loss.
 fn is_of(loss: &Loss, hook: &HookState) -> bool {
+    if loss.event == LossEvent::Cpu {
+        return hook.maps.iter().any(|map| map.id == loss.ifindex);
+    }
     u64::from(loss.netns) == hook.netns && loss.ifindex == hook.ifindex
 }
 
@@ -146,8 +150,6 @@ fn text(interval: &Interval) -> String {
 
 #[cfg(test)]
 mod tests {
-    use xdp::watch::LossEvent;
-
     use super::*;
 
     fn moment(at: Instant, steered: u64, frames: u64) -> Moment {

@@ -1,0 +1,140 @@
+//! Steerings: their exact flows and tables, which change while they run.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use model::{ObjectKey, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::objects::{delete, put};
+use super::read::{ask, no_such};
+use super::request::{self, ChangeParams, Params};
+use super::{Context, seen};
+use crate::error::{ApiError, ApiResult};
+use crate::{ErrorBody, Outcome};
+
+/// Longest time that a flow may be added for: a year.
+const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
+/// Flows in one answer unless more are asked for.
+const FLOWS: usize = 1000;
+/// Most flows in one answer.
+const FLOWS_LIMIT: usize = 1 << 20;
+
+/// How much is asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct FlowParams {
+    /// So many flows at most, 1000 unless told.
+    limit: Option<usize>,
+}
+
+/// All steerings with what they have sent where.
+#[utoipa::path(get, path = "/v1/steers", responses((status = 200, body = Vec<SteerState>)))]
+pub(super) async fn steers(State(context): State<Context>) -> ApiResult<Json<Vec<SteerState>>> {
+    let steers = ask(&context, |plane| plane.steers()).await?;
+    Ok(Json(seen::steers(steers, &context.store.merged())))
+}
+
+/// One steering.
+#[utoipa::path(get, path = "/v1/steers/{steer}", params(("steer" = String, Path)),
+    responses((status = 200, body = SteerState), (status = 404, body = ErrorBody)))]
+pub(super) async fn steer(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> ApiResult<Json<SteerState>> {
+    let steers = ask(&context, |plane| plane.steers()).await?;
+    let steers = seen::steers(steers, &context.store.merged());
+    let found = steers.into_iter().find(|steer| steer.name == name);
+    found.map(Json).ok_or_else(|| no_such("steer", &name))
+}
+
+/// Makes or replaces a steering of the API. The body has the fields of `[steer.NAME]`.
+#[utoipa::path(put, path = "/v1/steers/{steer}", params(("steer" = String, Path), ChangeParams),
+    request_body = serde_json::Value,
+    responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn put_steer(
+    State(context): State<Context>,
+    Path(steer): Path<String>,
+    Params(params): Params<ChangeParams>,
+    body: Body,
+) -> ApiResult<Json<Outcome>> {
+    put(&context, ObjectKey::Steer(request::steer_name(&steer)?), params, body).await
+}
+
+/// Removes a steering of the API.
+#[utoipa::path(delete, path = "/v1/steers/{steer}", params(("steer" = String, Path), ChangeParams),
+    responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn delete_steer(
+    State(context): State<Context>,
+    Path(steer): Path<String>,
+    Params(params): Params<ChangeParams>,
+) -> ApiResult<Json<Outcome>> {
+    delete(&context, ObjectKey::Steer(request::steer_name(&steer)?), params).await
+}
+
+/// A steering's exact flows with what was sent by each.
+#[utoipa::path(get, path = "/v1/steers/{steer}/flows", params(("steer" = String, Path), FlowParams),
+    responses((status = 200, body = Vec<SteerEntry>), (status = 404, body = ErrorBody)))]
+pub(super) async fn flows(
+    State(context): State<Context>,
+    Path(steer): Path<String>,
+    Params(params): Params<FlowParams>,
+) -> ApiResult<Json<Vec<SteerEntry>>> {
+    let limit = params.limit.unwrap_or(FLOWS).min(FLOWS_LIMIT);
+    Ok(Json(ask(&context, move |plane| plane.steer_flows(&steer, limit)).await??))
+}
+
+/// Adds exact flows to a steering, changes where they go, or takes them out: all of them or none. The configuration is not
+/// changed, and its flows are its own.
+#[utoipa::path(post, path = "/v1/steers/{steer}/flows", params(("steer" = String, Path)),
+    request_body = SteerRequest,
+    responses((status = 200, body = SteerDone), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn change_flows(
+    State(context): State<Context>,
+    Path(steer): Path<String>,
+    body: Body,
+) -> ApiResult<Json<SteerDone>> {
+    let asked: SteerRequest = request::json(body).await?;
+    for (at, flow) in asked.flows.iter().enumerate() {
+        let refused = |key: &str, cause: String, fix: &str| {
+            Err(ApiError::new(StatusCode::BAD_REQUEST, format!("body.flows[{at}]{key}"), cause, fix))
+        };
+        if let Err((cause, fix)) = flow.key() {
+            return refused("", cause.to_owned(), fix);
+        }
+        if let Some(seconds) = flow.expires_s.filter(|seconds| !(1..=EXPIRY_LIMIT_S).contains(seconds)) {
+            let cause = format!("{seconds} is outside of 1..={EXPIRY_LIMIT_S} seconds");
+            return refused(".expires_s", cause, "leave it out to add the flow for good");
+        }
+    }
+    Ok(Json(ask(&context, move |plane| plane.steer(&steer, &asked)).await??))
+}
+
+/// Where each of the 256 buckets of a steering's table goes.
+#[utoipa::path(get, path = "/v1/steers/{steer}/table", params(("steer" = String, Path)),
+    responses((status = 200, body = SteerTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn table(
+    State(context): State<Context>,
+    Path(steer): Path<String>,
+) -> ApiResult<Json<SteerTable>> {
+    Ok(Json(ask(&context, move |plane| plane.steer_table(&steer)).await??))
+}
+
+/// Replaces a steering's table until the configuration's changes. A shorter one is repeated.
+#[utoipa::path(put, path = "/v1/steers/{steer}/table", params(("steer" = String, Path)), request_body = SteerTable,
+    responses((status = 200, body = SteerTable), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 422, body = ErrorBody)))]
+pub(super) async fn put_table(
+    State(context): State<Context>,
+    Path(steer): Path<String>,
+    body: Body,
+) -> ApiResult<Json<SteerTable>> {
+    let table: SteerTable = request::json(body).await?;
+    let set = table.clone();
+    ask(&context, move |plane| plane.set_steer_table(&steer, &set)).await??;
+    Ok(Json(table))
+}

@@ -1,0 +1,122 @@
+//! `trivium xdp steer`: exact flows and tables of ports' steerings.
+
+use hyper::Method;
+use model::{SteerDone, SteerEntry, SteerKey, SteerRequest, SteerState, SteerTable, SteerTarget};
+
+use crate::cli::{FlowArgs, Show, Shown, SteerCommand};
+use crate::client::Client;
+use crate::cmd::apply::quoted;
+use crate::cmd::show;
+use crate::failure::Failure;
+use crate::table::{Table, short};
+
+/// Does what is asked for.
+///
+/// # Errors
+/// If the daemon does not answer, the steering does not exist, or it does not take the flow or the table.
+pub async fn steer(client: &Client, command: &SteerCommand) -> Result<(), Failure> {
+    match command {
+        SteerCommand::Show { name, json } => {
+            show::show(client, &Show { what: Shown::Steers, name: name.clone(), json: *json }).await
+        }
+        SteerCommand::Flows { steer, number, json } => flows(client, steer.as_ref(), *number, *json).await,
+        SteerCommand::Add { flow, to, mark, expires } => {
+            let (to, mark, expires_s) = (*to, mark.unwrap_or(0), *expires);
+            let entry = SteerEntry { to, mark, expires_s, ..entry(flow) };
+            change(client, flow.steer.as_ref(), false, entry).await
+        }
+        SteerCommand::Remove { flow } => change(client, flow.steer.as_ref(), true, entry(flow)).await,
+        SteerCommand::Table { steer, targets } => table(client, steer, targets).await,
+    }
+}
+
+fn entry(flow: &FlowArgs) -> SteerEntry {
+    SteerEntry {
+        vlan: flow.vlan,
+        source: flow.source,
+        destination: flow.destination,
+        protocol: flow.protocol,
+        source_port: flow.source_port,
+        destination_port: flow.destination_port,
+        to: SteerTarget::Worker,
+        mark: 0,
+        expires_s: None,
+        live: false,
+        packets: 0,
+        bytes: 0,
+    }
+}
+
+async fn change(
+    client: &Client,
+    steer: Option<&String>,
+    remove: bool,
+    entry: SteerEntry,
+) -> Result<(), Failure> {
+    let key = entry.key().map_err(|(cause, fix)| Failure::new("flow", cause, fix))?;
+    let to = entry.to;
+    let steer = chosen(client, steer).await?;
+    let path = format!("/v1/steers/{}/flows", quoted(&steer));
+    let done: SteerDone =
+        client.send(Method::POST, &path, &SteerRequest { remove, flows: vec![entry] }).await?;
+    let did = match (remove, done.changed) {
+        (true, 0) => "there was no such flow".to_owned(),
+        (true, _) => "taken out".to_owned(),
+        (false, 0) => format!("goes to {to} already"),
+        (false, _) => format!("to {to}"),
+    };
+    println!("{steer}: {key}: {did}; {} flows", done.flows);
+    Ok(())
+}
+
+async fn flows(client: &Client, steer: Option<&String>, number: usize, json: bool) -> Result<(), Failure> {
+    let steer = chosen(client, steer).await?;
+    let path = format!("/v1/steers/{}/flows?limit={number}", quoted(&steer));
+    let flows: Vec<SteerEntry> = client.get(&path).await?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&flows).unwrap_or_default());
+        return Ok(());
+    }
+    let mut table = Table::new(&["FLOW", "TO", ">MARK", ">PACKETS", ">BYTES", "NOTE"]);
+    for flow in &flows {
+        let key = flow.key().map_or_else(|(cause, _)| cause.to_owned(), |key: SteerKey| key.to_string());
+        let mark = if flow.mark == 0 { "-".to_owned() } else { format!("{:#x}", flow.mark) };
+        let live = if flow.live { "live" } else { "" };
+        let ends = flow.expires_s.map(|left| format!("ends in {left} s")).unwrap_or_default();
+        let note: Vec<&str> = [live, &ends].into_iter().filter(|note| !note.is_empty()).collect();
+        let (packets, bytes) = (short(flow.packets), short(flow.bytes));
+        table.row([key, flow.to.to_string(), mark, packets, bytes, note.join(", ")]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<(), Failure> {
+    let path = format!("/v1/steers/{}/table", quoted(steer));
+    let table: SteerTable = if targets.is_empty() {
+        client.get(&path).await?
+    } else {
+        client.send(Method::PUT, &path, &SteerTable { buckets: targets.to_vec() }).await?
+    };
+    for (at, to) in table.buckets.iter().enumerate() {
+        println!("{at}: {to}");
+    }
+    Ok(())
+}
+
+/// The steering that is named, or the only one.
+async fn chosen(client: &Client, named: Option<&String>) -> Result<String, Failure> {
+    if let Some(name) = named {
+        return Ok(name.clone());
+    }
+    let steers: Vec<SteerState> = client.get("/v1/steers").await?;
+    let names: Vec<&str> = steers.iter().map(|steer| steer.name.as_str()).collect();
+    match names.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(Failure::new("steer", "there is no steering", "add [steer.NAME] to the configuration")),
+        several => {
+            let cause = format!("there are several: {}", several.join(", "));
+            Err(Failure::new("steer", cause, "name one with --steer"))
+        }
+    }
+}
