@@ -42,14 +42,27 @@ static __attribute__((always_inline)) inline void vary_mac(__u8 *address, __u32 
 	*(__be32 *)(address + 2) = bpf_htonl(bpf_ntohl(*(__be32 *)(address + 2)) + flow);
 }
 
-static __attribute__((always_inline)) inline void vary_destination(struct iphdr *ip, __u32 flow)
+/* A bijection (MurmurHash3's last step): flows lie everywhere, and no two at the same address. */
+static __attribute__((always_inline)) inline __u32 scattered(__u32 number)
 {
-	__u32 address = conf.destination + (flow << conf.destination_shift);
-	__u32 sum = conf.ip_sum + (address >> 16) + (address & 0xffff);
+	number = (number ^ number >> 16) * 0x85ebca6b;
+	number = (number ^ number >> 13) * 0xc2b2ae35;
+	return number ^ number >> 16;
+}
 
+static __attribute__((always_inline)) inline void vary_addresses(struct iphdr *ip, __u32 flow)
+{
+	__u32 source = conf.vary & LIVEGEN_SOURCE ? scattered(flow) : conf.source;
+	__u32 destination = conf.destination;
+	__u32 sum = conf.ip_sum + (source >> 16) + (source & 0xffff);
+
+	if (conf.vary & LIVEGEN_DESTINATION)
+		destination += flow << conf.destination_shift;
+	sum += (destination >> 16) + (destination & 0xffff);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
-	ip->daddr = bpf_htonl(address);
+	ip->saddr = bpf_htonl(source);
+	ip->daddr = bpf_htonl(destination);
 	ip->check = bpf_htons(~sum & 0xffff);
 }
 
@@ -77,8 +90,8 @@ int livegen(struct xdp_md *ctx)
 		vary_mac(data, flow);
 	if (conf.vary & LIVEGEN_SOURCE_MAC)
 		vary_mac(data + ETH_ALEN, flow);
-	if (conf.vary & LIVEGEN_DESTINATION)
-		vary_destination(data + l3, flow);
+	if (conf.vary & (LIVEGEN_SOURCE | LIVEGEN_DESTINATION))
+		vary_addresses(data + l3, flow);
 	if (conf.vary & LIVEGEN_PORTS) {
 		__be16 *ports = data + l3 + sizeof(struct iphdr);
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from . import bpf, cli, cpu, host, plot, planes, traffic
 from .lab import GEN_IP, GEN_MAC, GENERATOR_CORE, PLANE_CORE, Lab, check_cores, host_mac
+from .planes.testpmd import TestpmdRxonly
 from .planes.trivium import TriviumHook, binary
 from .report import spread, table
 from .session import answers, say
@@ -262,17 +263,36 @@ def drop_ceiling(seconds: float) -> float:
         return traffic.full_rate(lab, traffic.FEW, seconds, sink_at=(lab.dut, "d0")).mpps
 
 
+def rxonly_ceiling(seconds: float) -> float | None:
+    """Mpps that testpmd receives and frees on the plane's core, NAPI and generator on the generator's; None where it is not installed."""
+    plane = TestpmdRxonly()
+    if plane.missing():
+        return None
+    with Lab() as lab:
+        try:
+            plane.start(lab)
+            generator = traffic.Generator(lab, traffic.FEW)
+            time.sleep(seconds)
+            generator.stop()
+        finally:
+            plane.stop()
+    return plane.received() / seconds / 1e6
+
+
 def measure(rounds: int, seconds: float) -> dict:
     """All rounds, as they go into `bench/results/hook.json`."""
     check_cores()
     with Lab() as lab:
         results = {"settings": {"rounds": rounds, "seconds": seconds}, "host": host.describe(lab.dut), "bridge": {}, "service": {},
-                   "ceiling": []}
+                   "ceiling": [], "rxonly": []}
     kinds = (TriviumHook, *(kind for kind in planes.ALL if kind.key in ("linux-bridge", "xdp-redirect")))
     for number in range(1, rounds + 1):
         say(f"round {number}/{rounds}")
         results["ceiling"].append(drop_ceiling(seconds))
         say(f"    a bare program drops {results['ceiling'][-1]:.2f} Mpps")
+        rxonly = rxonly_ceiling(seconds)
+        results["rxonly"] += [] if rxonly is None else [rxonly]
+        say(f"    testpmd rxonly receives {rxonly:.2f} Mpps" if rxonly is not None else "    testpmd is not installed: no rxonly")
         for kind in kinds:
             plane = kind()
             entry = results["bridge"].setdefault(plane.key, {"title": plane.title, "rounds": []})
@@ -332,12 +352,20 @@ def markdown(results: dict) -> str:
                                for i in range(len(LOADS)))] for entry in results["bridge"].values()]
     parts += [table(heads, rows), "\n## A service under a flood\n",
               f"A TCP ping-pong service on core 1 and its client on core 0, offered at half its quiet rate, and a flood of 64-byte UDP frames from core 0. A bare program on "
-              f"core 1 drops {spread(ceiling, 2)} Mpps; the flood is a share of it. Figures are the share of the offered transactions that were completed.\n"]
+              f"core 1 drops {spread(ceiling, 2)} Mpps; the flood is a share of it ({_rxonly(results)}). Figures are the share of the offered transactions that were completed.\n"]
     rows = [[entry["title"], f"{pick(entry['rounds'], 'quiet').median:.0f}",
              *(f"{100 * kept(entry, i).median:.0f} % ({100 * kept(entry, i).low:.0f}-{100 * kept(entry, i).high:.0f})" for i in range(len(FLOODS)))]
             for entry in results["service"].values()]
     parts.append(table(["in front of it", "quiet, 1/s", *(f"flood {flood:.0%}" for flood in FLOODS)], rows))
     return "\n".join(parts) + "\n"
+
+
+def _rxonly(results: dict) -> str:
+    measured = summarize(results.get("rxonly", []))
+    if measured is None:
+        return "testpmd rxonly: not measured"
+    return (f"beside it, testpmd rxonly over net_af_xdp receives and frees {spread(measured, 2)} Mpps, with the receiving NAPI on the generator's core: "
+            "the kernel's part of the path is not on the core that is compared")
 
 
 def _lost(entry: dict, index: int) -> str:

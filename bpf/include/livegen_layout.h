@@ -14,6 +14,7 @@ enum livegen_vary {
 	LIVEGEN_SOURCE_MAC = 2,
 	LIVEGEN_DESTINATION_MAC = 4,
 	LIVEGEN_DESTINATION = 8,
+	LIVEGEN_SOURCE = 16,
 };
 
 struct livegen_conf {
@@ -26,8 +27,10 @@ struct livegen_conf {
 	__u32 tagged;      /* 1: an 802.1Q tag stands before the IP header */
 	__u32 destination;       /* host order; the flow is added above destination_shift */
 	__u32 destination_shift; /* 32 - prefix bits that vary */
-	__u32 ip_sum;            /* sum of the IP header's words, checksum and destination aside */
+	__u32 ip_sum;            /* sum of the IP header's words, checksum and addresses aside */
 	__u32 destination_port;  /* host order */
+	__u32 source;            /* host order; one that varies is the flow's scattered number */
+	__u32 reserved;
 };
 
 /* What goes on from one call to the next. */

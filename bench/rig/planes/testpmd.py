@@ -1,5 +1,7 @@
-"""DPDK's testpmd, which only moves frames from port to port (`io`): the floor of what a user-space plane costs."""
+"""DPDK's testpmd, which only moves frames from port to port (`io`): the floor of what a user-space plane costs. And it alone
+receiving (`rxonly`), beside drops in the driver hook."""
 
+import re
 import subprocess
 
 from ..lab import GENERATOR_CORE, PLANE_CORE, Lab
@@ -27,6 +29,8 @@ class _Testpmd(Plane):
     needs = ("dpdk-testpmd",)
     driver = ""
     options = ""
+    forward = "io"
+    ports = (0, 1)
 
     def __init__(self):
         self.process: subprocess.Popen | None = None
@@ -36,10 +40,10 @@ class _Testpmd(Plane):
         return dpdk_version()
 
     def start(self, lab: Lab) -> None:
-        vdevs = [f"{self.driver}{n},iface=d{n}{self.options}" for n in (0, 1)]
+        vdevs = [f"{self.driver}{n},iface=d{n}{self.options}" for n in self.ports]
         self.log.unlink(missing_ok=True)
         self.process = spawn(
-            [*eal(self.key, *vdevs), "--", "--auto-start", "--forward-mode=io", "--nb-cores=1", "--total-num-mbufs=16384",
+            [*eal(self.key, *vdevs), "--", "--auto-start", f"--forward-mode={self.forward}", "--nb-cores=1", "--total-num-mbufs=16384",
              "--rxd=1024", "--txd=1024"], netns=lab.dut.fd, log=self.log, stdin=subprocess.PIPE)
         wait_until(self._forwarding, f"{self.title}: forwarding (see {self.log})", 20)
 
@@ -68,6 +72,23 @@ class TestpmdAfXdp(_Testpmd):
     title = "testpmd io, net_af_xdp"
     driver = "net_af_xdp"
     options = ",start_queue=0,queue_count=1,busy_budget=0"
+
+
+class TestpmdRxonly(TestpmdAfXdp):
+    """Receives frames at `d0` and frees them."""
+
+    key = "testpmd-rxonly"
+    title = "testpmd rxonly, net_af_xdp"
+    work = "nothing looked at (rxonly)"
+    forward = "rxonly"
+    ports = (0,)
+
+    def received(self) -> int:
+        """Frames of the whole run; after `stop`."""
+        counts = re.findall(r"RX-packets: (\d+)", self.log.read_text(errors="replace"))
+        if not counts:
+            raise BenchError(f"{self.title}: it has not told what it received; see {self.log}")
+        return int(counts[-1])
 
 
 class TestpmdAfPacket(_Testpmd):

@@ -167,8 +167,8 @@ fn frames_of_a_file_are_sent_again() {
 
 #[test]
 fn a_bench_measures_ours_beside_the_barest() {
-    require!("ip", "unshare");
-    for (scenario, planes) in [("drop", 4), ("tx", 1), ("redirect", 2)] {
+    require!("ip", "unshare", "ethtool");
+    for (scenario, planes) in [("drop", 4), ("block", 3), ("tx", 2), ("redirect", 2), ("route", 3)] {
         let measured = json(&["xdp", "bench", scenario, "--seconds", "0.2", "--rounds", "3", "--json"]);
         let list = measured["planes"].as_array().unwrap();
         assert_eq!(list.len(), planes, "{measured}");

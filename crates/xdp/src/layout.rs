@@ -148,6 +148,8 @@ fn generators_constants_are_the_kernels_side() {
         "destination_shift",
         "ip_sum",
         "destination_port",
+        "source",
+        "reserved",
     ];
     let expected = [("header", 0)].into_iter().chain(words.into_iter().zip((56..).step_by(4)));
     assert_eq!(fields, at(expected));

@@ -44,6 +44,8 @@ pub struct Vary {
     pub destination_mac: bool,
     /// Added to the IPv4 destination address above `destination_shift`.
     pub destination: bool,
+    /// The IPv4 source is [`scattered`] in place of the traffic's.
+    pub source: bool,
 }
 
 /// How flows follow each other.

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use support::{Namespace, PacketSocket, sh};
 use xdp::AttachMode;
-use xdp::live::{Generator, Order, Pass, Protocol, Redirect, Sink, Sunk, Traffic, Vary};
+use xdp::live::{Generator, Order, Pass, Protocol, Redirect, Sink, Sunk, Traffic, Vary, scattered};
 
-const ALL_VARY: Vary = Vary { ports: true, source_mac: true, destination_mac: true, destination: true };
+const ALL_VARY: Vary =
+    Vary { ports: true, source_mac: true, destination_mac: true, destination: true, source: true };
 
 #[test]
 fn sends_exactly_what_is_asked() {
@@ -114,6 +115,8 @@ fn flows_differ_where_they_should_and_headers_are_valid() {
             let destinations: BTreeSet<Vec<u8>> =
                 (2..18).map(|third| Ipv4Addr::new(10, 0, third, 2).octets().to_vec()).collect();
             assert_eq!(distinct(30..34), destinations);
+            let sources: BTreeSet<Vec<u8>> = (0..16).map(|flow| scattered(flow).octets().to_vec()).collect();
+            assert_eq!(distinct(26..30), sources);
         }
     }
     let alike = received(&base, &namespace, 48);

@@ -221,6 +221,8 @@ pub enum Varied {
     DestinationMac,
     /// IPv4 destination
     Destination,
+    /// IPv4 source, anywhere
+    Source,
 }
 
 /// How frames follow each other.
@@ -263,18 +265,24 @@ pub struct XdpBench {
 pub enum XdpScenario {
     /// A bare drop, without and with a look at the frame; the port's program without a socket; its filter with one rule
     Drop,
-    /// Addresses swapped and sent back
+    /// A million prefixes in the filter's block list, random sources, half of them listed
+    Block,
+    /// Addresses swapped and sent back: by a program alone, and as a user's program in front of the port's
     Tx,
     /// Redirected to another device: by a device map, and by the bridge stage between known stations
     Redirect,
+    /// By the kernel's routes: the least program that asks for them, the stage of the port's program, and the kernel itself
+    Route,
 }
 
 impl fmt::Display for XdpScenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             XdpScenario::Drop => "drop",
+            XdpScenario::Block => "block",
             XdpScenario::Tx => "tx",
             XdpScenario::Redirect => "redirect",
+            XdpScenario::Route => "route",
         })
     }
 }

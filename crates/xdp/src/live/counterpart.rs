@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::attach::{AttachMode, Candidate, Linked, attach};
 use crate::object::{InKernel, Opened, bench_object};
-use crate::{Error, Mode, ProgramInfo, sys};
+use crate::user::UserProgram;
+use crate::{Attached, Error, Mode, ProgramInfo, sys};
 
 /// The programs of `bpf/bench.bpf.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,14 @@ impl Bench {
 
     fn load(self) -> Result<InKernel, Error> {
         Opened::new(bench_object(), self.name())?.load()
+    }
+
+    /// The same as a user's program for a port's hook.
+    ///
+    /// # Errors
+    /// As [`UserProgram::load`].
+    pub fn in_front_of(self, port: &Attached) -> Result<UserProgram, Error> {
+        UserProgram::load(bench_object().bytes, Some(self.name()), port.multi_buffer())
     }
 
     /// Loads it only to see what the kernel makes of it.

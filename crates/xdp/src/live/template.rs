@@ -17,9 +17,10 @@ const PORTS: u32 = 1;
 const SOURCE_MAC: u32 = 2;
 const DESTINATION_MAC: u32 = 4;
 const DESTINATION: u32 = 8;
+const SOURCE: u32 = 16;
 
 /// `struct livegen_conf`.
-pub(crate) const CONF_SIZE: usize = HEADER + 9 * 4;
+pub(crate) const CONF_SIZE: usize = HEADER + 11 * 4;
 
 pub(super) struct Template<'a> {
     traffic: &'a Traffic,
@@ -106,9 +107,10 @@ impl<'a> Template<'a> {
             (t.vary.source_mac, SOURCE_MAC),
             (t.vary.destination_mac, DESTINATION_MAC),
             (t.vary.destination, DESTINATION),
+            (t.vary.source, SOURCE),
         ];
-        // Checksum and destination are the words from 10 to 12 and from 16.
-        let ip_sum = u32::from(self.sum(0..10)) + u32::from(self.sum(12..16));
+        // Behind these are checksum and addresses.
+        let ip_sum = u32::from(self.sum(0..10));
         let words = [
             t.ifindex,
             t.flows - 1,
@@ -117,8 +119,10 @@ impl<'a> Template<'a> {
             u32::from(t.vlan.is_some()),
             u32::from(t.destination),
             u32::from(t.destination_shift),
-            (ip_sum & 0xffff) + (ip_sum >> 16),
+            ip_sum,
             u32::from(t.destination_port),
+            u32::from(t.source),
+            0,
         ];
         let mut bytes = [0; CONF_SIZE];
         bytes[..HEADER].copy_from_slice(&self.frame[..HEADER]);

@@ -127,6 +127,7 @@ fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
             source_mac: varies(Varied::SourceMac),
             destination_mac: varies(Varied::DestinationMac),
             destination: varies(Varied::Destination),
+            source: varies(Varied::Source),
         },
         order: order(args),
         source_mac: args.source_mac.0,

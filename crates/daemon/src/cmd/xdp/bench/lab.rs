@@ -1,0 +1,342 @@
+//! The devices between which `trivium xdp bench` measures, and what stands on them.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packet::MacAddr;
+use port::link;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
+use xdp::fib::{FibPort, FibStage, Takes};
+use xdp::filter::{Action, Blocklist, Compiled, Filter, FilterSizes, Match, Prefix, Rule, RuleSet};
+use xdp::live::{Bench, Generator, Redirect, Reflect, Sink, Traffic, scattered};
+use xdp::{AttachMode, Attached, Counter, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
+
+use super::plane::{LISTED, Plane, traffic};
+use crate::cli::XdpScenario;
+use crate::failure::Failure;
+
+/// How long traffic flows before it is measured.
+const WARM: Duration = Duration::from_millis(200);
+/// How long the kernel may take to start a thread.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The bridge's numbers of its two ports, and its VLAN.
+const DEVICE_PORT: u16 = 1;
+const OUTPUT_PORT: u16 = 2;
+const VLAN: u16 = 10;
+/// Stations that its table has room for.
+const STATIONS: usize = 4096;
+/// Bytes of the longest frame that the output takes.
+const LONGEST_FRAME: u32 = 1514;
+/// Addresses of the device and of the output where the kernel routes; the generator's are 10.0.1.2 and 10.0.2.2.
+const OWN: [[u8; 4]; 2] = [[10, 0, 1, 1], [10, 0, 3, 1]];
+
+/// The cores of the generator and of the device; one and the same where there is only one.
+pub fn cores() -> (usize, usize) {
+    let allowed = sync::cpu::allowed_cores().unwrap_or_default();
+    let first = allowed.first().copied().unwrap_or(0);
+    (first, allowed.last().copied().unwrap_or(first))
+}
+
+/// Three veth pairs: g to d, where frames come in; o to s, where redirected ones go; and one for the generator to stand on.
+pub struct Lab {
+    scenario: XdpScenario,
+    names: Names,
+    generator: u32,
+    device: u32,
+    output: u32,
+    sink: u32,
+    idle: u32,
+    cores: (usize, usize),
+    listed: Option<Blocklist>,
+}
+
+/// The kernel's thread of a device bears the device's name: that of no other bench.
+struct Names {
+    device: String,
+    sink: String,
+}
+
+impl Lab {
+    /// In the namespace of this thread, with which it goes.
+    ///
+    /// # Errors
+    /// Where a device cannot be made.
+    pub fn new(scenario: XdpScenario) -> Result<Lab, Failure> {
+        let number = std::process::id() % 1_000_000;
+        let names = Names { device: format!("xd{number}"), sink: format!("xs{number}") };
+        for (one, other) in [("xgen", names.device.as_str()), ("xout", &names.sink), ("xidle", "xidle2")] {
+            command("ip", &["link", "add", one, "type", "veth", "peer", "name", other])?;
+            for device in [one, other] {
+                // Nothing but ours is to be counted.
+                let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
+                command("ip", &["link", "set", device, "up"])?;
+            }
+        }
+        let index = |name: &str| {
+            link::find(name).map(|info| info.ifindex).map_err(|error| Failure::new("bench", error, ""))
+        };
+        let failed = |error: xdp::Error| Failure::new("bench", error, "");
+        let lab = Lab {
+            scenario,
+            generator: index("xgen")?,
+            device: index(&names.device)?,
+            output: index("xout")?,
+            sink: index(&names.sink)?,
+            idle: index("xidle")?,
+            cores: cores(),
+            names,
+            listed: (scenario == XdpScenario::Block).then(million).transpose().map_err(failed)?,
+        };
+        if scenario == XdpScenario::Route {
+            lab.route()?;
+        }
+        Ok(lab)
+    }
+
+    /// Lets the kernel route what comes to the device: by one route, to a neighbour that it knows.
+    fn route(&self) -> Result<(), Failure> {
+        let (device, sink) = (self.names.device.as_str(), self.names.sink.as_str());
+        let [own, other] = OWN.map(|address| format!("{}/24", Ipv4Addr::from(address)));
+        let mac = MacAddr(Traffic::to(self.generator).destination_mac).to_string();
+        for line in [
+            &["address", "add", &own, "dev", device][..],
+            &["address", "add", &other, "dev", "xout"],
+            &["link", "set", "dev", device, "address", &mac],
+            &["link", "set", "dev", "xgen", "arp", "off"],
+            &["link", "set", "dev", sink, "arp", "off"],
+            &["neighbor", "add", "10.0.3.2", "lladdr", "02:00:00:00:00:09", "dev", "xout"],
+            &["route", "add", "10.0.2.0/24", "via", "10.0.3.2"],
+        ] {
+            command("ip", line)?;
+        }
+        // Without a program the device has its NAPI with GRO alone.
+        command("ethtool", &["-K", device, "gro", "on"])?;
+        for (file, value) in [
+            ("ip_forward".to_owned(), "1"),
+            ("conf/all/rp_filter".to_owned(), "0"),
+            (format!("conf/{device}/rp_filter"), "0"),
+        ] {
+            let path = format!("/proc/sys/net/ipv4/{file}");
+            std::fs::write(&path, value).map_err(|error| Failure::new(path, error, "run it as root"))?;
+        }
+        Ok(())
+    }
+
+    /// Frames per second that a plane takes.
+    ///
+    /// # Errors
+    /// Where the kernel refuses a program, or its counts.
+    pub fn rate(&self, plane: Plane, time: Duration) -> Result<f64, Failure> {
+        let failed = |error: xdp::Error| Failure::new(plane.name(), error, "");
+        let running = self.start(plane).map_err(failed)?;
+        // A device has its NAPI only while it has a program.
+        self.pin(&self.names.device)?;
+        let traffic = Traffic { park_on: Some(self.idle), ..traffic(self.scenario, self.generator) };
+        let mut generator = Generator::new(&traffic).map_err(failed)?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                // Anywhere, where it is not allowed.
+                let _ = sync::cpu::pin_current_thread(self.cores.0);
+                generator.run_until(&stop, time + 10 * WARM)
+            });
+            thread::sleep(WARM);
+            let counted = window(&running, time);
+            stop.store(true, Ordering::Relaxed);
+            let sent = sending.join().map_err(|_| Failure::new(plane.name(), "the generator failed", ""))?;
+            sent.and(counted).map_err(failed)
+        })
+    }
+
+    fn start(&self, plane: Plane) -> Result<Running, xdp::Error> {
+        let native = AttachMode::Native;
+        Ok(match plane {
+            Plane::BareDrop => Running::Sink(Sink::attach(self.device, native)?),
+            Plane::ReadingDrop => Running::Sink(Sink::attach_reading(self.device, native)?),
+            Plane::PortDrop => {
+                let loaded = PortProgram::load(&port())?;
+                Running::Port(Box::new(loaded.attach(self.device, native, None)?))
+            }
+            Plane::FilterDrop => self.filtered(Match { protocols: vec![17], ..Match::default() }, None)?,
+            Plane::BlockDrop => {
+                self.filtered(Match { listed: true, ..Match::default() }, self.listed.as_ref())?
+            }
+            Plane::BareTransmit => Running::Reflected(
+                Sink::attach(self.generator, native)?,
+                Reflect::attach(self.device, native)?,
+            ),
+            Plane::UserTransmit => {
+                let sink = Sink::attach(self.generator, native)?;
+                let mut port = PortProgram::load(&port())?.attach(self.device, native, None)?;
+                port.set_user(Bench::Reflect.in_front_of(&port)?)?;
+                Running::Hooked(sink, Box::new(port))
+            }
+            Plane::LeastRoute => Running::Redirected(
+                Sink::attach(self.sink, native)?,
+                Redirect::attach_routing(self.device, self.output, native)?,
+            ),
+            Plane::PortRoute => Running::Hooked(Sink::attach(self.sink, native)?, Box::new(self.routing()?)),
+            Plane::KernelRoute => Running::Sink(Sink::attach(self.sink, native)?),
+            Plane::BareRedirect => Running::Redirected(
+                Sink::attach(self.sink, native)?,
+                Redirect::attach(self.device, self.output, native)?,
+            ),
+            Plane::BridgeRedirect => {
+                let sink = Sink::attach(self.sink, native)?;
+                let mut port = PortProgram::load(&port())?.attach(self.device, native, None)?;
+                port.set_bridge(Some(&self.bridge(&port)?))?;
+                Running::Hooked(sink, Box::new(port))
+            }
+        })
+    }
+
+    /// The port's program with a rule that drops, and no socket behind it: nothing goes on.
+    fn filtered(&self, matches: Match, listed: Option<&Blocklist>) -> Result<Running, xdp::Error> {
+        let rule = Rule {
+            name: "drop".to_owned(),
+            priority: 0,
+            matches,
+            action: Action::Drop,
+            dry_run: false,
+            expires: None,
+        };
+        let compiled = Compiled::new(&RuleSet { rules: vec![rule] })?;
+        let filter = Filter::new(&compiled, FilterSizes::default(), listed)?;
+        let loaded = PortProgram::load_filtered(&port(), &filter)?;
+        Ok(Running::Port(Box::new(loaded.attach(self.device, AttachMode::Native, None)?)))
+    }
+
+    /// The port's program where the kernel's routes send frames to the output.
+    fn routing(&self) -> Result<Attached, xdp::Error> {
+        let locals = LocalAddresses { v4: OWN.map(Ipv4Addr::from).into(), ..LocalAddresses::default() };
+        let config = ProgramConfig { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 1, locals };
+        let mut port = PortProgram::load(&config)?.attach(self.device, AttachMode::Native, None)?;
+        let mac = Traffic::to(self.generator).destination_mac;
+        let own = FibPort { mac, check_sources: false, partial_checksums: false };
+        let stage = FibStage::new(&own, &port)?;
+        stage.set_devices(&[(self.output, Takes::MultiBuffer)].into())?;
+        port.set_fib(Some(&stage))?;
+        Ok(port)
+    }
+
+    /// A bridge that knows the generator's stations: it is behind the device, whom it sends to behind the output.
+    fn bridge(&self, port: &Attached) -> Result<BridgeStage, xdp::Error> {
+        let traffic = Traffic::to(self.generator);
+        let (table, devices) = (StationTable::new(STATIONS, 1)?, BridgeDevices::new()?);
+        devices.set(OUTPUT_PORT, self.output)?;
+        for (mac, port) in [(traffic.source_mac, DEVICE_PORT), (traffic.destination_mac, OUTPUT_PORT)] {
+            let [a, b, c, d, e, f] = mac;
+            let key = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | u64::from(VLAN) << 48;
+            let place = Place {
+                port,
+                tagged: false,
+                protected: false,
+                is_static: true,
+                reached: Some(LONGEST_FRAME),
+            };
+            table.insert(key, place, 0);
+        }
+        let member = BridgePort {
+            port: DEVICE_PORT,
+            untagged: Some(VLAN),
+            tagged: false,
+            protected: false,
+            learning: true,
+            partial_checksums: false,
+        };
+        BridgeStage::new(&member, port, &table, &devices)
+    }
+
+    /// Receives in a thread of the kernel's on the device's core.
+    fn pin(&self, device: &str) -> Result<(), Failure> {
+        let file = format!("/sys/class/net/{device}/threaded");
+        // /sys shows the namespace in which it was mounted.
+        let script = format!("mount -t sysfs sysfs /sys && echo 0 > {file} && echo 1 > {file}");
+        command("unshare", &["-m", "sh", "-c", &script])?;
+        let start = Instant::now();
+        loop {
+            if let Some(pid) = napi_thread(device) {
+                let mut set = CpuSet::new();
+                set.set(self.cores.1);
+                let pinned = sched_setaffinity(Some(pid), &set);
+                return pinned.map_err(|error| Failure::new(device, error, "run it as root"));
+            }
+            if start.elapsed() > PATIENCE {
+                let cause = "the kernel has started no thread for its NAPI";
+                return Err(Failure::new(device, cause, "use a kernel with threaded NAPI (5.12 or newer)"));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The kernel's thread that receives for a device.
+fn napi_thread(device: &str) -> Option<Pid> {
+    let wanted = format!("napi/{device}-");
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        name.starts_with(&wanted).then(|| Pid::from_raw(pid))?
+    })
+}
+
+/// What stands on the devices, and where frames are counted.
+enum Running {
+    Sink(Sink),
+    Port(Box<Attached>),
+    Reflected(Sink, #[allow(dead_code, reason = "it stands on its device until it is dropped")] Reflect),
+    Redirected(Sink, #[allow(dead_code, reason = "it stands on its device until it is dropped")] Redirect),
+    Hooked(Sink, #[allow(dead_code, reason = "it stands on its device until it is dropped")] Box<Attached>),
+}
+
+impl Running {
+    fn frames(&self) -> Result<u64, xdp::Error> {
+        match self {
+            Running::Sink(sink)
+            | Running::Reflected(sink, _)
+            | Running::Redirected(sink, _)
+            | Running::Hooked(sink, _) => Ok(sink.sunk()?.packets),
+            Running::Port(port) => {
+                let counters = port.counters()?;
+                Ok(counters.get(Counter::FilterDropped) + counters.get(Counter::DownDropped))
+            }
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "exact up to 2^53 frames")]
+fn window(running: &Running, time: Duration) -> Result<f64, xdp::Error> {
+    let (start, before) = (Instant::now(), running.frames()?);
+    thread::sleep(time);
+    let (elapsed, after) = (start.elapsed(), running.frames()?);
+    Ok((after - before) as f64 / elapsed.as_secs_f64())
+}
+
+fn port() -> ProgramConfig {
+    let locals = LocalAddresses::default();
+    ProgramConfig { owner: Owner::Bridged, when_down: WhenDown::Drop, queues: 1, locals }
+}
+
+/// The first half of the sources of [`XdpScenario::Block`].
+fn million() -> Result<Blocklist, xdp::Error> {
+    let prefixes: Result<Vec<Prefix>, _> =
+        (0..LISTED).map(|number| Prefix::new(scattered(number).into(), 32)).collect();
+    Blocklist::new(prefixes?)
+}
+
+fn command(program: &str, arguments: &[&str]) -> Result<(), Failure> {
+    let line = || format!("{program} {}", arguments.join(" "));
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| Failure::new(line(), error, "run `make setup`"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(line(), String::from_utf8_lossy(&output.stderr).trim(), "run it as root")),
+    }
+}
