@@ -288,7 +288,7 @@ impl Reader {
     /// # Panics
     /// When the reader is offline or belongs to another domain; both are errors of the program.
     #[inline(always)]
-    pub(crate) fn check(&self, domain: &Arc<Domain>) {
+    pub fn check(&self, domain: &Arc<Domain>) {
         if !Arc::ptr_eq(&self.domain, domain) || self.seen == OFFLINE {
             self.refuse();
         }

@@ -1,0 +1,149 @@
+//! Addresses as numbers in host order, and prefixes of them.
+
+use std::fmt;
+use std::hash::Hash;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+mod sealed {
+    /// Nobody else's types are addresses.
+    pub trait Sealed {}
+    impl Sealed for u32 {}
+    impl Sealed for u128 {}
+}
+
+/// An IPv4 address as `u32` or an IPv6 address as `u128`, the first octet highest.
+pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed + 'static {
+    /// The lowest address.
+    const FIRST: Self;
+    /// Bits of an address.
+    const BITS: u32;
+    /// Bits that the root table covers.
+    const ROOT_BITS: u32;
+
+    /// `count` bits, at most 18, from bit `from` on, counted from the highest; what lies beyond the address is zero.
+    #[must_use]
+    fn bits(self, from: u32, count: u32) -> usize;
+
+    /// The address with all bits from `length` on zero.
+    #[must_use]
+    fn masked(self, length: u32) -> Self;
+
+    /// The address with all bits from `length` on set.
+    #[must_use]
+    fn last(self, length: u32) -> Self;
+
+    /// In its usual notation.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+macro_rules! address {
+    ($type:ty, $root:expr, $shown:ty) => {
+        impl Address for $type {
+            const FIRST: Self = 0;
+            const BITS: u32 = <$type>::BITS;
+            const ROOT_BITS: u32 = $root;
+
+            #[inline(always)]
+            fn bits(self, from: u32, count: u32) -> usize {
+                let shifted =
+                    self.checked_shl(from).unwrap_or(0).checked_shr(<$type>::BITS - count).unwrap_or(0);
+                // At most 18 bits are left.
+                #[allow(clippy::cast_possible_truncation, reason = "18 bits")]
+                let bits = shifted as usize;
+                bits
+            }
+
+            fn masked(self, length: u32) -> Self {
+                self & !<$type>::MAX.checked_shr(length).unwrap_or(0)
+            }
+
+            fn last(self, length: u32) -> Self {
+                self | <$type>::MAX.checked_shr(length).unwrap_or(0)
+            }
+
+            fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&<$shown>::from_bits(self), f)
+            }
+        }
+    };
+}
+
+address!(u32, 18, Ipv4Addr);
+address!(u128, 16, Ipv6Addr);
+
+/// The addresses that share their first bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix<A> {
+    address: A,
+    length: u8,
+}
+
+impl<A: Address> Prefix<A> {
+    /// The prefix of this length, at most [`Address::BITS`] (longer ones are cut to that), that an address lies in.
+    #[must_use]
+    pub fn new(address: A, length: u8) -> Prefix<A> {
+        let bits = A::BITS.min(u32::from(length));
+        Prefix { address: address.masked(bits), length: u8::try_from(bits).unwrap_or(length) }
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn address(&self) -> A {
+        self.address
+    }
+
+    /// Bits that its addresses share.
+    #[must_use]
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
+    /// Whether an address lies in it.
+    #[must_use]
+    pub fn contains(&self, address: A) -> bool {
+        address.masked(u32::from(self.length)) == self.address
+    }
+}
+
+impl<A: Address> fmt::Display for Prefix<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.write(f)?;
+        write!(f, "/{}", self.length)
+    }
+}
+
+impl<A: Address> fmt::Debug for Prefix<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_masked_contain_and_print() {
+        let ten = Prefix::new(0x0a01_0203_u32, 8);
+        assert_eq!(
+            (ten.to_string(), ten.contains(0x0aff_ffff), ten.contains(0x0b00_0000)),
+            ("10.0.0.0/8".to_owned(), true, false)
+        );
+        let all = Prefix::new(u128::MAX, 0);
+        assert!(all.to_string() == "::/0" && all.contains(1));
+        assert_eq!(Prefix::new(7_u32, 40), Prefix::new(7, 32));
+    }
+
+    #[test]
+    fn bits_are_counted_from_the_highest_and_end_with_zeros() {
+        assert_eq!(
+            (0xffff_c000_u32.bits(0, 18), 3_u32.bits(30, 6), 3_u32.bits(36, 6)),
+            (0x3ffff, 0b11_0000, 0)
+        );
+        assert_eq!((1_u128.bits(124, 6), u128::MAX.bits(0, 16)), (0b0100, 0xffff));
+        assert_eq!((0_u32.last(8), 0_u32.last(32), 0_u32.last(0)), (0x00ff_ffff, 0, u32::MAX));
+    }
+}

@@ -1,0 +1,397 @@
+//! The writer's side of a trie: the prefixes themselves, and how the words that readers see are made of them.
+
+use std::array;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use sync::qsbr::Domain;
+
+use crate::prefix::{Address, Prefix};
+use crate::trie::{DEFAULT, Hop, IS_NODE, NODE, ROOT, STRIDE, Trie, low, place};
+use crate::words::{Part, Parts, TableFull};
+
+/// Slots of a node.
+const SLOTS: usize = 64;
+
+/// Prefixes and where they lead; see the crate's documentation.
+pub struct Table<A> {
+    routes: BTreeMap<Prefix<A>, Hop>,
+    /// How many prefixes there are of each length.
+    lengths: Vec<usize>,
+    parts: Parts,
+    /// Made by the change that is under way, and not reached by readers yet.
+    made: Vec<Part>,
+    /// Not reached any more when it is published.
+    left: Vec<Part>,
+}
+
+/// What a table takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Prefixes.
+    pub prefixes: usize,
+    /// Bytes of the trie that are in use.
+    pub bytes: usize,
+    /// Bytes that the trie may take.
+    pub capacity: usize,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Hop(u32),
+    Node([u64; NODE]),
+}
+
+impl<A: Address> Table<A> {
+    /// Without prefixes, with so many words of eight bytes for its trie. Readers come from `domain`.
+    #[must_use]
+    pub fn new(domain: &Arc<Domain>, words: usize) -> Table<A> {
+        Table {
+            routes: BTreeMap::new(),
+            lengths: vec![0; place(A::BITS) + 1],
+            parts: Parts::new(domain, words, ROOT + (1 << A::ROOT_BITS)),
+            made: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+
+    /// What readers look addresses up in.
+    #[must_use]
+    pub fn trie(&self) -> Trie<A> {
+        Trie::new(self.parts.shared())
+    }
+
+    /// Lets a prefix lead somewhere; gives where it led before. To [`Hop::NONE`] is the same as [`Table::remove`].
+    ///
+    /// # Errors
+    /// [`TableFull`]: nothing has changed.
+    pub fn insert(&mut self, prefix: Prefix<A>, hop: Hop) -> Result<Option<Hop>, TableFull> {
+        let before = self.set(prefix, hop);
+        if before.unwrap_or_default() != hop {
+            self.rewritten(prefix).inspect_err(|_| {
+                self.set(prefix, before.unwrap_or_default());
+            })?;
+        }
+        Ok(before)
+    }
+
+    /// Takes a prefix out; gives where it led.
+    ///
+    /// # Errors
+    /// [`TableFull`]: nothing has changed. Some words are kept for removals alone; to run out of them it takes a prefix that is
+    /// shorter than the root table's bits, or thousands of removals while no reader passes a quiescent point.
+    pub fn remove(&mut self, prefix: Prefix<A>) -> Result<Option<Hop>, TableFull> {
+        self.insert(prefix, Hop::NONE)
+    }
+
+    /// Lets many prefixes lead somewhere, as [`Table::insert`] does with each in turn: quicker for a whole table. Readers see parts of it
+    /// come one after the other.
+    ///
+    /// # Errors
+    /// [`TableFull`]: nothing has changed.
+    pub fn load(&mut self, routes: impl IntoIterator<Item = (Prefix<A>, Hop)>) -> Result<(), TableFull> {
+        let mut before: Vec<(Prefix<A>, Hop)> = Vec::new();
+        for (prefix, hop) in routes {
+            before.push((prefix, self.set(prefix, hop).unwrap_or_default()));
+        }
+        let everything = Prefix::new(A::FIRST, 0);
+        self.rewritten(everything).inspect_err(|_| {
+            for (prefix, hop) in before.into_iter().rev() {
+                self.set(prefix, hop);
+            }
+        })
+    }
+
+    /// Where a prefix leads itself.
+    #[must_use]
+    pub fn get(&self, prefix: &Prefix<A>) -> Option<Hop> {
+        self.routes.get(prefix).copied()
+    }
+
+    /// The longest prefix that covers an address, and where it leads: what [`Trie::look_up`] finds, with its reason.
+    #[must_use]
+    pub fn longest(&self, address: A) -> Option<(Prefix<A>, Hop)> {
+        self.cover(address, 0, A::BITS)
+    }
+
+    /// All prefixes, by address and then by length.
+    pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
+        self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
+    }
+
+    /// Prefixes that there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    /// What it takes.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let (used, capacity) = self.parts.usage();
+        Usage { prefixes: self.len(), bytes: 8 * used, capacity: 8 * capacity }
+    }
+
+    /// Makes room of what no reader can be in any more; changes do so by themselves. Never waits.
+    pub fn collect(&mut self) {
+        self.parts.collect(true);
+    }
+
+    /// The words themselves, for comparing ways to read them.
+    #[cfg(test)]
+    pub(crate) fn read<R>(&self, by: impl FnOnce(&[std::sync::atomic::AtomicU64]) -> R) -> R {
+        by(&self.parts.shared().words)
+    }
+
+    /// Changes the prefixes alone; gives where this one led.
+    fn set(&mut self, prefix: Prefix<A>, hop: Hop) -> Option<Hop> {
+        let before = match hop {
+            Hop::NONE => self.routes.remove(&prefix),
+            hop => self.routes.insert(prefix, hop),
+        };
+        if let Some(count) = self.lengths.get_mut(usize::from(prefix.length())) {
+            *count = *count + usize::from(hop != Hop::NONE) - usize::from(before.is_some());
+        }
+        before
+    }
+
+    /// The longest prefix of at least `least` and at most `most` bits that covers an address.
+    fn cover(&self, address: A, least: u32, most: u32) -> Option<(Prefix<A>, Hop)> {
+        (least..=most.min(A::BITS))
+            .rev()
+            .filter(|length| self.lengths.get(place(*length)) != Some(&0))
+            .find_map(|length| {
+                let prefix = Prefix::new(address, u8::try_from(length).ok()?);
+                self.routes.get(&prefix).map(|hop| (prefix, *hop))
+            })
+    }
+
+    /// What is to be found for an address that no prefix of more than `most` bits covers. The default is a word of its own.
+    fn inherited(&self, address: A, most: u32) -> u32 {
+        self.cover(address, 1, most).map_or(0, |(_, hop)| hop.0)
+    }
+
+    /// Makes the words anew that say where a prefix's addresses lead. All is made before anything is published.
+    fn rewritten(&mut self, prefix: Prefix<A>) -> Result<(), TableFull> {
+        self.parts.use_reserve(self.get(&prefix).is_none());
+        let entries = self.root_entries(prefix);
+        let (made, left) = (std::mem::take(&mut self.made), std::mem::take(&mut self.left));
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(full) => {
+                made.into_iter().for_each(|part| self.parts.give_back(part));
+                return Err(full);
+            }
+        };
+        entries.into_iter().for_each(|(at, entry)| self.parts.publish(at, entry));
+        if prefix.length() == 0 {
+            let default = self.get(&prefix).unwrap_or_default();
+            self.parts.publish(DEFAULT, u64::from(default.0));
+        }
+        left.into_iter().for_each(|part| self.parts.retire(part));
+        Ok(())
+    }
+
+    /// The root entries that a prefix lies under, as far as they change, with their places.
+    fn root_entries(&mut self, prefix: Prefix<A>) -> Result<Vec<(usize, u64)>, TableFull> {
+        let length = u32::from(prefix.length());
+        let first = ROOT + prefix.address().bits(0, A::ROOT_BITS);
+        if length > A::ROOT_BITS {
+            let old = self.parts.read(first);
+            let held = self.held(old);
+            let entry = self.changed(held, A::ROOT_BITS, prefix)?;
+            return Ok(vec![(first, self.root_entry(old, entry)?)]);
+        }
+        let mut slots = vec![Entry::Hop(0); 1 << (A::ROOT_BITS - length)];
+        self.fill(prefix, A::ROOT_BITS, &mut slots)?;
+        let mut entries = Vec::new();
+        for (at, entry) in (first..).zip(slots) {
+            let old = self.parts.read(at);
+            let held = self.held(old);
+            self.leave_all(held);
+            let new = self.root_entry(old, entry)?;
+            if new != old {
+                entries.push((at, new));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// A root entry in place of an old one, whose node is not reached any more.
+    fn root_entry(&mut self, old: u64, entry: Entry) -> Result<u64, TableFull> {
+        if old & IS_NODE != 0 {
+            self.left.push(Part { at: low(old), length: NODE });
+        }
+        Ok(match entry {
+            Entry::Hop(hop) => u64::from(hop),
+            Entry::Node(words) => IS_NODE | u64::from(self.placed(&words)?.at),
+        })
+    }
+
+    /// What a root entry holds.
+    fn held(&self, entry: u64) -> Entry {
+        if entry & IS_NODE == 0 { Entry::Hop(low(entry)) } else { Entry::Node(self.node(place(low(entry)))) }
+    }
+
+    fn node(&self, at: usize) -> [u64; NODE] {
+        array::from_fn(|word| self.parts.read(at + word))
+    }
+
+    fn placed(&mut self, content: &[u64]) -> Result<Part, TableFull> {
+        let part = self.parts.place(content)?;
+        self.made.push(part);
+        Ok(part)
+    }
+
+    /// An entry below `from` bits of a prefix that is longer than that, where this prefix alone has changed.
+    fn changed(&mut self, old: Entry, from: u32, prefix: Prefix<A>) -> Result<Entry, TableFull> {
+        let mut slots = self.slots(&old);
+        self.leave(&old);
+        let below = from + STRIDE;
+        let first = prefix.address().bits(from, STRIDE);
+        let length = u32::from(prefix.length());
+        let count = 1 << below.saturating_sub(length);
+        let Some(under) = slots.get_mut(first..first + count) else { return Ok(old) };
+        match under {
+            [slot] if length > below => *slot = self.changed(*slot, below, prefix)?,
+            under => {
+                under.iter().for_each(|slot| self.leave_all(*slot));
+                self.fill(prefix, below, under)?;
+            }
+        }
+        self.joined(&slots)
+    }
+
+    /// The slots that a prefix lies under, each for the addresses that share `below` bits.
+    fn fill(&mut self, prefix: Prefix<A>, below: u32, slots: &mut [Entry]) -> Result<(), TableFull> {
+        let (address, length) = (prefix.address(), u32::from(prefix.length()));
+        slots.fill(Entry::Hop(self.inherited(address, length)));
+        let Ok(longest) = u8::try_from(A::BITS) else { return Ok(()) };
+        // What begins with the same address and is shorter is not in it.
+        let first = Prefix::new(address, prefix.length().saturating_add(1));
+        if first.length() == prefix.length() {
+            return Ok(());
+        }
+        let last = Prefix::new(address.last(length), longest);
+        let inner: Vec<(Prefix<A>, Hop)> =
+            self.routes.range(first..=last).map(|(prefix, hop)| (*prefix, *hop)).collect();
+        self.spread(&inner, length, below, slots)
+    }
+
+    /// Lays prefixes of more than `from` bits, in their order, over slots of `below` bits.
+    fn spread(
+        &mut self,
+        mut routes: &[(Prefix<A>, Hop)],
+        from: u32,
+        below: u32,
+        slots: &mut [Entry],
+    ) -> Result<(), TableFull> {
+        while let Some(((prefix, hop), rest)) = routes.split_first() {
+            let (number, length) = (prefix.address().bits(from, below - from), u32::from(prefix.length()));
+            if length <= below {
+                // What is shorter came before, what is longer is yet to come.
+                let covered = slots.iter_mut().skip(number).take(1 << (below - length));
+                covered.for_each(|slot| *slot = Entry::Hop(hop.0));
+                routes = rest;
+                continue;
+            }
+            let count =
+                routes.partition_point(|(other, _)| other.address().bits(from, below - from) <= number);
+            let (deeper, others) = routes.split_at(count.max(1));
+            routes = others;
+            if let Some(slot) = slots.get_mut(number) {
+                let mut under = [*slot; SLOTS];
+                self.spread(deeper, below, below + STRIDE, &mut under)?;
+                *slot = self.joined(&under)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A node of these slots, or the hop that all of them have.
+    fn joined(&mut self, slots: &[Entry; SLOTS]) -> Result<Entry, TableFull> {
+        if let Some(Entry::Hop(hop)) = slots.first().filter(|first| slots.iter().all(|slot| slot == *first)) {
+            return Ok(Entry::Hop(*hop));
+        }
+        let (mut children, mut leaves) = (Vec::new(), Vec::new());
+        let (mut is_node, mut is_new) = (0, 0);
+        for (number, slot) in slots.iter().enumerate() {
+            match slot {
+                Entry::Node(words) => {
+                    is_node |= 1 << number;
+                    children.extend_from_slice(words);
+                }
+                Entry::Hop(hop) => {
+                    if leaves.last() != Some(hop) {
+                        is_new |= 1 << number;
+                        leaves.push(*hop);
+                    }
+                }
+            }
+        }
+        let pairs: Vec<u64> = leaves
+            .chunks(2)
+            .map(|pair| pair.iter().rev().fold(0, |word, hop| word << 32 | u64::from(*hop)))
+            .collect();
+        let children_at = if children.is_empty() { 0 } else { self.placed(&children)?.at };
+        let leaves_at = if pairs.is_empty() { 0 } else { self.placed(&pairs)?.at };
+        Ok(Entry::Node([is_node, is_new, u64::from(children_at) | u64::from(leaves_at) << 32]))
+    }
+
+    /// The slots of an entry; those of a hop all have it.
+    fn slots(&self, entry: &Entry) -> [Entry; SLOTS] {
+        let [is_node, is_new, bases] = match entry {
+            Entry::Hop(_) => return [*entry; SLOTS],
+            Entry::Node(words) => *words,
+        };
+        let (mut child, leaves) = (place(low(bases)), place(low(bases >> 32)));
+        let (mut seen, mut hop) = (0, 0);
+        array::from_fn(|number| {
+            if is_node >> number & 1 == 1 {
+                child += NODE;
+                return Entry::Node(self.node(child - NODE));
+            }
+            if is_new >> number & 1 == 1 {
+                hop = low(self.parts.read(leaves + seen / 2) >> (32 * (seen & 1)));
+                seen += 1;
+            }
+            Entry::Hop(hop)
+        })
+    }
+
+    /// An entry's own arrays are not reached any more; what its children have may be.
+    fn leave(&mut self, entry: &Entry) {
+        let Entry::Node([is_node, is_new, bases]) = entry else { return };
+        let (children, leaves) = (NODE * place(is_node.count_ones()), place(is_new.count_ones()).div_ceil(2));
+        for (at, length) in [(low(*bases), children), (low(bases >> 32), leaves)] {
+            if length > 0 {
+                self.left.push(Part { at, length });
+            }
+        }
+    }
+
+    /// Nothing of an entry is reached any more.
+    fn leave_all(&mut self, entry: Entry) {
+        if let Entry::Node([is_node, _, bases]) = entry {
+            self.leave(&entry);
+            for child in 0..place(is_node.count_ones()) {
+                let child = self.node(place(low(bases)) + NODE * child);
+                self.leave_all(Entry::Node(child));
+            }
+        }
+    }
+}
+
+impl<A: Address> fmt::Debug for Table<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}

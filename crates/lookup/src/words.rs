@@ -1,0 +1,175 @@
+//! The array of words that a trie lies in, and who of its parts is in use. One writer; readers see single words.
+//!
+//! Parts are handed out by their size. One that readers may still be in waits for a grace period before it is handed out again.
+//! Words are zero until they are first written, and their pages not there: a large array costs what is used of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sync::qsbr::{Domain, Grace};
+use zerocopy::FromZeros;
+
+/// Words of the longest part: 64 nodes of three.
+const LONGEST: usize = 192;
+/// Words that only removals use: some levels of nodes, many times.
+pub const RESERVE: usize = 8192;
+/// Parts that wait before a grace period is begun for them.
+const BATCH: usize = 1024;
+
+/// The table's words are all in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the table's {words} words are full; remove prefixes, or make the table with more words")]
+pub struct TableFull {
+    /// Words that it was made with.
+    pub words: usize,
+}
+
+/// What readers and the writer share.
+#[derive(Debug)]
+pub struct Shared {
+    pub words: Box<[AtomicU64]>,
+    pub domain: Arc<Domain>,
+}
+
+/// A part of the array: its first word, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    pub at: u32,
+    pub length: usize,
+}
+
+/// What the writer knows of the array.
+#[derive(Debug)]
+pub struct Parts {
+    shared: Arc<Shared>,
+    /// The first word that was never handed out.
+    top: usize,
+    /// By length.
+    free: Vec<Vec<u32>>,
+    /// Unlinked since the last grace period began.
+    fresh: Vec<Part>,
+    waiting: VecDeque<(Grace, Vec<Part>)>,
+    /// Words that are handed out, or wait.
+    used: usize,
+    /// Whether [`RESERVE`] may be used now.
+    reserve: bool,
+}
+
+impl Parts {
+    /// An array of so many words, at most 2^32 - 1, of which the first `fixed` are not handed out.
+    pub fn new(domain: &Arc<Domain>, words: usize, fixed: usize) -> Parts {
+        let words = words.max(fixed + 2 * RESERVE).min(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
+        // Without memory for it the array is empty, and everything is refused.
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(words).unwrap_or_default();
+        Parts {
+            shared: Arc::new(Shared { words, domain: Arc::clone(domain) }),
+            top: fixed,
+            free: vec![Vec::new(); LONGEST + 1],
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            used: fixed,
+            reserve: false,
+        }
+    }
+
+    /// Lets what comes take from the reserve, or not.
+    pub fn use_reserve(&mut self, may: bool) {
+        self.reserve = may;
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Words in use, and words that there are.
+    pub fn usage(&self) -> (usize, usize) {
+        (self.used, self.shared.words.len())
+    }
+
+    pub fn read(&self, at: usize) -> u64 {
+        self.shared.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Stores a word that readers may reach; they see what was written before.
+    pub fn publish(&self, at: usize, word: u64) {
+        if let Some(place) = self.shared.words.get(at) {
+            place.store(word, Ordering::Release);
+        }
+    }
+
+    /// A new part with these words, at most [`LONGEST`].
+    pub fn place(&mut self, content: &[u64]) -> Result<Part, TableFull> {
+        let length = content.len();
+        let at = self.take(length)?;
+        let first = usize::try_from(at).unwrap_or(usize::MAX);
+        for (place, word) in self.shared.words.iter().skip(first).zip(content) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        self.used += length;
+        Ok(Part { at, length })
+    }
+
+    fn take(&mut self, length: usize) -> Result<u32, TableFull> {
+        let full = TableFull { words: self.shared.words.len() };
+        let kept = if self.reserve { 0 } else { RESERVE };
+        if self.used + length + kept > full.words {
+            // What waits may be what is lacking.
+            self.collect(true);
+            if self.used + length + kept > full.words {
+                return Err(full);
+            }
+        }
+        if let Some(at) = self.free.get_mut(length).and_then(Vec::pop) {
+            return Ok(at);
+        }
+        if let Some(at) = self.extend(length) {
+            return Ok(at);
+        }
+        self.collect(true);
+        let larger =
+            (length..=LONGEST).find(|larger| self.free.get(*larger).is_some_and(|list| !list.is_empty()));
+        let larger = larger.ok_or(full)?;
+        let at = self.free.get_mut(larger).and_then(Vec::pop).ok_or(full)?;
+        let rest = larger - length;
+        if let (1.., Some(list), Ok(taken)) = (rest, self.free.get_mut(rest), u32::try_from(length)) {
+            list.push(at + taken);
+        }
+        Ok(at)
+    }
+
+    fn extend(&mut self, length: usize) -> Option<u32> {
+        let end = self.top.checked_add(length).filter(|end| *end <= self.shared.words.len())?;
+        let at = u32::try_from(self.top).ok()?;
+        self.top = end;
+        Some(at)
+    }
+
+    /// Takes back a part that no reader has ever seen.
+    pub fn give_back(&mut self, part: Part) {
+        self.used -= part.length;
+        if let Some(list) = self.free.get_mut(part.length) {
+            list.push(part.at);
+        }
+    }
+
+    /// Takes back a part that was unlinked, once no reader can be in it.
+    pub fn retire(&mut self, part: Part) {
+        self.fresh.push(part);
+        if self.fresh.len() >= BATCH {
+            self.collect(false);
+        }
+    }
+
+    /// Begins a grace period for what was unlinked, and takes back what no reader can be in any more. Never waits.
+    pub fn collect(&mut self, all: bool) {
+        if !self.fresh.is_empty() && (all || self.fresh.len() >= BATCH) {
+            self.waiting.push_back((self.shared.domain.begin_grace(), std::mem::take(&mut self.fresh)));
+        }
+        while let Some((_, parts)) =
+            self.waiting.pop_front_if(|(grace, _)| self.shared.domain.has_passed(*grace))
+        {
+            parts.into_iter().for_each(|part| self.give_back(part));
+        }
+    }
+}
