@@ -5,7 +5,7 @@
 mod rig;
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use port::pcap::Reader;
 use rig::{PATIENCE, Rig, TRIVIUM};
@@ -352,4 +352,81 @@ fn samples_are_followed() {
     let output = rig.trivium(&["xdp", "filter", "samples", "edge"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("none of its rules samples"), "{said}");
+}
+
+/// What is listed is asked about through real hosts.
+#[test]
+fn a_million_prefixes_are_read_from_a_file_within_seconds() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let list = rig.write("list.txt", "192.0.2.0/24\n");
+    rig.start(&with_filter(&rig, &format!("blocklist = {list:?}\n{BLOCKED}")));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    // Everywhere but in the hosts' own network, which the last line but one names.
+    let mut text = String::with_capacity(20 << 20);
+    for number in 0..1_000_000_u32 {
+        let [a, b, c, d] = (0x1400_0000 + number.wrapping_mul(0x9e37_79b1) % 0x9000_0000).to_be_bytes();
+        text.push_str(&format!("{a}.{b}.{c}.{d}\n"));
+    }
+    text.push_str("10.8.0.1\n2001:db8::/32\n");
+    std::fs::write(&list, text).unwrap();
+    let start = Instant::now();
+    rig.ok(&["xdp", "filter", "reload", "edge"]);
+    let took = start.elapsed();
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]), "{}", rig.ok(&["show", "filters"]));
+    // An optimised build takes one; a machine that is busy takes more.
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+    let listed = shown[0]["listed"].as_u64().unwrap();
+    assert!((990_000..=1_000_002).contains(&listed), "{listed}: some of them are the same");
+    let said = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.0.1,udp"]);
+    assert!(said.contains("rule blocked of the port's filter matched and acted"), "{said}");
+    let said = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.0.2,udp"]);
+    assert!(!said.contains("rule blocked"), "{said}");
+    rig.ok(&["xdp", "filter", "unblock", "10.8.0.1"]);
+    rig.until_reachable(1, 2);
+}
+
+#[test]
+fn rates_hold_live_for_all_and_for_each_source_and_a_dry_run_drops_nothing() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    let rule = |fields: &str| {
+        format!(
+            "[[filter.edge.rule]]\nname = \"rate\"\naction = \"limit\"\nprotocol = \"udp\"\nrate = 100\nburst = 10\n{fields}\n"
+        )
+    };
+    let acted = |rig: &Rig| -> u64 {
+        let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+        shown[0]["rules"][0]["acted_packets"].as_u64().unwrap()
+    };
+    rig.start(&with_filter(&rig, &rule("dry_run = true")));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 3);
+    rig.until_reachable(2, 3);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[2], 1_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    assert!(acted(&rig) > 100, "what it would have dropped is counted");
+    let report = flow.stop().unwrap();
+    assert_eq!(report.lost(), 0, "{report:?}");
+    for fields in ["", "per_source = { ipv4 = 32, ipv6 = 64 }"] {
+        applied(&rig, &with_filter(&rig, &rule(fields)));
+        let before = acted(&rig);
+        let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[2], 1_000).unwrap();
+        let start = Instant::now();
+        flow.wait_for(150, PATIENCE).unwrap();
+        // A hundred a second and ten at once, of a thousand a second.
+        let most = 10.0 + 100.0 * (start.elapsed().as_secs_f64() + 0.5);
+        let report = flow.stop().unwrap();
+        let received = report.received;
+        assert!((received as f64) <= most && report.lost() > 100, "{fields}: {report:?}, at most {most}");
+        assert!(acted(&rig) >= before + report.lost(), "{fields}");
+        let limited = rig.ok(&["show", "drops", "h1"]);
+        assert!(limited.contains("filter-limited"), "{limited}");
+    }
+    // Another source has a bucket of its own, and the rule is h1's alone.
+    let other = UdpFlow::start(&rig.hosts[1], &rig.hosts[2], 1_000).unwrap();
+    other.wait_for(500, PATIENCE).unwrap();
+    assert_eq!(other.stop().unwrap().lost(), 0);
 }
