@@ -14,6 +14,9 @@
 #include "stage_filter.h"
 #include "stage_kernel.h"
 #include "stage_steer.h"
+#if PORT_SERVICES
+#include "stage_syncookie.h"
+#endif
 
 /*
  * What comes behind the filter. `steers` is known when this is compiled, so that a port without a
@@ -51,6 +54,31 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 	return stage_steer(ctx, &way, steers);
 }
 
+#if PORT_SERVICES
+/*
+ * With rules that ask for cookies the filter and what comes behind it are functions by themselves:
+ * together they would take more stack than a program has.
+ */
+static __attribute__((noinline)) int port_behind(struct xdp_md *ctx)
+{
+	return steer.present ? port_rooms(ctx, 1) : port_rooms(ctx, 0);
+}
+
+TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
+{
+	enum filter_verdict verdict = stage_services(ctx);
+
+	if (verdict == FILTER_VERDICT_CONTINUE)
+		return port_behind(ctx);
+	if (verdict == FILTER_VERDICT_ANSWER) {
+		count(TRIVIUM_COUNT_FILTER_ANSWERED);
+		/* Not XDP_TX: a veth wakes its far end after that only if a program stands there. */
+		return bpf_redirect(ctx->ingress_ifindex, 0);
+	}
+	count(verdict == FILTER_VERDICT_LIMIT ? TRIVIUM_COUNT_FILTER_LIMITED : TRIVIUM_COUNT_FILTER_DROPPED);
+	return XDP_DROP;
+}
+#else
 TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 {
 	if (filter.rules) {
@@ -64,6 +92,7 @@ TRIVIUM_INLINE int port_hook(struct xdp_md *ctx)
 	}
 	return steer.present ? port_rooms(ctx, 1) : port_rooms(ctx, 0);
 }
+#endif
 
 /* Takes frames in several buffers: jumbo frames, and what a sender's segmentation leaves. */
 SEC("xdp.frags")

@@ -80,7 +80,7 @@ TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key)
 TRIVIUM_INLINE int wants_source(void)
 {
 	return filter.field[FILTER_FIELD_SOURCE].present || filter.field[FILTER_FIELD_LISTED].present ||
-	       filter.uses & FILTER_USES_SOURCES;
+	       filter.uses & FILTER_USES_SOURCES || PORT_SERVICES;
 }
 
 /* False when the header cannot be read. */

@@ -8,6 +8,11 @@
 
 #include <linux/types.h>
 
+/* 1 in the objects for filters that have rules with cookies: services.bpf.c and services_dump.bpf.c. */
+#ifndef PORT_SERVICES
+#define PORT_SERVICES 0
+#endif
+
 /* A summary of one word tells which words of a row are not zero: 64 of 64 rules. */
 #define FILTER_RULES_MAX 4096
 #define FILTER_PROBES_MAX 8
@@ -86,6 +91,8 @@ enum filter_uses {
 	FILTER_USES_SAMPLES = 2,
 	FILTER_USES_RATES = 4,
 	FILTER_USES_SOURCES = 8,
+	FILTER_USES_COOKIES = 16,
+	FILTER_USES_COOKIE_OPTIONS = 32, /* timestamps and window scale in answers */
 };
 
 /* The constants of one port's filter, frozen before the program is loaded. */
@@ -95,7 +102,7 @@ struct filter_conf {
 	__u32 stride; /* words from row to row: a summary stands before the words when they are many */
 	__u32 transport; /* 1: rules look beyond the IP header */
 	__u32 uses; /* enum filter_uses */
-	__u32 reserved;
+	__u32 scratch; /* 1: a test run that is to change nothing */
 	struct filter_field_conf field[FILTER_FIELDS];
 	struct filter_probe probe[FILTER_PROBES_MAX];
 };
@@ -106,6 +113,7 @@ enum filter_action {
 	FILTER_COUNT = 2,
 	FILTER_SAMPLE = 3,
 	FILTER_LIMIT = 4,
+	FILTER_COOKIE = 5,
 };
 
 enum filter_flag {
@@ -113,18 +121,20 @@ enum filter_flag {
 	FILTER_EXPIRES = 2,
 	FILTER_PER_SOURCE = 4,
 	FILTER_BYTES = 8, /* the rate counts bytes, not packets */
+	FILTER_COOKIE_ALWAYS = 16, /* SYNs are answered at any rate */
+	FILTER_COOKIE_RETRY = 32, /* the scheme "retry" */
 };
 
 struct filter_rule {
 	enum filter_action action;
 	__u32 flags;
 	__u32 slot;     /* of its counters and its bucket: stays through changes of the rules */
-	__u32 sample;   /* sampled when a random number is at most this */
+	__u32 sample;   /* sampled when a random number is at most this; of cookies: seconds of memory */
 	__u64 expires;  /* CLOCK_MONOTONIC, nanoseconds */
 	__u64 cost;     /* of a packet or byte, in ticks << FILTER_COST_SHIFT */
 	__u64 burst;    /* ticks that a bucket may run ahead of the clock */
 	__be32 source4; /* bits of a source that tell buckets apart */
-	__u32 reserved;
+	__u32 answer; /* of cookies: MSS, TTL << 16, window scale << 24 (above 14: no options) */
 	__be64 source6[2];
 	char name[FILTER_NAME]; /* for a process that adopts the maps */
 };
@@ -135,6 +145,40 @@ struct filter_count {
 	__u64 bytes;
 	__u64 acted;   /* packets dropped, passed, sampled or over the limit, dry runs included */
 	__u64 acted_bytes;
+};
+
+/* Rules with cookies, of two sets. */
+#define FILTER_SERVICES_MAX 128
+
+/* By the slot of a rule with cookies. Times are those of CLOCK_MONOTONIC in nanoseconds. */
+struct filter_service {
+	__u64 until; /* SYNs are answered because of their rate */
+	__u64 since; /* when the rule came */
+};
+
+/* Per rule with cookies and CPU, in packets. */
+struct filter_answer {
+	__u64 answered; /* SYNs that were answered with a cookie */
+	__u64 valid;    /* segments that brought one back */
+	__u64 invalid;  /* that should have and did not */
+	__u64 refused;  /* SYNs that could not be answered */
+	__u64 through;  /* SYNs that went on to the service */
+};
+
+enum filter_client_kind {
+	FILTER_CLIENT_SOURCE = 0,  /* the value: until when its SYNs go on */
+	FILTER_CLIENT_FLOW = 1,    /* the value: when it became known */
+	FILTER_CLIENT_SERVICE = 2, /* the value: when a SYN went on to it */
+};
+
+/* What is remembered of clients; the fields that a kind does not tell apart are 0. */
+struct filter_client {
+	__u32 slot;
+	__u32 kind; /* << 2 | enum filter_family */
+	__u16 source_port;
+	__u16 destination_port;
+	__u8 source[16];
+	__u8 destination[16];
 };
 
 struct filter_source {

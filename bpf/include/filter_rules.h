@@ -23,7 +23,7 @@ struct filter_walk {
 	__u64 words; /* a summary of words yet to be read */
 	__u64 bits;  /* rules of the current word yet to be tried */
 	__u32 word;
-	__u32 verdict; /* enum filter_verdict */
+	__u32 verdict; /* enum filter_verdict, above it the index of a rule with cookies */
 	__u32 length;  /* of the frame */
 	__u32 row[FILTER_ROWS]; /* of the fields that are present; the others are never written or read */
 };
@@ -32,7 +32,15 @@ enum filter_verdict {
 	FILTER_VERDICT_CONTINUE = 0,
 	FILTER_VERDICT_DROP = 1,
 	FILTER_VERDICT_LIMIT = 2,
+	FILTER_VERDICT_ANSWER = 3,  /* the frame has become an answer */
+	FILTER_VERDICT_SERVICE = 4, /* a rule with cookies is to judge before others go on */
+	FILTER_VERDICT_MET = 5,     /* and it has let the frame go on */
 };
+
+#define FILTER_VERDICT_BITS 3
+
+/* Rules, and words of them. */
+#define FILTER_STEPS (FILTER_RULES_MAX + FILTER_RULES_MAX / 64 + 1)
 
 /* The place of the lowest bit, by de Bruijn's sequence. */
 static const __u8 filter_places[64] = {
@@ -269,10 +277,22 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	count = bpf_map_lookup_elem(&filter_counts, &slot);
 	if (!count)
 		return 0;
+	if (PORT_SERVICES && rule->action == FILTER_COOKIE) {
+		/* The first one that matches is the service's. */
+		if (walk->verdict == FILTER_VERDICT_MET)
+			return 0;
+		walk->verdict = FILTER_VERDICT_SERVICE | index << FILTER_VERDICT_BITS;
+		count->packets += 1;
+		count->bytes += walk->length;
+		return 1;
+	}
 	dry = rule->flags & FILTER_DRY_RUN;
-	switch (rule->action) {
+	/* No FILTER_COOKIE gets here, and the compiler is not to make room for it. */
+	switch ((__u32)rule->action) {
 	case FILTER_DROP:
 		acted = last = 1;
+		if (PORT_SERVICES && dry)
+			break;
 		walk->verdict = dry ? FILTER_VERDICT_CONTINUE : FILTER_VERDICT_DROP;
 		break;
 	case FILTER_PASS:

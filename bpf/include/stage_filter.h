@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The first stage: rules in their order, the block list among what they ask for. A frame that no
- * rule drops goes on to the next stage.
+ * rule drops goes on to the next stage. With rules that ask for cookies: stage_syncookie.h.
  */
 #ifndef TRIVIUM_STAGE_FILTER_H
 #define TRIVIUM_STAGE_FILTER_H
@@ -35,7 +35,7 @@ TRIVIUM_INLINE enum filter_verdict stage_filter(struct xdp_md *ctx)
 		walk.words = common;
 		walk.bits = 0;
 	}
-	bpf_loop(FILTER_RULES_MAX + FILTER_RULES_MAX / 64 + 1, walk_step, &walk, 0);
+	bpf_loop(FILTER_STEPS, walk_step, &walk, 0);
 	return walk.verdict;
 }
 

@@ -60,7 +60,8 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FIB_NO_DEVICE = 32, /* the device takes no redirected frames like this one */
 	TRIVIUM_COUNT_STEER_KERNEL = 33, /* given to the kernel by an exact flow or the table */
 	TRIVIUM_COUNT_STEER_CPU = 34,   /* the same, on another CPU */
-	TRIVIUM_COUNTERS = 35,
+	TRIVIUM_COUNT_FILTER_ANSWERED = 35, /* made an answer with a SYN cookie, and sent back */
+	TRIVIUM_COUNTERS = 36,
 };
 
 /*

@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 7] = ["trivium", "livegen", "replay", "bench", "filterbench", "watch", "dump"];
+const PROGRAMS: [&str; 9] =
+    ["trivium", "services", "livegen", "replay", "bench", "filterbench", "watch", "dump", "services_dump"];
 const MISSING: &str = "install clang, libbpf's headers and the kernel's: \
      `apt-get install clang libbpf-dev linux-libc-dev`, or run `make setup`";
 

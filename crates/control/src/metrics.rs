@@ -9,7 +9,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::{
-    BridgeState, DropState, FilterState, PortState, RuleState, StageState, SteerSent, SteerState, WorkerState,
+    BridgeState, CookieState, DropState, FilterState, PortState, RuleState, StageState, SteerSent,
+    SteerState, WorkerState,
 };
 
 use crate::Plane;
@@ -89,6 +90,29 @@ const RULE_COUNTERS: [(&str, &str, RuleField); 4] = [
     ("trivium_filter_acted_bytes_total", "Bytes of these.", |rule| rule.acted_bytes),
 ];
 
+type CookieField = fn(&CookieState) -> u64;
+
+const COOKIE_COUNTERS: [(&str, &str, CookieField); 5] = [
+    ("trivium_filter_syncookies_answered_total", "SYNs that were answered with a cookie.", |c| c.answered),
+    ("trivium_filter_syncookies_valid_total", "Segments that brought a cookie back.", |c| c.valid),
+    ("trivium_filter_syncookies_invalid_total", "Segments that should have, and did not.", |c| c.invalid),
+    ("trivium_filter_syncookies_refused_total", "SYNs that could not be answered, and were dropped.", |c| {
+        c.refused
+    }),
+    ("trivium_filter_syncookies_through_total", "SYNs that went on to the service.", |c| c.through),
+];
+
+/// A sample for each rule with cookies.
+fn cookies(text: &mut Exposition, filters: &[FilterState], field: CookieField) {
+    for filter in filters {
+        for rule in &filter.rules {
+            if let Some(cookies) = &rule.cookies {
+                text.sample(&[("filter", &filter.name), ("rule", &rule.name)], field(cookies));
+            }
+        }
+    }
+}
+
 fn filters(text: &mut Exposition, filters: &[FilterState]) {
     for (name, help, field) in RULE_COUNTERS {
         text.family(name, "counter", help);
@@ -100,6 +124,12 @@ fn filters(text: &mut Exposition, filters: &[FilterState]) {
             }
         }
     }
+    for (name, help, field) in COOKIE_COUNTERS {
+        text.family(name, "counter", help);
+        cookies(text, filters, field);
+    }
+    text.family("trivium_filter_syncookies_answering", "gauge", "Whether the rule answers SYNs now.");
+    cookies(text, filters, |cookies| u64::from(cookies.answering));
     text.family("trivium_filter_listed", "gauge", "Prefixes in the filter's block list.");
     for filter in filters {
         if let Some(listed) = filter.listed {

@@ -56,6 +56,8 @@ pub enum FilterAction {
     Sample(Sampling),
     /// Drops what exceeds a rate; the rest goes on to later rules.
     Limit(RateLimit),
+    /// Asks the clients of a TCP service for a cookie before the service hears of their connections.
+    SynCookie(SynCookie),
 }
 
 impl FilterAction {
@@ -67,6 +69,7 @@ impl FilterAction {
             FilterAction::Count => "count",
             FilterAction::Sample(_) => "sample",
             FilterAction::Limit(_) => "limit",
+            FilterAction::SynCookie(_) => "syncookie",
         }
     }
 }
@@ -92,6 +95,63 @@ pub struct RateLimit {
     /// A bucket for each source prefix of this length; `None`: one for the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_source: Option<SourceBits>,
+}
+
+/// How clients of a TCP service are asked for a cookie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct SynCookie {
+    /// Who accepts a connection whose client has brought its cookie.
+    pub scheme: CookieScheme,
+    /// When SYNs are answered.
+    pub mode: CookieMode,
+    /// With the mode "auto": so many SYNs a second go on to the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above: Option<u32>,
+    /// Time to live of answers.
+    pub ttl: u8,
+    /// With the scheme "cookie": the longest segment that the service takes; absent: 1460 of IPv4, 1440 of IPv6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mss: Option<u16>,
+    /// With the scheme "cookie": the window scale of the service's kernel; absent: no window scale, SACK and timestamps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wscale: Option<u8>,
+    /// With the scheme "retry": seconds for which a client's address is not asked again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remember: Option<u32>,
+}
+
+/// Who accepts a connection whose client has brought its cookie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CookieScheme {
+    /// The service, whoever it is, when the client tries again by itself.
+    Retry,
+    /// The service's kernel, which is this machine's, from the cookie.
+    Cookie,
+}
+
+impl CookieScheme {
+    /// In the order of [`CookieScheme::ALL`].
+    pub const WORDS: &'static [&'static str] = &["retry", "cookie"];
+    /// All of them.
+    pub const ALL: [CookieScheme; 2] = [CookieScheme::Retry, CookieScheme::Cookie];
+}
+
+/// When SYNs are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CookieMode {
+    /// While more come than go on to the service.
+    Auto,
+    /// Always.
+    Always,
+}
+
+impl CookieMode {
+    /// In the order of [`CookieMode::ALL`].
+    pub const WORDS: &'static [&'static str] = &["auto", "always"];
+    /// All of them.
+    pub const ALL: [CookieMode; 2] = [CookieMode::Auto, CookieMode::Always];
 }
 
 /// What a rate counts.
@@ -353,6 +413,24 @@ impl PatternBase {
 }
 
 impl FilterMatch {
+    /// Why it is not a service of which every segment matches, and what would be one.
+    pub fn no_service(&self) -> Option<(&'static str, &'static str)> {
+        if self.protocols.iter().any(|protocol| *protocol != Protocol::TCP) {
+            return Some(("cookies are TCP's alone", "leave `protocol` out"));
+        }
+        if self.destinations.is_empty() || self.destination_ports.is_empty() {
+            return Some(("it names no service", "give it `destination` and `destination_port`"));
+        }
+        let parts = !self.tcp_flags.is_any()
+            || !self.lengths.is_empty()
+            || !self.patterns.is_empty()
+            || !self.fragments.is_empty();
+        parts.then_some((
+            "only some segments of a connection would match",
+            "leave `tcp_flags`, `length`, `pattern` and `fragment` out",
+        ))
+    }
+
     /// Why nothing can match, if conditions exclude each other.
     pub fn contradiction(&self) -> Option<&'static str> {
         let of = |family| self.families.is_empty() || self.families.contains(&family);

@@ -57,8 +57,8 @@ pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Tcp};
 pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use filter::{
-    Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern, PatternBase, Protocol,
-    RateLimit, RateUnit, Sampling, SourceBits, Span, TcpFlags, VlanMatch,
+    CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern,
+    PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, VlanMatch,
 };
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
@@ -75,8 +75,9 @@ pub use port::{
 pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
 pub use state::{
-    BlockRequest, Blocked, BridgeState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter, FilterState,
-    Finding, LinkEvent, MemberState, PortCounters, PortState, RssTable, RuleState, StageState, WorkerState,
+    BlockRequest, Blocked, BridgeState, CookieState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter,
+    FilterState, Finding, LinkEvent, MemberState, PortCounters, PortState, RssTable, RuleState, StageState,
+    WorkerState,
 };
 pub use steer::{
     Steer, SteerDone, SteerEntry, SteerFlow, SteerKey, SteerRequest, SteerSent, SteerShare, SteerState,

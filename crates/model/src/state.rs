@@ -295,10 +295,31 @@ pub struct RuleState {
     pub packets: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// Of these, packets that it dropped, passed or sampled, or that were over its rate; in a dry run, would have been.
+    /// Of these, packets that it dropped, passed, sampled or answered, or that were over its rate; in a dry run, would have been.
     pub acted_packets: u64,
     /// Bytes of these.
     pub acted_bytes: u64,
+    /// What became of SYNs, where it asks for cookies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookies: Option<CookieState>,
+}
+
+/// What a rule with SYN cookies has done, in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CookieState {
+    /// SYNs that were answered with a cookie.
+    pub answered: u64,
+    /// Segments that brought one back.
+    pub valid: u64,
+    /// Segments that should have, and did not.
+    pub invalid: u64,
+    /// SYNs that could not be answered, and were dropped.
+    pub refused: u64,
+    /// SYNs that went on to the service.
+    pub through: u64,
+    /// Whether SYNs are answered now.
+    pub answering: bool,
 }
 
 /// Prefixes that are to be put into a filter's block list, or taken out of it.

@@ -142,6 +142,61 @@ flow = [{ source = "10.0.0.1", destination = "10.0.0.2", protocol = 1, to = "wor
     }
 }
 
+#[test]
+fn mistakes_of_services_are_named() {
+    let said = |more: &str| {
+        let text = format!("[[filter.edge.rule]]\nname = \"web\"\naction = \"syncookie\"\n{more}");
+        problems(&text).iter().map(|problem| format!("{problem}\n")).collect::<String>()
+    };
+    let at = "destination = \"10.0.0.1\"\ndestination_port = 80\n";
+    let object = "filter.edge.rule[0]";
+    for (more, expected) in [
+        (
+            String::new(),
+            format!("t:1:1: {object}: it names no service; give it `destination` and `destination_port`\n"),
+        ),
+        (
+            format!("{at}protocol = \"udp\""),
+            format!("t:1:1: {object}: cookies are TCP's alone; leave `protocol` out\n"),
+        ),
+        (
+            format!("{at}length = 60"),
+            format!(
+                "t:1:1: {object}: only some segments of a connection would match; \
+                 leave `tcp_flags`, `length`, `pattern` and `fragment` out\n"
+            ),
+        ),
+        (
+            format!("{at}wscale = 7"),
+            format!(
+                "t:6:1: {object}: `wscale` has a meaning only together with `scheme = \"cookie\"`; \
+                 add `scheme = \"cookie\"`, or remove `wscale`\n"
+            ),
+        ),
+        (
+            format!("{at}mode = \"always\"\nabove = 7"),
+            format!(
+                "t:7:1: {object}: `above` has a meaning only together with `mode = \"auto\"`; \
+                 add `mode = \"auto\"`, or remove `above`\n"
+            ),
+        ),
+        (
+            format!("{at}scheme = \"cookie\"\nwscale = 15\nremember = 0"),
+            format!(
+                "t:7:10: {object}.wscale: 15 is outside of 0..=14; choose a value from 0 to 14\n\
+                 t:8:1: {object}: `remember` has a meaning only together with `scheme = \"retry\"`; \
+                 add `scheme = \"retry\"`, or remove `remember`\n\
+                 t:8:12: {object}.remember: 0 is outside of 1..=86400 seconds; choose a value from 1 to 86400\n"
+            ),
+        ),
+    ] {
+        assert_eq!(said(&more), expected);
+    }
+    let other = "[[filter.edge.rule]]\nname = \"web\"\naction = \"drop\"\nmss = 1000\n";
+    let said: String = problems(other).iter().map(ToString::to_string).collect();
+    assert!(said.contains("`mss` has a meaning only together with `action = \"syncookie\"`"), "{said}");
+}
+
 /// Each mistake of a filter has its place, and its object by name.
 #[test]
 fn mistakes_of_filters_come_at_once() {

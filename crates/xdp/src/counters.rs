@@ -80,11 +80,13 @@ pub enum Counter {
     SteerKernel,
     /// The same, on another CPU.
     SteerCpu,
+    /// A SYN that was answered with a cookie for the service: the answer went back.
+    FilterAnswered,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 35] = [
+    pub const ALL: [Counter; 36] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -120,6 +122,7 @@ impl Counter {
         Counter::FibNoDevice,
         Counter::SteerKernel,
         Counter::SteerCpu,
+        Counter::FilterAnswered,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -161,6 +164,7 @@ impl Counter {
             Counter::FibNoDevice => "fib_no_device",
             Counter::SteerKernel => "steer_kernel",
             Counter::SteerCpu => "steer_cpu",
+            Counter::FilterAnswered => "filter_answered",
         }
     }
 

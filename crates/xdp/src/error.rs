@@ -188,6 +188,16 @@ pub enum Error {
         /// Those that run.
         cpus: String,
     },
+    /// The kernel makes no cookies for the hook.
+    #[error(
+        "filter rule \"{rule}\": this kernel makes no SYN cookies for the driver hook ({lacks}); use Linux 6.0 or later with CONFIG_SYN_COOKIES, or limit the rate of SYNs instead"
+    )]
+    NoCookies {
+        /// Name of the rule that wants some.
+        rule: String,
+        /// The helper that is not there.
+        lacks: &'static str,
+    },
     /// A pin's name would leave its directory.
     #[error("pin name \"{0}\": use letters, digits, '-' and '_', at most 64")]
     PinName(String),

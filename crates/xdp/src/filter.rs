@@ -16,6 +16,7 @@ mod bits;
 mod blocklist;
 mod check;
 mod compiled;
+mod cookie;
 mod error;
 mod maps;
 mod rule;
@@ -25,13 +26,16 @@ mod trie;
 
 pub use blocklist::{Blocklist, read_list};
 pub use compiled::Compiled;
+pub use cookie::CookieCounters;
 pub use error::FilterError;
 pub use maps::{Filter, FilterSizes, RuleCounters};
 pub use rule::{
-    Action, Base, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix, RULES_MAX, Rate,
-    Rule, RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
+    Action, Base, CookieScheme, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix,
+    RULES_MAX, Rate, Rule, RuleSet, SERVICES_MAX, SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
 pub use sample::{Sample, Samples};
 
 pub(crate) use compiled::CONF_WORDS;
+#[cfg(test)]
+pub(crate) use cookie::{ANSWER_WORDS, CLIENT_SIZE, SERVICES_CAPACITY};
 pub(crate) use maps::FilterMaps;

@@ -8,12 +8,13 @@ use libbpf_rs::btf::{Btf, HasSize};
 use crate::config::{CONF_SIZE, Owner};
 use crate::filter::CONF_WORDS;
 use crate::live::{replay, template};
-use crate::object::port_object;
+use crate::object::{port_object, services_object};
 use crate::program::LOCAL_CAPACITY;
 use crate::watch::LossEvent;
 use crate::{Constants, Counter, WhenDown, dump};
 
 const PORT: &str = concat!(env!("OUT_DIR"), "/trivium.bpf.o");
+const SERVICES: &str = concat!(env!("OUT_DIR"), "/services.bpf.o");
 const REPLAY: &str = concat!(env!("OUT_DIR"), "/replay.bpf.o");
 const WATCH: &str = concat!(env!("OUT_DIR"), "/watch.bpf.o");
 const DUMP: &str = concat!(env!("OUT_DIR"), "/dump.bpf.o");
@@ -89,7 +90,7 @@ fn maps_have_the_declared_sizes() {
 fn filters_constants_are_the_kernels_side() {
     let (fields, size) = members(PORT, "filter_conf");
     assert_eq!(size, 4 * CONF_WORDS);
-    let words = ["rules", "words", "stride", "transport", "uses", "reserved"];
+    let words = ["rules", "words", "stride", "transport", "uses", "scratch"];
     let expected = words.into_iter().zip((0..).step_by(4)).chain([("field", 24), ("probe", 168)]);
     assert_eq!(fields, at(expected));
     let (fields, size) = members(PORT, "filter_field_conf");
@@ -104,7 +105,7 @@ fn filters_rules_are_the_kernels_side() {
     let (fields, size) = members(PORT, "filter_rule");
     let words = [("action", 0), ("flags", 4), ("slot", 8), ("sample", 12)];
     let longs = [("expires", 16), ("cost", 24), ("burst", 32)];
-    let others = [("source4", 40), ("reserved", 44), ("source6", 48), ("name", 64)];
+    let others = [("source4", 40), ("answer", 44), ("source6", 48), ("name", 64)];
     let expected = words.into_iter().chain(longs).chain(others);
     assert_eq!((fields, size), (at(expected), 128));
     let (fields, size) = members(PORT, "filter_count");
@@ -122,15 +123,34 @@ fn values(name: &str) -> Vec<i64> {
 #[test]
 fn filters_numbers_are_the_kernels_side() {
     let names = |name| enumerators(PORT, name).into_iter().map(|(n, _)| n).collect::<Vec<_>>();
-    let actions = ["FILTER_DROP", "FILTER_PASS", "FILTER_COUNT", "FILTER_SAMPLE", "FILTER_LIMIT"];
+    let actions =
+        ["FILTER_DROP", "FILTER_PASS", "FILTER_COUNT", "FILTER_SAMPLE", "FILTER_LIMIT", "FILTER_COOKIE"];
     assert_eq!(
         (names("filter_action"), values("filter_action")),
-        (actions.map(str::to_owned).into(), (0..5).collect())
+        (actions.map(str::to_owned).into(), (0..6).collect())
     );
     let families = ["FILTER_OTHER", "FILTER_IPV4", "FILTER_IPV6", "FILTER_MALFORMED"];
     assert_eq!(names("filter_family"), families);
     let bases = ["FILTER_BASE_FRAME", "FILTER_BASE_NETWORK", "FILTER_BASE_TRANSPORT", "FILTER_BASE_PAYLOAD"];
     assert_eq!(names("filter_base"), bases);
+}
+
+#[test]
+fn services_of_filters_are_the_kernels_side() {
+    use crate::filter::{ANSWER_WORDS, CLIENT_SIZE, SERVICES_CAPACITY, SERVICES_MAX};
+    let (fields, size) = members(SERVICES, "filter_service");
+    assert_eq!((fields, size), (at([("until", 0), ("since", 8)]), 16));
+    let (fields, size) = members(SERVICES, "filter_answer");
+    let words = ["answered", "valid", "invalid", "refused", "through"];
+    assert_eq!((fields, size), (at(words.into_iter().zip((0..).step_by(8))), 8 * ANSWER_WORDS));
+    assert_eq!(u32::try_from(members(SERVICES, "filter_client").1).unwrap(), CLIENT_SIZE);
+    let open = ObjectBuilder::default().open_memory(services_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    assert_eq!(
+        (entries("filter_services"), entries("filter_answers")),
+        (SERVICES_CAPACITY, SERVICES_CAPACITY)
+    );
+    assert_eq!(SERVICES_CAPACITY, u32::try_from(2 * SERVICES_MAX).unwrap());
 }
 
 #[test]

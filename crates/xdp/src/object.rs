@@ -31,6 +31,11 @@ pub(crate) fn port_object() -> Embedded {
     embed!("trivium")
 }
 
+/// The same for filters with rules that ask for cookies.
+pub(crate) fn services_object() -> Embedded {
+    embed!("services")
+}
+
 pub(crate) fn generator_object() -> Embedded {
     embed!("livegen")
 }
@@ -53,6 +58,11 @@ pub(crate) fn watch_object() -> Embedded {
 
 pub(crate) fn dump_object() -> Embedded {
     embed!("dump")
+}
+
+/// The same for filters with rules that ask for cookies.
+pub(crate) fn services_dump_object() -> Embedded {
+    embed!("services_dump")
 }
 
 /// The map that libbpf makes of the section of that name: `conf` and nothing else.

@@ -17,6 +17,7 @@ use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
 use crate::object::{
     BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, STEER_CONF, dump_object, port_object,
+    services_dump_object, services_object,
 };
 use crate::steer::{SteerMaps, Steering};
 use crate::{Constants, Counter, Error, LocalAddresses, Mode, ProgramConfig, ProgramInfo, sys};
@@ -235,9 +236,12 @@ impl Loaded {
         if constants.queues == 0 || constants.queues > QUEUES_MAX {
             return Err(Error::Queues { queues: constants.queues });
         }
-        let mut opened = match &stages.dump {
-            None => Opened::new(port_object(), build.program())?,
-            Some(_) => Opened::new(dump_object(), build.dumping())?,
+        let services = stages.filter.as_ref().is_some_and(|filter| filter.has_services());
+        let mut opened = match (&stages.dump, services) {
+            (None, false) => Opened::new(port_object(), build.program())?,
+            (None, true) => Opened::new(services_object(), build.program())?,
+            (Some(_), false) => Opened::new(dump_object(), build.dumping())?,
+            (Some(_), true) => Opened::new(services_dump_object(), build.dumping())?,
         };
         if let Some(dump) = &stages.dump {
             opened.set_section(DUMP_CONF, &dump.constants)?;

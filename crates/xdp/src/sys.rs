@@ -10,7 +10,7 @@ mod user;
 
 pub(crate) use memory::Mapped;
 pub(crate) use print::listen;
-pub(crate) use query::{MapDetails, enable_run_time_statistics, map_details};
+pub(crate) use query::{MapDetails, enable_run_time_statistics, has_helper, map_details};
 pub(crate) use run::{RunRequest, run};
 pub(crate) use trace::{map_entries_per_cpu, map_zero_per_cpu, trace};
 pub(crate) use user::{bind_map, forget_pin_path, wait_for_programs};

@@ -14,8 +14,8 @@ use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, StationTable};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::fib::{FibPort, FibStage};
 use xdp::filter::{
-    Action, Base, Compiled, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet, SourceBits,
-    TcpFlags, Unit, VlanMatch,
+    Action, Base, Compiled, CookieScheme, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet,
+    SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
 use xdp::steer::{SteerConfig, Steering};
@@ -42,7 +42,7 @@ fn measured() -> Costs {
             add(format!("port-{owner_name}-{down_name}-linear"), linear.info().unwrap());
         }
     }
-    for (name, rules) in filters() {
+    for (name, rules) in filters().into_iter().chain(services()) {
         let compiled = Compiled::new(&RuleSet { rules }).unwrap();
         let filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
         let config = config(Owner::Bridged, WhenDown::Drop);
@@ -54,7 +54,10 @@ fn measured() -> Costs {
     for (name, tagged, partial_checksums) in [("access", false, false), ("trunk-completing", true, true)] {
         add(format!("port-bridge-{name}"), with_bridge(tagged, partial_checksums));
     }
-    add("port-routed-drop-filter-everything-dump".to_owned(), with_dump());
+    let [.., (_, everything)] = filters();
+    add("port-routed-drop-filter-everything-dump".to_owned(), with_dump(everything));
+    let [.., (_, everything)] = services();
+    add("port-routed-drop-filter-syncookie-everything-dump".to_owned(), with_dump(everything));
     for (name, check_sources, partial_checksums) in [("plain", false, false), ("checking", true, true)] {
         add(format!("port-fib-{name}"), with_fib(check_sources, partial_checksums));
     }
@@ -98,11 +101,10 @@ fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
     attached.prepare_bridge(Some(&stage)).unwrap().info().unwrap()
 }
 
-/// A capture around the largest filter.
-fn with_dump() -> ProgramInfo {
+/// A capture around a large filter.
+fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
-    let [.., (_, rules)] = filters();
     let filter = Compiled::new(&RuleSet { rules }).unwrap();
     let filter = Filter::new(&filter, FilterSizes::default(), None).unwrap();
     let loaded = PortProgram::load_filtered(&config(Owner::Routed, WhenDown::Drop), &filter).unwrap();
@@ -155,6 +157,32 @@ fn filters() -> [(&'static str, Vec<Rule>); 4] {
         ("service", vec![rule("service", service)]),
         ("listed", vec![rule("listed", Match { listed: true, ..Match::default() })]),
         ("everything", all),
+    ]
+}
+
+/// Filters with SYN cookies: of both schemes by themselves, and with every option beside every field.
+fn services() -> [(&'static str, Vec<Rule>); 3] {
+    let service = |name: &str, scheme| Rule {
+        name: name.to_owned(),
+        priority: 9,
+        matches: Match {
+            protocols: vec![6],
+            destinations: vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+            destination_ports: vec![80..=80],
+            ..Match::default()
+        },
+        action: Action::SynCookie(SynCookie { scheme, above: Some(1000), ttl: 64 }),
+        dry_run: false,
+        expires: None,
+    };
+    let retry = CookieScheme::Retry { remember: Duration::from_secs(300) };
+    let cookie = |window_scale| CookieScheme::Cookie { mss: None, window_scale };
+    let [.., (_, mut all)] = filters();
+    all.extend([service("retry", retry), service("cookie", cookie(Some(7)))]);
+    [
+        ("syncookie-retry", vec![service("retry", retry)]),
+        ("syncookie-cookie", vec![service("cookie", cookie(None))]),
+        ("syncookie-everything", all),
     ]
 }
 

@@ -112,6 +112,14 @@ impl Plane for Memory {
             bytes: 900,
             acted_packets: 8,
             acted_bytes: 800,
+            cookies: matches!(rule.action, FilterAction::SynCookie(_)).then_some(CookieState {
+                answered: 7,
+                valid: 6,
+                invalid: 5,
+                refused: 4,
+                through: 3,
+                answering: true,
+            }),
         };
         let state = |(name, filter): (&FilterName, &Filter)| FilterState {
             name: name.to_string(),

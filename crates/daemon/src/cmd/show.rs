@@ -164,8 +164,30 @@ fn filters(filters: &[FilterState]) -> String {
             ]);
         }
         text.push_str(&table.render());
+        text.push_str(&services(filter));
     }
     text
+}
+
+/// What became of SYNs to services.
+fn services(filter: &FilterState) -> String {
+    let mut table =
+        Table::new(&["  SYN COOKIES", ">ANSWERED", ">VALID", ">INVALID", ">REFUSED", ">THROUGH", "NOW"]);
+    let rules = filter.rules.iter().filter_map(|rule| Some((rule, rule.cookies?)));
+    let mut any = false;
+    for (rule, cookies) in rules {
+        any = true;
+        table.row([
+            format!("  {}", rule.name),
+            short(cookies.answered),
+            short(cookies.valid),
+            short(cookies.invalid),
+            short(cookies.refused),
+            short(cookies.through),
+            if cookies.answering { "answering" } else { "calm" }.to_owned(),
+        ]);
+    }
+    if any { table.render() } else { String::new() }
 }
 
 fn steers(steers: &[SteerState]) -> String {

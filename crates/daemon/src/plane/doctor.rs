@@ -3,6 +3,7 @@
 //! the ports' devices.
 
 mod device;
+mod services;
 
 use std::fs;
 
@@ -23,6 +24,13 @@ impl Chart {
     }
 }
 
+/// What is to be told of services when a configuration was applied.
+pub fn services(site: &Site) -> Vec<DoctorFinding> {
+    let mut findings = services::examine(site);
+    findings.retain(|finding| finding.severity == Finding::Warning);
+    findings
+}
+
 /// Everything that is found about the machine, the memory and every port.
 pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<DoctorFinding> {
     let mut chart = Chart { findings: Vec::new() };
@@ -30,12 +38,13 @@ pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<D
     frames(&mut chart, memory);
     cores(&mut chart, site, workers);
     for (name, running) in &site.ports {
-        device::port(&mut chart, name, running, memory);
+        device::port(&mut chart, name, running, memory, site.filters.answers(running));
         if let Some(lacks) = site.steers.lacks(running) {
             let fix = "use a device whose driver runs XDP, or `table` and flows with \"kernel\" and the kernel's own RPS";
             chart.note(&super::device::object(name), Finding::Warning, lacks, fix);
         }
     }
+    chart.findings.extend(services::examine(site));
     for (bridge, config) in &site.config.bridges {
         let members =
             config.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?.device.as_ref()?)));

@@ -128,7 +128,10 @@ impl Site {
         }
         self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, true);
         routing::ensure(&mut self.ports);
-        carried_out
+        carried_out.map(|mut notes| {
+            notes.extend(super::doctor::services(self));
+            notes
+        })
     }
 
     /// Everything that can fail.

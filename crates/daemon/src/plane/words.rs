@@ -53,6 +53,11 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
         Counter::FilterLimited => {
             dropped("filter-limited", "it is over the rate of a rule: the filter drops it")
         }
+        Counter::FilterAnswered => {
+            let verdict = "answered in the driver hook with a SYN cookie".to_owned();
+            let what = "a SYN to a service: the answer goes back the way that it came".to_owned();
+            (what, Some(End { drop: None, verdict }))
+        }
         Counter::BridgeLost => dropped("hook-device-gone", "its station's device is gone"),
         Counter::BridgeHeld => dropped("hook-held", "its flow is held while it changes into the hook"),
         Counter::Aborted => dropped("aborted", "the program gave a verdict that it may not give"),

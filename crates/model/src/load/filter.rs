@@ -7,9 +7,9 @@ use super::tree::Value;
 use crate::spelling::nearest;
 use crate::vlan::RawRange;
 use crate::{
-    Cause, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern, PatternBase,
-    Prefix, Protocol, RateLimit, RateUnit, RuleName, Sampling, SourceBits, Span, TcpFlags, Timestamp,
-    VlanMatch,
+    Cause, CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState,
+    Pattern, PatternBase, Prefix, Protocol, RateLimit, RateUnit, RuleName, Sampling, SourceBits, Span,
+    SynCookie, TcpFlags, Timestamp, VlanMatch,
 };
 
 /// Rules of one filter: the hook's tables have so many.
@@ -18,7 +18,21 @@ const RULE_LIMIT: usize = 4096;
 const VALUE_LIMIT: usize = 4096;
 /// As many patterns as a rule may list. The hook reads eight places at most, of all rules together.
 const PATTERN_LIMIT: usize = 32;
-const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit"];
+const ACTIONS: &[&str] = &["drop", "pass", "count", "sample", "limit", "syncookie"];
+/// SYNs a second that go on to a service unless the configuration says otherwise.
+const USUAL_SYNS: u32 = 1000;
+/// Seconds for which a client is not asked again unless the configuration says otherwise.
+const USUAL_MEMORY: u32 = 300;
+/// Keys of `action = "syncookie"`, with what they need besides.
+const COOKIE_KEYS: [(&str, Option<&str>); 7] = [
+    ("scheme", None),
+    ("mode", None),
+    ("ttl", None),
+    ("above", Some("mode = \"auto\"")),
+    ("mss", Some("scheme = \"cookie\"")),
+    ("wscale", Some("scheme = \"cookie\"")),
+    ("remember", Some("scheme = \"retry\"")),
+];
 /// Packets or bytes of a rate or a burst.
 const RATE_BOUNDS: (i64, i64) = (1, 1_000_000_000_000);
 /// The frame that fits into every burst of bytes unless the configuration says otherwise.
@@ -63,6 +77,9 @@ fn read_rule(mut rule: Fields<'_>, findings: &mut Findings) -> Option<FilterRule
         for key in ["one_in", "rate", "unit", "per", "burst", "per_source"] {
             rule.get(key, findings);
         }
+        for (key, _) in COOKIE_KEYS {
+            rule.get(key, findings);
+        }
     }
     rule.finish_with(findings, |key| {
         let (key, needs) = match key {
@@ -72,18 +89,26 @@ fn read_rule(mut rule: Fields<'_>, findings: &mut Findings) -> Option<FilterRule
             "per" => ("per", "action = \"limit\""),
             "burst" => ("burst", "action = \"limit\""),
             "per_source" => ("per_source", "action = \"limit\""),
-            _ => return None,
+            other => {
+                let (key, _) = COOKIE_KEYS.into_iter().find(|(key, _)| *key == other)?;
+                (key, "action = \"syncookie\"")
+            }
         };
         Some(Cause::NeedsOther { key, needs })
     });
     if let Some(why) = matches.contradiction() {
         findings.add(place, object, Cause::NeverMatches { why });
+    } else if let Some(FilterAction::SynCookie(_)) = action
+        && let Some((cause, fix)) = matches.no_service()
+    {
+        let cause = Cause::NotInHook { cause: cause.to_owned(), fix: fix.to_owned() };
+        findings.add(place, object, cause);
     }
     Some(FilterRule { name: name?, priority, action: action?, dry_run, expires, matches })
 }
 
 fn read_action(rule: &mut Fields<'_>, findings: &mut Findings) -> Option<FilterAction> {
-    match rule.word("action", ACTIONS, &[0, 1, 2, 3, 4], findings)? {
+    match rule.word("action", ACTIONS, &[0, 1, 2, 3, 4, 5], findings)? {
         0 => Some(FilterAction::Drop),
         1 => Some(FilterAction::Pass),
         2 => Some(FilterAction::Count),
@@ -94,7 +119,40 @@ fn read_action(rule: &mut Fields<'_>, findings: &mut Findings) -> Option<FilterA
             let one_in = rule.number("one_in", (1, u32::MAX.into()), "", findings)?;
             Some(FilterAction::Sample(Sampling { one_in }))
         }
-        _ => read_limit(rule, findings).map(FilterAction::Limit),
+        4 => read_limit(rule, findings).map(FilterAction::Limit),
+        _ => Some(FilterAction::SynCookie(read_cookie(rule, findings))),
+    }
+}
+
+fn read_cookie(rule: &mut Fields<'_>, findings: &mut Findings) -> SynCookie {
+    let scheme = rule.word("scheme", CookieScheme::WORDS, &CookieScheme::ALL, findings);
+    let scheme = scheme.unwrap_or(CookieScheme::Retry);
+    let mode = rule.word("mode", CookieMode::WORDS, &CookieMode::ALL, findings).unwrap_or(CookieMode::Auto);
+    let above = rule.number("above", (1, 1_000_000_000), " SYNs a second", findings);
+    let mss = rule.number("mss", (536, 65_495), " bytes", findings);
+    let wscale = rule.number("wscale", (0, 14), "", findings);
+    let remember = rule.number("remember", (1, 86_400), " seconds", findings);
+    let ttl = rule.number("ttl", (1, 255), "", findings).unwrap_or(64);
+    let (auto, retry) = (mode == CookieMode::Auto, scheme == CookieScheme::Retry);
+    for (key, needs) in COOKIE_KEYS {
+        let fits = match key {
+            "above" => auto,
+            "remember" => retry,
+            "mss" | "wscale" => !retry,
+            _ => true,
+        };
+        if let (false, true, Some(needs)) = (fits, rule.has(key), needs) {
+            findings.add(rule.place_of(key), rule.object.clone(), Cause::NeedsOther { key, needs });
+        }
+    }
+    SynCookie {
+        scheme,
+        mode,
+        above: auto.then(|| above.unwrap_or(USUAL_SYNS)),
+        ttl,
+        mss: mss.filter(|_| !retry),
+        wscale: wscale.filter(|_| !retry),
+        remember: retry.then(|| remember.unwrap_or(USUAL_MEMORY)),
     }
 }
 

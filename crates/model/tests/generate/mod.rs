@@ -67,6 +67,23 @@ fn rule() -> impl Strategy<Value = Value> {
             }
             limit
         }),
+        (1..255u8, any::<bool>(), any::<bool>()).prop_map(|(ttl, retry, always)| {
+            let mut rule = json!({"action": "syncookie", "ttl": ttl, "destination": ["10.0.0.1", "2001:db8::1"],
+                                  "destination_port": [80, "8000-8080"]});
+            if retry {
+                rule["remember"] = json!(u32::from(ttl) * 60);
+            } else {
+                rule["scheme"] = json!("cookie");
+                rule["wscale"] = json!(ttl % 15);
+                rule["mss"] = json!(1000 + u16::from(ttl));
+            }
+            if always {
+                rule["mode"] = json!("always");
+            } else {
+                rule["above"] = json!(u32::from(ttl) * 10);
+            }
+            rule
+        }),
         (0..64u16).prop_map(|offset| {
             json!({"action": "sample", "one_in": 10, "family": ["ipv4", "other"], "expires": "2030-01-31T23:59:59Z",
                    "pattern": [{"at": "payload", "offset": offset, "bytes": "0aF0", "mask": "0fff"}]})

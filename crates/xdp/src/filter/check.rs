@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Action, Family, FilterError, Match, PATTERN_MAX, Pattern, Rate, Rule, Unit, VlanMatch};
+use super::{
+    Action, CookieScheme, Family, FilterError, Match, PATTERN_MAX, Pattern, Rate, Rule, SERVICES_MAX,
+    SynCookie, Unit, VlanMatch,
+};
 
 const NAME_MAX: usize = 63;
 const TCP: u8 = 6;
@@ -27,6 +30,10 @@ pub(super) fn rules(rules: &[Rule]) -> Result<(), FilterError> {
             return Err(FilterError::NeverMatches { rule: rule.name.clone(), cause });
         }
         action(rule)?;
+    }
+    let services = rules.iter().filter(|rule| matches!(rule.action, Action::SynCookie(_))).count();
+    if services > SERVICES_MAX {
+        return Err(FilterError::TooManyServices { count: services });
     }
     Ok(())
 }
@@ -123,6 +130,12 @@ fn action(rule: &Rule) -> Result<(), FilterError> {
                 Err(FilterError::Rate { rule: rule.name.clone(), cause, advice })
             })
         }
+        Action::SynCookie(cookie) => {
+            let found = service(&rule.matches).or_else(|| self::cookie(cookie));
+            found.map_or(Ok(()), |(cause, advice)| {
+                Err(FilterError::Cookie { rule: rule.name.clone(), cause, advice })
+            })
+        }
         _ => Ok(()),
     }
 }
@@ -154,4 +167,46 @@ fn rate(rate: &Rate) -> Option<(&'static str, &'static str)> {
         return Some(("its burst lasts for more than two years", "give a smaller burst"));
     }
     None
+}
+
+/// All segments of a connection must match, or none.
+fn service(matches: &Match) -> Option<(&'static str, &'static str)> {
+    if matches.protocols != [TCP] {
+        return Some(("cookies are TCP's", "let it match TCP alone"));
+    }
+    if matches.destinations.is_empty() || matches.destination_ports.is_empty() {
+        return Some((
+            "it names no service",
+            "give it the service's addresses as destinations, and its ports",
+        ));
+    }
+    let parts = matches.tcp_flags.is_some()
+        || !matches.lengths.is_empty()
+        || !matches.patterns.is_empty()
+        || !matches.fragments.is_empty();
+    parts.then_some((
+        "only some segments of a connection match it",
+        "leave flags, lengths, patterns and fragments out",
+    ))
+}
+
+fn cookie(cookie: &SynCookie) -> Option<(&'static str, &'static str)> {
+    if cookie.ttl == 0 {
+        return Some(("its answers would live for no hop", "give a TTL from 1 on"));
+    }
+    if cookie.above == Some(0) {
+        return Some(("it would answer above no SYN a second", "let it answer always"));
+    }
+    match cookie.scheme {
+        CookieScheme::Cookie { mss: Some(mss), .. } if mss < 536 => {
+            Some(("its segments are shorter than every host takes", "give an MSS of at least 536"))
+        }
+        CookieScheme::Cookie { window_scale: Some(scale), .. } if scale > 14 => {
+            Some(("its window scale is above 14", "give what the service's kernel has, mostly 7"))
+        }
+        CookieScheme::Retry { remember } if !(1..=86_400).contains(&remember.as_secs()) => {
+            Some(("clients are remembered for no second or for more than a day", "give 1 to 86400 seconds"))
+        }
+        _ => None,
+    }
 }

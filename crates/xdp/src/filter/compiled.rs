@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::bits::{Bits, Classes, Table, table};
 use super::trie::address_field;
 use super::{
-    Action, Base, Family, FilterError, Fragment, Match, PROBES_MAX, Prefix, RULES_MAX, Rule, RuleSet, Unit,
-    VlanMatch, check,
+    Action, Base, CookieScheme, Family, FilterError, Fragment, Match, PROBES_MAX, Prefix, RULES_MAX, Rule,
+    RuleSet, SynCookie, Unit, VlanMatch, check,
 };
 
 pub(super) const CLASSES_FULL: FilterError =
@@ -33,6 +33,11 @@ const ROW_WORDS_MAX: usize = 1 << 26;
 /// Of `struct filter_conf`, before its fields.
 const HEAD_WORDS: usize = 6;
 pub(crate) const CONF_WORDS: usize = 90;
+/// Of these, what its rules use (`enum filter_uses`), and whether it is a test run that is to change nothing.
+pub(super) const USES: usize = 4;
+pub(super) const SCRATCH: usize = 5;
+/// `FILTER_USES_COOKIES`
+pub(super) const USES_COOKIES: u32 = 16;
 
 /// `struct filter_conf` in 32-bit words.
 pub(super) type Conf = [u32; CONF_WORDS];
@@ -75,7 +80,7 @@ impl Compiled {
         compiler.tables(&rules)?;
         compiler.addresses(&rules)?;
         compiler.patterns(&rules)?;
-        compiler.conf[4] = rules.iter().fold(0, |all, rule| all | uses(rule));
+        compiler.conf[USES] = rules.iter().fold(0, |all, rule| all | uses(rule));
         compiler.conf[3] = u32::from(rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
         let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
         Ok(Compiled { rules, conf, classes, tries, rows, probes })
@@ -85,6 +90,11 @@ impl Compiled {
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The first rule with cookies.
+    pub(super) fn cookies(&self) -> Option<&Rule> {
+        self.rules.iter().find(|rule| matches!(rule.action, Action::SynCookie(_)))
     }
 
     /// Bytes of its tables in the kernel.
@@ -100,6 +110,10 @@ fn uses(rule: &Rule) -> u32 {
         Action::Sample { .. } => 2,
         Action::RateLimit { per_source: None, .. } => 4,
         Action::RateLimit { per_source: Some(_), .. } => 4 | 8,
+        Action::SynCookie(SynCookie {
+            scheme: CookieScheme::Cookie { window_scale: Some(_), .. }, ..
+        }) => USES_COOKIES | 32,
+        Action::SynCookie(_) => USES_COOKIES,
         Action::Drop | Action::Pass | Action::Count => 0,
     };
     action | u32::from(rule.expires.is_some())
@@ -343,35 +357,79 @@ fn pieces(matches: &Match) -> impl Iterator<Item = (Place, u64)> + '_ {
     })
 }
 
+/// The numbers of a rule's action in `struct filter_rule`.
+#[derive(Default)]
+struct Numbers {
+    action: u32,
+    flags: u32,
+    sample: u32,
+    cost: u64,
+    burst: u64,
+    source4: u32,
+    answer: u32,
+    source6: u128,
+}
+
+impl Numbers {
+    fn of(action: &Action) -> Numbers {
+        let plain = |action| Numbers { action, ..Numbers::default() };
+        match action {
+            Action::Drop => plain(0),
+            Action::Pass => plain(1),
+            Action::Count => plain(2),
+            // At most this many of 2^32 random numbers.
+            Action::Sample { one_in } => Numbers { sample: u32::MAX / (*one_in).max(1), ..plain(3) },
+            Action::RateLimit { rate, per_source } => {
+                let (cost, burst) = bucket(rate.amount, rate.per.as_nanos(), rate.burst);
+                let mut numbers = Numbers { cost, burst, ..plain(4) };
+                numbers.flags =
+                    u32::from(per_source.is_some()) << 2 | u32::from(rate.unit == Unit::Bytes) << 3;
+                if let Some(bits) = per_source {
+                    numbers.source4 = u32::MAX.checked_shl(32 - u32::from(bits.v4.min(32))).unwrap_or(0);
+                    numbers.source6 = u128::MAX.checked_shl(128 - u32::from(bits.v6.min(128))).unwrap_or(0);
+                }
+                numbers
+            }
+            Action::SynCookie(cookie) => Numbers::of_cookie(cookie),
+        }
+    }
+
+    fn of_cookie(cookie: &SynCookie) -> Numbers {
+        let above = u64::from(cookie.above.unwrap_or(1).max(1));
+        // A second's worth at once.
+        let (cost, burst) = bucket(above, 1_000_000_000, above);
+        let (retry, sample, mss, scale) = match cookie.scheme {
+            CookieScheme::Cookie { mss, window_scale } => {
+                (0, 0, u32::from(mss.unwrap_or(0)), u32::from(window_scale.unwrap_or(u8::MAX)))
+            }
+            CookieScheme::Retry { remember } => {
+                (1, u32::try_from(remember.as_secs()).unwrap_or(u32::MAX), 0, u32::from(u8::MAX))
+            }
+        };
+        let flags = u32::from(cookie.above.is_none()) << 4 | retry << 5;
+        let answer = mss | u32::from(cookie.ttl) << 16 | scale << 24;
+        Numbers { action: 5, flags, sample, cost, burst, answer, ..Numbers::default() }
+    }
+}
+
+/// What one packet or byte costs of a bucket, and how far it may run ahead.
+fn bucket(amount: u64, nanoseconds: u128, burst: u64) -> (u64, u64) {
+    let (amount, ticks) = (u128::from(amount), nanoseconds << 4);
+    let small = |number| u64::try_from(number).unwrap_or(u64::MAX);
+    (small((ticks << 16) / amount), small(ticks * u128::from(burst) / amount))
+}
+
 /// A rule as the hook reads it: `struct filter_rule`.
 pub(super) fn rule_bytes(rule: &Rule, slot: u32) -> [u8; 128] {
     let mut bytes = [0; 128];
-    let (action, sample, limit) = match &rule.action {
-        Action::Drop => (0, 0, None),
-        Action::Pass => (1, 0, None),
-        Action::Count => (2, 0, None),
-        // At most this many of 2^32 random numbers.
-        Action::Sample { one_in } => (3, u32::MAX / (*one_in).max(1), None),
-        Action::RateLimit { rate, per_source } => (4, 0, Some((rate, per_source))),
-    };
-    let mut flags = u32::from(rule.dry_run) | u32::from(rule.expires.is_some()) << 1;
-    let (mut cost, mut burst, mut source4, mut source6) = (0, 0, 0, 0);
-    if let Some((rate, per_source)) = limit {
-        let amount = u128::from(rate.amount);
-        let ticks = rate.per.as_nanos() << 4;
-        cost = u64::try_from((ticks << 16) / amount).unwrap_or(u64::MAX);
-        burst = u64::try_from(ticks * u128::from(rate.burst) / amount).unwrap_or(u64::MAX);
-        flags |= u32::from(per_source.is_some()) << 2 | u32::from(rate.unit == Unit::Bytes) << 3;
-        if let Some(bits) = per_source {
-            source4 = u32::MAX.checked_shl(32 - u32::from(bits.v4.min(32))).unwrap_or(0);
-            source6 = u128::MAX.checked_shl(128 - u32::from(bits.v6.min(128))).unwrap_or(0);
-        }
-    }
-    let words = [action, flags, slot, sample];
-    let longs = [rule.expires.map_or(0, |at| at.0), cost, burst];
+    let numbers = Numbers::of(&rule.action);
+    let flags = numbers.flags | u32::from(rule.dry_run) | u32::from(rule.expires.is_some()) << 1;
+    let words = [numbers.action, flags, slot, numbers.sample];
+    let longs = [rule.expires.map_or(0, |at| at.0), numbers.cost, numbers.burst];
     let parts = words.iter().flat_map(|word| word.to_ne_bytes());
     let parts = parts.chain(longs.iter().flat_map(|long| long.to_ne_bytes()));
-    let parts = parts.chain(source4.to_be_bytes()).chain([0; 4]).chain(source6.to_be_bytes());
+    let parts = parts.chain(numbers.source4.to_be_bytes()).chain(numbers.answer.to_ne_bytes());
+    let parts = parts.chain(numbers.source6.to_be_bytes());
     for (to, from) in bytes.iter_mut().zip(parts.chain(rule.name.bytes().take(63))) {
         *to = from;
     }

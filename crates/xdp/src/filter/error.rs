@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::{PATTERN_MAX, PROBES_MAX, RULES_MAX};
+use super::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 
 /// Why rules cannot become a filter.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +113,24 @@ pub enum FilterError {
     Sample {
         /// Name of the rule.
         rule: String,
+    },
+    /// More rules with cookies than one filter has.
+    #[error(
+        "filter: {count} rules with cookies are too many; one filter holds {SERVICES_MAX}: give several addresses and ports to one"
+    )]
+    TooManyServices {
+        /// Rules given.
+        count: usize,
+    },
+    /// Cookies that cannot be asked for.
+    #[error("filter rule \"{rule}\": {cause}; {advice}")]
+    Cookie {
+        /// Name of the rule.
+        rule: String,
+        /// What is wrong.
+        cause: &'static str,
+        /// What is possible.
+        advice: &'static str,
     },
     /// A prefix length beyond the address.
     #[error("prefix {address}/{length}: too long; IPv4 has 32 bits and IPv6 128")]

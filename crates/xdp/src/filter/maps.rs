@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::compiled::{Conf, rule_bytes};
-use super::{Blocklist, Compiled, blocklist};
+use super::compiled::{Conf, SCRATCH, USES, USES_COOKIES, rule_bytes};
+use super::cookie::{CookieCounters, CookieMaps, check_kernel};
+use super::{Action, Blocklist, Compiled, blocklist};
 use crate::explain::copy_array;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error, Loaded};
@@ -25,6 +26,8 @@ pub(crate) struct FilterMaps {
     pub conf: Conf,
     set: [OwnedFd; 5],
     shared: Arc<Shared>,
+    /// While a rule asks for cookies.
+    cookies: Option<Arc<CookieMaps>>,
 }
 
 /// In the order of [`SHARED_MAPS`].
@@ -36,9 +39,16 @@ impl FilterMaps {
         SET_MAPS.into_iter().chain(SHARED_MAPS)
     }
 
+    /// Whether rules ask for cookies: such a filter needs an object of its own.
+    pub fn has_services(&self) -> bool {
+        self.cookies.is_some()
+    }
+
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
         let set = SET_MAPS.into_iter().zip(&self.set);
-        set.chain(SHARED_MAPS.into_iter().zip(self.shared.iter())).map(|(name, map)| (name, map.as_fd()))
+        let shared = SHARED_MAPS.into_iter().zip(self.shared.iter());
+        let cookies = self.cookies.iter().flat_map(|cookies| cookies.list());
+        set.chain(shared).map(|(name, map)| (name, map.as_fd())).chain(cookies)
     }
 
     /// The kernel's number of the counters, which outlive every set of rules.
@@ -49,7 +59,7 @@ impl FilterMaps {
     }
 
     /// The same rules over counters, buckets and samples of their own, so that a test run changes nothing. Buckets of rules
-    /// are as full as they are now, those of single sources are full.
+    /// are as full as they are now, those of single sources are full; clients of services are those that are known now.
     pub fn scratch(&self) -> Result<FilterMaps, Error> {
         let duplicate = |map, fd: &OwnedFd| {
             fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
@@ -71,7 +81,10 @@ impl FilterMaps {
             duplicate(blocklist::OUTER, list)?,
         ];
         copy_array::<8>(SHARED_MAPS[1], buckets.as_fd(), shared[1].as_fd())?;
-        Ok(FilterMaps { conf: self.conf, set, shared: Arc::new(shared) })
+        let cookies = self.cookies.as_ref().map(|cookies| cookies.scratch().map(Arc::new)).transpose()?;
+        let mut conf = self.conf;
+        conf[SCRATCH] = 1;
+        Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 
     /// Rules that have matched anything, in their order, and whether they acted.
@@ -114,7 +127,9 @@ impl FilterMaps {
         // An older program does not count them.
         let missed = take(missed).or_else(|_| create_missed());
         let shared = [take(a)?, take(b)?, take(c)?, take(d)?, missed?, take(e)?];
-        Ok(FilterMaps { conf, set, shared: Arc::new(shared) })
+        let has_cookies = conf[USES] & USES_COOKIES != 0;
+        let cookies = has_cookies.then(|| CookieMaps::adopt(take).map(Arc::new)).transpose()?;
+        Ok(FilterMaps { conf, set, shared: Arc::new(shared), cookies })
     }
 }
 
@@ -128,11 +143,14 @@ pub struct FilterSizes {
     pub sources: u32,
     /// Bytes of the ring of samples: a power of two and a multiple of the page.
     pub samples: u32,
+    /// Clients, or connections of clients, that rules with cookies remember at a time. When there are more, the one
+    /// unseen for longest is forgotten.
+    pub clients: u32,
 }
 
 impl Default for FilterSizes {
     fn default() -> FilterSizes {
-        FilterSizes { rules: 1024, sources: 65_536, samples: 1 << 20 }
+        FilterSizes { rules: 1024, sources: 65_536, samples: 1 << 20, clients: 131_072 }
     }
 }
 
@@ -142,6 +160,8 @@ impl Default for FilterSizes {
 pub struct Filter {
     maps: Arc<FilterMaps>,
     slots: Slots,
+    /// See [`FilterSizes::clients`].
+    clients: u32,
 }
 
 /// What a rule has done since it came.
@@ -164,7 +184,7 @@ impl Filter {
     /// Makes the maps of a filter. Without a list no source is listed.
     ///
     /// # Errors
-    /// [`Error::FilterFull`], [`Error::Map`].
+    /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`].
     pub fn new(compiled: &Compiled, sizes: FilterSizes, list: Option<&Blocklist>) -> Result<Filter, Error> {
         let list = match list {
             None => blocklist::no_list()?,
@@ -189,15 +209,16 @@ impl Filter {
             list,
         ]);
         let numbers = slots.assign(compiled)?;
-        let maps = Arc::new(set_maps(compiled, &numbers, shared)?);
-        Ok(Filter { maps, slots })
+        let cookies = cookies(compiled, &numbers, None, &[], sizes.clients)?;
+        let maps = Arc::new(set_maps(compiled, &numbers, shared, cookies)?);
+        Ok(Filter { maps, slots, clients: sizes.clients })
     }
 
     /// Makes the maps of another set of rules. Programs go on with the old one until they are
     /// given the filter anew ([`Attached::set_filter`]); [`Filter::replace_on`] does both.
     ///
     /// # Errors
-    /// [`Error::FilterFull`], [`Error::Map`]: the filter is as before.
+    /// [`Error::FilterFull`], [`Error::NoCookies`], [`Error::Map`]: the filter is as before.
     pub fn replace(&mut self, compiled: &Compiled) -> Result<(), Error> {
         let mut slots = self.slots.clone();
         let before: Vec<u32> = slots.by_name.values().copied().collect();
@@ -205,7 +226,9 @@ impl Filter {
         for slot in numbers.iter().filter(|slot| !before.contains(slot)) {
             self.clear(*slot)?;
         }
-        self.maps = Arc::new(set_maps(compiled, &numbers, Arc::clone(&self.maps.shared))?);
+        let present = self.maps.cookies.as_ref();
+        let cookies = cookies(compiled, &numbers, present, &before, self.clients)?;
+        self.maps = Arc::new(set_maps(compiled, &numbers, Arc::clone(&self.maps.shared), cookies)?);
         self.slots = slots;
         Ok(())
     }
@@ -241,7 +264,7 @@ impl Filter {
             let (name, slot) = maps.rule(index)?;
             slots.take(name, slot);
         }
-        Ok(Some(Filter { maps: Arc::clone(maps), slots }))
+        Ok(Some(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients }))
     }
 
     /// The kernel's number of the filter's counters: what has the same one is the same filter.
@@ -283,6 +306,17 @@ impl Filter {
         Ok(list)
     }
 
+    /// What each rule with cookies has done besides, by name.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn cookie_counters(&self) -> Result<BTreeMap<String, CookieCounters>, Error> {
+        let Some(cookies) = &self.maps.cookies else { return Ok(BTreeMap::new()) };
+        let counters = cookies.counters()?;
+        let named = |(slot, counters)| Some((self.name(slot)?.to_owned(), counters));
+        Ok(counters.into_iter().filter_map(named).collect())
+    }
+
     /// Rules in the set.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -316,9 +350,32 @@ impl Filter {
     fn clear(&self, slot: u32) -> Result<(), Error> {
         let failed = |map| move |source| Error::Map { map, operation: "clear", source };
         let [counts, buckets, ..] = self.maps.shared.as_ref();
+        self.maps.cookies.as_ref().map_or(Ok(()), |cookies| cookies.forget(slot))?;
         sys::map_fill_per_cpu(counts.as_fd(), slot, &[0; 4]).map_err(failed(SHARED_MAPS[0]))?;
         sys::map_update(buckets.as_fd(), &slot.to_ne_bytes(), &[0; 8]).map_err(failed(SHARED_MAPS[1]))
     }
+}
+
+/// The maps of rules with cookies, where there are some, with room for them.
+fn cookies(
+    compiled: &Compiled,
+    numbers: &[u32],
+    present: Option<&Arc<CookieMaps>>,
+    before: &[u32],
+    clients: u32,
+) -> Result<Option<Arc<CookieMaps>>, Error> {
+    let Some(first) = compiled.cookies() else { return Ok(None) };
+    let maps = match present {
+        Some(maps) => Arc::clone(maps),
+        None => {
+            check_kernel(&first.name, sys::has_helper)?;
+            Arc::new(CookieMaps::new(clients)?)
+        }
+    };
+    let slots = compiled.rules.iter().zip(numbers);
+    let slots = slots.filter(|(rule, _)| matches!(rule.action, Action::SynCookie(_))).map(|(_, slot)| *slot);
+    maps.keep(&slots.collect::<Vec<_>>(), before)?;
+    Ok(Some(maps))
 }
 
 fn create_missed() -> Result<OwnedFd, Error> {
@@ -330,7 +387,12 @@ fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32)
     sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
 }
 
-fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<Shared>) -> Result<FilterMaps, Error> {
+fn set_maps(
+    compiled: &Compiled,
+    slots: &[u32],
+    shared: Arc<Shared>,
+    cookies: Option<Arc<CookieMaps>>,
+) -> Result<FilterMaps, Error> {
     let [classes, tries, rows, rules, probes] = SET_MAPS;
     let entries = u32::try_from(compiled.probes.len().max(1)).unwrap_or(u32::MAX);
     let probe_map = create(probes, MapKind::Hash, 16, 4, entries)?;
@@ -357,7 +419,7 @@ fn set_maps(compiled: &Compiled, slots: &[u32], shared: Arc<Shared>) -> Result<F
         filled(rules, 128, compiled.rules.len() * 128, rules_of())?,
         probe_map,
     ];
-    Ok(FilterMaps { conf: compiled.conf, set, shared })
+    Ok(FilterMaps { conf: compiled.conf, set, shared, cookies })
 }
 
 /// An array with these bytes, and at least one element.

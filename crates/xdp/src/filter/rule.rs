@@ -9,6 +9,8 @@ use super::FilterError;
 
 /// Rules in one set: `FILTER_RULES_MAX`.
 pub const RULES_MAX: usize = 4096;
+/// Rules with cookies in one set: half of `FILTER_SERVICES_MAX`.
+pub const SERVICES_MAX: usize = 64;
 /// Distinct places (base, offset, mask) at which a set's patterns may look, eight bytes each:
 /// `FILTER_PROBES_MAX`.
 pub const PROBES_MAX: usize = 8;
@@ -62,6 +64,39 @@ pub enum Action {
         rate: Rate,
         /// One bucket for each source prefix of this length; `None`: one for the rule.
         per_source: Option<SourceBits>,
+    },
+    /// Asks clients of a TCP service for a cookie before the service hears of their connections; what it lets through
+    /// goes on to later rules, but for others with cookies.
+    SynCookie(SynCookie),
+}
+
+/// How clients are asked for a cookie: `bpf/include/stage_syncookie.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SynCookie {
+    /// Who accepts the connection.
+    pub scheme: CookieScheme,
+    /// Only while more SYNs come in a second; `None`: always.
+    pub above: Option<u32>,
+    /// Time to live of answers, 1 to 255.
+    pub ttl: u8,
+}
+
+/// Who accepts a connection whose client has brought its cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CookieScheme {
+    /// The service's kernel, which is this one, from the cookie: all its sockets must make cookies themselves
+    /// (`net.ipv4.tcp_syncookies = 2` in their namespace).
+    Cookie {
+        /// The longest segment that the service takes; `None`: 1460 of IPv4, 1440 of IPv6.
+        mss: Option<u16>,
+        /// Window scale of the service's kernel, 0 to 14: then answers have SACK, timestamps and this. The service's
+        /// timestamps must begin at no random number (`net.ipv4.tcp_timestamps = 2`). `None`: none of the three.
+        window_scale: Option<u8>,
+    },
+    /// The service, whoever it is, when the client tries again, which it does by itself.
+    Retry {
+        /// How long the client's address is not asked again: whole seconds, 1 to a day.
+        remember: Duration,
     },
 }
 

@@ -48,3 +48,9 @@ pub(crate) fn enable_run_time_statistics() -> io::Result<OwnedFd> {
     // SAFETY: takes no memory.
     owned(unsafe { ffi::bpf_enable_stats(ffi::BPF_STATS_RUN_TIME) })
 }
+
+/// Whether XDP programs may call a helper of the kernel.
+pub(crate) fn has_helper(helper: ffi::bpf_func_id) -> bool {
+    // SAFETY: takes integers, and no options.
+    unsafe { ffi::libbpf_probe_bpf_helper(ffi::BPF_PROG_TYPE_XDP, helper, std::ptr::null()) == 1 }
+}

@@ -256,6 +256,7 @@ impl Oracle {
                     *spent += if over { 0 } else { cost };
                     over
                 }
+                Action::SynCookie(_) => panic!("rules with cookies have tests of their own"),
             };
             let count = self.counts.get_mut(&rule.name).unwrap();
             *count = (count.0 + 1, count.1 + length, count.2 + u64::from(acted));

@@ -11,8 +11,14 @@ use crate::plane::device::{Device, inside, object};
 use crate::plane::ports::Running;
 use crate::plane::routing;
 
-/// Everything that is found about a port's device.
-pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port::FrameMemory) {
+/// Everything that is found about a port's device; `answers` where its hook sends answers back.
+pub fn port(
+    chart: &mut Chart,
+    name: &PortName,
+    running: &Running,
+    memory: &port::FrameMemory,
+    answers: bool,
+) {
     let object = object(name);
     if let Some(trouble) = &running.trouble {
         chart.note(&object, Finding::Error, trouble.clone(), "make the device again, or remove the port");
@@ -40,6 +46,9 @@ pub fn port(chart: &mut Chart, name: &PortName, running: &Running, memory: &port
     file.offloads(&seen);
     file.peer(&seen.info);
     file.shortcut(&seen);
+    if answers {
+        file.answers(&seen);
+    }
     file.leaks(&seen.info, &seen.addresses);
     if let Some(routed) = &seen.routed {
         file.routing(routed);
@@ -218,6 +227,32 @@ impl File<'_> {
             }
             None => self.tell(Finding::Advice, what, format!("at the peer: `{}`", command("PEER"))),
         }
+    }
+
+    /// Whether what the hook answers gets anywhere.
+    fn answers(&mut self, seen: &Seen) {
+        let info = &seen.info;
+        let native = self.running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
+        if seen.xdp.transmit || !native {
+            return;
+        }
+        if info.kind.as_deref() != Some("veth") {
+            let what =
+                format!("{} takes no frames from the driver hook: answers to SYNs are lost", info.name);
+            return self.tell(
+                Finding::Warning,
+                what,
+                "use a device whose driver has `ndo-xmit`, or mode = \"generic\"",
+            );
+        }
+        let what =
+            format!("{}'s peer takes no frames from the driver hook: answers to SYNs are lost", info.name);
+        let command = |name: &str| format!("ethtool -K {name} gro on");
+        let fix = match find_peer(self.object, self.running, self.device, info) {
+            Some(peer) => format!("`{}`", there(peer.namespace.as_ref(), &command(&peer.info.name))),
+            None => format!("at the peer: `{}`", command("PEER")),
+        };
+        self.tell(Finding::Warning, what, fix);
     }
 
     /// The other end of a veth pair: its checksums, its size, and the program that meets our frames there.

@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use control::{FailureKind, PlaneError};
-use model::{Config, FilterName, FilterState, PortName, RuleState};
+use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
 use xdp::Attached;
 use xdp::filter::{
-    Blocklist, Compiled, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX, RuleCounters, RuleSet,
+    Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX,
+    RuleCounters, RuleSet,
 };
 
 use super::device::object as port_object;
@@ -257,6 +258,22 @@ impl Filters {
         self.running.iter().map(|(name, running)| running.state(name, ports)).collect()
     }
 
+    /// Rules with SYN cookies of filters that a port's hook has.
+    pub fn services(&self) -> impl Iterator<Item = (&FilterName, &model::FilterRule, &model::SynCookie)> {
+        let running = self.running.iter().filter(|(_, running)| running.kernel.is_some());
+        running.flat_map(|(name, running)| {
+            running.definition.wanted.rules.iter().filter_map(move |rule| match &rule.action {
+                model::FilterAction::SynCookie(cookie) => Some((name, rule, cookie)),
+                _ => None,
+            })
+        })
+    }
+
+    /// Whether a port's hook answers SYNs.
+    pub fn answers(&self, running: &Running) -> bool {
+        named(running).is_some_and(|name| self.services().any(|(other, _, _)| other == name))
+    }
+
     /// What was blocked while the daemon ran, for a successor.
     pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
         self.running.iter().map(|(name, running)| (name, &running.blocks))
@@ -326,6 +343,8 @@ impl Filtering {
         let counters = self.kernel.as_ref().and_then(|kernel| kernel.filter.counters().ok());
         let counters: BTreeMap<String, RuleCounters> =
             counters.into_iter().flatten().map(|rule| (rule.name.clone(), rule)).collect();
+        let cookies = self.kernel.as_ref().and_then(|kernel| kernel.filter.cookie_counters().ok());
+        let cookies = cookies.unwrap_or_default();
         let wanted = &self.definition.wanted;
         let mut rules: Vec<&model::FilterRule> = wanted.rules.iter().collect();
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
@@ -344,6 +363,7 @@ impl Filtering {
                 bytes: figure(|rule| rule.bytes),
                 acted_packets: figure(|rule| rule.acted),
                 acted_bytes: figure(|rule| rule.acted_bytes),
+                cookies: cookie_state(&rule.action, cookies.get(rule.name.as_str())),
             }
         };
         let having =
@@ -357,6 +377,20 @@ impl Filtering {
             rules: rules.into_iter().map(state).collect(),
         }
     }
+}
+
+/// What a rule with cookies has done; nothing yet where no hook has it.
+fn cookie_state(action: &model::FilterAction, counted: Option<&CookieCounters>) -> Option<CookieState> {
+    let model::FilterAction::SynCookie(cookie) = action else { return None };
+    let counted = counted.copied().unwrap_or_default();
+    Some(CookieState {
+        answered: counted.answered,
+        valid: counted.valid,
+        invalid: counted.invalid,
+        refused: counted.refused,
+        through: counted.through,
+        answering: counted.flood || cookie.mode == model::CookieMode::Always,
+    })
 }
 
 /// The filter that a port names.

@@ -4,9 +4,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use model::{FilterAction, FilterMatch, FilterRule, RateUnit, Span, Timestamp};
 use xdp::filter::{
-    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet, SourceBits,
-    TcpFlags, Unit, VlanMatch,
+    Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet,
+    SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
+
+const TCP: u8 = model::Protocol::TCP.0;
 
 /// The rules of a filter, with times of day as those of the clock that the hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {
@@ -43,7 +45,11 @@ fn rule(rule: &FilterRule, clocks: Clocks) -> Rule {
     Rule {
         name: rule.name.to_string(),
         priority: rule.priority,
-        matches: matches(&rule.matches),
+        matches: match rule.action {
+            // What its destination is says that it is TCP.
+            FilterAction::SynCookie(_) => Match { protocols: vec![TCP], ..matches(&rule.matches) },
+            _ => matches(&rule.matches),
+        },
         action: action(&rule.action),
         dry_run: rule.dry_run,
         expires: rule.expires.map(|time| clocks.moment(time)),
@@ -68,6 +74,18 @@ fn action(action: &FilterAction) -> Action {
             },
             per_source: limit.per_source.map(|bits| SourceBits { v4: bits.ipv4, v6: bits.ipv6 }),
         },
+        FilterAction::SynCookie(cookie) => Action::SynCookie(SynCookie {
+            scheme: match cookie.scheme {
+                model::CookieScheme::Cookie => {
+                    CookieScheme::Cookie { mss: cookie.mss, window_scale: cookie.wscale }
+                }
+                model::CookieScheme::Retry => CookieScheme::Retry {
+                    remember: Duration::from_secs(u64::from(cookie.remember.unwrap_or_default())),
+                },
+            },
+            above: cookie.above,
+            ttl: cookie.ttl,
+        }),
     }
 }
 
@@ -193,6 +211,29 @@ listed = true
             expires: Some(Moment(0)),
         };
         assert_eq!(rules(filter).rules, [expected]);
+    }
+
+    #[test]
+    fn services_arrive() {
+        let rule = |text: &str| {
+            let text = format!(
+                "[[filter.f.rule]]\nname = 'web'\naction = 'syncookie'\ndestination = '10.0.0.1'\n\
+                 destination_port = [80, 443]\n{text}"
+            );
+            let config = model::load(&text, "t").unwrap();
+            rules(config.filters.values().next().unwrap()).rules.remove(0)
+        };
+        let usual = rule("");
+        assert_eq!(usual.matches.protocols, [6]);
+        let retry = |seconds| CookieScheme::Retry { remember: Duration::from_secs(seconds) };
+        let expected = SynCookie { scheme: retry(300), above: Some(1000), ttl: 64 };
+        assert_eq!(usual.action, Action::SynCookie(expected));
+        let other =
+            rule("scheme = 'cookie'\nmode = 'always'\nmss = 1400\nwscale = 7\nttl = 3\nprotocol = 'tcp'");
+        let scheme = CookieScheme::Cookie { mss: Some(1400), window_scale: Some(7) };
+        assert_eq!(other.action, Action::SynCookie(SynCookie { scheme, above: None, ttl: 3 }));
+        let short = rule("mode = 'auto'\nabove = 5\nremember = 60");
+        assert_eq!(short.action, Action::SynCookie(SynCookie { scheme: retry(60), above: Some(5), ttl: 64 }));
     }
 
     #[test]

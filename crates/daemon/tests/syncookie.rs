@@ -1,0 +1,402 @@
+//! SYN cookies of the real binary in front of real services: real clients connect through them, under a flood and through a kill.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use port::pcap::Writer;
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use serde_json::Value;
+use testbed::{Host, Namespace, Process, eventually, require};
+
+const PORT: u16 = 8080;
+
+/// Gives back what it is sent, on threads of its own, until it is dropped.
+struct Echo {
+    stop: Arc<AtomicBool>,
+}
+
+impl Echo {
+    fn start(at: &Namespace, address: &str) -> Echo {
+        let address: SocketAddr = address.parse().unwrap();
+        let listener = at.inside(|| Ok(TcpListener::bind(address))).unwrap().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => drop(std::thread::spawn(|| echo(stream))),
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        Echo { stop }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn echo(mut stream: TcpStream) {
+    let mut bytes = vec![0; 1 << 16];
+    if stream.set_nonblocking(false).is_err() {
+        return;
+    }
+    while let Ok(length) = stream.read(&mut bytes) {
+        if length == 0 || stream.write_all(&bytes[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+fn connect(from: &Namespace, to: &str) -> std::io::Result<TcpStream> {
+    let to: SocketAddr = to.parse().unwrap();
+    let stream = from.inside(|| Ok(TcpStream::connect_timeout(&to, Duration::from_secs(5)))).unwrap()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Sends so many bytes and has them back.
+fn exchange(stream: &mut TcpStream, bytes: usize) {
+    let chunk: Vec<u8> = (0..=255).cycle().take(1 << 15).collect();
+    for _ in 0..bytes.div_ceil(chunk.len()) {
+        stream.write_all(&chunk).unwrap();
+        let mut back = vec![0; chunk.len()];
+        stream.read_exact(&mut back).unwrap();
+        assert!(back == chunk);
+    }
+}
+
+fn connects(from: &Namespace, to: &str) {
+    let mut stream = connect(from, to).unwrap_or_else(|error| panic!("{to}: {error}"));
+    exchange(&mut stream, 1);
+}
+
+/// h1 is the client, h2 has the service, h3 floods; the filter stands on h1 and h3.
+fn with_service(rig: &Rig, rule: &str) -> String {
+    let filtered = |text: String, name: &str| {
+        text.replace(&format!("device = \"{name}\""), &format!("device = \"{name}\"\nfilter = \"edge\""))
+    };
+    let ports = filtered(filtered(rig.configuration(""), "h1"), "h3");
+    format!(
+        "{ports}[[filter.edge.rule]]\nname = \"web\"\naction = \"syncookie\"\n\
+         destination = [\"10.8.0.2\", \"fd00:8::2\"]\ndestination_port = {PORT}\n{rule}"
+    )
+}
+
+fn apply(rig: &Rig, text: &str) -> String {
+    let file = rig.write("applied.toml", text);
+    rig.ok(&["apply", file.to_str().unwrap()])
+}
+
+fn cookies(rig: &Rig) -> Value {
+    let shown: Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+    shown[0]["rules"][0]["cookies"].clone()
+}
+
+fn count(rig: &Rig, what: &str) -> u64 {
+    let cookies = cookies(rig);
+    cookies[what].as_u64().unwrap_or_else(|| panic!("{what}: {cookies}"))
+}
+
+/// Waits until the hooks of h1 and h2 know each other's station, as they do at the look after a change: only then does what h1 and h2
+/// exchange outlive the daemon.
+fn until_bridged(rig: &Rig, stream: &mut TcpStream) {
+    let bridged = || {
+        ["h1", "h2"].map(|port| {
+            let text = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
+            let all: Value = serde_json::from_str(&text).unwrap();
+            all[0]["counters"]["bridged"].as_u64().unwrap()
+        })
+    };
+    eventually("the hooks answer", PATIENCE, || {
+        let before = bridged();
+        exchange(stream, 1);
+        let after = bridged();
+        if after.iter().zip(before).all(|(after, before)| after - before >= 10) {
+            return Ok(());
+        }
+        Err(format!("{before:?}, {after:?}"))
+    })
+    .unwrap();
+}
+
+/// Hosts with GRO, so that what hooks answer arrives, and with IPv6.
+fn rig() -> Rig {
+    let rig = Rig::new(3);
+    for (host, number) in rig.hosts.iter().zip(1..) {
+        host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+        host.add_ipv6(&format!("fd00:8::{number}/64")).unwrap();
+    }
+    rig
+}
+
+fn sum(parts: &[&[u8]]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair[1]);
+    let mut sum: u32 = parts.concat().chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap()
+}
+
+fn octets(mac: &str) -> Vec<u8> {
+    mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+/// SYNs of 2000 clients that do not exist, in the service's own network so that it answers them.
+fn flood_file(rig: &Rig) -> PathBuf {
+    let (from, to) = (octets(&rig.hosts[2].mac().unwrap()), octets(&rig.hosts[1].mac().unwrap()));
+    let path = rig.path("syns.pcapng");
+    let mut writer = Writer::pcapng(std::fs::File::create(&path).unwrap()).unwrap();
+    let interface = writer.interface("flood").unwrap();
+    for number in 0..2000_u16 {
+        let addresses = [10, 8, 0, 100 + u8::try_from(number % 100).unwrap(), 10, 8, 0, 2];
+        let mut ip = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        let header = sum(&[&ip, &addresses]).to_be_bytes();
+        ip[10..12].copy_from_slice(&header);
+        let mut tcp = [(1024 + number).to_be_bytes(), PORT.to_be_bytes()].concat();
+        tcp.extend([0, 0, 1, 0, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
+        let check = sum(&[&addresses, &[0, 6, 0, 20], &tcp]).to_be_bytes();
+        tcp[16..18].copy_from_slice(&check);
+        let frame = [&to[..], &from, &[8, 0], &ip, &addresses, &tcp, &[0; 6]].concat();
+        writer.packet(interface, 0, 60, [&frame[..]], None).unwrap();
+    }
+    writer.flush().unwrap();
+    path
+}
+
+/// 20,000 SYNs a second from h3 until it is dropped.
+fn flood(rig: &Rig, file: &std::path::Path) -> Process {
+    let mut command =
+        rig.hosts[2].command([TRIVIUM, "xdp", "gen", "eth0", "--rate", "20000", "--seconds", "600"]);
+    command.args(["--pcap", file.to_str().unwrap()]);
+    Process::start(command).unwrap()
+}
+
+/// Connections that the host's kernel has been asked for and that are not complete.
+fn half_open(host: &Host) -> usize {
+    let table = host.run(["cat", "/proc/net/tcp"]).unwrap();
+    table.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
+}
+
+fn syn_queue_until(host: &Host, what: &str, fits: impl Fn(usize) -> bool) {
+    eventually(what, PATIENCE, || match half_open(host) {
+        count if fits(count) => Ok(()),
+        count => Err(format!("{count} half-open connections")),
+    })
+    .unwrap();
+}
+
+/// A figure of the host's TCP.
+fn tcp_extension(host: &Host, name: &str) -> u64 {
+    let text = host.run(["cat", "/proc/net/netstat"]).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("TcpExt:")).collect();
+    let at = lines[0].split_whitespace().position(|word| word == name).unwrap();
+    lines[1].split_whitespace().nth(at).unwrap().parse().unwrap()
+}
+
+/// What the host's kernel scales its windows by, of sockets that did not set their buffers: docs/config.md.
+fn window_scale(host: &Host) -> u32 {
+    let text = host.run(["cat", "/proc/sys/net/ipv4/tcp_rmem"]).unwrap();
+    let own: u32 = text.split_whitespace().nth(2).unwrap().parse().unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+    let most: u32 = most.trim().parse().unwrap();
+    own.max(most).ilog2().saturating_sub(15).min(14)
+}
+
+/// In front of a host that knows nothing of it: clients try again by themselves, its queue of SYNs stays empty, and all of
+/// that outlives the daemon.
+#[test]
+fn a_flood_reaches_nobody_and_clients_connect_by_a_retry() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig();
+    let service = format!("10.8.0.2:{PORT}");
+    let retry = with_service(&rig, "mode = \"auto\"\nabove = 100\n");
+    rig.start(&with_service(&rig, "mode = \"auto\"\nabove = 100\ndry_run = true\n"));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    rig.until_reachable(3, 2);
+    // No cookies of its own, so that it is as helpless as a host can be; what is half open goes soon.
+    rig.hosts[1]
+        .run(["sysctl", "-qw", "net.ipv4.tcp_syncookies=0", "net.ipv4.tcp_synack_retries=1"])
+        .unwrap();
+    let _echo = Echo::start(&rig.hosts[1], &service);
+    connects(&rig.hosts[0], &service);
+    let mut early = connect(&rig.hosts[0], &service).unwrap();
+    exchange(&mut early, 1);
+    let file = flood_file(&rig);
+    let flooding = flood(&rig, &file);
+    syn_queue_until(&rig.hosts[1], "a dry run only counts: the queue is full", |count| count > 50);
+    assert!(count(&rig, "answered") > 0 && cookies(&rig)["answering"] == true, "{}", cookies(&rig));
+
+    apply(&rig, &retry);
+    syn_queue_until(&rig.hosts[1], "the queue is empty", |count| count == 0);
+    let answered = count(&rig, "answered");
+    for _ in 0..5 {
+        connects(&rig.hosts[0], &service);
+    }
+    assert!(count(&rig, "valid") >= 1, "{}", cookies(&rig));
+    exchange(&mut early, 1 << 20);
+    let text = rig.ok(&["show", "filters"]);
+    assert!(text.contains("SYN COOKIES") && text.contains("answering"), "{text}");
+    let said = rig.ok(&["explain", "--in", "h3", "ip_src=10.8.0.3,ip_dst=10.8.0.2,tcp,dst_port=8080"]);
+    assert!(said.contains("rule web of the port's filter"), "{said}");
+    assert_eq!(half_open(&rig.hosts[1]), 0);
+    assert!(count(&rig, "answered") > answered);
+
+    // Nobody is there.
+    until_bridged(&rig, &mut early);
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    exchange(&mut early, 1);
+    connects(&rig.hosts[0], &service);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(half_open(&rig.hosts[1]), 0, "answered while nobody is there");
+    rig.start(&retry);
+    let adopted = count(&rig, "answered");
+    assert!(adopted > answered + 2_000, "counted meanwhile: {answered}, {adopted}");
+    rig.until_reachable(1, 2);
+    connects(&rig.hosts[0], &service);
+    exchange(&mut early, 1 << 20);
+    assert_eq!(half_open(&rig.hosts[1]), 0);
+
+    // Calm again: SYNs go on to the service.
+    drop(flooding);
+    eventually("calm", PATIENCE, || match cookies(&rig) {
+        cookies if cookies["answering"] == false => Ok(()),
+        cookies => Err(cookies.to_string()),
+    })
+    .unwrap();
+    let answered = count(&rig, "answered");
+    connects(&rig.hosts[2], &service);
+    assert_eq!(count(&rig, "answered"), answered);
+}
+
+/// The service's own kernel accepts what the hook has handed out, over IPv4 and IPv6, with and without options.
+#[test]
+fn a_kernel_accepts_the_hooks_cookies_under_a_flood() {
+    require!("ip", "ping", "ethtool", "ss");
+    let mut rig = rig();
+    let (v4, v6) = (format!("10.8.0.2:{PORT}"), format!("[fd00:8::2]:{PORT}"));
+    let plain = with_service(&rig, "scheme = \"cookie\"\nmode = \"always\"\n");
+    rig.start(&plain);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    rig.until_reachable(3, 2);
+    rig.hosts[1].run(["sysctl", "-qw", "net.ipv4.tcp_syncookies=2", "net.ipv4.tcp_timestamps=2"]).unwrap();
+    let _echo = Echo::start(&rig.hosts[1], &v4);
+    let _echo6 = Echo::start(&rig.hosts[1], &v6);
+    let file = flood_file(&rig);
+    let flooding = flood(&rig, &file);
+    for to in [&v4, &v6] {
+        // The first goes through to the service, which begins to make cookies.
+        connects(&rig.hosts[0], to);
+        let (valid, received) = (count(&rig, "valid"), tcp_extension(&rig.hosts[1], "SyncookiesRecv"));
+        let mut kept = connect(&rig.hosts[0], to).unwrap();
+        exchange(&mut kept, 1 << 20);
+        let port = format!(":{}", kept.local_addr().unwrap().port());
+        let text = rig.hosts[1].run(["ss", "-Htino", "dport", "=", &port]).unwrap();
+        assert!(text.contains("ESTAB") && !text.contains("wscale"), "there is nowhere to keep it: {text}");
+        for _ in 0..5 {
+            connects(&rig.hosts[0], to);
+        }
+        assert_eq!(count(&rig, "valid"), valid + 6, "{to}: {}", cookies(&rig));
+        assert_eq!(tcp_extension(&rig.hosts[1], "SyncookiesRecv"), received + 6, "{to}");
+        exchange(&mut kept, 1 << 20);
+    }
+    assert_eq!(half_open(&rig.hosts[1]), 0);
+
+    // With timestamps the options survive.
+    let scale = window_scale(&rig.hosts[1]);
+    let scaled = with_service(&rig, &format!("scheme = \"cookie\"\nmode = \"always\"\nwscale = {scale}\n"));
+    apply(&rig, &scaled);
+    let valid = count(&rig, "valid");
+    let mut kept = connect(&rig.hosts[0], &v4).unwrap();
+    exchange(&mut kept, 4 << 20);
+    assert_eq!(count(&rig, "valid"), valid + 1, "{}", cookies(&rig));
+    let port = format!(":{}", kept.local_addr().unwrap().port());
+    let text = rig.hosts[1].run(["ss", "-Htino", "dport", "=", &port]).unwrap();
+    let client = rig.hosts[0].run(["ss", "-Htino", "sport", "=", &port]).unwrap();
+    for text in [&text, &client] {
+        assert!(
+            text.contains(" sack ")
+                && text.contains(" ts ")
+                && text.contains(&format!("wscale:{scale},{scale}")),
+            "{text}"
+        );
+    }
+
+    // Strangers' segments are dropped now; connections that were there go on, through a kill, too.
+    until_bridged(&rig, &mut kept);
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    exchange(&mut kept, 1);
+    connects(&rig.hosts[0], &v4);
+    rig.start(&scaled);
+    rig.until_reachable(1, 2);
+    exchange(&mut kept, 1 << 20);
+    connects(&rig.hosts[0], &v6);
+    assert_eq!(half_open(&rig.hosts[1]), 0);
+    drop(flooding);
+}
+
+/// A service of this host's kernel: the doctor and `apply` say what it must be set to, and then it works.
+#[test]
+fn the_doctor_knows_what_a_service_needs() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(1);
+    let hub = rig.lab.hub().clone();
+    hub.run(["sysctl", "-qw", "net.ipv4.tcp_syncookies=1", "net.ipv4.tcp_timestamps=1"]).unwrap();
+    let ports = |rule: &str| {
+        let base = rig.configuration("").split("[bridge.br0]").next().unwrap().to_owned();
+        format!(
+            "{base}[port.h1]\nkind = \"af_xdp\"\ndevice = \"h1\"\nfilter = \"edge\"\n\
+             [[filter.edge.rule]]\nname = \"web\"\naction = \"syncookie\"\nmode = \"always\"\n\
+             destination = \"10.8.1.1\"\ndestination_port = {PORT}\n{rule}"
+        )
+    };
+    let (cookie, retry) = (ports("scheme = \"cookie\"\nwscale = 7\n"), ports(""));
+    rig.start(&retry);
+    let findings = |rig: &Rig| rig.ok(&["doctor"]);
+    assert!(!findings(&rig).contains("tcp_syncookies"), "nothing is needed for retries");
+    let said = apply(&rig, &cookie);
+    for text in [&said, &findings(&rig)] {
+        assert!(text.contains("filter.edge") && text.contains("net.ipv4.tcp_syncookies is 1"), "{text}");
+        assert!(text.contains("net.ipv4.tcp_timestamps is 1"), "{text}");
+    }
+    assert!(findings(&rig).contains("sysctl -w net.ipv4.tcp_syncookies=2"));
+    hub.run(["sysctl", "-qw", "net.ipv4.tcp_syncookies=2", "net.ipv4.tcp_timestamps=2"]).unwrap();
+    assert!(!findings(&rig).contains("tcp_syncookies is"), "{}", findings(&rig));
+    let service = format!("10.8.1.1:{PORT}");
+    let _echo = Echo::start(&hub, &service);
+    for _ in 0..4 {
+        connects(&rig.hosts[0], &service);
+    }
+    // The service's own cookie, to the SYN that went through, is as good as ours.
+    assert_eq!((count(&rig, "answered"), count(&rig, "through")), (3, 1), "{}", cookies(&rig));
+    assert_eq!(count(&rig, "valid"), 4);
+
+    // Answers need a way back.
+    rig.hosts[0].run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
+    eventually("the doctor misses it", PATIENCE, || match findings(&rig) {
+        text if text.contains("answers to SYNs are lost") => Ok(()),
+        text => Err(text),
+    })
+    .unwrap();
+    rig.hosts[0].run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+    apply(&rig, &retry);
+    connects(&rig.hosts[0], &service);
+    assert!(!rig.ok(&["doctor"]).contains("answers to SYNs are lost"));
+}

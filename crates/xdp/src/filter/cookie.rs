@@ -1,0 +1,184 @@
+//! What rules with cookies remember: clients, floods, and what became of SYNs. It belongs to a filter, not to a set of rules, and
+//! is made when the first such rule comes.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys as ffi;
+
+use super::Moment;
+use crate::Error;
+use crate::sys::{self, MapKind, MapSpec};
+
+const CLIENTS: &str = "filter_clients";
+const SERVICES: &str = "filter_services";
+const ANSWERS: &str = "filter_answers";
+/// `FILTER_SERVICES_MAX`: the rules of two sets.
+pub(crate) const SERVICES_CAPACITY: u32 = 128;
+/// Words of `struct filter_answer`.
+pub(crate) const ANSWER_WORDS: usize = 5;
+/// Bytes of `struct filter_client`.
+pub(crate) const CLIENT_SIZE: u32 = 44;
+
+/// The helpers of the kernel, with their names.
+const HELPERS: [(ffi::bpf_func_id, &str); 4] = [
+    (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv4, "bpf_tcp_raw_gen_syncookie_ipv4"),
+    (ffi::BPF_FUNC_tcp_raw_gen_syncookie_ipv6, "bpf_tcp_raw_gen_syncookie_ipv6"),
+    (ffi::BPF_FUNC_tcp_raw_check_syncookie_ipv4, "bpf_tcp_raw_check_syncookie_ipv4"),
+    (ffi::BPF_FUNC_tcp_raw_check_syncookie_ipv6, "bpf_tcp_raw_check_syncookie_ipv6"),
+];
+
+/// What a rule with cookies has done since it came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CookieCounters {
+    /// SYNs that were answered with a cookie.
+    pub answered: u64,
+    /// Segments that brought one back.
+    pub valid: u64,
+    /// Segments that should have, and did not: dropped under the scheme of cookies, let through under that of retries.
+    pub invalid: u64,
+    /// SYNs that could not be answered, and were dropped: fragments, with other flags, cut short.
+    pub refused: u64,
+    /// SYNs that went on to the service.
+    pub through: u64,
+    /// Whether SYNs are answered now because of their rate.
+    pub flood: bool,
+}
+
+/// The maps of all rules with cookies of one filter.
+#[derive(Debug)]
+pub(crate) struct CookieMaps {
+    clients: OwnedFd,
+    services: OwnedFd,
+    answers: OwnedFd,
+}
+
+/// Whether the kernel has what rules with cookies need; `has` tells of a helper.
+pub(super) fn check_kernel(rule: &str, has: impl Fn(ffi::bpf_func_id) -> bool) -> Result<(), Error> {
+    match HELPERS.into_iter().find(|(helper, _)| !has(*helper)) {
+        None => Ok(()),
+        Some((_, lacks)) => Err(Error::NoCookies { rule: rule.to_owned(), lacks }),
+    }
+}
+
+impl CookieMaps {
+    /// Maps that remember so many clients.
+    pub fn new(clients: u32) -> Result<CookieMaps, Error> {
+        Ok(CookieMaps {
+            clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,
+            services: create(SERVICES, MapKind::Hash, 4, 16, SERVICES_CAPACITY)?,
+            answers: create(ANSWERS, MapKind::SparsePerCpuHash, 4, 40, SERVICES_CAPACITY)?,
+        })
+    }
+
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
+        [(CLIENTS, self.clients.as_fd()), (SERVICES, self.services.as_fd()), (ANSWERS, self.answers.as_fd())]
+    }
+
+    /// Those of a program that is in the kernel already, which `take` gives by name.
+    pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
+        Ok(CookieMaps { clients: take(CLIENTS)?, services: take(SERVICES)?, answers: take(ANSWERS)? })
+    }
+
+    /// The same clients, which a test run does not change, with counts and floods of their own.
+    pub fn scratch(&self) -> Result<CookieMaps, Error> {
+        let clients = self.clients.try_clone();
+        let clients =
+            clients.map_err(|source| Error::Map { map: CLIENTS, operation: "duplicate", source })?;
+        let scratch = CookieMaps { clients, ..CookieMaps::new(1)? };
+        for slot in self.slots()? {
+            scratch.put(slot, self.service(slot)?.unwrap_or_default())?;
+        }
+        Ok(scratch)
+    }
+
+    /// Makes room for the rules with these slots and forgets others, but for those of a set that may still be in use.
+    pub fn keep(&self, slots: &[u32], before: &[u32]) -> Result<(), Error> {
+        let known = self.slots()?;
+        for slot in known.iter().filter(|slot| !slots.contains(slot) && !before.contains(slot)) {
+            self.forget(*slot)?;
+        }
+        let fresh = slots.iter().filter(|slot| !known.contains(slot));
+        fresh.into_iter().try_for_each(|slot| self.put(*slot, [0, Moment::now().0]))
+    }
+
+    /// Forgets what a rule that is gone has counted.
+    pub fn forget(&self, slot: u32) -> Result<(), Error> {
+        let failed = |map| move |source| Error::Map { map, operation: "delete from", source };
+        let key = slot.to_ne_bytes();
+        sys::map_delete(self.services.as_fd(), &key).map_err(failed(SERVICES))?;
+        sys::map_delete(self.answers.as_fd(), &key).map(drop).map_err(failed(ANSWERS))
+    }
+
+    /// What the rules have done, by slot.
+    pub fn counters(&self) -> Result<BTreeMap<u32, CookieCounters>, Error> {
+        let now = Moment::now().0;
+        let mut all = BTreeMap::new();
+        for slot in self.slots()? {
+            let words = match sys::map_lookup_per_cpu(self.answers.as_fd(), slot, ANSWER_WORDS) {
+                Ok(words) => words,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Vec::new(),
+                Err(source) => return Err(Error::Map { map: ANSWERS, operation: "read", source }),
+            };
+            let sum = |at| {
+                words.iter().skip(at).step_by(ANSWER_WORDS).fold(0, |a: u64, b: &u64| a.wrapping_add(*b))
+            };
+            let [until, _] = self.service(slot)?.unwrap_or_default();
+            let counters = CookieCounters {
+                answered: sum(0),
+                valid: sum(1),
+                invalid: sum(2),
+                refused: sum(3),
+                through: sum(4),
+                flood: until > now,
+            };
+            all.insert(slot, counters);
+        }
+        Ok(all)
+    }
+
+    fn slots(&self) -> Result<Vec<u32>, Error> {
+        let keys = sys::map_keys::<4>(self.services.as_fd());
+        let keys = keys.map_err(|source| Error::Map { map: SERVICES, operation: "list", source })?;
+        Ok(keys.into_iter().map(u32::from_ne_bytes).collect())
+    }
+
+    /// `struct filter_service`.
+    fn service(&self, slot: u32) -> Result<Option<[u64; 2]>, Error> {
+        let bytes = match sys::map_lookup::<16>(self.services.as_fd(), slot) {
+            Ok(bytes) => bytes,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+            Err(source) => return Err(Error::Map { map: SERVICES, operation: "read", source }),
+        };
+        let (until, since) = bytes.split_at(8);
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        Ok(Some([word(until), word(since)]))
+    }
+
+    fn put(&self, slot: u32, [until, since]: [u64; 2]) -> Result<(), Error> {
+        let failed = |map| move |source| Error::Map { map, operation: "add to", source };
+        sys::map_fill_per_cpu(self.answers.as_fd(), slot, &[0; ANSWER_WORDS]).map_err(failed(ANSWERS))?;
+        let service = [until.to_ne_bytes(), since.to_ne_bytes()].concat();
+        sys::map_update(self.services.as_fd(), &slot.to_ne_bytes(), &service).map_err(failed(SERVICES))
+    }
+}
+
+fn create(name: &'static str, kind: MapKind, key: u32, value: u32, entries: u32) -> Result<OwnedFd, Error> {
+    let spec = MapSpec { name, kind, key, value, entries };
+    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_a_helper_is_refused_by_name() {
+        assert!(check_kernel("web", |_| true).is_ok());
+        for (missing, name) in HELPERS {
+            let error = check_kernel("web", |helper| helper != missing).unwrap_err().to_string();
+            assert!(error.contains("\"web\"") && error.contains(name), "{error}");
+            assert!(error.contains("Linux 6.0 or later"), "{error}");
+        }
+    }
+}

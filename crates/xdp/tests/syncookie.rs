@@ -1,0 +1,737 @@
+//! SYN cookies in test runs: every branch of both schemes, on frames of every shape.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Namespace, config, ethernet, to_us};
+use xdp::filter::{
+    Action, Compiled, CookieCounters, CookieScheme, Filter, FilterError, FilterSizes, Match, Rule, RuleSet,
+    SynCookie, TcpFlags,
+};
+use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const PSH: u8 = 8;
+const ACK: u8 = 16;
+
+const CLIENT4: [u8; 4] = [198, 51, 100, 1];
+const SERVICE4: [u8; 4] = [192, 0, 2, 80];
+const CLIENT6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+const SERVICE6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80];
+
+/// The sum of RFC 1071 over 16-bit words.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let bytes: Vec<u8> = parts.concat();
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap()
+}
+
+/// A segment to the service, and how it is wrapped.
+#[derive(Clone)]
+struct Segment {
+    v6: bool,
+    client: u8,
+    port: u16,
+    to: u16,
+    flags: u8,
+    seq: u32,
+    ack: u32,
+    options: Vec<u8>,
+    payload: usize,
+    tags: Vec<(u16, u16)>,
+}
+
+fn segment(flags: u8) -> Segment {
+    Segment {
+        v6: false,
+        client: 1,
+        port: 40_000,
+        to: 80,
+        flags,
+        seq: 0x1234_5678,
+        ack: 0,
+        options: vec![2, 4, 5, 0xb4],
+        payload: 0,
+        tags: vec![],
+    }
+}
+
+impl Segment {
+    fn tcp(&self) -> Vec<u8> {
+        let mut tcp = [self.port.to_be_bytes(), self.to.to_be_bytes()].concat();
+        tcp.extend(self.seq.to_be_bytes());
+        tcp.extend(self.ack.to_be_bytes());
+        let words = u8::try_from(5 + self.options.len().div_ceil(4)).unwrap();
+        tcp.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+        tcp.extend(&self.options);
+        tcp.resize(usize::from(words) * 4, 0);
+        tcp.resize(tcp.len() + self.payload, 0xa5);
+        tcp
+    }
+
+    fn packet(&self) -> Vec<u8> {
+        let tcp = self.tcp();
+        let length = u16::try_from(tcp.len()).unwrap();
+        if self.v6 {
+            let mut packet = vec![0x60, 0, 0, 0];
+            packet.extend(length.to_be_bytes());
+            packet.extend([6, 64]);
+            packet.extend(CLIENT6);
+            packet[23] = self.client;
+            packet.extend(SERVICE6);
+            return [packet, tcp].concat();
+        }
+        let mut packet = vec![0x45, 0];
+        packet.extend((length + 20).to_be_bytes());
+        packet.extend([0, 1, 0x40, 0, 64, 6, 0, 0]);
+        packet.extend(CLIENT4);
+        packet[15] = self.client;
+        packet.extend(SERVICE4);
+        [packet, tcp].concat()
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let ethertype = if self.v6 { 0x86dd } else { 0x0800 };
+        ethernet(to_us(), &self.tags, ethertype, &self.packet())
+    }
+}
+
+/// What came back, checked in every field that is the same for all answers.
+#[derive(Debug)]
+struct Answer {
+    seq: u32,
+    ack: u32,
+    window: u16,
+    options: Vec<u8>,
+    ttl: u8,
+}
+
+fn read(answer: &[u8], asked: &Segment) -> Answer {
+    let frame = asked.frame();
+    assert_eq!((&answer[..6], &answer[6..12]), (&frame[6..12], &frame[..6]), "stations are exchanged");
+    let network = 14 + 4 * asked.tags.len();
+    assert_eq!(answer[12..network], frame[12..network], "tags and ethertype stay");
+    let packet = &answer[network..];
+    let (transport, length, pseudo, ttl) = if asked.v6 {
+        assert_eq!((packet[0], packet[6]), (0x60, 6));
+        assert_eq!((&packet[8..24], &packet[24..40]), (&SERVICE6[..], &asked.packet()[8..24]));
+        (40, usize::from(u16::from_be_bytes([packet[4], packet[5]])), &packet[8..40], packet[7])
+    } else {
+        assert_eq!((packet[0], packet[9], packet[6]), (0x45, 6, 0x40));
+        assert_eq!((&packet[12..16], &packet[16..20]), (&SERVICE4[..], &asked.packet()[12..16]));
+        assert_eq!(sum(&[&packet[..20]]), 0xffff, "the IPv4 header's checksum");
+        let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+        (20, total - 20, &packet[12..20], packet[8])
+    };
+    let tcp = &packet[transport..transport + length];
+    let proto = u16::try_from(length).unwrap();
+    assert_eq!(sum(&[pseudo, &[0, 6], &proto.to_be_bytes(), tcp]), 0xffff, "the segment's checksum");
+    assert_eq!(answer.len(), (network + transport + length).max(60), "nothing behind it but padding");
+    assert!(packet[transport + length..].iter().all(|byte| *byte == 0));
+    let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+    assert_eq!((&tcp[..2], &tcp[2..4]), (&asked.to.to_be_bytes()[..], &asked.port.to_be_bytes()[..]));
+    assert_eq!((tcp[13], usize::from(tcp[12] >> 4) * 4), (SYN | ACK, length));
+    Answer {
+        seq: word(4),
+        ack: word(8),
+        window: u16::from_be_bytes([tcp[14], tcp[15]]),
+        options: tcp[20..].to_vec(),
+        ttl,
+    }
+}
+
+fn cookie() -> CookieScheme {
+    CookieScheme::Cookie { mss: None, window_scale: None }
+}
+
+fn retry() -> CookieScheme {
+    CookieScheme::Retry { remember: Duration::from_secs(300) }
+}
+
+fn service(name: &str, scheme: CookieScheme, above: Option<u32>) -> Rule {
+    let matches = Match {
+        protocols: vec![6],
+        destinations: vec!["192.0.2.80/32".parse().unwrap(), "2001:db8::80/128".parse().unwrap()],
+        destination_ports: vec![80..=80, 443..=443],
+        ..Match::default()
+    };
+    let action = Action::SynCookie(SynCookie { scheme, above, ttl: 61 });
+    Rule { name: name.to_owned(), priority: 10, matches, action, dry_run: false, expires: None }
+}
+
+fn other(name: &str, priority: u32, matches: Match, action: Action) -> Rule {
+    Rule { name: name.to_owned(), priority, matches, action, dry_run: false, expires: None }
+}
+
+struct Hook {
+    filter: Filter,
+    loaded: Loaded,
+}
+
+fn hook_of(rules: Vec<Rule>, sizes: FilterSizes) -> Hook {
+    let compiled = Compiled::new(&RuleSet { rules }).unwrap();
+    let filter = Filter::new(&compiled, sizes, None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+    Hook { filter, loaded }
+}
+
+fn hook(rules: Vec<Rule>) -> Hook {
+    hook_of(rules, FilterSizes::default())
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Fate {
+    On,
+    Answered,
+    Dropped,
+}
+
+impl Hook {
+    /// What becomes of a frame, and the frame as it is then.
+    fn run(&self, frame: &[u8]) -> (Fate, Vec<u8>) {
+        let before = self.loaded.counters().unwrap();
+        let run = self.loaded.test_run(frame).unwrap();
+        let after = self.loaded.counters().unwrap();
+        assert_eq!(after.seen(), before.seen() + 1, "one count per frame");
+        let way = Counter::ALL.into_iter().find(|way| after.get(*way) != before.get(*way)).unwrap();
+        let fate = match (run.verdict, way) {
+            (Verdict::Pass, Counter::DownPassed) => Fate::On,
+            (Verdict::Redirect, Counter::FilterAnswered) => Fate::Answered,
+            (Verdict::Drop, Counter::FilterDropped) => Fate::Dropped,
+            other => panic!("{other:?}"),
+        };
+        if fate == Fate::On {
+            assert_eq!(run.frame, frame, "what goes on is as it came");
+        }
+        (fate, run.frame)
+    }
+
+    fn fate(&self, segment: &Segment) -> Fate {
+        self.run(&segment.frame()).0
+    }
+
+    fn answer(&self, segment: &Segment) -> Answer {
+        let (fate, frame) = self.run(&segment.frame());
+        assert_eq!(fate, Fate::Answered);
+        read(&frame, segment)
+    }
+
+    fn change(&mut self, rules: Vec<Rule>) {
+        self.filter.replace(&Compiled::new(&RuleSet { rules }).unwrap()).unwrap();
+        let config = config(Owner::Bridged, WhenDown::Pass);
+        self.loaded = PortProgram::load_filtered(&config, &self.filter).unwrap();
+    }
+
+    fn counted(&self, rule: &str) -> CookieCounters {
+        self.filter.cookie_counters().unwrap()[rule]
+    }
+
+    /// Answered, valid, invalid, refused, through.
+    fn figures(&self) -> [u64; 5] {
+        let counted = self.counted("web");
+        [counted.answered, counted.valid, counted.invalid, counted.refused, counted.through]
+    }
+
+    fn acted(&self, rule: &str) -> (u64, u64) {
+        let counted = self.filter.counters().unwrap();
+        let counted = counted.into_iter().find(|counted| counted.name == rule).unwrap();
+        (counted.packets, counted.acted)
+    }
+}
+
+/// Under a flood of more than one SYN a second.
+fn flooded(scheme: CookieScheme) -> Hook {
+    let hook = hook(vec![service("web", scheme, Some(1))]);
+    for _ in 0..3 {
+        hook.fate(&Segment { client: 200, ..segment(SYN) });
+    }
+    assert!(hook.counted("web").flood);
+    hook
+}
+
+/// The segment that completes a connection, after an answer of the scheme "cookie".
+fn completing(asked: &Segment, answer: &Answer) -> Segment {
+    Segment {
+        flags: ACK,
+        seq: asked.seq + 1,
+        ack: answer.seq.wrapping_add(1),
+        options: vec![],
+        ..asked.clone()
+    }
+}
+
+#[test]
+fn a_cookie_that_comes_back_opens_the_way() {
+    need_root!();
+    for v6 in [false, true] {
+        let hook = flooded(cookie());
+        let syn = Segment { v6, ..segment(SYN) };
+        if v6 {
+            assert_eq!(hook.fate(&syn), Fate::On, "the first one to a service");
+        }
+        let before = hook.figures();
+        let answer = hook.answer(&syn);
+        assert_eq!((answer.ack, answer.ttl), (syn.seq + 1, 61));
+        let mss = if v6 { 1440_u16 } else { 1460 };
+        assert_eq!(answer.options, [&[2, 4][..], &mss.to_be_bytes()].concat());
+        assert_eq!(answer.window, 14_600);
+        let ack = completing(&syn, &answer);
+        let data = Segment { flags: ACK | PSH, payload: 100, ..ack.clone() };
+        let later = Segment { seq: ack.seq + 5000, ack: ack.ack + 6000, ..data.clone() };
+        // The kernel looks at the difference of both, whose lowest two bits are the MSS.
+        let wrong = Segment { ack: ack.ack + 100, ..ack.clone() };
+        assert_eq!(hook.fate(&later), Fate::Dropped, "of no connection");
+        assert_eq!(hook.fate(&wrong), Fate::Dropped);
+        assert_eq!(hook.fate(&Segment { port: 40_001, ..ack.clone() }), Fate::Dropped, "another port");
+        assert_eq!(hook.fate(&Segment { client: 2, ..ack.clone() }), Fate::Dropped, "another source");
+        assert_eq!(hook.fate(&Segment { to: 443, ..ack.clone() }), Fate::Dropped, "another service");
+        assert_eq!(
+            hook.fate(&Segment { seq: ack.seq + 100, ..ack.clone() }),
+            Fate::Dropped,
+            "another number"
+        );
+        // The ACK may be lost: data that follow bring the same.
+        let first = if v6 { &data } else { &ack };
+        assert_eq!(hook.fate(first), Fate::On);
+        for known in [&ack, &data, &later, &Segment { flags: FIN | ACK, ..later.clone() }] {
+            assert_eq!(hook.fate(known), Fate::On);
+        }
+        assert_eq!(hook.fate(&Segment { flags: RST, ..later.clone() }), Fate::On);
+        let after = hook.figures();
+        let differ: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+        assert_eq!(differ, [1, 1, 6, 0, 0]);
+    }
+}
+
+/// An answer of one namespace's secret is the machine's: the same cookie is good for another program.
+#[test]
+fn any_program_knows_the_kernels_cookies() {
+    need_root!();
+    let (one, two) = (flooded(cookie()), flooded(cookie()));
+    let syn = segment(SYN);
+    let answer = one.answer(&syn);
+    assert_eq!(two.fate(&completing(&syn, &answer)), Fate::On);
+    assert_eq!(two.figures()[1], 1);
+}
+
+#[test]
+fn now_and_then_a_syn_goes_through_to_each_service() {
+    need_root!();
+    let hook = hook(vec![service("web", cookie(), None)]);
+    for (v6, to) in [(false, 80), (false, 443), (true, 80)] {
+        let syn = Segment { v6, to, ..segment(SYN) };
+        assert_eq!(hook.fate(&syn), Fate::On);
+        for client in 2..20 {
+            assert_eq!(hook.fate(&Segment { client, ..syn.clone() }), Fate::Answered);
+        }
+    }
+    assert_eq!(hook.figures(), [54, 0, 0, 0, 3]);
+    // A client that asks again is answered as at first.
+    let syn = Segment { client: 30, ..segment(SYN) };
+    assert_eq!(hook.answer(&syn).seq, hook.answer(&syn).seq);
+    assert!(!hook.counted("web").flood, "it answers at any rate");
+}
+
+#[test]
+fn connections_that_were_there_first_are_learned() {
+    need_root!();
+    // Always, for a time after the rule came; with a threshold, while it is calm.
+    let always = hook(vec![service("web", cookie(), None)]);
+    let data = Segment { flags: ACK, ack: 77, ..segment(ACK) };
+    assert_eq!(always.fate(&data), Fate::On);
+    assert_eq!(always.fate(&Segment { flags: RST, port: 7, ..data.clone() }), Fate::On);
+    let calm = hook(vec![service("web", cookie(), Some(1))]);
+    assert_eq!(calm.fate(&data), Fate::On);
+    for _ in 0..3 {
+        calm.fate(&Segment { client: 200, ..segment(SYN) });
+    }
+    assert!(calm.counted("web").flood);
+    assert_eq!(calm.fate(&Segment { seq: 1, ..data.clone() }), Fate::On);
+    let strange = Segment { port: 8, ..data };
+    for flags in [ACK, RST, RST | ACK, FIN | ACK, 0, FIN, SYN | ACK, SYN | FIN, SYN | RST, PSH] {
+        assert_eq!(calm.fate(&Segment { flags, ..strange.clone() }), Fate::Dropped, "{flags:#x}");
+    }
+    assert_eq!(calm.figures()[1..3], [0, 10]);
+}
+
+#[test]
+fn answers_carry_options_in_timestamps() {
+    need_root!();
+    let scheme = CookieScheme::Cookie { mss: Some(1300), window_scale: Some(9) };
+    let hook = flooded(scheme);
+    let time = [8, 10, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
+    let with = |options: &[&[u8]]| hook.answer(&Segment { options: options.concat(), ..segment(SYN) });
+    let mss = [2, 4, 5, 20];
+    let usual = with(&[&[2, 4, 5, 0xb4, 4, 2], &time, &[1, 3, 3, 7]]);
+    assert_eq!(usual.options.len(), 20);
+    assert_eq!(usual.options[..8], [&mss[..], &[4, 2, 8, 10]].concat());
+    assert_eq!(usual.options[12..], [0xde, 0xad, 0xbe, 0xef, 1, 3, 3, 9]);
+    assert_eq!(usual.options[11] & 0x3f, 0x10 | 7, "SACK and the client's scale");
+    assert_eq!(usual.window, 13_000);
+    let plain = with(&[&time]);
+    assert_eq!(plain.options[..8], [&mss[..], &[1, 1, 8, 10]].concat());
+    assert_eq!((plain.options.len(), plain.options[11] & 0x3f), (16, 0xf));
+    let large = with(&[&time, &[3, 3, 200]]);
+    assert_eq!((large.options.len(), large.options[11] & 0x3f), (20, 14), "RFC 7323, 2.3");
+    // Times are milliseconds of the kernel's clock, at most 64 behind it.
+    let stamp = u32::from_be_bytes(usual.options[8..12].try_into().unwrap());
+    let text = std::fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = text.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((f64::from(stamp) / 1000.0 - uptime).abs() < 60.0, "{stamp} of {uptime}");
+    // Without timestamps there is nowhere to keep them.
+    assert_eq!(with(&[&[4, 2, 3, 3, 7]]).options, mss);
+    assert_eq!(with(&[]).options, mss);
+    // Options that end early, lie about their length, or are none.
+    for bad in
+        [&[8, 10, 1, 2][..], &[8, 200, 1, 2], &[8, 0, 1, 2], &[8, 1, 8, 10], &[0, 8, 10, 1], &[254, 4, 1, 2]]
+    {
+        assert_eq!(with(&[bad]).options, mss, "{bad:?}");
+    }
+    let full: Vec<u8> = [&[1; 30][..], &time].concat();
+    assert_eq!(with(&[&full]).options.len(), 16);
+}
+
+#[test]
+fn retries_are_asked_for_and_let_through() {
+    need_root!();
+    for v6 in [false, true] {
+        let hook = flooded(retry());
+        let syn = Segment { v6, ..segment(SYN) };
+        let before = hook.figures();
+        let answer = hook.answer(&syn);
+        assert_ne!(answer.ack, syn.seq + 1, "it does not acknowledge the SYN");
+        assert!(answer.options.is_empty() && answer.window == 0);
+        // RFC 9293, 3.10.7.3: the reset has the number that was acknowledged.
+        let reset = Segment { flags: RST, seq: answer.ack, options: vec![], ..syn.clone() };
+        let wrong = [
+            Segment { seq: answer.ack.wrapping_add(100), ..reset.clone() },
+            Segment { port: 40_001, ..reset.clone() },
+            Segment { client: 2, ..reset.clone() },
+        ];
+        for wrong in &wrong {
+            assert_eq!(hook.fate(wrong), Fate::On, "perhaps of a connection that is there");
+        }
+        // What a reset with an ACK says is another thing.
+        assert_eq!(hook.fate(&Segment { flags: RST | ACK, ..reset.clone() }), Fate::On);
+        assert_eq!(hook.fate(&syn), Fate::Answered);
+        assert_eq!(hook.fate(&reset), Fate::Dropped, "the service has sent nothing");
+        for port in [40_000, 40_001] {
+            assert_eq!(hook.fate(&Segment { port, ..syn.clone() }), Fate::On);
+        }
+        assert_eq!(hook.fate(&reset), Fate::On, "what it resets now is its own");
+        assert_eq!(hook.fate(&Segment { client: 2, ..syn.clone() }), Fate::Answered);
+        for flags in [ACK, FIN | ACK, PSH | ACK, 0] {
+            assert_eq!(hook.fate(&Segment { client: 3, flags, ..syn.clone() }), Fate::On);
+        }
+        let differ: Vec<u64> =
+            hook.figures().iter().zip(before).map(|(after, before)| after - before).collect();
+        assert_eq!(differ, [3, 1, 3, 0, 2]);
+        for flags in [SYN | ACK, SYN | FIN, SYN | RST] {
+            assert_eq!(hook.fate(&Segment { client: 3, flags, ..syn.clone() }), Fate::Dropped);
+        }
+        assert_eq!(hook.figures()[3], before[3] + 3);
+    }
+}
+
+#[test]
+fn a_client_is_forgotten_in_time() {
+    need_root!();
+    let scheme = CookieScheme::Retry { remember: Duration::from_secs(1) };
+    let hook = hook(vec![service("web", scheme, None)]);
+    let syn = segment(SYN);
+    let answer = hook.answer(&syn);
+    assert_eq!(hook.fate(&Segment { flags: RST, seq: answer.ack, ..syn.clone() }), Fate::Dropped);
+    assert_eq!(hook.fate(&syn), Fate::On);
+    support::eventually("it is asked again", || hook.fate(&syn) == Fate::Answered);
+}
+
+#[test]
+fn frames_of_every_shape_are_answered() {
+    need_root!();
+    for scheme in [cookie(), retry()] {
+        let hook = flooded(scheme);
+        hook.fate(&Segment { v6: true, ..segment(SYN) });
+        for v6 in [false, true] {
+            for tags in [vec![], vec![(0x8100, 7)], vec![(0x88a8, 7), (0x8100, 9)]] {
+                for (options, payload) in [(0, 0), (40, 0), (4, 100), (0, 1400), (8, 5000)] {
+                    let asked = Segment {
+                        v6,
+                        tags: tags.clone(),
+                        options: vec![1; options],
+                        payload,
+                        ..segment(SYN)
+                    };
+                    hook.answer(&asked);
+                }
+            }
+        }
+        // The answer has none of these.
+        let asked = segment(SYN);
+        let mut with_options = asked.packet();
+        with_options[0] = 0x46;
+        with_options.splice(20..20, [7, 3, 4, 0]);
+        let (fate, frame) = hook.run(&ethernet(to_us(), &[], 0x0800, &with_options));
+        assert_eq!(fate, Fate::Answered);
+        read(&frame, &asked);
+        let asked = Segment { v6: true, ..segment(SYN) };
+        let mut extended = asked.packet();
+        extended[6] = 60;
+        extended.splice(40..40, [6, 0, 1, 4, 0, 0, 0, 0]);
+        let (fate, frame) = hook.run(&ethernet(to_us(), &[], 0x86dd, &extended));
+        assert_eq!(fate, Fate::Answered);
+        read(&frame, &asked);
+    }
+}
+
+#[test]
+fn what_cannot_be_answered_is_dropped() {
+    need_root!();
+    for (scheme, cut_short) in [(cookie(), Fate::Dropped), (retry(), Fate::On)] {
+        let hook = flooded(scheme);
+        let refused = || hook.figures()[3];
+        let before = refused();
+        let mut first = segment(SYN).packet();
+        first[6] = 0x20;
+        assert_eq!(hook.run(&ethernet(to_us(), &[], 0x0800, &first)).0, Fate::Dropped, "a first fragment");
+        assert_eq!(refused(), before + 1);
+        let mut later = segment(SYN).packet();
+        later[7] = 1;
+        assert_eq!(hook.run(&ethernet(to_us(), &[], 0x0800, &later)).0, Fate::On, "has no ports");
+        // To a group, or from one.
+        for at in [0, 6] {
+            let mut group = segment(SYN).frame();
+            group[at] |= 1;
+            assert_eq!(hook.run(&group).0, Fate::Dropped);
+        }
+        assert_eq!(refused(), before + 3);
+        // A header that says to be longer than the frame, or shorter than any.
+        let mut long = segment(SYN).frame();
+        long[14 + 20 + 12] = 0xf0;
+        let mut short = segment(SYN).frame();
+        short[14 + 20 + 12] = 0x40;
+        let wanted =
+            if matches!(scheme, CookieScheme::Retry { .. }) { Fate::Answered } else { Fate::Dropped };
+        assert_eq!((hook.run(&long).0, hook.run(&short).0), (wanted, wanted), "retries ask for no options");
+        // No flags to be seen.
+        for length in [4, 13, 19] {
+            assert_eq!(hook.run(&segment(SYN).frame()[..34 + length]).0, cut_short, "{length}");
+        }
+        assert_eq!(hook.run(&segment(SYN).frame()[..37]).0, Fate::On, "not even ports");
+    }
+}
+
+#[test]
+fn a_calm_service_is_left_alone() {
+    need_root!();
+    for scheme in [cookie(), retry()] {
+        let calm = hook(vec![service("web", scheme, Some(100_000))]);
+        for port in 1..=500 {
+            assert_eq!(calm.fate(&Segment { port, ..segment(SYN) }), Fate::On);
+        }
+        assert_eq!(calm.fate(&Segment { flags: SYN | FIN, ..segment(SYN) }), Fate::On);
+        assert_eq!((calm.figures(), calm.counted("web").flood), ([0, 0, 0, 0, 500], false));
+        let flood = hook(vec![service("web", scheme, Some(20))]);
+        support::eventually("a flood is noticed", || {
+            flood.fate(&segment(SYN));
+            flood.counted("web").flood
+        });
+        let through = flood.figures()[4];
+        assert!((20..200).contains(&through), "a second's worth goes on: {through}");
+        assert_eq!(flood.fate(&segment(SYN)), Fate::Answered);
+    }
+}
+
+#[test]
+fn a_dry_run_only_counts() {
+    need_root!();
+    for scheme in [cookie(), retry()] {
+        let hook = hook(vec![Rule { dry_run: true, ..service("web", scheme, None) }]);
+        hook.fate(&segment(SYN));
+        for flags in [SYN, SYN, ACK, RST, SYN | FIN] {
+            assert_eq!(hook.fate(&Segment { flags, ..segment(SYN) }), Fate::On);
+        }
+        let [answered, valid, invalid, ..] = hook.figures();
+        assert!(answered >= 2 && valid == 0 && invalid == 0);
+        assert!(hook.acted("web").1 >= 2);
+    }
+}
+
+#[test]
+fn other_rules_come_before_and_after() {
+    need_root!();
+    let from = |address: &str| Match { sources: vec![address.parse().unwrap()], ..Match::default() };
+    let hook = hook(vec![
+        other("friend", 20, from("198.51.100.5/32"), Action::Pass),
+        other("enemy", 20, from("198.51.100.6/32"), Action::Drop),
+        service("web", retry(), None),
+        service("second", cookie(), None),
+        other(
+            "pushy",
+            5,
+            Match { tcp_flags: Some(TcpFlags { mask: PSH, value: PSH }), ..Match::default() },
+            Action::Drop,
+        ),
+        other("all", 1, Match::default(), Action::Count),
+    ]);
+    let from = |client: u8, flags: u8| hook.fate(&Segment { client, flags, ..segment(SYN) });
+    assert_eq!((from(5, SYN), from(6, SYN), from(7, SYN)), (Fate::On, Fate::Dropped, Fate::Answered));
+    // What the service lets through goes on to later rules, and to no second service.
+    assert_eq!((from(7, ACK), from(7, ACK | PSH)), (Fate::On, Fate::Dropped));
+    assert_eq!((hook.acted("web").0, hook.acted("second").0), (3, 0));
+    assert_eq!((hook.acted("pushy"), hook.acted("all").0), ((1, 1), 1));
+    // Others' frames have nothing to do with it.
+    let stranger = Segment { to: 81, ..segment(SYN) };
+    assert_eq!(hook.fate(&stranger), Fate::On);
+    let mut udp = segment(SYN).frame();
+    udp[23] = 17;
+    assert_eq!(hook.run(&udp).0, Fate::On);
+    assert_eq!(hook.acted("web").0, 3);
+}
+
+#[test]
+fn one_of_many_rules_is_found() {
+    need_root!();
+    let mut rules: Vec<Rule> =
+        (0..200).map(|at| other(&format!("r{at}"), 100 - at / 2, Match::default(), Action::Count)).collect();
+    rules.push(Rule { priority: 50, ..service("web", retry(), None) });
+    let hook = hook(rules);
+    assert_eq!(hook.fate(&segment(SYN)), Fate::Answered);
+    assert_eq!(hook.fate(&segment(ACK)), Fate::On);
+    let counted: Vec<u64> = (0..200).map(|at| hook.acted(&format!("r{at}")).0).collect();
+    assert!(counted[..99].iter().all(|packets| *packets == 2), "{counted:?}");
+    assert!(counted[110..].iter().all(|packets| *packets == 1), "{counted:?}");
+}
+
+#[test]
+fn a_full_memory_forgets_the_oldest() {
+    need_root!();
+    let sizes = FilterSizes { clients: 64, ..FilterSizes::default() };
+    let hook = hook_of(vec![service("web", cookie(), Some(1))], sizes);
+    for _ in 0..3 {
+        hook.fate(&Segment { client: 200, ..segment(SYN) });
+    }
+    let mut all = Vec::new();
+    for port in 1..=2000 {
+        let syn = Segment { port, ..segment(SYN) };
+        let (fate, frame) = hook.run(&syn.frame());
+        // Its service may be forgotten, too.
+        if fate == Fate::Answered {
+            let ack = completing(&syn, &read(&frame, &syn));
+            assert_eq!(hook.fate(&ack), Fate::On);
+            all.push(Segment { ack: 1, ..ack });
+        }
+    }
+    assert!(all.len() > 1000, "{}", all.len());
+    assert_eq!(hook.fate(&all[all.len() - 1]), Fate::On, "the newest is known");
+    let known = all.iter().filter(|data| hook.fate(data) == Fate::On).count();
+    assert!(known <= 200, "{known}");
+}
+
+#[test]
+fn changes_keep_what_belongs_to_the_name() {
+    need_root!();
+    let mut hook = flooded(cookie());
+    let syn = segment(SYN);
+    let ack = completing(&syn, &hook.answer(&syn));
+    assert_eq!(hook.fate(&ack), Fate::On);
+    let before = hook.figures();
+    let count = || other("count", 99, Match::default(), Action::Count);
+    hook.change(vec![count(), service("web", cookie(), Some(1))]);
+    assert_eq!(hook.figures(), before);
+    assert_eq!(hook.fate(&Segment { ack: 1, ..ack.clone() }), Fate::On, "its connections");
+    assert!(hook.counted("web").flood);
+    hook.change(vec![count(), service("www", cookie(), Some(1))]);
+    assert_eq!(hook.counted("www"), CookieCounters::default());
+    hook.change(vec![count()]);
+    assert!(hook.filter.cookie_counters().unwrap().is_empty());
+    assert_eq!(hook.fate(&segment(SYN)), Fate::On);
+}
+
+/// On a device: explained without a trace, and taken over from pins.
+#[test]
+fn a_hook_is_explained_and_adopted() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let pin = PinPath::new(&format!("xdp-t{}-cookies", std::process::id())).unwrap();
+    let compiled = Compiled::new(&RuleSet { rules: vec![service("web", retry(), None)] }).unwrap();
+    let filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
+    let config = config(Owner::Bridged, WhenDown::Pass);
+    let mut port =
+        PortProgram::load(&config).unwrap().attach(near, AttachMode::Native, Some(pin.clone())).unwrap();
+    port.set_filter(Some(&filter)).unwrap();
+    let syn = segment(SYN);
+    let said = port.explain(&syn.frame()).unwrap();
+    assert_eq!((said.way, said.verdict), (Counter::FilterAnswered, Verdict::Redirect));
+    assert_eq!(said.rules, [("web".to_owned(), true)]);
+    let answer = read(&said.frame, &syn);
+    // A cookie in an explained RST is no client's.
+    let reset = Segment { flags: RST, seq: answer.ack, ..syn.clone() };
+    assert_eq!(port.explain(&reset.frame()).unwrap().way, Counter::FilterDropped);
+    assert_eq!(port.explain(&syn.frame()).unwrap().way, Counter::FilterAnswered);
+    assert_eq!(filter.cookie_counters().unwrap()["web"], CookieCounters::default());
+
+    // What runs on the device remembers the client, and so does a successor.
+    let run = |frame: &[u8], port: &xdp::Attached, filter: &Filter| {
+        port.prepare_filter(Some(filter)).unwrap().test_run(frame).unwrap().verdict
+    };
+    assert_eq!(run(&reset.frame(), &port, &filter), Verdict::Drop);
+    drop((port, filter));
+    let port = adopt(&pin).unwrap().unwrap();
+    let filter = Filter::of(&port).unwrap().unwrap();
+    assert_eq!(filter.cookie_counters().unwrap()["web"].valid, 1);
+    assert_eq!(run(&syn.frame(), &port, &filter), Verdict::Pass);
+    assert_eq!(run(&Segment { client: 9, ..syn.clone() }.frame(), &port, &filter), Verdict::Redirect);
+    assert_eq!(port.explain(&syn.frame()).unwrap().way, Counter::DownPassed, "it knows the client");
+    port.detach().unwrap();
+}
+
+/// Every refusal names the rule, and says what to do.
+#[test]
+fn impossible_services_are_refused_by_name() {
+    type Change = fn(&mut Rule);
+    let with = |change: Change| {
+        let mut rule = service("web-1", cookie(), None);
+        change(&mut rule);
+        Compiled::new(&RuleSet { rules: vec![rule] }).unwrap_err().to_string()
+    };
+    let cases: [(Change, &str); 9] = [
+        (|rule| rule.matches.protocols.clear(), "TCP alone"),
+        (|rule| rule.matches.protocols = vec![6, 17], "TCP alone"),
+        (|rule| rule.matches.destinations.clear(), "names no service"),
+        (|rule| rule.matches.destination_ports.clear(), "names no service"),
+        (|rule| rule.matches.lengths = vec![60..=90], "leave flags"),
+        (|rule| rule.matches.tcp_flags = Some(TcpFlags { mask: 2, value: 2 }), "leave flags"),
+        (
+            |rule| rule.action = Action::SynCookie(SynCookie { scheme: retry(), above: Some(0), ttl: 1 }),
+            "answer always",
+        ),
+        (
+            |rule| rule.action = Action::SynCookie(SynCookie { scheme: retry(), above: None, ttl: 0 }),
+            "TTL from 1",
+        ),
+        (
+            |rule| {
+                let scheme = CookieScheme::Cookie { mss: Some(100), window_scale: None };
+                rule.action = Action::SynCookie(SynCookie { scheme, above: None, ttl: 1 });
+            },
+            "at least 536",
+        ),
+    ];
+    for (change, text) in cases {
+        let said = with(change);
+        assert!(said.contains("web-1") && said.contains(text), "{text} in: {said}");
+    }
+    let many = (0..65).map(|at| service(&format!("s{at}"), retry(), None)).collect();
+    let error = Compiled::new(&RuleSet { rules: many });
+    assert!(matches!(error, Err(FilterError::TooManyServices { count: 65 })));
+}
