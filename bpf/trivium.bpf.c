@@ -48,8 +48,9 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 	if (bridge.present) {
 		int verdict = stage_bridge(ctx, way.to == STEER_WORKER);
 
-		if (verdict != BRIDGE_UP)
+		if (verdict >= 0)
 			return verdict;
+		way.numbered = verdict == BRIDGE_NUMBERED;
 	}
 	return stage_steer(ctx, &way, steers);
 }

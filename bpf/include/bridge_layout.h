@@ -57,8 +57,8 @@ struct bridge_conf {
  * The order of one queue. The first line is the hook's, the second is user space's.
  */
 struct bridge_order {
-	__u32 sent;    /* number of the last frame steered up */
-	__u32 waiting; /* frames that went up for the sake of their order alone */
+	__u32 sent;    /* number of the last frame steered up; some had no room for it */
+	__u32 waiting; /* frames that went up, with their number, for the sake of their order alone */
 	__u32 reserved0[14];
 	__u64 done;   /* all frames up to this number have left */
 	__u64 now;    /* seconds */

@@ -150,8 +150,11 @@ TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
 	return 1;
 }
 
-/* What the stage says of a frame: a verdict, or that it goes up. */
+/* What the stage says of a frame: a verdict, or that it goes up, perhaps with its number. */
 #define BRIDGE_UP (-1)
+#define BRIDGE_NUMBERED (-2)
+/* It goes up for the sake of its order alone. */
+#define BRIDGE_WAITS (-3)
 
 TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket,
 				 int up)
@@ -213,10 +216,8 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	if (bridge.partial && is_partial(payload, end, ethertype))
 		return BRIDGE_UP;
 	if (!bridge_settled(order, **bucket, queue)) {
-		if (!order->hold) {
-			order->waiting += 1;
-			return BRIDGE_UP;
-		}
+		if (!order->hold)
+			return BRIDGE_WAITS;
 		count(TRIVIUM_COUNT_BRIDGE_HELD);
 		return XDP_DROP;
 	}
@@ -242,8 +243,11 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	return verdict;
 }
 
-/* Numbers a frame that goes up. */
-TRIVIUM_INLINE void bridge_mark(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket)
+/*
+ * Numbers a frame that goes up, right in front of it; false where there is no room, and the frame goes
+ * without. Metadata that a user's program has left gives way.
+ */
+TRIVIUM_INLINE int bridge_mark(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket)
 {
 	__u32 number = order->sent + 1;
 	struct bridge_mark *mark;
@@ -251,13 +255,14 @@ TRIVIUM_INLINE void bridge_mark(struct xdp_md *ctx, struct bridge_order *order, 
 	order->sent = number;
 	if (bucket)
 		*bucket = number;
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
-		return;
+	if (bpf_xdp_adjust_meta(ctx, metadata_bytes(ctx) - (int)sizeof(*mark)))
+		return 0;
 	mark = (void *)(long)ctx->data_meta;
 	if ((void *)(mark + 1) > (void *)(long)ctx->data)
-		return;
+		return 0;
 	mark->number = number;
 	mark->check = number ^ BRIDGE_MARK;
+	return 1;
 }
 
 /* With `up` the frame is the worker's whatever is known. */
@@ -271,9 +276,14 @@ TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx, int up)
 	if (!order)
 		return BRIDGE_UP;
 	verdict = bridge_answer(ctx, order, &bucket, up);
-	if (verdict == BRIDGE_UP)
-		bridge_mark(ctx, order, bucket);
-	return verdict;
+	if (verdict >= 0)
+		return verdict;
+	if (!bridge_mark(ctx, order, bucket))
+		return BRIDGE_UP;
+	/* What has no number is not told to have left: to hold its flow would not help. */
+	if (verdict == BRIDGE_WAITS)
+		order->waiting += 1;
+	return BRIDGE_NUMBERED;
 }
 
 #endif

@@ -58,6 +58,7 @@ struct steer_way {
 	__u32 to; /* enum steer_to, as its exact flow says */
 	__u32 hash;
 	__u32 mark;
+	__u32 numbered; /* whether the bridge's number stands in front of it */
 };
 
 TRIVIUM_INLINE void steer_counted(__u32 which, __u32 length)
@@ -94,19 +95,17 @@ TRIVIUM_INLINE void steer_find(struct xdp_md *ctx, struct steer_way *way)
 	__sync_fetch_and_add(&hit->bytes, bpf_xdp_get_buff_len(ctx));
 }
 
-/* Puts hash and mark in front of the frame; where the driver has no room, it goes without. */
+/*
+ * Puts hash and mark in front of the frame and its number; where there is no room, it goes without.
+ * Metadata that a user's program has left gives way.
+ */
 TRIVIUM_INLINE void steer_note(struct xdp_md *ctx, const struct steer_way *way)
 {
-	__u64 there = (void *)(long)ctx->data - (void *)(long)ctx->data_meta;
-	int numbered = there == sizeof(struct bridge_mark);
 	struct steer_meta *meta;
-	int room = sizeof(*meta);
 
 	if (!steer.metadata)
 		return;
-	if (numbered)
-		room -= sizeof(struct bridge_mark);
-	if (bpf_xdp_adjust_meta(ctx, -room)) {
+	if (bpf_xdp_adjust_meta(ctx, metadata_bytes(ctx) - (int)sizeof(*meta))) {
 		steer_counted(STEER_COUNT_UNMARKED, bpf_xdp_get_buff_len(ctx));
 		return;
 	}
@@ -115,7 +114,7 @@ TRIVIUM_INLINE void steer_note(struct xdp_md *ctx, const struct steer_way *way)
 		return;
 	meta->hash = way->hash;
 	meta->mark = way->mark;
-	if (!numbered) {
+	if (!way->numbered) {
 		meta->number = 0;
 		meta->check = 0;
 	}

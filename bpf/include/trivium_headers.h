@@ -63,6 +63,15 @@ TRIVIUM_INLINE __u32 frame_left(const struct frame *frame)
 	return bpf_xdp_get_buff_len(frame->ctx) - before;
 }
 
+/*
+ * Bytes between `data_meta` and the frame: what a user's program has left there, or an earlier stage;
+ * negative where the driver takes no metadata, and then bpf_xdp_adjust_meta() fails.
+ */
+TRIVIUM_INLINE int metadata_bytes(struct xdp_md *ctx)
+{
+	return (void *)(long)ctx->data - (void *)(long)ctx->data_meta;
+}
+
 TRIVIUM_INLINE int is_vlan(__be16 ethertype)
 {
 	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);

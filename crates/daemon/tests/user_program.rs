@@ -53,6 +53,12 @@ fn rig() -> Rig {
     rig
 }
 
+/// Packets that the workers have had.
+fn by_workers(rig: &Rig) -> u64 {
+    let workers: Value = serde_json::from_str(&rig.ok(&["show", "workers", "--json"])).unwrap();
+    workers.as_array().unwrap().iter().map(|worker| worker["packets"].as_u64().unwrap()).sum()
+}
+
 /// The far end of a veth is woken for what a program transmits back only if it has a program itself.
 fn receives_what_is_sent_back(rig: &Rig) {
     let pass = object(rig, "xdp", "pass", "return ctx ? XDP_PASS : XDP_DROP;");
@@ -174,6 +180,39 @@ fn the_reflector_answers_and_the_bridge_goes_on() {
     assert_eq!(on_device(&rig, "h1"), "trivium_port");
     until_answered(&rig, false);
     flow.wait_for(100, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+}
+
+/// The bridge's numbers reach the workers past metadata of a program in front, so that flows change to the hook.
+#[test]
+fn metadata_of_its_own_keeps_no_flow_from_the_hook() {
+    require!("ip", "ping", "ethtool", "clang");
+    let mut rig = rig();
+    let configuration = rig.configuration("");
+    start(&mut rig, &configuration);
+    let body =
+        "if (bpf_xdp_adjust_meta(ctx, -12)) return XDP_DROP; trivium_continue(ctx); return XDP_ABORTED;";
+    let file = object(&rig, "xdp.frags", "noting", body);
+    for port in ["h1", "h2"] {
+        rig.ok(&["xdp", "load", &file, "--port", port]);
+    }
+    // All goes up for a while, and comes back.
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    for _ in 0..2 {
+        rig.ok(&["flush"]);
+        flow.wait_for(100, PATIENCE).unwrap();
+        // The receiver is unknown until it speaks.
+        rig.until_reachable(2, 1);
+        eventually("the flow is in the hook", PATIENCE, || {
+            let before = (rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap(), by_workers(&rig));
+            flow.wait_for(200, PATIENCE).unwrap();
+            let came = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap() - before.0;
+            let worked = by_workers(&rig) - before.1;
+            if came >= 200 && worked * 10 < came { Ok(()) } else { Err(format!("{worked} of {came}")) }
+        })
+        .unwrap();
+    }
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
 }

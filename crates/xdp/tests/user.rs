@@ -4,67 +4,18 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
+use support::compile::{EXAMPLES, compiled, compiled_file, one};
 use support::{LOCAL4, Namespace, config, ethernet, eventually, frame4, ipv4, sh, to_us};
 use xdp::dump::{Dump, DumpConfig};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::user::{UserError, UserProgram};
 use xdp::{AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
 
-const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/xdp");
-
-/// Compiles a source as `bpf/` is.
-fn compile_file(source: &Path, object: &Path) {
-    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    let output = Command::new(clang)
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
-        .args([format!("-I{EXAMPLES}"), format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH)])
-        .arg("-c")
-        .arg(source)
-        .arg("-o")
-        .arg(object)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A directory of this test's own.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("xdp-user-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The object of a source.
-fn compiled(source: &str) -> Vec<u8> {
-    let scratch = Scratch::new();
-    let (from, to) = (scratch.0.join("source.bpf.c"), scratch.0.join("object.o"));
-    std::fs::write(&from, source).unwrap();
-    compile_file(&from, &to);
-    std::fs::read(&to).unwrap()
-}
-
 fn reflector() -> Vec<u8> {
-    let scratch = Scratch::new();
-    let object = scratch.0.join("reflector.o");
-    compile_file(&Path::new(EXAMPLES).join("reflector.bpf.c"), &object);
-    std::fs::read(&object).unwrap()
+    compiled_file(&Path::new(EXAMPLES).join("reflector.bpf.c"), &[])
 }
 
 /// The byte after the Ethernet header is the verdict, and above these the frame goes on; frames are counted.
@@ -92,14 +43,6 @@ SEC("xdp.frags") int chooser(struct xdp_md *ctx)
 }
 char _license[] SEC("license") = "GPL";
 "#;
-
-/// A program of that section, name and body.
-fn one(section: &str, name: &str, body: &str) -> Vec<u8> {
-    compiled(&format!(
-        "#include \"trivium.h\"\nSEC(\"{section}\") int {name}(struct xdp_md *ctx) {{ (void)ctx; {body} }}\n\
-         char _license[] SEC(\"license\") = \"GPL\";\n"
-    ))
-}
 
 const GO_ON: &str = "trivium_continue(ctx); return XDP_ABORTED;";
 

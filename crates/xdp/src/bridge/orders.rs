@@ -110,7 +110,8 @@ impl Orders {
         (half(read(SENT)), half(read(DONE)))
     }
 
-    /// Frames that the hook could have answered, had nothing of their flows been under way; wraps.
+    /// Frames that the hook could have answered, had nothing of their flows been under way; wraps. Those without room for their
+    /// number are left out: nobody tells when they have left.
     #[must_use]
     pub fn waiting(&self, queue: u32) -> u32 {
         let word = self.word(queue, SENT).map_or(0, |word| word.load(Ordering::Acquire));

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(unsafe_code, reason = "sockets and namespaces through libc; every block states why it holds")]
 
+pub mod compile;
 pub mod oracle;
 pub mod packets;
 pub mod router;
