@@ -1,0 +1,159 @@
+//! Nanoseconds that each stage of a port's program adds to a frame, in test runs: the least of many short ones (what else runs on the core
+//! only makes them slower), less the program without a stage. As root, in a network namespace of its own:
+//! `cargo build --release -p xdp --example stage_cost && unshare --net taskset -c 1 target/release/examples/stage_cost`
+
+use std::process::Command;
+
+use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
+use xdp::fib::{FibPort, FibStage, Takes};
+use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
+use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
+use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
+
+/// Fewer than a frame has hops: a stage that routes counts one for each run.
+const REPEAT: u32 = 200;
+/// Each begins with a wait of the kernel for all CPUs, some 25 ms.
+const RUNS: usize = 50;
+const OUTPUT: u16 = 2;
+const VLAN: u16 = 10;
+
+/// Frames come in at `d`; `o` is where they would leave.
+const SET_UP: &str = "
+    ip link add g type veth peer name d; ip link add o type veth peer name s
+    for x in g d o s; do echo 1 > /proc/sys/net/ipv6/conf/$x/disable_ipv6; ip link set dev $x up; done
+    ip link set dev d address 02:00:00:00:00:02
+    ip address add 10.0.1.1/24 dev d; ip address add 10.0.3.1/24 dev o
+    ip neighbor add 10.0.3.2 lladdr 02:00:00:00:00:09 dev o
+    ip route add 10.0.2.0/24 via 10.0.3.2
+    echo 1 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
+    echo 0 > /proc/sys/net/ipv4/conf/d/rp_filter";
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let made = Command::new("sh").args(["-ec", SET_UP]).status()?;
+    if !made.success() {
+        return Err("the devices could not be made: run it in a network namespace of its own, as root".into());
+    }
+    let (device, output) = (index("d")?, index("o")?);
+    let bench = Bench { device };
+    let alone = bench.least(&PortProgram::load(&config(Owner::Bridged))?)?;
+    println!("the port's program alone, no socket: {alone} ns");
+    let show = |stage: &str, loaded: &Loaded| -> Result<(), Error> {
+        println!("{stage}: {:+} ns", i64::from(bench.least(loaded)?) - i64::from(alone));
+        Ok(())
+    };
+    for (stage, protocol) in
+        [("filter, one rule that drops", 17), ("filter, one rule that does not match", 6)]
+    {
+        let filter = Filter::new(&one_rule(protocol)?, FilterSizes::default(), None)?;
+        show(stage, &PortProgram::load_filtered(&config(Owner::Bridged), &filter)?)?;
+    }
+    show("kernel: a routed port, not for this machine", &PortProgram::load(&config(Owner::Routed))?)?;
+    for (stage, flow, table, metadata) in [
+        ("exact flows, not among them", false, false, false),
+        ("exact flows, to the kernel", true, false, false),
+        ("steering's table, to the worker", false, true, false),
+        ("the same with hash and mark in front", false, true, true),
+    ] {
+        let capacity = if table { 0 } else { 64 };
+        let mut steering = Steering::new(&SteerConfig { capacity, table, metadata, cpu_queue: 64 })?;
+        steering.set_table(&[SteerTo::Worker; STEER_BUCKETS], false)?;
+        if flow {
+            let entry = FlowEntry { to: SteerTo::Kernel, mark: 0, expires: None, live: false };
+            steering.insert(flow_of_frame(), entry)?;
+        }
+        show(stage, &PortProgram::load_steered(&config(Owner::Bridged), &steering)?)?;
+    }
+    let attach = |owner| -> Result<Attached, Error> {
+        PortProgram::load(&config(owner))?.attach(device, AttachMode::Native, None)
+    };
+    let port = attach(Owner::Bridged)?;
+    show("bridge, both stations known", &port.prepare_bridge(Some(&bridge(&port, output)?))?)?;
+    drop(port);
+    let port = attach(Owner::Routed)?;
+    let own = FibPort { mac: [2, 0, 0, 0, 0, 2], check_sources: false, partial_checksums: false };
+    let stage = FibStage::new(&own, &port)?;
+    stage.set_devices(&[(output, Takes::MultiBuffer)].into())?;
+    show("the kernel's routing, one route", &port.prepare_fib(Some(&stage))?)?;
+    Ok(())
+}
+
+struct Bench {
+    device: u32,
+}
+
+impl Bench {
+    fn least(&self, loaded: &Loaded) -> Result<u32, Error> {
+        (0..RUNS).try_fold(u32::MAX, |least, _| {
+            let run = loaded.test_run_from(&frame(), Some((self.device, 0)), REPEAT)?;
+            Ok(least.min(run.nanoseconds))
+        })
+    }
+}
+
+fn config(owner: Owner) -> ProgramConfig {
+    let v4 = [[10, 0, 1, 1].into(), [10, 0, 3, 1].into()].into();
+    let locals = LocalAddresses { v4, ..LocalAddresses::default() };
+    ProgramConfig { owner, when_down: WhenDown::Drop, queues: 1, locals }
+}
+
+/// UDP from 10.0.1.2:1024 to 10.0.2.2:9, 60 bytes, 255 hops.
+fn frame() -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 255, 17, 0, 0, 10, 0, 1, 2, 10, 0, 2, 2]);
+    let sum: u32 =
+        frame[14..34].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    frame[24..26].copy_from_slice(&(!u16::try_from(folded).unwrap_or(0)).to_be_bytes());
+    frame[34..42].copy_from_slice(&[4, 0, 0, 9, 0, 26, 0, 0]);
+    frame
+}
+
+fn flow_of_frame() -> ExactFlow {
+    ExactFlow {
+        vlan: None,
+        source: [10, 0, 1, 2].into(),
+        destination: [10, 0, 2, 2].into(),
+        protocol: 17,
+        ports: Some((1024, 9)),
+    }
+}
+
+fn one_rule(protocol: u8) -> Result<Compiled, Error> {
+    let matches = Match { protocols: vec![protocol], ..Match::default() };
+    let rule = Rule {
+        name: "rule".into(),
+        priority: 0,
+        matches,
+        action: Action::Drop,
+        dry_run: false,
+        expires: None,
+    };
+    Ok(Compiled::new(&RuleSet { rules: vec![rule] })?)
+}
+
+/// The frame's stations: one behind the device, the other behind the output.
+fn bridge(port: &Attached, output: u32) -> Result<BridgeStage, Error> {
+    let (table, devices) = (StationTable::new(1024, 1)?, BridgeDevices::new()?);
+    devices.set(OUTPUT, output)?;
+    for (last, at) in [(1, 1), (2, OUTPUT)] {
+        let key = u64::from_le_bytes([2, 0, 0, 0, 0, last, 0, 0]) | u64::from(VLAN) << 48;
+        let place = Place { port: at, tagged: false, protected: false, is_static: true, reached: Some(1514) };
+        table.insert(key, place, 0);
+    }
+    let member = BridgePort {
+        port: 1,
+        untagged: Some(VLAN),
+        tagged: false,
+        protected: false,
+        learning: true,
+        partial_checksums: false,
+    };
+    BridgeStage::new(&member, port, &table, &devices)
+}
+
+fn index(name: &str) -> Result<u32, Box<dyn std::error::Error>> {
+    let output = Command::new("ip").args(["-o", "link", "show", "dev", name]).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.split(':').next().unwrap_or_default().parse()?)
+}
