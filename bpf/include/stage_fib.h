@@ -304,9 +304,12 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 		return TRIVIUM_COUNT_FIB_ADDRESS;
 	/* A route may have an MTU of its own, above its device's. */
 	mtu = packet;
-	if (packet > (v4 ? IPV4_MTU_LEAST : IPV6_MTU_LEAST) &&
-	    bpf_check_mtu(ctx, route.ifindex, &mtu, 0, 0))
-		return TRIVIUM_COUNT_FIB_TOO_LONG;
+	if (packet > (v4 ? IPV4_MTU_LEAST : IPV6_MTU_LEAST)) {
+		code = bpf_check_mtu(ctx, route.ifindex, &mtu, 0, 0);
+		/* Below zero there is no answer: the device went. */
+		if (code)
+			return code < 0 ? TRIVIUM_COUNT_FIB_FAILED : TRIVIUM_COUNT_FIB_TOO_LONG;
+	}
 	device = route.ifindex;
 	if (length != (__u32)(end - data))
 		device |= FIB_MULTI_BUFFER;

@@ -55,7 +55,7 @@ enum trivium_counter {
 	TRIVIUM_COUNT_FIB_TUNNEL = 27,    /* the route encapsulates */
 	TRIVIUM_COUNT_FIB_NEIGHBOR = 28,  /* the next hop's MAC address is not known */
 	TRIVIUM_COUNT_FIB_TOO_LONG = 29,  /* for the route or the device */
-	TRIVIUM_COUNT_FIB_FAILED = 30,    /* a code that this program does not know */
+	TRIVIUM_COUNT_FIB_FAILED = 30,    /* a helper refused, or gave a code that is not known here */
 	TRIVIUM_COUNT_FIB_SAME_DEVICE = 31, /* back to where it came from: the sender may be told */
 	TRIVIUM_COUNT_FIB_NO_DEVICE = 32, /* the device takes no redirected frames like this one */
 	TRIVIUM_COUNT_STEER_KERNEL = 33, /* given to the kernel by an exact flow or the table */

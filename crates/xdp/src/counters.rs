@@ -70,7 +70,7 @@ pub enum Counter {
     FibNeighbor,
     /// Too long for the route or its device.
     FibTooLong,
-    /// The kernel's helper gave a code that is not known.
+    /// A helper of the kernel refused, or gave a code that is not known.
     FibFailed,
     /// It would leave by the device that it came from.
     FibSameDevice,
