@@ -188,6 +188,18 @@ pub enum Error {
         /// Those that run.
         cpus: String,
     },
+    /// The kernel has not what a stage calls.
+    #[error(
+        "the hook's stage \"{stage}\" needs {helper}, which this kernel does not have for XDP programs; use Linux {since} or later, or leave out what the stage is for"
+    )]
+    Helper {
+        /// The stage, as `trivium xdp status` names it.
+        stage: &'static str,
+        /// What it calls.
+        helper: &'static str,
+        /// The first Linux that has it.
+        since: &'static str,
+    },
     /// The kernel makes no cookies for the hook.
     #[error(
         "filter rule \"{rule}\": this kernel makes no SYN cookies for the driver hook ({lacks}); use Linux 6.0 or later with CONFIG_SYN_COOKIES, or limit the rate of SYNs instead"

@@ -51,6 +51,7 @@ mod inspect;
 mod layout;
 pub mod live;
 mod log;
+mod needs;
 mod object;
 mod pin;
 mod program;

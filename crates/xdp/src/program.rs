@@ -20,7 +20,7 @@ use crate::object::{
     services_dump_object, services_object,
 };
 use crate::steer::{SteerMaps, Steering};
-use crate::{Constants, Counter, Error, LocalAddresses, Mode, ProgramConfig, ProgramInfo, sys};
+use crate::{Constants, Counter, Error, LocalAddresses, Mode, ProgramConfig, ProgramInfo, needs, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
 pub const LOCAL_CAPACITY: usize = 4096;
@@ -210,6 +210,21 @@ pub(crate) struct Stages {
     pub dump: Option<Arc<DumpMaps>>,
 }
 
+impl Stages {
+    /// Those that are there, as [`needs`] names them.
+    fn names(&self) -> Vec<&'static str> {
+        let there = [
+            (true, needs::STEER),
+            (self.filter.is_some(), needs::FILTER),
+            (self.bridge.is_some(), needs::BRIDGE),
+            (self.fib.is_some(), needs::FIB),
+            (self.steer.is_some(), needs::FLOWS),
+            (self.dump.is_some(), needs::DUMP),
+        ];
+        there.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect()
+    }
+}
+
 /// A verified program and its maps, not attached yet.
 #[derive(Debug)]
 pub struct Loaded {
@@ -294,7 +309,9 @@ impl Loaded {
                 steer.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }
-        let object = opened.load()?;
+        let object = opened
+            .load()
+            .map_err(|error| needs::lacking(&stages.names(), sys::has_helper).unwrap_or(error))?;
         let [xsks, local4, local6, counters] = MAP_NAMES;
         let maps = Maps {
             xsks: object.map(xsks)?,

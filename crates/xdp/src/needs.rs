@@ -1,0 +1,93 @@
+//! What the kernel must have for the stages of a program. It is asked only when the kernel has refused one, so that the message names
+//! what is missing, and not the verifier's view of it.
+
+use libbpf_rs::libbpf_sys as ffi;
+
+use crate::Error;
+
+/// A helper that a stage calls, and the first Linux whose XDP programs may.
+struct Need {
+    stage: &'static str,
+    helper: ffi::bpf_func_id,
+    name: &'static str,
+    since: &'static str,
+}
+
+const fn need(
+    stage: &'static str,
+    helper: ffi::bpf_func_id,
+    name: &'static str,
+    since: &'static str,
+) -> Need {
+    Need { stage, helper, name, since }
+}
+
+/// Of every port's program.
+pub(crate) const STEER: &str = "steer";
+pub(crate) const FILTER: &str = "filter";
+pub(crate) const BRIDGE: &str = "bridge";
+pub(crate) const FIB: &str = "fib";
+pub(crate) const FLOWS: &str = "flows";
+pub(crate) const DUMP: &str = "dump";
+
+const NEEDS: [Need; 18] = [
+    need(STEER, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
+    need(FILTER, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(FILTER, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
+    need(FILTER, ffi::BPF_FUNC_loop, "bpf_loop", "5.17"),
+    need(FILTER, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
+    need(FILTER, ffi::BPF_FUNC_ringbuf_reserve, "bpf_ringbuf_reserve", "5.8"),
+    need(BRIDGE, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(BRIDGE, ffi::BPF_FUNC_xdp_adjust_head, "bpf_xdp_adjust_head", "4.10"),
+    need(BRIDGE, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
+    need(FIB, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(FIB, ffi::BPF_FUNC_fib_lookup, "bpf_fib_lookup", "4.18"),
+    need(FIB, ffi::BPF_FUNC_check_mtu, "bpf_check_mtu", "5.12"),
+    need(FIB, ffi::BPF_FUNC_xdp_adjust_tail, "bpf_xdp_adjust_tail", "4.18"),
+    need(FLOWS, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(FLOWS, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
+    need(FLOWS, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
+    need(DUMP, ffi::BPF_FUNC_ringbuf_output, "bpf_ringbuf_output", "5.8"),
+    need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
+];
+
+/// Why a program with these stages was refused, if a helper is missing; `has` tells of one.
+pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
+    let asked = NEEDS.iter().filter(|need| stages.contains(&need.stage));
+    asked.into_iter().find(|need| !has(need.helper)).map(|need| Error::Helper {
+        stage: need.stage,
+        helper: need.name,
+        since: need.since,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+
+    #[test]
+    fn a_missing_helper_is_named_with_its_stage_and_the_others_go_on() {
+        for missing in &NEEDS {
+            let has = |helper| helper != missing.helper;
+            let error = lacking(&[STEER, missing.stage], has).unwrap().to_string();
+            assert!(error.contains(missing.name) && error.contains(missing.since), "{error}");
+            let others: Vec<&str> = [STEER, FILTER, BRIDGE, FIB, FLOWS, DUMP]
+                .into_iter()
+                .filter(|stage| {
+                    NEEDS.iter().all(|need| need.stage != *stage || need.helper != missing.helper)
+                })
+                .collect();
+            assert!(lacking(&others, has).is_none(), "{others:?} do not need {}", missing.name);
+        }
+        assert!(lacking(&[FILTER], |_| true).is_none());
+    }
+
+    #[test]
+    fn this_kernel_has_them_all() {
+        // Without privilege it tells of none.
+        if sys::has_helper(ffi::BPF_FUNC_map_lookup_elem) {
+            assert!(lacking(&[STEER, FILTER, BRIDGE, FIB, FLOWS, DUMP], sys::has_helper).is_none());
+        }
+    }
+}
