@@ -120,6 +120,24 @@ fn flows_change_between_hook_and_worker_in_order() {
 }
 
 #[test]
+fn a_kill_right_behind_a_change_leaves_known_traffic_in_the_hook() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(2);
+    let configured = |ageing: u32| {
+        rig.configuration("").replace("[bridge.br0]\n", &format!("[bridge.br0]\nageing = {ageing}\n"))
+    };
+    let (configuration, changed) = (configured(300), configured(200));
+    for _ in 0..4 {
+        let flow = start(&mut rig, &configuration);
+        let file = rig.write("changed.toml", &changed);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+        flow.wait_for(1_000, PATIENCE).unwrap();
+        flow.stop().unwrap();
+    }
+}
+
+#[test]
 fn known_traffic_flows_on_through_an_upgrade() {
     require!("ip", "ping", "ethtool");
     let mut rig = rig(2);

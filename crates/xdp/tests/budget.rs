@@ -19,7 +19,7 @@ use xdp::filter::{
 };
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
 use xdp::steer::{SteerConfig, Steering};
-use xdp::{AttachMode, Owner, PortProgram, ProgramInfo, WhenDown};
+use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/budget.txt");
 const HEAD: &str = "# variant | instructions that the verifier walks | instructions that stay\n";
@@ -88,6 +88,11 @@ fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
     let (_, near) = namespace.veth("va", "vb", "");
     let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    let stage = bridge_stage(&attached, tagged, partial_checksums);
+    attached.prepare_bridge(Some(&stage)).unwrap().info().unwrap()
+}
+
+fn bridge_stage(attached: &Attached, tagged: bool, partial_checksums: bool) -> BridgeStage {
     let (table, devices) = (StationTable::new(1024, 1).unwrap(), BridgeDevices::new().unwrap());
     let port = BridgePort {
         port: 1,
@@ -97,8 +102,7 @@ fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
         learning: true,
         partial_checksums,
     };
-    let stage = BridgeStage::new(&port, &attached, &table, &devices).unwrap();
-    attached.prepare_bridge(Some(&stage)).unwrap().info().unwrap()
+    BridgeStage::new(&port, attached, &table, &devices).unwrap()
 }
 
 /// A capture around a large filter.
@@ -119,9 +123,13 @@ fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
     let (_, near) = namespace.veth("va", "vb", "");
     let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
-    let port = FibPort { mac: [2, 0, 0, 0, 0, 1], check_sources, partial_checksums };
-    let stage = FibStage::new(&port, &attached).unwrap();
+    let stage = fib_stage(&attached, check_sources, partial_checksums);
     attached.prepare_fib(Some(&stage)).unwrap().info().unwrap()
+}
+
+fn fib_stage(attached: &Attached, check_sources: bool, partial_checksums: bool) -> FibStage {
+    let port = FibPort { mac: [2, 0, 0, 0, 0, 1], check_sources, partial_checksums };
+    FibStage::new(&port, attached).unwrap()
 }
 
 /// Filters of one field, and of every field with every action.
@@ -226,6 +234,50 @@ fn no_variant_grows_by_a_quarter() {
     }
     let complaints = complaints(&measured, &recorded());
     assert!(complaints.is_empty(), "{}\nif wanted: XDP_BUDGET=write", complaints.join("\n"));
+}
+
+/// The largest of each kind beside each other: the verifier takes them, and their stack together.
+#[test]
+fn every_combination_of_stages_loads() {
+    need_root!();
+    let ([.., (_, every_field)], [.., (_, with_cookies)]) = (filters(), services());
+    let filter = |rules| {
+        Filter::new(&Compiled::new(&RuleSet { rules }).unwrap(), FilterSizes::default(), None).unwrap()
+    };
+    let filters = [None, Some(filter(every_field)), Some(filter(with_cookies))];
+    let steering = SteerConfig { capacity: 16, table: true, metadata: true, cpu_queue: 64 };
+    let steering = Steering::new(&steering).unwrap();
+    let dump = Dump::new(&DumpConfig::default()).unwrap();
+    let mut loaded = 0;
+    for room in ["kernel", "bridge", "fib"] {
+        let namespace = Namespace::enter_new();
+        let (_, near) = namespace.veth("va", "vb", "");
+        let owner = if room == "bridge" { Owner::Bridged } else { Owner::Routed };
+        let program = PortProgram::load(&config(owner, WhenDown::Drop)).unwrap();
+        let mut port = program.attach(near, AttachMode::Native, None).unwrap();
+        match room {
+            "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
+            "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
+            _ => {}
+        }
+        for filter in &filters {
+            port.set_filter(filter.as_ref()).unwrap();
+            for steering in [None, Some(&steering)] {
+                port.set_steering(steering).unwrap();
+                for dump in [Some(&dump), None] {
+                    port.set_dump(dump).unwrap_or_else(|error| {
+                        panic!(
+                            "{room}, filter {}, steering {}: {error}",
+                            filter.is_some(),
+                            steering.is_some()
+                        )
+                    });
+                    loaded += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(loaded, 36);
 }
 
 #[test]

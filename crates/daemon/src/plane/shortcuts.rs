@@ -1,7 +1,7 @@
 //! Known unicast answered in the driver hook: which ports have a bridge stage, what it is told, and when it is not to answer.
 //!
 //! It is an acceleration: what cannot be had is logged and left to the workers. Whatever changes the site forgets all stations of
-//! the hook first ([`Shortcuts::forget`]); they come back with the next look.
+//! the hook first ([`Shortcuts::forget`]); they come back with the next look, which ends each change.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -127,6 +127,8 @@ impl Site {
             Err(_) => self.undo(engine, done),
         }
         self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, true);
+        // At once: whoever is killed now leaves hooks behind that know what they knew.
+        self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, false);
         routing::ensure(&mut self.ports);
         carried_out.map(|mut notes| {
             notes.extend(super::doctor::services(self));
