@@ -51,8 +51,12 @@ const NEEDS: [Need; 18] = [
     need(DUMP, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
 ];
 
-/// Why a program with these stages was refused, if a helper is missing; `has` tells of one.
+/// Why a program with these stages was refused, if a helper is missing; `has` tells of one. Who lacks the privilege to ask is told of
+/// none, not even of what every kernel has: then something else is the cause.
 pub(crate) fn lacking(stages: &[&str], has: impl Fn(ffi::bpf_func_id) -> bool) -> Option<Error> {
+    if !has(ffi::BPF_FUNC_map_lookup_elem) {
+        return None;
+    }
     let asked = NEEDS.iter().filter(|need| stages.contains(&need.stage));
     asked.into_iter().find(|need| !has(need.helper)).map(|need| Error::Helper {
         stage: need.stage,
@@ -81,6 +85,7 @@ mod tests {
             assert!(lacking(&others, has).is_none(), "{others:?} do not need {}", missing.name);
         }
         assert!(lacking(&[FILTER], |_| true).is_none());
+        assert!(lacking(&[FILTER], |_| false).is_none(), "a missing privilege is no missing helper");
     }
 
     #[test]
