@@ -213,7 +213,8 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	if (length - (tagged ? TAG_BYTES : 0) >
 	    (to_where >> BRIDGE_LENGTH_HIGH << 2 | (to_where >> BRIDGE_LENGTH_LOW & 3)))
 		return BRIDGE_UP;
-	if (bridge.partial && is_partial(payload, end, ethertype))
+	/* While nobody is there to complete it: one complete checksum in 65,536 looks like an open one. */
+	if (bridge.partial && is_partial(payload, end, ethertype) && bpf_map_lookup_elem(&xsks, &queue))
 		return BRIDGE_UP;
 	if (!bridge_settled(order, **bucket, queue)) {
 		if (!order->hold)
