@@ -236,7 +236,7 @@ fn no_variant_grows_by_a_quarter() {
     assert!(complaints.is_empty(), "{}\nif wanted: XDP_BUDGET=write", complaints.join("\n"));
 }
 
-/// The largest of each kind beside each other: the verifier takes them, and their stack together.
+/// The largest of each kind beside each other, in both builds: the verifier takes them, and their stack together.
 #[test]
 fn every_combination_of_stages_loads() {
     need_root!();
@@ -249,11 +249,14 @@ fn every_combination_of_stages_loads() {
     let steering = Steering::new(&steering).unwrap();
     let dump = Dump::new(&DumpConfig::default()).unwrap();
     let mut loaded = 0;
-    for room in ["kernel", "bridge", "fib"] {
+    let builds = [("frags", PortProgram::load as fn(&_) -> _), ("linear", PortProgram::load_linear)];
+    for (room, (build, load)) in
+        ["kernel", "bridge", "fib"].into_iter().flat_map(|room| builds.map(|build| (room, build)))
+    {
         let namespace = Namespace::enter_new();
         let (_, near) = namespace.veth("va", "vb", "");
         let owner = if room == "bridge" { Owner::Bridged } else { Owner::Routed };
-        let program = PortProgram::load(&config(owner, WhenDown::Drop)).unwrap();
+        let program = load(&config(owner, WhenDown::Drop)).unwrap();
         let mut port = program.attach(near, AttachMode::Native, None).unwrap();
         match room {
             "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
@@ -267,7 +270,7 @@ fn every_combination_of_stages_loads() {
                 for dump in [Some(&dump), None] {
                     port.set_dump(dump).unwrap_or_else(|error| {
                         panic!(
-                            "{room}, filter {}, steering {}: {error}",
+                            "{build}, {room}, filter {}, steering {}: {error}",
                             filter.is_some(),
                             steering.is_some()
                         )
@@ -277,7 +280,7 @@ fn every_combination_of_stages_loads() {
             }
         }
     }
-    assert_eq!(loaded, 36);
+    assert_eq!(loaded, 72);
 }
 
 #[test]
