@@ -7,38 +7,8 @@
  * overtake each other within one. When the ring is full the copy is left out and counted, never
  * the frame.
  */
+#define PORT_DUMP 1
 #include "trivium.bpf.c"
-
-#include "dump_layout.h"
-
-const volatile struct dump_conf dump SEC(".rodata.dump") = {};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct dump_frame);
-} dump_frames SEC(".maps");
-
-/* Frames that the ring had no room for. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} dump_missed SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-} dump_ring SEC(".maps");
-
-TRIVIUM_INLINE struct dump_frame *dump_frame(void)
-{
-	__u32 key = 0;
-
-	return bpf_map_lookup_elem(&dump_frames, &key);
-}
 
 /* Copies the head of the frame and tells how much that was. */
 TRIVIUM_INLINE __u32 dump_copy(struct xdp_md *ctx, void *to, __u64 there)
@@ -59,6 +29,8 @@ TRIVIUM_INLINE void dump_entry(struct xdp_md *ctx)
 	if (!frame)
 		return;
 	frame->head.at = bpf_ktime_get_ns();
+	frame->head.way = TRIVIUM_COUNTERS;
+	frame->head.rule = 0;
 	frame->head.entry_length = length;
 	frame->head.entry_bytes = dump.entry ? dump_copy(ctx, frame->bytes, length) : 0;
 }

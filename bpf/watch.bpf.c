@@ -15,6 +15,8 @@
 /* BPF_PROG makes a context of all arguments, read or not. */
 #pragma clang diagnostic ignored "-Wunused-parameter"
 
+const volatile struct watch_conf watch SEC(".rodata.watch") = {};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, WATCH_CAPACITY);
@@ -22,10 +24,45 @@ struct {
 	__type(value, __u64);
 } watch_losses SEC(".maps");
 
+/* Losses one by one; only where somebody asks for them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} watch_ring SEC(".maps");
+
+/* Losses that the ring had no room for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} watch_missed SEC(".maps");
+
+static __attribute__((always_inline)) inline void tell(const struct watch_key *key, __u64 frames)
+{
+	struct watch_told *told = bpf_ringbuf_reserve(&watch_ring, sizeof(*told), 0);
+	__u32 slot = 0;
+
+	if (!told) {
+		__u64 *missed = bpf_map_lookup_elem(&watch_missed, &slot);
+
+		if (missed)
+			*missed += 1;
+		return;
+	}
+	told->at = bpf_ktime_get_ns();
+	told->key = *key;
+	told->frames = frames;
+	told->reserved = 0;
+	bpf_ringbuf_submit(told, 0);
+}
+
 static __attribute__((always_inline)) inline void add(struct watch_key *key, __u64 frames)
 {
 	__u64 *counted = bpf_map_lookup_elem(&watch_losses, key);
 
+	if (watch.each)
+		tell(key, frames);
 	if (!counted) {
 		__u64 none = 0;
 

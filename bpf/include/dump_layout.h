@@ -25,6 +25,8 @@ struct dump_record {
 	__u32 exit_length;
 	__u32 entry_bytes; /* bytes that follow */
 	__u32 exit_bytes;
+	__u32 way;  /* enum trivium_counter; TRIVIUM_COUNTERS if nothing was counted */
+	__u32 rule; /* 1 and the counter of the filter's rule that ended its way; 0: none did */
 	__u32 reserved;
 };
 

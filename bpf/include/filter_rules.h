@@ -291,6 +291,8 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 	switch ((__u32)rule->action) {
 	case FILTER_DROP:
 		acted = last = 1;
+		if (!dry)
+			note_rule(slot);
 		if (PORT_SERVICES && dry)
 			break;
 		walk->verdict = dry ? FILTER_VERDICT_CONTINUE : FILTER_VERDICT_DROP;
@@ -311,8 +313,10 @@ TRIVIUM_INLINE int apply(struct filter_walk *walk, __u32 index)
 		if (!(filter.uses & FILTER_USES_RATES))
 			break;
 		acted = last = rate_exceeded(walk, rule);
-		if (acted && !dry)
+		if (acted && !dry) {
+			note_rule(slot);
 			walk->verdict = FILTER_VERDICT_LIMIT;
+		}
 		break;
 	}
 	count->packets += 1;

@@ -199,7 +199,10 @@ static __attribute__((noinline)) int syncookie_meet(struct xdp_md *ctx, struct c
 		return verdict;
 	count->acted += 1;
 	count->acted_bytes += length;
-	return rule->flags & FILTER_DRY_RUN ? FILTER_VERDICT_CONTINUE : verdict;
+	if (rule->flags & FILTER_DRY_RUN)
+		return FILTER_VERDICT_CONTINUE;
+	note_rule(slot);
+	return verdict;
 }
 
 /*

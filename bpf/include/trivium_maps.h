@@ -48,11 +48,20 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
+/* What somebody who captures is told of a frame; nothing in the plain program. */
+#if PORT_DUMP
+#include "dump_maps.h"
+#else
+#define note_way(way)
+#define note_rule(slot)
+#endif
+
 TRIVIUM_INLINE void count(enum trivium_counter which)
 {
 	__u32 key = which;
 	__u64 *packets = bpf_map_lookup_elem(&counters, &key);
 
+	note_way(which);
 	if (packets)
 		*packets += 1;
 }

@@ -20,6 +20,18 @@ struct watch_key {
 	__u32 code;    /* the verdict of an exception, the CPU, else the error number */
 };
 
+/* One loss as it happens. */
+struct watch_told {
+	__u64 at; /* bpf_ktime_get_ns() */
+	struct watch_key key;
+	__u32 frames;
+	__u32 reserved;
+};
+
+struct watch_conf {
+	__u32 each; /* whether each loss is told by itself, too */
+};
+
 /* Combinations of devices and codes that are told apart; the rest is counted under zeros. */
 #define WATCH_CAPACITY 4096
 

@@ -59,11 +59,11 @@ impl Section {
         if let Some(reason) = &frame.drop {
             option(&mut body, OPTION_COMMENT, format!("dropped: {reason}").as_bytes());
         }
-        if let Some(verdict) = &frame.verdict {
-            option(&mut body, OPTION_COMMENT, format!("verdict: {verdict}").as_bytes());
-        }
-        if let Some(rule) = &frame.rule {
-            option(&mut body, OPTION_COMMENT, format!("rule: {rule}").as_bytes());
+        let told = [("verdict: ", &frame.verdict), ("", &frame.way), ("rule: ", &frame.rule)];
+        let told = told.map(|(what, word)| word.as_ref().map(|word| format!("{what}{word}")));
+        let told: Vec<String> = told.into_iter().flatten().collect();
+        if !told.is_empty() {
+            option(&mut body, OPTION_COMMENT, told.join(", ").as_bytes());
         }
         end_of_options(&mut body);
         blocks.extend(block(ENHANCED_PACKET, &body));
@@ -157,6 +157,7 @@ mod tests {
                 missed: 7,
                 drop: Some("rx_vlan_not_allowed".to_owned()),
                 verdict: Some("pass".to_owned()),
+                way: Some("steer_kernel".to_owned()),
                 rule: Some("web-1".to_owned()),
             };
             let blocks = section.packet(&frame);
@@ -166,8 +167,8 @@ mod tests {
             assert_eq!(word(&block, 20), size.min(96), "captured length");
             assert_eq!(word(&block, 24), 1500, "original length");
             assert!(block.windows(28).any(|bytes| bytes == b"dropped: rx_vlan_not_allowed"));
-            assert!(block.windows(13).any(|bytes| bytes == b"verdict: pass"));
-            assert!(block.windows(11).any(|bytes| bytes == b"rule: web-1"));
+            let told = b"verdict: pass, steer_kernel, rule: web-1";
+            assert!(block.windows(told.len()).any(|bytes| bytes == told));
             assert!(
                 block.windows(12).any(|bytes| bytes == [4, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0]),
                 "drop count"

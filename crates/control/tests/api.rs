@@ -132,7 +132,7 @@ async fn hooks_are_shown_and_measured() {
     }
     let has = |text: &[u8]| file.windows(text.len()).any(|bytes| bytes == text);
     // Sent: as the program leaves it.
-    assert!(has(b"verdict: drop+pass") && has(&[2, 0, 4, 0, 2, 0, 0, 0]), "{file:?}");
+    assert!(has(b"verdict: drop+pass, steered") && has(&[2, 0, 4, 0, 2, 0, 0, 0]), "{file:?}");
     for (wrong, status) in
         [("none/dump", 404), ("a/dump?entry=false&exit=false", 400), ("a/dump?filter=x", 400)]
     {

@@ -72,7 +72,9 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
     for pair in seen.chunks_exact(2) {
         assert_eq!((pair[0].received, pair[1].received), (Some(true), Some(false)));
         assert_eq!(pair[0].data, pair[1].data, "a bridged port's hook changes nothing");
-        assert_eq!(pair[0].comment.as_deref(), Some("verdict: redirect"));
+        let told = pair[0].comment.as_deref().unwrap();
+        assert!(["verdict: redirect, bridged", "verdict: redirect, steered"].contains(&told), "{told}");
+        assert_eq!(pair[1].comment.as_deref(), Some(told));
         // Echo requests: ICMP over IPv4.
         assert_eq!((&pair[0].data[12..14], pair[0].data[23], pair[0].data[34]), (&[8, 0][..], 1, 8));
     }
@@ -80,8 +82,10 @@ fn frames_are_shown_before_and_after_the_hook_with_verdicts() {
     let text = rig.ok(&["xdp", "dump", "h1", "--verdict", "drop", "--at", "entry", "-n", "3"]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 3, "{text}");
-    let told =
-        |line: &&str| line.contains(" h1 in  ") && line.contains(":7, ") && line.ends_with("[verdict: drop]");
+    let told = |line: &&str| {
+        let why = "[verdict: drop, filter_dropped, rule: udp]";
+        line.contains(" h1 in  ") && line.contains(":7, ") && line.ends_with(why)
+    };
     assert!(lines.iter().all(told), "{text}");
     // Cut, and only as they leave.
     let file = rig.path("cut.pcapng");

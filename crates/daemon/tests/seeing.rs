@@ -84,6 +84,23 @@ fn a_monitor_tells_what_came_and_what_the_kernel_lost() {
     let text = rig.ok(&["xdp", "monitor", "h1", "--seconds", "1"]);
     assert!(text.starts_with("PORT  FRAMES") && text.contains("h1    met the hook"), "{text}");
     assert!(!text.contains("h2"), "{text}");
+
+    // One by one, as far as their ring has room.
+    let mut command = Command::new(TRIVIUM);
+    command.env("TRIVIUM_SOCKET", rig.socket());
+    command.args(["xdp", "monitor", "--each", "--seconds", "4", "--json"]);
+    let mut each = Process::start(command).unwrap();
+    for _ in 0..3 {
+        json(&["xdp", "gen", "eth0", "--namespace", &host, "--packets", "200000", "--json"]);
+    }
+    each.wait_for_line("xdp_redirect_err", PATIENCE).unwrap();
+    let (status, output) = each.finish(PATIENCE).unwrap();
+    assert!(status.success(), "{output}");
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let each: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((each["ports"][0].as_str(), each["frames"].as_u64()), (Some("h1"), Some(1)), "{line}");
+        assert!(each["reason"].as_str().unwrap().starts_with("the socket"), "{line}");
+    }
     assert_eq!(rig.trivium(&["xdp", "monitor", "nobody", "--seconds", "1"]).status.code(), Some(1));
 }
 

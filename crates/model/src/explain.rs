@@ -141,6 +141,8 @@ pub struct CapturedFrame {
     pub drop: Option<String>,
     /// What the hook's program said of it, where it was captured there.
     pub verdict: Option<String>,
-    /// The rule of a filter that sampled it, where it is a sample.
+    /// The hook's counter that tells why, where the program counted it.
+    pub way: Option<String>,
+    /// The rule of a filter that sampled it, where it is a sample, or that ended its way in the hook.
     pub rule: Option<String>,
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use crate::ring::{self, RingReader, WallClock};
 use crate::sys::{self, MapKind, MapSpec};
-use crate::{Error, Verdict};
+use crate::{Counter, Error, Verdict};
 
 const RING: &str = "dump_ring";
 const MISSED: &str = "dump_missed";
 const FRAMES: &str = "dump_frames";
 /// `struct dump_record`.
-pub(crate) const RECORD_SIZE: usize = 40;
+pub(crate) const RECORD_SIZE: usize = 48;
 /// `DUMP_SNAP_MAX`.
 pub const SNAP_MAX: u32 = 2048;
 /// `struct dump_frame`.
-pub(crate) const FRAME_SIZE: u32 = 40 + 3 * SNAP_MAX;
+pub(crate) const FRAME_SIZE: u32 = 48 + 3 * SNAP_MAX;
 
 /// What is captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,11 @@ pub struct Dumped {
     pub queue: u32,
     /// What the program said.
     pub verdict: Verdict,
+    /// What it counted the frame as, which tells why; `None` where it ended without counting it.
+    pub way: Option<Counter>,
+    /// The place among counters of the filter's rule that ended the frame's way: [`crate::filter::Filter::rule_at`] tells
+    /// its name.
+    pub rule: Option<u32>,
     /// Bytes of the whole frame at entry and exit.
     pub lengths: [u32; 2],
     /// Its first bytes as it came; empty unless wanted.
@@ -151,6 +156,8 @@ fn parse(bytes: &[u8], clock: WallClock) -> Option<Dumped> {
         ifindex: word(8)?,
         queue: word(12)?,
         verdict: Verdict::from_code(word(16)?),
+        way: usize::try_from(word(36)?).ok().and_then(|way| Counter::ALL.get(way).copied()),
+        rule: word(40)?.checked_sub(1),
         lengths: [word(20)?, word(24)?],
         entry: bytes.get(RECORD_SIZE..after)?.to_vec(),
         exit: bytes.get(after..after + exit)?.to_vec(),

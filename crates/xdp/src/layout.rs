@@ -238,6 +238,7 @@ fn replays_are_the_kernels_side() {
 fn losses_are_the_kernels_side() {
     let (fields, size) = members(WATCH, "watch_key");
     assert_eq!((fields, size), (at([("netns", 0), ("ifindex", 4), ("event", 8), ("code", 12)]), 16));
+    assert_eq!(members(WATCH, "watch_conf"), (at([("each", 0)]), 4));
     let names: Vec<String> = enumerators(WATCH, "watch_event").into_iter().map(|(name, _)| name).collect();
     let expected = LossEvent::ALL.map(|event| format!("WATCH_{event:?}").to_uppercase());
     assert_eq!(names, expected);
@@ -257,10 +258,13 @@ fn dumps_are_the_kernels_side() {
         "exit_length",
         "entry_bytes",
         "exit_bytes",
+        "way",
+        "rule",
         "reserved",
     ];
     assert_eq!(fields, at([("at", 0)].into_iter().chain(words.into_iter().zip((8..).step_by(4)))));
     assert_eq!(members(DUMP, "dump_frame").1, usize::try_from(dump::FRAME_SIZE).unwrap());
+    assert_eq!(enumerators(DUMP, "trivium_counter"), enumerators(PORT, "trivium_counter"));
     // The port's own side is the same.
     assert_eq!(members(DUMP, "trivium_conf"), members(PORT, "trivium_conf"));
 }

@@ -78,6 +78,8 @@ pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
 /// The same of `steer`.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
+/// The same of `watch`.
+pub(crate) const WATCH_CONF: &str = ".rodata.watch";
 
 /// An object on its way into the kernel.
 pub(crate) struct Opened {

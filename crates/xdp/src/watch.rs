@@ -4,13 +4,18 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::object::{Opened, watch_object};
+use crate::object::{Opened, WATCH_CONF, watch_object};
+use crate::ring::{self, RingReader, WallClock};
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Error, Verdict};
 
 const MAP: &str = "watch_losses";
+const RING: &str = "watch_ring";
+const MISSED: &str = "watch_missed";
 /// `struct watch_key`: four words.
 const KEY_SIZE: usize = 16;
+/// `struct watch_told`.
+const TOLD_SIZE: usize = 32;
 /// `WATCH_CAPACITY`.
 const CAPACITY: u32 = 4096;
 
@@ -96,10 +101,27 @@ impl Loss {
     }
 }
 
+/// One loss, as it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossAt {
+    /// Nanoseconds since 1970.
+    pub at_ns: u64,
+    /// What was lost: one frame, or several that a device or a CPU did not take at once.
+    pub loss: Loss,
+}
+
+/// The maps that tell losses one by one.
+#[derive(Debug)]
+struct Each {
+    ring: OwnedFd,
+    missed: OwnedFd,
+}
+
 /// Counts losses of the whole machine until it is dropped.
 #[derive(Debug)]
 pub struct Losses {
     map: OwnedFd,
+    each: Option<Each>,
     _links: Vec<OwnedFd>,
     left_out: Vec<(LossEvent, Error)>,
 }
@@ -110,9 +132,24 @@ impl Losses {
     /// # Errors
     /// [`Error::Map`] without privilege.
     pub fn watch() -> Result<Losses, Error> {
+        Losses::begin(None)
+    }
+
+    /// The same, and tells each loss by itself in a ring of so many bytes: a power of two, from a page on.
+    ///
+    /// # Errors
+    /// [`Error::Map`]: without privilege, or for a ring of another size.
+    pub fn watch_each(ring_bytes: u32) -> Result<Losses, Error> {
+        let ring =
+            create(MapSpec { name: RING, kind: MapKind::Ring, key: 0, value: 0, entries: ring_bytes })?;
+        let missed = MapSpec { name: MISSED, kind: MapKind::PerCpuArray, key: 4, value: 8, entries: 1 };
+        Losses::begin(Some(Each { ring, missed: create(missed)? }))
+    }
+
+    fn begin(each: Option<Each>) -> Result<Losses, Error> {
         let spec = MapSpec { name: MAP, kind: MapKind::PerCpuHash, key: 16, value: 8, entries: CAPACITY };
         let failed = |operation| move |source| Error::Map { map: MAP, operation, source };
-        let map = sys::map_create(spec, None).map_err(failed("create"))?;
+        let map = create(spec)?;
         for event in (0_u32..).take(LossEvent::ALL.len()) {
             // What no key of its own is left for.
             let mut key = [0; KEY_SIZE];
@@ -121,20 +158,28 @@ impl Losses {
         }
         let (mut links, mut left_out) = (Vec::new(), Vec::new());
         for event in LossEvent::ALL {
-            match Losses::attach(event, map.as_fd()) {
+            match attach(event, map.as_fd(), each.as_ref()) {
                 Ok(link) => links.push(link),
                 Err(error) => left_out.push((event, error)),
             }
         }
-        Ok(Losses { map, _links: links, left_out })
+        Ok(Losses { map, each, _links: links, left_out })
     }
 
-    fn attach(event: LossEvent, map: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let mut opened = Opened::new(watch_object(), event.program())?;
-        opened.reuse(MAP, map)?;
-        let program = opened.load()?.program()?;
-        let what = "attaching to a tracepoint";
-        sys::trace(program.as_fd()).map_err(|source| Error::Query { what, source })
+    /// The end of the ring where losses are taken out one by one; `None` unless it was asked for.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn reader(&self) -> Result<Option<RingReader<LossAt>>, Error> {
+        self.each.as_ref().map(|each| RingReader::new(RING, each.ring.as_fd(), told)).transpose()
+    }
+
+    /// Losses that the ring had no room for; they are counted with the others all the same.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn missed(&self) -> Result<u64, Error> {
+        self.each.as_ref().map_or(Ok(0), |each| ring::missed(MISSED, each.missed.as_fd()))
     }
 
     /// What this kernel cannot tell, and why.
@@ -150,15 +195,46 @@ impl Losses {
     pub fn read(&self) -> Result<Vec<Loss>, Error> {
         let entries = sys::map_entries_per_cpu::<KEY_SIZE>(self.map.as_fd());
         let entries = entries.map_err(|source| Error::Map { map: MAP, operation: "read", source })?;
-        let loss = |(key, frames): ([u8; KEY_SIZE], u64)| {
-            let mut words =
-                key.chunks_exact(4).filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)));
-            let [netns, ifindex, event, code] = std::array::from_fn(|_| words.next().unwrap_or(0));
-            let event = LossEvent::ALL.into_iter().zip(0..).find(|(_, number)| *number == event)?.0;
-            Some(Loss { netns, ifindex, event, code, frames })
-        };
-        Ok(entries.into_iter().filter_map(loss).filter(|loss| loss.frames > 0).collect())
+        let losses = entries.into_iter().filter_map(|(key, frames)| loss(&key, frames));
+        Ok(losses.filter(|loss| loss.frames > 0).collect())
     }
+}
+
+fn create(spec: MapSpec) -> Result<OwnedFd, Error> {
+    let map = spec.name;
+    sys::map_create(spec, None).map_err(|source| Error::Map { map, operation: "create", source })
+}
+
+fn attach(event: LossEvent, map: BorrowedFd<'_>, each: Option<&Each>) -> Result<OwnedFd, Error> {
+    let mut opened = Opened::new(watch_object(), event.program())?;
+    opened.reuse(MAP, map)?;
+    opened.set_section(WATCH_CONF, &u32::from(each.is_some()).to_ne_bytes())?;
+    match each {
+        Some(each) => {
+            opened.reuse(RING, each.ring.as_fd())?;
+            opened.reuse(MISSED, each.missed.as_fd())?;
+        }
+        None => [RING, MISSED].into_iter().try_for_each(|name| opened.leave_out(name))?,
+    }
+    let program = opened.load()?.program()?;
+    let what = "attaching to a tracepoint";
+    sys::trace(program.as_fd()).map_err(|source| Error::Query { what, source })
+}
+
+/// `struct watch_key` with a number of frames.
+fn loss(key: &[u8], frames: u64) -> Option<Loss> {
+    let mut words = key.chunks_exact(4).filter_map(|word| Some(u32::from_ne_bytes(word.try_into().ok()?)));
+    let [netns, ifindex, event, code] = std::array::from_fn(|_| words.next().unwrap_or(0));
+    let event = LossEvent::ALL.into_iter().zip(0..).find(|(_, number)| *number == event)?.0;
+    Some(Loss { netns, ifindex, event, code, frames })
+}
+
+/// `struct watch_told`.
+fn told(bytes: &[u8], clock: WallClock) -> Option<LossAt> {
+    let bytes = bytes.get(..TOLD_SIZE)?;
+    let at_ns = clock.at(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?));
+    let frames = u32::from_ne_bytes(bytes.get(24..28)?.try_into().ok()?);
+    Some(LossAt { at_ns, loss: loss(bytes.get(8..24)?, u64::from(frames))? })
 }
 
 #[cfg(test)]

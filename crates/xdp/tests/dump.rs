@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::xsk::Xsk;
 use support::{Namespace, awaited, config, ethernet, to_us};
 use xdp::dump::{Dump, DumpConfig, Dumped};
-use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
+use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rate, Rule, RuleSet, Unit};
 use xdp::live::{Generator, Order, Replay, Traffic};
 use xdp::ring::RingReader;
 use xdp::{AttachMode, Attached, Counter, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
@@ -57,6 +57,7 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     for (dumped, frame) in all.iter().zip(&frames) {
         let told = (dumped.verdict, dumped.lengths, dumped.ifindex, dumped.queue);
         assert_eq!(told, (Verdict::Drop, [100; 2], b, 0));
+        assert_eq!((dumped.way, dumped.rule), (Some(Counter::DownDropped), None));
         assert_eq!((&dumped.entry[..], &dumped.exit[..]), (&frame[..64], &frame[..64]));
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -73,7 +74,8 @@ fn frames_are_captured_at_entry_and_exit_with_their_verdict() {
     hook.set_socket(0, xsk.fd()).unwrap();
     generator.send(2).unwrap();
     let all = dumped(&second, 2);
-    assert!(all.iter().all(|dumped| dumped.verdict == Verdict::Redirect && dumped.entry.is_empty()));
+    let way = (Verdict::Redirect, Some(Counter::Steered));
+    assert!(all.iter().all(|dumped| (dumped.verdict, dumped.way) == way && dumped.entry.is_empty()));
     assert_eq!(all.iter().map(|dumped| &dumped.exit).collect::<Vec<_>>(), [&frames[0], &frames[1]]);
     assert_eq!((dump.missed().unwrap(), reader.poll(Duration::ZERO).unwrap().len()), (0, 0));
 
@@ -102,22 +104,41 @@ fn a_capture_stays_through_changes_of_the_program() {
     hook.swap(passing).unwrap();
     generator.send(1).unwrap();
     assert_eq!(dumped(&reader, 1)[0].verdict, Verdict::Pass);
-    let rule = Rule {
-        name: "all".to_owned(),
-        priority: 0,
+    let rule = |name: &str, priority, action, dry_run| Rule {
+        name: name.to_owned(),
+        priority,
         matches: Match::default(),
-        action: Action::Drop,
-        dry_run: false,
+        action,
+        dry_run,
         expires: None,
     };
-    let rules = Compiled::new(&RuleSet { rules: vec![rule] }).unwrap();
+    // The first frame is within the rate.
+    let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(60), burst: 1 };
+    let list = vec![
+        rule("only-looks", 3, Action::Drop, true),
+        rule("counts", 2, Action::Count, false),
+        rule("slow", 1, Action::RateLimit { rate, per_source: None }, false),
+        rule("all", 0, Action::Drop, false),
+    ];
+    let rules = Compiled::new(&RuleSet { rules: list }).unwrap();
     let filter = Filter::new(&rules, FilterSizes::default(), None).unwrap();
     hook.set_filter(Some(&filter)).unwrap();
-    generator.send(1).unwrap();
-    assert_eq!(dumped(&reader, 1)[0].verdict, Verdict::Drop);
+    generator.send(2).unwrap();
+    let told: Vec<_> = dumped(&reader, 2)
+        .iter()
+        .map(|dumped| (dumped.verdict, dumped.way.unwrap(), filter.rule_at(dumped.rule.unwrap()).unwrap()))
+        .collect();
+    let (dropped, limited) = ((Counter::FilterDropped, "all"), (Counter::FilterLimited, "slow"));
+    let ways = [dropped, limited];
+    assert_eq!(told, ways.map(|(way, rule)| (Verdict::Drop, way, rule)));
     hook.set_dump(None).unwrap();
     generator.send(1).unwrap();
-    assert_eq!(hook.counters().unwrap().get(Counter::FilterDropped), 2, "the filter stays");
+    let counters = hook.counters().unwrap();
+    assert_eq!(
+        counters.get(Counter::FilterDropped) + counters.get(Counter::FilterLimited),
+        3,
+        "the filter stays"
+    );
     assert_eq!(reader.poll(Duration::ZERO).unwrap(), []);
 }
 

@@ -134,7 +134,7 @@ fn samples_reach_user_space() {
         // Both clocks are read when the reader is made, one after the other.
         let slack = 100_000_000;
         assert!(sample.at_ns + slack >= before && sample.at_ns <= now() + slack);
-        match filter.rule_of(&sample) {
+        match filter.rule_at(sample.slot) {
             Some("all") => of_all += 1,
             Some("some") => of_some += 1,
             other => panic!("{other:?}"),

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use support::xsk::Xsk;
 use support::{Namespace, PacketSocket, awaited, config, ethernet, to_us};
 use xdp::live::{Generator, Order, Pass, Redirect, Reflect, Replay, Sink, Traffic};
@@ -94,6 +96,42 @@ fn a_full_socket_is_told_from_a_device_that_takes_nothing() {
     generator.send(1000).unwrap();
     assert_eq!(sink.sunk().unwrap().packets, 1000);
     assert_eq!(lost(&losses, b, LossEvent::Device), counted);
+}
+
+/// A ring with room tells all of them; of a small one, the rest is counted.
+#[test]
+fn losses_are_told_one_by_one() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (a, b) = namespace.veth("va", "vb", "");
+    let (c, _d) = namespace.veth("vc", "vd", "");
+    let hook = port(b, WhenDown::Drop);
+    let xsk = Xsk::bound(c, 0);
+    hook.set_socket(0, xsk.fd()).unwrap();
+    for (ring, room) in [(1 << 17, true), (4096, false)] {
+        let losses = Losses::watch_each(ring).unwrap();
+        let reader = losses.reader().unwrap().unwrap();
+        let before = hook.counters().unwrap().seen();
+        Generator::new(&Traffic::to(a)).unwrap().send(1000).unwrap();
+        awaited("1000 frames", || (hook.counters().unwrap().seen() == before + 1000).then_some(()));
+        // Tests beside this one may lose frames, too.
+        let all = reader.poll(Duration::from_millis(10)).unwrap();
+        let own: Vec<_> = all.iter().filter(|at| (at.loss.netns, at.loss.ifindex) == (inode(), b)).collect();
+        let told: u64 = own.iter().map(|at| at.loss.frames).sum();
+        assert!(own.iter().all(|at| at.loss.event == LossEvent::Redirect), "{own:?}");
+        assert!(own.is_sorted_by_key(|at| at.at_ns));
+        if room {
+            assert_eq!(told, 1000);
+            assert_eq!(own[0].loss.reason(), "the target cannot take it");
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let age = now.checked_sub(Duration::from_nanos(own[0].at_ns)).unwrap();
+            assert!(age < Duration::from_secs(60), "{age:?}");
+        } else {
+            assert!((10..1000).contains(&told) && told + losses.missed().unwrap() >= 1000, "{told}");
+        }
+        assert_eq!(lost(&losses, b, LossEvent::Redirect), [("the target cannot take it".to_owned(), 1000)]);
+    }
+    assert!(Losses::watch().unwrap().reader().unwrap().is_none());
 }
 
 /// Frames that differ in their last bytes.

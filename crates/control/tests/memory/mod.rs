@@ -351,6 +351,7 @@ impl Plane for Memory {
             missed: 0,
             drop: None,
             verdict: Some(request.verdicts.join("+")),
+            way: Some("steered".to_owned()),
             rule: None,
         };
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});
@@ -368,6 +369,7 @@ impl Plane for Memory {
             missed: 0,
             drop: Some("truncated".to_owned()),
             verdict: None,
+            way: None,
             rule: None,
         };
         // The stream's queue is open until the client goes away.
@@ -389,6 +391,7 @@ impl Plane for Memory {
             missed: 3,
             drop: None,
             verdict: None,
+            way: None,
             rule: Some("some".to_owned()),
         };
         std::thread::spawn(move || while to.blocking_send(frame.clone()).is_ok() {});

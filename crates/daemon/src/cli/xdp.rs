@@ -52,10 +52,13 @@ pub struct XdpStatus {
 pub struct XdpMonitor {
     /// Only this port
     pub port: Option<String>,
+    /// Each frame that the kernel loses after the program's verdict, with the reason, as it happens
+    #[arg(long)]
+    pub each: bool,
     /// Stop after so many seconds
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Print one JSON object for each second
+    /// Print one JSON object for each second, or for each loss
     #[arg(long)]
     pub json: bool,
 }

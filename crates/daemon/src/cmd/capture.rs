@@ -173,11 +173,16 @@ impl Sink {
     }
 }
 
+/// The time of day (UTC) of so many nanoseconds since 1970.
+pub fn clock(at_ns: u64) -> String {
+    let time = at_ns % 86_400_000_000_000;
+    let (seconds, micros) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
+    format!("{:02}:{:02}:{:02}.{micros:06}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// A packet as one line: time, port, direction, what it is, and why it was dropped.
 fn line(record: &Record, port: &str) -> String {
-    let time = record.timestamp % 86_400_000_000_000;
-    let (seconds, micros) = (time / 1_000_000_000, time / 1_000 % 1_000_000);
-    let clock = format!("{:02}:{:02}:{:02}.{micros:06}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let clock = clock(record.timestamp);
     let way = if record.received == Some(false) { "out" } else { "in " };
     let mut key = FlowKey::default();
     let whole = usize::try_from(record.original_len).unwrap_or(usize::MAX);

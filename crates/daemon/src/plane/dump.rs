@@ -1,6 +1,7 @@
 //! Captures at a port's hook, as the API sends them: a capture is put around the hook's program, a thread empties its ring,
 //! and when nobody listens any more the program is as before. What a reader cannot take is lost and counted; no frame waits.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use packet::{FlowKey, PortId};
 use tokio::sync::mpsc::Sender;
 use xdp::Verdict;
 use xdp::dump::{Dump, DumpConfig, Dumped};
-use xdp::ring::RingReader;
 
 use super::listener::Listener;
 use super::site::Site;
@@ -50,7 +50,8 @@ pub fn start(
         hook.link_id()
     };
     let (weak, port) = (Arc::downgrade(plane), request.port.clone());
-    let delivery = Delivery { request, listener: Listener::new(to, 0) };
+    let mut delivery = Delivery { request, listener: Listener::new(to, 0), filter: None };
+    delivery.rules(plane, link, &[]);
     let work = move || {
         let port = delivery.request.port.clone();
         deliver(&weak, &dump, link, delivery);
@@ -105,12 +106,13 @@ fn verdicts(request: &DumpRequest) -> Result<Vec<Verdict>, PlaneError> {
 /// Empties the ring until nobody listens, or the hook has gone.
 fn deliver(plane: &Weak<DataPlane>, dump: &Dump, link: u32, mut delivery: Delivery) {
     let Ok(reader) = dump.reader() else { return };
-    while delivery.empty(&reader, dump) {
-        let there = plane.upgrade().is_some_and(|plane| {
-            let mut site = locked(&plane.site);
-            hook_of(&mut site, &delivery.request.port).is_ok_and(|hook| hook.link_id() == link)
-        });
-        if !there {
+    let mut there = true;
+    while there {
+        let Ok(frames) = reader.poll(PERIOD) else { return };
+        delivery.listener.missed(dump.missed());
+        let rules = plane.upgrade().and_then(|plane| delivery.rules(&plane, link, &frames));
+        there = rules.is_some();
+        if !delivery.pass_on(&frames, rules.unwrap_or_default()) {
             return;
         }
     }
@@ -130,15 +132,32 @@ fn end(plane: &Weak<DataPlane>, port: &str, link: u32) {
 struct Delivery {
     request: DumpRequest,
     listener: Listener,
+    /// The kernel's number of the filter in the hook, when it was last looked at.
+    filter: Option<u32>,
 }
 
 impl Delivery {
-    /// Empties the ring once; false when nobody listens any more.
-    fn empty(&mut self, reader: &RingReader<Dumped>, dump: &Dump) -> bool {
-        let Ok(frames) = reader.poll(PERIOD) else { return false };
-        self.listener.missed(dump.missed());
-        for dumped in &frames {
-            if self.is_wanted(dumped) && !self.send(dumped) {
+    /// The names of rules that have ended frames' ways, by frame; none at all when the hook has gone. While the hook changes its filter
+    /// nobody knows whose they are.
+    fn rules(&mut self, plane: &DataPlane, link: u32, frames: &[Dumped]) -> Option<Vec<Option<String>>> {
+        let site = locked(&plane.site);
+        let running = site.ports.get(self.request.port.as_str())?;
+        running.hook.as_ref().filter(|hook| hook.link_id() == link)?;
+        let filter = site.filters.in_hook(running);
+        let id = filter.and_then(|filter| filter.id().ok());
+        let filter = filter.filter(|_| id == self.filter);
+        self.filter = id;
+        // A flood meets few rules, of which there may be many.
+        let mut names = BTreeMap::new();
+        let mut name =
+            |slot| *names.entry(slot).or_insert_with(|| filter.and_then(|filter| filter.rule_at(slot)));
+        Some(frames.iter().map(|dumped| name(dumped.rule?).map(str::to_owned)).collect())
+    }
+
+    /// Sends what is wanted; false when nobody listens any more.
+    fn pass_on(&mut self, frames: &[Dumped], rules: Vec<Option<String>>) -> bool {
+        for (dumped, rule) in frames.iter().zip(rules.into_iter().chain(std::iter::repeat(None))) {
+            if self.is_wanted(dumped) && !self.send(dumped, rule.as_deref()) {
                 return false;
             }
         }
@@ -156,7 +175,7 @@ impl Delivery {
         !read || self.request.filter.matches(&key)
     }
 
-    fn send(&mut self, dumped: &Dumped) -> bool {
+    fn send(&mut self, dumped: &Dumped, rule: Option<&str>) -> bool {
         let ways = [(true, &dumped.entry, dumped.lengths[0]), (false, &dumped.exit, dumped.lengths[1])];
         for (received, bytes, original_length) in ways {
             if bytes.is_empty() {
@@ -171,7 +190,8 @@ impl Delivery {
                 missed: 0,
                 drop: None,
                 verdict: Some(dumped.verdict.name().to_owned()),
-                rule: None,
+                way: dumped.way.map(|way| way.name().to_owned()),
+                rule: rule.map(str::to_owned),
             };
             if !self.listener.send(frame) {
                 return false;

@@ -143,6 +143,7 @@ impl Delivery {
                 _ => None,
             },
             verdict: None,
+            way: None,
             rule: None,
         }
     }

@@ -108,6 +108,7 @@ impl Delivery {
             missed: 0,
             drop: None,
             verdict: None,
+            way: None,
             rule: Some(taken.rule).filter(|rule| !rule.is_empty()),
         })
     }

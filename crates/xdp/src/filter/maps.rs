@@ -313,7 +313,7 @@ impl Filter {
     pub fn cookie_counters(&self) -> Result<BTreeMap<String, CookieCounters>, Error> {
         let Some(cookies) = &self.maps.cookies else { return Ok(BTreeMap::new()) };
         let counters = cookies.counters()?;
-        let named = |(slot, counters)| Some((self.name(slot)?.to_owned(), counters));
+        let named = |(slot, counters)| Some((self.rule_at(slot)?.to_owned(), counters));
         Ok(counters.into_iter().filter_map(named).collect())
     }
 
@@ -338,8 +338,9 @@ impl Filter {
         &self.maps.shared
     }
 
-    /// The name of the rule with this slot.
-    pub(super) fn name(&self, wanted: u32) -> Option<&str> {
+    /// The name of the rule at a place among counters, as samples and captures tell it; `None` when it has gone meanwhile.
+    #[must_use]
+    pub fn rule_at(&self, wanted: u32) -> Option<&str> {
         self.slots.by_name.iter().find_map(|(name, slot)| (*slot == wanted).then_some(name.as_str()))
     }
 

@@ -18,7 +18,7 @@ const MAP: &str = "filter_samples";
 pub struct Sample {
     /// Nanoseconds since 1970 when it came.
     pub at_ns: u64,
-    /// The rule's place among counters: [`Filter::rule_of`] tells its name.
+    /// The rule's place among counters: [`Filter::rule_at`] tells its name.
     pub slot: u32,
     /// Index of the device that received it, in its namespace.
     pub ifindex: u32,
@@ -39,12 +39,6 @@ impl Filter {
     #[must_use]
     pub fn samples(&self) -> Samples {
         Samples { maps: Arc::clone(self.shared()) }
-    }
-
-    /// The name of the rule that took a sample; `None` when it has gone meanwhile.
-    #[must_use]
-    pub fn rule_of(&self, sample: &Sample) -> Option<&str> {
-        self.name(sample.slot)
     }
 }
 

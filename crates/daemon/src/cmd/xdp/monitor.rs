@@ -1,20 +1,25 @@
 //! `trivium xdp monitor`: frames of each port's hook by their way out, second by second, and what the kernel lost of them
-//! after the program's verdict.
+//! after the program's verdict; or each of these losses by itself.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use model::HookState;
 use serde::Serialize;
-use xdp::watch::{Loss, LossEvent, Losses};
+use xdp::watch::{Loss, LossAt, LossEvent, Losses};
 
 use crate::cli::XdpMonitor;
 use crate::client::Client;
 use crate::cmd::apply::quoted;
+use crate::cmd::capture::clock;
 use crate::failure::Failure;
 use crate::table::{Table, short};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// How often the ring of losses is emptied.
+const PERIOD: Duration = Duration::from_millis(50);
+/// Room for 6,000 losses until then: bursts, not floods.
+const RING_BYTES: u32 = 256 << 10;
 
 /// Frames within one interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -41,6 +46,15 @@ struct Lost {
     frames: u64,
 }
 
+/// One loss, as it happened.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Each {
+    at_ns: u64,
+    ports: Vec<String>,
+    #[serde(flatten)]
+    lost: Lost,
+}
+
 /// What is counted, at one moment.
 struct Moment {
     at: Instant,
@@ -53,7 +67,10 @@ struct Moment {
 /// # Errors
 /// If the daemon does not answer, or the port has no hook.
 pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
-    let losses = watch();
+    if args.each {
+        return each(client, args).await;
+    }
+    let losses = watched(Losses::watch());
     let mut before = look(client, args, losses.as_ref()).await?;
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + SECOND, SECOND);
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
@@ -75,9 +92,60 @@ pub async fn monitor(client: &Client, args: &XdpMonitor) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Prints each loss until there were enough seconds, or Ctrl-C.
+async fn each(client: &Client, args: &XdpMonitor) -> Result<(), Failure> {
+    let failed = |error| Failure::new("monitor", error, "it needs root, and a kernel with BTF");
+    let Some(losses) = watched(Losses::watch_each(RING_BYTES)) else {
+        return Err(Failure::new("monitor", "without them there is nothing to tell", "see the line above"));
+    };
+    let Some(reader) = losses.reader().map_err(failed)? else { return Ok(()) };
+    let mut hooks = hooks(client, args).await?;
+    let (mut looked, begun) = (Instant::now(), Instant::now());
+    let mut ticks = tokio::time::interval(PERIOD);
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut missed = 0;
+    while args.seconds.is_none_or(|seconds| begun.elapsed() < Duration::from_secs(seconds)) {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = &mut interrupt => break,
+        }
+        if looked.elapsed() >= SECOND {
+            hooks = self::hooks(client, args).await?;
+            looked = Instant::now();
+        }
+        for loss in reader.poll(Duration::ZERO).map_err(failed)? {
+            let Some(each) = told(&loss, &hooks) else { continue };
+            match args.json {
+                true => println!("{}", serde_json::to_string(&each).unwrap_or_default()),
+                false => println!("{}", line(&each)),
+            }
+        }
+        let more = losses.missed().map_err(failed)?;
+        if more > missed {
+            eprintln!("{} more were left out: the ring was full", more - missed);
+            missed = more;
+        }
+    }
+    Ok(())
+}
+
+/// A loss with the ports whose hook it may be of; `None` if it is nobody's.
+fn told(loss: &LossAt, hooks: &[HookState]) -> Option<Each> {
+    let LossAt { at_ns, loss } = *loss;
+    let ports: Vec<String> =
+        hooks.iter().filter(|hook| is_of(&loss, hook)).map(|hook| hook.port.clone()).collect();
+    let lost = Lost { tracepoint: loss.event.tracepoint(), reason: loss.reason(), frames: loss.frames };
+    (!ports.is_empty()).then_some(Each { at_ns, ports, lost })
+}
+
+fn line(each: &Each) -> String {
+    let (clock, ports, frames) = (clock(each.at_ns), each.ports.join("|"), each.lost.frames);
+    let what = if frames == 1 { "1 frame".to_owned() } else { format!("{frames} frames") };
+    format!("{clock} {ports} lost {what}: {} ({})", each.lost.reason, each.lost.tracepoint)
+}
+
 /// The kernel's own losses; what it cannot tell is said once.
-fn watch() -> Option<Losses> {
-    let watched = Losses::watch();
+fn watched(watched: Result<Losses, xdp::Error>) -> Option<Losses> {
     match &watched {
         Ok(losses) => {
             for (event, error) in losses.left_out() {
@@ -89,11 +157,15 @@ fn watch() -> Option<Losses> {
     watched.ok()
 }
 
-async fn look(client: &Client, args: &XdpMonitor, losses: Option<&Losses>) -> Result<Moment, Failure> {
-    let hooks = match &args.port {
+async fn hooks(client: &Client, args: &XdpMonitor) -> Result<Vec<HookState>, Failure> {
+    Ok(match &args.port {
         Some(port) => vec![client.get(&format!("/v1/hooks/{}", quoted(port))).await?],
         None => client.get("/v1/hooks").await?,
-    };
+    })
+}
+
+async fn look(client: &Client, args: &XdpMonitor, losses: Option<&Losses>) -> Result<Moment, Failure> {
+    let hooks = hooks(client, args).await?;
     let losses = losses.map_or_else(|| Ok(Vec::new()), Losses::read);
     let losses = losses.map_err(|error| Failure::new("monitor", error, ""))?;
     Ok(Moment { at: Instant::now(), hooks, losses })
@@ -178,6 +250,16 @@ mod tests {
              web1  met the hook                                                    1.00k\n        \
              steered                                                       1.00k\n        \
              then lost: the socket's ring is full (xdp_redirect_err)          20\n\n"
+        );
+        let loss = LossAt { at_ns: 3_661_000_002_000, loss: moment(start, 0, 2).losses[2] };
+        let each = told(&loss, &moment(start, 0, 0).hooks).unwrap();
+        assert_eq!(
+            line(&each),
+            "01:01:01.000002 web1 lost 2 frames: the socket's ring is full (xdp_redirect_err)"
+        );
+        assert_eq!(
+            told(&LossAt { loss: Loss { ifindex: 9, ..loss.loss }, ..loss }, &moment(start, 0, 0).hooks),
+            None
         );
         // Made anew meanwhile.
         let interval = between(&moment(start, 100, 5), &moment(start + SECOND, 40, 5));

@@ -1,13 +1,13 @@
-//! Whose samples they are: the names of rules and ports belong to a filter as it is when a sample is read.
+//! Whose samples and drops they are: the names of rules and ports belong to a filter as it is when these are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use control::{FailureKind, PlaneError};
 use model::FilterAction;
-use xdp::filter::{Sample, Samples};
+use xdp::filter::{Filter, Sample, Samples};
 
-use super::{Filters, Ports, failed, named, object};
+use super::{Filters, Ports, Running, failed, named, object};
 
 /// The samples of one filter, which nobody else follows meanwhile.
 pub struct Followed {
@@ -79,9 +79,14 @@ impl Filters {
                 && running.hook.as_ref().is_some_and(|hook| hook.ifindex() == sample.ifindex)
         });
         Some(Taken {
-            rule: filter.rule_of(sample).unwrap_or_default().to_owned(),
+            rule: filter.rule_at(sample.slot).unwrap_or_default().to_owned(),
             ports: here.map(|(port, _)| port.to_string()).collect(),
         })
+    }
+
+    /// The filter in a port's hook.
+    pub fn in_hook(&self, port: &Running) -> Option<&Filter> {
+        Some(&self.running.get(named(port)?)?.kernel.as_ref()?.filter)
     }
 
     /// Whether a filter still is the one that is followed.
