@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use xdp::{
-    DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, SteerCommand, Varied, Xdp,
-    XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
+    DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, Lengths, SteerCommand, Varied,
+    Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
 };
 
 /// Where the daemon listens unless the configuration says otherwise.

@@ -4,12 +4,15 @@
 
 mod rig;
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use packet::{FlowKey, L3Kind, PortId, checksum};
 use port::pcap::Writer;
 use rig::{PATIENCE, Rig, TRIVIUM};
 use serde_json::Value;
-use testbed::{Lab, Namespace, Process, require};
+use testbed::{Lab, Namespace, Process, RawReceiver, require};
 
 /// Runs `trivium` without a daemon, which must work, and gives what it prints.
 fn ok(arguments: &[&str]) -> String {
@@ -147,6 +150,100 @@ fn generated_frames_arrive_and_what_does_not_is_told() {
     let offered: u64 = text.split(' ').next().unwrap().parse().unwrap();
     // Never more than the rate; less on a busy machine.
     assert!((100..=1_100).contains(&offered) && text.contains("took all of them"), "{text}");
+}
+
+/// What the far end receives of so many generated frames, which are UDP or TCP to port 9.
+fn arrived(place: &Namespace, packets: usize, arguments: &str) -> Vec<(Vec<u8>, FlowKey)> {
+    let receiver = RawReceiver::open(place, "two").unwrap();
+    let count = packets.to_string();
+    let line = ["xdp", "gen", "one", "--namespace", place.name(), "--json", "--packets", &count];
+    let sent = json(&line.into_iter().chain(arguments.split(' ')).collect::<Vec<_>>());
+    assert_eq!((&sent["offered"], &sent["lost"]), (&packets.into(), &0.into()), "{sent}");
+    let frames = RefCell::new(Vec::new());
+    let last = |frame: &[u8]| {
+        let mut key = FlowKey::default();
+        // The devices speak for themselves, too.
+        let ours = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).is_ok() && key.dst_port() == 9;
+        if ours {
+            frames.borrow_mut().push((frame.to_vec(), key));
+        }
+        frames.borrow().len() == packets
+    };
+    receiver.count_until(|_| false, last, PATIENCE).unwrap();
+    frames.into_inner()
+}
+
+/// Whether the checksums of a packet of UDP or TCP without options are right.
+fn sums_are_right(frame: &[u8], key: &FlowKey) -> bool {
+    let packet = &frame[14..];
+    let (header, pseudo) = match key.l3_kind() {
+        L3Kind::Ipv4 => {
+            let length = u16::try_from(packet.len() - 20).unwrap();
+            (20, checksum::l4_pseudo_v4(key.ipv4_src(), key.ipv4_dst(), key.proto(), length))
+        }
+        _ => {
+            let length = u32::try_from(packet.len() - 40).unwrap();
+            (40, checksum::l4_pseudo_v6(key.ipv6_src(), key.ipv6_dst(), key.proto(), length))
+        }
+    };
+    let network = header == 40 || checksum::ipv4_header(&packet[..20]) == 0;
+    // A sum of zero in UDP would be none.
+    let there = key.proto() == 6 || packet[header + 6..header + 8] != [0, 0];
+    network && there && checksum::finish(pseudo + checksum::sum(&packet[header..])) == 0
+}
+
+#[test]
+fn frames_of_several_lengths_and_of_ipv6_arrive_as_they_were_asked_for() {
+    require!("ip", "ethtool");
+    let (_lab, place) = pair();
+    place.run(["ethtool", "-K", "two", "gro", "on"]).unwrap();
+    let (six, listed) = ("--source 2001:db8:1::2 --destination 2001:db8:2::2", "--length 100x7,594x4,1514");
+    let cases = [
+        ("--length imix".to_owned(), L3Kind::Ipv4, 17, [60, 590, 1514]),
+        (format!("{listed} --protocol tcp"), L3Kind::Ipv4, 6, [100, 594, 1514]),
+        (format!("{six} --length imix"), L3Kind::Ipv6, 17, [62, 590, 1514]),
+        (format!("{listed} --source 2001:db8:1::2 --protocol tcp"), L3Kind::Ipv6, 6, [100, 594, 1514]),
+        (format!("{listed} {six} --order random"), L3Kind::Ipv6, 17, [100, 594, 1514]),
+    ];
+    for (arguments, family, protocol, [short, middle, long]) in cases {
+        let frames = arrived(&place, 384, &format!("{arguments} --flows 16 --vary source,ports"));
+        let (mut lengths, mut flows) = (BTreeMap::new(), BTreeSet::new());
+        for (frame, key) in &frames {
+            assert_eq!((key.l3_kind(), key.proto()), (family, protocol), "{arguments}");
+            assert!(sums_are_right(frame, key), "{arguments}: {frame:02x?}");
+            *lengths.entry(frame.len()).or_insert(0) += 1;
+            let source = match family {
+                L3Kind::Ipv4 => key.ipv4_src().to_string(),
+                _ => key.ipv6_src().to_string(),
+            };
+            flows.insert((source, key.src_port()));
+        }
+        if arguments.contains("random") {
+            assert!(lengths.keys().eq([&short, &middle, &long]), "{lengths:?}");
+            assert!(lengths[&short] > lengths[&long], "{lengths:?}");
+        } else {
+            assert_eq!(lengths, BTreeMap::from([(short, 224), (middle, 128), (long, 32)]), "{arguments}");
+            assert_eq!(flows.len(), 16, "{arguments}");
+        }
+    }
+    // One length over IPv6, as short as can be.
+    let frames = arrived(&place, 10, six);
+    assert!(
+        frames.iter().all(|(frame, key)| frame.len() == 62 && sums_are_right(frame, key)),
+        "{frames:02x?}"
+    );
+
+    for (arguments, why) in [
+        ("--source 10.0.0.1 --destination 2001:db8::2", "source 10.0.0.1 and destination 2001:db8::2"),
+        ("--length 60 --source 2001:db8::2", "length is 60; over IPv6 give at least 62"),
+        ("--length imix --flows 8192", "is 98304"),
+        ("--length imix --flows 3", "flows is 3"),
+    ] {
+        let line = ["xdp", "gen", "one", "--namespace", place.name()];
+        let output = Command::new(TRIVIUM).args(line).args(arguments.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(why), "{arguments}: {said}");
+    }
 }
 
 #[test]

@@ -129,6 +129,14 @@ impl Traffic {
             park_on: None,
         }
     }
+
+    /// Whether a generator can be made of it.
+    ///
+    /// # Errors
+    /// [`Error::Generator`] for what is out of range.
+    pub fn check(&self) -> Result<(), Error> {
+        template::check(self)
+    }
 }
 
 /// What a generator has offered.

@@ -31,6 +31,20 @@ fn a_bench_cannot_be_asked_for_nonsense() {
 }
 
 #[test]
+fn lengths_of_frames_are_a_list_with_weights_or_a_word() {
+    let length = |text: &str| match parse(&["xdp", "gen", "eth0", "--length", text]) {
+        Ok(Command::Xdp(Xdp::Gen(asked))) => Some(asked.length),
+        _ => None,
+    };
+    assert_eq!(length("100"), Some(Lengths::Listed(vec![(100, 1)])));
+    assert_eq!(length("60x7,594x4,1514x1"), Some(Lengths::Listed(vec![(60, 7), (594, 4), (1514, 1)])));
+    assert_eq!((length("imix"), length("shortest")), (Some(Lengths::Imix), Some(Lengths::Shortest)));
+    for wrong in ["", "60,", "60x0", "60x", "x7", "60x7x1", "-60", "65536", "60;70", "IMIX"] {
+        assert_eq!(length(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
 fn flags_may_come_behind_filters_and_packets() {
     let line = ["capture", "web1", "icmp", "vlan=10", "-n", "3", "--drops"];
     let Ok(Command::Capture(capture)) = parse(&line) else { panic!("{line:?}") };

@@ -1,7 +1,7 @@
 //! The grammar of `trivium xdp`.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -169,16 +169,17 @@ pub struct XdpGen {
     /// Frames per second; as many as possible if absent
     #[arg(long, value_name = "PPS")]
     pub rate: Option<u64>,
-    /// Bytes of a frame, 60 to 1514
-    #[arg(long, default_value_t = 60)]
-    pub length: u16,
+    /// Bytes of a frame, 60 to 1514. Several lengths take turns, as often as their weights say: `60,594,1514` or `60x7,594x4,1514x1`;
+    /// `imix` is 7 of the shortest, 4 of 590 and 1 of 1514 bytes (64, 594 and 1518 with the check sequence)
+    #[arg(long, default_value = "shortest", value_name = "BYTES", value_parser = lengths)]
+    pub length: Lengths,
     /// Number of flows: a power of two
     #[arg(long, default_value_t = 1)]
     pub flows: u32,
     /// Where flows differ; in their ports unless told
     #[arg(long, value_enum, value_delimiter = ',')]
     pub vary: Vec<Varied>,
-    /// How flows (or frames of the file) follow each other
+    /// How flows (or frames of the file, or of several lengths) follow each other
     #[arg(long, value_enum, default_value_t = FrameOrder::Turn)]
     pub order: FrameOrder,
     /// Of the random order
@@ -196,12 +197,12 @@ pub struct XdpGen {
     /// Of the first flow
     #[arg(long, default_value = "02:00:00:00:00:02", value_name = "ADDRESS", value_parser = mac)]
     pub destination_mac: MacAddr,
-    /// IPv4 source
-    #[arg(long, default_value = "10.0.1.2", value_name = "ADDRESS")]
-    pub source: Ipv4Addr,
-    /// IPv4 destination of the first flow
-    #[arg(long, default_value = "10.0.2.2", value_name = "ADDRESS")]
-    pub destination: Ipv4Addr,
+    /// IPv4 or IPv6 source; if absent 10.0.1.2, or 2001:db8:1::2 where the destination is IPv6
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: Option<IpAddr>,
+    /// Destination of the first flow; if absent 10.0.2.2, or 2001:db8:2::2 where the source is IPv6
+    #[arg(long, value_name = "ADDRESS")]
+    pub destination: Option<IpAddr>,
     /// Destination port
     #[arg(long, default_value_t = 9)]
     pub port: u16,
@@ -222,9 +223,9 @@ pub enum Varied {
     SourceMac,
     /// Ethernet destination
     DestinationMac,
-    /// IPv4 destination
+    /// Destination address
     Destination,
-    /// IPv4 source, anywhere
+    /// Source address: anywhere, over IPv6 within its first 32 bits
     Source,
 }
 
@@ -240,10 +241,21 @@ pub enum FrameOrder {
 /// Transport of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FrameProtocol {
-    /// Without checksum, which is valid
+    /// Of one length over IPv4 without checksum, which is valid
     Udp,
-    /// ACK segments whose checksum is not valid
+    /// ACK segments; of one length over IPv4 with a checksum that is not valid
     Tcp,
+}
+
+/// How long frames are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Lengths {
+    /// As short as Ethernet and their headers allow.
+    Shortest,
+    /// The simple mixture that is common in tests of the Internet's traffic.
+    Imix,
+    /// Lengths in bytes, at least one, each with its weight, which is not 0.
+    Listed(Vec<(u16, u32)>),
 }
 
 /// `trivium xdp bench`
@@ -433,6 +445,21 @@ pub struct FlowArgs {
     /// Its tag; untagged if absent
     #[arg(long)]
     pub vlan: Option<u16>,
+}
+
+fn lengths(text: &str) -> Result<Lengths, String> {
+    let listed = |item: &str| {
+        let (length, weight) = item.split_once('x').unwrap_or((item, "1"));
+        let weight: u32 = weight.parse().ok().filter(|weight| *weight > 0)?;
+        Some((length.parse().ok()?, weight))
+    };
+    match text {
+        "shortest" => Ok(Lengths::Shortest),
+        "imix" => Ok(Lengths::Imix),
+        list => list.split(',').map(listed).collect::<Option<_>>().map(Lengths::Listed).ok_or_else(|| {
+            format!("'{text}' is no list of lengths; write bytes such as 60, with weights 60x7,594x4,1514x1, or imix")
+        }),
+    }
 }
 
 fn target(text: &str) -> Result<model::SteerTarget, String> {

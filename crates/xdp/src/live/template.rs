@@ -133,7 +133,7 @@ impl<'a> Template<'a> {
     }
 }
 
-fn check(traffic: &Traffic) -> Result<(), Error> {
+pub(super) fn check(traffic: &Traffic) -> Result<(), Error> {
     let wrong = |field, value: u64, allowed| Err(Error::Generator { field, value, allowed });
     let length = traffic.length;
     if !(LENGTH_MIN..=LENGTH_MAX).contains(&length) {

@@ -1,5 +1,7 @@
-//! `trivium xdp gen`: frames that the kernel makes, out of a device, as fast as it goes or at a rate; or frames out of a
-//! capture file. It needs no daemon.
+//! `trivium xdp gen`: frames that the kernel makes, out of a device, as fast as it goes or at a rate; or frames that were built
+//! before ([`mixture`]), or come out of a capture file. It needs no daemon.
+
+mod mixture;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -14,11 +16,12 @@ use serde_json::json;
 use xdp::live::{Generator, Offered, Order, Protocol, Replay, Traffic, Vary};
 use xdp::watch::{Loss, LossEvent, Losses};
 
+use self::mixture::{Ends, Mixture};
 use crate::cli::{FrameOrder, FrameProtocol, Varied, XdpGen};
 use crate::failure::Failure;
 
-/// Frames of one capture file that are kept.
-const RECORDS_MAX: usize = 1 << 16;
+/// Frames that are kept to be sent again: those of a capture file, or of several lengths.
+const FRAMES_MAX: u32 = 1 << 16;
 /// Kernel-made frames seem to come from the loopback device.
 const LOOPBACK: u32 = 1;
 
@@ -52,11 +55,23 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     let index =
         port::link::find(&args.device).map_err(|error| Failure::new(&args.device, error, ""))?.ifindex;
     let recorded = args.pcap.as_deref().map(recorded).transpose()?;
-    let mut generator = match &recorded {
-        None => Generator::new(&traffic(args, index)),
-        Some(recorded) => Generator::replay(&Replay {
+    let ends = Ends::new(args.source, args.destination)?;
+    let mut traffic = traffic(args, index);
+    let built = match (&recorded, ends, args.length.one()) {
+        (Some(_), ..) => None,
+        // Those the kernel's side makes by itself.
+        (None, Ends::V4(source, destination), Some(length)) => {
+            traffic = Traffic { length, source, destination, ..traffic };
+            None
+        }
+        _ => Some(Mixture { traffic: &traffic, lengths: &args.length, ends }.frames().map_err(failed)?),
+    };
+    let frames = recorded.as_ref().map(|recorded| &recorded.frames).or(built.as_ref());
+    let mut generator = match frames {
+        None => Generator::new(&traffic),
+        Some(frames) => Generator::replay(&Replay {
             ifindex: index,
-            frames: &recorded.frames,
+            frames,
             order: order(args),
             rate: args.rate,
             park: true,
@@ -69,7 +84,7 @@ fn send(args: &XdpGen) -> Result<(), Failure> {
     let offered = offer(args, &mut generator).map_err(failed)?;
     let after = losses.as_ref().map(lost).transpose().map_err(failed)?;
     let lost = after.zip(before).map(|(after, before)| after.saturating_sub(before));
-    report(args, offered, lost, recorded.as_ref());
+    report(args, offered, lost, recorded.as_ref(), built.as_ref().map(Vec::len));
     Ok(())
 }
 
@@ -114,13 +129,13 @@ fn order(args: &XdpGen) -> Order {
     }
 }
 
+/// All but length and addresses.
 fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
     let varies = |what: Varied| args.vary.contains(&what);
     // Flows that are asked for differ somewhere.
     let ports = varies(Varied::Ports) || (args.flows > 1 && args.vary.is_empty());
     Traffic {
         ifindex,
-        length: args.length,
         flows: args.flows,
         vary: Vary {
             ports,
@@ -133,8 +148,6 @@ fn traffic(args: &XdpGen, ifindex: u32) -> Traffic {
         source_mac: args.source_mac.0,
         destination_mac: args.destination_mac.0,
         vlan: args.vlan,
-        source: args.source,
-        destination: args.destination,
         protocol: match args.protocol {
             FrameProtocol::Udp => Protocol::Udp,
             FrameProtocol::Tcp => Protocol::Tcp,
@@ -155,7 +168,8 @@ fn recorded(path: &Path) -> Result<Recorded, Failure> {
     let mut recorded = Recorded { frames: Vec::new(), left_out: 0 };
     while let Some(record) = reader.next_record().map_err(|error| failed(&error))? {
         let whole = usize::try_from(record.original_len).is_ok_and(|length| length == record.data.len());
-        if whole && Replay::fits(record.data.len()) && recorded.frames.len() < RECORDS_MAX {
+        let room = u32::try_from(recorded.frames.len()).is_ok_and(|count| count < FRAMES_MAX);
+        if whole && room && Replay::fits(record.data.len()) {
             recorded.frames.push(record.data);
         } else {
             recorded.left_out += 1;
@@ -167,7 +181,13 @@ fn recorded(path: &Path) -> Result<Recorded, Failure> {
     Ok(recorded)
 }
 
-fn report(args: &XdpGen, offered: Offered, lost: Option<u64>, recorded: Option<&Recorded>) {
+fn report(
+    args: &XdpGen,
+    offered: Offered,
+    lost: Option<u64>,
+    recorded: Option<&Recorded>,
+    built: Option<usize>,
+) {
     let seconds = offered.elapsed.as_secs_f64();
     if args.json {
         let value = json!({
@@ -178,6 +198,7 @@ fn report(args: &XdpGen, offered: Offered, lost: Option<u64>, recorded: Option<&
             "lost": lost,
             "frames_of_file": recorded.map(|recorded| recorded.frames.len()),
             "left_out_of_file": recorded.map(|recorded| recorded.left_out),
+            "frames_built": built,
         });
         println!("{value}");
         return;
@@ -187,6 +208,9 @@ fn report(args: &XdpGen, offered: Offered, lost: Option<u64>, recorded: Option<&
         let why = "cut short, not of 14 to 1522 bytes, or beyond the 65536th";
         let left_out = if left_out > 0 { format!(", {left_out} left out ({why})") } else { String::new() };
         println!("{frames} frames of the file{left_out}");
+    }
+    if let Some(frames) = built {
+        println!("{frames} frames built");
     }
     let rate = offered.rate() / 1e6;
     println!("{} frames offered to {} in {seconds:.3} s: {rate:.3} Mpps", offered.packets, args.device);
