@@ -90,11 +90,24 @@ fn every_disturbance_is_found_and_mended() {
             "mode = \"auto\"".to_owned(),
         ),
         (
+            "port.h2",
+            "warning",
+            "before the hook sees it, and what its stations send and get passes a worker",
+            "mode = \"auto\"".to_owned(),
+        ),
+        (
             "port.h1",
             "advice",
             "its peer may leave checksums open",
             "ethtool -K PEER tx off tso off".to_owned(),
         ),
+        (
+            "port.h1",
+            "advice",
+            "h1 takes no redirected frames",
+            "at the peer: `ethtool -K PEER gro on`".to_owned(),
+        ),
+        ("port.q", "advice", "q takes no redirected frames", "`ethtool -K qq gro on`".to_owned()),
         ("port.q", "ok", "its peer qq runs no XDP program", String::new()),
         ("port.q", "warning", "1 of 2 receive queues are served", "`ethtool -L q combined 1`".to_owned()),
         ("memory", "advice", "in normal pages", "sysctl -w vm.nr_hugepages=".to_owned()),
@@ -155,6 +168,13 @@ fn every_disturbance_is_found_and_mended() {
             disturb: "ethtool -K t rxvlan on",
             mend: "ethtool -K t rxvlan off",
             found: ("port.t", "warning", "t takes VLAN tags out", in_far("ethtool -K t rxvlan off")),
+        },
+        // Our own pair's far end takes what hooks redirect to it, until somebody changes that.
+        Case {
+            place: &tenant,
+            disturb: "ethtool -K eth0 gro off",
+            mend: "ethtool -K eth0 gro on",
+            found: ("port.t", "advice", "t takes no redirected frames", in_tenant("ethtool -K eth0 gro on")),
         },
     ];
     for case in &cases {

@@ -38,6 +38,13 @@ fn in_the_hook(rig: &Rig, port: &str) -> Result<(), String> {
     if came >= 100 && worked * 10 < came { Ok(()) } else { Err(format!("{worked} of {came} by workers")) }
 }
 
+/// Frames of a port that its hook has sent to another's device.
+fn bridged(rig: &Rig, port: &str) -> u64 {
+    let status = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    status[0]["counters"]["bridged"].as_u64().unwrap_or_else(|| panic!("{status}"))
+}
+
 fn until_in_the_hook(rig: &Rig, port: &str) {
     let shown = || format!("{}{}", rig.ok(&["show", "bridges"]), rig.ok(&["show", "ports"]));
     eventually("the flow is in the hook", PATIENCE, || in_the_hook(rig, port))
@@ -234,4 +241,53 @@ fn stations_that_only_the_hook_sees_do_not_age() {
     in_the_hook(&rig, "h2").unwrap();
     nothing_lost(flow);
     nothing_lost(back);
+}
+
+/// What redirected frames do not reach a worker sends to, and the doctor says why, with what mends it.
+#[test]
+fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig(2);
+    let configuration = rig.configuration("");
+    let flow = start(&mut rig, &configuration);
+    let found = |rig: &Rig| {
+        let output = rig.trivium(&["doctor", "--json"]).stdout;
+        let findings: Vec<serde_json::Value> = serde_json::from_slice(&output).unwrap();
+        findings
+            .into_iter()
+            .find(|finding| finding["finding"].as_str().unwrap().contains("takes no redirected frames"))
+    };
+    assert_eq!(found(&rig), None);
+    rig.hosts[1].run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
+    rig.port_until("h2", "it says so", |port| {
+        port["shortcut"].as_str().is_some_and(|said| said.contains("its device takes no redirected frames"))
+    });
+    let told = found(&rig).unwrap();
+    assert_eq!((&told["object"], &told["severity"]), (&"port.h2".into(), &"advice".into()), "{told}");
+    let what = "h2 takes no redirected frames: what is for its stations passes a worker";
+    assert!(told["finding"].as_str().unwrap().starts_with(what), "{told}");
+    assert_eq!(told["fix"], "at the peer: `ethtool -K PEER gro on`");
+    // Nothing is lost there once it is known, and the worker has had all of it.
+    eventually("the worker sends", PATIENCE, || {
+        let (before, worked) = (flow.received(), by_workers(&rig));
+        flow.wait_for(500, PATIENCE).unwrap();
+        let (came, worked) = (flow.received() - before, by_workers(&rig) - worked);
+        // Counted one after the other.
+        if worked * 10 >= came * 9 { Ok(()) } else { Err(format!("{worked} of {came} by workers")) }
+    })
+    .unwrap();
+    // In the other direction nothing has changed.
+    let back = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 1_000).unwrap();
+    let (came, sent) = (bridged(&rig, "h2"), bridged(&rig, "h1"));
+    eventually("the way back is in the hook", PATIENCE, || {
+        let more = bridged(&rig, "h2") - came;
+        if more >= 1_000 { Ok(()) } else { Err(more.to_string()) }
+    })
+    .unwrap();
+    assert_eq!(bridged(&rig, "h1"), sent, "nothing of the other");
+    nothing_lost(back);
+    // Mended as it was told.
+    rig.hosts[1].run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+    until_in_the_hook(&rig, "h1");
+    assert_eq!(found(&rig), None);
 }

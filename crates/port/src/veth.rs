@@ -249,6 +249,9 @@ impl VethConfig {
         }
         self.set_near(&near).map_err(|e| self.link_error(e))?;
         let far = self.in_far(|| self.set_far(&far))?;
+        // Now that its far end takes redirected frames: the near end tells so (`ndo-xmit`) as of when it comes up.
+        link::set(near.ifindex, &LinkChange { up: Some(true), ..LinkChange::default() })
+            .map_err(|e| self.link_error(e))?;
         let near = link::by_index(near.ifindex).map_err(|e| self.link_error(e))?;
         Ok(Veth { near, far, adopted })
     }
@@ -263,7 +266,7 @@ impl VethConfig {
         link::disable_ipv6(&self.name).map_err(|e| sysctl_error(&self.name, e))?;
         ethtool::set_features(&self.name, &NEAR_OFFLOADS)?;
         let mtu = (near.mtu != self.mtu).then_some(self.mtu);
-        link::set(near.ifindex, &LinkChange { mtu, up: Some(true), ..LinkChange::default() })
+        link::set(near.ifindex, &LinkChange { mtu, ..LinkChange::default() })
     }
 
     fn set_far(&self, far: &LinkInfo) -> Result<LinkInfo, LinkError> {

@@ -129,8 +129,10 @@ impl File<'_> {
             } else {
                 ("which has no native XDP", "use a device whose driver has it")
             };
+            let bridged = self.running.wanted.bridged;
+            let past = if bridged { ", and what its stations send and get passes a worker" } else { "" };
             let what = format!(
-                "driver {name}, {why}: generic XDP, the kernel makes an skb of each packet before the hook sees it"
+                "driver {name}, {why}: generic XDP, the kernel makes an skb of each packet before the hook sees it{past}"
             );
             self.tell(Finding::Warning, what, fix);
         } else {
