@@ -229,6 +229,142 @@ fn the_doctor_tells_what_is_bypassed_and_what_is_missing() {
     assert!(said.contains("h2 takes no redirected frames"), "{said}");
 }
 
+/// A packet from h1's host to its router in words, with this behind it.
+fn from_host(rig: &Rig, more: &str) -> String {
+    let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
+    format!("eth_src={},eth_dst={router},{more}", rig.hosts[0].mac().unwrap())
+}
+
+#[test]
+fn explain_tells_where_the_hook_sends_and_why_it_does_not() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let (hub, two) = (rig.lab.hub(), &rig.hosts[1]);
+    let explain = |more: &str| rig.ok(&["explain", "--in", "h1", &from_host(&rig, more)]);
+    let udp = |to: &str| format!("ip_src=10.8.1.2,ip_dst={to},udp,dst_port=9");
+    let leaves = |said: &str, by: &str, to: &str, hops: u8| {
+        let link = hub.run(["ip", "-o", "link", "show", "dev", by]).unwrap();
+        let near = link.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap();
+        let what = format!("straight to {by}, from {near} to {to}, hop limit {hops}\n");
+        assert!(said.contains(&what), "{what}{said}");
+        let end = format!("forwarded to {by} in the driver hook, by the kernel's routes\n");
+        assert!(said.ends_with(&end), "{said}");
+    };
+    let mac = two.mac().unwrap();
+    let counted = more(&rig, "fib_forwarded", || {
+        leaves(&explain(&udp("10.8.2.2")), "h2", &mac, 63);
+        leaves(&explain(&format!("{},ttl=2", udp("10.8.2.2"))), "h2", &mac, 1);
+    });
+    assert_eq!(counted, 0, "explaining sends nothing");
+    eventually("IPv6 goes through", PATIENCE, || match rig.hosts[0].ping("fd00:8:2::2", 1) {
+        Ok(report) if report.received == 1 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    leaves(&explain("ip_src=fd00:8:1::2,ip_dst=fd00:8:2::2,udp"), "h2", &mac, 63);
+    let told: serde_json::Value = serde_json::from_str(&rig.ok(&[
+        "explain",
+        "--json",
+        "--in",
+        "h1",
+        &from_host(&rig, &udp("10.8.2.2")),
+    ]))
+    .unwrap();
+    assert_eq!((&told["tier"], &told["to_kernel"]), (&"hook".into(), &false.into()), "{told}");
+    assert_eq!(told["outputs"][0]["port"], "h2");
+    let frame = told["outputs"][0]["frame"].as_str().unwrap();
+    assert!(frame.starts_with(&mac.replace(':', "")), "{told}");
+    // A device that is no port.
+    let third = rig.lab.host("h3", "10.8.3.2/24").unwrap();
+    rig.join(&third, 3);
+    hub.run(["ping", "-c", "1", "10.8.3.2"]).unwrap();
+    eventually("the hook knows the device", PATIENCE, || {
+        let said = explain(&udp("10.8.3.2"));
+        if said.contains("straight to h3") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    leaves(&explain(&udp("10.8.3.2")), "h3", &third.mac().unwrap(), 63);
+
+    for route in ["blackhole 10.9.1.0/24", "unreachable 10.9.2.0/24", "prohibit 10.9.3.0/24"] {
+        hub.run(["ip", "route", "add"].into_iter().chain(route.split(' '))).unwrap();
+    }
+    hub.run(["ip", "route", "add", "10.9.4.0/24", "via", "10.8.2.2", "mtu", "lock", "1300"]).unwrap();
+    hub.run(["ip", "route", "add", "10.9.5.0/24", "via", "10.8.1.2"]).unwrap();
+    let stays = |more: &str, counter: &str, why: &str| {
+        let said = explain(more);
+        assert!(
+            said.contains(&format!("left to the kernel as {counter}: ")) && said.contains(why),
+            "{more}: {said}"
+        );
+        assert!(said.ends_with("given to the kernel by the driver hook\n"), "{more}: {said}");
+    };
+    stays(&format!("{},ttl=1", udp("10.8.2.2")), "fib_ttl", "its hop limit is used up");
+    stays(&format!("vlan=5,{}", udp("10.8.2.2")), "fib_tagged", "VLAN tag");
+    stays(&udp("10.8.1.1"), "fib_no_route", "it is for this machine");
+    stays(&udp("10.99.0.1"), "fib_no_route", "there is no route");
+    stays(&udp("127.0.0.1"), "fib_address", "is not forwarded");
+    stays(&udp("10.8.2.77"), "fib_neighbor", "the next hop's Ethernet address is not known");
+    stays(&udp("10.9.1.1"), "fib_blackhole", "blackhole");
+    stays(&udp("10.9.2.1"), "fib_unreachable", "unreachable");
+    stays(&udp("10.9.3.1"), "fib_prohibit", "prohibit");
+    stays(
+        &format!("{},len=1400", udp("10.9.4.1")),
+        "fib_too_long",
+        "longer than its route or device carries",
+    );
+    leaves(&explain(&udp("10.9.4.1")), "h2", &mac, 63);
+    stays(&udp("10.9.5.1"), "fib_same_device", "by the device that it came by");
+    stays("arp", "passed_control", "neither IPv4 nor IPv6");
+    let stranger = format!("eth_dst=02:00:00:00:99:99,{}", udp("10.8.2.2"));
+    let said = rig.ok(&["explain", "--in", "h1", &stranger]);
+    assert!(said.contains("fib_station: it is for another Ethernet address"), "{said}");
+    two.run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
+    eventually("its device is no longer taken", PATIENCE, || {
+        let said = explain(&udp("10.8.2.2"));
+        let found =
+            said.contains("fib_no_device: the device that it would leave by takes no redirected frames");
+        if found { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    hub.run(["sysctl", "-qw", "net.ipv4.conf.h1.forwarding=0"]).unwrap();
+    stays(&udp("10.8.2.2"), "fib_disabled", "forwarding is off");
+}
+
+#[test]
+fn explain_names_the_rule_in_front_of_the_routes() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(2);
+    let filter = "[filter.edge]\n\
+                  [[filter.edge.rule]]\nname = \"seen\"\naction = \"count\"\nprotocol = \"udp\"\n\
+                  [[filter.edge.rule]]\nname = \"shut\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination_port = 53\n";
+    let ports = configuration(&rig, &format!("{KERNEL}filter = \"edge\"\n"));
+    // On the CPU of the first bucket's choice.
+    let steer = "[steer.spread]\ntable = [\"cpu 0\"]\n";
+    let steered = ports.replacen("device = \"h1\"\n", "device = \"h1\"\nsteer = \"spread\"\n", 1);
+    rig.start(&format!("{steered}{filter}{steer}"));
+    until_routed(&rig, "h1");
+    rig.until_reachable(1, 2);
+    let explain = |port: &str| {
+        let packet = from_host(&rig, &format!("ip_src=10.8.1.2,ip_dst=10.8.2.2,udp,dst_port={port}"));
+        rig.ok(&["explain", "--in", "h1", &packet])
+    };
+    let said = explain("9");
+    assert!(said.contains("rule seen of the port's filter matched and did nothing"), "{said}");
+    assert!(!said.contains("rule shut") && said.contains("straight to h2"), "{said}");
+    assert!(said.ends_with("forwarded to h2 in the driver hook, by the kernel's routes\n"), "{said}");
+    let said = explain("53");
+    assert!(said.contains("rule shut of the port's filter matched and acted"), "{said}");
+    assert!(!said.contains("straight to"), "{said}");
+    assert!(said.ends_with("dropped in the hook: filter-dropped\n"), "{said}");
+    // What the stack gets on another CPU is the kernel's all the same.
+    let packet = from_host(&rig, "ip_src=10.8.1.2,ip_dst=10.8.2.2,udp,ttl=1");
+    let told: serde_json::Value =
+        serde_json::from_str(&rig.ok(&["explain", "--json", "--in", "h1", &packet])).unwrap();
+    let steps = told["steps"].to_string();
+    assert!(steps.contains("says cpu 0") && steps.contains("fib_ttl"), "{told}");
+    assert_eq!((&told["to_kernel"], &told["outputs"]), (&true.into(), &serde_json::json!([])), "{told}");
+}
+
 /// Nothing is left of the stage when the daemon ends, unless it is to stay.
 #[test]
 fn without_the_daemon_the_stack_forwards_or_the_hook_goes_on() {

@@ -34,7 +34,7 @@ pub struct Step {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Output {
-    /// The port that it leaves by.
+    /// The port that it leaves by; the device, where the kernel's routes send it to one that is no port.
     pub port: String,
     /// The frame as it leaves, in hexadecimal digits.
     #[serde(default)]

@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use crate::fib::FibStage;
 use crate::program::Stages;
 use crate::steer::{ExactFlow, SteerTo};
 use crate::{Attached, Counter, Error, Loaded, Verdict, sys};
@@ -21,6 +22,8 @@ pub struct HookSays {
     pub rules: Vec<(String, bool)>,
     /// The number of the port that it is redirected to.
     pub to: Option<u16>,
+    /// The index of the device that the kernel's routes send it to, in the port's namespace.
+    pub device: Option<u32>,
     /// The exact flow that it belongs to.
     pub flow: Option<ExactFlow>,
     /// Where that flow or the table says that it goes.
@@ -51,6 +54,9 @@ impl Attached {
         let way = Counter::ALL.into_iter().find(|way| counters.get(*way) > 0).unwrap_or(Counter::Aborted);
         let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
         let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
+        let routed = scratch.fib.as_ref().filter(|_| way == Counter::FibForwarded);
+        let sent = routed.map(|maps| FibStage::over(Arc::clone(maps)).counts()).transpose()?;
+        let device = sent.and_then(|sent| sent.into_iter().find(|(_, count)| count.packets > 0));
         let steered = scratch.steer.as_ref().map(|maps| maps.steered()).transpose()?;
         let user = self.user().map(|user| (user.name().to_owned(), user.goes_on()));
         Ok(HookSays {
@@ -59,6 +65,7 @@ impl Attached {
             frame: run.frame,
             rules,
             to: to.transpose()?.flatten(),
+            device: device.map(|(ifindex, _)| ifindex),
             flow: steered.and_then(|steered| steered.flow),
             steered: steered.and_then(|steered| steered.to),
             user,

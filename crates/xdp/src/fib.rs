@@ -195,9 +195,13 @@ impl FibStage {
 }
 
 impl FibMaps {
-    /// The same with counts of its own, so that a test run counts nothing.
+    /// The same with counts of its own, so that a test run counts nothing where others read it.
     pub fn scratch(&self) -> Result<FibMaps, Error> {
         let (near_counts, counts) = new_counts()?;
+        let failed = |operation| move |source| Error::Map { map: COUNTS, operation, source };
+        for ifindex in keys(self.counts.as_fd()).map_err(failed("list"))? {
+            sys::map_fill_per_cpu(counts.as_fd(), ifindex, &[0; 2]).map_err(failed("add to"))?;
+        }
         Ok(FibMaps { conf: self.conf, devices: Arc::clone(&self.devices), near_counts, counts })
     }
 

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use support::router::{FAR, NEAR, Router, ethernet, ipv4, ipv6, seal};
 use support::{config, sh};
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
-use xdp::live::{Generator, Sink, Traffic};
+use xdp::live::{Generator, Pass, Sink, Traffic};
 use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown};
 
 const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
@@ -298,6 +298,39 @@ fn devices_that_go_keep_their_sum() {
     goes(&router, &loaded, &ipv4(Ipv4Addr::new(8, 8, 8, 8), 60, |_| ()), 2);
     stage.set_devices(&[].into()).unwrap();
     assert_eq!(stage.counts().unwrap()[&0], FibCount { packets: 2, bytes: 148 });
+}
+
+#[test]
+fn explain_tells_the_device_and_counts_nothing() {
+    need_root!();
+    let mut router = Router::new();
+    // Counted elsewhere than devices of small index.
+    router.namespace.ip("link add name n4 index 5000 type veth peer name f4");
+    router.namespace.ip("link set dev n4 up address 02:00:00:00:04:01");
+    router.namespace.ip("link set dev f4 up");
+    router.namespace.ip("address add 10.0.4.1/24 dev n4");
+    router.namespace.ip("neighbor add 10.0.4.2 lladdr 02:00:00:00:04:02 dev n4");
+    let _pass = Pass::attach(router.namespace.index("f4"), AttachMode::Native).unwrap();
+    let stage = FibStage::new(&Router::port(), &router.attached).unwrap();
+    let mut devices = router.takes(Takes::Frames, Takes::Frames);
+    devices.insert(5000, Takes::Frames);
+    stage.set_devices(&devices).unwrap();
+    router.attached.set_fib(Some(&stage)).unwrap();
+    let (before, counts) = (router.attached.counters().unwrap(), stage.counts().unwrap());
+
+    let frame = ipv4(BEHIND, 60, |_| ());
+    let says = router.attached.explain(&frame).unwrap();
+    assert_eq!((says.way, says.device), (Counter::FibForwarded, Some(router.near[1])));
+    assert_eq!(says.frame, forwarded(&frame, 1));
+    let says = router.attached.explain(&ipv4(Ipv4Addr::new(10, 0, 4, 2), 60, |_| ())).unwrap();
+    assert_eq!((says.way, says.device), (Counter::FibForwarded, Some(5000)));
+    let says = router.attached.explain(&ipv4(BEHIND, 60, |ip| ip[8] = 1)).unwrap();
+    assert_eq!((says.way, says.device), (Counter::FibTtl, None));
+    assert_eq!(stage.counts().unwrap(), counts);
+    assert_eq!(
+        router.attached.counters().unwrap().get(Counter::FibForwarded),
+        before.get(Counter::FibForwarded)
+    );
 }
 
 /// Real frames, one route, through the owner's end and adoption.

@@ -16,7 +16,7 @@ use packet::{FlowKey, PortId};
 use port::FramePool;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
-use xdp::{HookSays, Verdict};
+use xdp::HookSays;
 
 use super::ids::Names;
 use super::words;
@@ -210,23 +210,25 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
     }
 }
 
-/// What would happen to this frame, first in the port's hook and then, if that lets it up, in a worker.
+/// What would happen to this frame, first in the port's hook (which the kernel's routes may have sent it on by a named device) and
+/// then, if that lets it up, in a worker.
 pub fn explain(
     engine: &Engine,
     names: &Names,
     port: PortId,
     name: &str,
     frame: &[u8],
-    hook: Option<HookSays>,
+    hook: Option<(HookSays, Option<String>)>,
 ) -> Explanation {
     let explained = engine.explain(port, frame);
     let mut story = worker_explains(&explained, names, name, frame);
-    let Some(hook) = hook else { return story };
-    let (mut steps, end) = words::hook(&hook, names);
+    let Some((hook, routed)) = hook else { return story };
+    let (mut steps, end) = words::hook(&hook, routed.as_deref(), names);
     if let Some(end) = end {
         story.tier = Tier::Hook;
-        story.outputs = hook.to.map(|to| output(PortId(to), &hook.frame, names)).into_iter().collect();
-        story.to_kernel = hook.verdict == Verdict::Pass;
+        let to = hook.to.map(|to| names.port(PortId(to))).or(routed);
+        story.outputs = to.map(|to| output(to, &hook.frame)).into_iter().collect();
+        story.to_kernel = end.to_kernel;
         story.drop = end.drop.map(str::to_owned);
         story.verdict = end.verdict;
         story.steps = steps;
@@ -237,14 +239,14 @@ pub fn explain(
     story
 }
 
-fn output(port: PortId, bytes: &[u8], names: &Names) -> Output {
-    Output { port: names.port(port), frame: hex(bytes), summary: summary(bytes, port) }
+fn output(port: String, bytes: &[u8]) -> Output {
+    Output { port, frame: hex(bytes), summary: summary(bytes) }
 }
 
 fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8]) -> Explanation {
     let (steps, verdict) = words::tell(&explained.steps, names);
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-    let outputs = explained.outputs.iter().map(|(port, bytes)| output(*port, bytes, names));
+    let outputs = explained.outputs.iter().map(|(port, bytes)| output(names.port(*port), bytes));
     Explanation {
         in_port: name.to_owned(),
         packet: explained
@@ -265,10 +267,10 @@ fn unreadable(length: u32) -> String {
     format!("{length} bytes that are no Ethernet frame")
 }
 
-fn summary(frame: &[u8], port: PortId) -> String {
+fn summary(frame: &[u8]) -> String {
     let mut key = FlowKey::default();
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-    match FlowKey::extract(frame, frame.len(), port, &mut key) {
+    match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
         Ok(_) => filter::describe(&key, length),
         Err(reason) => reason.name().to_owned(),
     }

@@ -18,7 +18,7 @@ use xdp::user::UserProgram;
 
 use super::bridges::{self, Bridges};
 use super::change;
-use super::device::{inside, object, place};
+use super::device::{Device, inside, object, place};
 use super::filters::{Changed, Definition, Filters};
 use super::foreign::Former;
 use super::ids::Names;
@@ -270,18 +270,33 @@ impl Site {
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, second);
     }
 
-    /// What a port's hook would do with a frame; `None` where there is no hook, or it cannot be asked.
-    pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<HookSays> {
+    /// What a port's hook would do with a frame, and the port or device that the kernel's routes send it to; `None` where there is no
+    /// hook, or it cannot be asked.
+    pub fn hook_says(&self, name: &str, frame: &[u8]) -> Option<(HookSays, Option<String>)> {
         let (name, running) = self.ports.get_key_value(name)?;
         let (hook, device) = (running.hook.as_ref()?, running.device.as_ref()?);
         // The kernel runs no program on less than an Ethernet header.
         if frame.len() < 14 || !running.is_up() {
             return None;
         }
-        let ask = || hook.explain(frame).map_err(|error| super::device::failed(name, &error));
-        inside(&object(name), device.namespace.as_ref(), ask)
+        let ask = || {
+            let says = hook.explain(frame).map_err(|error| super::device::failed(name, &error))?;
+            let sent_by = says.device.map(|index| match port::link::by_index(index) {
+                Ok(info) => info.name,
+                Err(_) => format!("device #{index}"),
+            });
+            Ok((says, sent_by))
+        };
+        let (says, sent_by) = inside(&object(name), device.namespace.as_ref(), ask)
             .inspect_err(|error| tracing::warn!(port = %name, %error, "its hook cannot be asked"))
-            .ok()
+            .ok()?;
+        let beside = |other: &Device| place(other.namespace.as_ref()) == place(device.namespace.as_ref());
+        let port = self.ports.iter().find(|(_, other)| {
+            let other = other.device.as_ref().filter(|other| beside(other));
+            says.device.is_some() && other.map(|other| other.ifindex) == says.device
+        });
+        let sent_by = port.map(|(port, _)| port.to_string()).or(sent_by);
+        Some((says, sent_by))
     }
 
     /// Publishes what runs.

@@ -1,8 +1,8 @@
 //! Recorded steps in words, for `explain` and `trace`.
 
 use model::Step as Told;
-use packet::PortId;
 use packet::record::{FloodClass, Step, TagChange, VlanSource};
+use packet::{FlowKey, PortId};
 use xdp::{Counter, HookSays};
 
 use super::ids::Names;
@@ -20,12 +20,25 @@ pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
 pub struct End {
     /// The reason's name where it is dropped.
     pub drop: Option<&'static str>,
+    /// Whether the kernel's stack gets it.
+    pub to_kernel: bool,
     /// The outcome in one sentence.
     pub verdict: String,
 }
 
-/// What the hook does with a packet, and how it ends there; `None`: a worker goes on with it.
-pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
+impl End {
+    fn forwarded(verdict: String) -> Option<End> {
+        Some(End { drop: None, to_kernel: false, verdict })
+    }
+
+    fn to_kernel(verdict: String) -> Option<End> {
+        Some(End { drop: None, to_kernel: true, verdict })
+    }
+}
+
+/// What the hook does with a packet, and how it ends there; `None`: a worker goes on with it. `routed`: what the kernel's routes
+/// send it out of.
+pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>, Option<End>) {
     let step = |what: String| Told { stage: "hook".to_owned(), what };
     let rules = says.rules.iter().map(|(rule, acted)| {
         let did = if *acted { "and acted" } else { "and did nothing" };
@@ -46,7 +59,7 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
     });
     let dropped = |reason: &'static str, why: &str| {
         let verdict = format!("dropped in the hook: {reason}");
-        (why.to_owned(), Some(End { drop: Some(reason), verdict }))
+        (why.to_owned(), Some(End { drop: Some(reason), to_kernel: false, verdict }))
     };
     let (what, end) = match says.way {
         Counter::FilterDropped => dropped("filter-dropped", "the filter drops it"),
@@ -56,7 +69,7 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
         Counter::FilterAnswered => {
             let verdict = "answered in the driver hook with a SYN cookie".to_owned();
             let what = "a SYN to a service: the answer goes back the way that it came".to_owned();
-            (what, Some(End { drop: None, verdict }))
+            (what, End::forwarded(verdict))
         }
         Counter::BridgeLost => dropped("hook-device-gone", "its station's device is gone"),
         Counter::BridgeHeld => dropped("hook-held", "its flow is held while it changes into the hook"),
@@ -64,14 +77,14 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
         Counter::Bridged => {
             let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
             let what = format!("both stations are known: straight to the device of {port}");
-            (what, Some(End { drop: None, verdict: format!("forwarded to {port} in the driver hook") }))
+            (what, End::forwarded(format!("forwarded to {port} in the driver hook")))
         }
         Counter::FibForwarded => {
-            let verdict = "forwarded in the driver hook, by the kernel's routes".to_owned();
-            (
-                "route and neighbour are the kernel's: straight to the next hop's device".to_owned(),
-                Some(End { drop: None, verdict }),
-            )
+            let device = routed.unwrap_or("the next hop's device");
+            let what =
+                format!("route and neighbour are the kernel's: straight to {device}{}", anew(&says.frame));
+            let verdict = format!("forwarded to {device} in the driver hook, by the kernel's routes");
+            (what, End::forwarded(verdict))
         }
         Counter::SteerKernel | Counter::SteerCpu => {
             let where_to = match says.steered {
@@ -79,18 +92,65 @@ pub fn hook(says: &HookSays, names: &Names) -> (Vec<Told>, Option<End>) {
                 _ => "the kernel".to_owned(),
             };
             let verdict = format!("given to {where_to} by the driver hook's steering");
-            (format!("to {where_to}"), Some(End { drop: None, verdict }))
+            (format!("to {where_to}"), End::to_kernel(verdict))
         }
         Counter::Steered | Counter::DownPassed | Counter::DownDropped => {
             ("up, to the worker of its queue".to_owned(), None)
         }
         passed => {
-            let what = format!("left to the kernel ({passed})");
-            (what, Some(End { drop: None, verdict: "given to the kernel by the driver hook".to_owned() }))
+            let what = format!("left to the kernel as {passed}: {}", left(passed));
+            (what, End::to_kernel("given to the kernel by the driver hook".to_owned()))
         }
     };
     steps.push(step(what));
     (steps, end)
+}
+
+/// What routing has written anew in a frame.
+fn anew(frame: &[u8]) -> String {
+    let mut key = FlowKey::default();
+    match FlowKey::extract(frame, frame.len(), PortId(0), &mut key) {
+        Ok(_) => format!(", from {} to {}, hop limit {}", key.eth_src(), key.eth_dst(), key.ttl()),
+        Err(_) => String::new(),
+    }
+}
+
+/// In place of a reason that is newer than this text.
+const UNTOLD: &str = "so its counter says";
+
+/// Why the hook leaves a frame to the kernel.
+fn left(way: Counter) -> &'static str {
+    match way {
+        Counter::PassedControl => "it is neither IPv4 nor IPv6",
+        Counter::PassedGroup => "it is for a group",
+        Counter::PassedLocal4 | Counter::PassedLocal6 => "it is for this machine",
+        Counter::PassedFragment => "it is a fragment",
+        Counter::PassedMalformed => "its headers are cut short or wrong",
+        Counter::FibStation => "it is for another Ethernet address than the port's",
+        Counter::FibTagged => "it has a VLAN tag",
+        Counter::FibAddress => {
+            "its source or destination is not forwarded, or the way back to its source leads elsewhere"
+        }
+        Counter::FibTtl => "its hop limit is used up; the stack tells the sender",
+        Counter::FibOptions => "it has IPv4 options or IPv6 extension headers",
+        Counter::FibPartial => "its sender left the checksum open; the stack completes it",
+        Counter::FibBlackhole => "its route says blackhole; the stack drops it",
+        Counter::FibUnreachable => "its route says unreachable; the stack tells the sender",
+        Counter::FibProhibit => "its route says prohibit; the stack tells the sender",
+        Counter::FibNoRoute => "it is for this machine, or there is no route",
+        Counter::FibDisabled => "forwarding is off at the port's device",
+        Counter::FibTunnel => "its route leads into a tunnel",
+        Counter::FibNeighbor => "the next hop's Ethernet address is not known; the stack asks for it",
+        Counter::FibTooLong => {
+            "it is longer than its route or device carries; the stack cuts it in pieces or tells the sender"
+        }
+        Counter::FibFailed => "a helper of the kernel refused",
+        Counter::FibSameDevice => "it would leave by the device that it came by",
+        Counter::FibNoDevice => {
+            "the device that it would leave by takes no redirected frames; the stack sends it"
+        }
+        _ => UNTOLD,
+    }
 }
 
 /// The reason's name if the packet was dropped and nothing of it left.
@@ -246,6 +306,26 @@ mod tests {
         );
         assert_eq!(verdict, "it leaves by web2");
         assert_eq!(dropped(&steps), None);
+    }
+
+    #[test]
+    fn every_way_out_of_the_hook_is_told_in_words() {
+        for way in Counter::ALL {
+            let says = HookSays {
+                way,
+                verdict: xdp::Verdict::Pass,
+                frame: vec![0; 60],
+                rules: vec![("r".to_owned(), true)],
+                to: None,
+                device: None,
+                flow: None,
+                steered: None,
+                user: None,
+            };
+            let (steps, _) = hook(&says, None, &names());
+            assert_eq!(steps[0].what, "rule r of the port's filter matched and acted");
+            assert!(!steps[1].what.contains(UNTOLD), "{way}: {}", steps[1].what);
+        }
     }
 
     #[test]
