@@ -48,7 +48,7 @@ pub mod ethtool;
 pub mod link;
 pub mod memory;
 pub mod netfilter;
-mod netlink;
+pub mod netlink;
 pub mod netns;
 pub mod null;
 pub mod offload;

@@ -174,21 +174,21 @@ pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
     let messages = Netlink::open()
         .and_then(|mut netlink| netlink.transact(request))
         .map_err(|e| LinkError::new("list", "listing", e))?;
-    Ok(messages.iter().filter_map(parse).collect())
+    Ok(messages.iter().filter_map(|message| parse(message.kind, &message.payload)).collect())
 }
 
 fn get(request: Request) -> Result<LinkInfo, NetlinkError> {
     let messages = Netlink::open()?.transact(request)?;
     let missing = || NetlinkError::Socket(std::io::Error::from_raw_os_error(libc::ENODEV));
-    messages.iter().find_map(parse).ok_or_else(missing)
+    messages.iter().find_map(|message| parse(message.kind, &message.payload)).ok_or_else(missing)
 }
 
-/// Reads an RTM_NEWLINK or RTM_DELLINK message.
-pub(crate) fn parse(message: &Message) -> Option<LinkInfo> {
-    if message.kind != libc::RTM_NEWLINK && message.kind != libc::RTM_DELLINK {
+/// Reads an RTM_NEWLINK or RTM_DELLINK message. Those of family AF_BRIDGE tell of a device's place in a bridge: it is there still when
+/// it has left one.
+pub(crate) fn parse(kind: u16, payload: &[u8]) -> Option<LinkInfo> {
+    if kind != libc::RTM_NEWLINK && kind != libc::RTM_DELLINK || *payload.first()? != 0 {
         return None;
     }
-    let payload = &message.payload;
     let flags = netlink::u32_at(payload, 8)?;
     let mut info = LinkInfo {
         ifindex: netlink::u32_at(payload, 4)?,

@@ -1,5 +1,5 @@
-//! A small synchronous rtnetlink: requests are built as bytes, answers read as bytes, nothing is trusted about lengths.
-//! For links and addresses of our own ports only; routes and neighbours are the `netlink` crate's. RFC 3549.
+//! A small synchronous rtnetlink: requests are built as bytes, answers read as bytes, nothing is trusted about lengths. RFC 3549.
+//! Here for links and addresses of our own ports; the kernel's routing state is the `netlink` crate's, which speaks through this.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,9 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
-pub(crate) const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// Asks for all objects.
+pub const NLM_F_DUMP: u16 = 0x300;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 pub(crate) const NLM_F_REPLACE: u16 = 0x100;
@@ -59,13 +61,14 @@ impl From<rustix::io::Errno> for NetlinkError {
 }
 
 /// A request under construction.
-pub(crate) struct Request {
+pub struct Request {
     bytes: Vec<u8>,
 }
 
 impl Request {
     /// A message of `kind` with its fixed `body` (`ifinfomsg`, `ifaddrmsg`).
-    pub(crate) fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
+    #[must_use]
+    pub fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
@@ -112,8 +115,21 @@ pub(crate) struct Message {
     pub(crate) payload: Vec<u8>,
 }
 
+/// One message where it was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRef<'a> {
+    /// What it is (`RTM_*`, `NLMSG_*`).
+    pub kind: u16,
+    /// `NLM_F_*`.
+    pub flags: u16,
+    /// Of the request that it answers; 0: a notification.
+    pub sequence: u32,
+    /// What stands behind its header.
+    pub payload: &'a [u8],
+}
+
 /// A rtnetlink socket in the network namespace of the thread that opened it.
-pub(crate) struct Netlink {
+pub struct Netlink {
     fd: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
@@ -121,7 +137,10 @@ pub(crate) struct Netlink {
 
 impl Netlink {
     /// Opens a socket for requests.
-    pub(crate) fn open() -> Result<Self, NetlinkError> {
+    ///
+    /// # Errors
+    /// [`NetlinkError::Socket`].
+    pub fn open() -> Result<Self, NetlinkError> {
         Self::open_for(None)
     }
 
@@ -140,8 +159,11 @@ impl Netlink {
         Ok(netlink)
     }
 
-    /// Opens a non-blocking socket that listens to multicast groups.
-    pub(crate) fn listen(groups: u32) -> Result<Self, NetlinkError> {
+    /// Opens a non-blocking socket that listens to multicast groups: bit n-1 of `groups` is group n.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Socket`].
+    pub fn listen(groups: u32) -> Result<Self, NetlinkError> {
         Self::with_groups(None, groups, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
@@ -156,75 +178,102 @@ impl Netlink {
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// Makes room for so many bytes of messages that wait, beyond the system's limit (CAP_NET_ADMIN).
+    ///
+    /// # Errors
+    /// [`NetlinkError::Socket`].
+    pub fn set_receive_buffer(&self, bytes: usize) -> Result<(), NetlinkError> {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        Ok(crate::sys::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)?)
+    }
+
+    /// Readable when messages wait.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Sends a request and collects the answer up to its acknowledgement or end.
-    pub(crate) fn transact(&mut self, mut request: Request) -> Result<Vec<Message>, NetlinkError> {
+    pub(crate) fn transact(&mut self, request: Request) -> Result<Vec<Message>, NetlinkError> {
+        let mut answer = Vec::new();
+        self.dump(request, |message| {
+            answer.push(Message { kind: message.kind, payload: message.payload.to_vec() });
+        })?;
+        Ok(answer)
+    }
+
+    /// Sends a request and gives each message of the answer to `each`, up to its acknowledgement or end. False when changes have
+    /// interrupted a dump: then objects may be missing, and it is to be asked for again.
+    ///
+    /// # Errors
+    /// [`NetlinkError`].
+    pub fn dump(
+        &mut self,
+        mut request: Request,
+        mut each: impl FnMut(MessageRef<'_>),
+    ) -> Result<bool, NetlinkError> {
         self.sequence += 1;
         let len = u32::try_from(request.bytes.len()).unwrap_or(u32::MAX);
         request.bytes[0..4].copy_from_slice(&len.to_ne_bytes());
         request.bytes[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
         rustix::net::send(&self.fd, &request.bytes, SendFlags::empty())?;
-        let mut answer = Vec::new();
+        let (wanted, mut consistent) = (self.sequence, true);
         loop {
-            for (sequence, message) in self.receive()? {
-                if sequence != self.sequence {
-                    continue;
-                }
+            for message in messages(self.receive()?).filter(|message| message.sequence == wanted) {
+                consistent &= message.flags & NLM_F_DUMP_INTR == 0 || message.kind == NLMSG_ERROR;
                 match message.kind {
-                    NLMSG_DONE => return Ok(answer),
-                    NLMSG_ERROR => {
-                        return match refusal(&message) {
-                            None => Ok(answer),
-                            Some(error) => Err(error),
-                        };
-                    }
-                    _ => answer.push(message),
+                    NLMSG_DONE => return Ok(consistent),
+                    NLMSG_ERROR => return refusal(&message).map_or(Ok(consistent), Err),
+                    _ => each(message),
                 }
             }
         }
     }
 
-    /// The messages of one datagram. An overrun of the socket is `ENOBUFS`.
-    pub(crate) fn receive(&mut self) -> Result<Vec<(u32, Message)>, NetlinkError> {
+    /// The next datagram, which may hold several [`messages`]. An overrun of the socket is `ENOBUFS`, and that nothing waits
+    /// `EAGAIN` on a socket that listens.
+    pub(crate) fn receive(&mut self) -> Result<&[u8], NetlinkError> {
         let (_, len) = rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC)?;
-        if len > self.buffer.len() {
-            return Err(NetlinkError::Socket(io::Error::from_raw_os_error(libc::ENOBUFS)));
+        let whole = self.buffer.get(..len);
+        whole.ok_or_else(|| NetlinkError::Socket(io::Error::from_raw_os_error(libc::ENOBUFS)))
+    }
+
+    /// The next datagram of a socket that listens; `None` when nothing waits.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Socket`]: `ENOBUFS` when the kernel had more to tell than there was room for.
+    pub fn try_receive(&mut self) -> Result<Option<&[u8]>, NetlinkError> {
+        match self.receive() {
+            Ok(datagram) => Ok(Some(datagram)),
+            Err(NetlinkError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(messages(&self.buffer[..len]))
     }
 }
 
-fn messages(mut bytes: &[u8]) -> Vec<(u32, Message)> {
-    let mut found = Vec::new();
-    while bytes.len() >= HEADER {
-        let len = u32_at(bytes, 0).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
-        if len < HEADER || len > bytes.len() {
-            break;
-        }
-        let kind = u16_at(bytes, 4).unwrap_or(0);
-        let flags = u16_at(bytes, 6).unwrap_or(0);
-        let sequence = u32_at(bytes, 8).unwrap_or(0);
-        let mut payload = bytes[HEADER..len].to_vec();
-        if kind == NLMSG_ERROR {
-            payload.extend_from_slice(&flags.to_ne_bytes());
-        }
-        found.push((sequence, Message { kind, payload }));
-        bytes = &bytes[len.next_multiple_of(4).min(bytes.len())..];
-    }
-    found
+/// The messages of a datagram, up to the first that is broken.
+pub fn messages(bytes: &[u8]) -> impl Iterator<Item = MessageRef<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let len = usize::try_from(u32_at(rest, 0)?).ok()?;
+        let message = MessageRef {
+            kind: u16_at(rest, 4)?,
+            flags: u16_at(rest, 6)?,
+            sequence: u32_at(rest, 8)?,
+            payload: rest.get(HEADER..len)?,
+        };
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some(message)
+    })
 }
 
-/// The error in an NLMSG_ERROR message whose flags were appended by [`messages`]; `None` for an acknowledgement.
-fn refusal(message: &Message) -> Option<NetlinkError> {
-    let (payload, flags) = message.payload.split_at(message.payload.len().saturating_sub(2));
+/// The error in an NLMSG_ERROR message; `None` for an acknowledgement.
+fn refusal(message: &MessageRef<'_>) -> Option<NetlinkError> {
+    let (payload, flags) = (message.payload, message.flags);
     let code = u32_at(payload, 0).map_or(libc::EPROTO, |code| code.cast_signed().wrapping_neg());
     if code == 0 {
         return None;
     }
-    let flags = u16_at(flags, 0).unwrap_or(0);
     // Behind the error number stands the request's header, with its body unless capped; attributes follow when flagged.
     let request = if flags & NLM_F_CAPPED != 0 {
         HEADER
@@ -240,7 +289,7 @@ fn refusal(message: &Message) -> Option<NetlinkError> {
 }
 
 /// The attributes in `bytes`, up to the first that is broken.
-pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let len = usize::from(u16_at(rest, 0)?);
@@ -252,16 +301,21 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// A text attribute, up to its terminating zero.
-pub(crate) fn text(bytes: &[u8]) -> String {
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+/// The number at an offset, in the machine's order; `None` beyond the end.
+#[must_use]
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// The same of four bytes.
+#[must_use]
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -287,9 +341,9 @@ mod tests {
     proptest! {
         #[test]
         fn broken_answers_end_quietly(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            for (_, message) in messages(&bytes) {
+            for message in messages(&bytes) {
                 let _ = refusal(&message);
-                prop_assert!(attributes(&message.payload).count() <= 50);
+                prop_assert!(attributes(message.payload).count() <= 50);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 use crate::link::{self, LinkError, LinkInfo};
-use crate::netlink::{Netlink, NetlinkError};
+use crate::netlink::{self, Netlink};
 
 const RTMGRP_LINK: u32 = 1;
 
@@ -94,22 +94,23 @@ impl LinkWatch {
     pub fn poll(&mut self) -> Result<Vec<LinkEvent>, LinkError> {
         let mut events = Vec::new();
         loop {
-            match self.netlink.receive() {
-                Ok(messages) => {
-                    for (_, message) in messages {
-                        let Some(info) = link::parse(&message) else { continue };
-                        if message.kind == libc::RTM_DELLINK {
-                            self.forget(info.ifindex, &mut events);
-                        } else {
-                            self.learn(info, &mut events);
-                        }
-                    }
+            let told: Vec<_> = match self.netlink.try_receive() {
+                Ok(None) => return Ok(events),
+                Ok(Some(datagram)) => netlink::messages(datagram)
+                    .filter_map(|message| Some((message.kind, link::parse(message.kind, message.payload)?)))
+                    .collect(),
+                Err(error) if error.errno() == libc::ENOBUFS => {
+                    self.overrun = true;
+                    continue;
                 }
-                Err(NetlinkError::Socket(e)) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Ok(events);
-                }
-                Err(error) if error.errno() == libc::ENOBUFS => self.overrun = true,
                 Err(error) => return Err(LinkError::new("watch", "reading", error)),
+            };
+            for (kind, info) in told {
+                if kind == libc::RTM_DELLINK {
+                    self.forget(info.ifindex, &mut events);
+                } else {
+                    self.learn(info, &mut events);
+                }
             }
         }
     }

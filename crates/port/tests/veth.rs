@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 
 use common::{Space, privileged};
 use packet::MacAddr;
@@ -159,6 +160,25 @@ fn changes_of_links_are_reported() {
     let gone = LinkEvent::Deleted { ifindex, name: "w1".into() };
     events(&mut watch, |seen| seen.contains(&gone));
     assert!(!watch.needs_resync());
+}
+
+/// The kernel tells of family AF_BRIDGE that a port of a Linux bridge is deleted when the device leaves it.
+#[test]
+fn a_device_that_leaves_a_linux_bridge_is_there_still() {
+    if !privileged("a_device_that_leaves_a_linux_bridge_is_there_still") {
+        return;
+    }
+    let ours = Space::new();
+    let mut watch = ours.run(|| LinkWatch::open().unwrap());
+    let ifindex = ours.run(|| veth::ensure(&VethConfig::new("l0", "l1")).unwrap().near.ifindex);
+    for line in ["link add lb type bridge", "link set l0 master lb", "link set l0 nomaster"] {
+        let status = ours.run(|| Command::new("ip").args(line.split(' ')).status().unwrap());
+        assert!(status.success(), "{line}");
+    }
+    ours.run(|| link::set(ifindex, &LinkChange { mtu: Some(1400), ..LinkChange::default() }).unwrap());
+    let last = LinkEvent::Mtu { ifindex, mtu: 1400 };
+    let seen = events(&mut watch, |seen| seen.contains(&last));
+    assert!(!seen.iter().any(|event| matches!(event, LinkEvent::Deleted { .. })), "{seen:?}");
 }
 
 #[test]

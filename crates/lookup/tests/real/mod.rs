@@ -1,8 +1,6 @@
 //! The real table's prefixes, where they are at hand.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
-use std::process::Command;
 
 use lookup::Prefix;
 
@@ -11,15 +9,9 @@ type Prefixes = (Vec<Prefix<u32>>, Vec<Prefix<u128>>);
 
 /// `None`, said aloud, where the file is absent.
 pub fn prefixes() -> Option<Prefixes> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/rib-prefixes.txt.gz");
-    if !file.exists() {
-        eprintln!("SKIPPED: {} is absent", file.display());
-        return None;
-    }
-    let unpacked = Command::new("gzip").args(["-dc".as_ref(), file.as_os_str()]).output().unwrap();
-    assert!(unpacked.status.success(), "gzip: {}", String::from_utf8_lossy(&unpacked.stderr));
+    let text = testbed::real_prefixes()?;
     let (mut four, mut six) = (Vec::new(), Vec::new());
-    for line in String::from_utf8(unpacked.stdout).unwrap().lines() {
+    for line in text.lines() {
         let (address, length) = line.split_once('/').unwrap();
         let length = length.parse().unwrap();
         match address.parse::<Ipv4Addr>() {

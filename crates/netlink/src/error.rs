@@ -1,0 +1,37 @@
+//! What can go wrong between the mirror and the kernel.
+
+use std::io;
+
+use port::netns::NetnsError;
+
+/// Why the kernel's state cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// The namespace cannot be entered.
+    #[error(transparent)]
+    Namespace(#[from] NetnsError),
+    /// A socket or a request failed.
+    #[error("{what} by netlink: {source}; run as root or with CAP_NET_ADMIN")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: port::NetlinkError,
+    },
+    /// The state changes faster than it can be dumped.
+    #[error(
+        "a dump of the kernel's {what} was interrupted by changes {times} times in a row; it is tried again"
+    )]
+    Interrupted {
+        /// Which part.
+        what: &'static str,
+        /// How often.
+        times: u32,
+    },
+    /// A thread could not be started.
+    #[error("no thread could be started to follow the kernel ({0}); raise the limit of tasks")]
+    Thread(io::Error),
+    /// The follower has ended.
+    #[error("the kernel is no longer followed: {0}")]
+    Ended(String),
+}

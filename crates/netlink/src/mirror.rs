@@ -1,0 +1,369 @@
+//! The state itself, and what a message of the kernel does to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use crate::decode::{Event, Object};
+use crate::routes::Routes;
+use crate::state::{Address, Hop, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule};
+
+const RT_SCOPE_HOST: u8 = 254;
+const RT_TABLE_MAIN: u32 = 254;
+
+/// What has changed; the mirror tells what it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// The device with this index.
+    Link(u32),
+    /// An address of this host.
+    Address(Address),
+    /// A neighbour.
+    Neighbour(NeighbourKey),
+    /// The next-hop object with this id.
+    NextHop(u32),
+    /// The IPv4 routes of this key.
+    Route4(RouteKey<Ipv4Addr>),
+    /// The IPv6 routes of this key.
+    Route6(RouteKey<Ipv6Addr>),
+    /// The rules.
+    Rules,
+}
+
+/// The routing state of one namespace.
+#[derive(Clone, Debug, Default)]
+pub struct Mirror {
+    /// Devices by index.
+    pub links: BTreeMap<u32, Link>,
+    /// Addresses of this host.
+    pub addresses: BTreeSet<Address>,
+    /// Neighbours whose link-layer address may be used.
+    pub neighbours: BTreeMap<NeighbourKey, Neighbour>,
+    /// Next-hop objects by id.
+    pub next_hops: BTreeMap<u32, NextHop>,
+    /// IPv4 routes of all tables.
+    pub routes4: Routes<Ipv4Addr>,
+    /// IPv6 routes of all tables.
+    pub routes6: Routes<Ipv6Addr>,
+    /// Policy rules in the order in which they are asked; of equal ones as many as there are.
+    pub rules: Vec<Rule>,
+    /// What routes share.
+    paths: HashSet<Arc<Path>>,
+}
+
+impl PartialEq for Mirror {
+    fn eq(&self, other: &Mirror) -> bool {
+        self.differences(other).is_empty()
+    }
+}
+
+impl Mirror {
+    /// Takes an object of a dump over.
+    pub(crate) fn dumped(&mut self, object: Object) {
+        match object {
+            Object::Link(link) => drop(self.links.insert(link.index, link)),
+            Object::Address(address) => drop(self.addresses.insert(address)),
+            Object::Neighbour(key, Some(known)) => drop(self.neighbours.insert(key, known)),
+            Object::Neighbour(_, None) => {}
+            Object::NextHop(id, next) => drop(self.next_hops.insert(id, next)),
+            Object::Route4(key, path) => {
+                self.routes4.dumped(key, known(&mut self.paths, &Arc::new(path)));
+            }
+            Object::Route6(key, path) => {
+                self.routes6.dumped(key, known(&mut self.paths, &Arc::new(path)));
+            }
+            Object::Rule(rule) => self.add_rule(rule),
+        }
+    }
+
+    fn add_rule(&mut self, rule: Rule) {
+        // Behind all that come as early, as the kernel does.
+        let at = self.rules.partition_point(|other| (other.v6, other.priority) <= (rule.v6, rule.priority));
+        self.rules.insert(at, rule);
+    }
+
+    /// Does what a message says, and what the kernel has done besides without a message. What has changed is added to `changes`; nothing
+    /// is when the mirror knew it.
+    pub fn apply(&mut self, event: Event, changes: &mut Vec<Change>) {
+        let Event { gone, flags, object } = event;
+        match object {
+            Object::Link(link) if gone => self.link_gone(link.index, changes),
+            Object::Link(link) => self.link_is(link, changes),
+            Object::Address(address) => {
+                let changed =
+                    if gone { self.addresses.remove(&address) } else { self.addresses.insert(address) };
+                if changed {
+                    changes.push(Change::Address(address));
+                }
+                if gone && changed {
+                    self.address_gone(address, changes);
+                }
+                if !gone
+                    && address.local.is_ipv4()
+                    && self.links.get(&address.link).is_some_and(|link| link.up)
+                {
+                    self.revive(address.link, changes);
+                }
+            }
+            Object::Neighbour(key, known) => {
+                let known = known.filter(|_| !gone);
+                if self.neighbours.get(&key) != known.as_ref() {
+                    match known {
+                        Some(known) => drop(self.neighbours.insert(key, known)),
+                        None => drop(self.neighbours.remove(&key)),
+                    }
+                    changes.push(Change::Neighbour(key));
+                }
+            }
+            Object::NextHop(id, _) if gone => self.next_hop_gone(id, changes),
+            Object::NextHop(id, next) => {
+                if self.next_hops.get(&id) != Some(&next) {
+                    self.next_hops.insert(id, next);
+                    changes.push(Change::NextHop(id));
+                }
+            }
+            Object::Route4(key, path) => {
+                let changed = if gone {
+                    self.routes4.remove4(key, &path)
+                } else {
+                    self.routes4.add4(key, flags, known(&mut self.paths, &Arc::new(path)))
+                };
+                changes.extend(changed.then_some(Change::Route4(key)));
+            }
+            Object::Route6(key, path) => {
+                let changed = if gone {
+                    let paths = &mut self.paths;
+                    self.routes6.remove6(key, &path, |left| known(paths, &Arc::new(left)))
+                } else {
+                    self.routes6.add6(key, flags, known(&mut self.paths, &Arc::new(path)))
+                };
+                changes.extend(changed.then_some(Change::Route6(key)));
+            }
+            Object::Rule(rule) => {
+                let there = self.rules.iter().position(|other| *other == rule);
+                match (gone, there) {
+                    (true, Some(at)) => drop(self.rules.remove(at)),
+                    (false, None) => self.add_rule(rule),
+                    _ => return,
+                }
+                changes.push(Change::Rules);
+            }
+        }
+    }
+
+    fn link_is(&mut self, link: Link, changes: &mut Vec<Change>) {
+        let (index, up, carrier) = (link.index, link.up, link.carrier);
+        let known = self.links.get(&index);
+        let was_up = known.map(|link| link.up);
+        if known != Some(&link) {
+            self.links.insert(index, link);
+            changes.push(Change::Link(index));
+        }
+        match up {
+            true if was_up != Some(true) => self.revive(index, changes),
+            false if was_up != Some(false) => {
+                self.flush4(index, false, changes);
+                self.bury6(index, changes);
+            }
+            _ => {}
+        }
+        // Next-hop objects go with the carrier already (`nexthop_flush_dev()`).
+        if !up || !carrier {
+            self.flush_next_hops(index, changes);
+        }
+    }
+
+    fn link_gone(&mut self, index: u32, changes: &mut Vec<Change>) {
+        if self.links.remove(&index).is_some() {
+            changes.push(Change::Link(index));
+        }
+        let stays = |_: &RouteKey<_>, path: &Path| path.hops.iter().all(|hop| hop.link != index);
+        if self.names(index) {
+            changes.extend(self.routes4.retain(stays).into_iter().map(Change::Route4));
+        }
+        self.flush_next_hops(index, changes);
+    }
+
+    /// Whether a route may name a device.
+    fn names(&self, index: u32) -> bool {
+        self.paths.iter().any(|path| path.hops.iter().any(|hop| hop.link == index))
+    }
+
+    /// Paths through a device, each with the same but for whether its ways out over it are dead.
+    fn with_dead(&mut self, index: u32, dead: bool) -> Vec<(Arc<Path>, Arc<Path>)> {
+        let through = |path: &&Arc<Path>| path.hops.iter().any(|hop| hop.link == index && hop.dead != dead);
+        let concerned: Vec<_> = self.paths.iter().filter(through).cloned().collect();
+        let changed = concerned.into_iter().map(|path| {
+            let mut other = (*path).clone();
+            other.hops.iter_mut().filter(|hop| hop.link == index).for_each(|hop| hop.dead = dead);
+            other.hops.sort_unstable();
+            (path, known(&mut self.paths, &Arc::new(other)))
+        });
+        changed.collect()
+    }
+
+    /// A device is down, or (`all`) has lost its last IPv4 address. The kernel flushes IPv4 routes silently (`fib_sync_down_dev()`) whose ways
+    /// out are all dead then; in the first case not those to this host itself.
+    fn flush4(&mut self, index: u32, all: bool, changes: &mut Vec<Change>) {
+        if !self.names(index) {
+            return;
+        }
+        let spared = |path: &Path| path.scope == RT_SCOPE_HOST && !all;
+        let dies = |hop: &Hop| hop.dead || hop.link == index;
+        let keep = |_: &RouteKey<_>, path: &Path| {
+            path.hops.iter().all(|hop| hop.link != index) || spared(path) || !path.hops.iter().all(dies)
+        };
+        changes.extend(self.routes4.retain(keep).into_iter().map(Change::Route4));
+        for (path, dead) in self.with_dead(index, true) {
+            let other = |old: &Path| (*old == *path && !spared(old)).then(|| Arc::clone(&dead));
+            changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
+        }
+    }
+
+    /// A device is down: of IPv6 routes with several ways out those over it are dead (the others' end is told).
+    fn bury6(&mut self, index: u32, changes: &mut Vec<Change>) {
+        for (path, dead) in self.with_dead(index, true) {
+            let other = |old: &Path| (*old == *path && old.hops.len() > 1).then(|| Arc::clone(&dead));
+            changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
+        }
+    }
+
+    /// A device is up, or has an address: what was dead over it lives.
+    fn revive(&mut self, index: u32, changes: &mut Vec<Change>) {
+        for (path, alive) in self.with_dead(index, false) {
+            let other = |old: &Path| (*old == *path).then(|| Arc::clone(&alive));
+            changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
+            changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
+        }
+    }
+
+    /// The same with next-hop objects whose device is down or has gone.
+    fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
+        let through = |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index);
+        let lost: Vec<u32> =
+            self.next_hops.iter().filter(|(_, next)| through(next)).map(|(id, _)| *id).collect();
+        for id in lost {
+            self.next_hop_gone(id, changes);
+        }
+    }
+
+    /// A next-hop object has gone: groups lose a member, or go with their last one, and routes go with what they used.
+    fn next_hop_gone(&mut self, id: u32, changes: &mut Vec<Change>) {
+        if self.next_hops.remove(&id).is_some() {
+            changes.push(Change::NextHop(id));
+        }
+        let member = |next: &NextHop| next.group.iter().any(|member| member.id == id);
+        let groups: Vec<u32> =
+            self.next_hops.iter().filter(|(_, next)| member(next)).map(|(group, _)| *group).collect();
+        for group in groups {
+            let Some(next) = self.next_hops.get_mut(&group) else { continue };
+            next.group.retain(|member| member.id != id);
+            if next.group.is_empty() {
+                self.next_hop_gone(group, changes);
+            } else {
+                changes.push(Change::NextHop(group));
+            }
+        }
+        let stays = |path: &Path| path.next_hop != Some(id);
+        if self.paths.iter().all(|path| stays(path)) {
+            return;
+        }
+        changes.extend(self.routes4.retain(|_, path| stays(path)).into_iter().map(Change::Route4));
+        changes.extend(self.routes6.retain(|_, path| stays(path)).into_iter().map(Change::Route6));
+    }
+
+    /// IPv4 routes of the main table that prefer an address as their source go with it, and IPv6 routes forget it.
+    fn address_gone(&mut self, address: Address, changes: &mut Vec<Change>) {
+        match address.local {
+            IpAddr::V4(_) => {
+                let here = |other: &&Address| other.link == address.link && other.local.is_ipv4();
+                if !self.addresses.iter().any(|other| here(&other)) {
+                    self.flush4(address.link, true, changes);
+                }
+                if self.addresses.iter().any(|other| other.local == address.local) {
+                    return;
+                }
+                let prefers = |path: &Path| path.source == Some(address.local);
+                if self.paths.iter().any(|path| prefers(path)) {
+                    let keep = |key: &RouteKey<_>, path: &Path| key.table != RT_TABLE_MAIN || !prefers(path);
+                    changes.extend(self.routes4.retain(keep).into_iter().map(Change::Route4));
+                }
+            }
+            IpAddr::V6(_) => {
+                let prefers = |path: &Path| {
+                    let here = path.hops.iter().any(|hop| hop.link == address.link);
+                    path.source == Some(address.local) && here
+                };
+                let concerned: Vec<_> = self.paths.iter().filter(|path| prefers(path)).cloned().collect();
+                for path in concerned {
+                    let without = Path { source: None, ..(*path).clone() };
+                    let without = known(&mut self.paths, &Arc::new(without));
+                    let other = |old: &Path| (*old == *path).then(|| Arc::clone(&without));
+                    changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
+                }
+            }
+        }
+    }
+
+    /// What differs between two states.
+    #[must_use]
+    pub fn differences(&self, other: &Mirror) -> Vec<Change> {
+        let mut differ = Vec::new();
+        differ.extend(differing(&self.links, &other.links).into_iter().map(Change::Link));
+        let addresses = self.addresses.symmetric_difference(&other.addresses);
+        differ.extend(addresses.map(|address| Change::Address(*address)));
+        differ.extend(differing(&self.neighbours, &other.neighbours).into_iter().map(Change::Neighbour));
+        differ.extend(differing(&self.next_hops, &other.next_hops).into_iter().map(Change::NextHop));
+        differ.extend(self.routes4.differences(&other.routes4).into_iter().map(Change::Route4));
+        differ.extend(self.routes6.differences(&other.routes6).into_iter().map(Change::Route6));
+        differ.extend((self.rules != other.rules).then_some(Change::Rules));
+        differ
+    }
+
+    /// Takes over from `other` what `change` names.
+    pub(crate) fn take(&mut self, change: &Change, other: &Mirror) {
+        match change {
+            Change::Link(index) => copy(&mut self.links, &other.links, index),
+            Change::Address(address) => {
+                match other.addresses.contains(address) {
+                    true => self.addresses.insert(*address),
+                    false => self.addresses.remove(address),
+                };
+            }
+            Change::Neighbour(key) => copy(&mut self.neighbours, &other.neighbours, key),
+            Change::NextHop(id) => copy(&mut self.next_hops, &other.next_hops, id),
+            Change::Route4(key) => {
+                self.routes4.copy(*key, &other.routes4, |path| known(&mut self.paths, path))
+            }
+            Change::Route6(key) => {
+                self.routes6.copy(*key, &other.routes6, |path| known(&mut self.paths, path))
+            }
+            Change::Rules => self.rules.clone_from(&other.rules),
+        }
+    }
+}
+
+/// The path that routes share, of the same value.
+fn known(paths: &mut HashSet<Arc<Path>>, path: &Arc<Path>) -> Arc<Path> {
+    if let Some(known) = paths.get(path) {
+        return Arc::clone(known);
+    }
+    // What no route uses any more goes when there is twice as much as at the last time.
+    if paths.len() >= 1024 && paths.len().is_power_of_two() {
+        paths.retain(|path| Arc::strong_count(path) > 1);
+    }
+    paths.insert(Arc::clone(path));
+    Arc::clone(path)
+}
+
+fn differing<K: Ord + Copy, V: PartialEq>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<K> {
+    let changed = one.iter().filter(|(key, value)| other.get(key) != Some(value)).map(|(key, _)| *key);
+    changed.chain(other.keys().filter(|key| !one.contains_key(key)).copied()).collect()
+}
+
+fn copy<K: Ord + Copy, V: Clone>(to: &mut BTreeMap<K, V>, from: &BTreeMap<K, V>, key: &K) {
+    match from.get(key) {
+        Some(value) => drop(to.insert(*key, value.clone())),
+        None => drop(to.remove(key)),
+    }
+}

@@ -1,0 +1,284 @@
+//! Routes of one family as the kernel keeps them: several may have the same key, in an order of which the first one counts.
+//!
+//! What a message does to them depends on the family and on its flags, as `fib_table_insert()` (`net/ipv4/fib_trie.c`) and
+//! `fib6_add_rt2node()` (`net/ipv6/ip6_fib.c`) send it. All of it may be told twice without harm: what was queued while the kernel was
+//! dumped is applied on top of the dump.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use crate::state::{Path, RouteKey};
+
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_APPEND: u16 = 0x800;
+/// Routes of router advertisements never share their destinations' packets with others.
+const RTPROT_RA: u8 = 9;
+
+/// What the routes of one key lead to, in their order. Nearly always there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Paths {
+    /// One route.
+    One(Arc<Path>),
+    /// Several, of which the first counts.
+    Several(Box<[Arc<Path>]>),
+}
+
+impl Paths {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Path>] {
+        match self {
+            Paths::One(path) => std::slice::from_ref(path),
+            Paths::Several(paths) => paths,
+        }
+    }
+
+    /// The one that counts.
+    #[must_use]
+    pub fn first(&self) -> Option<&Path> {
+        self.all().first().map(Arc::as_ref)
+    }
+
+    fn of(mut paths: Vec<Arc<Path>>) -> Option<Paths> {
+        match (paths.len(), paths.pop()) {
+            (_, None) => None,
+            (1, Some(only)) => Some(Paths::One(only)),
+            (_, Some(last)) => {
+                paths.push(last);
+                Some(Paths::Several(paths.into()))
+            }
+        }
+    }
+}
+
+/// Routes of one family by key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes<A: Ord>(BTreeMap<RouteKey<A>, Paths>);
+
+impl<A: Ord> Default for Routes<A> {
+    fn default() -> Routes<A> {
+        Routes(BTreeMap::new())
+    }
+}
+
+impl<A: Ord + Copy> Routes<A> {
+    /// What the routes of a key lead to.
+    #[must_use]
+    pub fn get(&self, key: &RouteKey<A>) -> Option<&Paths> {
+        self.0.get(key)
+    }
+
+    /// Keys that have routes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&RouteKey<A>, &Paths)> {
+        self.0.iter()
+    }
+
+    /// Changes the routes of one key; true when they are others then.
+    fn change(&mut self, key: RouteKey<A>, change: impl FnOnce(&mut Vec<Arc<Path>>)) -> bool {
+        let entry = self.0.entry(key);
+        let before: Vec<_> = match &entry {
+            Entry::Occupied(there) => there.get().all().to_vec(),
+            Entry::Vacant(_) => Vec::new(),
+        };
+        let mut paths = before.clone();
+        change(&mut paths);
+        if paths == before {
+            return false;
+        }
+        match (entry, Paths::of(paths)) {
+            (Entry::Occupied(mut there), Some(paths)) => drop(there.insert(paths)),
+            (Entry::Vacant(place), Some(paths)) => drop(place.insert(paths)),
+            (Entry::Occupied(there), None) => drop(there.remove()),
+            (Entry::Vacant(_), None) => {}
+        }
+        true
+    }
+
+    /// One of a dump, behind those of the same key.
+    pub(crate) fn dumped(&mut self, key: RouteKey<A>, path: Arc<Path>) -> bool {
+        self.change(key, |paths| paths.push(path))
+    }
+
+    /// Keeps of each key the paths that `keep` accepts, and gives the keys that lost some.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&RouteKey<A>, &Path) -> bool) -> Vec<RouteKey<A>> {
+        let hit = |(key, paths): &(&RouteKey<A>, &Paths)| paths.all().iter().any(|path| !keep(key, path));
+        let keys: Vec<_> = self.0.iter().filter(hit).map(|(key, _)| *key).collect();
+        for key in &keys {
+            self.change(*key, |paths| paths.retain(|path| keep(key, path)));
+        }
+        keys
+    }
+
+    /// Gives each path to `change`, which may give another instead; gives the keys where it did.
+    pub(crate) fn rewrite(&mut self, change: impl Fn(&Path) -> Option<Arc<Path>>) -> Vec<RouteKey<A>> {
+        let hit = |paths: &Paths| paths.all().iter().any(|path| change(path).is_some());
+        let keys: Vec<_> = self.0.iter().filter(|(_, paths)| hit(paths)).map(|(key, _)| *key).collect();
+        for key in &keys {
+            self.change(*key, |paths| {
+                for path in paths {
+                    if let Some(other) = change(path) {
+                        *path = other;
+                    }
+                }
+            });
+        }
+        keys
+    }
+
+    /// Makes the routes of a key those of `other`.
+    pub(crate) fn copy(
+        &mut self,
+        key: RouteKey<A>,
+        other: &Routes<A>,
+        known: impl FnMut(&Arc<Path>) -> Arc<Path>,
+    ) {
+        let there = other.get(&key).map_or(&[][..], Paths::all);
+        let there: Vec<_> = there.iter().map(known).collect();
+        self.change(key, |paths| *paths = there);
+    }
+
+    /// Keys whose routes differ.
+    pub(crate) fn differences(&self, other: &Routes<A>) -> Vec<RouteKey<A>> {
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut differ = Vec::new();
+        loop {
+            match (ours.peek(), theirs.peek()) {
+                (None, None) => return differ,
+                (Some((key, paths)), Some((same, others))) if key == same => {
+                    if paths != others {
+                        differ.push(**key);
+                    }
+                    ours.next();
+                    theirs.next();
+                }
+                (Some((key, _)), None) => {
+                    differ.push(**key);
+                    ours.next();
+                }
+                (None, Some((key, _))) => {
+                    differ.push(**key);
+                    theirs.next();
+                }
+                (Some((key, _)), Some((other, _))) => {
+                    let first = *key.min(other);
+                    if first == *key {
+                        ours.next();
+                    } else {
+                        theirs.next();
+                    }
+                    differ.push(*first);
+                }
+            }
+        }
+    }
+
+    /// An IPv4 route came. An equal one of its key is the same one.
+    pub(crate) fn add4(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
+        self.change(key, |paths| {
+            if flags & NLM_F_REPLACE != 0 && paths.first() == Some(&path) {
+                return;
+            }
+            paths.retain(|other| *other != path);
+            if flags & NLM_F_REPLACE != 0 && !paths.is_empty() {
+                paths[0] = path;
+            } else if flags & NLM_F_APPEND != 0 {
+                paths.push(path);
+            } else if flags & NLM_F_EXCL != 0 {
+                *paths = vec![path];
+            } else {
+                paths.insert(0, path);
+            }
+        })
+    }
+
+    /// An IPv4 route went: the one that is named, not the whole key.
+    pub(crate) fn remove4(&mut self, key: RouteKey<A>, path: &Path) -> bool {
+        self.change(key, |paths| {
+            if let Some(at) = paths.iter().position(|other| **other == *path) {
+                paths.remove(at);
+            }
+        })
+    }
+
+    /// An IPv6 route came, with all ways out that it has by then.
+    pub(crate) fn add6(&mut self, key: RouteKey<A>, flags: u16, path: Arc<Path>) -> bool {
+        self.change(key, |paths| {
+            if paths.contains(&path) {
+                return;
+            }
+            if flags & NLM_F_REPLACE != 0 {
+                let alike = paths.iter().position(|other| shares(other) == shares(&path));
+                match alike.or(if paths.is_empty() { None } else { Some(0) }) {
+                    Some(at) => paths[at] = path,
+                    None => paths.push(path),
+                }
+                return;
+            }
+            // The group that it joined, of which the message tells all members.
+            let group = paths.iter().position(|other| shares(other) && shares(&path) && !apart(other, &path));
+            match group {
+                Some(at) => paths[at] = path,
+                None => paths.push(path),
+            }
+        })
+    }
+
+    /// An IPv6 route went, or some of its ways out: those that are named.
+    pub(crate) fn remove6(
+        &mut self,
+        key: RouteKey<A>,
+        path: &Path,
+        intern: impl FnOnce(Path) -> Arc<Path>,
+    ) -> bool {
+        self.change(key, |paths| {
+            if let Some(at) = paths.iter().position(|other| **other == *path) {
+                paths.remove(at);
+                return;
+            }
+            let among = |other: &Arc<Path>| {
+                shares(other) && !path.hops.is_empty() && path.hops.iter().all(|hop| names(other, hop))
+            };
+            let Some(at) = paths.iter().position(among) else { return };
+            let mut left = (*paths[at]).clone();
+            left.hops.retain(|hop| !names(path, hop));
+            // The kernel tells no share of an only way.
+            if let [only] = left.hops.as_mut_slice() {
+                only.weight = 1;
+            }
+            if left.hops.is_empty() {
+                paths.remove(at);
+            } else {
+                paths[at] = intern(left);
+            }
+        })
+    }
+}
+
+/// Whether a path names a way out, whatever its share.
+fn names(path: &Path, hop: &crate::Hop) -> bool {
+    path.hops.iter().any(|other| (other.link, other.gateway) == (hop.link, hop.gateway))
+}
+
+fn apart(one: &Path, other: &Path) -> bool {
+    !one.hops.iter().any(|hop| names(other, hop))
+}
+
+/// Whether IPv6 routes like this one join others of their key (`rt6_qualify_for_ecmp()`).
+fn shares(path: &Path) -> bool {
+    let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
+    gateways && path.next_hop.is_none() && path.protocol != RTPROT_RA
+}

@@ -1,0 +1,21 @@
+//! The prefixes of a real table, where they are at hand.
+
+use std::path::Path;
+use std::process::Command;
+
+/// One prefix a line, IPv4 before IPv6, none twice; `None`, said aloud, where the file is absent.
+///
+/// # Panics
+/// If it is there and cannot be unpacked.
+#[must_use]
+pub fn real_prefixes() -> Option<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/rib-prefixes.txt.gz");
+    if !file.exists() {
+        eprintln!("SKIPPED: {} is absent", file.display());
+        return None;
+    }
+    let unpacked = Command::new("gzip").args(["-dc".as_ref(), file.as_os_str()]).output();
+    let unpacked = unpacked.unwrap_or_else(|error| panic!("gzip: {error}; install it"));
+    assert!(unpacked.status.success(), "gzip: {}", String::from_utf8_lossy(&unpacked.stderr));
+    Some(String::from_utf8_lossy(&unpacked.stdout).into_owned())
+}
