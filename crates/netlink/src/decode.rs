@@ -110,6 +110,7 @@ fn link(payload: &[u8]) -> Option<Link> {
         mtu: 0,
         up: flags & IFF_UP != 0,
         carrier: flags & (IFF_RUNNING | IFF_LOWER_UP) != 0,
+        running: flags & IFF_RUNNING != 0,
         master: None,
         parent: None,
     };

@@ -102,7 +102,7 @@ impl Mirror {
                     && address.local.is_ipv4()
                     && self.links.get(&address.link).is_some_and(|link| link.up)
                 {
-                    self.revive(address.link, changes);
+                    self.revive4(address.link, changes);
                 }
             }
             Object::Neighbour(key, known) => {
@@ -152,7 +152,7 @@ impl Mirror {
     }
 
     fn link_is(&mut self, link: Link, changes: &mut Vec<Change>) {
-        let (index, up, carrier) = (link.index, link.up, link.carrier);
+        let (index, up, carrier, running) = (link.index, link.up, link.carrier, link.running);
         let known = self.links.get(&index);
         let was_up = known.map(|link| link.up);
         if known != Some(&link) {
@@ -160,12 +160,16 @@ impl Mirror {
             changes.push(Change::Link(index));
         }
         match up {
-            true if was_up != Some(true) => self.revive(index, changes),
+            true if was_up != Some(true) => self.revive4(index, changes),
             false if was_up != Some(false) => {
                 self.flush4(index, false, changes);
                 self.bury6(index, changes);
             }
             _ => {}
+        }
+        // Only then (`addrconf_notify()`).
+        if up && running {
+            self.revive6(index, changes);
         }
         // Next-hop objects go with the carrier already (`nexthop_flush_dev()`).
         if !up || !carrier {
@@ -228,11 +232,18 @@ impl Mirror {
         }
     }
 
-    /// A device is up, or has an address: what was dead over it lives.
-    fn revive(&mut self, index: u32, changes: &mut Vec<Change>) {
+    /// A device is up, or has an address: IPv4 ways out that were dead over it live.
+    fn revive4(&mut self, index: u32, changes: &mut Vec<Change>) {
         for (path, alive) in self.with_dead(index, false) {
             let other = |old: &Path| (*old == *path).then(|| Arc::clone(&alive));
             changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
+        }
+    }
+
+    /// A device is operational: the same of IPv6.
+    fn revive6(&mut self, index: u32, changes: &mut Vec<Change>) {
+        for (path, alive) in self.with_dead(index, false) {
+            let other = |old: &Path| (*old == *path).then(|| Arc::clone(&alive));
             changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
         }
     }

@@ -18,8 +18,10 @@ pub struct Link {
     pub mtu: u32,
     /// Whether the administrator has set it up.
     pub up: bool,
-    /// Whether it can carry packets.
+    /// Whether it has a carrier, or is operational without one.
     pub carrier: bool,
+    /// Whether it is operational (RFC 2863): that comes a moment after the carrier.
+    pub running: bool,
     /// The bridge or virtual router that it belongs to.
     pub master: Option<u32>,
     /// The device below it, or its peer.

@@ -271,7 +271,7 @@ fn line(state: &mut u64) -> String {
 #[test]
 fn chance_leaves_no_drift() {
     require!("ip", "sysctl");
-    let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 2000 } else { 120 };
+    let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 10_000 } else { 500 };
     let site = Site::new(BUFFER, Duration::ZERO);
     let mut state = 0x5eed_u64;
     for _ in 0..rounds {
@@ -282,7 +282,7 @@ fn chance_leaves_no_drift() {
     }
     let status = site.follower.status();
     assert_eq!((status.overruns, status.drifted), (0, 0), "{status:?}");
-    assert!(status.events > 300, "{status:?}");
+    assert!(status.events > 1000, "{status:?}");
 }
 
 /// A follower that is slow, and a socket without room: notifications are lost, and the mirror is the kernel's state all the same.
