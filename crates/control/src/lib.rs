@@ -24,6 +24,7 @@ pub mod fuzz;
 mod metrics;
 mod pcapng;
 mod plane;
+mod rules;
 mod serve;
 mod storage;
 mod store;
@@ -33,6 +34,7 @@ pub use api::{ConfigReport, ExplainRequest, Flushed, UpgradeRequest, Upgraded, o
 pub use bind::{BindError, Listeners};
 pub use error::{ChangeError, ErrorBody};
 pub use plane::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
+pub use rules::RulePlace;
 pub use serve::{ServeError, serve};
 pub use storage::StorageError;
 pub use store::{Outcome, PendingReport, Store, Terms, stored_api_objects};

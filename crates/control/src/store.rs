@@ -188,7 +188,19 @@ impl Store {
         persist: Option<bool>,
         terms: Terms,
     ) -> Result<Outcome, ChangeError> {
+        self.change_by(owner, persist, terms, move |_| Ok(change)).await
+    }
+
+    /// Makes one change by `owner` that depends on what there is: no other is made in between.
+    pub(crate) async fn change_by(
+        self: &Arc<Self>,
+        owner: Owner,
+        persist: Option<bool>,
+        terms: Terms,
+        change: impl FnOnce(&Layers) -> Result<Change, ChangeError> + Send + 'static,
+    ) -> Result<Outcome, ChangeError> {
         self.make(terms, move |state| {
+            let change = change(&state.layers)?;
             let object = change.object();
             let layers =
                 state.layers.changed(owner, change).map_err(|refusal| ChangeError::Refused(vec![refusal]))?;

@@ -54,6 +54,69 @@ async fn filters_are_put_shown_and_fed_with_blocks() {
     daemon.refused("GET", "/v1/filters/edge", "", 404).await;
 }
 
+/// Rules of a filter in their order, with their priorities.
+fn order(daemon: &Daemon, filter: &str) -> Vec<(String, u32)> {
+    let running = daemon.plane.running();
+    running.filters[filter].rules.iter().map(|rule| (rule.name.to_string(), rule.priority)).collect()
+}
+
+/// A rule comes where it is told, or nothing changes.
+#[tokio::test]
+async fn rules_of_a_filter_come_and_go_one_by_one() {
+    let daemon = Daemon::serving("rules");
+    let rule = |name: &str| format!(r#"{{"name":"{name}","action":"drop","source_port":[123,"1900-1999"]}}"#);
+    // The first brings its filter.
+    let first = r#"{"name":"b","action":"drop","priority":7}"#;
+    let outcome: Outcome = daemon.json("POST", "/v1/filters/edge/rules", first).await;
+    assert_eq!((outcome.applied, outcome.plan.lines[0].sign), (true, '+'), "{outcome:?}");
+    let outcome: Outcome = daemon.json("POST", "/v1/filters/edge/rules", &rule("z")).await;
+    assert_eq!(outcome.plan.to_string(), "~ filter.edge: rule.z none -> drop\n");
+    for (place, name) in [("before=b", "a"), ("after=b", "c"), ("before=z", "y"), ("first=true", "top")] {
+        daemon.json::<Outcome>("POST", &format!("/v1/filters/edge/rules?{place}"), &rule(name)).await;
+    }
+    let named =
+        |all: &[(&str, u32)]| all.iter().map(|(name, p)| ((*name).to_owned(), *p)).collect::<Vec<_>>();
+    let all = named(&[("top", 7), ("a", 7), ("b", 7), ("c", 7), ("y", 0), ("z", 0)]);
+    assert_eq!(order(&daemon, "edge"), all, "each has the priority of its place");
+
+    // What is wrong is told as of a filter that is put.
+    let object = ObjectKey::Filter("edge".parse().unwrap());
+    for (path, body, status, object, cause) in [
+        ("rules", rule("x").replace("123", "70000"), 422, "filter.edge.rule[6].source_port[0]", "70000"),
+        ("rules?after=b", rule("x").replace("drop", "drip"), 422, "filter.edge.rule[3].action", "drip"),
+        ("rules?before=b", rule("top"), 422, "filter.edge.rule[2]", "rule top stands here twice"),
+        ("rules", r#"{"action":"drop"}"#.to_owned(), 422, "filter.edge.rule[6]", "`name`"),
+        ("rules", "[]".to_owned(), 422, "filter.edge.rule[6]", "a list"),
+        ("rules", "{".to_owned(), 400, "body", "EOF"),
+        ("rules?before=nobody", rule("x"), 404, "filter.edge", "there is no rule `nobody`"),
+        ("rules?first=true&after=b", rule("x"), 400, "query", "one place"),
+        ("rules?before=a%20b", rule("x"), 400, "rule.a b", "' '"),
+        ("rules?first=true", first.replace("\"b\"", "\"x\""), 400, "body.priority", "priority"),
+    ] {
+        let error = daemon.refused("POST", &format!("/v1/filters/edge/{path}"), &body, status).await;
+        assert!(error.object == object && error.cause.contains(cause), "{path} {body}: {error:?}");
+    }
+    let error = daemon.refused("DELETE", "/v1/filters/edge/rules/nobody", "", 404).await;
+    assert!(error.cause.contains("no rule `nobody`") && error.fix.contains("show filters"), "{error:?}");
+    daemon.refused("DELETE", "/v1/filters/none/rules/a", "", 404).await;
+    assert_eq!(order(&daemon, "edge"), all);
+    assert_eq!(daemon.store.merged().config, daemon.plane.running());
+
+    // Only asked about.
+    let outcome: Outcome = daemon.json("POST", "/v1/filters/edge/rules?dry_run=true", &rule("x")).await;
+    assert!(!outcome.applied && outcome.plan.lines.len() == 1, "{outcome:?}");
+    daemon.json::<Outcome>("DELETE", "/v1/filters/edge/rules/a?dry_run=true", "").await;
+    assert_eq!(order(&daemon, "edge"), all);
+
+    for name in ["top", "b", "a", "c", "z"] {
+        daemon.json::<Outcome>("DELETE", &format!("/v1/filters/edge/rules/{name}"), "").await;
+    }
+    assert_eq!(order(&daemon, "edge"), named(&[("y", 0)]));
+    daemon.json::<Outcome>("DELETE", "/v1/filters/edge/rules/y", "").await;
+    assert!(order(&daemon, "edge").is_empty(), "it stays, also without rules");
+    assert_eq!(daemon.store.merged().owners[&object], Owner::Api);
+}
+
 /// Steerings are objects like filters, with flows and a table that change while they run.
 #[tokio::test]
 async fn steerings_are_put_shown_and_changed() {
@@ -377,6 +440,7 @@ async fn the_description_has_every_route() {
     }
     let expected = "GET /v1/ports, GET /v1/ports/{port}, PUT /v1/ports/{port}, DELETE /v1/ports/{port}, \
         GET /v1/filters, GET /v1/filters/{filter}, PUT /v1/filters/{filter}, DELETE /v1/filters/{filter}, \
+        POST /v1/filters/{filter}/rules, DELETE /v1/filters/{filter}/rules/{rule}, \
         POST /v1/filters/{filter}/block, POST /v1/filters/{filter}/reload, GET /v1/filters/{filter}/samples, \
          GET /v1/steers, GET /v1/steers/{steer}, PUT /v1/steers/{steer}, DELETE /v1/steers/{steer}, \
          GET /v1/steers/{steer}/flows, POST /v1/steers/{steer}/flows, \

@@ -7,7 +7,7 @@ mod memory;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use control::{ChangeError, Store, Terms, stored_api_objects};
+use control::{ChangeError, RulePlace, Store, Terms, stored_api_objects};
 use memory::{Daemon, OBJECTS};
 use model::*;
 
@@ -128,6 +128,103 @@ async fn objects_survive_a_restart_when_asked_to() {
 
 fn restarted(daemon: &Daemon) -> std::sync::Arc<Store> {
     Store::new(std::sync::Arc::new(memory::Memory::default()), &daemon.place.settings())
+}
+
+fn drop_rule(name: &str) -> serde_json::Value {
+    serde_json::json!({ "name": name, "action": "drop" })
+}
+
+fn rules(store: &Store, filter: &str) -> Vec<String> {
+    store.merged().config.filters[filter].rules.iter().map(|rule| rule.name.to_string()).collect()
+}
+
+#[tokio::test]
+async fn rules_that_are_added_at_once_all_stand() {
+    let daemon = Daemon::new("at-once");
+    // Each change takes a while, in which the others come.
+    daemon.plane.slow.store(true, Ordering::Relaxed);
+    let edge: FilterName = "edge".parse().unwrap();
+    let added: Vec<_> = (0..4)
+        .map(|at| {
+            let (store, edge) = (daemon.store.clone(), edge.clone());
+            let rule = drop_rule(&format!("r{at}"));
+            tokio::spawn(
+                async move { store.add_rule(edge, rule, RulePlace::First, None, Terms::default()).await },
+            )
+        })
+        .collect();
+    for added in added {
+        added.await.unwrap().unwrap();
+    }
+    let mut all = rules(&daemon.store, "edge");
+    all.sort();
+    assert_eq!(all, ["r0", "r1", "r2", "r3"]);
+    let (one, other) = tokio::join!(
+        daemon.store.remove_rule(edge.clone(), "r1".parse().unwrap(), None, Terms::default()),
+        daemon.store.remove_rule(edge.clone(), "r2".parse().unwrap(), None, Terms::default()),
+    );
+    for removed in [one, other] {
+        removed.unwrap();
+    }
+    assert_eq!(rules(&daemon.store, "edge").len(), 2);
+    assert_eq!(daemon.plane.running(), daemon.store.merged().config);
+}
+
+#[tokio::test]
+async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
+    let daemon = Daemon::new("rules");
+    let file = config(&daemon, "[filter.own]\n[[filter.own.rule]]\nname='a'\naction='drop'\n");
+    let store = &daemon.store;
+    store.start(file.clone(), None).await.unwrap();
+    let (own, edge): (FilterName, FilterName) = ("own".parse().unwrap(), "edge".parse().unwrap());
+    let rule = |name: &str| -> RuleName { name.parse().unwrap() };
+    let terms = Terms::default();
+    // Whose it is counts before what is wrong with the place.
+    for place in [RulePlace::Last, RulePlace::Before(rule("nobody"))] {
+        let error = store.add_rule(own.clone(), drop_rule("b"), place, None, terms).await.unwrap_err();
+        let text = "filter.own: it belongs to file, and api wants to change it; change it in the file and apply that";
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    store.remove_rule(own.clone(), rule("a"), None, terms).await.unwrap_err();
+    assert_eq!(store.merged().config, file);
+
+    let stored = || stored_api_objects(&file.daemon.state_dir).unwrap().filters;
+    store.add_rule(edge.clone(), drop_rule("a"), RulePlace::Last, None, terms).await.unwrap();
+    assert!(stored().is_empty());
+    store.add_rule(edge.clone(), drop_rule("b"), RulePlace::Last, Some(true), terms).await.unwrap();
+    store.add_rule(edge.clone(), drop_rule("c"), RulePlace::Last, None, terms).await.unwrap();
+    store.remove_rule(edge.clone(), rule("a"), None, terms).await.unwrap();
+    assert_eq!(stored()["edge"], store.merged().config.filters["edge"]);
+    let next = restarted(&daemon);
+    next.start(file.clone(), None).await.unwrap();
+    assert_eq!(rules(&next, "edge"), ["b", "c"]);
+    next.add_rule(edge.clone(), drop_rule("d"), RulePlace::After(rule("b")), None, terms).await.unwrap();
+    assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
+
+    // What is rolled back takes the rule with it, and a data plane that fails has none of it.
+    next.add_rule(edge.clone(), drop_rule("e"), RulePlace::Last, None, CONFIRM).await.unwrap();
+    let error = next.add_rule(edge.clone(), drop_rule("f"), RulePlace::Last, None, terms).await.unwrap_err();
+    assert!(matches!(error, ChangeError::Pending { .. }), "{error}");
+    next.roll_back().await.unwrap();
+    assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
+    daemon.plane.fail.store(true, Ordering::Relaxed);
+    store.add_rule(edge.clone(), drop_rule("g"), RulePlace::Last, None, terms).await.unwrap_err();
+    assert_eq!(rules(store, "edge"), ["b", "c"]);
+}
+
+/// A filter holds what its tables hold, however its rules came.
+#[tokio::test]
+async fn a_filter_takes_no_more_rules_one_by_one_than_at_once() {
+    let daemon = Daemon::new("many");
+    let edge: FilterName = "edge".parse().unwrap();
+    let all: Vec<_> = (0..4096).map(|at| drop_rule(&format!("r{at}"))).collect();
+    let whole = serde_json::json!({ "rule": all }).to_string();
+    let change = load_change(&ObjectKey::Filter(edge.clone()), &whole).unwrap();
+    daemon.store.change(Owner::Api, change, None, Terms::default()).await.unwrap();
+    let more = daemon.store.add_rule(edge, drop_rule("more"), RulePlace::First, None, Terms::default());
+    let error = more.await.unwrap_err().to_string();
+    assert!(error.contains("filter.edge.rule: there are 4097 rules, and at most 4096"), "{error}");
+    assert_eq!(rules(&daemon.store, "edge").len(), 4096);
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! The command line's grammar. What each command does stands in `cmd/`, one file each.
 
+mod rule;
 mod xdp;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use rule::{RuleAdd, RuleRemove};
 pub use xdp::{
     DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, Lengths, SteerCommand, Varied,
     Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,

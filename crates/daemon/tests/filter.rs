@@ -354,6 +354,154 @@ fn samples_are_followed() {
     assert!(!output.status.success() && said.contains("none of its rules samples"), "{said}");
 }
 
+/// h1 as a port of the API that names the API's filter `edge`; both survive a restart.
+fn with_api_port(rig: &Rig) {
+    let port = r#"{"kind":"af_xdp","device":"h1","filter":"edge"}"#;
+    for (path, body) in [("/v1/ports/h1", port), ("/v1/bridges/br0/ports/h1", r#"{"access":10}"#)] {
+        let answer = rig.put(&format!("{path}?persist=true"), body);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}
+
+/// Adds a rule to `edge`.
+fn add(rig: &Rig, rule: &[&str]) -> String {
+    rig.ok(&[&["xdp", "filter", "add", "edge", "--name"], rule].concat())
+}
+
+/// What a refused command says; it ends as one whose configuration is refused.
+fn refused(rig: &Rig, arguments: &[&str]) -> String {
+    let output = rig.trivium(&[&["xdp", "filter"], arguments].concat());
+    assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The names of `edge`'s rules as they are asked.
+fn names(rig: &Rig) -> Vec<String> {
+    let shown: serde_json::Value =
+        serde_json::from_str(&rig.ok(&["xdp", "filter", "show", "edge", "--json"])).unwrap();
+    let rules = shown[0]["rules"].as_array().unwrap();
+    rules.iter().map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn rules_come_and_go_by_command_under_traffic() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let own = "[filter.own]\n[[filter.own.rule]]\nname = \"a\"\naction = \"drop\"\n";
+    let configuration = format!("{}{own}", rig.configuration_with("", &[0, 10]));
+    rig.start(&configuration);
+    // The first rule brings its filter.
+    let said = add(&rig, &["ping", "--action", "count", "--protocol", "icmp", "--persist"]);
+    assert_eq!(said, "+ filter.edge: 1 rules\n");
+    with_api_port(&rig);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    let pings = packets(&rig, "ping");
+    assert!(pings > 0);
+
+    // What the rule drops does not arrive from then on, and the other one counts on.
+    let drops = |rig: &Rig| {
+        let flood = packets(rig, "flood");
+        packets_until(rig, "flood", flood + 100);
+        let (received, flood) = (flow.received(), packets(rig, "flood"));
+        packets_until(rig, "flood", flood + 500);
+        assert_eq!(flow.received(), received, "{}", rig.ok(&["show", "filters"]));
+    };
+    let said = add(&rig, &["flood", "--action", "drop", "--protocol", "udp", "--source", "10.8.0.1"]);
+    assert_eq!(said, "~ filter.edge: rule.flood none -> drop\n");
+    drops(&rig);
+    assert!(rig.hosts[0].ping(rig.hosts[1].ip(), 3).is_ok());
+    assert!(packets(&rig, "ping") >= pings + 3);
+    let (pings, flood) = (packets(&rig, "ping"), packets(&rig, "flood"));
+
+    // Behind it a rule is never asked about the flood, in front of it it lets it pass.
+    add(&rig, &["behind", "--action", "pass", "--protocol", "udp", "--after", "flood"]);
+    drops(&rig);
+    add(&rig, &["exempt", "--action", "pass", "--protocol", "udp", "--before", "flood"]);
+    flow.wait_for(300, PATIENCE).unwrap();
+    add(&rig, &["top", "--action", "count", "--first"]);
+    assert_eq!(names(&rig), ["top", "ping", "exempt", "flood", "behind"]);
+    assert_eq!(packets(&rig, "behind"), 0);
+    assert!(packets(&rig, "ping") >= pings && packets(&rig, "flood") >= flood);
+
+    // Nothing of what is refused is done.
+    let nine: Vec<String> = (0..9)
+        .flat_map(|at| ["--pattern".into(), format!("at=payload,offset={},bytes=00", at * 16)])
+        .collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    let bad =
+        |rule: &[&str]| refused(&rig, &[&["add", "edge", "--name", "x", "--action", "drop"], rule].concat());
+    assert!(bad(&["--source", "10.8.0.1/33"]).contains("filter.edge.rule[5].source[0]"));
+    assert!(bad(&["--before", "nobody"]).contains("there is no rule `nobody`"));
+    let output =
+        rig.trivium(&[&["xdp", "filter", "add", "edge", "--name=x", "--action=drop"], &nine[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("9th place"), "{said}");
+    let twice = refused(&rig, &["add", "edge", "--name", "flood", "--action", "drop"]);
+    assert!(twice.contains("rule flood stands here twice"), "{twice}");
+    assert!(refused(&rig, &["remove", "edge", "nobody"]).contains("there is no rule `nobody`"));
+    for line in [&["add", "own", "--name", "b", "--action", "drop"][..], &["remove", "own", "a"]] {
+        let said = refused(&rig, line);
+        assert!(said.contains("filter.own: it belongs to file"), "{said}");
+        assert!(said.contains("change it in the file and apply that"), "{said}");
+    }
+    assert_eq!(names(&rig), ["top", "ping", "exempt", "flood", "behind"]);
+    flow.wait_for(300, PATIENCE).unwrap();
+
+    let said = rig.ok(&["xdp", "filter", "remove", "edge", "exempt"]);
+    assert_eq!(said, "~ filter.edge: rule.exempt pass -> removed\n");
+    drops(&rig);
+
+    // They are the API's, whatever file is applied, and kept over a restart; the hook goes on meanwhile.
+    applied(&rig, &configuration);
+    let flood = packets(&rig, "flood");
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    rig.start(&configuration);
+    assert_eq!(names(&rig), ["top", "ping", "flood", "behind"]);
+    assert!(packets(&rig, "flood") >= flood + 500, "counted while nobody was there");
+    drops(&rig);
+    rig.ok(&["xdp", "filter", "remove", "edge", "flood"]);
+    flow.wait_for(300, PATIENCE).unwrap();
+}
+
+#[test]
+fn rules_that_are_added_at_once_all_stand_and_one_ends() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    rig.start(&rig.configuration_with("", &[0, 10]));
+    add(&rig, &["all", "--action", "count"]);
+    with_api_port(&rig);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let all = packets(&rig, "all");
+    let adding: Vec<Process> = (0..6)
+        .map(|at| {
+            let (name, vlan) = (format!("r{at}"), (100 + at).to_string());
+            let mut command = Command::new(TRIVIUM);
+            command.env("TRIVIUM_SOCKET", rig.socket()).args(["xdp", "filter", "add", "edge"]);
+            command.args(["--name", &name, "--action", "drop", "--vlan", &vlan, "--first"]);
+            Process::start(command).unwrap()
+        })
+        .collect();
+    for added in adding {
+        let (status, said) = added.finish(PATIENCE).unwrap();
+        assert!(status.success() && said.starts_with("~ filter.edge: rule.r"), "{said}");
+    }
+    let mut now = names(&rig);
+    assert_eq!(now.pop().as_deref(), Some("all"));
+    now.sort();
+    assert_eq!(now, ["r0", "r1", "r2", "r3", "r4", "r5"]);
+    rig.until_reachable(1, 2);
+    assert!(packets(&rig, "all") > all);
+
+    add(&rig, &["short", "--action", "drop", "--source", "10.8.0.1", "--expires", "6"]);
+    assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+    rig.until_reachable(1, 2);
+}
+
 /// What is listed is asked about through real hosts.
 #[test]
 fn a_million_prefixes_are_read_from_a_file_within_seconds() {

@@ -5,8 +5,6 @@
 
 mod rig;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rig::{PATIENCE, Rig};
@@ -126,7 +124,7 @@ fn one_queue_is_spread_over_workers_in_order() {
     flow.wait_for(500, PATIENCE).unwrap();
     // Every bucket to one worker, then to the other, and back, under traffic.
     for round in 0..20 {
-        let answer = put(&rig, "/v1/rss/h1", &format!("{{\"buckets\":[{}]}}", round % 2));
+        let answer = rig.put("/v1/rss/h1", &format!("{{\"buckets\":[{}]}}", round % 2));
         assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
         flow.wait_for(50, PATIENCE).unwrap();
     }
@@ -228,19 +226,4 @@ fn two_queues_of_a_port_belong_to_two_workers() {
     assert_eq!(after[0] + after[1] - before[0] - before[1], received, "{before:?} {after:?} {reports:?}");
     let drops: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "drops", "--json"])).unwrap();
     assert_eq!(drops, json!([]));
-}
-
-/// One request to the API.
-fn put(rig: &Rig, path: &str, body: &str) -> String {
-    let mut stream = UnixStream::connect(rig.socket()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(
-        stream,
-        "PUT {path} HTTP/1.1\r\nhost: trivium\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }

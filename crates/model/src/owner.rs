@@ -9,8 +9,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, StaticKey, Steer,
-    SteerName,
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, RuleName,
+    StaticKey, Steer, SteerName,
 };
 
 /// Who made an object.
@@ -131,6 +131,14 @@ pub enum Refusal {
         /// The bridge that it names.
         bridge: BridgeName,
     },
+    /// A rule that its filter does not have.
+    #[error("{object}: there is no rule `{rule}`; look at the names with `trivium show filters`")]
+    NoRule {
+        /// The filter.
+        object: ObjectKey,
+        /// The rule.
+        rule: RuleName,
+    },
 }
 
 impl Refusal {
@@ -139,7 +147,8 @@ impl Refusal {
         match self {
             Refusal::Owned { object, .. }
             | Refusal::Unknown { object }
-            | Refusal::NoBridge { object, .. } => object,
+            | Refusal::NoBridge { object, .. }
+            | Refusal::NoRule { object, .. } => object,
         }
     }
 
@@ -151,6 +160,7 @@ impl Refusal {
             }
             Refusal::Unknown { .. } => "there is no such object".to_owned(),
             Refusal::NoBridge { bridge, .. } => format!("there is no bridge `{bridge}`"),
+            Refusal::NoRule { rule, .. } => format!("there is no rule `{rule}`"),
         }
     }
 
@@ -160,6 +170,7 @@ impl Refusal {
             Refusal::Owned { owner, .. } => fix_for(*owner).to_owned(),
             Refusal::Unknown { .. } => "look at the names with `trivium show config`".to_owned(),
             Refusal::NoBridge { .. } => "make the bridge first".to_owned(),
+            Refusal::NoRule { .. } => "look at the names with `trivium show filters`".to_owned(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Filters: their rules' counters, and block lists that change while they run.
+//! Filters: their rules, one by one, too, what these have counted, and block lists that change while they run.
 
 use axum::Json;
 use axum::body::Body;
@@ -16,7 +16,7 @@ use super::request::{self, ChangeParams, Params};
 use super::watch::{QUEUE, file, permit, words};
 use super::{Context, seen};
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome, SampleRequest};
+use crate::{ErrorBody, Outcome, RulePlace, SampleRequest};
 
 /// Longest time that a prefix may be blocked for: a year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
@@ -65,6 +65,78 @@ pub(super) async fn delete_filter(
     Params(params): Params<ChangeParams>,
 ) -> ApiResult<Json<Outcome>> {
     delete(&context, ObjectKey::Filter(request::filter_name(&filter)?), params).await
+}
+
+/// Where a rule is put, and how the change is made.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RuleParams {
+    /// In front of all rules, with the highest of their priorities. The rule has no priority of its own with this.
+    #[serde(default)]
+    first: bool,
+    /// Right in front of this rule, with its priority. The rule has no priority of its own with this.
+    before: Option<String>,
+    /// Right behind this rule, with its priority. The rule has no priority of its own with this.
+    after: Option<String>,
+    /// Only say what would be done.
+    #[serde(default)]
+    dry_run: bool,
+    /// Roll back after so many seconds unless it is confirmed.
+    confirm: Option<u64>,
+    /// Whether the filter survives a restart; absent: as it was.
+    persist: Option<bool>,
+}
+
+impl RuleParams {
+    fn place(&self) -> ApiResult<RulePlace> {
+        match (self.first, &self.before, &self.after) {
+            (false, None, None) => Ok(RulePlace::Last),
+            (true, None, None) => Ok(RulePlace::First),
+            (false, Some(rule), None) => request::rule_name(rule).map(RulePlace::Before),
+            (false, None, Some(rule)) => request::rule_name(rule).map(RulePlace::After),
+            _ => {
+                let (cause, fix) = ("a rule has one place", "give one of `first`, `before` and `after`");
+                Err(ApiError::new(StatusCode::BAD_REQUEST, "query", cause, fix))
+            }
+        }
+    }
+}
+
+/// Adds a rule to a filter of the API, behind the others unless told; a filter that does not exist comes with it. The
+/// body has the fields of `[[filter.NAME.rule]]`.
+#[utoipa::path(post, path = "/v1/filters/{filter}/rules", params(("filter" = String, Path), RuleParams),
+    request_body = serde_json::Value,
+    responses((status = 200, body = Outcome), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
+pub(super) async fn add_rule(
+    State(context): State<Context>,
+    Path(filter): Path<String>,
+    Params(params): Params<RuleParams>,
+    body: Body,
+) -> ApiResult<Json<Outcome>> {
+    let (filter, place) = (request::filter_name(&filter)?, params.place()?);
+    let terms = request::terms(params.dry_run, params.confirm)?;
+    let rule: serde_json::Value = request::json(body).await?;
+    if place != RulePlace::Last && rule.get("priority").is_some() {
+        let (cause, fix) = ("its place says which priority it has", "leave it out, or the place");
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "body.priority", cause, fix));
+    }
+    Ok(Json(context.store.add_rule(filter, rule, place, params.persist, terms).await?))
+}
+
+/// Removes a rule of a filter of the API. The filter stays, also without rules.
+#[utoipa::path(delete, path = "/v1/filters/{filter}/rules/{rule}",
+    params(("filter" = String, Path), ("rule" = String, Path), ChangeParams),
+    responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(super) async fn delete_rule(
+    State(context): State<Context>,
+    Path((filter, rule)): Path<(String, String)>,
+    Params(params): Params<ChangeParams>,
+) -> ApiResult<Json<Outcome>> {
+    let (filter, rule) = (request::filter_name(&filter)?, request::rule_name(&rule)?);
+    let terms = request::terms(params.dry_run, params.confirm)?;
+    Ok(Json(context.store.remove_rule(filter, rule, params.persist, terms).await?))
 }
 
 /// Puts source prefixes into a filter's block list or takes them out. The file of the list is not written.

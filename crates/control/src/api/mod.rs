@@ -108,6 +108,8 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(read::port, objects::put_port, objects::delete_port))
         .routes(routes!(filters::filters))
         .routes(routes!(filters::filter, filters::put_filter, filters::delete_filter))
+        .routes(routes!(filters::add_rule))
+        .routes(routes!(filters::delete_rule))
         .routes(routes!(filters::block))
         .routes(routes!(filters::reload))
         .routes(routes!(filters::samples))

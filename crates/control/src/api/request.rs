@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use model::{BridgeName, FilterName, NameError, PortName, StaticKey, SteerName};
+use model::{BridgeName, FilterName, NameError, PortName, RuleName, StaticKey, SteerName};
 use packet::{MacAddr, VlanId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -103,11 +103,12 @@ pub(super) async fn json<T: DeserializeOwned>(from: Body) -> ApiResult<T> {
 
 fn name<T: FromStr<Err = NameError>>(what: &str, text: &str) -> ApiResult<T> {
     text.parse().map_err(|error: NameError| {
+        let most = if what == "rule" { 63 } else { 32 };
         ApiError::new(
             StatusCode::BAD_REQUEST,
             format!("{what}.{text}"),
             format!("this cannot be the name of a {what}: {error}"),
-            "use letters, digits, `_`, `-` and `.`, at most 32",
+            format!("use letters, digits, `_`, `-` and `.`, at most {most}"),
         )
     })
 }
@@ -118,6 +119,10 @@ pub(super) fn port_name(text: &str) -> ApiResult<PortName> {
 
 pub(super) fn filter_name(text: &str) -> ApiResult<FilterName> {
     name("filter", text)
+}
+
+pub(super) fn rule_name(text: &str) -> ApiResult<RuleName> {
+    name("rule", text)
 }
 
 pub(super) fn steer_name(text: &str) -> ApiResult<SteerName> {

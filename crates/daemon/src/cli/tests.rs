@@ -60,6 +60,131 @@ fn flags_may_come_behind_filters_and_packets() {
     assert_eq!((explain.packet, explain.json), (vec!["arp".into()], true));
 }
 
+/// The rule that a command line adds, as the daemon reads it.
+fn added(line: &str) -> Result<model::Filter, Vec<model::Problem>> {
+    let line: Vec<&str> =
+        ["xdp", "filter", "add", "edge"].into_iter().chain(line.split_whitespace()).collect();
+    let Command::Xdp(Xdp::Filter(FilterCommand::Add(args))) = parse(&line).unwrap() else {
+        panic!("{line:?}")
+    };
+    let rule = serde_json::json!({ "rule": [args.rule.given()] }).to_string();
+    let object = model::ObjectKey::Filter("edge".parse().unwrap());
+    match model::load_change(&object, &rule)? {
+        model::Change::PutFilter(_, filter) => Ok(filter),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rule_by_flags_is_the_rule_of_a_file() {
+    for (line, fields) in [
+        ("--action drop", "action = 'drop'"),
+        ("--action drop --listed --priority 100", "action = 'drop'\nlisted = true\npriority = 100"),
+        (
+            "--action pass --dry-run --family ipv4,ipv6 --fragment whole,first --protocol udp,136 \
+             --source 0.0.0.0/0,2001:db8::/32 --source 10.1.2.3 --destination 10.0.0.0/8 \
+             --source-port 53,1900-1999 --destination-port 1024-65535 --length 400-9018 --vlan untagged,10,20-29",
+            "action = 'pass'\ndry_run = true\nfamily = ['ipv4', 'ipv6']\nfragment = ['whole', 'first']\n\
+             protocol = ['udp', 136]\nsource = ['0.0.0.0/0', '2001:db8::/32', '10.1.2.3']\n\
+             destination = '10.0.0.0/8'\nsource_port = [53, '1900-1999']\ndestination_port = '1024-65535'\n\
+             length = '400-9018'\nvlan = ['untagged', 10, '20-29']",
+        ),
+        (
+            "--action limit --rate 1000 --unit bytes --per 60 --burst 20000 --per-source ipv4=24,ipv6=48 \
+             --tcp-flags syn,!ack",
+            "action = 'limit'\nrate = 1000\nunit = 'bytes'\nper = 60\nburst = 20000\n\
+             per_source = { ipv4 = 24, ipv6 = 48 }\ntcp_flags = ['syn', '!ack']",
+        ),
+        (
+            "--action sample --one-in 1000 --pattern at=payload,offset=0,bytes=16030100,mask=ffffff00 \
+             --pattern at=frame,offset=12,bytes=0800",
+            "action = 'sample'\none_in = 1000\npattern = [{ at = 'payload', offset = 0, bytes = '16030100', \
+             mask = 'ffffff00' }, { at = 'frame', offset = 12, bytes = '0800' }]",
+        ),
+        (
+            "--action syncookie --destination 10.0.0.1 --destination-port 80,443 --scheme retry --mode auto \
+             --above 500 --ttl 60 --remember 30",
+            "action = 'syncookie'\ndestination = '10.0.0.1'\ndestination_port = [80, 443]\nscheme = 'retry'\n\
+             mode = 'auto'\nabove = 500\nttl = 60\nremember = 30",
+        ),
+        (
+            "--action syncookie --destination ::1 --destination-port 80 --scheme cookie --mode always \
+             --mss 1400 --wscale 7",
+            "action = 'syncookie'\ndestination = '::1'\ndestination_port = 80\nscheme = 'cookie'\n\
+             mode = 'always'\nmss = 1400\nwscale = 7",
+        ),
+    ] {
+        let file = model::load(&format!("[[filter.edge.rule]]\nname = 'r'\n{fields}\n"), "file").unwrap();
+        assert_eq!(added(&format!("--name r {line}")).unwrap(), file.filters["edge"], "{line}");
+    }
+}
+
+#[test]
+fn every_field_of_a_rule_has_its_flag() {
+    let command = Cli::command();
+    let path = ["xdp", "filter", "add"].into_iter();
+    let add = path.fold(&command, |command, name| command.find_subcommand(name).unwrap());
+    let flags: Vec<&str> = add.get_arguments().filter_map(clap::Arg::get_long).collect();
+    // The reader tells the keys that it knows where it is asked for another.
+    let known = |action: &str| {
+        let rule = format!(r#"{{"rule":[{{"name":"r","action":"{action}","other":1}}]}}"#);
+        let problems = model::load_change(&model::ObjectKey::Filter("edge".parse().unwrap()), &rule);
+        let cause = problems.unwrap_err().into_iter().map(|problem| problem.cause);
+        cause.into_iter().find_map(|cause| match cause {
+            model::Cause::UnknownKey { known, .. } => Some(known),
+            _ => None,
+        })
+    };
+    for action in ["drop", "sample", "limit", "syncookie"] {
+        for key in known(action).unwrap() {
+            assert!(
+                flags.contains(&key.replace('_', "-").as_str()),
+                "{action}: {key} has no flag: {flags:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_is_wrong_is_found_by_the_daemon_or_before() {
+    for (line, object) in [
+        ("--name a/b --action drop", "filter.edge.rule[0].name"),
+        ("--name r --action drip", "filter.edge.rule[0].action"),
+        ("--name r --action drop --source 10.0.0.0/33", "filter.edge.rule[0].source[0]"),
+        ("--name r --action drop --rate 5", "filter.edge.rule[0]"),
+        ("--name r --action limit", "filter.edge.rule[0]"),
+        ("--name r --action drop --source-port 9-8", "filter.edge.rule[0].source_port[0]"),
+        ("--name r --action drop --priority 18446744073709551615", "filter.edge.rule[0].priority"),
+    ] {
+        let problems = added(line).unwrap_err();
+        assert_eq!(problems[0].object, object, "{line}: {problems:?}");
+    }
+    for wrong in [
+        "--action drop",
+        "--name r",
+        "--name r --action drop --first --before b",
+        "--name r --action drop --before a --after b",
+        "--name r --action drop --first --priority 1",
+        "--name r --action drop --before a/b",
+        "--name r --action drop --expires 0",
+        "--name r --action drop --expires 99999999999",
+        "--name r --action drop --pattern bytes=00,bytes=01",
+        "--name r --action drop --pattern 00",
+    ] {
+        let line: Vec<&str> = ["xdp", "filter", "add", "edge"].into_iter().chain(wrong.split(' ')).collect();
+        assert!(parse(&line).is_err(), "{wrong}");
+    }
+    assert!(parse(&["xdp", "filter", "remove", "edge"]).is_err());
+    assert!(parse(&["xdp", "filter", "remove", "edge", "r"]).is_ok());
+}
+
+#[test]
+fn a_rule_ends_so_many_seconds_from_now() {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let until = added("--name r --action drop --expires 60s").unwrap().rules[0].expires.unwrap();
+    assert!((now + 60..now + 120).contains(&until.0), "{until}");
+}
+
 /// What stands between backquotes in the help of one argument.
 fn examples(command: &str, argument: &str) -> Vec<String> {
     let cli = Cli::command();

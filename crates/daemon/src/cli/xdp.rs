@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use packet::MacAddr;
 
-use super::seconds;
+use super::{RuleAdd, RuleRemove, seconds};
 
 /// `trivium xdp`
 #[derive(Clone, Debug, Subcommand)]
@@ -313,6 +313,10 @@ pub enum FilterCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Add a rule to a filter that the API owns: fields as those of `[[filter.NAME.rule]]` in the configuration, lists with commas
+    Add(Box<RuleAdd>),
+    /// Remove a rule of a filter that the API owns
+    Remove(RuleRemove),
     /// Put source prefixes into a block list until the daemon ends; the list's file stays as it is
     Block(Block),
     /// Take source prefixes out of a block list

@@ -33,7 +33,8 @@ pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print(outcome: &Outcome, dry_run: bool) {
+/// Prints what a change has done, or would do.
+pub fn tell(outcome: &Outcome) {
     for warning in &outcome.warnings {
         eprintln!("{warning}");
     }
@@ -41,6 +42,10 @@ fn print(outcome: &Outcome, dry_run: bool) {
     for notice in &outcome.notices {
         println!("{} {}: {}", notice.severity, notice.object, notice.finding);
     }
+}
+
+fn print(outcome: &Outcome, dry_run: bool) {
+    tell(outcome);
     let changes = outcome.plan.lines.len();
     match (changes, dry_run, outcome.confirm_within_s) {
         (0, _, _) => println!("nothing differs"),

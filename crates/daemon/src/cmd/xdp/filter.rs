@@ -1,13 +1,14 @@
-//! `trivium xdp filter`: the filters of ports' hooks, their block lists, and what they sample.
+//! `trivium xdp filter`: the filters of ports' hooks, their rules and block lists, and what they sample.
 
+use control::Outcome;
 use hyper::Method;
-use model::{BlockRequest, Blocked, FilterState};
+use model::{BlockRequest, Blocked, FilterState, RuleName};
 
 use packet::filter::Filter;
 
-use crate::cli::{Capture, FilterCommand, FilterSamples, Show, Shown};
+use crate::cli::{Capture, FilterCommand, FilterSamples, RuleAdd, RuleRemove, Show, Shown};
 use crate::client::Client;
-use crate::cmd::apply::quoted;
+use crate::cmd::apply::{quoted, tell};
 use crate::cmd::trace::FILTER_EXAMPLE;
 use crate::cmd::{capture, show};
 use crate::failure::Failure;
@@ -15,12 +16,14 @@ use crate::failure::Failure;
 /// Does what is asked for.
 ///
 /// # Errors
-/// If the daemon does not answer, or the filter does not exist or has no block list.
+/// If the daemon does not answer, the filter does not exist or has no block list, or its rules are not changed.
 pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Failure> {
     match command {
         FilterCommand::Show { name, json } => {
             show::show(client, &Show { what: Shown::Filters, name: name.clone(), json: *json }).await
         }
+        FilterCommand::Add(args) => add(client, args).await,
+        FilterCommand::Remove(args) => remove(client, args).await,
         FilterCommand::Block(args) => {
             let (prefixes, expires_s) = (args.prefixes.clone(), args.expires);
             let request = BlockRequest { unblock: false, prefixes, expires_s };
@@ -39,6 +42,31 @@ pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Fail
         }
         FilterCommand::Samples(args) => samples(client, args).await,
     }
+}
+
+/// Adds a rule, and tells what has changed.
+async fn add(client: &Client, args: &RuleAdd) -> Result<(), Failure> {
+    let beside =
+        |key: &str, rule: &Option<RuleName>| Some(format!("{key}={}", quoted(rule.as_ref()?.as_str())));
+    let query = [
+        args.first.then(|| "first=true".to_owned()),
+        beside("before", &args.before),
+        beside("after", &args.after),
+        args.persist.then(|| "persist=true".to_owned()),
+    ];
+    let query: Vec<String> = query.into_iter().flatten().collect();
+    let path = format!("/v1/filters/{}/rules?{}", quoted(&args.filter), query.join("&"));
+    let outcome: Outcome = client.send(Method::POST, &path, &args.rule.given()).await?;
+    tell(&outcome);
+    Ok(())
+}
+
+/// Removes a rule, and tells what has changed.
+async fn remove(client: &Client, args: &RuleRemove) -> Result<(), Failure> {
+    let path = format!("/v1/filters/{}/rules/{}", quoted(&args.filter), quoted(args.rule.as_str()));
+    let answer = client.request(Method::DELETE, &path, "", Vec::new().into()).await?.success()?;
+    tell(&client.read(&answer)?);
+    Ok(())
 }
 
 /// Follows what a filter samples until there were enough, or Ctrl-C.
