@@ -252,6 +252,75 @@ fn a_station_seen_elsewhere_is_taken_out_at_once() {
     assert!(!rig.answers(PORT, &frame(B, A, &[])));
 }
 
+/// A station that finds no place is the worker's, and all others are answered as before.
+#[test]
+fn a_full_table_leaves_the_rest_to_the_worker() {
+    need_root!();
+    let rig = Rig::new(false);
+    let station = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        [2, 0, 0, 1, high, low]
+    };
+    let (known, refused): (Vec<u16>, Vec<u16>) =
+        (0..4_000).partition(|number| rig.table.insert(key(VLAN, station(*number)), place(2), 5));
+    // Full to the last place: every pair of buckets has had its chance.
+    assert_eq!((known.len() + 2, rig.table.iter().count()), (rig.table.capacity(), rig.table.capacity()));
+    let known_still = || {
+        let here =
+            known.iter().all(|number| rig.table.get(key(VLAN, station(*number))) == Some((place(2), 5)));
+        assert!(here, "what is known stays");
+        for number in known.iter().step_by(8) {
+            assert!(rig.answers(PORT, &frame(station(*number), A, &[])));
+        }
+        assert!(rig.answers(PORT, &frame(B, A, &[])));
+    };
+    known_still();
+    for number in refused.iter().take(20) {
+        let other = station(*number);
+        assert_eq!(rig.table.get(key(VLAN, other)), None);
+        // As they came, with a number in front, as `answers` holds.
+        assert!(!rig.answers(PORT, &frame(other, A, &[])), "to it");
+        assert!(!rig.answers(PORT, &frame(B, other, &[])), "from it");
+        assert!(!rig.table.remove(key(VLAN, other)));
+    }
+    known_still();
+    // One that is there may move, and who goes makes room.
+    assert!(rig.table.insert(key(VLAN, B), Place { reached: None, ..place(2) }, 6));
+    assert!(!rig.answers(PORT, &frame(B, A, &[])));
+    let waiting = key(VLAN, station(refused[0]));
+    let gone = known.iter().position(|number| {
+        assert!(rig.table.remove(key(VLAN, station(*number))));
+        rig.table.insert(waiting, place(2), 7)
+    });
+    assert!(gone.is_some() && rig.answers(PORT, &frame(station(refused[0]), A, &[])));
+    assert_eq!(rig.table.get(waiting), Some((place(2), 7)));
+}
+
+/// With a socket in the slot it is given to that, in the order in which it came.
+#[test]
+fn a_station_without_a_place_goes_to_the_socket() {
+    need_root!();
+    let rig = Rig::new(true);
+    let stage = rig.stage(PORT);
+    let (loaded, orders) = (rig.loaded(&stage), stage.orders());
+    let mut others = (0..=u16::MAX).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        [2, 0, 0, 1, high, low]
+    });
+    let other = others.find(|mac| !rig.table.insert(key(VLAN, *mac), place(2), 5)).unwrap();
+    let numbered = |frame: &[u8]| {
+        let (verdict, counter, _) = rig.see(&loaded, frame);
+        assert_eq!((verdict, counter), (Verdict::Redirect, Counter::Steered));
+        orders.numbers(0).0
+    };
+    let first = numbered(&frame(other, A, &[]));
+    let rest: Vec<u32> = (0..100).map(|_| numbered(&frame(other, A, &[]))).collect();
+    assert_eq!(rest, (first + 1..=first + 100).collect::<Vec<u32>>(), "none is lost on the way");
+    orders.finish(0, first + 100);
+    let known = rig.see(&loaded, &frame(B, A, &[]));
+    assert_eq!((known.0, known.1), (Verdict::Redirect, Counter::Bridged));
+}
+
 #[test]
 fn what_is_seen_in_the_hook_is_told() {
     need_root!();

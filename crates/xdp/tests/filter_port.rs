@@ -9,10 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::{Namespace, config, frame4};
 use xdp::filter::{
     Action, Blocklist, Compiled, Filter, FilterError, FilterSizes, Match, Pattern, Rate, Rule, RuleCounters,
-    RuleSet, TcpFlags, Unit, VlanMatch,
+    RuleSet, SourceBits, TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Generator, Traffic};
-use xdp::{AttachMode, Attached, Counter, Error, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
+use xdp::{
+    AttachMode, Attached, Counter, Error, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt,
+};
 
 fn rule(name: &str, matches: Match, action: Action) -> Rule {
     Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
@@ -111,6 +113,59 @@ fn rates_are_kept() {
     }
     let allowed = 50.0 + start.elapsed().as_secs_f64() * 1000.0;
     assert!(passed <= allowed + 1.0 && passed >= allowed * 0.9, "{passed} of {allowed}");
+}
+
+/// A port that lets two frames of each source pass, and so many sources have a bucket at a time.
+fn limiting_sources(sources: u32) -> (Filter, Loaded) {
+    // One an hour: what a test takes buys nobody a frame.
+    let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
+    let per_source = Some(SourceBits { v4: 32, v6: 64 });
+    let limit = rule("limit", Match::default(), Action::RateLimit { rate, per_source });
+    let sizes = FilterSizes { sources, ..FilterSizes::default() };
+    let filter = Filter::new(&compiled([limit]), sizes, None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+    (filter, loaded)
+}
+
+/// Whether a frame of this source passes; what does not is over the rate, and nothing else.
+fn passes(loaded: &Loaded, source: u32) -> bool {
+    let limited = || loaded.counters().unwrap().get(Counter::FilterLimited);
+    let frame = frame4(std::net::Ipv4Addr::LOCALHOST, |ip| ip[12..16].copy_from_slice(&source.to_be_bytes()));
+    let before = limited();
+    let verdict = loaded.test_run(&frame).unwrap().verdict;
+    let over = limited() - before;
+    assert_eq!(verdict, if over == 0 { Verdict::Pass } else { Verdict::Drop });
+    over == 0
+}
+
+#[test]
+fn each_of_more_sources_than_there_are_buckets_is_limited() {
+    need_root!();
+    let (filter, loaded) = limiting_sources(64);
+    let first = 0x0a00_0001_u32;
+    // The first comes once more at the end: others have its bucket, and it begins anew.
+    for source in (first..first + 5_000).chain([first]) {
+        let passed: Vec<bool> = (0..5).map(|_| passes(&loaded, source)).collect();
+        assert_eq!(passed, [true, true, false, false, false], "{source:#x}");
+    }
+    let limit = counted(&filter, "limit");
+    assert_eq!((limit.packets, limit.acted), (5 * 5_001, 3 * 5_001));
+}
+
+#[test]
+fn a_source_that_goes_on_keeps_its_bucket_among_many_that_come_once() {
+    need_root!();
+    let (_filter, loaded) = limiting_sources(1024);
+    let (mut passed, mut sent) = (0, 0);
+    for other in 0..20_000_u32 {
+        assert!(passes(&loaded, 0x0b00_0000 + other), "the first frame of {other}");
+        if other % 16 == 0 {
+            passed += u32::from(passes(&loaded, 0x0a00_0001));
+            sent += 1;
+        }
+    }
+    // The kernel's order is not exact. Without any the bucket would be lost twenty times, two frames each.
+    assert!(passed < 10 && sent == 1_250, "{passed} of {sent}");
 }
 
 #[test]
