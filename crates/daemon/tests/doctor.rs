@@ -176,6 +176,22 @@ fn every_disturbance_is_found_and_mended() {
             mend: "ethtool -K eth0 gro on",
             found: ("port.t", "advice", "t takes no redirected frames", in_tenant("ethtool -K eth0 gro on")),
         },
+        // It is on, but the kernel has not told the port's end.
+        Case {
+            place: &tenant,
+            disturb: "ethtool -K eth0 gro off; ip link set eth0 down; ethtool -K eth0 gro on; ip link set eth0 up",
+            mend: "ethtool -K eth0 gro off; ethtool -K eth0 gro on",
+            found: (
+                "port.t",
+                "advice",
+                "t takes no redirected frames",
+                format!(
+                    "`{}`, then `{}`",
+                    in_tenant("ethtool -K eth0 gro off"),
+                    in_tenant("ethtool -K eth0 gro on")
+                ),
+            ),
+        },
     ];
     for case in &cases {
         // A carrier takes a moment to come back from the case before.

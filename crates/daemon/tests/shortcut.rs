@@ -266,7 +266,7 @@ fn the_worker_sends_where_hooks_cannot_and_the_doctor_says_why() {
     assert_eq!((&told["object"], &told["severity"]), (&"port.h2".into(), &"advice".into()), "{told}");
     let what = "h2 takes no redirected frames: what is for its stations passes a worker";
     assert!(told["finding"].as_str().unwrap().starts_with(what), "{told}");
-    assert_eq!(told["fix"], "at the peer: `ethtool -K PEER gro on`");
+    assert_eq!(told["fix"], "at the peer: `ethtool -K PEER gro on`; if it is on, off first");
     // Nothing is lost there once it is known, and the worker has had all of it.
     eventually("the worker sends", PATIENCE, || {
         let (before, worked) = (flow.received(), by_workers(&rig));

@@ -221,14 +221,21 @@ impl File<'_> {
             let fix = "use a device whose driver has `ndo-xmit` (see `trivium xdp status`), or leave it so";
             return self.tell(Finding::Advice, what, fix);
         }
-        let command = |name: &str| format!("ethtool -K {name} gro on");
-        match find_peer(self.object, self.running, self.device, info) {
-            Some(peer) => {
-                let fix = there(peer.namespace.as_ref(), &command(&peer.info.name));
-                self.tell(Finding::Advice, what, format!("`{fix}`: then its peer receives them"));
-            }
-            None => self.tell(Finding::Advice, what, format!("at the peer: `{}`", command("PEER"))),
-        }
+        let fix = self.gro(info);
+        self.tell(Finding::Advice, what, fix);
+    }
+
+    /// What makes a veth take redirected frames. Its driver sees to that when the peer's GRO changes while that is up, or when
+    /// itself comes up: not when the peer comes up with GRO later.
+    fn gro(&self, info: &LinkInfo) -> String {
+        let Some(peer) = find_peer(self.object, self.running, self.device, info) else {
+            return "at the peer: `ethtool -K PEER gro on`; if it is on, off first".to_owned();
+        };
+        let command = |state: &str| {
+            let command = format!("ethtool -K {} gro {state}", peer.info.name);
+            format!("`{}`", there(peer.namespace.as_ref(), &command))
+        };
+        if peer.gro { format!("{}, then {}", command("off"), command("on")) } else { command("on") }
     }
 
     /// Whether what the hook answers gets anywhere.
@@ -249,11 +256,7 @@ impl File<'_> {
         }
         let what =
             format!("{}'s peer takes no frames from the driver hook: answers to SYNs are lost", info.name);
-        let command = |name: &str| format!("ethtool -K {name} gro on");
-        let fix = match find_peer(self.object, self.running, self.device, info) {
-            Some(peer) => format!("`{}`", there(peer.namespace.as_ref(), &command(&peer.info.name))),
-            None => format!("at the peer: `{}`", command("PEER")),
-        };
+        let fix = self.gro(info);
         self.tell(Finding::Warning, what, fix);
     }
 
@@ -368,6 +371,7 @@ struct Peer {
     namespace: Option<Namespace>,
     info: LinkInfo,
     program: Option<xdp::ProgramOnDevice>,
+    gro: bool,
 }
 
 /// Looks where the configuration put the peer, or else beside the device. Indices repeat between namespaces: elsewhere a device
@@ -384,10 +388,12 @@ fn find_peer(object: &str, running: &Running, device: &Device, info: &LinkInfo) 
         let peer =
             peer.filter(|peer| peer.kind.as_deref() == Some("veth") && peer.peer == Some(info.ifindex));
         let program = peer.as_ref().and_then(|peer| xdp::inspect(peer.ifindex).ok().flatten());
-        Ok(peer.map(|info| (info, program)))
+        let features = peer.as_ref().and_then(|peer| link::features(&peer.name).ok()).unwrap_or_default();
+        let gro = features.iter().any(|feature| feature.name == "rx-gro" && feature.active);
+        Ok(peer.map(|info| (info, program, gro)))
     });
-    let (info, program) = found.ok().flatten()?;
-    Some(Peer { namespace, info, program })
+    let (info, program, gro) = found.ok().flatten()?;
+    Some(Peer { namespace, info, program, gro })
 }
 
 /// Addresses of the kernel's on a device, as `ip` would list them.
