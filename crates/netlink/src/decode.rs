@@ -240,8 +240,9 @@ fn route_of<A: Family>(payload: &[u8], flags: u32) -> Option<(RouteKey<A>, Path)
         source: None,
         mtu: None,
     };
-    let onlink = flags & RTNH_F_ONLINK != 0;
-    let mut only = Hop { link: 0, gateway: None, weight: 1, onlink, encapsulates: false, dead: false };
+    // The flags of an only way stand among the route's.
+    let (onlink, dead) = (flags & RTNH_F_ONLINK != 0, flags & RTNH_F_DEAD != 0);
+    let mut only = Hop { link: 0, gateway: None, weight: 1, onlink, encapsulates: false, dead };
     for (kind, value) in attributes(payload.get(12..)?) {
         match kind {
             1 => key.prefix.address = A::from_wire(value)?,

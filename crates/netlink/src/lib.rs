@@ -29,6 +29,7 @@
 
 mod decode;
 mod error;
+mod feed;
 mod follow;
 mod mirror;
 mod routes;
@@ -36,6 +37,7 @@ mod state;
 
 pub use decode::{Event, Object, decode};
 pub use error::NetlinkError;
+pub use feed::Feed;
 pub use follow::{Drift, Follower, Status};
 pub use mirror::{Change, Mirror};
 pub use routes::{Paths, Routes};

@@ -87,6 +87,14 @@ impl<A: Ord + Copy> Routes<A> {
         self.0.iter()
     }
 
+    /// Those of some keys, in their order.
+    pub(crate) fn range(
+        &self,
+        keys: std::ops::RangeInclusive<RouteKey<A>>,
+    ) -> impl Iterator<Item = (&RouteKey<A>, &Paths)> {
+        self.0.range(keys)
+    }
+
     /// Changes the routes of one key; true when they are others then.
     fn change(&mut self, key: RouteKey<A>, change: impl FnOnce(&mut Vec<Arc<Path>>)) -> bool {
         let entry = self.0.entry(key);

@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use netlink::{Change, Follower, Kind, Mirror};
+use netlink::{Change, Feed, Follower, Kind, Mirror};
 use port::netns::Netns;
+use router::Verdict;
+use sync::qsbr::Domain;
 use testbed::{Lab, Namespace, require};
 
 /// A namespace with three pairs of devices, and what follows it.
@@ -267,19 +271,130 @@ fn line(state: &mut u64) -> String {
     }
 }
 
+/// What the kernel says of an address, by `ip route get`.
+#[derive(Debug)]
+enum Said {
+    /// By which device and router.
+    Via(String, Option<IpAddr>),
+    Local,
+    /// Why not.
+    Refused(String),
+}
+
+/// Asks the kernel where packets of this host would go.
+fn asked(site: &Site, addresses: &[IpAddr]) -> Vec<Said> {
+    let ask = |address: &IpAddr| {
+        let output = site.namespace.command(["ip", "route", "get", &address.to_string()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            return Said::Refused(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let after = |word: &str| words.iter().position(|other| *other == word).map(|at| words[at + 1]);
+        if ["local", "broadcast", "multicast", "anycast"].contains(&words[0]) {
+            return Said::Local;
+        }
+        Said::Via(after("dev").unwrap().to_owned(), after("via").map(|text| text.parse().unwrap()))
+    };
+    addresses.iter().map(ask).collect()
+}
+
+/// The tables say what the kernel does: first the local one, then main.
+fn as_the_kernel_routes(
+    site: &Site,
+    domain: &Arc<Domain>,
+    feed: &Feed,
+    kinds: &mut BTreeMap<&'static str, usize>,
+) {
+    let text = [
+        "10.0.1.1",
+        "10.0.2.7",
+        "10.0.3.255",
+        "10.1.0.1",
+        "10.2.3.4",
+        "10.3.0.1",
+        "192.0.2.1",
+        "192.0.2.3",
+        "198.51.0.9",
+        "198.51.1.9",
+        "198.51.2.9",
+        "198.51.3.9",
+        "203.0.113.1",
+        "127.0.0.1",
+    ];
+    let text6 = [
+        "2001:db8:1::1",
+        "2001:db8:2::7",
+        "2001:db8:f0::1",
+        "2001:db8:f1::1",
+        "2001:db8:f2::1",
+        "2001:db8:f3::1",
+    ];
+    let addresses: Vec<IpAddr> = text.into_iter().chain(text6).map(|text| text.parse().unwrap()).collect();
+    let names: BTreeMap<u32, String> = site
+        .follower
+        .look(|mirror| mirror.links.values().map(|link| (link.index, link.name.clone())).collect())
+        .unwrap();
+    for (address, said) in addresses.iter().zip(asked(site, &addresses)) {
+        let of = |table| feed.table(table).and_then(|fib| fib.why(*address));
+        // What a next-hop object is stands in the mirror; the verdict of a flow tells one of its ways.
+        let routed = |table: u32| -> Vec<Verdict> {
+            let Some(fib) = feed.table(table) else { return vec![Verdict::NoRoute] };
+            let (view, reader) = (fib.view(), domain.register().unwrap());
+            let hashes: Vec<u32> = (0..256_u32).map(|n| n.wrapping_mul(0x9e37_79b9)).collect();
+            let mut verdicts = vec![Verdict::NoRoute; hashes.len()];
+            match address {
+                IpAddr::V4(v4) => {
+                    view.route4(&reader, &vec![v4.to_bits(); hashes.len()], &hashes, &mut verdicts)
+                }
+                IpAddr::V6(v6) => {
+                    view.route6(&reader, &vec![v6.to_bits(); hashes.len()], &hashes, &mut verdicts)
+                }
+            }
+            verdicts
+        };
+        let mut verdicts = routed(255);
+        if verdicts[0] == Verdict::NoRoute {
+            verdicts = routed(254);
+        }
+        let why = (of(255), of(254));
+        let (kind, agrees) = match &said {
+            Said::Local => ("local", verdicts[0] == Verdict::Local),
+            Said::Via(device, gateway) => ("via", verdicts.iter().any(|verdict| {
+                matches!(verdict, Verdict::Forward(way) if names.get(&way.interface) == Some(device) && way.gateway == *gateway)
+            })),
+            Said::Refused(text) if text.contains("Network is unreachable") || text.contains("No route") => {
+                ("no route", matches!(verdicts[0], Verdict::NoRoute | Verdict::Unreachable))
+            }
+            Said::Refused(_) => ("refused", matches!(verdicts[0], Verdict::Blackhole | Verdict::Prohibit)),
+        };
+        *kinds.entry(kind).or_default() += 1;
+        assert!(agrees, "{address}: the kernel says {said:?}, the tables {verdicts:?} for {why:?}");
+    }
+}
+
 /// Hundreds of changes by chance, with the state compared after every few.
 #[test]
 fn chance_leaves_no_drift() {
     require!("ip", "sysctl");
     let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 10_000 } else { 500 };
     let site = Site::new(BUFFER, Duration::ZERO);
+    let domain = Domain::new();
+    let mut feed = Feed::new(&domain, 1 << 19, 1000);
     let mut state = 0x5eed_u64;
-    for _ in 0..rounds {
+    let mut kinds = BTreeMap::<&str, usize>::new();
+    for round in 0..rounds {
         let lines: Vec<String> = (0..12).map(|_| line(&mut state)).collect();
         let lines = lines.join("\n");
         site.batch(&lines, &["ip", "-force", "-batch"]);
-        site.in_step(&lines);
+        let mirror = site.in_step(&lines);
+        assert_eq!(feed.apply(&mirror, &site.told()), []);
+        if round % 10 == 0 {
+            as_the_kernel_routes(&site, &domain, &feed, &mut kinds);
+        }
     }
+    // Every answer has come.
+    assert!(kinds.values().all(|count| *count > 0) && kinds.len() == 4, "{kinds:?}");
     let status = site.follower.status();
     assert_eq!((status.overruns, status.drifted), (0, 0), "{status:?}");
     assert!(status.events > 1000, "{status:?}");

@@ -1,0 +1,211 @@
+//! One table of routes.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use lookup::{Address, Hop, Prefix, Table, Trie};
+use sync::qsbr::{Domain, Reader};
+
+use crate::paths::{Path, PathView, Paths, Verdict};
+
+/// Addresses that are looked up in one go.
+const CHUNK: usize = 64;
+
+/// Why a route was not taken. The table is as it was: all other routes go on forwarding.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FibError {
+    /// The trie has no room.
+    #[error("route {prefix}: the table of {words} words is full; raise its size")]
+    Full {
+        /// The route.
+        prefix: String,
+        /// Words of eight bytes that the table has.
+        words: usize,
+    },
+    /// Routes lead to too many different things.
+    #[error("route {prefix}: routes lead to {limit} different paths already; raise the limit of paths")]
+    Paths {
+        /// The route.
+        prefix: String,
+        /// How many there may be.
+        limit: u32,
+    },
+}
+
+/// The writer's side of a table: IPv4 and IPv6 routes, and their paths.
+pub struct Fib {
+    v4: Table<u32>,
+    v6: Table<u128>,
+    paths: Paths,
+}
+
+impl fmt::Debug for Fib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (v4, v6) = (self.v4.len(), self.v6.len());
+        f.debug_struct("Fib").field("v4", &v4).field("v6", &v6).field("paths", &self.paths.len()).finish()
+    }
+}
+
+impl Fib {
+    /// An empty table whose tries have so many words of eight bytes each, and at most so many paths. Readers come from `domain`.
+    #[must_use]
+    pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
+        Fib { v4: Table::new(domain, words), v6: Table::new(domain, words), paths: Paths::new(domain, paths) }
+    }
+
+    /// What workers ask.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View { v4: self.v4.trie(), v6: self.v6.trie(), paths: self.paths.view() }
+    }
+
+    /// Makes an IPv4 prefix lead somewhere, whatever it did before.
+    ///
+    /// # Errors
+    /// [`FibError`]: nothing has changed.
+    pub fn set4(&mut self, prefix: Prefix<u32>, path: &Path) -> Result<(), FibError> {
+        set(&mut self.v4, &mut self.paths, prefix, path)
+    }
+
+    /// Makes an IPv6 prefix lead somewhere, whatever it did before.
+    ///
+    /// # Errors
+    /// [`FibError`]: nothing has changed.
+    pub fn set6(&mut self, prefix: Prefix<u128>, path: &Path) -> Result<(), FibError> {
+        set(&mut self.v6, &mut self.paths, prefix, path)
+    }
+
+    /// Takes an IPv4 route out; one that is not there is no error.
+    ///
+    /// # Errors
+    /// [`FibError::Full`]: nothing has changed.
+    pub fn remove4(&mut self, prefix: Prefix<u32>) -> Result<(), FibError> {
+        remove(&mut self.v4, &mut self.paths, prefix)
+    }
+
+    /// Takes an IPv6 route out; one that is not there is no error.
+    ///
+    /// # Errors
+    /// [`FibError::Full`]: nothing has changed.
+    pub fn remove6(&mut self, prefix: Prefix<u128>) -> Result<(), FibError> {
+        remove(&mut self.v6, &mut self.paths, prefix)
+    }
+
+    /// Says what [`Path::Shared`] of a number is, for all routes that lead there, by one write; with `None` it leads nowhere.
+    /// What it says must not be shared in turn: then it leads nowhere, too.
+    pub fn define(&mut self, shared: u32, path: Option<&Path>) {
+        self.paths.define(shared, path);
+    }
+
+    /// Routes of both families.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Different paths that routes lead to.
+    #[must_use]
+    pub fn paths(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The route that an address takes, and what it says.
+    #[must_use]
+    pub fn why(&self, address: IpAddr) -> Option<(IpAddr, u8, &Path)> {
+        let (first, length, hop) = match address {
+            IpAddr::V4(address) => {
+                let (prefix, hop) = self.v4.longest(address.to_bits())?;
+                (Ipv4Addr::from_bits(prefix.address()).into(), prefix.length(), hop)
+            }
+            IpAddr::V6(address) => {
+                let (prefix, hop) = self.v6.longest(address.to_bits())?;
+                (Ipv6Addr::from_bits(prefix.address()).into(), prefix.length(), hop)
+            }
+        };
+        Some((first, length, self.paths.of(hop)?))
+    }
+}
+
+fn set<A: Address>(
+    table: &mut Table<A>,
+    paths: &mut Paths,
+    prefix: Prefix<A>,
+    path: &Path,
+) -> Result<(), FibError> {
+    let before = table.get(&prefix);
+    if before.is_some_and(|hop| paths.of(hop) == Some(path)) {
+        return Ok(());
+    }
+    let limit = paths.limit();
+    let full = || FibError::Paths { prefix: prefix.to_string(), limit };
+    let hop = paths.take(path, before).ok_or_else(full)?;
+    if let Err(error) = table.insert(prefix, hop) {
+        paths.give_back(hop);
+        return Err(FibError::Full { prefix: prefix.to_string(), words: error.words });
+    }
+    if let Some(before) = before {
+        paths.give_back(before);
+    }
+    Ok(())
+}
+
+fn remove<A: Address>(table: &mut Table<A>, paths: &mut Paths, prefix: Prefix<A>) -> Result<(), FibError> {
+    let removed = table.remove(prefix);
+    let before =
+        removed.map_err(|error| FibError::Full { prefix: prefix.to_string(), words: error.words })?;
+    if let Some(before) = before {
+        paths.give_back(before);
+    }
+    Ok(())
+}
+
+/// A table as workers have it; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct View {
+    v4: Trie<u32>,
+    v6: Trie<u128>,
+    paths: PathView,
+}
+
+impl View {
+    /// What the table says of packets to IPv4 addresses, whose flows have these hashes: as many as all slices have.
+    ///
+    /// # Panics
+    /// When the reader is offline or belongs to another domain (errors of the program).
+    pub fn route4(&self, reader: &Reader, addresses: &[u32], hashes: &[u32], verdicts: &mut [Verdict]) {
+        route(&self.v4, &self.paths, reader, addresses, hashes, verdicts);
+    }
+
+    /// The same of IPv6.
+    ///
+    /// # Panics
+    /// As [`View::route4`].
+    pub fn route6(&self, reader: &Reader, addresses: &[u128], hashes: &[u32], verdicts: &mut [Verdict]) {
+        route(&self.v6, &self.paths, reader, addresses, hashes, verdicts);
+    }
+}
+
+fn route<A: Address>(
+    trie: &Trie<A>,
+    paths: &PathView,
+    reader: &Reader,
+    addresses: &[A],
+    hashes: &[u32],
+    verdicts: &mut [Verdict],
+) {
+    let chunks = addresses.chunks(CHUNK).zip(hashes.chunks(CHUNK)).zip(verdicts.chunks_mut(CHUNK));
+    for ((addresses, hashes), verdicts) in chunks {
+        let mut hops = [Hop::NONE; CHUNK];
+        trie.look_up(reader, addresses, &mut hops);
+        for ((verdict, hop), hash) in verdicts.iter_mut().zip(hops).zip(hashes) {
+            *verdict = paths.verdict(reader, hop, *hash);
+        }
+    }
+}

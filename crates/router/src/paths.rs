@@ -1,0 +1,270 @@
+//! What routes lead to. Equal paths are one, with a number that tries hold.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lookup::Hop;
+use sync::qsbr::{Domain, Grace, Reader};
+use sync::slots::Slots;
+
+use crate::buckets::Buckets;
+
+/// A way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Way {
+    /// The interface.
+    pub interface: u32,
+    /// The next router, which may be of the other family; none where destinations are on the link itself.
+    pub gateway: Option<IpAddr>,
+    /// Its share among others, from 1 on.
+    pub weight: u16,
+}
+
+/// What a route says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// It is this host: the kernel's.
+    Local,
+    /// Drop without a word.
+    Blackhole,
+    /// Drop, and say that the host is unreachable.
+    Unreachable,
+    /// Drop, and say that it is forbidden.
+    Prohibit,
+    /// Look in the next table.
+    Throw,
+    /// Go on by one of these. Without any it is as if there were no route.
+    Ways(Vec<Way>),
+    /// What [`crate::Fib::define`] has said of this number; nothing, until it has.
+    Shared(u32),
+}
+
+/// What a table says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    NoRoute,
+    /// As [`Path::Local`].
+    Local,
+    /// As [`Path::Blackhole`].
+    Blackhole,
+    /// As [`Path::Unreachable`].
+    Unreachable,
+    /// As [`Path::Prohibit`].
+    Prohibit,
+    /// As [`Path::Throw`].
+    Throw,
+    /// Go on by this way.
+    Forward(Way),
+}
+
+/// A path as readers have it.
+#[derive(Debug)]
+enum Compiled {
+    Always(Verdict),
+    Shared(Buckets<Way>),
+}
+
+impl Compiled {
+    fn new(path: &Path, before: &Held) -> Compiled {
+        Compiled::Always(match path {
+            Path::Local => Verdict::Local,
+            Path::Blackhole => Verdict::Blackhole,
+            Path::Unreachable => Verdict::Unreachable,
+            Path::Prohibit => Verdict::Prohibit,
+            Path::Throw => Verdict::Throw,
+            Path::Shared(_) => Verdict::NoRoute,
+            Path::Ways(ways) => match ways.as_slice() {
+                [] => Verdict::NoRoute,
+                [only] => Verdict::Forward(*only),
+                several => {
+                    // A way is the same one with another weight.
+                    let members: Vec<(Way, u16)> =
+                        several.iter().map(|way| (Way { weight: 1, ..*way }, way.weight)).collect();
+                    return match Buckets::after(before.buckets().as_ref(), &members) {
+                        Some(buckets) => Compiled::Shared(buckets),
+                        None => Compiled::Always(Verdict::NoRoute),
+                    };
+                }
+            },
+        })
+    }
+
+    /// How flows share it, for a path that takes its place.
+    fn held(&self) -> Held {
+        match self {
+            Compiled::Shared(buckets) => Held::Many(Box::new(buckets.clone())),
+            Compiled::Always(Verdict::Forward(way)) => Held::One(Way { weight: 1, ..*way }),
+            Compiled::Always(_) => Held::Nothing,
+        }
+    }
+}
+
+/// How flows share a path.
+#[derive(Clone, Debug)]
+enum Held {
+    /// None go on by it.
+    Nothing,
+    /// All of them take this way.
+    One(Way),
+    Many(Box<Buckets<Way>>),
+}
+
+impl Held {
+    fn buckets(&self) -> Option<Buckets<Way>> {
+        match self {
+            Held::Nothing => None,
+            Held::One(way) => Buckets::new(&[(*way, 1)]),
+            Held::Many(buckets) => Some((**buckets).clone()),
+        }
+    }
+}
+
+/// Paths by number, as readers have them.
+#[derive(Clone, Debug)]
+pub struct PathView {
+    slots: Arc<Slots<Compiled>>,
+}
+
+impl PathView {
+    /// What the path of this number says of a flow of this hash.
+    #[inline]
+    pub fn verdict(&self, reader: &Reader, hop: Hop, hash: u32) -> Verdict {
+        if hop == Hop::NONE {
+            return Verdict::NoRoute;
+        }
+        match self.slots.read(usize::try_from(hop.0).unwrap_or(usize::MAX), reader) {
+            None => Verdict::NoRoute,
+            Some(Compiled::Always(verdict)) => *verdict,
+            Some(Compiled::Shared(buckets)) => {
+                buckets.of(hash).map_or(Verdict::NoRoute, |way| Verdict::Forward(*way))
+            }
+        }
+    }
+}
+
+/// A path that is in use.
+#[derive(Debug)]
+struct Used {
+    number: u32,
+    routes: usize,
+    /// What a changed path begins with.
+    held: Held,
+}
+
+/// The writer's side.
+#[derive(Debug)]
+pub struct Paths {
+    slots: Arc<Slots<Compiled>>,
+    domain: Arc<Domain>,
+    used: HashMap<Path, Used>,
+    by_number: HashMap<u32, Path>,
+    free: Vec<u32>,
+    /// Numbers that readers may still have looked up, with when they cannot any more.
+    leaving: VecDeque<(Grace, u32)>,
+    /// What shared paths say.
+    shared: HashMap<u32, Path>,
+    limit: u32,
+}
+
+impl Paths {
+    /// Room for so many different paths.
+    pub fn new(domain: &Arc<Domain>, limit: u32) -> Paths {
+        // 0 is no path.
+        let slots = Slots::new(domain, usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
+        Paths {
+            slots: Arc::new(slots),
+            domain: Arc::clone(domain),
+            used: HashMap::new(),
+            by_number: HashMap::new(),
+            free: (1..=limit).rev().collect(),
+            leaving: VecDeque::new(),
+            shared: HashMap::new(),
+            limit,
+        }
+    }
+
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub fn len(&self) -> usize {
+        self.used.len()
+    }
+
+    pub fn view(&self) -> PathView {
+        PathView { slots: Arc::clone(&self.slots) }
+    }
+
+    pub fn of(&self, hop: Hop) -> Option<&Path> {
+        self.by_number.get(&hop.0)
+    }
+
+    /// The number of a path, for one route more; one that is new begins with the flows' shares of `before`. `None`: there is no room.
+    pub fn take(&mut self, path: &Path, before: Option<Hop>) -> Option<Hop> {
+        if let Some(used) = self.used.get_mut(path) {
+            used.routes += 1;
+            return Some(Hop(used.number));
+        }
+        let number = self.number()?;
+        let before = before.and_then(|hop| Some(self.used.get(self.by_number.get(&hop.0)?)?.held.clone()));
+        let held = self.compile(number, path, &before.unwrap_or(Held::Nothing));
+        self.used.insert(path.clone(), Used { number, routes: 1, held });
+        self.by_number.insert(number, path.clone());
+        Some(Hop(number))
+    }
+
+    /// One route less leads to a path.
+    pub fn give_back(&mut self, hop: Hop) {
+        let Some(path) = self.by_number.get(&hop.0) else { return };
+        let Some(used) = self.used.get_mut(path) else { return };
+        used.routes -= 1;
+        if used.routes > 0 {
+            return;
+        }
+        self.used.remove(path);
+        self.by_number.remove(&hop.0);
+        // Readers that have looked it up may ask what it says until their burst ends.
+        self.leaving.push_back((self.domain.begin_grace(), hop.0));
+    }
+
+    /// What a shared path says from now on, for all routes that lead to it; with `None` nothing.
+    pub fn define(&mut self, shared: u32, path: Option<&Path>) {
+        match path {
+            Some(path) => drop(self.shared.insert(shared, path.clone())),
+            None => drop(self.shared.remove(&shared)),
+        }
+        let key = Path::Shared(shared);
+        let Some(used) = self.used.get_mut(&key) else { return };
+        let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
+        let held = self.compile(number, &key, &before);
+        if let Some(used) = self.used.get_mut(&key) {
+            // A path without ways for a while keeps its flows.
+            used.held = if matches!(held, Held::Nothing) { before } else { held };
+        }
+    }
+
+    fn compile(&self, number: u32, path: &Path, before: &Held) -> Held {
+        let said = match path {
+            Path::Shared(shared) => self.shared.get(shared).unwrap_or(path),
+            path => path,
+        };
+        let compiled = Compiled::new(said, before);
+        let held = compiled.held();
+        self.slots.replace(usize::try_from(number).unwrap_or(0), Some(Box::new(compiled)));
+        held
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        while let Some((grace, number)) = self.leaving.front().copied() {
+            if !self.domain.has_passed(grace) {
+                break;
+            }
+            self.leaving.pop_front();
+            self.slots.replace(usize::try_from(number).unwrap_or(0), None);
+            self.free.push(number);
+        }
+        self.free.pop()
+    }
+}

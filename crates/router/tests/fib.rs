@@ -1,0 +1,214 @@
+//! The FIB against a list that is searched from end to end, while it changes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr};
+
+use lookup::Prefix;
+use proptest::prelude::*;
+use router::{Fib, FibError, Path, Verdict, Way};
+use sync::qsbr::Domain;
+
+fn way(interface: u32, last: u8) -> Way {
+    Way { interface, gateway: Some(Ipv4Addr::new(10, 0, 0, last).into()), weight: 1 }
+}
+
+/// What a list of routes says.
+#[derive(Default)]
+struct Naive {
+    routes: BTreeMap<Prefix<u32>, Path>,
+    shared: HashMap<u32, Path>,
+}
+
+impl Naive {
+    fn says(&self, address: u32) -> Option<&Path> {
+        let covering = self.routes.iter().filter(|(prefix, _)| prefix.contains(address));
+        let path = covering.max_by_key(|(prefix, _)| prefix.length())?.1;
+        match path {
+            Path::Shared(number) => self.shared.get(number),
+            path => Some(path),
+        }
+    }
+}
+
+/// Whether a verdict is one that a path allows.
+fn agrees(path: Option<&Path>, verdict: Verdict) -> bool {
+    match (path, verdict) {
+        (None | Some(Path::Shared(_)), Verdict::NoRoute)
+        | (Some(Path::Local), Verdict::Local)
+        | (Some(Path::Blackhole), Verdict::Blackhole)
+        | (Some(Path::Unreachable), Verdict::Unreachable)
+        | (Some(Path::Prohibit), Verdict::Prohibit)
+        | (Some(Path::Throw), Verdict::Throw) => true,
+        (Some(Path::Ways(ways)), Verdict::NoRoute) => ways.is_empty(),
+        (Some(Path::Ways(ways)), Verdict::Forward(way)) => ways.contains(&way),
+        _ => false,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u32, u8, Path),
+    Remove(u32, u8),
+    Define(u32, Option<Path>),
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    let ways = proptest::collection::vec((1_u32..4, 1_u8..4), 0..4).prop_map(|list| {
+        Path::Ways(list.into_iter().map(|(interface, last)| way(interface, last)).collect())
+    });
+    prop_oneof![
+        4 => ways,
+        1 => Just(Path::Local),
+        1 => Just(Path::Blackhole),
+        1 => Just(Path::Unreachable),
+        1 => Just(Path::Prohibit),
+        1 => Just(Path::Throw),
+        3 => (0_u32..4).prop_map(Path::Shared),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few addresses, so that prefixes cover each other.
+    let address = (0_u32..4, 0_u32..4).prop_map(|(high, low)| high << 30 | low << 8);
+    let length = prop_oneof![Just(0_u8), Just(2), Just(17), Just(18), Just(19), Just(24), Just(32)];
+    prop_oneof![
+        6 => (address.clone(), length.clone(), path()).prop_map(|(a, l, path)| Step::Set(a, l, path)),
+        3 => (address, length).prop_map(|(a, l)| Step::Remove(a, l)),
+        2 => (0_u32..4, proptest::option::of(path())).prop_map(|(number, path)| Step::Define(number, path)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn it_says_what_the_list_says(steps in proptest::collection::vec(step(), 1..60)) {
+        let domain = Domain::new();
+        // So few paths that numbers are used again.
+        let (mut fib, mut naive) = (Fib::new(&domain, 1 << 19, 12), Naive::default());
+        let (view, mut reader) = (fib.view(), domain.register().unwrap());
+        for step in steps {
+            reader.quiescent();
+            match step {
+                Step::Set(address, length, path) => {
+                    let prefix = Prefix::new(address, length);
+                    match fib.set4(prefix, &path) {
+                        Ok(()) => drop(naive.routes.insert(prefix, path)),
+                        Err(FibError::Paths { limit, .. }) => prop_assert!(fib.paths() <= 12 && limit == 12),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                Step::Remove(address, length) => {
+                    let prefix = Prefix::new(address, length);
+                    fib.remove4(prefix).unwrap();
+                    naive.routes.remove(&prefix);
+                }
+                Step::Define(number, path) => {
+                    // What is shared is not shared in turn.
+                    let path = path.filter(|path| !matches!(path, Path::Shared(_)));
+                    fib.define(number, path.as_ref());
+                    match path {
+                        Some(path) => drop(naive.shared.insert(number, path)),
+                        None => drop(naive.shared.remove(&number)),
+                    }
+                }
+            }
+            prop_assert_eq!(fib.len(), naive.routes.len());
+            let addresses: Vec<u32> =
+                (0..64_u32).map(|n| (n >> 4) << 30 | (n >> 2 & 3) << 8 | (n & 3) << 5).collect();
+            let hashes: Vec<u32> = (0..64).map(|n: u32| n.wrapping_mul(0x9e37_79b9)).collect();
+            let mut verdicts = [Verdict::NoRoute; 64];
+            view.route4(&reader, &addresses, &hashes, &mut verdicts);
+            for (address, verdict) in addresses.iter().zip(verdicts) {
+                let path = naive.says(*address);
+                prop_assert!(agrees(path, verdict), "{}: {path:?} and {verdict:?}", Ipv4Addr::from_bits(*address));
+                let why = fib.why(IpAddr::V4(Ipv4Addr::from_bits(*address)));
+                prop_assert_eq!(why.is_some(), naive.routes.keys().any(|prefix| prefix.contains(*address)));
+            }
+        }
+    }
+}
+
+/// The way of each of many flows to one address.
+fn flows(fib: &Fib, domain: &std::sync::Arc<Domain>) -> Vec<Verdict> {
+    let hashes: Vec<u32> = (0..10_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9)).collect();
+    let mut verdicts = vec![Verdict::NoRoute; hashes.len()];
+    let (view, reader) = (fib.view(), domain.register().unwrap());
+    view.route6(&reader, &vec![1 << 100; hashes.len()], &hashes, &mut verdicts);
+    verdicts
+}
+
+/// A way that goes takes its own flows with it and no others, whether the route is told anew or what it shares.
+#[test]
+fn flows_stay_where_they_are() {
+    let domain = Domain::new();
+    let mut fib = Fib::new(&domain, 1 << 19, 100);
+    let all: Vec<Way> = (1..=8).map(|last| way(u32::from(last), last)).collect();
+    let fewer: Vec<Way> = all.iter().copied().filter(|way| way.interface != 3).collect();
+    let prefix = Prefix::new(1_u128 << 100, 28);
+    for shared in [false, true] {
+        let say = |fib: &mut Fib, ways: &[Way]| {
+            let path = Path::Ways(ways.to_vec());
+            if shared {
+                fib.define(1, Some(&path));
+                fib.set6(prefix, &Path::Shared(1)).unwrap();
+            } else {
+                fib.set6(prefix, &path).unwrap();
+            }
+        };
+        say(&mut fib, &all);
+        let before = flows(&fib, &domain);
+        say(&mut fib, &fewer);
+        let after = flows(&fib, &domain);
+        let moved = before.iter().zip(&after).filter(|(one, other)| one != other).count();
+        let lost = before.iter().filter(|verdict| **verdict == Verdict::Forward(all[2])).count();
+        assert!((1_100..1_400).contains(&lost), "an eighth of them: {lost}");
+        assert!(moved <= lost + 100, "{moved} of {lost} and one in a hundred");
+        assert!(!after.contains(&Verdict::Forward(all[2])));
+        fib.remove6(prefix).unwrap();
+        assert_eq!(flows(&fib, &domain)[0], Verdict::NoRoute);
+    }
+    assert_eq!((fib.len(), fib.paths()), (0, 0));
+}
+
+/// Shares follow the weights.
+#[test]
+fn weights_are_kept() {
+    let domain = Domain::new();
+    let mut fib = Fib::new(&domain, 1 << 19, 4);
+    let ways = vec![Way { weight: 3, ..way(1, 1) }, way(2, 2)];
+    fib.set6(Prefix::new(0, 0), &Path::Ways(ways)).unwrap();
+    let first =
+        flows(&fib, &domain).iter().filter(|verdict| **verdict == Verdict::Forward(way(1, 1))).count();
+    assert!((7_400..=7_600).contains(&first), "three quarters of 10,000: {first}");
+}
+
+/// What does not fit is refused by name, and everything else goes on.
+#[test]
+fn a_full_table_forwards_what_it_has() {
+    let domain = Domain::new();
+    let mut fib = Fib::new(&domain, 1 << 18, 3);
+    // In turn: what is alike everywhere takes no room.
+    let of = |number: u32| way(1 + number % 2, 1);
+    let mut taken = 0_u32;
+    let error = loop {
+        match fib.set4(Prefix::new(taken << 8, 24), &Path::Ways(vec![of(taken)])) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, FibError::Full { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("{}/24", Ipv4Addr::from_bits(taken << 8))), "{error}");
+    assert_eq!(fib.len(), usize::try_from(taken).unwrap());
+    // Where something has gone there is room again.
+    for gone in taken - 1000..taken {
+        fib.remove4(Prefix::new(gone << 8, 24)).unwrap();
+    }
+    fib.set4(Prefix::new(0, 24), &Path::Blackhole).unwrap();
+    let error = fib.set4(Prefix::new(0, 24), &Path::Local).unwrap_err();
+    assert!(matches!(error, FibError::Paths { limit: 3, .. }), "{error}");
+    let (view, reader) = (fib.view(), domain.register().unwrap());
+    let mut verdicts = [Verdict::NoRoute; 3];
+    view.route4(&reader, &[1, 0x100, ((taken - 1000) << 8) - 1], &[0; 3], &mut verdicts);
+    assert_eq!(verdicts, [Verdict::Blackhole, Verdict::Forward(of(1)), Verdict::Forward(of(taken - 1001))]);
+}
