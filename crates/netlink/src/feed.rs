@@ -1,7 +1,7 @@
 //! From a mirror to the tables of a virtual router: each of the kernel's tables is a [`Fib`].
 //!
 //! Of the routes to one prefix the one with the lowest metric counts whose ways out are not all dead. Routes for one type of service or
-//! from some sources only are not followed, and counted. What the kernel encapsulates, broadcasts or sends to a group stays the kernel's.
+//! from some sources only are not followed. What the kernel encapsulates, broadcasts or sends to a group stays the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,23 +67,19 @@ impl Feed {
         }
         for (table, prefix) in four {
             let wanted = lookup::Prefix::new(prefix.address.to_bits(), prefix.length);
-            let path = best(&mirror.routes4, table, prefix);
-            let fib = self.fib(mirror, table);
-            let done = match path {
-                Some(path) => fib.set4(wanted, &path),
-                None => fib.remove4(wanted),
-            };
-            errors.extend(done.err());
+            match (best(&mirror.routes4, table, prefix), self.fibs.get_mut(&table)) {
+                (Some(path), _) => errors.extend(self.fib(mirror, table).set4(wanted, &path).err()),
+                (None, Some(fib)) => errors.extend(fib.remove4(wanted).err()),
+                (None, None) => {}
+            }
         }
         for (table, prefix) in six {
             let wanted = lookup::Prefix::new(prefix.address.to_bits(), prefix.length);
-            let path = best(&mirror.routes6, table, prefix);
-            let fib = self.fib(mirror, table);
-            let done = match path {
-                Some(path) => fib.set6(wanted, &path),
-                None => fib.remove6(wanted),
-            };
-            errors.extend(done.err());
+            match (best(&mirror.routes6, table, prefix), self.fibs.get_mut(&table)) {
+                (Some(path), _) => errors.extend(self.fib(mirror, table).set6(wanted, &path).err()),
+                (None, Some(fib)) => errors.extend(fib.remove6(wanted).err()),
+                (None, None) => {}
+            }
         }
         self.refused += u64::try_from(errors.len()).unwrap_or(u64::MAX);
         errors

@@ -218,37 +218,53 @@ impl Mirror {
             path.hops.iter().all(|hop| hop.link != index) || spared(path) || !path.hops.iter().all(dies)
         };
         changes.extend(self.routes4.retain(keep).into_iter().map(Change::Route4));
-        for (path, dead) in self.with_dead(index, true) {
-            let other = |old: &Path| (*old == *path && !spared(old)).then(|| Arc::clone(&dead));
-            changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
-        }
+        self.mark4(index, true, |path| !spared(path), changes);
     }
 
     /// A device is down: of IPv6 routes with several ways out those over it are dead (the others' end is told).
     fn bury6(&mut self, index: u32, changes: &mut Vec<Change>) {
-        for (path, dead) in self.with_dead(index, true) {
-            let other = |old: &Path| (*old == *path && old.hops.len() > 1).then(|| Arc::clone(&dead));
-            changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
-        }
+        self.mark6(index, true, |path| path.hops.len() > 1, changes);
     }
 
     /// A device is up, or has an address: IPv4 ways out that were dead over it live.
     fn revive4(&mut self, index: u32, changes: &mut Vec<Change>) {
-        for (path, alive) in self.with_dead(index, false) {
-            let other = |old: &Path| (*old == *path).then(|| Arc::clone(&alive));
-            changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
-        }
+        self.mark4(index, false, |_| true, changes);
     }
 
     /// A device is operational: the same of IPv6.
     fn revive6(&mut self, index: u32, changes: &mut Vec<Change>) {
-        for (path, alive) in self.with_dead(index, false) {
-            let other = |old: &Path| (*old == *path).then(|| Arc::clone(&alive));
+        self.mark6(index, false, |_| true, changes);
+    }
+
+    /// Says of IPv4 ways out over a device whether they are dead, on the paths that are `concerned`.
+    fn mark4(
+        &mut self,
+        index: u32,
+        dead: bool,
+        concerned: impl Fn(&Path) -> bool,
+        changes: &mut Vec<Change>,
+    ) {
+        for (path, marked) in self.with_dead(index, dead) {
+            let other = |old: &Path| (*old == *path && concerned(old)).then(|| Arc::clone(&marked));
+            changes.extend(self.routes4.rewrite(other).into_iter().map(Change::Route4));
+        }
+    }
+
+    /// The same of IPv6.
+    fn mark6(
+        &mut self,
+        index: u32,
+        dead: bool,
+        concerned: impl Fn(&Path) -> bool,
+        changes: &mut Vec<Change>,
+    ) {
+        for (path, marked) in self.with_dead(index, dead) {
+            let other = |old: &Path| (*old == *path && concerned(old)).then(|| Arc::clone(&marked));
             changes.extend(self.routes6.rewrite(other).into_iter().map(Change::Route6));
         }
     }
 
-    /// The same with next-hop objects whose device is down or has gone.
+    /// Next-hop objects go silently, too, with their device or its carrier.
     fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
         let through = |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index);
         let lost: Vec<u32> =

@@ -192,7 +192,7 @@ pub struct RouteKey<A> {
 }
 
 /// The two families' addresses.
-pub trait Family: Copy + Ord + Into<IpAddr> {
+pub trait Family: Copy + Ord {
     /// The address with all bits zero.
     const ZERO: Self;
     /// Of this many bytes.

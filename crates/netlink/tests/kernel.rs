@@ -478,7 +478,7 @@ fn a_part_of_the_real_table_is_followed() {
 }
 
 #[test]
-#[ignore = "minutes: `ip` needs some microseconds for each route"]
+#[ignore = "a minute and more; `make soak` runs it, and a part of the table is followed above"]
 fn the_real_table_is_followed() {
     require!("ip", "sysctl");
     table(usize::MAX);
