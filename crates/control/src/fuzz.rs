@@ -2,8 +2,8 @@
 //! is accepted means what it says.
 
 use model::{
-    BridgeName, Config, Format, Fragment, Layers, Machine, ObjectKey, Owner, PortName, StaticKey, diff,
-    load_on,
+    BridgeName, Config, Format, Fragment, Layers, Machine, ObjectKey, Owner, PortName, RouterName, StaticKey,
+    diff, load_on,
 };
 use packet::{MacAddr, VlanId};
 
@@ -44,8 +44,9 @@ pub fn api_body(bytes: &[u8]) {
     let Some((choice, body)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(body);
     let names: (Option<PortName>, Option<BridgeName>) = ("web1".parse().ok(), "br0".parse().ok());
-    let (Some(port), Some(bridge)) = names else { return };
-    let object = match choice % 6 {
+    let router: Option<RouterName> = "core".parse().ok();
+    let ((Some(port), Some(bridge)), Some(router)) = (names, router) else { return };
+    let object = match choice % 8 {
         0 => ObjectKey::Port(port),
         1 => ObjectKey::Bridge(bridge),
         2 => ObjectKey::Member(bridge, port),
@@ -57,6 +58,8 @@ pub fn api_body(bytes: &[u8]) {
             Ok(steer) => ObjectKey::Steer(steer),
             Err(_) => return,
         },
+        5 => ObjectKey::Router(router),
+        6 => ObjectKey::RouterPort(router, port),
         _ => ObjectKey::Static(bridge, StaticKey { vlan: VlanId::MIN, mac: MacAddr([2, 0, 0, 0, 0, 1]) }),
     };
     if let Ok(change) = model::load_change(&object, &text) {

@@ -326,6 +326,7 @@ impl Store {
             steers: before.merged.config.steers.clone(),
             ports: before.merged.config.ports.clone(),
             bridges: before.merged.config.bridges.clone(),
+            routers: before.merged.config.routers.clone(),
             ..self.running.clone()
         };
         diff(&old, &after.merged.config)

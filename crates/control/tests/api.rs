@@ -347,6 +347,49 @@ async fn objects_of_the_api_come_and_go() {
     daemon.refused("DELETE", "/v1/ports/c", "", 404).await;
 }
 
+/// Routers and their interfaces have owners like bridges and members, and are changed piece by piece.
+#[tokio::test]
+async fn routers_of_the_api_come_and_go() {
+    let daemon = Daemon::serving("routers");
+    let text = daemon.file("[port.a]\nkind='af_xdp'\n[port.b]\nkind='af_xdp'\n[router.edge.port.a]\n");
+    let done: Outcome = daemon.json("PUT", "/v1/config", &text).await;
+    assert!(done.plan.to_string().ends_with("+ router.edge\n+ router.edge.port.a: miss unreachable\n"));
+    let done: Outcome = daemon.json("PUT", "/v1/routers/edge/ports/b", r#"{"miss": "punt"}"#).await;
+    assert_eq!(done.plan.to_string(), "+ router.edge.port.b: miss punt\n");
+    let running = daemon.plane.running();
+    assert_eq!(running.router_of("b").unwrap().1.miss, Miss::Punt);
+    let report: ConfigReport = daemon.json("GET", "/v1/config", "").await;
+    assert_eq!(report.owners.get("router.edge"), Some(&Owner::File));
+    assert_eq!(report.owners.get("router.edge.port.b"), Some(&Owner::Api));
+    // The file says nothing of it, and it stays; what is the file's is not the API's.
+    let again: Outcome = daemon.json("PUT", "/v1/config", &text).await;
+    assert!(again.plan.lines.is_empty(), "{}", again.plan);
+    daemon.refused("PUT", "/v1/routers/edge", "{}", 409).await;
+    daemon.refused("DELETE", "/v1/routers/edge/ports/a", "", 409).await;
+    // A port that is an interface stays, and is in no other room.
+    let error = daemon.refused("PUT", "/v1/routers/core", r#"{"punts": 1}"#, 422).await;
+    assert_eq!(error.object, "router.edge.namespace", "{error:?}");
+    let _: Outcome = daemon.json("PUT", "/v1/routers/core", r#"{"punts": 1, "namespace": "red"}"#).await;
+    let error = daemon.refused("PUT", "/v1/routers/core/ports/b", "{}", 422).await;
+    assert_eq!(error.object, "router.core.port.b", "{error:?}");
+    let _: Outcome = daemon.json("PUT", "/v1/bridges/br0", "{}").await;
+    let error = daemon.refused("PUT", "/v1/bridges/br0/ports/b", "{}", 422).await;
+    assert_eq!(error.object, "router.edge.port.b", "{error:?}");
+    // Of another object's change nothing is half done.
+    assert_eq!(daemon.store.merged().config, daemon.plane.running());
+    let other = r#"{"punts": 2, "namespace": "blue"}"#;
+    let dry: Outcome = daemon.json("PUT", "/v1/routers/core?dry_run=true", other).await;
+    assert_eq!(
+        dry.plan.to_string(),
+        "~ router.core: namespace \"red\" -> \"blue\", punts 1 -> 2 (made anew)\n"
+    );
+    for path in ["routers/core", "routers/edge/ports/b", "bridges/br0"] {
+        let _: Outcome = daemon.json("DELETE", &format!("/v1/{path}"), "").await;
+        daemon.refused("DELETE", &format!("/v1/{path}"), "", 404).await;
+    }
+    assert_eq!(daemon.plane.running(), load(&text, "t").unwrap());
+}
+
 #[tokio::test]
 async fn wrong_requests_say_what_is_wrong() {
     let daemon = Daemon::serving("wrong");
@@ -368,6 +411,10 @@ async fn wrong_requests_say_what_is_wrong() {
         ("PUT", "/v1/ports/a", "{}", 422),
         ("PUT", "/v1/ports/a", r#"{"kind": "ring", "size": 3}"#, 422),
         ("PUT", "/v1/bridges/no/ports/a", "{}", 404),
+        ("PUT", "/v1/routers/no/ports/a", "{}", 404),
+        ("PUT", "/v1/routers/a%20b", "{}", 400),
+        ("PUT", "/v1/routers/a", r#"{"routes": 0}"#, 422),
+        ("PUT", "/v1/routers/a", r#"{"namespace": "a/b"}"#, 422),
         ("PUT", "/v1/bridges/no/static/0/02:00:00:00:00:01", "{}", 400),
         ("PUT", "/v1/bridges/no/static/1/01:00:5e:00:00:01", "{}", 400),
         ("POST", "/v1/explain", r#"{"in_port": "a", "frame": "0"}"#, 400),
@@ -450,6 +497,8 @@ async fn the_description_has_every_route() {
         GET /v1/bridges, GET /v1/bridges/{bridge}, PUT /v1/bridges/{bridge}, DELETE /v1/bridges/{bridge}, \
         PUT /v1/bridges/{bridge}/ports/{port}, DELETE /v1/bridges/{bridge}/ports/{port}, \
         PUT /v1/bridges/{bridge}/static/{vlan}/{mac}, DELETE /v1/bridges/{bridge}/static/{vlan}/{mac}, \
+        PUT /v1/routers/{router}, DELETE /v1/routers/{router}, \
+        PUT /v1/routers/{router}/ports/{port}, DELETE /v1/routers/{router}/ports/{port}, \
         GET /v1/fdb, POST /v1/fdb/flush, GET /v1/workers, GET /v1/stages, GET /v1/drops, \
         GET /v1/config, PUT /v1/config, POST /v1/config/check, POST /v1/config/confirm, GET /v1/config/pending, \
         DELETE /v1/config/pending, POST /v1/explain, GET /v1/doctor, GET /v1/rss/{port}, PUT /v1/rss/{port}, \

@@ -83,6 +83,16 @@ pub enum Cause {
     NotAMember { port: String },
     #[error("port `{port}` is already a member of bridge `{other}`")]
     TwoBridges { port: String, other: String },
+    #[error("port `{port}` already belongs to {other}, and a port has one room")]
+    TwoRooms { port: String, other: String },
+    #[error("a router's port needs a device of the kernel for now, and `{port}` is of kind {kind}")]
+    NotRoutable { port: String, kind: &'static str },
+    #[error("the device of port `{port}` is in {of_port}, and the router in {of_router}")]
+    OtherNamespace { port: String, of_port: String, of_router: String },
+    #[error("{namespace} is already that of router `{other}`, and each has the kernel's tables of its own")]
+    SharedNamespace { namespace: String, other: String },
+    #[error("router `{router}` has the port, and what a router has is not routed in the hook besides")]
+    RoutedTwice { router: String },
     #[error("`{first}` and `{second}` exclude each other")]
     Exclusive { first: &'static str, second: &'static str },
     #[error("`{key}` has a meaning only together with `{needs}`")]
@@ -187,7 +197,13 @@ impl Cause {
             NotInHook { fix, .. } => fix.clone(),
             BadMask => "give it as many digits as `bytes`, and ones wherever `bytes` has ones".to_owned(),
             NotAMember { port } => format!("make `{port}` a member, or name one that is"),
-            TwoBridges { .. } => "remove it from one of the two".to_owned(),
+            TwoBridges { .. } | TwoRooms { .. } => "remove it from one of the two".to_owned(),
+            NotRoutable { .. } => "use af_xdp or veth".to_owned(),
+            OtherNamespace { .. } => "give the port and the router the same `namespace`".to_owned(),
+            SharedNamespace { other, .. } => {
+                format!("give one of the two another `namespace`, or make these ports `{other}`'s")
+            }
+            RoutedTwice { router } => format!("remove `routing`, or take the port out of `{router}`"),
             Exclusive { first, second } => format!("keep `{first}` or `{second}`"),
             NeedsOther { key, needs } => format!("add `{needs}`, or remove `{key}`"),
             VlanNotCarried { port, vlan } => {
@@ -229,7 +245,9 @@ impl Cause {
 
 fn name_fix(what: &str) -> &'static str {
     match what {
-        "port" | "bridge" | "filter" | "steer" => "use letters, digits, `_`, `-` and `.`, at most 32",
+        "port" | "bridge" | "router" | "filter" | "steer" => {
+            "use letters, digits, `_`, `-` and `.`, at most 32"
+        }
         "rule" => "use letters, digits, `_`, `-` and `.`, at most 63",
         "namespace" => "use a name of `ip netns` or the path of a file",
         _ => "use at most 15 characters without spaces, `/` and `:`",

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use crate::spelling::nearest;
 use crate::{
-    Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
-    PortKind, PortName, Problem, SteerName, XdpMode, ZeroCopy,
+    AfXdp, Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
+    PortKind, PortName, Problem, Router, RouterName, SteerName, Veth, XdpMode, ZeroCopy,
 };
 
 /// What a configuration is held against if it shall run here.
@@ -40,6 +40,11 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
     for (name, bridge) in &config.bridges {
         check_members(config, name, bridge, declared, &mut homes, &mut problems);
         check_statics(config, name, bridge, declared, &mut problems);
+    }
+    check_namespaces(config, &mut problems);
+    let mut rooms: Rooms<'_> = homes.into_iter().map(|(port, bridge)| (port, Room::Bridge(bridge))).collect();
+    for (name, router) in &config.routers {
+        check_interfaces(config, name, router, declared, &mut rooms, &mut problems);
     }
     problems
 }
@@ -194,13 +199,18 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
         if let Some((bridge, _)) = bridge {
             add("routing", Cause::RoutedAndBridged { bridge: bridge.to_string() });
         }
+        if xdp.routing.is_some()
+            && let Some((router, _)) = config.router_of(name.as_str())
+        {
+            add("routing", Cause::RoutedTwice { router: router.to_string() });
+        }
     }
     for (key, cause) in mtu_causes(config, port) {
         add(key, cause);
     }
 }
 
-impl crate::Veth {
+impl Veth {
     fn zero_copy_required(&self) -> bool {
         self.xdp.zero_copy == ZeroCopy::Require
     }
@@ -296,5 +306,74 @@ fn check_statics(
     if count > limit {
         let object = format!("bridge.{name}.static");
         problems.push(Problem::new(object, Cause::TooMany { what: "static entries", count, limit }));
+    }
+}
+
+/// Two routers in one namespace would follow the same tables of the kernel.
+fn check_namespaces(config: &Config, problems: &mut Vec<Problem>) {
+    let mut users = BTreeMap::new();
+    for (name, router) in &config.routers {
+        let namespace = router.settings.namespace.as_ref();
+        if let Some(other) = users.insert(namespace.map(Namespace::path), name) {
+            let cause =
+                Cause::SharedNamespace { namespace: namespace_text(namespace), other: other.to_string() };
+            problems.push(Problem::new(format!("router.{name}.namespace"), cause));
+        }
+    }
+}
+
+fn namespace_text(namespace: Option<&Namespace>) -> String {
+    namespace.map_or_else(|| "the daemon's namespace".to_owned(), |name| format!("namespace `{name}`"))
+}
+
+/// What has a port.
+#[derive(Clone, Copy)]
+enum Room<'a> {
+    Bridge(&'a BridgeName),
+    Router(&'a RouterName),
+}
+
+type Rooms<'a> = BTreeMap<&'a PortName, Room<'a>>;
+
+impl std::fmt::Display for Room<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Room::Bridge(bridge) => write!(f, "bridge `{bridge}`"),
+            Room::Router(router) => write!(f, "router `{router}`"),
+        }
+    }
+}
+
+fn check_interfaces<'a>(
+    config: &Config,
+    name: &'a RouterName,
+    router: &'a Router,
+    declared: &BTreeSet<String>,
+    rooms: &mut Rooms<'a>,
+    problems: &mut Vec<Problem>,
+) {
+    for port in router.ports.keys() {
+        let object = format!("router.{name}.port.{port}");
+        if !exists(config, declared, port) {
+            let cause = no_such_port(config, port, problems.len());
+            problems.push(Problem::new(object.clone(), cause));
+        }
+        if let Some(other) = rooms.insert(port, Room::Router(name)) {
+            let cause = Cause::TwoRooms { port: port.to_string(), other: other.to_string() };
+            problems.push(Problem::new(object.clone(), cause));
+        }
+        let Some(kind) = config.ports.get(port).map(|port| &port.kind) else { continue };
+        let own = router.settings.namespace.as_ref();
+        let cause = match kind {
+            PortKind::AfXdp(AfXdp { namespace, .. }) | PortKind::Veth(Veth { namespace, .. }) => {
+                if namespace.as_ref().map(Namespace::path) == own.map(Namespace::path) {
+                    continue;
+                }
+                let of_port = namespace_text(namespace.as_ref());
+                Cause::OtherNamespace { port: port.to_string(), of_port, of_router: namespace_text(own) }
+            }
+            other => Cause::NotRoutable { port: port.to_string(), kind: other.name() },
+        };
+        problems.push(Problem::new(object, cause));
     }
 }

@@ -1,4 +1,4 @@
-//! The whole configuration as one plain value, and the parts that are not ports or bridges.
+//! The whole configuration as one plain value, and the parts that are not ports, bridges or routers.
 //!
 //! A `Config` is always complete: every default is a value in it. It is serialized in the grammar of the file (TOML or
 //! JSON, see docs/config.md) and read back only through the checks of [`mod@crate::load`].
@@ -10,7 +10,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::load::{Format, load_on};
-use crate::{Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Steer, SteerName};
+use crate::{
+    Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Router, RouterName, RouterPort, Steer,
+    SteerName,
+};
 
 /// Everything that Trivium is told to be.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -33,6 +36,9 @@ pub struct Config {
     /// Bridges by name, with their members and static entries.
     #[serde(rename = "bridge")]
     pub bridges: BTreeMap<BridgeName, Bridge>,
+    /// Virtual routers by name, with their interfaces.
+    #[serde(rename = "router", skip_serializing_if = "BTreeMap::is_empty")]
+    pub routers: BTreeMap<RouterName, Router>,
 }
 
 /// The process: where it listens and where it keeps state.
@@ -140,6 +146,11 @@ impl Config {
     /// The bridge that this port belongs to, and how it belongs to it.
     pub fn bridge_of(&self, port: &str) -> Option<(&BridgeName, &Member)> {
         self.bridges.iter().find_map(|(name, bridge)| Some((name, bridge.ports.get(port)?)))
+    }
+
+    /// The router that this port is an interface of, and what it is there.
+    pub fn router_of(&self, port: &str) -> Option<(&RouterName, &RouterPort)> {
+        self.routers.iter().find_map(|(name, router)| Some((name, router.ports.get(port)?)))
     }
 
     /// The configuration as a file that loads to the same value, defaults written out.

@@ -1,8 +1,9 @@
 //! What has to be done to get from one configuration to another, in an order that is always possible.
 //!
-//! First what goes (entries, members, bridges, ports), then filters and steerings that come or change, then ports and bridges, then
-//! their members and entries, and at the end filters and steerings that go: a port never names one that is not there. A port whose change needs its device anew is removed and added, its membership with it; every other
-//! change is live. Objects that are the same in both never appear.
+//! First what goes (entries, members, bridges, interfaces, routers, ports), then filters and steerings that come or change, then ports, bridges with
+//! their members and entries, routers with their interfaces, and at the end filters and steerings that go: a port never names one that is not there.
+//! A port whose change needs its device anew is removed and added, its place in a room with it, and a router whose namespace is another with
+//! its interfaces; every other change is live. Objects that are the same in both never appear.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, HookPolicy, Member, Port, PortKind,
-    PortName, StaticKey, Steer, SteerName, WhenDown,
+    PortName, Router, RouterName, RouterPort, RouterSettings, StaticKey, Steer, SteerName, WhenDown,
 };
 
 /// How a field's change is made.
@@ -180,6 +181,56 @@ pub enum Operation {
         /** Its port. */
         port: PortName,
     },
+    /// A port is a router's interface no longer.
+    RemoveRouterPort {
+        /** The router. */
+        router: RouterName,
+        /** The port. */
+        port: PortName,
+    },
+    /// A router goes; its interfaces are gone already.
+    RemoveRouter {
+        /** Its name. */
+        name: RouterName,
+    },
+    /// A router comes, without interfaces.
+    AddRouter {
+        /// Its name.
+        name: RouterName,
+        /// Its settings.
+        settings: RouterSettings,
+        /// Fields for which it was removed just before; empty for a new one.
+        recreated: Vec<FieldChange>,
+    },
+    /// A router's settings change while it runs.
+    ChangeRouter {
+        /// Its name.
+        name: RouterName,
+        /// What they become.
+        settings: RouterSettings,
+        /// What differs.
+        fields: Vec<FieldChange>,
+    },
+    /// A port becomes a router's interface.
+    AddRouterPort {
+        /** The router. */
+        router: RouterName,
+        /** The port. */
+        port: PortName,
+        /** What it is there. */
+        settings: RouterPort,
+    },
+    /// What a port is as a router's interface changes.
+    ChangeRouterPort {
+        /// The router.
+        router: RouterName,
+        /// The port.
+        port: PortName,
+        /// What it is there from now on.
+        settings: RouterPort,
+        /// What differs.
+        fields: Vec<FieldChange>,
+    },
     /// A setting of `daemon`, `engine` or `memory` differs and waits for a restart.
     NeedsRestart(FieldChange),
 }
@@ -219,13 +270,21 @@ pub fn diff(old: &Config, new: &Config) -> Plan {
         .keys()
         .filter(|name| !new.ports.contains_key(*name) || recreated.contains_key(name))
         .collect();
+    let moved: BTreeMap<&RouterName, Vec<FieldChange>> = old
+        .routers
+        .iter()
+        .filter_map(|(name, router)| Some((name, router_changes(router, new.routers.get(name)?))))
+        .filter(|(_, fields)| fields.iter().any(|field| field.how == How::Recreate))
+        .collect();
     let mut operations = Vec::new();
     removals(old, new, &gone, &mut operations);
+    router_removals(old, new, &gone, &moved, &mut operations);
     operations.extend(gone.iter().map(|name| Operation::RemovePort { name: (*name).clone() }));
     filters(old, new, &mut operations);
     steers(old, new, &mut operations);
     ports(old, new, &recreated, &mut operations);
     bridges(old, new, &gone, &mut operations);
+    routers(old, new, &gone, &moved, &mut operations);
     let unused = old.filters.keys().filter(|name| !new.filters.contains_key(*name));
     operations.extend(unused.map(|name| Operation::RemoveFilter { name: name.clone() }));
     let unused = old.steers.keys().filter(|name| !new.steers.contains_key(*name));
@@ -426,6 +485,70 @@ fn bridges(old: &Config, new: &Config, gone: &BTreeSet<&PortName>, operations: &
             }
         }
     }
+}
+
+fn router_removals(
+    old: &Config,
+    new: &Config,
+    gone: &BTreeSet<&PortName>,
+    moved: &BTreeMap<&RouterName, Vec<FieldChange>>,
+    operations: &mut Vec<Operation>,
+) {
+    let kept = |name: &RouterName| new.routers.get(name).filter(|_| !moved.contains_key(name));
+    for (name, router) in &old.routers {
+        let stays = |port: &PortName| {
+            kept(name).is_some_and(|router| router.ports.contains_key(port) && !gone.contains(port))
+        };
+        let leaving = router.ports.keys().filter(|port| !stays(port)).cloned();
+        operations.extend(leaving.map(|port| Operation::RemoveRouterPort { router: name.clone(), port }));
+    }
+    let leaving = old.routers.keys().filter(|name| kept(name).is_none());
+    operations.extend(leaving.map(|name| Operation::RemoveRouter { name: name.clone() }));
+}
+
+fn routers(
+    old: &Config,
+    new: &Config,
+    gone: &BTreeSet<&PortName>,
+    moved: &BTreeMap<&RouterName, Vec<FieldChange>>,
+    operations: &mut Vec<Operation>,
+) {
+    let stayed = |name: &RouterName| old.routers.get(name).filter(|_| !moved.contains_key(name));
+    for (name, router) in &new.routers {
+        let (name, settings) = (name.clone(), router.settings.clone());
+        match stayed(&name).map(|before| router_changes(before, router)) {
+            None => {
+                let recreated = moved.get(&name).cloned().unwrap_or_default();
+                operations.push(Operation::AddRouter { name, settings, recreated });
+            }
+            Some(fields) if !fields.is_empty() => {
+                operations.push(Operation::ChangeRouter { name, settings, fields });
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, router) in &new.routers {
+        let before = stayed(name);
+        for (port, settings) in &router.ports {
+            let before = before.and_then(|router| router.ports.get(port)).filter(|_| !gone.contains(port));
+            let (router, port, settings) = (name.clone(), port.clone(), settings.clone());
+            match before.map(|before| fields(before, &settings, |_| How::Live)) {
+                None => operations.push(Operation::AddRouterPort { router, port, settings }),
+                Some(fields) if !fields.is_empty() => {
+                    operations.push(Operation::ChangeRouterPort { router, port, settings, fields });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// The settings of a router that differ: in another namespace nothing of what it holds is true.
+fn router_changes(old: &Router, new: &Router) -> Vec<FieldChange> {
+    fields(&old.settings, &new.settings, |field| match field {
+        "namespace" => How::Recreate,
+        _ => How::Live,
+    })
 }
 
 fn settings(old: &Config, new: &Config, operations: &mut Vec<Operation>) {

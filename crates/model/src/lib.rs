@@ -43,6 +43,8 @@ mod plan_text;
 mod port;
 mod prefix;
 mod problem;
+mod router;
+mod router_state;
 mod spelling;
 mod state;
 mod steer;
@@ -64,7 +66,8 @@ pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
 pub use load::{Format, LIMIT_BYTES, Loaded, load, load_change, load_on};
 pub use name::{
-    BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RuleName, SteerName,
+    BridgeName, DeviceName, FilterName, InterfaceAddress, NameError, Namespace, PortName, RouterName,
+    RuleName, SteerName,
 };
 pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
 pub use plan_text::{PlanLine, PlanReport};
@@ -74,6 +77,11 @@ pub use port::{
 };
 pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
+pub use router::{Miss, Router, RouterPort, RouterSettings};
+pub use router_state::{
+    DriftState, InterfaceState, NeighbourEntry, NextHopEntry, NextHopMember, PuntState, RouteEntry,
+    RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId, TableIdError, WayEntry,
+};
 pub use state::{
     BlockRequest, Blocked, BridgeState, CookieState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter,
     FilterState, Finding, LinkEvent, MemberState, PortCounters, PortState, RssTable, RuleState, StageState,

@@ -1,4 +1,4 @@
-//! Names that a configuration gives or refers to: ports, bridges, kernel devices, network namespaces, addresses.
+//! Names that a configuration gives or refers to: ports, bridges, routers, kernel devices, network namespaces, addresses.
 //!
 //! Every name is checked when it is made, so that the rest may use it as a path part, a label or a netlink attribute.
 //! Device names follow the kernel's `dev_valid_name` (net/core/dev.c): 1..=15 bytes, no `/`, `:` or white space.
@@ -36,7 +36,7 @@ pub enum NameError {
     RelativePath,
 }
 
-/// Longest name of a port or bridge, in bytes.
+/// Longest name of a port, bridge, router, filter or steering, in bytes.
 const OBJECT_LIMIT: usize = 32;
 /// Longest name of a rule: the hook keeps 64 bytes with a zero at the end.
 const RULE_LIMIT: usize = 63;
@@ -123,6 +123,10 @@ name! {
 name! {
     /// The name of a bridge: letters, digits, `_`, `-` and `.`, at most 32 bytes.
     BridgeName, OBJECT_LIMIT, object_character
+}
+name! {
+    /// The name of a virtual router: letters, digits, `_`, `-` and `.`, at most 32 bytes.
+    RouterName, OBJECT_LIMIT, object_character
 }
 name! {
     /// The name of a filter: letters, digits, `_`, `-` and `.`, at most 32 bytes.

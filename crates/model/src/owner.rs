@@ -9,16 +9,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, RuleName,
-    StaticKey, Steer, SteerName,
+    Bridge, BridgeName, BridgeSettings, Config, Filter, FilterName, Member, Port, PortName, Router,
+    RouterName, RouterPort, RouterSettings, RuleName, StaticKey, Steer, SteerName,
 };
 
 /// Who made an object.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Owner {
     /// The configuration file.
+    #[default]
     File,
     /// A client of the API.
     Api,
@@ -54,9 +55,14 @@ pub enum ObjectKey {
     Member(BridgeName, PortName),
     /// A static entry of a bridge.
     Static(BridgeName, StaticKey),
+    /// A virtual router without its interfaces.
+    Router(RouterName),
+    /// A port as a router's interface.
+    RouterPort(RouterName, PortName),
 }
 
-/// As in problems: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`.
+/// As in problems: `filter.edge`, `steer.spread`, `port.web1`, `bridge.br0`, `bridge.br0.port.web1`, `bridge.br0.static.02:00:00:00:00:01,10`,
+/// `router.edge`, `router.edge.port.left`.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,6 +72,8 @@ impl fmt::Display for ObjectKey {
             ObjectKey::Bridge(bridge) => write!(f, "bridge.{bridge}"),
             ObjectKey::Member(bridge, port) => write!(f, "bridge.{bridge}.port.{port}"),
             ObjectKey::Static(bridge, key) => write!(f, "bridge.{bridge}.static.{key}"),
+            ObjectKey::Router(router) => write!(f, "router.{router}"),
+            ObjectKey::RouterPort(router, port) => write!(f, "router.{router}.port.{port}"),
         }
     }
 }
@@ -85,6 +93,10 @@ pub enum Change {
     PutMember(BridgeName, PortName, Member),
     /// Makes or replaces a static entry.
     PutStatic(BridgeName, StaticKey, PortName),
+    /// Makes a virtual router or replaces its settings.
+    PutRouter(RouterName, RouterSettings),
+    /// Makes a port a router's interface, or replaces what it is there.
+    PutRouterPort(RouterName, PortName, RouterPort),
     /// Removes an object.
     Remove(ObjectKey),
 }
@@ -99,6 +111,8 @@ impl Change {
             Change::PutBridge(bridge, _) => ObjectKey::Bridge(bridge.clone()),
             Change::PutMember(bridge, port, _) => ObjectKey::Member(bridge.clone(), port.clone()),
             Change::PutStatic(bridge, key, _) => ObjectKey::Static(bridge.clone(), *key),
+            Change::PutRouter(router, _) => ObjectKey::Router(router.clone()),
+            Change::PutRouterPort(router, port, _) => ObjectKey::RouterPort(router.clone(), port.clone()),
             Change::Remove(object) => object.clone(),
         }
     }
@@ -131,6 +145,14 @@ pub enum Refusal {
         /// The bridge that it names.
         bridge: BridgeName,
     },
+    /// An interface whose router does not exist.
+    #[error("{object}: there is no router `{router}`; make the router first")]
+    NoRouter {
+        /// The object.
+        object: ObjectKey,
+        /// The router that it names.
+        router: RouterName,
+    },
     /// A rule that its filter does not have.
     #[error("{object}: there is no rule `{rule}`; look at the names with `trivium show filters`")]
     NoRule {
@@ -148,6 +170,7 @@ impl Refusal {
             Refusal::Owned { object, .. }
             | Refusal::Unknown { object }
             | Refusal::NoBridge { object, .. }
+            | Refusal::NoRouter { object, .. }
             | Refusal::NoRule { object, .. } => object,
         }
     }
@@ -160,6 +183,7 @@ impl Refusal {
             }
             Refusal::Unknown { .. } => "there is no such object".to_owned(),
             Refusal::NoBridge { bridge, .. } => format!("there is no bridge `{bridge}`"),
+            Refusal::NoRouter { router, .. } => format!("there is no router `{router}`"),
             Refusal::NoRule { rule, .. } => format!("there is no rule `{rule}`"),
         }
     }
@@ -170,6 +194,7 @@ impl Refusal {
             Refusal::Owned { owner, .. } => fix_for(*owner).to_owned(),
             Refusal::Unknown { .. } => "look at the names with `trivium show config`".to_owned(),
             Refusal::NoBridge { .. } => "make the bridge first".to_owned(),
+            Refusal::NoRouter { .. } => "make the router first".to_owned(),
             Refusal::NoRule { .. } => "look at the names with `trivium show filters`".to_owned(),
         }
     }
@@ -199,6 +224,10 @@ pub struct Fragment {
     pub members: BTreeMap<(BridgeName, PortName), Member>,
     /// Static entries of its own and of others' bridges.
     pub statics: BTreeMap<(BridgeName, StaticKey), PortName>,
+    /// Virtual routers without interfaces.
+    pub routers: BTreeMap<RouterName, RouterSettings>,
+    /// Interfaces of its own and of others' routers.
+    pub router_ports: BTreeMap<(RouterName, PortName), RouterPort>,
 }
 
 impl From<&Config> for Fragment {
@@ -214,6 +243,12 @@ impl From<&Config> for Fragment {
                 .statics
                 .extend(bridge.statics.iter().map(|(key, port)| ((name.clone(), *key), port.clone())));
         }
+        for (name, router) in &config.routers {
+            fragment.routers.insert(name.clone(), router.settings.clone());
+            let ports =
+                router.ports.iter().map(|(port, value)| ((name.clone(), port.clone()), value.clone()));
+            fragment.router_ports.extend(ports);
+        }
         fragment
     }
 }
@@ -227,7 +262,11 @@ impl Fragment {
         let bridges = self.bridges.keys().cloned().map(ObjectKey::Bridge);
         let members = self.members.keys().cloned().map(|(bridge, port)| ObjectKey::Member(bridge, port));
         let statics = self.statics.keys().cloned().map(|(bridge, key)| ObjectKey::Static(bridge, key));
-        filters.chain(steers).chain(ports).chain(bridges).chain(members).chain(statics)
+        let routers = self.routers.keys().cloned().map(ObjectKey::Router);
+        let router_ports =
+            self.router_ports.keys().cloned().map(|(router, port)| ObjectKey::RouterPort(router, port));
+        let bridged = bridges.chain(members).chain(statics);
+        filters.chain(steers).chain(ports).chain(bridged).chain(routers).chain(router_ports)
     }
 
     /// Whether it has this object.
@@ -239,6 +278,10 @@ impl Fragment {
             ObjectKey::Bridge(bridge) => self.bridges.contains_key(bridge),
             ObjectKey::Member(bridge, port) => self.members.contains_key(&(bridge.clone(), port.clone())),
             ObjectKey::Static(bridge, key) => self.statics.contains_key(&(bridge.clone(), *key)),
+            ObjectKey::Router(router) => self.routers.contains_key(router),
+            ObjectKey::RouterPort(router, port) => {
+                self.router_ports.contains_key(&(router.clone(), port.clone()))
+            }
         }
     }
 
@@ -251,6 +294,10 @@ impl Fragment {
             Change::PutBridge(bridge, value) => drop(self.bridges.insert(bridge, value)),
             Change::PutMember(bridge, port, value) => drop(self.members.insert((bridge, port), value)),
             Change::PutStatic(bridge, key, port) => drop(self.statics.insert((bridge, key), port)),
+            Change::PutRouter(router, value) => drop(self.routers.insert(router, value)),
+            Change::PutRouterPort(router, port, value) => {
+                self.router_ports.insert((router, port), value);
+            }
             Change::Remove(ObjectKey::Filter(filter)) => drop(self.filters.remove(&filter)),
             Change::Remove(ObjectKey::Steer(steer)) => drop(self.steers.remove(&steer)),
             Change::Remove(ObjectKey::Port(port)) => drop(self.ports.remove(&port)),
@@ -262,6 +309,14 @@ impl Fragment {
             }
             Change::Remove(ObjectKey::Member(bridge, port)) => drop(self.members.remove(&(bridge, port))),
             Change::Remove(ObjectKey::Static(bridge, key)) => drop(self.statics.remove(&(bridge, key))),
+            Change::Remove(ObjectKey::Router(router)) => {
+                self.routers.remove(&router);
+                // As with a bridge.
+                self.router_ports.retain(|(of, _), _| *of != router);
+            }
+            Change::Remove(ObjectKey::RouterPort(router, port)) => {
+                self.router_ports.remove(&(router, port));
+            }
         }
     }
 
@@ -279,6 +334,11 @@ impl Fragment {
             ObjectKey::Static(bridge, key) => {
                 Change::PutStatic(bridge.clone(), *key, self.statics.get(&(bridge.clone(), *key))?.clone())
             }
+            ObjectKey::Router(router) => Change::PutRouter(router.clone(), self.routers.get(router)?.clone()),
+            ObjectKey::RouterPort(router, port) => {
+                let value = self.router_ports.get(&(router.clone(), port.clone()))?.clone();
+                Change::PutRouterPort(router.clone(), port.clone(), value)
+            }
         })
     }
 }
@@ -295,7 +355,7 @@ pub struct Merged {
 /// All owners' objects, and the process settings, which are the file's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
-    /// Daemon, engine and memory settings; no filters, ports or bridges.
+    /// Daemon, engine and memory settings; no filters, ports, bridges or routers.
     pub base: Config,
     /// Objects by owner.
     pub fragments: BTreeMap<Owner, Fragment>,
@@ -335,8 +395,8 @@ impl Layers {
     ///
     /// # Errors
     ///
-    /// Refused is a change to an object that another owner has, a removal of what does not exist, and a member or
-    /// entry of a bridge that does not exist.
+    /// Refused is a change to an object that another owner has, a removal of what does not exist, a member or
+    /// entry of a bridge that does not exist, and an interface of a router that does not exist.
     pub fn changed(&self, owner: Owner, change: Change) -> Result<Layers, Refusal> {
         let object = change.object();
         match (self.owner_of(&object), &change) {
@@ -351,6 +411,11 @@ impl Layers {
         {
             return Err(Refusal::NoBridge { object, bridge: bridge.clone() });
         }
+        if let Change::PutRouterPort(router, ..) = &change
+            && self.owner_of(&ObjectKey::Router(router.clone())).is_none()
+        {
+            return Err(Refusal::NoRouter { object, router: router.clone() });
+        }
         let mut layers = self.clone();
         layers.fragments.entry(owner).or_default().apply(change);
         Ok(layers)
@@ -361,7 +426,7 @@ impl Layers {
     /// # Errors
     ///
     /// Refused is what two owners have, and an owner's member or entry whose bridge nobody has (as after a file that
-    /// drops a bridge which an object of the API still uses).
+    /// drops a bridge which an object of the API still uses); routers and interfaces alike.
     pub fn merged(&self) -> Result<Merged, Vec<Refusal>> {
         let mut merged = Merged { config: self.base.clone(), ..Merged::default() };
         let mut refusals = Vec::new();
@@ -387,9 +452,14 @@ impl Layers {
                     .bridges
                     .insert(name.clone(), Bridge { settings: settings.clone(), ..Bridge::default() });
             }
+            for (name, settings) in &fragment.routers {
+                let router = Router { settings: settings.clone(), ..Router::default() };
+                merged.config.routers.insert(name.clone(), router);
+            }
         }
         for fragment in self.fragments.values() {
             refusals.extend(fill_bridges(&mut merged.config, fragment));
+            refusals.extend(fill_routers(&mut merged.config, fragment));
         }
         if refusals.is_empty() { Ok(merged) } else { Err(refusals) }
     }
@@ -412,6 +482,20 @@ fn fill_bridges(config: &mut Config, fragment: &Fragment) -> Vec<Refusal> {
             None => refusals.push(Refusal::NoBridge {
                 object: ObjectKey::Static(bridge.clone(), *key),
                 bridge: bridge.clone(),
+            }),
+        }
+    }
+    refusals
+}
+
+fn fill_routers(config: &mut Config, fragment: &Fragment) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for ((router, port), value) in &fragment.router_ports {
+        match config.routers.get_mut(router) {
+            Some(found) => drop(found.ports.insert(port.clone(), value.clone())),
+            None => refusals.push(Refusal::NoRouter {
+                object: ObjectKey::RouterPort(router.clone(), port.clone()),
+                router: router.clone(),
             }),
         }
     }

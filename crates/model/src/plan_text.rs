@@ -1,14 +1,14 @@
 //! A plan as people and programs read it: one line for each object, with `+`, `-`, `~` or `!`.
 //!
-//! `!` marks settings that wait for a restart. A port that is made anew is one `~` line; that it left and joined its
-//! bridge again is part of it.
+//! `!` marks settings that wait for a restart. A port or a router that is made anew is one `~` line; that it left and
+//! joined its room again is part of it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BridgeName, FieldChange, ObjectKey, Operation, Plan, PortName};
+use crate::{BridgeName, FieldChange, ObjectKey, Operation, Plan, PortName, RouterName};
 
 /// One line of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,6 +55,7 @@ impl Plan {
     /// The plan as lines.
     pub fn report(&self) -> PlanReport {
         let anew: BTreeSet<&PortName> = self.operations.iter().filter_map(recreated).collect();
+        let moved: BTreeSet<&RouterName> = self.operations.iter().filter_map(moved).collect();
         let edges = |added| {
             let edges = self.operations.iter().filter_map(edge);
             edges
@@ -62,17 +63,23 @@ impl Plan {
                 .map(|(_, object, port)| (object, port))
                 .collect::<BTreeSet<_>>()
         };
-        // What goes only to come again with a port that is made anew.
+        // What goes only to come again with a port or a router that is made anew.
         let kept: BTreeSet<_> = edges(false).intersection(&edges(true)).cloned().collect();
         let mut lines = Vec::new();
         for operation in &self.operations {
             let again = edge(operation).filter(|(_, object, port)| kept.contains(&(object.clone(), *port)));
             match (operation, again) {
                 (Operation::RemovePort { name }, _) if anew.contains(name) => {}
+                (Operation::RemoveRouter { name }, _) if moved.contains(name) => {}
                 (Operation::AddMember { member, .. }, Some((_, object, _))) => lines.push(PlanLine {
                     sign: '~',
                     object: object.to_string(),
                     detail: format!("{} (joins again)", member_detail(member)),
+                }),
+                (Operation::AddRouterPort { settings, .. }, Some((_, object, _))) => lines.push(PlanLine {
+                    sign: '~',
+                    object: object.to_string(),
+                    detail: format!("{} (joins again)", interface_detail(settings)),
                 }),
                 (_, Some(_)) => {}
                 _ => lines.push(line(operation)),
@@ -82,7 +89,7 @@ impl Plan {
     }
 }
 
-/// The membership or static entry that a step adds (true) or removes, with its port.
+/// The membership, static entry or interface that a step adds (true) or removes, with its port.
 fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
     let member = |bridge: &BridgeName, port: &PortName| ObjectKey::Member(bridge.clone(), port.clone());
     match operation {
@@ -94,6 +101,12 @@ fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
         Operation::RemoveStatic { bridge, key, port } => {
             Some((false, ObjectKey::Static(bridge.clone(), *key), port))
         }
+        Operation::AddRouterPort { router, port, .. } => {
+            Some((true, ObjectKey::RouterPort(router.clone(), port.clone()), port))
+        }
+        Operation::RemoveRouterPort { router, port } => {
+            Some((false, ObjectKey::RouterPort(router.clone(), port.clone()), port))
+        }
         _ => None,
     }
 }
@@ -101,6 +114,13 @@ fn edge(operation: &Operation) -> Option<(bool, ObjectKey, &PortName)> {
 fn recreated(operation: &Operation) -> Option<&PortName> {
     match operation {
         Operation::AddPort { name, recreated, .. } if !recreated.is_empty() => Some(name),
+        _ => None,
+    }
+}
+
+fn moved(operation: &Operation) -> Option<&RouterName> {
+    match operation {
+        Operation::AddRouter { name, recreated, .. } if !recreated.is_empty() => Some(name),
         _ => None,
     }
 }
@@ -142,6 +162,22 @@ fn line(operation: &Operation) -> PlanLine {
         SetStatic { bridge, key, port } => {
             ('+', format!("bridge.{bridge}.static.{key}"), format!("port {port}"))
         }
+        RemoveRouterPort { router, port } => ('-', format!("router.{router}.port.{port}"), String::new()),
+        RemoveRouter { name } => ('-', format!("router.{name}"), String::new()),
+        AddRouter { name, recreated, .. } if !recreated.is_empty() => {
+            ('~', format!("router.{name}"), format!("{} (made anew)", texts(recreated)))
+        }
+        AddRouter { name, settings, .. } => {
+            let place = settings.namespace.as_ref().map(|namespace| format!("in {namespace}"));
+            ('+', format!("router.{name}"), place.unwrap_or_default())
+        }
+        ChangeRouter { name, fields, .. } => ('~', format!("router.{name}"), texts(fields)),
+        AddRouterPort { router, port, settings } => {
+            ('+', format!("router.{router}.port.{port}"), interface_detail(settings))
+        }
+        ChangeRouterPort { router, port, fields, .. } => {
+            ('~', format!("router.{router}.port.{port}"), texts(fields))
+        }
         NeedsRestart(change) => ('!', change.field.clone(), format!("{} (needs a restart)", values(change))),
     };
     PlanLine { sign, object, detail }
@@ -163,6 +199,10 @@ fn member_detail(member: &crate::Member) -> String {
         }
         crate::VlanMode::Trunk { allowed, native: None, .. } => format!("trunk {allowed}"),
     }
+}
+
+fn interface_detail(settings: &crate::RouterPort) -> String {
+    format!("miss {}", settings.miss)
 }
 
 fn values(change: &FieldChange) -> String {

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::load::load_change;
 use crate::text;
-use crate::{BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, StaticKey, SteerName};
+use crate::{
+    BridgeName, Change, FilterName, Fragment, ObjectKey, PortName, Problem, RouterName, StaticKey, SteerName,
+};
 
 /// Why stored objects cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,8 @@ struct Stored {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bridge: Option<BridgeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    router: Option<RouterName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<PortName>,
     #[serde(default, with = "text::mac_option", skip_serializing_if = "Option::is_none")]
     mac: Option<MacAddr>,
@@ -44,11 +48,16 @@ struct Stored {
 
 impl Stored {
     fn object(&self) -> Option<ObjectKey> {
-        let alone = self.bridge.is_none() && self.port.is_none() && self.mac.is_none() && self.vlan.is_none();
-        match (&self.filter, &self.steer) {
-            (None, None) => {}
-            (Some(filter), None) if alone => return Some(ObjectKey::Filter(filter.clone())),
-            (None, Some(steer)) if alone => return Some(ObjectKey::Steer(steer.clone())),
+        let bridged = self.bridge.is_some() || self.mac.is_some() || self.vlan.is_some();
+        let alone = !bridged && self.port.is_none();
+        match (&self.filter, &self.steer, &self.router, &self.port) {
+            (None, None, None, _) => {}
+            (Some(filter), None, None, _) if alone => return Some(ObjectKey::Filter(filter.clone())),
+            (None, Some(steer), None, _) if alone => return Some(ObjectKey::Steer(steer.clone())),
+            (None, None, Some(router), None) if !bridged => return Some(ObjectKey::Router(router.clone())),
+            (None, None, Some(router), Some(port)) if !bridged => {
+                return Some(ObjectKey::RouterPort(router.clone(), port.clone()));
+            }
             _ => return None,
         }
         Some(match (self.bridge.clone(), self.port.clone(), self.mac, self.vlan) {
@@ -68,6 +77,7 @@ impl Fragment {
             filter: None,
             steer: None,
             bridge: None,
+            router: None,
             port: None,
             mac: None,
             vlan: None,
@@ -110,6 +120,14 @@ impl Fragment {
                 value: json!({ "port": port }),
                 ..none()
             });
+        }
+        for (router, settings) in &self.routers {
+            let settings = value(serde_json::to_value(settings));
+            all.push(Stored { router: Some(router.clone()), value: settings, ..none() });
+        }
+        for ((router, port), settings) in &self.router_ports {
+            let (router, port) = (Some(router.clone()), Some(port.clone()));
+            all.push(Stored { router, port, value: value(serde_json::to_value(settings)), ..none() });
         }
         serde_json::to_string_pretty(&all).unwrap_or_default()
     }

@@ -8,7 +8,9 @@ mod generate;
 use std::collections::BTreeSet;
 
 use generate::config;
-use model::{Bridge, Config, FilterName, How, Operation, Plan, Port, SteerName, diff, load};
+use model::{
+    Bridge, Config, FilterName, HookPolicy, How, Operation, Plan, Port, Router, SteerName, diff, load,
+};
 use proptest::prelude::*;
 
 /// Does the steps one by one, and holds each against what must be true before it.
@@ -36,6 +38,7 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
         }
         Operation::RemovePort { name } => {
             assert!(now.bridge_of(name.as_str()).is_none(), "a member is removed");
+            assert!(now.router_of(name.as_str()).is_none(), "an interface is removed");
             assert!(now.ports.remove(&name).is_some());
         }
         Operation::AddFilter { name, filter } => assert!(now.filters.insert(name, *filter).is_none()),
@@ -86,6 +89,36 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
             assert!(bridge.ports.contains_key(&port), "an entry points to a port that is no member");
             bridge.statics.insert(key, port);
         }
+        Operation::RemoveRouterPort { router, port } => {
+            assert!(now.routers.get_mut(&router).unwrap().ports.remove(&port).is_some());
+        }
+        Operation::RemoveRouter { name } => {
+            assert!(now.routers.remove(&name).unwrap().ports.is_empty());
+        }
+        Operation::AddRouter { name, settings, recreated } => {
+            assert!(recreated.is_empty() || recreated.iter().any(|field| field.how == How::Recreate));
+            let beside = |other: &Router| other.settings.namespace == settings.namespace;
+            assert!(!now.routers.values().any(beside), "two routers follow one namespace");
+            assert!(now.routers.insert(name, Router { settings, ..Router::default() }).is_none());
+        }
+        Operation::ChangeRouter { name, settings, fields } => {
+            assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
+            let router = now.routers.get_mut(&name).unwrap();
+            assert_eq!(router.settings.namespace, settings.namespace);
+            router.settings = settings;
+        }
+        Operation::AddRouterPort { router, port, settings } => {
+            let alone = now.bridge_of(port.as_str()).is_none() && now.router_of(port.as_str()).is_none();
+            assert!(alone, "a port has two rooms");
+            let (_, namespace) = now.ports[&port].kind.device().unwrap();
+            let (namespace, router) = (namespace.cloned(), now.routers.get_mut(&router).unwrap());
+            assert_eq!(namespace, router.settings.namespace);
+            assert!(router.ports.insert(port, settings).is_none());
+        }
+        Operation::ChangeRouterPort { router, port, settings, fields } => {
+            assert!(!fields.is_empty() && fields.iter().all(|field| field.how == How::Live));
+            assert!(now.routers.get_mut(&router).unwrap().ports.insert(port, settings).is_some());
+        }
         Operation::NeedsRestart(change) => match change.field.split('.').next() {
             Some("daemon") => now.daemon = new.daemon.clone(),
             Some("engine") => now.engine = new.engine.clone(),
@@ -111,6 +144,9 @@ fn touched(plan: &Plan) -> BTreeSet<String> {
         Operation::RemoveMember { port, .. }
         | Operation::AddMember { port, .. }
         | Operation::ChangeMember { port, .. }
+        | Operation::RemoveRouterPort { port, .. }
+        | Operation::AddRouterPort { port, .. }
+        | Operation::ChangeRouterPort { port, .. }
         | Operation::ChangeHookPolicy { port, .. } => Some(port.to_string()),
         _ => None,
     });
@@ -139,7 +175,9 @@ proptest! {
     fn untouched_ports_never_appear(old in config(), new in config()) {
         let touched = touched(&diff(&old, &new));
         for (name, port) in &old.ports {
-            let same = new.ports.get(name) == Some(port) && old.bridge_of(name.as_str()) == new.bridge_of(name.as_str());
+            let name_of = name.as_str();
+            let rooms = old.bridge_of(name_of) == new.bridge_of(name_of) && old.router_of(name_of) == new.router_of(name_of);
+            let same = new.ports.get(name) == Some(port) && rooms;
             // A bridge that goes takes its members along, so its port is not untouched; `bridge_of` has said so.
             prop_assert!(!same || !touched.contains(name.as_str()), "{} was touched", name);
         }
@@ -184,6 +222,60 @@ fn a_plan_reads_well() {
 ! engine.spin_us: 50 -> 64 (needs a restart)
 ";
     assert_eq!(diff(&old, &new).to_string(), expected);
+}
+
+#[test]
+fn a_router_changes_in_place_but_for_its_namespace() {
+    let with = |routers: &str, ports: &str| {
+        let port = |name: &str| format!("[port.{name}]\nkind='af_xdp'\n{ports}\n");
+        load(&format!("{}{}{routers}", port("a"), port("b")), "t").unwrap()
+    };
+    let none = with("", "");
+    let old = with("[router.edge.port.a]\n[router.edge.port.b]\nmiss='punt'\n", "");
+    let new = with("[router.edge]\nroutes=10\npunts=7\n[router.edge.port.b]\n", "");
+    assert_eq!(
+        diff(&none, &old).to_string(),
+        "+ router.edge\n+ router.edge.port.a: miss unreachable\n+ router.edge.port.b: miss punt\n"
+    );
+    assert_eq!(diff(&old, &none).to_string(), "- router.edge.port.a\n- router.edge.port.b\n- router.edge\n");
+    assert_eq!(
+        diff(&old, &new).to_string(),
+        "- router.edge.port.a\n~ router.edge: punts 20000 -> 7, routes 2000000 -> 10\n\
+         ~ router.edge.port.b: miss \"punt\" -> \"unreachable\"\n"
+    );
+    let red = with("[router.edge]\nnamespace='red'\n[router.edge.port.a]\n", "namespace='red'");
+    assert_eq!(
+        diff(&old, &red).to_string(),
+        "- router.edge.port.b\n\
+         ~ port.a: namespace default -> \"red\" (made anew)\n\
+         ~ port.b: namespace default -> \"red\" (made anew)\n\
+         ~ router.edge: namespace default -> \"red\" (made anew)\n\
+         ~ router.edge.port.a: miss unreachable (joins again)\n"
+    );
+    // A port that is made anew leaves its router and joins it again.
+    let again = with("[router.edge.port.a]\n[router.edge.port.b]\nmiss='punt'\n", "busy_poll=20");
+    let said = diff(&old, &again).to_string();
+    assert!(said.ends_with("~ router.edge.port.b: miss punt (joins again)\n"), "{said}");
+}
+
+/// What a router routes is not more secret than what the kernel does: without the daemon the kernel routes it.
+#[test]
+fn a_hook_of_a_routers_port_goes_with_the_daemon() {
+    let port = "[port.a]\nkind='af_xdp'\n";
+    let bridged = load(&format!("{port}[bridge.br0.port.a]\n"), "t").unwrap();
+    let routed = load(&format!("{port}[router.edge.port.a]\n"), "t").unwrap();
+    assert_eq!(
+        routed.hook_policy("a"),
+        Some(HookPolicy { persist: false, when_down: model::WhenDown::Pass })
+    );
+    assert_eq!(
+        diff(&bridged, &routed).to_string(),
+        "- bridge.br0.port.a\n- bridge.br0\n~ port.a: its hook goes with the daemon, when_down pass\n\
+         + router.edge\n+ router.edge.port.a: miss unreachable\n"
+    );
+    let told = load(&format!("{port}persist=true\nwhen_down='drop'\n[router.edge.port.a]\n"), "t").unwrap();
+    let policy = told.hook_policy("a").unwrap();
+    assert_eq!(policy, HookPolicy { persist: true, when_down: model::WhenDown::Drop });
 }
 
 #[test]

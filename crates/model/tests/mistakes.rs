@@ -66,6 +66,73 @@ fn a_port_is_not_routed_by_the_kernel_and_bridged() {
     );
 }
 
+/// Each mistake of a router has its place, and its object by name; what could not be read is not held against the rest.
+#[test]
+fn mistakes_of_routers_come_at_once() {
+    let text = r#"
+[port.a]
+kind = "af_xdp"
+routing = "kernel"
+[port.b]
+kind = "tap"
+[port.c]
+kind = "veth"
+namespace = "red"
+peer = { name = "eth0", namespace = "web" }
+[port.d]
+kind = "af_xdp"
+[bridge.br0.port.d]
+[router.edge]
+routes = 0
+neighbours = 1000001
+punts = "many"
+metric = 1
+[router.edge.port.a]
+miss = "punts"
+[router.edge.port.b]
+colour = 1
+[router.edge.port.c]
+[router.edge.port.d]
+[router.edge.port.aa]
+[router.core]
+routes = 16000001
+[router.core.port.a]
+[router.red]
+namespace = "red"
+[router.red.port.c]
+[router.also]
+namespace = "/run/netns/red"
+[router.lost]
+namespace = "a b"
+[router.lost.port.c]
+[router."x/y"]
+namespace = "green"
+"#;
+    let expected = "\
+t:4:11: port.a.routing: router `core` has the port, and what a router has is not routed in the hook besides; remove `routing`, or take the port out of `core`
+t:14:9: router.edge.namespace: the daemon's namespace is already that of router `core`, and each has the kernel's tables of its own; give one of the two another `namespace`, or make these ports `core`'s
+t:15:10: router.edge.routes: 0 is outside of 1..=16000000 routes; choose a value from 1 to 16000000
+t:16:14: router.edge.neighbours: 1000001 is outside of 1..=1000000 neighbours; choose a value from 1 to 1000000
+t:17:9: router.edge.punts: a whole number is expected here, and a text was found; write a whole number
+t:18:1: router.edge: `metric` is not known here; use one of namespace, routes, neighbours, punts, port
+t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
+t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
+t:21:19: router.edge.port.b: a router's port needs a device of the kernel for now, and `b` is of kind tap; use af_xdp or veth
+t:22:1: router.edge.port.b: `colour` is not known here; use one of miss
+t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
+t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two
+t:25:19: router.edge.port.aa: there is no port `aa`; add [port.aa], or remove this
+t:27:10: router.core.routes: 16000001 is outside of 1..=16000000 routes; choose a value from 1 to 16000000
+t:30:13: router.red.namespace: namespace `red` is already that of router `also`, and each has the kernel's tables of its own; give one of the two another `namespace`, or make these ports `also`'s
+t:31:18: router.red.port.c: port `c` already belongs to router `edge`, and a port has one room; remove it from one of the two
+t:35:13: router.lost.namespace: \"a b\" cannot be the name of a namespace: it contains ' '; use a name of `ip netns` or the path of a file
+t:37:9: router.x/y: \"x/y\" cannot be the name of a router: it contains '/'; use letters, digits, `_`, `-` and `.`, at most 32
+";
+    let problems = problems(text);
+    let said: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    assert_eq!(said, expected);
+}
+
 /// Each mistake of a steering has its place, and its object by name.
 #[test]
 fn mistakes_of_steerings_come_at_once() {
@@ -341,6 +408,8 @@ fn long_nonsense_is_refused_in_time() {
         long("[bridge.b.port.a]\ntrunk=[", &|number| format!("{},", number * 2 % 4094), "]"),
         long(&ports, &|number| format!("[bridge.b.port.q{number}]\n"), ""),
         long("", &|number| format!("[port.p{number}]\nkind='null'\n"), ""),
+        long(&ports, &|number| format!("[router.r.port.q{number}]\n"), ""),
+        long("", &|number| format!("[router.r{number}]\nnamespace='n'\n"), ""),
         long(&"[a.".repeat(100), &|_| "b.".to_owned(), ""),
     ] {
         let start = std::time::Instant::now();

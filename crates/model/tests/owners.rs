@@ -109,6 +109,27 @@ fn a_bridge_that_others_use_cannot_be_merged_away() {
 }
 
 #[test]
+fn a_router_that_others_use_cannot_be_merged_away() {
+    let port = "[port.a]\nkind='af_xdp'\n";
+    let config = model::load(&format!("{port}[router.edge]\n"), "t").unwrap();
+    let interface =
+        Change::PutRouterPort("edge".parse().unwrap(), "a".parse().unwrap(), model::RouterPort::default());
+    let refused = Layers::default().changed(Owner::Api, interface.clone()).unwrap_err();
+    assert_eq!(refused.to_string(), "router.edge.port.a: there is no router `edge`; make the router first");
+    let layers = Layers::default().replaced(Owner::File, &config).unwrap();
+    let layers = layers.changed(Owner::Api, interface).unwrap();
+    assert!(layers.merged().unwrap().config.router_of("a").is_some());
+    let layers = layers.replaced(Owner::File, &model::load(port, "t").unwrap()).unwrap();
+    assert!(matches!(layers.merged().unwrap_err()[..], [Refusal::NoRouter { .. }]));
+    // What an owner put into its own router goes with it.
+    let whole = model::load(&format!("{port}[router.edge.port.a]\n"), "t").unwrap();
+    let layers = Layers::default().replaced(Owner::File, &whole).unwrap();
+    let object = ObjectKey::Router("edge".parse().unwrap());
+    let layers = layers.changed(Owner::File, Change::Remove(object)).unwrap();
+    assert!(layers.merged().unwrap().config.routers.is_empty());
+}
+
+#[test]
 fn stored_texts_are_checked() {
     for bad in [
         "",
@@ -117,6 +138,9 @@ fn stored_texts_are_checked() {
         "[{\"value\":{}}]",
         "[{\"port\":\"a b\",\"value\":{}}]",
         "[{\"port\":\"a\",\"value\":{}}]",
+        "[{\"router\":\"a\",\"bridge\":\"b\",\"value\":{}}]",
+        "[{\"router\":\"a\",\"port\":\"b\",\"mac\":\"02:00:00:00:00:01\",\"value\":{}}]",
+        "[{\"router\":\"a\",\"value\":{\"routes\":0}}]",
     ] {
         assert!(Fragment::from_json(bad).is_err(), "{bad}");
     }

@@ -11,6 +11,7 @@ mod hooks;
 mod objects;
 mod read;
 mod request;
+mod routers;
 mod seen;
 mod steers;
 mod tools;
@@ -125,6 +126,8 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(read::bridge, objects::put_bridge, objects::delete_bridge))
         .routes(routes!(objects::put_member, objects::delete_member))
         .routes(routes!(objects::put_static, objects::delete_static))
+        .routes(routes!(routers::put_router, routers::delete_router))
+        .routes(routes!(routers::put_interface, routers::delete_interface))
         .routes(routes!(read::fdb))
         .routes(routes!(tools::flush_fdb))
         .routes(routes!(read::workers))

@@ -1,4 +1,5 @@
-//! Objects that the API owns: filters (in `filters`), steerings (in `steers`), ports, bridges, members and static entries, each put and deleted by its name.
+//! Objects that the API owns: filters (in `filters`), steerings (in `steers`), routers and their interfaces (in `routers`), ports, bridges, members and
+//! static entries, each put and deleted by its name.
 
 use axum::Json;
 use axum::body::Body;

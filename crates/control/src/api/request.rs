@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use model::{BridgeName, FilterName, NameError, PortName, RuleName, StaticKey, SteerName};
+use model::{BridgeName, FilterName, NameError, PortName, RouterName, RuleName, StaticKey, SteerName};
 use packet::{MacAddr, VlanId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -131,6 +131,10 @@ pub(super) fn steer_name(text: &str) -> ApiResult<SteerName> {
 
 pub(super) fn bridge_name(text: &str) -> ApiResult<BridgeName> {
     name("bridge", text)
+}
+
+pub(super) fn router_name(text: &str) -> ApiResult<RouterName> {
+    name("router", text)
 }
 
 pub(super) fn static_key(vlan: &str, mac: &str) -> ApiResult<StaticKey> {

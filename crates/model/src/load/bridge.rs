@@ -1,11 +1,9 @@
 //! Reads `[bridge.NAME]` with its members and static entries.
 
-use std::collections::BTreeMap;
-
 use packet::VlanId;
 
-use super::fields::{Fields, Findings, bad_name, path, table_of, vlan_in};
-use super::tree::{Node, Value};
+use super::fields::{Fields, Findings, named_in, table_of, vlan_in};
+use super::tree::Value;
 use crate::vlan::RawRange;
 use crate::{Bridge, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode, VlanSet};
 
@@ -17,7 +15,7 @@ pub(super) fn read_bridge(mut fields: Fields<'_>, findings: &mut Findings) -> Br
     let settings = read_settings(&mut fields, findings);
     let mut bridge = Bridge { settings, ..Bridge::default() };
     if let Some(entry) = fields.get("port", findings) {
-        bridge.ports = read_members(&fields.path("port"), &entry.node, findings);
+        bridge.ports = named_in(&fields.path("port"), "port", &entry.node, findings, read_member);
     }
     read_statics(&mut fields, &mut bridge, findings);
     fields.finish(findings);
@@ -41,26 +39,6 @@ pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Finding
     let settings = read_settings(&mut fields, findings);
     fields.finish(findings);
     settings
-}
-
-fn read_members(object: &str, node: &Node, findings: &mut Findings) -> BTreeMap<PortName, Member> {
-    let mut members = BTreeMap::new();
-    let Some(fields) = table_of(object, node, findings) else { return members };
-    for entry in fields.entries() {
-        let object = path(object, &entry.key);
-        if let Some(place) = entry.place {
-            findings.places.insert(object.clone(), place);
-        }
-        let name = entry.key.parse().map_err(|error| {
-            findings.add(entry.place, object.clone(), bad_name("port")(&entry.key, error));
-        });
-        let Some(fields) = table_of(&object, &entry.node, findings) else { continue };
-        let member = read_member(fields, findings);
-        if let Ok(name) = name {
-            members.insert(name, member);
-        }
-    }
-    members
 }
 
 pub(super) fn read_member(mut fields: Fields<'_>, findings: &mut Findings) -> Member {

@@ -66,10 +66,24 @@ pub(super) fn named<K, V>(
 where
     K: FromStr<Err = NameError> + Ord,
 {
+    named_in(what, what, node, findings, read)
+}
+
+/// As [`named`], where the table is a part of another object, as `bridge.br0.port` is.
+pub(super) fn named_in<K, V>(
+    table: &str,
+    what: &'static str,
+    node: &Node,
+    findings: &mut Findings,
+    read: fn(Fields<'_>, &mut Findings) -> V,
+) -> BTreeMap<K, V>
+where
+    K: FromStr<Err = NameError> + Ord,
+{
     let mut all = BTreeMap::new();
-    let Some(fields) = table_of(what, node, findings) else { return all };
+    let Some(fields) = table_of(table, node, findings) else { return all };
     for entry in fields.entries() {
-        let object = path(what, &entry.key);
+        let object = path(table, &entry.key);
         if let Some(place) = entry.place {
             findings.places.insert(object.clone(), place);
         }

@@ -1,7 +1,7 @@
 //! From a text to a checked configuration, or to everything that is wrong with it.
 //!
 //! A text is read in three steps, each of which goes on after a problem so that all come at once: syntax (`tree`), the
-//! schema with types and bounds (`daemon`, `filter`, `port`, `bridge` over
+//! schema with types and bounds (`daemon`, `filter`, `steer`, `port`, `bridge`, `router` over
 //! `fields`), and what must hold between objects
 //! ([`crate::check`]). The grammar is described in docs/config.md.
 
@@ -10,6 +10,7 @@ mod daemon;
 mod fields;
 mod filter;
 mod port;
+mod router;
 mod steer;
 mod tree;
 
@@ -29,6 +30,8 @@ const PROBLEM_LIMIT: usize = 1000;
 const PORT_LIMIT: usize = 4096;
 /// Most bridges that a configuration can have.
 const BRIDGE_LIMIT: usize = 1024;
+/// Most virtual routers that a configuration can have.
+const ROUTER_LIMIT: usize = 256;
 /// Most filters that a configuration can have.
 const FILTER_LIMIT: usize = 256;
 /// Most steerings that a configuration can have.
@@ -127,6 +130,12 @@ pub fn load_change(object: &ObjectKey, json: &str) -> Result<Change, Vec<Problem
         }
         ObjectKey::Static(name, key) => bridge::read_static_alone(fields, &mut findings)
             .map(|port| Change::PutStatic(name.clone(), *key, port)),
+        ObjectKey::Router(name) => router::read_settings_alone(fields, &mut findings)
+            .map(|settings| Change::PutRouter(name.clone(), settings)),
+        ObjectKey::RouterPort(name, port) => {
+            let put = router::read_port(fields, &mut findings);
+            Some(Change::PutRouterPort(name.clone(), port.clone(), put))
+        }
     };
     let mut problems: Vec<_> = findings.problems.into_iter().map(|(_, problem)| problem).collect();
     for problem in problems.iter_mut().filter(|problem| problem.object.is_empty()) {
@@ -168,6 +177,11 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     if let Some(entry) = fields.get("bridge", &mut findings) {
         config.bridges = fields::named("bridge", &entry.node, &mut findings, bridge::read_bridge);
         limit("bridges", "bridge", config.bridges.len(), BRIDGE_LIMIT, &mut findings);
+    }
+    if let Some(entry) = fields.get("router", &mut findings) {
+        let read: BTreeMap<_, _> = fields::named("router", &entry.node, &mut findings, router::read_router);
+        config.routers = read.into_iter().filter_map(|(name, router)| Some((name, router?))).collect();
+        limit("routers", "router", config.routers.len(), ROUTER_LIMIT, &mut findings);
     }
     fields.finish(&mut findings);
     (config, findings, declared)

@@ -17,13 +17,13 @@ fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
     let up = prop_oneof![Just("up"), Just("down")];
     prop_oneof![
         Just(None),
-        (mtu.clone(), up, any::<bool>()).prop_map(move |(mtu, up, spread)| Some(
+        (mtu.clone(), up, any::<bool>(), any::<bool>()).prop_map(move |(mtu, up, spread, red)| Some(
             json!({"kind": "af_xdp", "device": d1, "mtu": mtu, "admin": up, "spread": spread, "ring_size": 256,
-                   "filter": null_or(spread, "f0"), "steer": null_or(up == "up", "s0")})
+                   "namespace": null_or(red, "red"), "filter": null_or(spread, "f0"), "steer": null_or(up == "up", "s0")})
         )),
-        (1..3u16, any::<bool>()).prop_map(move |(queues, red)| Some(
-            json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(red, "drop"),
-                   "persist": true, "peer": {"name": "eth0", "namespace": format!("ns{index}"), "address": [&address]}})
+        (1..3u16, any::<bool>(), any::<bool>()).prop_map(move |(queues, drop, red)| Some(
+            json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(drop, "drop"),
+                   "namespace": null_or(red, "red"), "persist": true, "peer": {"name": "eth0", "namespace": format!("ns{index}"), "address": [&address]}})
         )),
         (mtu, 1..4u16).prop_map(move |(mtu, queues)| Some(
             json!({"kind": "tap", "device": d3, "mtu": mtu, "queues": queues, "mac": "02:00:00:00:00:01"})
@@ -146,26 +146,62 @@ fn named(rules: Vec<Value>) -> Value {
     rules.into_iter().enumerate().map(name).collect()
 }
 
-/// For each port its bridge (if any), how it belongs to it, and whether it has a static entry.
-type Place = (Option<usize>, Value, bool);
+/// For each port its bridge (if any), how it belongs to it, and whether it has a static entry; and whether it is a router's where it
+/// can be, and what it is there.
+type Place = (Option<usize>, Value, bool, Option<&'static str>);
+
+/// The namespaces of two routers: each is in another, or not there.
+fn routers() -> impl Strategy<Value = Map<String, Value>> {
+    let one = || prop::option::of((any::<bool>(), 1..3u32));
+    let router = |(limited, punts): (bool, u32), namespace: Option<&str>| {
+        let mut router = json!({"punts": punts, "port": {}});
+        if limited {
+            router["routes"] = json!(1000);
+        }
+        if let Some(namespace) = namespace {
+            router["namespace"] = json!(namespace);
+        }
+        router
+    };
+    (one(), one(), any::<bool>()).prop_map(move |(first, second, turned)| {
+        let mut namespaces = [None, Some("red")];
+        if turned {
+            namespaces.reverse();
+        }
+        let both = [("r0", first, namespaces[0]), ("r.1", second, namespaces[1])];
+        let some = both
+            .into_iter()
+            .filter_map(|(name, values, namespace)| Some((name.to_owned(), router(values?, namespace))));
+        some.collect()
+    })
+}
 
 fn tree(
     ports: Vec<Option<Value>>,
     places: Vec<Place>,
     ageing: Vec<u32>,
     spin: u32,
-    (filters, steers): (Value, Value),
+    (filters, steers, mut routers): (Value, Value, Map<String, Value>),
 ) -> Value {
     let mut bridges = Map::new();
     for (index, ageing) in ageing.into_iter().enumerate().filter(|(_, ageing)| *ageing >= 10) {
         bridges.insert(format!("br{index}"), json!({"ageing": ageing, "port": {}, "static": []}));
     }
     let mut all = Map::new();
-    for (index, (port, (bridge, member, entry))) in ports.into_iter().zip(places).enumerate() {
+    for (index, (port, (bridge, member, entry, miss))) in ports.into_iter().zip(places).enumerate() {
         let Some(Value::Object(mut port)) = port else { continue };
         port.retain(|_, value| !value.is_null());
         let name = format!("p{index}");
+        let namespace = port.get("namespace").cloned();
+        let routable = port["kind"] == "af_xdp" || port["kind"] == "veth";
         all.insert(name.clone(), port.into());
+        if let Some(miss) = miss.filter(|_| routable) {
+            let beside = |router: &&mut Value| router.get("namespace") == namespace.as_ref();
+            if let Some(router) = routers.values_mut().find(beside) {
+                router["port"][&name] = json!({"miss": miss});
+                continue;
+            }
+        }
         let Some(bridge) = bridge.and_then(|bridge| bridges.get_mut(&format!("br{bridge}"))) else {
             continue;
         };
@@ -179,18 +215,21 @@ fn tree(
             }
         }
     }
-    json!({"filter": filters, "steer": steers, "port": all, "bridge": bridges, "engine": {"spin_us": spin}})
+    json!({"filter": filters, "steer": steers, "port": all, "bridge": bridges, "router": routers,
+           "engine": {"spin_us": spin}})
 }
 
 /// A configuration without errors.
 pub fn config() -> impl Strategy<Value = Config> {
     let ports: Vec<_> = (0..PORTS).map(|index| port(index).boxed()).collect();
-    let place = (prop::option::of(0..BRIDGES), member(), any::<bool>());
+    let miss = prop::option::of(prop_oneof![Just("unreachable"), Just("punt")]);
+    let place = (prop::option::of(0..BRIDGES), member(), any::<bool>(), miss);
     let places = prop::collection::vec(place, PORTS);
     let ageing = prop::collection::vec(prop_oneof![Just(0), Just(10), Just(300)], BRIDGES);
     let spin = prop_oneof![Just(50u32), Just(32)];
-    (ports, places, ageing, spin, (filters(), steers())).prop_map(|(ports, places, ageing, spin, hooks)| {
-        let tree = tree(ports, places, ageing, spin, hooks).to_string();
+    let others = (filters(), steers(), routers());
+    (ports, places, ageing, spin, others).prop_map(|(ports, places, ageing, spin, others)| {
+        let tree = tree(ports, places, ageing, spin, others).to_string();
         match load_on(&tree, "generated", Format::Json, None) {
             Ok(loaded) => loaded.config,
             Err(problems) => {

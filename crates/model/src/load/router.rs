@@ -1,0 +1,42 @@
+//! Reads `[router.NAME]` with its interfaces.
+
+use super::fields::{Fields, Findings, named_in};
+use crate::{Miss, Router, RouterPort, RouterSettings};
+
+/// `None` where its namespace is wrong: nothing can be said of its ports then.
+pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
+    let settings = read_settings(&mut fields, findings);
+    let entry = fields.get("port", findings);
+    let ports = entry.map(|entry| named_in(&fields.path("port"), "port", &entry.node, findings, read_port));
+    fields.finish(findings);
+    Some(Router { settings: settings?, ports: ports.unwrap_or_default() })
+}
+
+fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<RouterSettings> {
+    let default = RouterSettings::default();
+    let namespace = fields.namespace(findings);
+    let mut number = |key, most: u32, unit| fields.number(key, (1, most.into()), unit, findings);
+    let routes = number("routes", RouterSettings::ROUTES_MAX, " routes");
+    let neighbours = number("neighbours", RouterSettings::NEIGHBOURS_MAX, " neighbours");
+    let punts = number("punts", RouterSettings::PUNTS_MAX, " packets per second");
+    Some(RouterSettings {
+        namespace: namespace?,
+        routes: routes.unwrap_or(default.routes),
+        neighbours: neighbours.unwrap_or(default.neighbours),
+        punts: punts.unwrap_or(default.punts),
+    })
+}
+
+/// A router's settings as the API gives them, where interfaces are objects of their own.
+pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Findings) -> Option<RouterSettings> {
+    let settings = read_settings(&mut fields, findings);
+    fields.finish(findings);
+    settings
+}
+
+pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> RouterPort {
+    let words = [Miss::Unreachable, Miss::Punt];
+    let miss = fields.word("miss", &["unreachable", "punt"], &words, findings).unwrap_or_default();
+    fields.finish(findings);
+    RouterPort { miss }
+}

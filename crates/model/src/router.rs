@@ -1,0 +1,76 @@
+//! Virtual routers: their settings and interfaces.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Namespace, PortName};
+
+/// A virtual router: the routing state of one network namespace, and the ports that packets are routed between.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Router {
+    /// What holds for all its interfaces.
+    #[serde(flatten)]
+    pub settings: RouterSettings,
+    /// Its interfaces by port.
+    #[serde(rename = "port")]
+    pub ports: BTreeMap<PortName, RouterPort>,
+}
+
+/// What holds for all interfaces of a router.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RouterSettings {
+    /// The namespace whose devices, addresses, routes, neighbours and rules are its own; `None`: the daemon's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+    /// Routes of both families together at most.
+    pub routes: u32,
+    /// Neighbours of both families together at most.
+    pub neighbours: u32,
+    /// Packets per second at most that workers give to the kernel of each class.
+    pub punts: u32,
+}
+
+impl RouterSettings {
+    /// Most routes that a router can be told to hold.
+    pub const ROUTES_MAX: u32 = 16_000_000;
+    /// Most neighbours that a router can be told to hold.
+    pub const NEIGHBOURS_MAX: u32 = 1_000_000;
+    /// Most packets per second of a class that can be let through to the kernel.
+    pub const PUNTS_MAX: u32 = 10_000_000;
+}
+
+impl Default for RouterSettings {
+    fn default() -> Self {
+        RouterSettings { namespace: None, routes: 2_000_000, neighbours: 65_536, punts: 20_000 }
+    }
+}
+
+/// What a port is as a router's interface; its addresses and its MTU are the kernel's.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct RouterPort {
+    /// What becomes of packets that no route is for.
+    pub miss: Miss,
+}
+
+/// What becomes of packets that came in by an interface and that no route is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Miss {
+    /// They are dropped, and their sender is told by ICMP (rate-limited).
+    #[default]
+    Unreachable,
+    /// They go to the kernel, whatever it makes of them.
+    Punt,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Miss::Unreachable => "unreachable",
+            Miss::Punt => "punt",
+        })
+    }
+}
