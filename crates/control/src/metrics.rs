@@ -1,7 +1,7 @@
 //! `/metrics`: state as text for Prometheus (text exposition format 0.0.4).
 //!
-//! The number of series is bounded by the configuration: filters' rules, steerings' targets, ports, bridges, workers, stages and drop
-//! reasons.
+//! The number of series is bounded by the configuration: filters' rules, steerings' targets, ports, bridges, routers, workers,
+//! stages, drop reasons and classes of punted packets.
 
 use std::fmt::Write;
 
@@ -9,8 +9,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::{
-    BridgeState, CookieState, DropState, FilterState, PortState, RuleState, StageState, SteerSent,
-    SteerState, WorkerState,
+    BridgeState, CookieState, DropState, FilterState, PortState, PuntState, RouterState, RuleState,
+    StageState, SteerSent, SteerState, WorkerState,
 };
 
 use crate::Plane;
@@ -33,6 +33,7 @@ fn text(plane: &dyn Plane) -> String {
     filters(&mut text, &plane.filters());
     steers(&mut text, &plane.steers());
     bridges(&mut text, &plane.bridges());
+    routers(&mut text, &plane.routers());
     stages(&mut text, &plane.stages());
     workers(&mut text, &plane.workers());
     text.family("trivium_build_info", "gauge", "The program's version.");
@@ -172,6 +173,68 @@ fn bridges(text: &mut Exposition, bridges: &[BridgeState]) {
     text.family("trivium_bridge_macs_limit", "gauge", "Addresses that the bridge's table holds at most.");
     for bridge in bridges {
         text.sample(&[("bridge", &bridge.name)], bridge.mac_limit);
+    }
+}
+
+type RouterField = fn(&RouterState) -> u64;
+
+const ROUTER_VALUES: [(&str, &str, &str, RouterField); 10] = [
+    ("trivium_router_routes_limit", "gauge", "Routes that the router has room for.", |router| {
+        router.routes_limit.into()
+    }),
+    ("trivium_router_neighbours", "gauge", "Neighbours of the router.", |router| router.neighbours),
+    ("trivium_router_neighbours_limit", "gauge", "Neighbours that the router has room for.", |router| {
+        router.neighbours_limit.into()
+    }),
+    ("trivium_router_in_step", "gauge", "Whether all is known that the kernel has told so far.", |router| {
+        router.in_step.into()
+    }),
+    ("trivium_router_events_total", "counter", "The kernel's messages that were applied.", |router| {
+        router.events
+    }),
+    ("trivium_router_overruns_total", "counter", "Times that messages of the kernel were lost.", |router| {
+        router.overruns
+    }),
+    ("trivium_router_resyncs_total", "counter", "Times that the kernel's whole state was read.", |router| {
+        router.resyncs
+    }),
+    ("trivium_router_resync_milliseconds", "gauge", "Time that the last of these took.", |router| {
+        router.resync_ms
+    }),
+    ("trivium_router_drifted_total", "counter", "Objects that had drifted and were repaired.", |router| {
+        router.drifted
+    }),
+    ("trivium_router_refused_routes_total", "counter", "Routes that found no room.", |router| router.refused),
+];
+
+type PuntField = fn(&PuntState) -> u64;
+
+const PUNT_COUNTERS: [(&str, &str, PuntField); 2] = [
+    ("trivium_router_punts_total", "Packets that workers gave to the kernel, by class.", |punt| punt.packets),
+    ("trivium_router_punts_refused_total", "Packets that were dropped over their class's rate.", |punt| {
+        punt.refused
+    }),
+];
+
+fn routers(text: &mut Exposition, routers: &[RouterState]) {
+    text.family("trivium_router_routes", "gauge", "Routes of the router, over all tables.");
+    for router in routers {
+        text.sample(&[("router", router.name.as_str()), ("family", "ipv4")], router.routes4);
+        text.sample(&[("router", router.name.as_str()), ("family", "ipv6")], router.routes6);
+    }
+    for (name, kind, help, field) in ROUTER_VALUES {
+        text.family(name, kind, help);
+        for router in routers {
+            text.sample(&[("router", &router.name)], field(router));
+        }
+    }
+    for (name, help, field) in PUNT_COUNTERS {
+        text.family(name, "counter", help);
+        for router in routers {
+            for punt in &router.punts {
+                text.sample(&[("router", router.name.as_str()), ("class", &punt.class)], field(punt));
+            }
+        }
     }
 }
 

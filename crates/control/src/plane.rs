@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use model::{
-    BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DropState, Explanation,
-    FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter, Plan, PortState,
-    ProgramChange, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable,
-    TraceEvent, WorkerState,
+    BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DriftState, DropState,
+    Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, NeighbourEntry, NextHopEntry,
+    PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy, RouterState,
+    RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable, TraceEvent,
+    WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -126,6 +127,56 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// If the bridge or port of the filter does not exist.
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError>;
+
+    /// All virtual routers by name. The owners in each are set by the caller.
+    fn routers(&self) -> Vec<RouterState> {
+        Vec::new()
+    }
+
+    /// A router's routes that match, in the order of tables and prefixes, at most `query.limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// If the router does not exist.
+    fn routes(&self, router: &str, _query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// Where packets to all of a prefix (an address is one of full length) go, and why.
+    ///
+    /// # Errors
+    ///
+    /// If the router does not exist.
+    fn route_why(&self, router: &str, _of: Prefix) -> Result<RouteWhy, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// A router's neighbours by device and address, at most `limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// If the router does not exist.
+    fn neighbours(&self, router: &str, _limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// A router's next-hop objects by number, at most `limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// If the router does not exist.
+    fn next_hops(&self, router: &str, _limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
+
+    /// Compares what a router holds with the kernel's state, and repairs what differs.
+    ///
+    /// # Errors
+    ///
+    /// If the router does not exist, or the kernel does not tell.
+    fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
+        Err(PlaneError::no_router(router))
+    }
 
     /// All workers by number.
     fn workers(&self) -> Vec<WorkerState>;
@@ -280,6 +331,12 @@ impl PlaneError {
             cause: cause.into(),
             fix: fix.into(),
         }
+    }
+
+    /// A virtual router that does not run.
+    pub fn no_router(router: &str) -> Self {
+        let fix = "look at the names with `trivium show routers`";
+        PlaneError::not_found(format!("router.{router}"), "no such router runs", fix)
     }
 
     /// Something that the machine refused, with everything that `error` says about its sources.

@@ -1,15 +1,157 @@
-//! Virtual routers and their interfaces.
+//! Virtual routers: their interfaces, what their tables hold, and how they follow the kernel.
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use model::ObjectKey;
+use axum::http::StatusCode;
+use model::{
+    DriftState, NeighbourEntry, NextHopEntry, ObjectKey, Prefix, RouteEntry, RouteQuery, RouteWhy,
+    RouterState, TableId,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::Context;
 use super::objects::{delete, put};
+use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
-use crate::error::ApiResult;
+use super::{Context, seen};
+use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome};
+
+/// Routes, neighbours or next-hop objects in one answer unless more are asked for.
+const SOME: usize = 1000;
+/// Most of them in one answer.
+const MOST: usize = 100_000;
+
+/// Which routes are asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RouteParams {
+    /// To this prefix, and to those within it.
+    prefix: Option<String>,
+    /// Of this table: a number, `main`, `local` or `default`.
+    table: Option<String>,
+    /// So many at most: 1000 unless told, and never more than 100000.
+    limit: Option<usize>,
+}
+
+/// What is asked about.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhyParams {
+    /// An address, or a prefix.
+    of: String,
+}
+
+/// How much is asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SomeParams {
+    /// So many at most: 1000 unless told, and never more than 100000.
+    limit: Option<usize>,
+}
+
+fn most(limit: Option<usize>) -> usize {
+    limit.unwrap_or(SOME).min(MOST)
+}
+
+fn read<T: std::str::FromStr<Err: std::fmt::Display>>(key: &str, text: &str, fix: &str) -> ApiResult<T> {
+    text.parse().map_err(|error| {
+        ApiError::new(StatusCode::BAD_REQUEST, format!("query.{key}"), format!("{text:?}: {error}"), fix)
+    })
+}
+
+fn prefix(key: &str, text: &str) -> ApiResult<Prefix> {
+    read(key, text, "write an address, or a prefix such as 192.0.2.0/24")
+}
+
+/// All routers.
+#[utoipa::path(get, path = "/v1/routers", responses((status = 200, body = Vec<RouterState>)))]
+pub(super) async fn routers(State(context): State<Context>) -> ApiResult<Json<Vec<RouterState>>> {
+    let routers = ask(&context, |plane| plane.routers()).await?;
+    Ok(Json(seen::routers(routers, &context.store.merged())))
+}
+
+/// One router.
+#[utoipa::path(get, path = "/v1/routers/{router}", params(("router" = String, Path)),
+    responses((status = 200, body = RouterState), (status = 404, body = ErrorBody)))]
+pub(super) async fn router(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+) -> ApiResult<Json<RouterState>> {
+    let routers = ask(&context, |plane| plane.routers()).await?;
+    let routers = seen::routers(routers, &context.store.merged());
+    let found = routers.into_iter().find(|router| router.name == name);
+    found.map(Json).ok_or_else(|| no_such("router", &name))
+}
+
+/// A router's routes, of all tables unless one is named.
+#[utoipa::path(get, path = "/v1/routers/{router}/routes", params(("router" = String, Path), RouteParams),
+    responses((status = 200, body = Vec<RouteEntry>), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
+pub(super) async fn routes(
+    State(context): State<Context>,
+    Path(router): Path<String>,
+    Params(params): Params<RouteParams>,
+) -> ApiResult<Json<Vec<RouteEntry>>> {
+    let table = |text: &String| read::<TableId>("table", text, "leave it out for all tables");
+    let query = RouteQuery {
+        prefix: params.prefix.as_deref().map(|text| prefix("prefix", text)).transpose()?,
+        table: params.table.as_ref().map(table).transpose()?,
+        limit: most(params.limit),
+    };
+    Ok(Json(ask(&context, move |plane| plane.routes(&router, &query)).await??))
+}
+
+/// Where packets to an address, or to all of a prefix, go, and why.
+#[utoipa::path(get, path = "/v1/routers/{router}/why", params(("router" = String, Path), WhyParams),
+    responses((status = 200, body = RouteWhy), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
+pub(super) async fn why(
+    State(context): State<Context>,
+    Path(router): Path<String>,
+    Params(params): Params<WhyParams>,
+) -> ApiResult<Json<RouteWhy>> {
+    let of = prefix("of", &params.of)?;
+    Ok(Json(ask(&context, move |plane| plane.route_why(&router, of)).await??))
+}
+
+/// A router's neighbours.
+#[utoipa::path(get, path = "/v1/routers/{router}/neighbours", params(("router" = String, Path), SomeParams),
+    responses((status = 200, body = Vec<NeighbourEntry>), (status = 404, body = ErrorBody)))]
+pub(super) async fn neighbours(
+    State(context): State<Context>,
+    Path(router): Path<String>,
+    Params(params): Params<SomeParams>,
+) -> ApiResult<Json<Vec<NeighbourEntry>>> {
+    let limit = most(params.limit);
+    Ok(Json(ask(&context, move |plane| plane.neighbours(&router, limit)).await??))
+}
+
+/// A router's next-hop objects.
+#[utoipa::path(get, path = "/v1/routers/{router}/nexthops", params(("router" = String, Path), SomeParams),
+    responses((status = 200, body = Vec<NextHopEntry>), (status = 404, body = ErrorBody)))]
+pub(super) async fn next_hops(
+    State(context): State<Context>,
+    Path(router): Path<String>,
+    Params(params): Params<SomeParams>,
+) -> ApiResult<Json<Vec<NextHopEntry>>> {
+    let limit = most(params.limit);
+    Ok(Json(ask(&context, move |plane| plane.next_hops(&router, limit)).await??))
+}
+
+/// What of a router differs from the kernel's state; it is repaired.
+#[utoipa::path(get, path = "/v1/routers/{router}/drift", params(("router" = String, Path)),
+    responses((status = 200, body = DriftState), (status = 404, body = ErrorBody)))]
+pub(super) async fn drift(
+    State(context): State<Context>,
+    Path(router): Path<String>,
+) -> ApiResult<Json<DriftState>> {
+    let mut found = ask(&context, move |plane| plane.drift(&router)).await??;
+    found.changes.truncate(DriftState::TOLD);
+    Ok(Json(found))
+}
 
 /// Makes a router of the API or replaces its settings. The body has the fields of `[router.NAME]`, interfaces aside.
 #[utoipa::path(put, path = "/v1/routers/{router}", params(("router" = String, Path), ChangeParams),

@@ -1,6 +1,6 @@
 //! State with its owners: the data plane tells what runs, the store whose it is.
 
-use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, SteerState};
+use model::{BridgeState, FilterState, Merged, ObjectKey, Owner, PortState, RouterState, SteerState};
 
 /// Ports with their owners; ports that the configuration does not have are their kernel's for the moment.
 pub(super) fn ports(mut ports: Vec<PortState>, merged: &Merged) -> Vec<PortState> {
@@ -38,6 +38,19 @@ pub(super) fn bridges(mut bridges: Vec<BridgeState>, merged: &Merged) -> Vec<Bri
         }
     }
     bridges
+}
+
+/// Routers with their owners and those of their interfaces.
+pub(super) fn routers(mut routers: Vec<RouterState>, merged: &Merged) -> Vec<RouterState> {
+    for router in &mut routers {
+        let Ok(name) = router.name.parse::<model::RouterName>() else { continue };
+        router.owner = owner(merged, Some(ObjectKey::Router(name.clone())));
+        for interface in &mut router.interfaces {
+            let object = interface.port.parse().ok().map(|port| ObjectKey::RouterPort(name.clone(), port));
+            interface.owner = owner(merged, object);
+        }
+    }
+    routers
 }
 
 fn owner(merged: &Merged, object: Option<ObjectKey>) -> Owner {

@@ -34,6 +34,11 @@ impl Memory {
         self.running.lock().unwrap().clone()
     }
 
+    fn has_router(&self, name: &str) -> Result<(), PlaneError> {
+        let runs = self.running().routers.contains_key(name);
+        if runs { Ok(()) } else { Err(PlaneError::no_router(name)) }
+    }
+
     fn port(&self, name: &str) -> Result<(), PlaneError> {
         if self.running().ports.contains_key(name) {
             return Ok(());
@@ -44,6 +49,38 @@ impl Memory {
             "look at `trivium show ports`",
         ))
     }
+}
+
+/// IPv4 routes of each router.
+const ROUTES: usize = 2002;
+
+/// A default route, 2000 networks of main, one of table 100, one of IPv6.
+fn all_routes() -> impl Iterator<Item = RouteEntry> {
+    let route = |prefix: String, table, gateway: &str| RouteEntry {
+        prefix: prefix.parse().unwrap(),
+        table,
+        kind: "unicast".to_owned(),
+        protocol: RouteProtocol(186),
+        metric: 20,
+        only: None,
+        ways: vec![WayEntry { gateway: gateway.parse().ok(), weight: 1, ..WayEntry::default() }],
+        next_hop: None,
+    };
+    let network = move |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        route(format!("10.{high}.{low}.0/24"), TableId::MAIN, "10.0.0.2")
+    };
+    [route("0.0.0.0/0".to_owned(), TableId::MAIN, "10.0.0.1")]
+        .into_iter()
+        .chain((0..2000).map(network))
+        .chain([route("192.0.2.0/24".to_owned(), TableId(100), "10.0.0.3")])
+        .chain([route("2001:db8::/32".to_owned(), TableId::MAIN, "fe80::1")])
+}
+
+/// Whether all of `inner` lies in `outer`.
+fn covers(outer: Prefix, inner: Prefix) -> bool {
+    let cut: Prefix = format!("{}/{}", inner.address(), outer.length()).parse().unwrap_or(inner);
+    inner.length() >= outer.length() && cut == outer
 }
 
 impl Plane for Memory {
@@ -258,6 +295,80 @@ impl Plane for Memory {
             members: Vec::new(),
         };
         self.running().bridges.iter().map(state).collect()
+    }
+
+    fn routers(&self) -> Vec<RouterState> {
+        let interface = |(port, settings): (&PortName, &RouterPort)| InterfaceState {
+            port: port.to_string(),
+            owner: Owner::Netlink,
+            miss: settings.miss,
+            ..InterfaceState::default()
+        };
+        let state = |(name, router): (&RouterName, &Router)| RouterState {
+            name: name.to_string(),
+            owner: Owner::Netlink,
+            namespace: router.settings.namespace.as_ref().map(ToString::to_string),
+            routes4: u64::try_from(ROUTES).unwrap(),
+            routes6: 1,
+            routes_limit: router.settings.routes,
+            neighbours: 2,
+            neighbours_limit: router.settings.neighbours,
+            in_step: true,
+            events: 3,
+            overruns: 4,
+            resyncs: 5,
+            resync_ms: 6,
+            drifted: 7,
+            refused: 8,
+            punts: vec![PuntState { class: "arp".to_owned(), packets: 9, refused: 10 }],
+            interfaces: router.ports.iter().map(interface).collect(),
+            ..RouterState::default()
+        };
+        self.running().routers.iter().map(state).collect()
+    }
+
+    fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
+        self.has_router(router)?;
+        let wanted = |route: &RouteEntry| {
+            query.table.is_none_or(|table| table == route.table)
+                && query.prefix.is_none_or(|prefix| covers(prefix, route.prefix))
+        };
+        Ok(all_routes().filter(wanted).take(query.limit).collect())
+    }
+
+    fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {
+        self.has_router(router)?;
+        let route = all_routes().filter(|route| covers(route.prefix, of)).max_by_key(|r| r.prefix.length());
+        let chosen = vec![match &route {
+            Some(route) => format!("{} is the longest", route.prefix),
+            None => "no route covers it".to_owned(),
+        }];
+        Ok(RouteWhy { of, rule: Some("32766: from all lookup main".to_owned()), route, chosen })
+    }
+
+    fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
+        self.has_router(router)?;
+        let neighbour = |number: u32| NeighbourEntry {
+            address: std::net::Ipv4Addr::from(0x0a00_0000 + number).into(),
+            device: "eth1".to_owned(),
+            mac: Some(packet::MacAddr([2, 0, 0, 0, 0, number.to_le_bytes()[0]])),
+            permanent: number == 1,
+        };
+        Ok((1..=150_000).map(neighbour).take(limit).collect())
+    }
+
+    fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
+        self.has_router(router)?;
+        let members = vec![NextHopMember { id: 1, weight: 2 }];
+        let group = NextHopEntry { id: 7, group: members, buckets: Some(64), ..NextHopEntry::default() };
+        let blackhole = NextHopEntry { id: 1, blackhole: true, ..NextHopEntry::default() };
+        Ok([blackhole, group].into_iter().take(limit).collect())
+    }
+
+    fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
+        self.has_router(router)?;
+        let changes: Vec<String> = (0..2000).map(|number| format!("route {number}")).collect();
+        Ok(DriftState { checked: 9000, drifted: 2000, changes, busy: 1 })
     }
 
     fn fdb(&self, _: &FdbFilter) -> Vec<FdbEntry> {
