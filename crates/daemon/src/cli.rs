@@ -1,13 +1,15 @@
 //! The command line's grammar. What each command does stands in `cmd/`, one file each.
 
 mod rule;
+mod show;
 mod xdp;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 pub use rule::{RuleAdd, RuleRemove};
+pub use show::{OfRouter, Routes, Several, Show, Shown, Why};
 pub use xdp::{
     DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, Lengths, SteerCommand, Varied,
     Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
@@ -105,42 +107,6 @@ pub struct Apply {
     /// Print the difference as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `trivium show`
-#[derive(Clone, Debug, Args)]
-pub struct Show {
-    /// What to show
-    pub what: Shown,
-    /// Only this object (a port for ports and drops, a bridge for bridges and fdb, a filter for filters, a steering for
-    /// steers)
-    pub name: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// What `trivium show` shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Shown {
-    /// Ports: kind, device, mode, state and traffic
-    Ports,
-    /// Bridges and their members
-    Bridges,
-    /// Addresses that bridges have learned
-    Fdb,
-    /// Workers: cores, load, sleep
-    Workers,
-    /// Filters: packets of each rule
-    Filters,
-    /// Steerings: what each has sent where
-    Steers,
-    /// Dropped packets by port and reason
-    Drops,
-    /// Time and packets per stage
-    Stages,
-    /// The running configuration with the owner of each object
-    Config,
 }
 
 /// `--json` alone

@@ -45,6 +45,61 @@ fn lengths_of_frames_are_a_list_with_weights_or_a_word() {
 }
 
 #[test]
+fn what_is_shown_has_its_own_flags() {
+    let shown = |line: &str| match parse(
+        &[&["show"], line.split_whitespace().collect::<Vec<_>>().as_slice()].concat(),
+    ) {
+        Ok(Command::Show(show)) => Some(show),
+        _ => None,
+    };
+    let Some(Show { what: Shown::Routes(routes), json: true }) =
+        shown("routes 10.0.0.1/8 --router edge --table main --limit 7 --json")
+    else {
+        panic!("routes")
+    };
+    assert_eq!(routes.prefix.map(|prefix| prefix.to_string()).as_deref(), Some("10.0.0.0/8"));
+    assert_eq!((routes.table, routes.several.limit), (Some(model::TableId::MAIN), 7));
+    assert_eq!(routes.several.of.router.as_deref(), Some("edge"));
+    let Some(Show { what: Shown::Why(why), json: false }) = shown("why 2001:db8::1") else { panic!("why") };
+    assert_eq!((why.what.length(), why.of.router), (128, None));
+    let Some(Show { what: Shown::Ports { port }, json: true }) = shown("--json ports web1") else {
+        panic!("ports")
+    };
+    assert_eq!(port.as_deref(), Some("web1"));
+    for right in [
+        "routers",
+        "routers edge",
+        "routes",
+        "neighbours --limit 100000",
+        "nexthops --router edge",
+        "interfaces",
+        "drift",
+        "punts --json",
+        "workers --json",
+        "config",
+        "fdb br0",
+    ] {
+        assert!(shown(right).is_some(), "{right}");
+    }
+    for wrong in [
+        "",
+        "routes here",
+        "routes --table 0",
+        "routes --limit 0",
+        "routes --limit 100001",
+        "why",
+        "why 10.0.0.0/33",
+        "workers 1",
+        "ports --router edge",
+        "drift edge",
+        "interfaces --limit 3",
+        "everything",
+    ] {
+        assert!(shown(wrong).is_none(), "{wrong}");
+    }
+}
+
+#[test]
 fn flags_may_come_behind_filters_and_packets() {
     let line = ["capture", "web1", "icmp", "vlan=10", "-n", "3", "--drops"];
     let Ok(Command::Capture(capture)) = parse(&line) else { panic!("{line:?}") };

@@ -23,9 +23,11 @@ pub fn run(args: &Check) -> Result<(), Failure> {
             let refused: Vec<Problem> =
                 refused.map(|problem| Problem { file: name.clone(), ..problem }).collect();
             if refused.is_empty() && !args.json {
-                let (ports, bridges, filters) =
-                    (config.ports.len(), config.bridges.len(), config.filters.len());
-                println!("{name}: {ports} ports, {bridges} bridges, {filters} filters: fine");
+                let (ports, bridges) = (config.ports.len(), config.bridges.len());
+                let (routers, filters) = (config.routers.len(), config.filters.len());
+                println!(
+                    "{name}: {ports} ports, {bridges} bridges, {routers} routers, {filters} filters: fine"
+                );
             }
             let is_refused = !refused.is_empty();
             warnings.extend(refused);

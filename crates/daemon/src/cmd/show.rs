@@ -1,9 +1,14 @@
 //! `trivium show`: how things are, as tables or JSON.
 
+mod router;
+
 use control::ConfigReport;
 use hyper::Method;
 use hyper::body::Bytes;
-use model::{BridgeState, DropState, FdbEntry, FilterState, PortState, StageState, SteerState, WorkerState};
+use model::{
+    BridgeState, DropState, FdbEntry, FilterState, PortState, RouterState, StageState, SteerState,
+    WorkerState,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,53 +23,104 @@ use crate::table::{Table, short};
 /// # Errors
 /// If the daemon does not answer or the object does not exist.
 pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
-    let name = args.name.as_deref();
-    match args.what {
-        Shown::Ports => list(client, "/v1/ports", args, |port: &PortState| of(name, &port.name), ports).await,
-        Shown::Bridges => {
-            list(client, "/v1/bridges", args, |bridge: &BridgeState| of(name, &bridge.name), bridges).await
+    let json = args.json;
+    match &args.what {
+        Shown::Ports { port } => {
+            named(client, "/v1/ports", port.as_deref(), json, |port: &PortState| port.name.as_str(), ports)
+                .await
         }
-        Shown::Filters => {
-            list(client, "/v1/filters", args, |filter: &FilterState| of(name, &filter.name), filters).await
+        Shown::Bridges { bridge } => {
+            named(
+                client,
+                "/v1/bridges",
+                bridge.as_deref(),
+                json,
+                |bridge: &BridgeState| bridge.name.as_str(),
+                bridges,
+            )
+            .await
         }
-        Shown::Steers => {
-            list(client, "/v1/steers", args, |steer: &SteerState| of(name, &steer.name), steers).await
+        Shown::Filters { filter } => {
+            named(
+                client,
+                "/v1/filters",
+                filter.as_deref(),
+                json,
+                |filter: &FilterState| filter.name.as_str(),
+                filters,
+            )
+            .await
         }
-        Shown::Fdb => {
-            let query = name.map_or_else(String::new, |bridge| format!("?bridge={}", quoted(bridge)));
-            list(client, &format!("/v1/fdb{query}"), args, |_: &FdbEntry| true, fdb).await
+        Shown::Steers { steer } => {
+            named(
+                client,
+                "/v1/steers",
+                steer.as_deref(),
+                json,
+                |steer: &SteerState| steer.name.as_str(),
+                steers,
+            )
+            .await
         }
-        Shown::Workers => list(client, "/v1/workers", args, |_: &WorkerState| true, workers).await,
-        Shown::Drops => list(client, "/v1/drops", args, |drop: &DropState| of(name, &drop.port), drops).await,
-        Shown::Stages => list(client, "/v1/stages", args, |_: &StageState| true, stages).await,
-        Shown::Config => config(client, args.json).await,
+        Shown::Fdb { bridge } => {
+            let query = bridge.as_ref().map_or_else(String::new, |name| format!("?bridge={}", quoted(name)));
+            print(json, &client.get::<Vec<FdbEntry>>(&format!("/v1/fdb{query}")).await?, fdb);
+            Ok(())
+        }
+        Shown::Workers => {
+            print(json, &client.get::<Vec<WorkerState>>("/v1/workers").await?, workers);
+            Ok(())
+        }
+        Shown::Drops { port } => {
+            let mut all: Vec<DropState> = client.get("/v1/drops").await?;
+            all.retain(|drop| port.as_ref().is_none_or(|port| *port == drop.port));
+            print(json, &all, drops);
+            Ok(())
+        }
+        Shown::Stages => {
+            print(json, &client.get::<Vec<StageState>>("/v1/stages").await?, stages);
+            Ok(())
+        }
+        Shown::Config => config(client, json).await,
+        Shown::Routers { router } => {
+            let (name, of) = (router.as_deref(), router::routers);
+            named(client, "/v1/routers", name, json, |router: &RouterState| router.name.as_str(), of).await
+        }
+        Shown::Routes(args) => router::show_routes(client, args, json).await,
+        Shown::Why(args) => router::show_why(client, args, json).await,
+        Shown::Neighbours(args) => router::show_neighbours(client, args, json).await,
+        Shown::Nexthops(args) => router::show_next_hops(client, args, json).await,
+        Shown::Interfaces { router } => router::show_interfaces(client, router.as_deref(), json).await,
+        Shown::Drift(args) => router::show_drift(client, args, json).await,
+        Shown::Punts { router } => router::show_punts(client, router.as_deref(), json).await,
     }
 }
 
-fn of(wanted: Option<&str>, name: &str) -> bool {
-    wanted.is_none_or(|wanted| wanted == name)
-}
-
-async fn list<T: DeserializeOwned + Serialize>(
+/// All objects of a kind, or the one of this name.
+async fn named<T: DeserializeOwned + Serialize>(
     client: &Client,
     path: &str,
-    args: &Show,
-    wanted: impl Fn(&T) -> bool,
+    name: Option<&str>,
+    json: bool,
+    name_of: impl Fn(&T) -> &str,
     table: impl Fn(&[T]) -> String,
 ) -> Result<(), Failure> {
     let mut all: Vec<T> = client.get(path).await?;
-    all.retain(wanted);
-    if all.is_empty()
-        && let (Some(name), Shown::Ports | Shown::Bridges | Shown::Filters | Shown::Steers) =
-            (&args.name, args.what)
-    {
-        return Err(Failure::new(name.clone(), "there is no such object", "leave the name out to see all"));
+    if let Some(name) = name {
+        all.retain(|one| name_of(one) == name);
+        if all.is_empty() {
+            return Err(Failure::new(name, "there is no such object", "leave the name out to see all"));
+        }
     }
-    match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&all).unwrap_or_default()),
-        false => print!("{}", table(&all)),
-    }
+    print(json, &all, table);
     Ok(())
+}
+
+fn print<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) {
+    match json {
+        true => println!("{}", serde_json::to_string_pretty(all).unwrap_or_default()),
+        false => print!("{}", table(all)),
+    }
 }
 
 fn ports(ports: &[PortState]) -> String {

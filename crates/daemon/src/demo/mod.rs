@@ -35,7 +35,7 @@ const SLICE: u64 = 10;
 
 /// What to look at while it runs.
 pub const HINTS: [&str; 6] = [
-    "show ports        # or bridges, fdb, filters, workers, drops, stages, config",
+    "show ports        # or bridges, fdb, filters, routers, workers, drops, stages, config",
     "xdp status h3     # the driver hook: its program, its filter, what it answers by itself",
     "top",
     "trace --in h1 tcp",

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 pub async fn filter(client: &Client, command: &FilterCommand) -> Result<(), Failure> {
     match command {
         FilterCommand::Show { name, json } => {
-            show::show(client, &Show { what: Shown::Filters, name: name.clone(), json: *json }).await
+            show::show(client, &Show { what: Shown::Filters { filter: name.clone() }, json: *json }).await
         }
         FilterCommand::Add(args) => add(client, args).await,
         FilterCommand::Remove(args) => remove(client, args).await,

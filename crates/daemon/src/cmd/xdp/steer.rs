@@ -17,7 +17,7 @@ use crate::table::{Table, short};
 pub async fn steer(client: &Client, command: &SteerCommand) -> Result<(), Failure> {
     match command {
         SteerCommand::Show { name, json } => {
-            show::show(client, &Show { what: Shown::Steers, name: name.clone(), json: *json }).await
+            show::show(client, &Show { what: Shown::Steers { steer: name.clone() }, json: *json }).await
         }
         SteerCommand::Flows { steer, number, json } => flows(client, steer.as_ref(), *number, *json).await,
         SteerCommand::Add { flow, to, mark, expires } => {

@@ -1,0 +1,128 @@
+//! The grammar of `trivium show`.
+
+use clap::{Args, Subcommand};
+
+/// Most routes, neighbours or next-hop objects that the daemon gives at once.
+const MOST: u64 = 100_000;
+
+/// `trivium show`
+#[derive(Clone, Debug, Args)]
+pub struct Show {
+    /// What to show
+    #[command(subcommand)]
+    pub what: Shown,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What `trivium show` shows.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Shown {
+    /// Ports: kind, device, mode, state and traffic
+    Ports {
+        /// Only this port
+        port: Option<String>,
+    },
+    /// Bridges and their members
+    Bridges {
+        /// Only this bridge
+        bridge: Option<String>,
+    },
+    /// Addresses that bridges have learned
+    Fdb {
+        /// Only those of this bridge
+        bridge: Option<String>,
+    },
+    /// Workers: cores, load, sleep
+    Workers,
+    /// Filters: packets of each rule
+    Filters {
+        /// Only this filter
+        filter: Option<String>,
+    },
+    /// Steerings: what each has sent where
+    Steers {
+        /// Only this steering
+        steer: Option<String>,
+    },
+    /// Dropped packets by port and reason
+    Drops {
+        /// Only those that came in by this port
+        port: Option<String>,
+    },
+    /// Time and packets per stage
+    Stages,
+    /// The running configuration with the owner of each object
+    Config,
+    /// Virtual routers: what their tables hold, and how they follow the kernel
+    Routers {
+        /// Only this router
+        router: Option<String>,
+    },
+    /// Routes of a router
+    Routes(Routes),
+    /// Which way packets to an address or a prefix take through a router, and why
+    Why(Why),
+    /// Neighbours of a router
+    Neighbours(Several),
+    /// Next-hop objects of a router
+    Nexthops(Several),
+    /// Interfaces of routers
+    Interfaces {
+        /// Only this router's
+        #[arg(long)]
+        router: Option<String>,
+    },
+    /// What of a router differs from the kernel's state; it is repaired
+    Drift(OfRouter),
+    /// Packets that workers have given to the kernel for routers, by class
+    Punts {
+        /// Only this router's
+        #[arg(long)]
+        router: Option<String>,
+    },
+}
+
+/// Of which router
+#[derive(Clone, Debug, Args)]
+pub struct OfRouter {
+    /// The router; may be left out where there is only one
+    #[arg(long)]
+    pub router: Option<String>,
+}
+
+/// `trivium show neighbours` and `trivium show nexthops`
+#[derive(Clone, Debug, Args)]
+pub struct Several {
+    /// Of which router
+    #[command(flatten)]
+    pub of: OfRouter,
+    /// So many at most
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    pub limit: u64,
+}
+
+/// `trivium show routes`
+#[derive(Clone, Debug, Args)]
+pub struct Routes {
+    /// Only routes to this prefix, and to those within it (`trivium show why` tells which route an address takes)
+    pub prefix: Option<model::Prefix>,
+    /// Of which router, and how many
+    #[command(flatten)]
+    pub several: Several,
+    /// Only those of this table: a number, `main`, `local` or `default`
+    #[arg(long)]
+    pub table: Option<model::TableId>,
+}
+
+/// `trivium show why`
+#[derive(Clone, Debug, Args)]
+pub struct Why {
+    /// An address, or a prefix
+    #[arg(value_name = "PREFIX-OR-ADDRESS")]
+    pub what: model::Prefix,
+    /// Of which router
+    #[command(flatten)]
+    pub of: OfRouter,
+}
