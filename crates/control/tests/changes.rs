@@ -126,6 +126,37 @@ async fn objects_survive_a_restart_when_asked_to() {
     assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
 }
 
+/// A router of the API comes back with its interfaces, and goes with them.
+#[tokio::test]
+async fn routers_survive_a_restart_when_asked_to() {
+    let daemon = Daemon::new("routers");
+    let file = config(&daemon, "[port.a]\nkind='af_xdp'\n[port.b]\nkind='af_xdp'\n");
+    daemon.store.start(file.clone(), None).await.unwrap();
+    let put = |object, body: &str| load_change(&object, body).unwrap();
+    let router = ObjectKey::Router("edge".parse().unwrap());
+    let port = |name: &str| ObjectKey::RouterPort("edge".parse().unwrap(), name.parse().unwrap());
+    for (change, persist) in [
+        (put(router.clone(), r#"{"routes": 7}"#), Some(true)),
+        (put(port("a"), r#"{"miss": "punt"}"#), Some(true)),
+        (put(port("b"), "{}"), None),
+    ] {
+        daemon.store.change(Owner::Api, change, persist, Terms::default()).await.unwrap();
+    }
+    let next = restarted(&daemon);
+    next.start(file.clone(), None).await.unwrap();
+    let running = next.merged();
+    let edge = &running.config.routers["edge"];
+    assert_eq!((edge.settings.routes, edge.ports.len(), edge.ports["a"].miss), (7, 1, Miss::Punt));
+    assert_eq!(running.owners[&port("a")], Owner::Api);
+    let successor = restarted(&daemon);
+    successor.start(file.clone(), Some(daemon.store.handed_over())).await.unwrap();
+    assert!(successor.merged().config.router_of("b").is_some());
+
+    next.change(Owner::Api, Change::Remove(router), None, Terms::default()).await.unwrap();
+    assert!(next.merged().config.routers.is_empty());
+    assert_eq!(stored_api_objects(&file.daemon.state_dir).unwrap(), Fragment::default());
+}
+
 fn restarted(daemon: &Daemon) -> std::sync::Arc<Store> {
     Store::new(std::sync::Arc::new(memory::Memory::default()), &daemon.place.settings())
 }
