@@ -6,13 +6,14 @@
  *
  * Each stage is one header under include/ and one inline function that either gives a verdict or
  * lets the frame through to the next; `conf` decides at load time which are present. Today:
- * filter, the kernel's own routing, the kernel's share of a routed port, the known stations of a
- * bridged one, and steer, whose exact flows go before any room.
+ * filter, the kernel's own routing, the kernel's share of a routed port and of a virtual router's,
+ * the known stations of a bridged one, and steer, whose exact flows go before any room.
  */
 #include "stage_bridge.h"
 #include "stage_fib.h"
 #include "stage_filter.h"
 #include "stage_kernel.h"
+#include "stage_route.h"
 #include "stage_steer.h"
 #if PORT_SERVICES
 #include "stage_syncookie.h"
@@ -25,6 +26,7 @@
 TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 {
 	struct steer_way way = {};
+	enum trivium_owner owner;
 
 	if (steers) {
 		steer_find(ctx, &way);
@@ -37,8 +39,9 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 
 		return steers ? steer_passed(ctx, &way, verdict) : verdict;
 	}
-	if (conf.owner == TRIVIUM_OWNER_ROUTED && way.to != STEER_WORKER) {
-		int reason = kernel_owns(ctx);
+	owner = conf.owner;
+	if (owner != TRIVIUM_OWNER_BRIDGED && way.to != STEER_WORKER) {
+		int reason = owner == TRIVIUM_OWNER_ROUTER ? stage_route(ctx) : kernel_owns(ctx);
 
 		if (reason != NOT_THE_KERNELS) {
 			count(reason);

@@ -12,6 +12,7 @@
 #define TRIVIUM_STAGE_FIB_H
 
 #include "fib_layout.h"
+#include "ip_checks.h"
 #include "partial_checksum.h"
 #include "trivium_headers.h"
 
@@ -76,47 +77,21 @@ TRIVIUM_INLINE void fib_ports(struct bpf_fib_lookup *route, void *l4, void *end)
 	}
 }
 
-/* Addresses that leave no network (RFC 6890), or that no packet comes from. */
-TRIVIUM_INLINE int fib_confined4(__be32 address)
-{
-	__u8 first = bpf_ntohl(address) >> 24;
-
-	return first == 0 || first == 127 || first >= 224 ||
-	       (address & bpf_htonl(0xffff0000)) == bpf_htonl(0xa9fe0000);
-}
-
-/* ::, ::1, IPv4's within IPv6, fe80::/10, groups. */
-TRIVIUM_INLINE int fib_confined6(const struct in6_addr *address)
-{
-	if (address->in6_u.u6_addr8[0] == 0xff)
-		return 1;
-	if ((address->in6_u.u6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
-		return 1;
-	return !address->in6_u.u6_addr32[0] && !address->in6_u.u6_addr32[1];
-}
-
 /* Reads an IPv4 header into a question for the kernel's table; FIB_ON, or why it goes to the stack. */
 TRIVIUM_INLINE int fib_ipv4(struct bpf_fib_lookup *route, struct iphdr *ip, void *end, __u32 left)
 {
-	__u32 *words = (__u32 *)ip;
-	__u64 sum = 0;
 	__u32 total;
 
-	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+	if (!ipv4_stands(ip, end))
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	if (ip->ihl > 5)
 		return TRIVIUM_COUNT_FIB_OPTIONS;
-	total = bpf_ntohs(ip->tot_len);
-	if (total < sizeof(*ip) || total > left)
+	total = ipv4_length(ip, left);
+	if (!total)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
-#pragma unroll
-	for (int word = 0; word < 5; word++)
-		sum += words[word];
-	if (fold(sum) != 0xffff)
-		return TRIVIUM_COUNT_PASSED_MALFORMED;
-	if ((ip->daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000))
+	if (ipv4_is_group(ip->daddr))
 		return TRIVIUM_COUNT_PASSED_GROUP;
-	if (fib_confined4(ip->saddr) || fib_confined4(ip->daddr))
+	if (ipv4_is_confined(ip->saddr) || ipv4_is_confined(ip->daddr))
 		return TRIVIUM_COUNT_FIB_ADDRESS;
 	if (ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_FRAGMENT_OFFSET))
 		return TRIVIUM_COUNT_PASSED_FRAGMENT;
@@ -135,19 +110,16 @@ TRIVIUM_INLINE int fib_ipv4(struct bpf_fib_lookup *route, struct iphdr *ip, void
 /* The same of an IPv6 header. */
 TRIVIUM_INLINE int fib_ipv6(struct bpf_fib_lookup *route, struct ipv6hdr *ip, void *end, __u32 left)
 {
-	__u32 total;
+	__u32 total = ipv6_length(ip, end, left);
 
-	if ((void *)(ip + 1) > end || ip->version != 6)
-		return TRIVIUM_COUNT_PASSED_MALFORMED;
-	total = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	if (total > left)
+	if (!total)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	/* The helper cannot be asked about it. */
 	if (total > 0xffff)
 		return TRIVIUM_COUNT_FIB_TOO_LONG;
-	if (ip->daddr.in6_u.u6_addr8[0] == 0xff)
+	if (ipv6_is_group(&ip->daddr))
 		return TRIVIUM_COUNT_PASSED_GROUP;
-	if (fib_confined6(&ip->saddr) || fib_confined6(&ip->daddr))
+	if (ipv6_is_confined(&ip->saddr) || ipv6_is_confined(&ip->daddr))
 		return TRIVIUM_COUNT_FIB_ADDRESS;
 	switch (ip->nexthdr) {
 	case IPPROTO_FRAGMENT:

@@ -15,6 +15,8 @@ enum trivium_owner {
 	TRIVIUM_OWNER_BRIDGED = 0,
 	/* A routed port: the kernel keeps its own traffic, the rest is the router's. */
 	TRIVIUM_OWNER_ROUTED = 1,
+	/* The same of a virtual router, whose ports share its own addresses: stage_route.h. */
+	TRIVIUM_OWNER_ROUTER = 2,
 };
 
 /*
@@ -61,7 +63,13 @@ enum trivium_counter {
 	TRIVIUM_COUNT_STEER_KERNEL = 33, /* given to the kernel by an exact flow or the table */
 	TRIVIUM_COUNT_STEER_CPU = 34,   /* the same, on another CPU */
 	TRIVIUM_COUNT_FILTER_ANSWERED = 35, /* made an answer with a SYN cookie, and sent back */
-	TRIVIUM_COUNTERS = 36,
+	/* A virtual router's port left it to the kernel: */
+	TRIVIUM_COUNT_ROUTE_STATION = 36, /* for another station's MAC address */
+	TRIVIUM_COUNT_ROUTE_TAGGED = 37,  /* with a VLAN tag */
+	TRIVIUM_COUNT_ROUTE_ADDRESS = 38, /* from or to an address that leaves no network */
+	TRIVIUM_COUNT_ROUTE_TTL = 39,     /* TTL or hop limit of 1 or 0 */
+	TRIVIUM_COUNT_ROUTE_OPTIONS = 40, /* IPv4 options, an IPv6 hop-by-hop header */
+	TRIVIUM_COUNTERS = 41,
 };
 
 /*

@@ -7,6 +7,7 @@ use std::process::Command;
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
+use xdp::route::{Own, RoutePort, RouteStage};
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
 
@@ -48,6 +49,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         show(stage, &PortProgram::load_filtered(&config(Owner::Bridged), &filter)?)?;
     }
     show("kernel: a routed port, not for this machine", &PortProgram::load(&config(Owner::Routed))?)?;
+    let mut own = Own::new("cost")?;
+    own.replace_all(&[[10, 0, 1, 1].into(), [10, 0, 3, 1].into()].into())?;
+    let route = RouteStage::new(&RoutePort { mac: [2, 0, 0, 0, 0, 2], vrrp: false }, &own);
+    show("route: a router's port, to be routed", &PortProgram::load_routed(&config(Owner::Routed), &route)?)?;
     for (stage, flow, table, metadata) in [
         ("exact flows, not among them", false, false, false),
         ("exact flows, to the kernel", true, false, false),

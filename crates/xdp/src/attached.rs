@@ -11,8 +11,9 @@ use crate::counters::Counters;
 use crate::dump::Dump;
 use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, STEER_CONF};
+use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, ROUTE_CONF, STEER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
+use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage};
 use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
@@ -247,7 +248,8 @@ impl Attached {
     /// [`Error::Load`].
     pub fn prepare_bridge(&self, bridge: Option<&BridgeStage>) -> Result<Loaded, Error> {
         let bridge = bridge.map(|bridge| Arc::clone(bridge.maps()));
-        let stages = Stages { bridge, ..self.stages.clone() };
+        let route = self.stages.route.clone().filter(|_| bridge.is_none());
+        let stages = Stages { bridge, route, ..self.stages.clone() };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
@@ -310,7 +312,8 @@ impl Attached {
     /// [`Error::Load`].
     pub fn prepare_fib(&self, fib: Option<&FibStage>) -> Result<Loaded, Error> {
         let fib = fib.map(|fib| Arc::clone(fib.maps()));
-        let stages = Stages { fib, ..self.stages.clone() };
+        let route = self.stages.route.clone().filter(|_| fib.is_none());
+        let stages = Stages { fib, route, ..self.stages.clone() };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
     }
 
@@ -329,6 +332,40 @@ impl Attached {
     #[must_use]
     pub fn fib(&self) -> Option<FibStage> {
         self.stages.fib.as_ref().map(|maps| FibStage::over(Arc::clone(maps)))
+    }
+
+    /// Loads the same program with another stage of a virtual router, or without one, for [`Attached::swap`]. A port stands in one
+    /// room: with it there is no bridge stage and none of the kernel's routing, and the port's owner is [`crate::Owner::Routed`].
+    /// The port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn prepare_route(&self, route: Option<&RouteStage>) -> Result<Loaded, Error> {
+        let stages = match route {
+            None => Stages { route: None, ..self.stages.clone() },
+            Some(route) => {
+                let route = Some(Arc::clone(route.maps()));
+                Stages { route, bridge: None, fib: None, ..self.stages.clone() }
+            }
+        };
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Makes the port a virtual router's, or gives it another Ethernet address there: what is not the kernel's own goes up to be
+    /// routed. Or takes it away: then the stage of routed ports leaves the kernel what is its own. Each frame meets the old stage
+    /// or the new one. Later replacements of the program keep it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    pub fn set_route(&mut self, route: Option<&RouteStage>) -> Result<(), Error> {
+        let loaded = self.prepare_route(route)?;
+        self.swap(loaded)
+    }
+
+    /// The stage of a virtual router that the program has.
+    #[must_use]
+    pub fn route(&self) -> Option<RouteStage> {
+        self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
     }
 
     /// Loads the same program with a steering as it is now, or without one, for [`Attached::swap`]. The port is unchanged.
@@ -561,7 +598,8 @@ impl Attached {
         let (filter, bridge) = (found.filter()?.map(Arc::new), found.bridge()?.map(Arc::new));
         // The reader of a predecessor's capture has gone with it.
         let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
-        let stages = Stages { filter, bridge, fib, steer, dump: None };
+        let route = found.route()?.map(Arc::new);
+        let stages = Stages { filter, bridge, fib, route, steer, dump: None };
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,
@@ -642,6 +680,12 @@ impl MapsOfProgram {
     fn fib(&mut self) -> Result<Option<FibMaps>, Error> {
         let conf = self.stage::<{ 4 * FIB_WORDS }, FIB_WORDS>(FIB_CONF)?;
         conf.map(|conf| FibMaps::adopt(conf, |name| self.take(name))).transpose()
+    }
+
+    /// What the program's stage of a virtual router consists of; `None` without one.
+    fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
+        let conf = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)?;
+        conf.map(|conf| RouteMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
     /// What the program's steering consists of; `None` without one.

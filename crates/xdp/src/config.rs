@@ -55,14 +55,22 @@ pub struct ProgramConfig {
 /// `struct trivium_conf`: four words in the machine's byte order.
 pub(crate) const CONF_SIZE: usize = 16;
 
-impl Owner {
-    pub(crate) const ALL: [(Owner, &'static str); 2] =
-        [(Owner::Bridged, "TRIVIUM_OWNER_BRIDGED"), (Owner::Routed, "TRIVIUM_OWNER_ROUTED")];
+/// `TRIVIUM_OWNER_ROUTER`: a routed port with the stage of a virtual router.
+pub(crate) const OWNER_ROUTER: u32 = 2;
 
+impl Owner {
     pub(crate) const fn code(self) -> u32 {
         match self {
             Owner::Bridged => 0,
             Owner::Routed => 1,
+        }
+    }
+
+    fn from_code(code: u32) -> Option<Owner> {
+        match code {
+            0 => Some(Owner::Bridged),
+            1 | OWNER_ROUTER => Some(Owner::Routed),
+            _ => None,
         }
     }
 }
@@ -88,9 +96,11 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// `struct trivium_conf` as the program reads it; `counters` is what the object declares.
-    pub(crate) fn to_bytes(self, counters: u32) -> [u8; CONF_SIZE] {
-        let words = [self.owner.code(), self.when_down.verdict(), self.queues, counters];
+    /// `struct trivium_conf` as the program reads it; `counters` is what the object declares, `router` whether it has the stage
+    /// of a virtual router.
+    pub(crate) fn to_bytes(self, counters: u32, router: bool) -> [u8; CONF_SIZE] {
+        let owner = if router { OWNER_ROUTER } else { self.owner.code() };
+        let words = [owner, self.when_down.verdict(), self.queues, counters];
         let mut bytes = [0; CONF_SIZE];
         for (to, word) in bytes.chunks_exact_mut(4).zip(words) {
             to.copy_from_slice(&word.to_ne_bytes());
@@ -101,7 +111,7 @@ impl Constants {
     /// `None` when no program of ours can have these constants.
     pub(crate) fn from_bytes(bytes: &[u8; CONF_SIZE]) -> Option<Constants> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let owner = Owner::ALL.into_iter().find(|(owner, _)| Some(owner.code()) == word(0))?.0;
+        let owner = Owner::from_code(word(0)?)?;
         let when_down =
             [WhenDown::Pass, WhenDown::Drop].into_iter().find(|w| Some(w.verdict()) == word(4))?;
         Some(Constants { owner, when_down, queues: word(8)? })
@@ -120,10 +130,10 @@ mod tests {
 
     #[test]
     fn constants_survive_the_way_into_the_kernel_and_back() {
-        for (owner, _) in Owner::ALL {
+        for (owner, router) in [(Owner::Bridged, false), (Owner::Routed, false), (Owner::Routed, true)] {
             for when_down in [WhenDown::Pass, WhenDown::Drop] {
                 let constants = Constants { owner, when_down, queues: 7 };
-                assert_eq!(Constants::from_bytes(&constants.to_bytes(10)), Some(constants));
+                assert_eq!(Constants::from_bytes(&constants.to_bytes(10, router)), Some(constants));
             }
         }
     }
@@ -131,10 +141,10 @@ mod tests {
     #[test]
     fn foreign_constants_are_refused() {
         let constants = Constants { owner: Owner::Bridged, when_down: WhenDown::Pass, queues: 1 };
-        let mut bytes = constants.to_bytes(10);
+        let mut bytes = constants.to_bytes(10, false);
         bytes[0] = 9;
         assert_eq!(Constants::from_bytes(&bytes), None);
-        let mut bytes = constants.to_bytes(10);
+        let mut bytes = constants.to_bytes(10, false);
         bytes[4] = 0;
         assert_eq!(Constants::from_bytes(&bytes), None, "XDP_ABORTED is no when_down");
     }

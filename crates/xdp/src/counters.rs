@@ -82,11 +82,21 @@ pub enum Counter {
     SteerCpu,
     /// A SYN that was answered with a cookie for the service: the answer went back.
     FilterAnswered,
+    /// On a virtual router's port, for another station's Ethernet address: the kernel's, as the following.
+    RouteStation,
+    /// With a VLAN tag.
+    RouteTagged,
+    /// From or to an address that leaves no network, or that no packet comes from.
+    RouteAddress,
+    /// Its TTL or hop limit is used up.
+    RouteTtl,
+    /// IPv4 options, or an IPv6 hop-by-hop header.
+    RouteOptions,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 36] = [
+    pub const ALL: [Counter; 41] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -123,6 +133,11 @@ impl Counter {
         Counter::SteerKernel,
         Counter::SteerCpu,
         Counter::FilterAnswered,
+        Counter::RouteStation,
+        Counter::RouteTagged,
+        Counter::RouteAddress,
+        Counter::RouteTtl,
+        Counter::RouteOptions,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -165,6 +180,11 @@ impl Counter {
             Counter::SteerKernel => "steer_kernel",
             Counter::SteerCpu => "steer_cpu",
             Counter::FilterAnswered => "filter_answered",
+            Counter::RouteStation => "route_station",
+            Counter::RouteTagged => "route_tagged",
+            Counter::RouteAddress => "route_address",
+            Counter::RouteTtl => "route_ttl",
+            Counter::RouteOptions => "route_options",
         }
     }
 

@@ -148,6 +148,36 @@ pub enum Error {
         /// What the map holds.
         capacity: usize,
     },
+    /// More of a router's own addresses than its ports' hooks hold.
+    #[error(
+        "router {router}: its own address {address} has no room in the driver hook, which holds {capacity} {family} addresses of a router; remove addresses, or spread them over more routers"
+    )]
+    OwnFull {
+        /// Name of the router.
+        router: String,
+        /// The first address that has no room.
+        address: std::net::IpAddr,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+        /// Addresses of this family that there is room for.
+        capacity: usize,
+    },
+    /// A router's own address could not be added or removed.
+    #[error(
+        "router {router}: its own address {address}: the driver hook's map {map}: cannot {operation}: {source}; check with `bpftool map`"
+    )]
+    Own {
+        /// Name of the router.
+        router: String,
+        /// The address.
+        address: std::net::IpAddr,
+        /// Name of the map.
+        map: &'static str,
+        /// What was attempted.
+        operation: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
     /// A user's program that cannot stand in front of a port's.
     #[error(transparent)]
     User(#[from] crate::user::UserError),

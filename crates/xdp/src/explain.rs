@@ -39,11 +39,13 @@ impl Attached {
     /// # Errors
     /// [`Error::Map`], [`Error::Load`], [`Error::TestRun`].
     pub fn explain(&self, frame: &[u8]) -> Result<HookSays, Error> {
-        let Stages { filter, bridge, fib, steer, dump: _ } = self.stages();
+        let Stages { filter, bridge, fib, route, steer, dump: _ } = self.stages();
         let scratch = Stages {
             filter: filter.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             bridge: bridge.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             fib: fib.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
+            // Nothing is written there.
+            route: route.clone(),
             steer: steer.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             dump: None,
         };

@@ -5,7 +5,7 @@ use libbpf_rs::ObjectBuilder;
 use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, HasSize};
 
-use crate::config::{CONF_SIZE, Owner};
+use crate::config::{CONF_SIZE, OWNER_ROUTER, Owner};
 use crate::filter::CONF_WORDS;
 use crate::live::{replay, template};
 use crate::object::{port_object, services_object};
@@ -58,8 +58,12 @@ fn counters_are_the_kernels_side() {
 
 #[test]
 fn owners_are_the_kernels_side() {
-    let expected: Vec<(String, i64)> =
-        Owner::ALL.map(|(owner, name)| (name.to_owned(), i64::from(owner.code()))).to_vec();
+    let expected = [
+        ("TRIVIUM_OWNER_BRIDGED", Owner::Bridged.code()),
+        ("TRIVIUM_OWNER_ROUTED", Owner::Routed.code()),
+        ("TRIVIUM_OWNER_ROUTER", OWNER_ROUTER),
+    ];
+    let expected = expected.map(|(name, code)| (name.to_owned(), i64::from(code)));
     assert_eq!(enumerators(PORT, "trivium_owner"), expected);
 }
 
@@ -69,12 +73,12 @@ fn constants_of_a_port_are_the_kernels_side() {
     assert_eq!(size, CONF_SIZE);
     assert_eq!(fields, at([("owner", 0), ("when_down", 4), ("queues", 8), ("counters", 12)]));
     let constants = Constants { owner: Owner::Routed, when_down: WhenDown::Pass, queues: 3 };
-    let words: Vec<u32> = constants
-        .to_bytes(10)
-        .chunks_exact(4)
-        .map(|word| u32::from_ne_bytes(word.try_into().unwrap()))
-        .collect();
-    assert_eq!(words, [1, libbpf_rs::libbpf_sys::XDP_PASS, 3, 10]);
+    for (router, owner) in [(false, 1), (true, 2)] {
+        let bytes = constants.to_bytes(10, router);
+        let words: Vec<u32> =
+            bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words, [owner, libbpf_rs::libbpf_sys::XDP_PASS, 3, 10]);
+    }
 }
 
 #[test]
@@ -303,4 +307,16 @@ fn fibs_constants_are_the_kernels_side() {
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
     let sizes = [entries("fib_devices"), entries("fib_near_counts"), entries("fib_counts")];
     assert_eq!(sizes, [2 * FIB_DEVICES, FIB_DEVICES, FIB_DEVICES]);
+}
+
+#[test]
+fn routes_constants_are_the_kernels_side() {
+    use crate::route::{OWN_CAPACITY, ROUTE_WORDS};
+    let (fields, size) = members(PORT, "route_conf");
+    assert_eq!((fields, size), (at([("present", 0), ("vrrp", 4), ("mac", 8)]), 4 * ROUTE_WORDS));
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    for map in ["route_own4", "route_own6"] {
+        assert_eq!(usize::try_from(entries(map)).unwrap(), OWN_CAPACITY);
+    }
 }

@@ -56,6 +56,7 @@ mod object;
 mod pin;
 mod program;
 pub mod ring;
+pub mod route;
 pub mod steer;
 #[allow(unsafe_code, reason = "bpf(2) and libbpf are C interfaces; every block states why it holds")]
 mod sys;

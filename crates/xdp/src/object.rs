@@ -76,6 +76,8 @@ pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
 /// The same of `fib`.
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
+/// The same of `route`.
+pub(crate) const ROUTE_CONF: &str = ".rodata.route";
 /// The same of `steer`.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
 /// The same of `watch`.

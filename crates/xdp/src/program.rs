@@ -16,11 +16,12 @@ use crate::dump::DumpMaps;
 use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
 use crate::object::{
-    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, STEER_CONF, dump_object, port_object,
+    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, ROUTE_CONF, STEER_CONF, dump_object, port_object,
     services_dump_object, services_object,
 };
+use crate::route::{RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
-use crate::{Constants, Counter, Error, LocalAddresses, Mode, ProgramConfig, ProgramInfo, needs, sys};
+use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
 
 /// Addresses of each family that the hook holds: `TRIVIUM_LOCAL_CAPACITY`.
 pub const LOCAL_CAPACITY: usize = 4096;
@@ -175,6 +176,15 @@ impl PortProgram {
         PortProgram::load_stages(config, Build::Frags, Stages { steer, ..Stages::default() })
     }
 
+    /// The same with the stage of a virtual router; the port's owner is [`Owner::Routed`] then.
+    ///
+    /// # Errors
+    /// As for [`PortProgram::load`].
+    pub fn load_routed(config: &ProgramConfig, route: &RouteStage) -> Result<Loaded, Error> {
+        let route = Some(Arc::clone(route.maps()));
+        PortProgram::load_stages(config, Build::Frags, Stages { route, ..Stages::default() })
+    }
+
     /// The same without support for multi-buffer frames. [`Loaded::attach`] falls back to this
     /// by itself where a driver refuses the other.
     ///
@@ -204,6 +214,7 @@ pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
     pub bridge: Option<Arc<BridgeMaps>>,
     pub fib: Option<Arc<FibMaps>>,
+    pub route: Option<Arc<RouteMaps>>,
     /// Made for the program's build.
     pub steer: Option<Arc<SteerMaps>>,
     /// A capture around all of them.
@@ -218,6 +229,7 @@ impl Stages {
             (self.filter.is_some(), needs::FILTER),
             (self.bridge.is_some(), needs::BRIDGE),
             (self.fib.is_some(), needs::FIB),
+            (self.route.is_some(), needs::ROUTE),
             (self.steer.is_some(), needs::FLOWS),
             (self.dump.is_some(), needs::DUMP),
         ];
@@ -240,12 +252,15 @@ pub struct Loaded {
 impl Loaded {
     /// With `share`, the program uses those maps instead of new ones.
     pub(crate) fn new(
-        constants: Constants,
+        mut constants: Constants,
         locals: Option<LocalAddresses>,
         build: Build,
         share: Option<&Maps>,
         mut stages: Stages,
     ) -> Result<Loaded, Error> {
+        if stages.route.is_some() {
+            constants.owner = Owner::Routed;
+        }
         // No rules are no stage.
         stages.filter = stages.filter.filter(|filter| filter.conf[0] > 0);
         if constants.queues == 0 || constants.queues > QUEUES_MAX {
@@ -263,7 +278,7 @@ impl Loaded {
             dump.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
         }
         let counters = u32::try_from(Counter::ALL.len()).unwrap_or(u32::MAX);
-        let bytes = constants.to_bytes(counters);
+        let bytes = constants.to_bytes(counters, stages.route.is_some());
         let declared = opened.constants().and_then(|c| c.get(12..16).map(<[u8]>::to_vec));
         if declared.as_deref() != Some(&counters.to_ne_bytes()) {
             return Err(Error::Object { object: "trivium", what: "enum trivium_counter" });
@@ -299,6 +314,14 @@ impl Loaded {
                 let conf: Vec<u8> = fib.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(FIB_CONF, &conf)?;
                 fib.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
+        }
+        match &stages.route {
+            None => RouteMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(route) => {
+                let conf: Vec<u8> = route.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(ROUTE_CONF, &conf)?;
+                route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }
         match &stages.steer {

@@ -18,6 +18,7 @@ use xdp::filter::{
     SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
+use xdp::route::{Own, RoutePort, RouteStage};
 use xdp::steer::{SteerConfig, Steering};
 use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
 
@@ -61,6 +62,11 @@ fn measured() -> Costs {
     for (name, check_sources, partial_checksums) in [("plain", false, false), ("checking", true, true)] {
         add(format!("port-fib-{name}"), with_fib(check_sources, partial_checksums));
     }
+    for (name, vrrp) in [("plain", false), ("vrrp", true)] {
+        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &route_stage(vrrp));
+        add(format!("port-route-{name}"), loaded.unwrap().info().unwrap());
+    }
+    add("port-route-steer-everything".to_owned(), with_route());
     for (name, flows, table, metadata) in
         [("flows", 16, false, false), ("table", 0, true, false), ("everything", 16, true, true)]
     {
@@ -130,6 +136,22 @@ fn with_fib(check_sources: bool, partial_checksums: bool) -> ProgramInfo {
 fn fib_stage(attached: &Attached, check_sources: bool, partial_checksums: bool) -> FibStage {
     let port = FibPort { mac: [2, 0, 0, 0, 0, 1], check_sources, partial_checksums };
     FibStage::new(&port, attached).unwrap()
+}
+
+fn route_stage(vrrp: bool) -> RouteStage {
+    RouteStage::new(&RoutePort { mac: [2, 0, 0, 0, 0, 1], vrrp }, &Own::new("budget").unwrap())
+}
+
+/// A virtual router's port with a steering.
+fn with_route() -> ProgramInfo {
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let loaded =
+        PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &route_stage(true)).unwrap();
+    let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    let steering = SteerConfig { capacity: 16, table: true, metadata: true, cpu_queue: 64 };
+    let steering = Steering::new(&steering).unwrap();
+    attached.prepare_steering(Some(&steering)).unwrap().info().unwrap()
 }
 
 /// Filters of one field, and of every field with every action.
@@ -251,7 +273,7 @@ fn every_combination_of_stages_loads() {
     let mut loaded = 0;
     let builds = [("frags", PortProgram::load as fn(&_) -> _), ("linear", PortProgram::load_linear)];
     for (room, (build, load)) in
-        ["kernel", "bridge", "fib"].into_iter().flat_map(|room| builds.map(|build| (room, build)))
+        ["kernel", "bridge", "fib", "route"].into_iter().flat_map(|room| builds.map(|build| (room, build)))
     {
         let namespace = Namespace::enter_new();
         let (_, near) = namespace.veth("va", "vb", "");
@@ -261,6 +283,7 @@ fn every_combination_of_stages_loads() {
         match room {
             "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
             "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
+            "route" => port.set_route(Some(&route_stage(true))).unwrap(),
             _ => {}
         }
         for filter in &filters {
@@ -280,7 +303,7 @@ fn every_combination_of_stages_loads() {
             }
         }
     }
-    assert_eq!(loaded, 72);
+    assert_eq!(loaded, 96);
 }
 
 #[test]

@@ -1,0 +1,341 @@
+//! The stage of a virtual router's port: what is the kernel's own passes, what is to be routed goes up to the worker.
+//!
+//! ```text
+//!  frame --> [filter] --> for the port, to be forwarded as it is, to none of the router's own addresses? --yes--> [steer] --> worker
+//!                            |                                        [`Own`], shared by the router's ports
+//!                            no --> the kernel's stack: ARP, ND, echo, sessions, routing protocols, time exceeded
+//! ```
+//!
+//! The hook reads two hash tables of the router's own addresses, which change while frames pass, one address at a time; they are the
+//! kernel's, so a process that takes over a pinned program finds them ([`Own::of`]). What is left to the kernel and why stands in
+//! `bpf/include/stage_route.h`.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::sys::{self, MapKind, MapSpec};
+use crate::{Attached, Error};
+
+/// Addresses of each family that a router can have of its own: `ROUTE_OWN`.
+pub const OWN_CAPACITY: usize = 65_536;
+
+/// Words of `struct route_conf`.
+pub(crate) const ROUTE_WORDS: usize = 4;
+const OWN4: &str = "route_own4";
+const OWN6: &str = "route_own6";
+/// The value of an address, which nobody reads.
+const THERE: [u8; 4] = 1_u32.to_ne_bytes();
+
+/// The own addresses of one virtual router, as the hooks of all its ports see them: what is sent to one is the kernel's. Subnets'
+/// broadcast addresses belong there, too; groups and link-local addresses are the kernel's in any case.
+///
+/// It is the only writer of its tables.
+#[derive(Debug)]
+pub struct Own {
+    router: String,
+    maps: Arc<OwnMaps>,
+    addresses: BTreeSet<IpAddr>,
+}
+
+/// The tables in the kernel.
+#[derive(Debug)]
+struct OwnMaps {
+    v4: OwnedFd,
+    v6: OwnedFd,
+}
+
+/// What one port's stage is specialised by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoutePort {
+    /// The device's Ethernet address: frames to others are not the router's.
+    pub mac: [u8; 6],
+    /// Whether the Ethernet addresses of VRRP (RFC 9568: 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6) are the port's, too.
+    pub vrrp: bool,
+}
+
+/// A port's stage, to be put into its program by [`Attached::set_route`].
+#[derive(Debug, Clone)]
+pub struct RouteStage {
+    maps: Arc<RouteMaps>,
+}
+
+/// What a program needs: the constants, and the maps that it refers to.
+#[derive(Debug)]
+pub(crate) struct RouteMaps {
+    pub conf: [u32; ROUTE_WORDS],
+    own: Arc<OwnMaps>,
+}
+
+impl Own {
+    /// Without addresses; errors name the router so.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn new(router: &str) -> Result<Own, Error> {
+        let maps = OwnMaps { v4: create(OWN4, 4)?, v6: create(OWN6, 16)? };
+        Ok(Own { router: router.to_owned(), maps: Arc::new(maps), addresses: BTreeSet::new() })
+    }
+
+    /// The addresses of a port that was adopted. The router's other ports have the same ones: see [`RouteStage::is_for`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn of(port: &Attached, router: &str) -> Result<Option<Own>, Error> {
+        let Some(stage) = port.route() else { return Ok(None) };
+        let maps = Arc::clone(&stage.maps.own);
+        let failed = |map| move |source| Error::Map { map, operation: "list", source };
+        let v4 = sys::map_keys::<4>(maps.v4.as_fd()).map_err(failed(OWN4))?;
+        let v6 = sys::map_keys::<16>(maps.v6.as_fd()).map_err(failed(OWN6))?;
+        let v4 = v4.into_iter().map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
+        let v6 = v6.into_iter().map(|octets| IpAddr::from(Ipv6Addr::from(octets)));
+        Ok(Some(Own { router: router.to_owned(), maps, addresses: v4.chain(v6).collect() }))
+    }
+
+    /// Adds an address; `false`: it is there already.
+    ///
+    /// # Errors
+    /// [`Error::OwnFull`], [`Error::Own`]: all is as before.
+    pub fn insert(&mut self, address: IpAddr) -> Result<bool, Error> {
+        if self.addresses.contains(&address) {
+            return Ok(false);
+        }
+        self.set(address, true)?;
+        Ok(true)
+    }
+
+    /// Removes an address; `false`: there was none.
+    ///
+    /// # Errors
+    /// [`Error::Own`]: all is as before.
+    pub fn remove(&mut self, address: IpAddr) -> Result<bool, Error> {
+        if !self.addresses.contains(&address) {
+            return Ok(false);
+        }
+        self.set(address, false)?;
+        Ok(true)
+    }
+
+    /// Makes these its addresses. An address that stays is there all the while; new ones come before old ones go, unless there is
+    /// no room for both.
+    ///
+    /// # Errors
+    /// [`Error::OwnFull`], [`Error::Own`]: all is as before.
+    pub fn replace_all(&mut self, wanted: &BTreeSet<IpAddr>) -> Result<(), Error> {
+        let mut steps = Vec::new();
+        for family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
+            let of = |all: &BTreeSet<IpAddr>| all.iter().filter(|a| family(a)).copied().collect();
+            let (present, wanted): (BTreeSet<IpAddr>, BTreeSet<IpAddr>) = (of(&self.addresses), of(wanted));
+            if let Some(address) = wanted.iter().nth(OWN_CAPACITY) {
+                return Err(self.full(*address));
+            }
+            steps.extend(way(&present, &wanted, OWN_CAPACITY));
+        }
+        for (done, (address, there)) in steps.iter().enumerate() {
+            if let Err(error) = self.set(*address, *there) {
+                for (address, there) in steps.iter().take(done).rev() {
+                    // The error that brought us here says more than one of the way back would.
+                    let _ = self.set(*address, !there);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The name that errors have.
+    #[must_use]
+    pub fn router(&self) -> &str {
+        &self.router
+    }
+
+    /// The addresses that are there.
+    #[must_use]
+    pub fn addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.addresses
+    }
+
+    /// The kernel's number of its IPv4 table: what has the same one is the same router's.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn id(&self) -> Result<u32, Error> {
+        self.maps.id()
+    }
+
+    fn set(&mut self, address: IpAddr, there: bool) -> Result<(), Error> {
+        match self.maps.write(address, there) {
+            Ok(()) => {}
+            // The table's own limit, which is ours.
+            Err(error) if error.raw_os_error() == Some(libc::E2BIG) => return Err(self.full(address)),
+            Err(source) => {
+                let map = if address.is_ipv4() { OWN4 } else { OWN6 };
+                let operation = if there { "add to it" } else { "delete from it" };
+                return Err(Error::Own { router: self.router.clone(), address, map, operation, source });
+            }
+        }
+        if there {
+            self.addresses.insert(address)
+        } else {
+            self.addresses.remove(&address)
+        };
+        Ok(())
+    }
+
+    fn full(&self, address: IpAddr) -> Error {
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        Error::OwnFull { router: self.router.clone(), address, family, capacity: OWN_CAPACITY }
+    }
+}
+
+/// The way from one set to another, an address at a time, and whether it is there then: never more than fit, what is in both
+/// untouched, and nothing taken away earlier than it must.
+fn way(present: &BTreeSet<IpAddr>, wanted: &BTreeSet<IpAddr>, capacity: usize) -> Vec<(IpAddr, bool)> {
+    let mut room = capacity.saturating_sub(present.len());
+    let mut stale = present.difference(wanted);
+    let mut steps = Vec::new();
+    for new in wanted.difference(present) {
+        match room.checked_sub(1) {
+            Some(less) => room = less,
+            None => steps.extend(stale.next().map(|old| (*old, false))),
+        }
+        steps.push((*new, true));
+    }
+    steps.extend(stale.map(|old| (*old, false)));
+    steps
+}
+
+impl OwnMaps {
+    fn id(&self) -> Result<u32, Error> {
+        let failed = |source| Error::Map { map: OWN4, operation: "query", source };
+        sys::map_info(self.v4.as_fd()).map(|info| info.id).map_err(failed)
+    }
+
+    fn write(&self, address: IpAddr, there: bool) -> io::Result<()> {
+        let write = |map: BorrowedFd<'_>, key: &[u8]| match there {
+            true => sys::map_update(map, key, &THERE),
+            false => sys::map_delete(map, key).map(drop),
+        };
+        match address {
+            IpAddr::V4(v4) => write(self.v4.as_fd(), &v4.octets()),
+            IpAddr::V6(v6) => write(self.v6.as_fd(), &v6.octets()),
+        }
+    }
+}
+
+impl RouteStage {
+    /// For a port of the router whose own addresses these are.
+    #[must_use]
+    pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
+        RouteStage::over(Arc::new(RouteMaps { conf: words(port), own: Arc::clone(&own.maps) }))
+    }
+
+    pub(crate) fn over(maps: Arc<RouteMaps>) -> RouteStage {
+        RouteStage { maps }
+    }
+
+    /// Whether it is specialised by this, and reads these very addresses.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn is_for(&self, port: &RoutePort, own: &Own) -> Result<bool, Error> {
+        Ok(self.maps.conf == words(port) && self.own_id()? == own.id()?)
+    }
+
+    /// What it is specialised by.
+    #[must_use]
+    pub fn port(&self) -> RoutePort {
+        let [_, vrrp, first, second] = self.maps.conf;
+        let ([a, b, c, d], [e, f, ..]) = (first.to_ne_bytes(), second.to_ne_bytes());
+        RoutePort { mac: [a, b, c, d, e, f], vrrp: vrrp != 0 }
+    }
+
+    /// The number of its addresses: see [`Own::id`].
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn own_id(&self) -> Result<u32, Error> {
+        self.maps.own.id()
+    }
+
+    pub(crate) fn maps(&self) -> &Arc<RouteMaps> {
+        &self.maps
+    }
+}
+
+impl RouteMaps {
+    /// Names of the maps that only a program with this stage has.
+    pub const NAMES: [&'static str; 2] = [OWN4, OWN6];
+
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
+        [(OWN4, self.own.v4.as_fd()), (OWN6, self.own.v6.as_fd())]
+    }
+
+    /// Those of a program that is in the kernel already, which `take` gives by name.
+    pub fn adopt(
+        conf: [u32; ROUTE_WORDS],
+        mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
+    ) -> Result<RouteMaps, Error> {
+        Ok(RouteMaps { conf, own: Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)? }) })
+    }
+}
+
+fn create(name: &'static str, key: u32) -> Result<OwnedFd, Error> {
+    let entries = u32::try_from(OWN_CAPACITY).unwrap_or(u32::MAX);
+    let spec = MapSpec { name, kind: MapKind::SparseHash, key, value: 4, entries };
+    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}
+
+/// `struct route_conf`
+fn words(port: &RoutePort) -> [u32; ROUTE_WORDS] {
+    let [a, b, c, d, e, f] = port.mac;
+    let (first, second) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
+    [1, u32::from(port.vrrp), first, second]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some() -> impl Strategy<Value = BTreeSet<IpAddr>> {
+        let address = (0..24_u8).prop_map(|last| IpAddr::from([192, 0, 2, last]));
+        proptest::collection::btree_set(address, 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn the_way_between_sets_keeps_what_stays_and_never_holds_too_many(
+            present in some(), wanted in some(), spare in 0..12_usize
+        ) {
+            let capacity = present.len().max(wanted.len()) + spare;
+            let staying: BTreeSet<IpAddr> = present.intersection(&wanted).copied().collect();
+            let mut now = present.clone();
+            for (address, there) in way(&present, &wanted, capacity) {
+                // What goes early makes room for one that comes.
+                prop_assert!(there || now.len() == capacity || wanted.is_subset(&now));
+                let changed = if there { now.insert(address) } else { now.remove(&address) };
+                prop_assert!(changed);
+                prop_assert!(now.len() <= capacity && staying.is_subset(&now));
+            }
+            prop_assert_eq!(now, wanted);
+        }
+    }
+
+    #[test]
+    fn constants_survive_the_way_into_the_kernel_and_back() {
+        for vrrp in [false, true] {
+            let port = RoutePort { mac: [2, 1, 9, 8, 7, 6], vrrp };
+            let own = OwnMaps { v4: null(), v6: null() };
+            let stage = RouteStage::over(Arc::new(RouteMaps { conf: words(&port), own: Arc::new(own) }));
+            assert_eq!(stage.port(), port);
+        }
+    }
+
+    fn null() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+}
