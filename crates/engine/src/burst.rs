@@ -1,10 +1,11 @@
 //! The packets that a worker has in hand, and what the stages found out about them: parallel arrays, one place a packet.
 //!
-//! Invariant: after a stage, `keys`, `layers` and `decisions` are valid for `0..packets.len()` as far as the stages before
-//! have filled them; a stage that takes packets out keeps the others' order (packets of a flow never overtake each other).
+//! Invariant: after a stage, `keys`, `layers` and `decisions` (or `routes`) are valid for `0..packets.len()` as far as the stages
+//! before have filled them; a stage that takes packets out keeps the others' order (packets of a flow never overtake each other).
 
 use packet::{FlowKey, Layers};
 use port::{BURST, Batch, Packet};
+use router::Decision as Route;
 use switch::Decision;
 
 /// See the module documentation.
@@ -15,8 +16,10 @@ pub struct Burst {
     pub keys: Box<[FlowKey; BURST]>,
     /// Where their headers stand.
     pub layers: Box<[Layers; BURST]>,
-    /// What the room decided.
+    /// What the switch decided.
     pub decisions: Box<[Decision; BURST]>,
+    /// What the router decided.
+    pub routes: Box<[Route; BURST]>,
 }
 
 impl Default for Burst {
@@ -26,6 +29,7 @@ impl Default for Burst {
             keys: Box::new([FlowKey::default(); BURST]),
             layers: Box::new([Layers::default(); BURST]),
             decisions: Box::new([Decision::default(); BURST]),
+            routes: Box::new([Route::default(); BURST]),
         }
     }
 }

@@ -44,11 +44,18 @@ pub struct EngineConfig {
     pub mode: PollMode,
     /// How long an adaptive worker polls in vain before it sleeps.
     pub spin: Duration,
+    /// Whose readers the workers are: tables that they ask belong to it.
+    pub domain: Arc<Domain>,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { cores: vec![None], mode: PollMode::Adaptive, spin: Duration::from_micros(50) }
+        Self {
+            cores: vec![None],
+            mode: PollMode::Adaptive,
+            spin: Duration::from_micros(50),
+            domain: domain(),
+        }
     }
 }
 
@@ -139,6 +146,14 @@ pub struct StageView {
     pub cycles: u64,
 }
 
+/// A domain for the workers of an engine and those who explain at the same time, before and after a hand-over that fails.
+#[must_use]
+pub fn domain() -> Arc<Domain> {
+    Domain::with_max_readers(3 * MOST_WORKERS)
+}
+
+/// Most workers of one engine.
+const MOST_WORKERS: usize = 64;
 /// Messages that a worker's mailbox holds.
 const MAILBOX: usize = 64;
 /// Copies for the snooper that one worker's ring holds.
@@ -212,11 +227,11 @@ impl Engine {
         if n == 0 {
             return Err(EngineError::NoWorkers);
         }
-        if n > 64 {
+        if n > MOST_WORKERS {
             return Err(EngineError::TooManyWorkers(n));
         }
         let os = |worker, what| move |source| EngineError::Os { worker, what, source };
-        let domain = Domain::with_max_readers(n);
+        let domain = Arc::clone(&config.domain);
         let forwarding = Arc::new(Snapshot::new(&domain, forwarding));
         let mut wakers = Vec::with_capacity(n);
         for id in (0_u16..).take(n) {
@@ -434,7 +449,11 @@ impl Engine {
     /// What would happen to this frame if it arrived on `port` now; nothing is sent, learned or counted.
     #[must_use]
     pub fn explain(&self, port: PortId, frame: &[u8]) -> Explained {
-        explain::explain(&self.forwarding(), port, frame)
+        match self.domain.register() {
+            Ok(reader) => explain::explain(&self.forwarding(), &reader, port, frame),
+            // As many are asking already as there may be.
+            Err(_) => Explained::refused(packet::DropReason::NoFrame),
+        }
     }
 
     /// The rings on which workers leave copies for the snooper. Call once; frames go back through a pool.

@@ -15,6 +15,7 @@ use crate::stage::transmit::Exits;
 use crate::stage::{Tools, spread};
 use crate::state::{Forwarding, SPREAD_BUCKETS};
 use crate::worker::{Source, forward, monotonic};
+use sync::qsbr::Reader;
 
 /// The answer.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +28,9 @@ pub struct Explained {
     pub key: Option<FlowKey>,
 }
 
-/// See the module documentation.
+/// See the module documentation. `reader` belongs to the domain of the tables.
 #[must_use]
-pub fn explain(forwarding: &Forwarding, port: PortId, frame: &[u8]) -> Explained {
+pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[u8]) -> Explained {
     let mut recorder = Steps::<true>::default();
     let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     recorder.step(0, Step::Received { port, queue: QueueId(0), len });
@@ -72,7 +73,7 @@ pub fn explain(forwarding: &Forwarding, port: PortId, frame: &[u8]) -> Explained
                         let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
                         recorder.step(0, spread::step(key, worker));
                     }
-                    let source = Source { forwarding, port, view, queue: None };
+                    let source = Source { forwarding, port, view, queue: None, reader };
                     forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);
                 }
             }
@@ -83,6 +84,13 @@ pub fn explain(forwarding: &Forwarding, port: PortId, frame: &[u8]) -> Explained
     }
     explained.steps = recorder.0;
     explained
+}
+
+impl Explained {
+    /// Nothing could be found out.
+    pub(crate) fn refused(reason: DropReason) -> Explained {
+        Explained { steps: vec![Step::Dropped(reason)], ..Explained::default() }
+    }
 }
 
 fn key_of(frame: &[u8], port: PortId) -> Option<FlowKey> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use packet::{PortId, WorkerId};
+use router::Router;
 use switch::Bridge;
 
 /// Buckets of the symmetric hash over which software RSS spreads a port's flows.
@@ -15,6 +16,8 @@ pub enum Room {
     None,
     /// The switch: the port is a member of this bridge.
     Switch(Arc<Bridge>),
+    /// The router: the port is its interface of this number.
+    Route(Arc<Router>, u16),
     /// A cross-connect: whatever arrives leaves, unread, by that port.
     Wire(PortId),
 }

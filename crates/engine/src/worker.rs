@@ -153,7 +153,7 @@ impl Worker {
                 refuse(port, DropReason::PortDown, burst, tools);
                 continue;
             }
-            let source = Source { forwarding, port, view, queue: Some(index) };
+            let source = Source { forwarding, port, view, queue: Some(index), reader };
             let mut exits = Exits { queues, local, links, collected: None };
             match (&forwarding.trace, &mut *trace) {
                 (Some(filter), Some(ring)) => traced(&source, filter, ring, burst, now, &mut exits, tools),
@@ -161,7 +161,18 @@ impl Worker {
             }
         }
         for from in 0..links.workers() {
-            packets += handed_over(forwarding, from, burst, now, queues, local, links, tools, trace.as_mut());
+            packets += handed_over(
+                forwarding,
+                from,
+                burst,
+                now,
+                reader,
+                queues,
+                local,
+                links,
+                tools,
+                trace.as_mut(),
+            );
         }
         for own in queues.iter_mut() {
             if packets > 0 || std::mem::take(&mut own.touched) {
@@ -340,6 +351,8 @@ pub(crate) struct Source<'w> {
     pub(crate) view: &'w PortView,
     /// Index of the own queue that it was received from; `None` when another worker handed it over.
     pub(crate) queue: Option<usize>,
+    /// The worker's, with which tables are asked.
+    pub(crate) reader: &'w Reader,
 }
 
 /// A packet's path, from its arrival in memory to the queue it leaves by.
@@ -351,7 +364,7 @@ pub(crate) fn forward<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let Source { forwarding, port, view, queue } = *source;
+    let Source { forwarding, port, view, queue, reader } = *source;
     let n = burst.len();
     let mut begin = tsc();
     if !matches!(view.room, Room::Wire(_)) {
@@ -364,10 +377,10 @@ pub(crate) fn forward<R: Recorder>(
             begin = count(tools, Stage::Spread, n, begin);
         }
     }
-    room::run(&view.room, burst, now, tools, recorder);
+    room::run(&view.room, burst, now, reader, tools, recorder);
     begin = count(tools, Stage::Room, burst.len(), begin);
     let n = burst.len();
-    execute::run(forwarding, port, &view.room, burst, exits, tools, recorder);
+    execute::run(forwarding, port, &view.room, burst, now, exits, tools, recorder);
     begin = count(tools, Stage::Execute, n, begin);
     transmit::run(forwarding, exits, tools, recorder);
     count(tools, Stage::Transmit, n, begin);
@@ -420,6 +433,7 @@ fn handed_over(
     from: usize,
     burst: &mut Burst,
     now: Now,
+    reader: &Reader,
     queues: &mut [OwnedQueue],
     local: &[u16],
     links: &mut Links,
@@ -453,7 +467,7 @@ fn handed_over(
         tools.clones_left = CLONE_BUDGET;
         match forwarding.port(port) {
             Some(view) if view.up => {
-                let source = Source { forwarding, port, view, queue: None };
+                let source = Source { forwarding, port, view, queue: None, reader };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {
                         traced(&source, filter, ring, burst, now, &mut exits, tools)

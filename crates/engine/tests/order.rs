@@ -69,6 +69,7 @@ fn flows_keep_their_order_while_buckets_move() {
         cores: vec![None; usize::from(WORKERS)],
         mode: PollMode::Busy,
         spin: Duration::from_micros(200),
+        ..EngineConfig::default()
     };
     let engine = Engine::start(&config, depot.clone()).unwrap();
     let bridge = Arc::new(Bridge::new(&transparent(2), 7));
@@ -116,6 +117,7 @@ fn flows_keep_their_order_while_queues_move() {
         cores: vec![None; usize::from(WORKERS)],
         mode: PollMode::Adaptive,
         spin: Duration::from_micros(50),
+        ..EngineConfig::default()
     };
     let engine = Engine::start(&config, depot.clone()).unwrap();
     let bridge = Arc::new(Bridge::new(&transparent(2), 7));

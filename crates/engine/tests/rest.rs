@@ -15,7 +15,7 @@ use port::{Batch, Capabilities, FramePool, Queue, QueueStatus, ring};
 use switch::Bridge;
 
 fn config(mode: PollMode) -> EngineConfig {
-    EngineConfig { cores: vec![None, None], mode, spin: Duration::from_micros(50) }
+    EngineConfig { cores: vec![None, None], mode, spin: Duration::from_micros(50), ..EngineConfig::default() }
 }
 
 #[test]

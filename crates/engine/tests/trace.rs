@@ -30,8 +30,12 @@ fn next(rings: &mut [sync::spsc::Consumer<Box<Traced>>]) -> Box<Traced> {
 #[test]
 fn a_packet_that_is_spread_is_followed_to_its_end() {
     let depot = depot(4096);
-    let config =
-        EngineConfig { cores: vec![None; 2], mode: PollMode::Adaptive, spin: Duration::from_micros(50) };
+    let config = EngineConfig {
+        cores: vec![None; 2],
+        mode: PollMode::Adaptive,
+        spin: Duration::from_micros(50),
+        ..EngineConfig::default()
+    };
     let engine = Engine::start(&config, depot.clone()).unwrap();
     let bridge = Arc::new(Bridge::new(&transparent(2), 7));
     let (near0, mut far0) = ring::pair(1024);
@@ -73,8 +77,12 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
 #[test]
 fn the_first_packet_after_arming_is_traced() {
     let depot = depot(1024);
-    let config =
-        EngineConfig { cores: vec![None; 2], mode: PollMode::Adaptive, spin: Duration::from_micros(1) };
+    let config = EngineConfig {
+        cores: vec![None; 2],
+        mode: PollMode::Adaptive,
+        spin: Duration::from_micros(1),
+        ..EngineConfig::default()
+    };
     let engine = Engine::start(&config, depot.clone()).unwrap();
     let bridge = Arc::new(Bridge::new(&transparent(1), 7));
     let (near, mut far) = ring::pair(64);

@@ -79,7 +79,8 @@ pub fn place(at: u32) -> usize {
 enum Next {
     /// The place of a node.
     Node(usize),
-    Hop(u32),
+    /// Twice the place of the word that holds a hop, and one more for its upper half.
+    Hop(usize),
 }
 
 /// One step down.
@@ -90,8 +91,14 @@ fn step(words: &[AtomicU64], node: usize, slot: usize) -> Next {
         return Next::Node(place(low(bases)) + NODE * (rank(children, slot) - 1));
     }
     let nth = rank(word(words, node + 1), slot).saturating_sub(1);
-    let pair = word(words, place(low(bases >> 32)) + nth / 2);
-    Next::Hop(low(pair >> (32 * (nth & 1))))
+    Next::Hop(2 * place(low(bases >> 32)) + nth)
+}
+
+#[inline(always)]
+fn prefetch(words: &[AtomicU64], at: usize) {
+    if let Some(word) = words.get(at) {
+        sync::cpu::prefetch_read(word);
+    }
 }
 
 impl<A: Address> Trie<A> {
@@ -126,33 +133,40 @@ pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop
             } else {
                 at[lane] = place(low(entry));
                 pending |= 1 << lane;
-                if let Some(node) = words.get(at[lane]) {
-                    sync::cpu::prefetch_read(node);
-                }
+                prefetch(words, at[lane]);
             }
         }
-        let mut from = A::ROOT_BITS;
+        let (mut from, mut found) = (A::ROOT_BITS, pending);
         // Beyond the last bit there is nothing, whatever a word says.
         while pending != 0 && from < A::BITS {
             let mut lanes = pending;
             while lanes != 0 {
                 let lane = place(lanes.trailing_zeros());
                 lanes &= lanes - 1;
-                let (Some(address), Some(hop)) = (addresses.get(lane), hops.get_mut(lane)) else { continue };
+                let Some(address) = addresses.get(lane) else { continue };
                 match step(words, at[lane & (LANES - 1)], address.bits(from, STRIDE)) {
                     Next::Node(node) => {
                         at[lane & (LANES - 1)] = node;
-                        if let Some(node) = words.get(node) {
-                            sync::cpu::prefetch_read(node);
-                        }
+                        prefetch(words, node);
                     }
-                    Next::Hop(found) => {
-                        *hop = Hop(found);
+                    // Read when the others have come so far: then all of them are under way.
+                    Next::Hop(half) => {
+                        at[lane & (LANES - 1)] = half;
+                        prefetch(words, half / 2);
                         pending &= !(1 << lane);
                     }
                 }
             }
             from += STRIDE;
+        }
+        found &= !pending;
+        while found != 0 {
+            let lane = place(found.trailing_zeros());
+            found &= found - 1;
+            let half = at[lane & (LANES - 1)];
+            if let Some(hop) = hops.get_mut(lane) {
+                *hop = Hop(low(word(words, half / 2) >> (32 * (half & 1))));
+            }
         }
         let default = Hop(low(word(words, DEFAULT)));
         for hop in hops.iter_mut().filter(|hop| **hop == Hop::NONE) {

@@ -61,7 +61,9 @@ impl Parts {
     pub fn new(domain: &Arc<Domain>, words: usize, fixed: usize) -> Parts {
         let words = words.max(fixed + 2 * RESERVE).min(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
         // Without memory for it the array is empty, and everything is refused.
-        let words = <[AtomicU64]>::new_box_zeroed_with_elems(words).unwrap_or_default();
+        let mut words = <[AtomicU64]>::new_box_zeroed_with_elems(words).unwrap_or_default();
+        // Read at random, it should not also miss the TLB.
+        sync::memory::advise_huge_pages(&mut words);
         Parts {
             shared: Arc::new(Shared { words, domain: Arc::clone(domain) }),
             top: fixed,

@@ -1,39 +1,115 @@
-//! From a mirror to the tables of a virtual router: each of the kernel's tables is a [`Fib`].
+//! From a mirror to the tables of a virtual router: each of the kernel's tables is a [`Fib`], each neighbour an adjacency.
+//!
+//! Nearly always every packet's destination is looked for in the local table and then in the main one: the main table's [`Fib`] holds
+//! the local one's routes, too, before its own to the same prefix, so that one look-up does.
 //!
 //! Of the routes to one prefix the one with the lowest metric counts whose ways out are not all dead. Routes for one type of service or
 //! from some sources only are not followed. What the kernel encapsulates, broadcasts or sends to a group stays the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use router::{Fib, FibError, Path, Way};
+use packet::MacAddr;
+use router::{Adjacencies, Fib, FibError, Lookup, Path, Selector, Verdict, Way};
 use sync::qsbr::Domain;
 
 use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
-use crate::state::{self, Family, Kind, NextHop, RouteKey};
+use crate::state::{self, Family, Kind, NextHop, RouteKey, Rule};
+
+/// The kernel's main and local tables.
+const MAIN: u32 = 254;
+const LOCAL: u32 = 255;
+/// `FIB_RULE_INVERT`.
+const INVERT: u32 = 2;
+/// `FRA_SUPPRESS_PREFIXLEN` and `FRA_PROTOCOL`.
+const SUPPRESS: u16 = 14;
+const PROTOCOL: u16 = 21;
+
+/// How much a virtual router holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Words of eight bytes of each table's tries.
+    pub words: usize,
+    /// Different paths of each table.
+    pub paths: u32,
+    /// Neighbours and gateways.
+    pub neighbours: u32,
+}
 
 /// Tables that follow a mirror.
 #[derive(Debug)]
 pub struct Feed {
     domain: Arc<Domain>,
-    words: usize,
-    paths: u32,
+    limits: Limits,
     fibs: BTreeMap<u32, Fib>,
+    adjacencies: Adjacencies,
     refused: u64,
 }
 
 impl Feed {
-    /// No tables yet: each that comes has tries of so many words of eight bytes, and room for so many different paths.
+    /// No tables yet. What is sent to each neighbour is counted by so many workers.
     #[must_use]
-    pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Feed {
-        Feed { domain: Arc::clone(domain), words, paths, fibs: BTreeMap::new(), refused: 0 }
+    pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
+        Feed {
+            domain: Arc::clone(domain),
+            limits,
+            fibs: BTreeMap::new(),
+            adjacencies: Adjacencies::new(domain, limits.neighbours, workers),
+            refused: 0,
+        }
     }
 
     /// A table of the kernel's (254: main, 255: local).
     #[must_use]
     pub fn table(&self, number: u32) -> Option<&Fib> {
         self.fibs.get(&number)
+    }
+
+    /// Numbers of the tables that there are.
+    pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
+        self.fibs.keys().copied()
+    }
+
+    /// Whom routes lead to, and who is known on the links.
+    #[must_use]
+    pub fn adjacencies(&self) -> &Adjacencies {
+        &self.adjacencies
+    }
+
+    /// Which of the router's interfaces one of the kernel's devices is; `None`: none of them.
+    pub fn bind(&mut self, device: u32, interface: Option<u16>) {
+        self.adjacencies.bind(device, interface);
+    }
+
+    /// Where packets' routes are looked for, as the rules of a family say; `interface` gives the number of the device of a name. It says
+    /// something else when the rules have changed or a table has come.
+    pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
+        let rules: Vec<&Rule> = mirror.rules.iter().filter(|rule| rule.v6 == v6).collect();
+        let mut lookups = Vec::new();
+        for (at, rule) in rules.iter().enumerate() {
+            let Some(selector) = selector(rule, &interface) else { continue };
+            // The main table holds what the local one does.
+            let next = rules.get(at + 1).filter(|next| next.action == TO_TABLE && next.table == MAIN);
+            let both = next.is_some_and(|next| selected(next, &interface) == Some(Selector::ALL));
+            if rule.table == LOCAL && is_plain(rule) && selector == Selector::ALL && both {
+                continue;
+            }
+            match (rule.action, self.fibs.get(&rule.table)) {
+                (TO_TABLE, Some(fib)) if is_plain(rule) => {
+                    lookups.push(Lookup::table_for(selector, fib.view()))
+                }
+                (TO_TABLE, None) if is_plain(rule) => {}
+                (NOTHING, _) => {}
+                (6, _) if is_plain(rule) => lookups.push(Lookup::say(selector, Verdict::Blackhole)),
+                (7, _) if is_plain(rule) => lookups.push(Lookup::say(selector, Verdict::Unreachable)),
+                (8, _) if is_plain(rule) => lookups.push(Lookup::say(selector, Verdict::Prohibit)),
+                // It asks for more than is read here, or jumps: the kernel knows.
+                _ => lookups.push(Lookup::say(selector, Verdict::Local)),
+            }
+        }
+        lookups
     }
 
     /// Routes that found no room so far: they are told again with their next change.
@@ -56,28 +132,41 @@ impl Feed {
                     objects
                         .extend(mirror.next_hops.iter().filter(|(_, next)| member(next)).map(|(id, _)| *id));
                 }
-                Change::Route4(key) => drop(four.insert((key.table, key.prefix))),
-                Change::Route6(key) => drop(six.insert((key.table, key.prefix))),
-                Change::Link(_) | Change::Address(_) | Change::Neighbour(_) | Change::Rules => {}
+                Change::Route4(key) => four.extend(tables_of(key.table).map(|table| (table, key.prefix))),
+                Change::Route6(key) => six.extend(tables_of(key.table).map(|table| (table, key.prefix))),
+                Change::Neighbour(key) => {
+                    let mac =
+                        mirror.neighbours.get(key).and_then(|known| known.address.as_slice().try_into().ok());
+                    self.adjacencies.resolve(key.link, key.address, mac.map(MacAddr));
+                }
+                Change::Link(_) | Change::Address(_) | Change::Rules => {}
             }
         }
         for id in objects {
             let path = mirror.next_hops.get(&id).map(|next| object(mirror, next));
-            self.fibs.values_mut().for_each(|fib| fib.define(id, path.as_ref()));
+            self.fibs.values_mut().for_each(|fib| fib.define(id, path.as_ref(), &mut self.adjacencies));
         }
         for (table, prefix) in four {
             let wanted = lookup::Prefix::new(prefix.address.to_bits(), prefix.length);
-            match (best(&mirror.routes4, table, prefix), self.fibs.get_mut(&table)) {
-                (Some(path), _) => errors.extend(self.fib(mirror, table).set4(wanted, &path).err()),
-                (None, Some(fib)) => errors.extend(fib.remove4(wanted).err()),
+            let path = tables_in(table).find_map(|table| best(&mirror.routes4, table, prefix));
+            match (path, self.fibs.get_mut(&table)) {
+                (Some(path), _) => {
+                    let (fib, adjacencies) = self.fib(mirror, table);
+                    errors.extend(fib.set4(wanted, &path, adjacencies).err());
+                }
+                (None, Some(fib)) => errors.extend(fib.remove4(wanted, &mut self.adjacencies).err()),
                 (None, None) => {}
             }
         }
         for (table, prefix) in six {
             let wanted = lookup::Prefix::new(prefix.address.to_bits(), prefix.length);
-            match (best(&mirror.routes6, table, prefix), self.fibs.get_mut(&table)) {
-                (Some(path), _) => errors.extend(self.fib(mirror, table).set6(wanted, &path).err()),
-                (None, Some(fib)) => errors.extend(fib.remove6(wanted).err()),
+            let path = tables_in(table).find_map(|table| best(&mirror.routes6, table, prefix));
+            match (path, self.fibs.get_mut(&table)) {
+                (Some(path), _) => {
+                    let (fib, adjacencies) = self.fib(mirror, table);
+                    errors.extend(fib.set6(wanted, &path, adjacencies).err());
+                }
+                (None, Some(fib)) => errors.extend(fib.remove6(wanted, &mut self.adjacencies).err()),
                 (None, None) => {}
             }
         }
@@ -86,45 +175,104 @@ impl Feed {
     }
 
     /// A table, which begins with what all next-hop objects are.
-    fn fib(&mut self, mirror: &Mirror, table: u32) -> &mut Fib {
-        self.fibs.entry(table).or_insert_with(|| {
-            let mut fib = Fib::new(&self.domain, self.words, self.paths);
+    fn fib(&mut self, mirror: &Mirror, table: u32) -> (&mut Fib, &mut Adjacencies) {
+        let Feed { domain, limits, fibs, adjacencies, .. } = self;
+        let fib = fibs.entry(table).or_insert_with(|| {
+            let mut fib = Fib::new(domain, limits.words, limits.paths);
             for (id, next) in &mirror.next_hops {
-                fib.define(*id, Some(&object(mirror, next)));
+                fib.define(*id, Some(&object(mirror, next)), adjacencies);
             }
             fib
-        })
+        });
+        (fib, adjacencies)
     }
+}
+
+/// This host's own addresses, and those of all hosts on its links, as the local table has them one by one: what is sent to them is
+/// the kernel's.
+#[must_use]
+pub fn own_addresses(mirror: &Mirror) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>) {
+    let own = |kind| matches!(kind, Kind::Local | Kind::Broadcast | Kind::Anycast);
+    (hosts(&mirror.routes4, 32, own), hosts(&mirror.routes6, 128, own))
+}
+
+/// Single addresses of the local table whose routes are of a kind.
+fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> bool) -> BTreeSet<A> {
+    let everyone = state::Prefix { address: A::ZERO, length: 0 };
+    let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
+    let local = routes.range(key(LOCAL)..=key(LOCAL + 1));
+    let single = local.filter(|(key, paths)| {
+        key.table == LOCAL
+            && key.prefix.length == length
+            && paths.first().is_some_and(|path| wanted(path.kind))
+    });
+    single.map(|(key, _)| key.prefix.address).collect()
+}
+
+/// `FR_ACT_TO_TBL` and `FR_ACT_NOP`.
+const TO_TABLE: u8 = 1;
+const NOTHING: u8 = 3;
+
+/// The tables that routes of one of the kernel's tables stand in.
+fn tables_of(table: u32) -> impl Iterator<Item = u32> {
+    std::iter::once(table).chain((table == LOCAL).then_some(MAIN))
+}
+
+/// The kernel's tables whose routes stand in a table, the first of them counting.
+fn tables_in(table: u32) -> impl Iterator<Item = u32> {
+    (table == MAIN).then_some(LOCAL).into_iter().chain(std::iter::once(table))
+}
+
+/// Whether all that a rule asks for is read here.
+fn is_plain(rule: &Rule) -> bool {
+    let none = u32::MAX.to_ne_bytes();
+    rule.other.iter().all(|(kind, value)| *kind == PROTOCOL || *kind == SUPPRESS && *value == none)
+}
+
+fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
+    match selected(rule, interface) {
+        Some(selector) if rule.flags & INVERT != 0 => Some(selector.invert()),
+        None if rule.flags & INVERT != 0 => Some(Selector::ALL),
+        selector => selector,
+    }
+}
+
+/// The packets that a rule names; `None` if there are none among those that are routed here.
+fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
+    // Nobody has said yet where they are to leave, and they bear no mark.
+    if rule.output.is_some() || rule.mark.is_some_and(|(mark, mask)| mark & mask != 0) {
+        return None;
+    }
+    let mut selector = Selector::ALL.tos(rule.tos);
+    if let Some(name) = &rule.input {
+        selector = selector.interface(interface(name)?);
+    }
+    if let Some(source) = rule.source {
+        selector = selector.from(source.address, source.length);
+    }
+    if let Some(destination) = rule.destination {
+        selector = selector.to(destination.address, destination.length);
+    }
+    Some(selector)
 }
 
 /// What the routes to a prefix say.
 fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> Option<Path> {
-    let everyone = state::Prefix { address: A::ZERO, length: 0 };
-    let key = |metric| RouteKey { table, prefix, tos: 0, metric, from: everyone };
-    let paths = routes.range(key(0)..=key(u32::MAX)).filter(|(key, _)| key.from.length == 0);
-    paths.flat_map(|(_, paths)| paths.all()).find_map(|path| said(path))
+    routes.of_prefix(table, prefix).find(|(_, path)| path.is_usable()).map(|(_, path)| said(path))
 }
 
-/// What a route says; `None` when all its ways out are dead.
-fn said(path: &state::Path) -> Option<Path> {
-    match path.kind {
-        Kind::Blackhole => return Some(Path::Blackhole),
-        Kind::Unreachable => return Some(Path::Unreachable),
-        Kind::Prohibit => return Some(Path::Prohibit),
-        Kind::Throw => return Some(Path::Throw),
-        Kind::Unicast => {}
-        Kind::Local | Kind::Broadcast | Kind::Anycast | Kind::Multicast | Kind::Other(_) => {
-            return Some(Path::Local);
-        }
+/// What a usable route says.
+fn said(path: &state::Path) -> Path {
+    match (path.kind, path.next_hop) {
+        (Kind::Blackhole, _) => Path::Blackhole,
+        (Kind::Unreachable, _) => Path::Unreachable,
+        (Kind::Prohibit, _) => Path::Prohibit,
+        (Kind::Throw, _) => Path::Throw,
+        (Kind::Local | Kind::Broadcast | Kind::Anycast | Kind::Multicast | Kind::Other(_), _) => Path::Local,
+        (Kind::Unicast, Some(id)) => Path::Shared(id),
+        (Kind::Unicast, None) if path.hops.iter().any(|hop| hop.encapsulates) => Path::Local,
+        (Kind::Unicast, None) => Path::Ways(path.hops.iter().filter(|hop| !hop.dead).map(way).collect()),
     }
-    if let Some(id) = path.next_hop {
-        return Some(Path::Shared(id));
-    }
-    if path.hops.iter().any(|hop| hop.encapsulates) {
-        return Some(Path::Local);
-    }
-    let ways: Vec<Way> = path.hops.iter().filter(|hop| !hop.dead).map(way).collect();
-    (!ways.is_empty()).then_some(Path::Ways(ways))
 }
 
 fn way(hop: &state::Hop) -> Way {

@@ -89,6 +89,8 @@ pub struct Status {
     pub resync_ns: u64,
     /// Objects that had drifted, and were repaired.
     pub drifted: u64,
+    /// Datagrams of the kernel's that were read and wait to be applied.
+    pub behind: u64,
 }
 
 #[derive(Default)]
@@ -98,6 +100,8 @@ struct Counts {
     resyncs: AtomicU64,
     resync_ns: AtomicU64,
     drifted: AtomicU64,
+    read: AtomicU64,
+    applied: AtomicU64,
 }
 
 /// Between the reader and those who want something of it.
@@ -225,13 +229,16 @@ impl Follower {
     #[must_use]
     pub fn status(&self) -> Status {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { events, overruns, resyncs, resync_ns, drifted } = &self.shared.counts;
+        let Counts { events, overruns, resyncs, resync_ns, drifted, read, applied } = &self.shared.counts;
+        // In this order, so that it is never less than nothing.
+        let applied = get(applied);
         Status {
             events: get(events),
             overruns: get(overruns),
             resyncs: get(resyncs),
             resync_ns: get(resync_ns),
             drifted: get(drifted),
+            behind: get(read).saturating_sub(applied),
         }
     }
 }
@@ -263,6 +270,7 @@ impl Reader {
             match self.listening.try_receive() {
                 Ok(Some(datagram)) => {
                     let datagram = Item::Datagram(datagram.to_vec());
+                    self.shared.counts.read.fetch_add(1, Ordering::Relaxed);
                     if self.to.send(datagram).is_err() {
                         return;
                     }
@@ -371,6 +379,7 @@ impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
     }
 
     fn apply(&mut self, bytes: &[u8], changes: &mut Vec<Change>) {
+        self.shared.counts.applied.fetch_add(1, Ordering::Relaxed);
         for message in port::netlink::messages(bytes) {
             if let Some(event) = decode(message.kind, message.flags, message.payload) {
                 self.mirror.apply(event, changes);

@@ -37,10 +37,10 @@ mod state;
 
 pub use decode::{Event, Object, decode};
 pub use error::NetlinkError;
-pub use feed::Feed;
+pub use feed::{Feed, Limits, own_addresses};
 pub use follow::{Drift, Follower, Status};
 pub use mirror::{Change, Mirror};
 pub use routes::{Paths, Routes};
 pub use state::{
-    Address, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix, RouteKey, Rule,
+    Address, Family, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix, RouteKey, Rule,
 };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use crate::state::{Path, RouteKey};
+use crate::state::{Family, Path, Prefix, RouteKey};
 
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
@@ -60,6 +60,27 @@ pub struct Routes<A: Ord>(BTreeMap<RouteKey<A>, Paths>);
 impl<A: Ord> Default for Routes<A> {
     fn default() -> Routes<A> {
         Routes(BTreeMap::new())
+    }
+}
+
+impl<A: Family> Routes<A> {
+    /// The route that packets take whose destinations are all within a prefix: that of the longest one that covers it, of the lowest metric,
+    /// and good for anything. Routes for some packets only are not asked.
+    #[must_use]
+    pub fn longest(&self, table: u32, of: Prefix<A>) -> Option<(&RouteKey<A>, &Path)> {
+        (0..=of.length).rev().find_map(|length| {
+            let prefix = Prefix { address: of.address.masked(length), length };
+            self.of_prefix(table, prefix).find(|(_, path)| path.is_usable())
+        })
+    }
+
+    /// The routes of exactly that prefix for all packets, in the order in which they count.
+    pub fn of_prefix(&self, table: u32, prefix: Prefix<A>) -> impl Iterator<Item = (&RouteKey<A>, &Path)> {
+        let everyone = Prefix { address: A::ZERO, length: 0 };
+        let key = |metric| RouteKey { table, prefix, tos: 0, metric, from: everyone };
+        let all =
+            self.0.range(key(0)..=key(u32::MAX)).filter(|(key, _)| key.tos == 0 && key.from.length == 0);
+        all.flat_map(|(key, paths)| paths.all().iter().map(move |path| (key, path.as_ref())))
     }
 }
 

@@ -161,6 +161,14 @@ pub struct Path {
     pub mtu: Option<u32>,
 }
 
+impl Path {
+    /// Whether it is good for anything: its ways out are not all dead.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.kind != Kind::Unicast || self.next_hop.is_some() || self.hops.iter().any(|hop| !hop.dead)
+    }
+}
+
 /// An address and how many of its bits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix<A> {
@@ -199,6 +207,9 @@ pub trait Family: Copy + Ord {
     const BYTES: usize;
     /// From bytes in the order of the wire.
     fn from_wire(bytes: &[u8]) -> Option<Self>;
+    /// Without the bits behind the first so many.
+    #[must_use]
+    fn masked(self, length: u8) -> Self;
 }
 
 impl Family for Ipv4Addr {
@@ -207,6 +218,10 @@ impl Family for Ipv4Addr {
     fn from_wire(bytes: &[u8]) -> Option<Self> {
         <[u8; 4]>::try_from(bytes).ok().map(Ipv4Addr::from)
     }
+    fn masked(self, length: u8) -> Self {
+        let host = 32_u32.saturating_sub(length.into());
+        Ipv4Addr::from_bits(self.to_bits() & u32::MAX.checked_shl(host).unwrap_or(0))
+    }
 }
 
 impl Family for Ipv6Addr {
@@ -214,6 +229,10 @@ impl Family for Ipv6Addr {
     const BYTES: usize = 16;
     fn from_wire(bytes: &[u8]) -> Option<Self> {
         <[u8; 16]>::try_from(bytes).ok().map(Ipv6Addr::from)
+    }
+    fn masked(self, length: u8) -> Self {
+        let host = 128_u32.saturating_sub(length.into());
+        Ipv6Addr::from_bits(self.to_bits() & u128::MAX.checked_shl(host).unwrap_or(0))
     }
 }
 

@@ -171,6 +171,20 @@ drop_reasons! {
         "An IPv4 or TCP option has an impossible length; look for a broken or hostile sender.";
     FloodDisabled = 60, "flood-disabled",
         "The port does not take frames for unknown destinations; set `flood` on it if silent hosts are behind it.";
+
+    // Routing.
+    NotForUs = 61, "not-for-us",
+        "The frame's destination is another station's address than the router interface's; look for a hub, a mirror or a stale neighbour entry.";
+    MartianSource = 62, "martian-source",
+        "No packet on its way may come from such an address (RFC 1812, 5.3.7; RFC 4291); look for a broken or hostile sender.";
+    MartianDestination = 63, "martian-destination",
+        "No packet on its way may go to such an address (RFC 1812, 5.3.7; RFC 4291); look for a broken or hostile sender.";
+    RouteBlackhole = 64, "route-blackhole",
+        "The route to the destination is a blackhole; see it with `trivium show why ADDRESS`, and remove it if the destination is to be reached.";
+    PuntLimit = 65, "punt-limit",
+        "More packets of this kind are for the kernel than the router's `punts` lets in each second; look for a flood, or raise it.";
+    NoKernel = 66, "no-kernel",
+        "The packet is for the kernel, and there is no way into it from here; see `trivium doctor`.";
 }
 
 impl DropReason {

@@ -57,6 +57,14 @@ impl MacAddr {
         MacAddr([a, b, c, d, e, f])
     }
 
+    /// The address as the first six octets of a little-endian word, in the order of the wire: two such addresses are compared, or
+    /// written into a frame, at once.
+    #[inline]
+    pub const fn to_wire_word(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+
     /// A group address: multicast, or broadcast.
     #[inline]
     pub const fn is_multicast(self) -> bool {

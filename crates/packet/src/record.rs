@@ -140,6 +140,18 @@ pub enum Step {
         /// Worker.
         worker: WorkerId,
     },
+    /// A route leads there, and the next hop's address is known: addresses, hop count and checksum are (would be) written anew.
+    Routed {
+        /// The port that it leaves by.
+        port: PortId,
+        /// The next hop's address.
+        to: MacAddr,
+    },
+    /// It is (would be) given to the kernel.
+    ToKernel {
+        /// Reason in words.
+        why: &'static str,
+    },
     /// The L4 checksum that its sender had left open was (would be) completed.
     ChecksumCompleted,
     /// It was (would be) cut into this many segments of the port's size.

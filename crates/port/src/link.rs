@@ -24,6 +24,8 @@ pub(crate) const IFLA_INFO_KIND: u16 = 1;
 pub(crate) const IFLA_INFO_DATA: u16 = 2;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const NDA_DST: u16 = 1;
+const NTF_USE: u8 = 1;
 
 const IFF_UP: u32 = 1;
 const IFF_NOARP: u32 = 0x80;
@@ -328,6 +330,30 @@ pub fn remove_address(ifindex: u32, address: IpAddr, prefix: u8) -> Result<(), L
         }
         _ => Ok(()),
     }
+}
+
+/// Tells the kernel that packets are sent to neighbours, each behind the device of an index: it asks for the address of one that it does
+/// not know, and asks again in time for one that it does (`NTF_USE`). Gives how many it has refused, which it may (the device is
+/// down, or has no such neighbours).
+///
+/// # Errors
+/// [`LinkError`] when it cannot be told.
+pub fn use_neighbours(neighbours: impl IntoIterator<Item = (u32, IpAddr)>) -> Result<usize, LinkError> {
+    let mut socket = Netlink::open().map_err(|e| LinkError::new(0, "opening a socket", e))?;
+    let mut refused = 0;
+    for (ifindex, address) in neighbours {
+        let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        // `struct ndmsg`: family, index, state, flags, kind.
+        let mut body = [0; 12];
+        body[0] = u8::try_from(family).unwrap_or(0);
+        body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        body[10] = NTF_USE;
+        let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE;
+        let mut request = Request::new(libc::RTM_NEWNEIGH, flags, &body);
+        request.attribute(NDA_DST, &octets(address));
+        refused += usize::from(socket.transact(request).is_err());
+    }
+    Ok(refused)
 }
 
 /// `struct ifaddrmsg`.

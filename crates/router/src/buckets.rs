@@ -65,6 +65,14 @@ impl<T: Clone + PartialEq> Buckets<T> {
         Some(Buckets { members: members.iter().map(|(member, _)| member.clone()).collect(), owners })
     }
 
+    /// The same shares among others: each member's place is taken by what `of` makes of it.
+    #[must_use]
+    pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> Buckets<U> {
+        Buckets { members: self.members.iter().map(of).collect(), owners: self.owners.clone() }
+    }
+}
+
+impl<T> Buckets<T> {
     /// The member that a flow of this hash belongs to.
     #[must_use]
     pub fn of(&self, hash: u32) -> Option<&T> {

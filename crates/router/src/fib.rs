@@ -7,6 +7,7 @@ use std::sync::Arc;
 use lookup::{Address, Hop, Prefix, Table, Trie};
 use sync::qsbr::{Domain, Reader};
 
+use crate::adjacency::Adjacencies;
 use crate::paths::{Path, PathView, Paths, Verdict};
 
 /// Addresses that are looked up in one go.
@@ -64,38 +65,48 @@ impl Fib {
     ///
     /// # Errors
     /// [`FibError`]: nothing has changed.
-    pub fn set4(&mut self, prefix: Prefix<u32>, path: &Path) -> Result<(), FibError> {
-        set(&mut self.v4, &mut self.paths, prefix, path)
+    pub fn set4(
+        &mut self,
+        prefix: Prefix<u32>,
+        path: &Path,
+        adjacencies: &mut Adjacencies,
+    ) -> Result<(), FibError> {
+        set(&mut self.v4, &mut self.paths, prefix, path, adjacencies)
     }
 
     /// Makes an IPv6 prefix lead somewhere, whatever it did before.
     ///
     /// # Errors
     /// [`FibError`]: nothing has changed.
-    pub fn set6(&mut self, prefix: Prefix<u128>, path: &Path) -> Result<(), FibError> {
-        set(&mut self.v6, &mut self.paths, prefix, path)
+    pub fn set6(
+        &mut self,
+        prefix: Prefix<u128>,
+        path: &Path,
+        adjacencies: &mut Adjacencies,
+    ) -> Result<(), FibError> {
+        set(&mut self.v6, &mut self.paths, prefix, path, adjacencies)
     }
 
     /// Takes an IPv4 route out; one that is not there is no error.
     ///
     /// # Errors
     /// [`FibError::Full`]: nothing has changed.
-    pub fn remove4(&mut self, prefix: Prefix<u32>) -> Result<(), FibError> {
-        remove(&mut self.v4, &mut self.paths, prefix)
+    pub fn remove4(&mut self, prefix: Prefix<u32>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
+        remove(&mut self.v4, &mut self.paths, prefix, adjacencies)
     }
 
     /// Takes an IPv6 route out; one that is not there is no error.
     ///
     /// # Errors
     /// [`FibError::Full`]: nothing has changed.
-    pub fn remove6(&mut self, prefix: Prefix<u128>) -> Result<(), FibError> {
-        remove(&mut self.v6, &mut self.paths, prefix)
+    pub fn remove6(&mut self, prefix: Prefix<u128>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
+        remove(&mut self.v6, &mut self.paths, prefix, adjacencies)
     }
 
     /// Says what [`Path::Shared`] of a number is, for all routes that lead there, by one write; with `None` it leads nowhere.
     /// What it says must not be shared in turn: then it leads nowhere, too.
-    pub fn define(&mut self, shared: u32, path: Option<&Path>) {
-        self.paths.define(shared, path);
+    pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
+        self.paths.define(shared, path, adjacencies);
     }
 
     /// Routes of both families.
@@ -138,6 +149,7 @@ fn set<A: Address>(
     paths: &mut Paths,
     prefix: Prefix<A>,
     path: &Path,
+    adjacencies: &mut Adjacencies,
 ) -> Result<(), FibError> {
     let before = table.get(&prefix);
     if before.is_some_and(|hop| paths.of(hop) == Some(path)) {
@@ -145,23 +157,28 @@ fn set<A: Address>(
     }
     let limit = paths.limit();
     let full = || FibError::Paths { prefix: prefix.to_string(), limit };
-    let hop = paths.take(path, before).ok_or_else(full)?;
+    let hop = paths.take(path, before, adjacencies).ok_or_else(full)?;
     if let Err(error) = table.insert(prefix, hop) {
-        paths.give_back(hop);
+        paths.give_back(hop, adjacencies);
         return Err(FibError::Full { prefix: prefix.to_string(), words: error.words });
     }
     if let Some(before) = before {
-        paths.give_back(before);
+        paths.give_back(before, adjacencies);
     }
     Ok(())
 }
 
-fn remove<A: Address>(table: &mut Table<A>, paths: &mut Paths, prefix: Prefix<A>) -> Result<(), FibError> {
+fn remove<A: Address>(
+    table: &mut Table<A>,
+    paths: &mut Paths,
+    prefix: Prefix<A>,
+    adjacencies: &mut Adjacencies,
+) -> Result<(), FibError> {
     let removed = table.remove(prefix);
     let before =
         removed.map_err(|error| FibError::Full { prefix: prefix.to_string(), words: error.words })?;
     if let Some(before) = before {
-        paths.give_back(before);
+        paths.give_back(before, adjacencies);
     }
     Ok(())
 }
@@ -175,37 +192,53 @@ pub struct View {
 }
 
 impl View {
-    /// What the table says of packets to IPv4 addresses, whose flows have these hashes: as many as all slices have.
+    /// Tells what the table says of packets to each of these IPv4 addresses, in order, with its place. `hash` gives the hash of the
+    /// flow at a place, and is asked only where several ways share it.
     ///
     /// # Panics
     /// When the reader is offline or belongs to another domain (errors of the program).
-    pub fn route4(&self, reader: &Reader, addresses: &[u32], hashes: &[u32], verdicts: &mut [Verdict]) {
-        route(&self.v4, &self.paths, reader, addresses, hashes, verdicts);
+    pub fn route4(
+        &self,
+        reader: &Reader,
+        addresses: &[u32],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    ) {
+        route(&self.v4, &self.paths, reader, addresses, hash, each);
     }
 
     /// The same of IPv6.
     ///
     /// # Panics
     /// As [`View::route4`].
-    pub fn route6(&self, reader: &Reader, addresses: &[u128], hashes: &[u32], verdicts: &mut [Verdict]) {
-        route(&self.v6, &self.paths, reader, addresses, hashes, verdicts);
+    pub fn route6(
+        &self,
+        reader: &Reader,
+        addresses: &[u128],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    ) {
+        route(&self.v6, &self.paths, reader, addresses, hash, each);
     }
 }
 
+#[inline(always)]
 fn route<A: Address>(
     trie: &Trie<A>,
     paths: &PathView,
     reader: &Reader,
     addresses: &[A],
-    hashes: &[u32],
-    verdicts: &mut [Verdict],
+    hash: impl Fn(usize) -> u32,
+    mut each: impl FnMut(usize, Verdict),
 ) {
-    let chunks = addresses.chunks(CHUNK).zip(hashes.chunks(CHUNK)).zip(verdicts.chunks_mut(CHUNK));
-    for ((addresses, hashes), verdicts) in chunks {
-        let mut hops = [Hop::NONE; CHUNK];
+    let paths = paths.seen_by(reader);
+    let mut hops = [Hop::NONE; CHUNK];
+    let mut place = 0;
+    for addresses in addresses.chunks(CHUNK) {
         trie.look_up(reader, addresses, &mut hops);
-        for ((verdict, hop), hash) in verdicts.iter_mut().zip(hops).zip(hashes) {
-            *verdict = paths.verdict(reader, hop, *hash);
+        for hop in &hops[..addresses.len()] {
+            each(place, paths.verdict(*hop, || hash(place)));
+            place += 1;
         }
     }
 }

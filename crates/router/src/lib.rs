@@ -1,34 +1,49 @@
-//! The router, first part: what a table of routes says of an address, and which of several ways out a flow takes.
+//! The router: what becomes of a packet that is to be routed.
 //!
 //! ```text
-//!   address ──lookup's trie──► number of a path ──slots──► Path: an end, or a group of ways out
-//!                                                            │ hash of the flow
-//!                                                            └──buckets──► one of them
+//!   Router::decide: for this router? -> rules choose tables -> destination
+//!     destination ──lookup's trie──► number of a path ──slots──► Path: an end, or a group of ways out
+//!                                                                  │ hash of the flow
+//!                                                                  └──buckets──► one of them
+//!       way out ──► adjacency: the neighbour's address and the interface  ──► Decision: Forward | Punt | Drop
 //! ```
 //!
-//! A [`Fib`] belongs to one writer; any number of workers ask its [`View`]. Routes that lead to the same share a path, so that one
-//! write repoints all of them, and a path that changes keeps as many flows where they are as its new shares allow ([`Buckets`]).
+//! A room of the engine: it is handed the flow keys of a burst and answers with a [`Decision`] for each packet; it touches no frame.
+//! A [`Fib`] belongs to one writer, the [`Adjacencies`] to the same one for all tables of a router; any number of workers ask their
+//! views. Routes that lead to the same share a path, so that one write repoints all of them, and a path that changes keeps as many
+//! flows where they are as its new shares allow ([`Buckets`]). A neighbour that changes its address is one write, too.
 //!
 //! ```
 //! use lookup::Prefix;
-//! use router::{Fib, Path, Verdict, Way};
+//! use router::{Adjacencies, Fib, Path, Verdict, Way};
 //! use sync::qsbr::Domain;
 //!
 //! let domain = Domain::new();
+//! let mut adjacencies = Adjacencies::new(&domain, 1000, 1);
 //! let mut fib = Fib::new(&domain, 1 << 20, 64);
-//! let way = Way { interface: 3, gateway: Some([10, 0, 0, 1].into()), weight: 1 };
-//! fib.set4(Prefix::new(0xc000_0200, 24), &Path::Ways(vec![way])).unwrap();
+//! let gateway = Some([10, 0, 0, 1].into());
+//! let way = Way { interface: 3, gateway, weight: 1 };
+//! fib.set4(Prefix::new(0xc000_0200, 24), &Path::Ways(vec![way]), &mut adjacencies).unwrap();
 //!
 //! let (view, reader) = (fib.view(), domain.register().unwrap());
 //! let mut verdicts = [Verdict::NoRoute; 2];
-//! view.route4(&reader, &[0xc000_0207, 0x0a00_0001], &[17, 17], &mut verdicts);
-//! assert_eq!(verdicts, [Verdict::Forward(way), Verdict::NoRoute]);
+//! let addresses = [0xc000_0207, 0x0a00_0001];
+//! view.route4(&reader, &addresses, |_| 17, |place, verdict| verdicts[place] = verdict);
+//! let Verdict::Forward(number) = verdicts[0] else { panic!("there is a route") };
+//! assert_eq!(adjacencies.leads(number), Some((3, gateway)));
+//! assert_eq!(verdicts[1], Verdict::NoRoute);
 //! ```
 
+mod adjacency;
 mod buckets;
 mod fib;
 mod paths;
+mod policy;
+mod room;
 
+pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST};
 pub use buckets::{BUCKETS, Buckets};
 pub use fib::{Fib, FibError, View};
 pub use paths::{Path, Verdict, Way};
+pub use policy::{Lookup, Selector};
+pub use room::{Decision, Gate, Interface, Kernel, Punt, Router, Scratch};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use lookup::Hop;
 use sync::qsbr::{Domain, Grace, Reader};
-use sync::slots::Slots;
+use sync::slots::{Seen, Slots};
 
+use crate::adjacency::Adjacencies;
 use crate::buckets::Buckets;
 
 /// A way out.
@@ -55,50 +56,15 @@ pub enum Verdict {
     Prohibit,
     /// As [`Path::Throw`].
     Throw,
-    /// Go on by this way.
-    Forward(Way),
+    /// Go on to the adjacency of this number ([`crate::AdjacencyView`]).
+    Forward(u32),
 }
 
 /// A path as readers have it.
 #[derive(Debug)]
 enum Compiled {
     Always(Verdict),
-    Shared(Buckets<Way>),
-}
-
-impl Compiled {
-    fn new(path: &Path, before: &Held) -> Compiled {
-        Compiled::Always(match path {
-            Path::Local => Verdict::Local,
-            Path::Blackhole => Verdict::Blackhole,
-            Path::Unreachable => Verdict::Unreachable,
-            Path::Prohibit => Verdict::Prohibit,
-            Path::Throw => Verdict::Throw,
-            Path::Shared(_) => Verdict::NoRoute,
-            Path::Ways(ways) => match ways.as_slice() {
-                [] => Verdict::NoRoute,
-                [only] => Verdict::Forward(*only),
-                several => {
-                    // A way is the same one with another weight.
-                    let members: Vec<(Way, u16)> =
-                        several.iter().map(|way| (Way { weight: 1, ..*way }, way.weight)).collect();
-                    return match Buckets::after(before.buckets().as_ref(), &members) {
-                        Some(buckets) => Compiled::Shared(buckets),
-                        None => Compiled::Always(Verdict::NoRoute),
-                    };
-                }
-            },
-        })
-    }
-
-    /// How flows share it, for a path that takes its place.
-    fn held(&self) -> Held {
-        match self {
-            Compiled::Shared(buckets) => Held::Many(Box::new(buckets.clone())),
-            Compiled::Always(Verdict::Forward(way)) => Held::One(Way { weight: 1, ..*way }),
-            Compiled::Always(_) => Held::Nothing,
-        }
-    }
+    Shared(Buckets<u32>),
 }
 
 /// How flows share a path.
@@ -112,12 +78,44 @@ enum Held {
 }
 
 impl Held {
+    /// How flows share what a path says, if before they shared it like this.
+    fn new(path: &Path, before: &Held) -> Held {
+        let Path::Ways(ways) = path else { return Held::Nothing };
+        // A way is the same one with another weight.
+        let members: Vec<(Way, u16)> =
+            ways.iter().map(|way| (Way { weight: 1, ..*way }, way.weight)).collect();
+        match members.as_slice() {
+            [(only, _)] => Held::One(*only),
+            several => Buckets::after(before.buckets().as_ref(), several)
+                .map_or(Held::Nothing, |buckets| Held::Many(Box::new(buckets))),
+        }
+    }
+
     fn buckets(&self) -> Option<Buckets<Way>> {
         match self {
             Held::Nothing => None,
             Held::One(way) => Buckets::new(&[(*way, 1)]),
             Held::Many(buckets) => Some((**buckets).clone()),
         }
+    }
+
+    /// The form for readers of what a path says; `taken` gets the adjacencies that it leads to.
+    fn compile(&self, path: &Path, adjacencies: &mut Adjacencies, taken: &mut Vec<u32>) -> Compiled {
+        let mut take = |way: &Way| {
+            let number = adjacencies.take(way);
+            taken.push(number);
+            number
+        };
+        Compiled::Always(match (path, self) {
+            (Path::Local, _) => Verdict::Local,
+            (Path::Blackhole, _) => Verdict::Blackhole,
+            (Path::Unreachable, _) => Verdict::Unreachable,
+            (Path::Prohibit, _) => Verdict::Prohibit,
+            (Path::Throw, _) => Verdict::Throw,
+            (Path::Shared(_), _) | (Path::Ways(_), Held::Nothing) => Verdict::NoRoute,
+            (Path::Ways(_), Held::One(way)) => Verdict::Forward(take(way)),
+            (Path::Ways(_), Held::Many(buckets)) => return Compiled::Shared(buckets.map(take)),
+        })
     }
 }
 
@@ -128,17 +126,26 @@ pub struct PathView {
 }
 
 impl PathView {
-    /// What the path of this number says of a flow of this hash.
+    /// The paths as a reader sees them.
     #[inline]
-    pub fn verdict(&self, reader: &Reader, hop: Hop, hash: u32) -> Verdict {
-        if hop == Hop::NONE {
-            return Verdict::NoRoute;
-        }
-        match self.slots.read(usize::try_from(hop.0).unwrap_or(usize::MAX), reader) {
+    pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
+        Sayings(self.slots.seen_by(reader))
+    }
+}
+
+/// Paths as a reader sees them.
+pub struct Sayings<'a>(Seen<'a, Compiled>);
+
+impl Sayings<'_> {
+    /// What the path of this number says of a flow, whose hash is asked for where several ways share it.
+    #[inline(always)]
+    pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
+        // Nobody is at 0.
+        match self.0.get(usize::try_from(hop.0).unwrap_or(usize::MAX)) {
             None => Verdict::NoRoute,
             Some(Compiled::Always(verdict)) => *verdict,
             Some(Compiled::Shared(buckets)) => {
-                buckets.of(hash).map_or(Verdict::NoRoute, |way| Verdict::Forward(*way))
+                buckets.of(hash()).map_or(Verdict::NoRoute, |number| Verdict::Forward(*number))
             }
         }
     }
@@ -151,6 +158,8 @@ struct Used {
     routes: usize,
     /// What a changed path begins with.
     held: Held,
+    /// Adjacencies that it leads to.
+    taken: Vec<u32>,
 }
 
 /// The writer's side.
@@ -202,35 +211,37 @@ impl Paths {
     }
 
     /// The number of a path, for one route more; one that is new begins with the flows' shares of `before`. `None`: there is no room.
-    pub fn take(&mut self, path: &Path, before: Option<Hop>) -> Option<Hop> {
+    pub fn take(&mut self, path: &Path, before: Option<Hop>, adjacencies: &mut Adjacencies) -> Option<Hop> {
         if let Some(used) = self.used.get_mut(path) {
             used.routes += 1;
             return Some(Hop(used.number));
         }
         let number = self.number()?;
         let before = before.and_then(|hop| Some(self.used.get(self.by_number.get(&hop.0)?)?.held.clone()));
-        let held = self.compile(number, path, &before.unwrap_or(Held::Nothing));
-        self.used.insert(path.clone(), Used { number, routes: 1, held });
+        let (held, taken) = self.compile(number, path, &before.unwrap_or(Held::Nothing), adjacencies);
+        self.used.insert(path.clone(), Used { number, routes: 1, held, taken });
         self.by_number.insert(number, path.clone());
         Some(Hop(number))
     }
 
     /// One route less leads to a path.
-    pub fn give_back(&mut self, hop: Hop) {
+    pub fn give_back(&mut self, hop: Hop, adjacencies: &mut Adjacencies) {
         let Some(path) = self.by_number.get(&hop.0) else { return };
         let Some(used) = self.used.get_mut(path) else { return };
         used.routes -= 1;
         if used.routes > 0 {
             return;
         }
+        let taken = std::mem::take(&mut used.taken);
         self.used.remove(path);
         self.by_number.remove(&hop.0);
+        taken.into_iter().for_each(|number| adjacencies.give_back(number));
         // Readers that have looked it up may ask what it says until their burst ends.
         self.leaving.push_back((self.domain.begin_grace(), hop.0));
     }
 
     /// What a shared path says from now on, for all routes that lead to it; with `None` nothing.
-    pub fn define(&mut self, shared: u32, path: Option<&Path>) {
+    pub fn define(&mut self, shared: u32, path: Option<&Path>, adjacencies: &mut Adjacencies) {
         match path {
             Some(path) => drop(self.shared.insert(shared, path.clone())),
             None => drop(self.shared.remove(&shared)),
@@ -238,22 +249,30 @@ impl Paths {
         let key = Path::Shared(shared);
         let Some(used) = self.used.get_mut(&key) else { return };
         let (number, before) = (used.number, std::mem::replace(&mut used.held, Held::Nothing));
-        let held = self.compile(number, &key, &before);
-        if let Some(used) = self.used.get_mut(&key) {
-            // A path without ways for a while keeps its flows.
-            used.held = if matches!(held, Held::Nothing) { before } else { held };
-        }
+        let (held, taken) = self.compile(number, &key, &before, adjacencies);
+        let Some(used) = self.used.get_mut(&key) else { return };
+        // A path without ways for a while keeps its flows.
+        used.held = if matches!(held, Held::Nothing) { before } else { held };
+        // Only now: those that it leads to before and after keep their numbers.
+        let left = std::mem::replace(&mut used.taken, taken);
+        left.into_iter().for_each(|number| adjacencies.give_back(number));
     }
 
-    fn compile(&self, number: u32, path: &Path, before: &Held) -> Held {
+    fn compile(
+        &self,
+        number: u32,
+        path: &Path,
+        before: &Held,
+        adjacencies: &mut Adjacencies,
+    ) -> (Held, Vec<u32>) {
         let said = match path {
             Path::Shared(shared) => self.shared.get(shared).unwrap_or(path),
             path => path,
         };
-        let compiled = Compiled::new(said, before);
-        let held = compiled.held();
+        let (held, mut taken) = (Held::new(said, before), Vec::new());
+        let compiled = held.compile(said, adjacencies, &mut taken);
         self.slots.replace(usize::try_from(number).unwrap_or(0), Some(Box::new(compiled)));
-        held
+        (held, taken)
     }
 
     fn number(&mut self) -> Option<u32> {

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use lookup::Prefix;
 use proptest::prelude::*;
-use router::{Fib, FibError, Path, Verdict, Way};
+use router::{Adjacencies, Fib, FibError, Path, Verdict, Way};
 use sync::qsbr::Domain;
 
 fn way(interface: u32, last: u8) -> Way {
@@ -32,8 +33,19 @@ impl Naive {
     }
 }
 
+fn adjacencies(domain: &Arc<Domain>) -> Adjacencies {
+    Adjacencies::new(domain, 100, 1)
+}
+
+/// The way that a verdict leads to.
+fn leads(adjacencies: &Adjacencies, verdict: Verdict) -> Option<Way> {
+    let Verdict::Forward(number) = verdict else { return None };
+    let (interface, gateway) = adjacencies.leads(number).expect("it is in use");
+    Some(Way { interface, gateway, weight: 1 })
+}
+
 /// Whether a verdict is one that a path allows.
-fn agrees(path: Option<&Path>, verdict: Verdict) -> bool {
+fn agrees(path: Option<&Path>, verdict: Verdict, adjacencies: &Adjacencies) -> bool {
     match (path, verdict) {
         (None | Some(Path::Shared(_)), Verdict::NoRoute)
         | (Some(Path::Local), Verdict::Local)
@@ -42,7 +54,9 @@ fn agrees(path: Option<&Path>, verdict: Verdict) -> bool {
         | (Some(Path::Prohibit), Verdict::Prohibit)
         | (Some(Path::Throw), Verdict::Throw) => true,
         (Some(Path::Ways(ways)), Verdict::NoRoute) => ways.is_empty(),
-        (Some(Path::Ways(ways)), Verdict::Forward(way)) => ways.contains(&way),
+        (Some(Path::Ways(ways)), verdict) => {
+            leads(adjacencies, verdict).is_some_and(|way| ways.contains(&way))
+        }
         _ => false,
     }
 }
@@ -86,13 +100,14 @@ proptest! {
         let domain = Domain::new();
         // So few paths that numbers are used again.
         let (mut fib, mut naive) = (Fib::new(&domain, 1 << 19, 12), Naive::default());
+        let mut adjacencies = adjacencies(&domain);
         let (view, mut reader) = (fib.view(), domain.register().unwrap());
         for step in steps {
             reader.quiescent();
             match step {
                 Step::Set(address, length, path) => {
                     let prefix = Prefix::new(address, length);
-                    match fib.set4(prefix, &path) {
+                    match fib.set4(prefix, &path, &mut adjacencies) {
                         Ok(()) => drop(naive.routes.insert(prefix, path)),
                         Err(FibError::Paths { limit, .. }) => prop_assert!(fib.paths() <= 12 && limit == 12),
                         Err(error) => panic!("{error}"),
@@ -100,13 +115,13 @@ proptest! {
                 }
                 Step::Remove(address, length) => {
                     let prefix = Prefix::new(address, length);
-                    fib.remove4(prefix).unwrap();
+                    fib.remove4(prefix, &mut adjacencies).unwrap();
                     naive.routes.remove(&prefix);
                 }
                 Step::Define(number, path) => {
                     // What is shared is not shared in turn.
                     let path = path.filter(|path| !matches!(path, Path::Shared(_)));
-                    fib.define(number, path.as_ref());
+                    fib.define(number, path.as_ref(), &mut adjacencies);
                     match path {
                         Some(path) => drop(naive.shared.insert(number, path)),
                         None => drop(naive.shared.remove(&number)),
@@ -116,12 +131,11 @@ proptest! {
             prop_assert_eq!(fib.len(), naive.routes.len());
             let addresses: Vec<u32> =
                 (0..64_u32).map(|n| (n >> 4) << 30 | (n >> 2 & 3) << 8 | (n & 3) << 5).collect();
-            let hashes: Vec<u32> = (0..64).map(|n: u32| n.wrapping_mul(0x9e37_79b9)).collect();
             let mut verdicts = [Verdict::NoRoute; 64];
-            view.route4(&reader, &addresses, &hashes, &mut verdicts);
+            view.route4(&reader, &addresses, hash, |place, verdict| verdicts[place] = verdict);
             for (address, verdict) in addresses.iter().zip(verdicts) {
                 let path = naive.says(*address);
-                prop_assert!(agrees(path, verdict), "{}: {path:?} and {verdict:?}", Ipv4Addr::from_bits(*address));
+                prop_assert!(agrees(path, verdict, &adjacencies), "{}: {path:?} and {verdict:?}", Ipv4Addr::from_bits(*address));
                 let why = fib.why(IpAddr::V4(Ipv4Addr::from_bits(*address)));
                 prop_assert_eq!(why.is_some(), naive.routes.keys().any(|prefix| prefix.contains(*address)));
             }
@@ -129,13 +143,17 @@ proptest! {
     }
 }
 
+/// The hash of the flow of this number.
+fn hash(nth: usize) -> u32 {
+    u32::try_from(nth).unwrap().wrapping_mul(0x9e37_79b9)
+}
+
 /// The way of each of many flows to one address.
-fn flows(fib: &Fib, domain: &std::sync::Arc<Domain>) -> Vec<Verdict> {
-    let hashes: Vec<u32> = (0..10_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9)).collect();
-    let mut verdicts = vec![Verdict::NoRoute; hashes.len()];
+fn flows(fib: &Fib, adjacencies: &Adjacencies, domain: &Arc<Domain>) -> Vec<Option<Way>> {
+    let mut verdicts = vec![Verdict::NoRoute; 10_000];
     let (view, reader) = (fib.view(), domain.register().unwrap());
-    view.route6(&reader, &vec![1 << 100; hashes.len()], &hashes, &mut verdicts);
-    verdicts
+    view.route6(&reader, &[1 << 100; 10_000], hash, |place, verdict| verdicts[place] = verdict);
+    verdicts.into_iter().map(|verdict| leads(adjacencies, verdict)).collect()
 }
 
 /// A way that goes takes its own flows with it and no others, whether the route is told anew or what it shares.
@@ -143,32 +161,33 @@ fn flows(fib: &Fib, domain: &std::sync::Arc<Domain>) -> Vec<Verdict> {
 fn flows_stay_where_they_are() {
     let domain = Domain::new();
     let mut fib = Fib::new(&domain, 1 << 19, 100);
+    let mut adjacencies = adjacencies(&domain);
     let all: Vec<Way> = (1..=8).map(|last| way(u32::from(last), last)).collect();
     let fewer: Vec<Way> = all.iter().copied().filter(|way| way.interface != 3).collect();
     let prefix = Prefix::new(1_u128 << 100, 28);
     for shared in [false, true] {
-        let say = |fib: &mut Fib, ways: &[Way]| {
+        let mut say = |fib: &mut Fib, ways: &[Way]| {
             let path = Path::Ways(ways.to_vec());
             if shared {
-                fib.define(1, Some(&path));
-                fib.set6(prefix, &Path::Shared(1)).unwrap();
+                fib.define(1, Some(&path), &mut adjacencies);
+                fib.set6(prefix, &Path::Shared(1), &mut adjacencies).unwrap();
             } else {
-                fib.set6(prefix, &path).unwrap();
+                fib.set6(prefix, &path, &mut adjacencies).unwrap();
             }
+            flows(fib, &adjacencies, &domain)
         };
-        say(&mut fib, &all);
-        let before = flows(&fib, &domain);
-        say(&mut fib, &fewer);
-        let after = flows(&fib, &domain);
+        let before = say(&mut fib, &all);
+        let after = say(&mut fib, &fewer);
         let moved = before.iter().zip(&after).filter(|(one, other)| one != other).count();
-        let lost = before.iter().filter(|verdict| **verdict == Verdict::Forward(all[2])).count();
+        let lost = before.iter().filter(|verdict| **verdict == Some(all[2])).count();
         assert!((1_100..1_400).contains(&lost), "an eighth of them: {lost}");
         assert!(moved <= lost + 100, "{moved} of {lost} and one in a hundred");
-        assert!(!after.contains(&Verdict::Forward(all[2])));
-        fib.remove6(prefix).unwrap();
-        assert_eq!(flows(&fib, &domain)[0], Verdict::NoRoute);
+        assert!(!after.contains(&Some(all[2])));
+        fib.remove6(prefix, &mut adjacencies).unwrap();
+        assert_eq!(flows(&fib, &adjacencies, &domain)[0], None);
     }
-    assert_eq!((fib.len(), fib.paths()), (0, 0));
+    fib.define(1, None, &mut adjacencies);
+    assert_eq!((fib.len(), fib.paths(), adjacencies.len()), (0, 0, 0));
 }
 
 /// Shares follow the weights.
@@ -176,10 +195,11 @@ fn flows_stay_where_they_are() {
 fn weights_are_kept() {
     let domain = Domain::new();
     let mut fib = Fib::new(&domain, 1 << 19, 4);
+    let mut adjacencies = adjacencies(&domain);
     let ways = vec![Way { weight: 3, ..way(1, 1) }, way(2, 2)];
-    fib.set6(Prefix::new(0, 0), &Path::Ways(ways)).unwrap();
-    let first =
-        flows(&fib, &domain).iter().filter(|verdict| **verdict == Verdict::Forward(way(1, 1))).count();
+    fib.set6(Prefix::new(0, 0), &Path::Ways(ways), &mut adjacencies).unwrap();
+    let flows = flows(&fib, &adjacencies, &domain);
+    let first = flows.iter().filter(|taken| **taken == Some(way(1, 1))).count();
     assert!((7_400..=7_600).contains(&first), "three quarters of 10,000: {first}");
 }
 
@@ -188,11 +208,12 @@ fn weights_are_kept() {
 fn a_full_table_forwards_what_it_has() {
     let domain = Domain::new();
     let mut fib = Fib::new(&domain, 1 << 18, 3);
+    let mut adjacencies = adjacencies(&domain);
     // In turn: what is alike everywhere takes no room.
     let of = |number: u32| way(1 + number % 2, 1);
     let mut taken = 0_u32;
     let error = loop {
-        match fib.set4(Prefix::new(taken << 8, 24), &Path::Ways(vec![of(taken)])) {
+        match fib.set4(Prefix::new(taken << 8, 24), &Path::Ways(vec![of(taken)]), &mut adjacencies) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
@@ -202,13 +223,18 @@ fn a_full_table_forwards_what_it_has() {
     assert_eq!(fib.len(), usize::try_from(taken).unwrap());
     // Where something has gone there is room again.
     for gone in taken - 1000..taken {
-        fib.remove4(Prefix::new(gone << 8, 24)).unwrap();
+        fib.remove4(Prefix::new(gone << 8, 24), &mut adjacencies).unwrap();
     }
-    fib.set4(Prefix::new(0, 24), &Path::Blackhole).unwrap();
-    let error = fib.set4(Prefix::new(0, 24), &Path::Local).unwrap_err();
+    fib.set4(Prefix::new(0, 24), &Path::Blackhole, &mut adjacencies).unwrap();
+    let error = fib.set4(Prefix::new(0, 24), &Path::Local, &mut adjacencies).unwrap_err();
     assert!(matches!(error, FibError::Paths { limit: 3, .. }), "{error}");
     let (view, reader) = (fib.view(), domain.register().unwrap());
     let mut verdicts = [Verdict::NoRoute; 3];
-    view.route4(&reader, &[1, 0x100, ((taken - 1000) << 8) - 1], &[0; 3], &mut verdicts);
-    assert_eq!(verdicts, [Verdict::Blackhole, Verdict::Forward(of(1)), Verdict::Forward(of(taken - 1001))]);
+    let addresses = [1, 0x100, ((taken - 1000) << 8) - 1];
+    view.route4(&reader, &addresses, |_| 0, |place, verdict| verdicts[place] = verdict);
+    assert_eq!(verdicts[0], Verdict::Blackhole);
+    assert_eq!(
+        verdicts.map(|verdict| leads(&adjacencies, verdict))[1..],
+        [Some(of(1)), Some(of(taken - 1001))]
+    );
 }

@@ -13,7 +13,7 @@ pub mod cpu;
 pub mod heap;
 pub mod left_right;
 pub mod mac_table;
-mod memory;
+pub mod memory;
 pub mod mpmc;
 mod primitives;
 pub mod qsbr;

@@ -8,12 +8,14 @@
 pub(crate) fn vec_on_huge_pages<T>(len: usize) -> Vec<T> {
     let mut room = Vec::with_capacity(len);
     // Before the first touch, which decides what kind of page there will be.
-    advise(room.spare_capacity_mut());
+    advise_huge_pages(room.spare_capacity_mut());
     room
 }
 
+/// Asks the kernel for huge pages behind memory that nobody has touched yet, where that is much; where it has none, or will not,
+/// nothing changes.
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
-fn advise<T>(room: &mut [std::mem::MaybeUninit<T>]) {
+pub fn advise_huge_pages<T>(room: &mut [T]) {
     use rustix::mm::{Advice, madvise};
 
     const HUGE_PAGE: usize = 2 << 20;
@@ -30,8 +32,9 @@ fn advise<T>(room: &mut [std::mem::MaybeUninit<T>]) {
     let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
 }
 
+/// Nothing to ask here.
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
-fn advise<T>(_room: &mut [std::mem::MaybeUninit<T>]) {}
+pub fn advise_huge_pages<T>(_room: &mut [T]) {}
 
 #[cfg(test)]
 mod tests {

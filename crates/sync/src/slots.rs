@@ -5,6 +5,8 @@
 //! `Box::into_raw`, owned by the slot.
 #![allow(unsafe_code, reason = "turns slot pointers into references; protected by the reader's borrow")]
 
+use std::marker::PhantomData;
+
 use crate::primitives::{Arc, AtomicPtr, Ordering};
 use crate::qsbr::{Domain, Reader};
 
@@ -37,6 +39,17 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { chunk.as_ref() }
     }
 
+    /// The slots as a reader sees them until its next quiescent point: for many looks with one check.
+    ///
+    /// # Panics
+    /// As [`Slots::read`].
+    #[inline]
+    #[must_use]
+    pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Seen<'a, T> {
+        reader.check(&self.domain);
+        Seen { slots: &self.slots, reader: PhantomData }
+    }
+
     /// Puts `chunk` into slot `index` and retires what was there. Control threads only: allocates, may lock.
     ///
     /// # Panics
@@ -60,6 +73,24 @@ impl<T: Send + Sync + 'static> Slots<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+}
+
+/// Slots as a reader sees them. See [`Slots::seen_by`].
+#[derive(Debug)]
+pub struct Seen<'a, T> {
+    slots: &'a [AtomicPtr<T>],
+    reader: PhantomData<&'a Reader>,
+}
+
+impl<'a, T> Seen<'a, T> {
+    /// The chunk in slot `index`: `None` if empty or out of range.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&'a T> {
+        let chunk = self.slots.get(index)?.load(Ordering::Acquire);
+        // SAFETY: as in `Slots::read`: the reader was checked when this was made, and stays borrowed for 'a.
+        unsafe { chunk.as_ref() }
     }
 }
 
@@ -89,6 +120,7 @@ mod tests {
         slots.replace(1, Some(Box::new((1, Arc::clone(&tracked)))));
         slots.replace(2, Some(Box::new((2, Arc::clone(&tracked)))));
         assert!(slots.read(0, &reader).is_none() && slots.read(9, &reader).is_none());
+        assert!(slots.seen_by(&reader).get(1).is_some() && slots.seen_by(&reader).get(9).is_none());
         let held = slots.read(1, &reader).unwrap();
         slots.replace(1, None);
         domain.reclaim();

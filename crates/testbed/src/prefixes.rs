@@ -9,7 +9,7 @@ use std::process::Command;
 /// If it is there and cannot be unpacked.
 #[must_use]
 pub fn real_prefixes() -> Option<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/rib-prefixes.txt.gz");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/data/rib-prefixes.txt.gz");
     if !file.exists() {
         eprintln!("SKIPPED: {} is absent", file.display());
         return None;

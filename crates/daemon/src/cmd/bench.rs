@@ -1,6 +1,10 @@
 //! `trivium bench`: the real engine over in-memory ports, without privileges. The last line is one JSON object.
 
-use engine::bench::{Options, Report, Scenario};
+use std::io::Read;
+use std::path::Path;
+
+use engine::bench::{Options, Popularity, Report, Route, Scenario};
+use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
 use crate::cli::Bench;
@@ -26,6 +30,8 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
         workers: args.workers.max(1),
         first_core: first_core.saturating_sub(args.workers.max(1) - 1),
         allocations: heap::allocations,
+        routes: scenario.table().map_or_else(|| Ok(Vec::new()), |_| table(&args.table))?,
+        popularity: if args.zipf { Popularity::Zipf } else { Popularity::Even },
     };
     let report = engine::bench::run(scenario, &options)
         .map_err(|error| Failure::new(format!("scenario {}", args.scenario), error, ""))?;
@@ -34,6 +40,29 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     }
     println!("{}", value(&report));
     Ok(())
+}
+
+/// The prefixes of a file, one a line, packed by gzip or not.
+fn table(file: &Path) -> Result<Vec<Route>, Failure> {
+    let object = || format!("table {}", file.display());
+    let unreadable = |error: std::io::Error| {
+        Failure::new(
+            object(),
+            error,
+            "name a file of prefixes with --table, one a line, packed by gzip or not",
+        )
+    };
+    let bytes = std::fs::read(file).map_err(unreadable)?;
+    let mut text = String::new();
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        MultiGzDecoder::new(bytes.as_slice()).read_to_string(&mut text).map_err(unreadable)?;
+    } else {
+        text = String::from_utf8(bytes).map_err(|error| unreadable(std::io::Error::other(error)))?;
+    }
+    engine::bench::parse(&text).map_err(|(line, found)| {
+        let fix = "write prefixes as 192.0.2.0/24 or 2001:db8::/32";
+        Failure::new(format!("{}:{line}", object()), format!("{found:?} is no prefix"), fix)
+    })
 }
 
 fn print(report: &Report) {

@@ -12,6 +12,7 @@ use engine::worker::monotonic;
 use engine::{Engine, EngineError, Explained};
 use model::{CapturedFrame, Explanation, Output, PacketFilter, Tier, TraceEvent};
 use packet::filter::Filter;
+use packet::record::Step;
 use packet::{FlowKey, PortId};
 use port::FramePool;
 use tokio::sync::mpsc::Sender;
@@ -256,7 +257,7 @@ fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8
         steps,
         tier: Tier::Tables,
         outputs: outputs.collect(),
-        to_kernel: false,
+        to_kernel: explained.steps.iter().any(|step| matches!(step, Step::ToKernel { .. })),
         drop: words::dropped(&explained.steps).map(str::to_owned),
         verdict,
     }

@@ -185,7 +185,9 @@ fn verdict(steps: &[Step], names: &Names) -> String {
         Step::Dropped(reason) => Some(reason),
         _ => None,
     });
+    let to_kernel = steps.iter().any(|step| matches!(step, Step::ToKernel { .. }));
     match (outputs.as_slice(), drop) {
+        ([_], None) if to_kernel => "it goes to the kernel".to_owned(),
         ([], Some(reason)) => format!("dropped as {}: {}{punted}", reason.name(), reason.explain()),
         ([], None) => format!("it leaves by no port{punted}"),
         ([port], _) => format!("it leaves by {port}{punted}"),
@@ -237,7 +239,7 @@ fn change(tag: TagChange) -> String {
     }
 }
 
-/// What the bridge decided.
+/// What the bridge or the router decided.
 fn switching(step: &Step, names: &Names) -> String {
     match step {
         Step::Bridge(bridge) => format!("bridge {}", names.bridge(*bridge)),
@@ -257,6 +259,11 @@ fn switching(step: &Step, names: &Names) -> String {
             FloodClass::Multicast => "multicast nobody is known for: to every member of the VLAN".to_owned(),
             FloodClass::Unknown => "nobody knows the destination: to every member of the VLAN".to_owned(),
         },
+        Step::Routed { port, to } => format!(
+            "a route leads to {to} behind {}; its addresses and hop count are written anew",
+            names.port(*port)
+        ),
+        Step::ToKernel { why } => format!("it is the kernel's. {why}"),
         Step::Snooped { ports } => format!("the group's listeners and routers are at {ports} ports"),
         Step::Punted => "a copy goes to the snooper".to_owned(),
         Step::NotTo { port, reason } => format!("not to {}: {}", names.port(*port), reason.name()),

@@ -2,10 +2,33 @@
 //! other end receives.
 
 use port::{Batch, Capabilities, FrameMemory, FramePool, Packet, Queue, QueueStatus};
+use std::sync::Arc;
+
+use packet::MacAddr;
 use sync::spsc::{Consumer, Producer, channel};
 
 /// Length of a generated frame in bytes, without the frame check sequence (64 on the wire).
 pub const FRAME: u16 = 60;
+/// The same of IPv6: UDP has no room in fewer.
+const FRAME_6: u16 = 64;
+
+/// Where routed packets go, in turn.
+#[derive(Clone, Debug)]
+pub enum Destinations {
+    /// IPv4.
+    Four(Arc<[u32]>),
+    /// IPv6.
+    Six(Arc<[u128]>),
+}
+
+/// What changes from packet to packet.
+#[derive(Clone, Debug)]
+enum Aim {
+    Hosts(Flows),
+    /// Destinations, the next one's place, and the header's sum without one.
+    Four(Arc<[u32]>, usize, u32),
+    Six(Arc<[u128]>, usize),
+}
 
 /// Which hosts talk to which, in random order.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +44,9 @@ pub struct Flows {
 /// Writes the headers of one packet after the other.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    /// The frame as little-endian words; the last four bytes of it stay as they are.
-    words: [u64; 7],
-    flows: Flows,
+    /// The frame as little-endian words; of an IPv4 frame the last four bytes stay as they are.
+    words: [u64; 8],
+    aim: Aim,
     state: u64,
 }
 
@@ -45,14 +68,46 @@ impl Writer {
         ];
         template[12..14].copy_from_slice(&[0x08, 0x00]);
         template[14..42].copy_from_slice(&header);
-        let mut words = [0; 7];
-        for (word, bytes) in words.iter_mut().zip(template.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
+        Self {
+            words: words(&template),
+            aim: Aim::Hosts(flows),
+            state: 0x2545_f491_4f6c_dd1d ^ u64::from(flows.first),
         }
-        Self { words, flows, state: 0x2545_f491_4f6c_dd1d ^ u64::from(flows.first) }
     }
 
-    /// Writes the next packet's headers into `frame`, 60 bytes.
+    /// Frames of UDP to a router of that address, for those destinations in turn, from the one at `from` on.
+    #[must_use]
+    pub fn routed(router: MacAddr, destinations: &Destinations, from: usize) -> Self {
+        let mut template = [0_u8; FRAME_6 as usize];
+        template[..6].copy_from_slice(&router.0);
+        template[6..12].copy_from_slice(&[2, 0, 0, 0, 0xfd, 1]);
+        let aim = match destinations {
+            Destinations::Four(list) => {
+                template[12..14].copy_from_slice(&[0x08, 0x00]);
+                template[14..42].copy_from_slice(&UDP4);
+                let header = template[14..34].as_chunks::<2>().0;
+                let sum = header.iter().map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
+                Aim::Four(list.clone(), from, sum)
+            }
+            Destinations::Six(list) => {
+                template[12..14].copy_from_slice(&[0x86, 0xdd]);
+                // UDP of two octets.
+                template[14..22].copy_from_slice(&[0x60, 0, 0, 0, 0, 10, 17, 64]);
+                template[22..24].copy_from_slice(&[0x20, 0x01]);
+                template[54..62].copy_from_slice(&[0x04, 0x00, 0, 9, 0, 10, 0, 0]);
+                Aim::Six(list.clone(), from)
+            }
+        };
+        Self { words: words(&template), aim, state: 0x2545_f491_4f6c_dd1d ^ from as u64 }
+    }
+
+    /// Bytes of its frames.
+    #[must_use]
+    pub fn frame(&self) -> u16 {
+        if matches!(self.aim, Aim::Six(..)) { FRAME_6 } else { FRAME }
+    }
+
+    /// Writes the next packet's headers into `frame`, 60 bytes (64 for IPv6).
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "the halves of a random word choose the hosts")]
     pub fn write(&mut self, frame: &mut [u8]) {
@@ -60,20 +115,63 @@ impl Writer {
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
         let (a, b) = (self.state as u32, (self.state >> 32) as u32);
-        // A multiply picks a host in range without a division.
-        let pick = |r: u32| ((u64::from(r) * u64::from(self.flows.hosts)) >> 32) as u32;
-        let (src, dst) = (mac(self.flows.first + pick(a)), mac(self.flows.peer_first + pick(b)));
-        // Whole words, so that a reader right behind is not held up by stores narrower than its loads.
-        self.words[0] = dst | src << 48;
-        self.words[1] = src >> 16 | self.words[1] & 0xffff_ffff_0000_0000;
-        // The source port, at octets 34 and 35.
-        self.words[4] = self.words[4] & 0xffff_ffff_0000_ffff | u64::from(a & 0xffff) << 16;
+        let port = |word: u64| word & 0xffff_ffff_0000_ffff | u64::from(a & 0xffff) << 16;
+        // Whole words are written, so that a reader right behind is not held up by stores narrower than its loads.
+        match &mut self.aim {
+            Aim::Hosts(flows) => {
+                // A multiply picks a host in range without a division.
+                let pick = |r: u32| ((u64::from(r) * u64::from(flows.hosts)) >> 32) as u32;
+                let (src, dst) = (mac(flows.first + pick(a)), mac(flows.peer_first + pick(b)));
+                self.words[0] = dst | src << 48;
+                self.words[1] = src >> 16 | self.words[1] & 0xffff_ffff_0000_0000;
+                // The source port, at octets 34 and 35.
+                self.words[4] = port(self.words[4]);
+            }
+            Aim::Four(destinations, at, sum) => {
+                let to = destinations[*at];
+                *at = if *at + 1 == destinations.len() { 0 } else { *at + 1 };
+                let sum = *sum + (to >> 16) + (to & 0xffff);
+                let sum = (sum >> 16) + (sum & 0xffff);
+                let sum = !((sum >> 16) + sum) as u16;
+                // The checksum at octets 24 and 25, the destination from 30 to 33, the source port behind it.
+                let to = to.swap_bytes();
+                self.words[3] =
+                    self.words[3] & 0x0000_ffff_ffff_0000 | u64::from(sum.swap_bytes()) | u64::from(to) << 48;
+                self.words[4] = port(self.words[4]) & !0xffff | u64::from(to >> 16);
+            }
+            Aim::Six(destinations, at) => {
+                let to = destinations[*at].swap_bytes();
+                *at = if *at + 1 == destinations.len() { 0 } else { *at + 1 };
+                // The destination from octet 38 to 53, the source port behind it.
+                self.words[4] = self.words[4] & 0x0000_ffff_ffff_ffff | (to as u64) << 48;
+                self.words[5] = (to >> 16) as u64;
+                self.words[6] = self.words[6] & 0xffff_0000_0000_0000 | (to >> 80) as u64;
+                self.words[6] = self.words[6] & 0x0000_ffff_ffff_ffff | u64::from(a & 0xffff) << 48;
+            }
+        }
         if let Some(place) = frame.first_chunk_mut::<{ FRAME as usize }>() {
             for (bytes, word) in place.as_chunks_mut::<8>().0.iter_mut().zip(&self.words) {
                 *bytes = word.to_le_bytes();
             }
         }
+        if let Some(last) = frame.get_mut(56..).and_then(<[u8]>::first_chunk_mut::<8>) {
+            *last = self.words[7].to_le_bytes();
+        }
     }
+}
+
+/// IPv4 and UDP of a frame of 60 bytes, the IPv4 checksum open.
+const UDP4: [u8; 28] = [
+    0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, // IPv4
+    0x04, 0x00, 0, 9, 0, 26, 0, 0, // UDP
+];
+
+fn words(template: &[u8]) -> [u64; 8] {
+    let mut words = [0; 8];
+    for (word, bytes) in words.iter_mut().zip(template.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
 }
 
 /// The source: writes new headers into a burst of packets. Never inlined: with and without the work to be measured it must be the very same
@@ -95,24 +193,24 @@ pub struct GeneratorQueue {
     writer: Writer,
 }
 
-/// Two ends with `frames` frames in rotation each way; `a` and `b` say which hosts stand behind them.
+/// Two ends with `frames` frames in rotation each way; `a` and `b` write what each of them receives.
 ///
 /// # Panics
 /// If `pool` has fewer than `2 * frames` free frames.
 #[must_use]
-pub fn pair(pool: &mut FramePool, frames: usize, a: Flows, b: Flows) -> (GeneratorQueue, GeneratorQueue) {
+pub fn pair(pool: &mut FramePool, frames: usize, a: Writer, b: Writer) -> (GeneratorQueue, GeneratorQueue) {
     let (mut to_a, back_a) = channel(frames);
     let (mut to_b, back_b) = channel(frames);
     for ring in [&mut to_a, &mut to_b] {
         for _ in 0..frames {
             let Some(mut packet) = pool.alloc() else { panic!("the bench's frame memory is too small") };
-            let fits = packet.set_len(pool.memory(), FRAME);
+            let fits = packet.set_len(pool.memory(), a.frame());
             assert!(fits && ring.push(packet).is_ok(), "the ring holds every frame");
         }
     }
     // What b transmits comes back to a, and the reverse.
-    let a = GeneratorQueue { back: back_a, out: to_b, writer: Writer::new(a) };
-    let b = GeneratorQueue { back: back_b, out: to_a, writer: Writer::new(b) };
+    let a = GeneratorQueue { back: back_a, out: to_b, writer: a };
+    let b = GeneratorQueue { back: back_b, out: to_a, writer: b };
     (a, b)
 }
 

@@ -5,9 +5,11 @@
 //! `ns_per_packet`.
 
 mod generator;
+mod routes;
 mod scenario;
 
-pub use generator::{Flows, GeneratorQueue, Writer, pair};
+pub use generator::{Destinations, Flows, GeneratorQueue, Writer, pair};
+pub use routes::{Popularity, Route, parse};
 pub use scenario::{Options, Report, Scenario, run};
 
 /// Why a bench could not run.
@@ -19,6 +21,12 @@ pub enum BenchError {
     /// The engine could not be started.
     #[error(transparent)]
     Engine(#[from] crate::EngineError),
+    /// The table has no room for the routes.
+    #[error(transparent)]
+    Full(#[from] router::FibError),
+    /// The scenario routes by a table, and there is none.
+    #[error("scenario {0} needs a table of that family; name a file of prefixes with --table")]
+    NoTable(&'static str),
     /// Nothing came through.
     #[error(
         "scenario {0}: no packet came through in the measured time; this is a defect of the engine, please report it"

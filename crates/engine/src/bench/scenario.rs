@@ -8,9 +8,11 @@ use packet::{PortId, QueueId, WorkerId};
 use port::{BURST, Batch, Depot, FrameMemory, HugePages, MemoryConfig};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
 use sync::cpu::{tsc, tsc_hz};
+use sync::qsbr::Domain;
 
 use crate::bench::BenchError;
 use crate::bench::generator::{Flows, Writer, fill, pair};
+use crate::bench::routes::{self, OWN, Popularity, Route, Tables};
 use crate::burst::Burst;
 use crate::engine::{Engine, EngineConfig, owned};
 use crate::rest::PollMode;
@@ -38,11 +40,25 @@ pub enum Scenario {
     Bridge,
     /// The learning bridge with 100,000 hosts in random order.
     Bridge100k,
+    /// The router with one route and a million destinations within it.
+    Route1,
+    /// The router with all IPv4 routes of a table and a million destinations within them.
+    RouteFull4,
+    /// The same of IPv6.
+    RouteFull6,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::PortToPort, Self::Parse, Self::Bridge, Self::Bridge100k];
+    pub const ALL: [Self; 7] = [
+        Self::PortToPort,
+        Self::Parse,
+        Self::Bridge,
+        Self::Bridge100k,
+        Self::Route1,
+        Self::RouteFull4,
+        Self::RouteFull6,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -52,6 +68,9 @@ impl Scenario {
             Self::Parse => "parse",
             Self::Bridge => "bridge",
             Self::Bridge100k => "bridge-100k",
+            Self::Route1 => "route-1",
+            Self::RouteFull4 => "route-full4",
+            Self::RouteFull6 => "route-full6",
         }
     }
 
@@ -66,9 +85,37 @@ impl Scenario {
         if self == Self::Bridge100k { 100_000 } else { 64 }
     }
 
-    fn flows(self, side: u32) -> Flows {
+    /// What the packets of one side are.
+    fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
         let half = self.hosts() / 2;
-        Flows { first: side * half, hosts: half, peer_first: (1 - side) * half }
+        match tables {
+            // The sides go through the destinations at two places, so that neither warms the caches for the other.
+            Some(tables) => Writer::routed(OWN, &tables.destinations, side as usize * tables.len() / 2),
+            None => Writer::new(Flows { first: side * half, hosts: half, peer_first: (1 - side) * half }),
+        }
+    }
+
+    /// Whether it routes by a table, and by IPv6.
+    #[must_use]
+    pub fn table(self) -> Option<bool> {
+        match self {
+            Self::RouteFull4 => Some(false),
+            Self::RouteFull6 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// The tables that it routes by, if it does.
+    fn tables(self, domain: &Arc<Domain>, options: &Options) -> Result<Option<Tables>, BenchError> {
+        let routes = match self.table() {
+            Some(six) => routes::family(&options.routes, six),
+            None if self == Self::Route1 => routes::one(),
+            None => return Ok(None),
+        };
+        if routes.is_empty() {
+            return Err(BenchError::NoTable(self.name()));
+        }
+        Ok(Some(routes::tables(domain, &routes, options.popularity, options.workers)?))
     }
 }
 
@@ -83,6 +130,10 @@ pub struct Options {
     pub first_core: usize,
     /// Heap allocations of the process so far (from the binary's counting allocator).
     pub allocations: fn() -> u64,
+    /// The table of the scenarios that route by one.
+    pub routes: Vec<Route>,
+    /// Which of its prefixes most packets go to.
+    pub popularity: Popularity,
 }
 
 /// What was measured.
@@ -138,7 +189,7 @@ fn depot(workers: usize) -> Result<Arc<Depot>, BenchError> {
     Ok(Depot::new(Arc::new(memory)))
 }
 
-fn forwarding(scenario: Scenario) -> impl Fn(&mut Forwarding) {
+fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn(&mut Forwarding) {
     let capacity = if scenario == Scenario::Bridge100k { 262_144 } else { 16_384 };
     let config = BridgeConfig {
         name: "bench".to_owned(),
@@ -147,15 +198,19 @@ fn forwarding(scenario: Scenario) -> impl Fn(&mut Forwarding) {
         ..BridgeConfig::default()
     };
     let bridge = Arc::new(Bridge::new(&config, 0x5eed));
+    let (a, b) = match (scenario, tables) {
+        (_, Some(tables)) => {
+            let room = |inside, outside| Room::Route(Arc::new(tables.router(inside, outside)), 0);
+            (room(A, B), room(B, A))
+        }
+        (Scenario::Bridge | Scenario::Bridge100k, None) => {
+            (Room::Switch(bridge.clone()), Room::Switch(bridge))
+        }
+        (_, None) => (Room::Wire(B), Room::Wire(A)),
+    };
     move |f| {
-        let (a, b) = match scenario {
-            Scenario::PortToPort | Scenario::Parse => (Room::Wire(B), Room::Wire(A)),
-            Scenario::Bridge | Scenario::Bridge100k => {
-                (Room::Switch(bridge.clone()), Room::Switch(bridge.clone()))
-            }
-        };
-        f.set_port(A, Some(PortView::new(a, WorkerId(0))));
-        f.set_port(B, Some(PortView::new(b, WorkerId(0))));
+        f.set_port(A, Some(PortView::new(a.clone(), WorkerId(0))));
+        f.set_port(B, Some(PortView::new(b.clone(), WorkerId(0))));
     }
 }
 
@@ -227,12 +282,12 @@ impl Rotation {
     }
 }
 
-fn rotation(pool: &mut port::FramePool) -> Rotation {
+fn rotation(pool: &mut port::FramePool, frame: u16) -> Rotation {
     let burst = |_| {
         let mut batch = Box::<Batch>::default();
         while !batch.is_full() {
             let Some(mut packet) = pool.alloc() else { panic!("the bench's frame memory is too small") };
-            let fits = packet.set_len(pool.memory(), crate::bench::generator::FRAME);
+            let fits = packet.set_len(pool.memory(), frame);
             assert!(fits, "a frame holds a minimal packet");
             batch.push(packet);
         }
@@ -244,16 +299,19 @@ fn rotation(pool: &mut port::FramePool) -> Rotation {
 fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let depot = depot(2)?;
     let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
+    // Before there is a reader that would have to pass by what loading leaves behind.
+    let tables = scenario.tables(&config.domain, options)?;
     let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
     let Some(worker) = workers.first_mut() else { return Err(BenchError::Nothing(scenario.name())) };
     let mut pool = depot.pool();
-    let (a, b) = pair(&mut pool, ROTATION / 2, scenario.flows(0), scenario.flows(1));
+    let writer = |side| scenario.writer(side, tables.as_ref());
+    let (a, b) = pair(&mut pool, ROTATION / 2, writer(0), writer(1));
     worker.add(owned(WorkerId(0), A, QueueId(0), Box::new(a)));
     worker.add(owned(WorkerId(0), B, QueueId(0), Box::new(b)));
-    publish(&engine, worker, &forwarding(scenario));
+    publish(&engine, worker, &forwarding(scenario, tables.as_ref()));
     warm_up(scenario, worker);
-    let mut rotation = rotation(&mut pool);
-    let mut writer = Writer::new(scenario.flows(0));
+    let mut writer = writer(0);
+    let mut rotation = rotation(&mut pool, writer.frame());
     let memory = depot.memory().clone();
     let dropped = || engine.port_totals(A).dropped() + engine.port_totals(B).dropped();
     let lost = dropped();
@@ -283,12 +341,12 @@ fn parse_alone(options: &Options) -> Result<Report, BenchError> {
     let depot = depot(2)?;
     let mut pool = depot.pool();
     let scenario = Scenario::Parse;
-    let mut one = rotation(&mut pool);
-    let mut two = rotation(&mut pool);
+    let (mut writer, mut other) = (scenario.writer(0, None), scenario.writer(0, None));
+    let mut one = rotation(&mut pool, writer.frame());
+    let mut two = rotation(&mut pool, writer.frame());
     let mut tools = Tools::new(WorkerId(0), pool, Arc::default());
     let mut burst = Burst::default();
     let view = PortView::new(Room::None, WorkerId(0));
-    let (mut writer, mut other) = (Writer::new(scenario.flows(0)), Writer::new(scenario.flows(0)));
     let memory = depot.memory().clone();
     let work = || {
         let packets = one.next_burst();
@@ -358,8 +416,10 @@ fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError>
     let cores = (0..n).map(|w| Some(options.first_core + w)).collect();
     let config = EngineConfig { cores, mode: PollMode::Busy, ..EngineConfig::default() };
     let mut pool = depot.pool();
-    let mut rotation = rotation(&mut pool);
-    let mut writer = Writer::new(scenario.flows(0));
+    let tables = scenario.tables(&config.domain, options)?;
+    let writer_of = |side| scenario.writer(side, tables.as_ref());
+    let mut writer = writer_of(0);
+    let mut rotation = rotation(&mut pool, writer.frame());
     let memory = depot.memory().clone();
     let slice_cycles = slice_cycles();
     let alone: Vec<f64> = (0..10)
@@ -367,9 +427,9 @@ fn threaded(scenario: Scenario, options: &Options) -> Result<Report, BenchError>
         .map(|(packets, cycles)| cycles as f64 / packets.max(1) as f64)
         .collect();
     let engine = Engine::start(&config, depot.clone())?;
-    engine.update(forwarding(scenario));
+    engine.update(forwarding(scenario, tables.as_ref()));
     for id in (0_u16..).take(n) {
-        let (a, b) = pair(&mut pool, ROTATION / 2, scenario.flows(0), scenario.flows(1));
+        let (a, b) = pair(&mut pool, ROTATION / 2, writer_of(0), writer_of(1));
         engine.add_queue(WorkerId(id), A, QueueId(id), Box::new(a))?;
         engine.add_queue(WorkerId(id), B, QueueId(id), Box::new(b))?;
     }

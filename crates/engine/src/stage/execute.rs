@@ -3,24 +3,29 @@
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
 use port::Packet;
-use switch::Decision;
+use switch::{Decision, Now};
 
 use crate::burst::Burst;
 use crate::stage::outbox::Refused;
 use crate::stage::transmit::{self, Exits};
-use crate::stage::{Punt, Tools, tag};
+use crate::stage::{Punt, Tools, route, tag};
 use crate::state::{Forwarding, Room};
 
 /// Empties `burst`, whose packets arrived on `port`, into the outbox; full batches are transmitted on the way.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub fn run<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
     room: &Room,
     burst: &mut Burst,
+    now: Now,
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
 ) {
+    if let Room::Route(router, _) = room {
+        return route::run(forwarding, port, router, burst, now, exits, tools, recorder);
+    }
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];
     // A burst of which every packet leaves unchanged by the same port is common: it goes whole.
@@ -33,9 +38,7 @@ pub fn run<R: Recorder>(
     for (packet, decision) in burst.packets.drain(..).zip(decisions) {
         match *decision {
             Decision::Forward { port: out, tag: TagChange::Keep } => {
-                if let Err(refused) = tools.outbox.push(out, packet) {
-                    make_room(forwarding, port, out, refused, exits, tools, recorder);
-                }
+                send(forwarding, port, out, packet, exits, tools, recorder);
             }
             Decision::Forward { port: out, tag } => {
                 output(forwarding, port, packet, out, tag, exits, tools, recorder);
@@ -107,6 +110,20 @@ fn output<R: Recorder>(
         recorder.step(0, Step::Dropped(reason));
         return tools.drop(packet, port, reason);
     }
+    send(forwarding, port, out, packet, exits, tools, recorder);
+}
+
+/// Puts a packet that has come in by `port` behind the others for `out`.
+#[inline(always)]
+pub(crate) fn send<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    out: PortId,
+    packet: Packet,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
     if let Err(refused) = tools.outbox.push(out, packet) {
         make_room(forwarding, port, out, refused, exits, tools, recorder);
     }

@@ -5,6 +5,7 @@ pub mod outbox;
 pub mod parse;
 pub mod receive;
 pub mod room;
+pub mod route;
 pub mod spread;
 pub mod tag;
 pub mod transmit;
@@ -46,6 +47,8 @@ pub struct Tools {
     pub outbox: Outbox,
     /// The bridge's working memory.
     pub scratch: switch::Scratch,
+    /// The router's working memory.
+    pub routing: router::Scratch,
     /// Counters.
     pub counters: Arc<WorkerCounters>,
     /// Where captured copies go.
@@ -69,6 +72,7 @@ impl Tools {
             pool,
             outbox: Outbox::default(),
             scratch: switch::Scratch::default(),
+            routing: router::Scratch::default(),
             counters,
             capture: None,
             punt: None,

@@ -3,13 +3,21 @@
 use packet::DropReason;
 use packet::record::{Recorder, Step, TagChange};
 use switch::{Decision, Now};
+use sync::qsbr::Reader;
 
 use crate::burst::Burst;
 use crate::stage::Tools;
 use crate::state::Room;
 
-/// Fills the decisions of `burst`.
-pub fn run<R: Recorder>(room: &Room, burst: &mut Burst, now: Now, tools: &mut Tools, recorder: &mut R) {
+/// Fills the decisions of `burst`. `reader` is the worker's.
+pub fn run<R: Recorder>(
+    room: &Room,
+    burst: &mut Burst,
+    now: Now,
+    reader: &Reader,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
     let n = burst.packets.len();
     match room {
         Room::Switch(bridge) => bridge.forward(
@@ -19,6 +27,14 @@ pub fn run<R: Recorder>(room: &Room, burst: &mut Burst, now: Now, tools: &mut To
             &mut tools.scratch,
             &mut burst.decisions[..n],
             recorder,
+        ),
+        Room::Route(router, interface) => router.decide(
+            *interface,
+            reader,
+            &burst.keys[..n],
+            &burst.layers[..n],
+            &mut tools.routing,
+            &mut burst.routes[..n],
         ),
         Room::Wire(port) => {
             burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Keep })

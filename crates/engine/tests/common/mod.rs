@@ -34,18 +34,24 @@ pub fn transparent(ports: u16) -> BridgeConfig {
 
 impl Rig {
     pub fn new(bridge: &BridgeConfig) -> Self {
+        let room = Arc::new(Bridge::new(bridge, 7));
+        let ports: Vec<PortId> = bridge.ports.iter().map(|member| member.port).collect();
+        Self::with(&EngineConfig::default(), &ports, |_| Room::Switch(room.clone()))
+    }
+
+    /// Ports with the rooms that `room` says.
+    pub fn with(config: &EngineConfig, ports: &[PortId], room: impl Fn(PortId) -> Room) -> Self {
         let depot = depot(4096);
-        let config = EngineConfig { mode: PollMode::Busy, ..EngineConfig::default() };
+        let config = EngineConfig { mode: PollMode::Busy, ..config.clone() };
         let (engine, mut workers) = Engine::prepare(&config, depot.clone()).unwrap();
         let worker = workers.pop().unwrap();
         let mut rig = Self { engine, worker, far: Vec::new(), pool: depot.pool() };
-        let room = Arc::new(Bridge::new(bridge, 7));
-        for member in &bridge.ports {
+        for port in ports.iter().copied() {
             let (near, far) = ring::pair(1024);
-            rig.engine.add_queue(WorkerId(0), member.port, QueueId(0), Box::new(near)).unwrap();
+            rig.engine.add_queue(WorkerId(0), port, QueueId(0), Box::new(near)).unwrap();
             rig.far.push(far);
             rig.worker.round_with_commands();
-            let (port, room) = (member.port, Room::Switch(room.clone()));
+            let room = room(port);
             rig.publish(move |f| f.set_port(port, Some(PortView::new(room, WorkerId(0)))));
         }
         rig

@@ -254,6 +254,9 @@ impl L3Packet<'_> {
         key.ip_dst.copy_from_slice(&header[24..40]);
         (key.tos, key.ttl, key.proto) = (header[0] << 4 | header[1] >> 4, header[7], next);
         let mut offset = 40;
+        if next == ip_proto::HOP_BY_HOP {
+            layers.set_hop_by_hop();
+        }
         if is_extension(next) {
             layers.set_ipv6_extensions();
             offset = self.ipv6_extensions(next, length, key, layers)?;

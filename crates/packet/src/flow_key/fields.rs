@@ -22,6 +22,24 @@ impl FlowKey {
         MacAddr(self.eth_dst)
     }
 
+    /// The destination MAC as [`MacAddr::to_wire_word`] gives it.
+    #[inline(always)]
+    pub fn eth_dst_word(&self) -> u64 {
+        u64::from_le(self.words()[1]) & 0xffff_ffff_ffff
+    }
+
+    /// What the L3 fields hold, of a frame without VLAN tags; [`L3Kind::None`] of one that has any.
+    #[inline(always)]
+    pub fn untagged_l3(&self) -> L3Kind {
+        // The kind stands alone above the port only when the flags and the tags, which say that they are there, are zero.
+        match u64::from_le(self.words()[0]) >> 16 {
+            0x0100 => L3Kind::Ipv4,
+            0x0300 => L3Kind::Ipv6,
+            0x0200 => L3Kind::Arp,
+            _ => L3Kind::None,
+        }
+    }
+
     /// Source address.
     #[inline]
     pub fn eth_src(&self) -> MacAddr {

@@ -14,6 +14,7 @@ const LATER_FRAGMENT: u64 = 2 << FLAGS;
 const IPV4_OPTIONS: u64 = 4 << FLAGS;
 const IPV6_EXTENSIONS: u64 = 8 << FLAGS;
 const MULTICAST_CONTROL: u64 = 16 << FLAGS;
+const HOP_BY_HOP: u64 = 32 << FLAGS;
 
 /// Header offsets and findings of one packet: 8 bytes beside the [`FlowKey`](super::FlowKey).
 ///
@@ -68,6 +69,11 @@ impl Layers {
     }
 
     #[inline]
+    pub(super) fn set_hop_by_hop(&mut self) {
+        self.0 |= HOP_BY_HOP;
+    }
+
+    #[inline]
     pub(super) fn set_multicast_control(&mut self) {
         self.0 |= MULTICAST_CONTROL;
     }
@@ -117,6 +123,20 @@ impl Layers {
     #[inline]
     pub fn has_ipv6_extensions(&self) -> bool {
         self.0 & IPV6_EXTENSIONS != 0
+    }
+
+    /// Whether the first IPv6 extension header is one that every router reads (RFC 8200, 4.3).
+    #[inline]
+    pub fn has_hop_by_hop(&self) -> bool {
+        self.0 & HOP_BY_HOP != 0
+    }
+
+    /// Whether anything but 14 octets of Ethernet stands in front of the packet, anything is wrong with it, or it has something that
+    /// every router on its way reads.
+    #[inline]
+    pub fn is_special(&self) -> bool {
+        let looked_at = 0xffff << L2_LEN | IPV4_OPTIONS | HOP_BY_HOP | 0xff << MALFORMED;
+        self.0 & looked_at != 14 << L2_LEN
     }
 
     /// Whether the packet is IGMP or MLD, which a snooping bridge reads.

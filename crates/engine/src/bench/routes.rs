@@ -1,0 +1,195 @@
+//! What the routing scenarios route by, and where their packets go.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use lookup::Prefix;
+use packet::{MacAddr, PortId};
+use router::{Adjacencies, Fib, FibError, Gate, Interface, Lookup, Path, Router, Selector, Way};
+use sync::qsbr::Domain;
+
+use crate::bench::generator::Destinations;
+
+/// Destinations that the source goes through, again and again.
+const DESTINATIONS: usize = 1 << 20;
+/// Next hops of the full tables.
+const NEXT_HOPS: u8 = 64;
+/// The device of the next hops, which none of the benches' ports has a name for.
+const DEVICE: u32 = 7;
+/// Words of each trie.
+const WORDS: usize = 1 << 22;
+
+/// The address of the interface that packets arrive by.
+pub const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 1]);
+
+/// A prefix of a table: its first address and how many bits count.
+pub type Route = (IpAddr, u8);
+
+/// Prefixes from a text that has one a line.
+///
+/// # Errors
+/// The number of the line that holds no prefix, with what it holds.
+pub fn parse(text: &str) -> Result<Vec<Route>, (usize, String)> {
+    let line = |(number, line): (usize, &str)| {
+        let route = line.trim().split_once('/').and_then(|(address, length)| {
+            let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+            (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
+        });
+        route.ok_or_else(|| (number + 1, line.to_owned()))
+    };
+    text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()).map(line).collect()
+}
+
+/// Which packets of a table there are most of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Popularity {
+    /// Every prefix is as likely as any other.
+    Even,
+    /// The n-th prefix, in an order by chance, is as likely as 1/n (Zipf).
+    Zipf,
+}
+
+/// A small generator of random numbers (xorshift): benches must do the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        let wide = u128::from(self.next()) * limit as u128;
+        usize::try_from(wide >> 64).unwrap_or(0)
+    }
+}
+
+/// Tables and neighbours of a bench; they must live as long as their routers.
+pub struct Tables {
+    pub fib: Fib,
+    pub adjacencies: Adjacencies,
+    pub destinations: Destinations,
+}
+
+/// Routes and random destinations within them.
+///
+/// # Errors
+/// [`FibError`] when they do not fit.
+pub fn tables(
+    domain: &Arc<Domain>,
+    routes: &[Route],
+    popularity: Popularity,
+    workers: usize,
+) -> Result<Tables, FibError> {
+    let mut adjacencies = Adjacencies::new(domain, 1024, workers);
+    let mut fib = Fib::new(domain, WORDS, 1024);
+    adjacencies.bind(DEVICE, Some(1));
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for (address, length) in routes {
+        let nth =
+            if routes.len() == 1 { 0 } else { u8::try_from(random.below(NEXT_HOPS.into())).unwrap_or(0) };
+        let gateway = IpAddr::V4(Ipv4Addr::new(198, 18, 0, nth));
+        adjacencies.resolve(DEVICE, gateway, Some(MacAddr([2, 0, 0, 0, 0xfe, nth])));
+        let path = Path::Ways(vec![Way { interface: DEVICE, gateway: Some(gateway), weight: 1 }]);
+        match address {
+            IpAddr::V4(a) => fib.set4(Prefix::new(a.to_bits(), *length), &path, &mut adjacencies)?,
+            IpAddr::V6(a) => fib.set6(Prefix::new(a.to_bits(), *length), &path, &mut adjacencies)?,
+        }
+    }
+    let mut order: Vec<usize> = (0..routes.len()).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at + 1));
+    }
+    let shares = zipf(routes.len());
+    let mut pick = || {
+        let nth = match popularity {
+            Popularity::Even => random.below(routes.len()),
+            Popularity::Zipf => {
+                let share = random.next() as f64 / u64::MAX as f64;
+                shares.partition_point(|sum| *sum < share).min(routes.len() - 1)
+            }
+        };
+        let (address, length) = routes[order[nth]];
+        (address, length, u128::from(random.next()) << 64 | u128::from(random.next()))
+    };
+    let destinations = match routes.first() {
+        Some((IpAddr::V6(_), _)) => Destinations::Six(
+            (0..DESTINATIONS).map(|_| pick()).map(|(a, length, noise)| within6(a, length, noise)).collect(),
+        ),
+        _ => Destinations::Four(
+            (0..DESTINATIONS).map(|_| pick()).map(|(a, length, noise)| within4(a, length, noise)).collect(),
+        ),
+    };
+    Ok(Tables { fib, adjacencies, destinations })
+}
+
+/// The sums of the first so many shares of all.
+fn zipf(count: usize) -> Vec<f64> {
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = (1..=count)
+        .map(|nth| {
+            sum += 1.0 / nth as f64;
+            sum
+        })
+        .collect();
+    sums.iter_mut().for_each(|share| *share /= sum);
+    sums
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "some of the random bits")]
+fn within4(address: IpAddr, length: u8, noise: u128) -> u32 {
+    let host = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+    match address {
+        IpAddr::V4(address) => address.to_bits() | noise as u32 & host,
+        IpAddr::V6(_) => 0,
+    }
+}
+
+fn within6(address: IpAddr, length: u8, noise: u128) -> u128 {
+    let host = u128::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+    match address {
+        IpAddr::V4(_) => 0,
+        IpAddr::V6(address) => address.to_bits() | noise & host,
+    }
+}
+
+impl Tables {
+    /// How many destinations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.destinations {
+            Destinations::Four(list) => list.len(),
+            Destinations::Six(list) => list.len(),
+        }
+    }
+
+    /// The router as the packets of `inside` meet it: all leave by `outside`.
+    #[must_use]
+    pub fn router(&self, inside: PortId, outside: PortId) -> Router {
+        let interface = |port, device| Some(Interface { port, device, mac: OWN, mtu: 1500 });
+        Router {
+            interfaces: vec![interface(inside, 1), interface(outside, DEVICE)],
+            four: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
+            six: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
+            adjacencies: self.adjacencies.view(),
+            kernel: None,
+            gate: Arc::new(Gate::new(1, 1, 0)),
+            seed: 1,
+        }
+    }
+}
+
+/// The one route of `route-1`.
+#[must_use]
+pub fn one() -> Vec<Route> {
+    vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 8)]
+}
+
+/// Those of one family.
+#[must_use]
+pub fn family(routes: &[Route], six: bool) -> Vec<Route> {
+    // A default route would be no table.
+    routes.iter().copied().filter(|(address, length)| address.is_ipv6() == six && *length > 0).collect()
+}

@@ -1,0 +1,283 @@
+//! Does what the router decided: writes addresses and hop counts anew and sorts packets by output; what needs more goes to the kernel.
+
+use packet::record::{Recorder, Step};
+use packet::{DropReason, L3Kind, PortId};
+use port::{Flags, FrameMemory, Packet, offload};
+use router::{Counts, Decision, Punt, Router};
+use switch::Now;
+
+use crate::burst::Burst;
+use crate::stage::transmit::Exits;
+use crate::stage::{Tools, execute};
+use crate::state::Forwarding;
+
+/// How many packets ahead their first line is asked for, as in [`crate::stage::parse`].
+const AHEAD: usize = 4;
+/// Ethernet, and IPv4 without options.
+const HEADERS_4: usize = 14 + 20;
+/// Ethernet and IPv6.
+const HEADERS_6: usize = 14 + 40;
+
+/// Empties `burst`, whose packets arrived on `port`, into the outbox.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+pub fn run<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    router: &Router,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let n = burst.packets.len();
+    let Burst { packets, keys, routes, .. } = burst;
+    let routes = &mut routes[..n];
+    let memory = tools.pool.memory();
+    let mut tally =
+        Tally { counts: router.adjacencies.counts(tools.id.index()), adjacency: 0, packets: 0, bytes: 0 };
+    let mut way = Way::nowhere(router);
+    for packet in packets.iter().take(AHEAD) {
+        packet.prefetch(memory);
+    }
+    for place in 0..n {
+        if let Some(ahead) = packets.get(place + AHEAD) {
+            ahead.prefetch(memory);
+        }
+        let (packet, route) = (&mut packets[place], &mut routes[place]);
+        let Decision::Forward { interface, adjacency } = *route else { continue };
+        way.lead(router, interface, adjacency);
+        match way.rewrite(packet, memory, keys[place].l3_kind()) {
+            Ok(()) => tally.add(adjacency, packet.len() as u64, R::DRY),
+            Err(instead) => *route = instead,
+        }
+    }
+    tally.settle();
+    if R::ACTIVE {
+        record(router, routes, recorder);
+    }
+    if let Some(out) = common(router, routes)
+        && tools.outbox.take_whole(out, packets)
+    {
+        return;
+    }
+    for (packet, route) in packets.drain(..).zip(routes) {
+        match *route {
+            Decision::Forward { interface, .. } => match router.interfaces.get(usize::from(interface)) {
+                Some(Some(out)) => execute::send(forwarding, port, out.port, packet, exits, tools, recorder),
+                None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),
+            },
+            Decision::Punt(why) => punt(forwarding, port, router, why, packet, now, exits, tools, recorder),
+            Decision::Drop(reason) => tools.drop(packet, port, reason),
+        }
+    }
+}
+
+#[cold]
+fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
+    for (place, decision) in routes.iter().enumerate() {
+        match *decision {
+            Decision::Forward { interface, adjacency } => {
+                let to = router.adjacencies.read(adjacency).mac();
+                if let (Some(Some(out)), Some(to)) = (router.interfaces.get(usize::from(interface)), to) {
+                    recorder.step(place, Step::Routed { port: out.port, to });
+                }
+            }
+            Decision::Punt(punt) => recorder.step(place, Step::ToKernel { why: punt.explain() }),
+            Decision::Drop(reason) => recorder.step(place, Step::Dropped(reason)),
+        }
+    }
+}
+
+/// The port that all packets leave by, if it is one.
+#[inline]
+fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
+    let Some(Decision::Forward { interface: first, .. }) = routes.first() else { return None };
+    let same = |route: &Decision| matches!(route, Decision::Forward { interface, .. } if interface == first);
+    let out = router.interfaces.get(usize::from(*first))?.as_ref()?;
+    routes.iter().all(same).then_some(out.port)
+}
+
+/// Packets in a row for one neighbour, counted together.
+struct Tally<'a> {
+    counts: Counts<'a>,
+    adjacency: u32,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Tally<'_> {
+    #[inline(always)]
+    fn add(&mut self, adjacency: u32, bytes: u64, dry: bool) {
+        if dry {
+            return;
+        }
+        if adjacency != self.adjacency {
+            self.settle();
+            self.adjacency = adjacency;
+        }
+        self.packets += 1;
+        self.bytes += bytes;
+    }
+
+    #[inline]
+    fn settle(&mut self) {
+        if self.packets > 0 {
+            self.counts.add(self.adjacency, self.packets, self.bytes);
+            (self.packets, self.bytes) = (0, 0);
+        }
+    }
+}
+
+/// Where the packet in hand goes: as the one before it, as often as not.
+struct Way {
+    interface: u16,
+    adjacency: u32,
+    /// Bytes of the largest IP packet; 0: it cannot go there, and `otherwise` says what becomes of it.
+    mtu: u32,
+    otherwise: Decision,
+    /// The addresses of the Ethernet header: its first eight octets, and four.
+    addresses: (u64, u32),
+}
+
+impl Way {
+    fn nowhere(router: &Router) -> Way {
+        let mut way = Way {
+            interface: 0,
+            adjacency: 0,
+            mtu: 0,
+            otherwise: Decision::Punt(Punt::Unresolved),
+            addresses: (0, 0),
+        };
+        way.find(router);
+        way
+    }
+
+    #[inline(always)]
+    fn lead(&mut self, router: &Router, interface: u16, adjacency: u32) {
+        if (interface, adjacency) != (self.interface, self.adjacency) {
+            (self.interface, self.adjacency) = (interface, adjacency);
+            self.find(router);
+        }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "the last four of twelve octets")]
+    fn find(&mut self, router: &Router) {
+        let to = router.adjacencies.read(self.adjacency);
+        self.mtu = 0;
+        match router.interfaces.get(usize::from(self.interface)) {
+            // An interface that was bound after this snapshot was made.
+            None | Some(None) => self.otherwise = Decision::Punt(Punt::Elsewhere),
+            Some(Some(_)) if !to.is_resolved() => self.otherwise = Decision::Punt(Punt::Unresolved),
+            Some(Some(out)) => {
+                let from = out.mac.to_wire_word();
+                self.mtu = out.mtu;
+                self.addresses = (to.wire_word() | from << 48, (from >> 16) as u32);
+            }
+        }
+    }
+
+    /// Makes a packet ready to leave, or says what becomes of it instead: then it is as it was.
+    #[inline(always)]
+    fn rewrite(&self, packet: &mut Packet, memory: &FrameMemory, kind: L3Kind) -> Result<(), Decision> {
+        if self.mtu == 0 {
+            return Err(self.otherwise);
+        }
+        let whole = !packet.flags().contains(Flags::SEGMENT);
+        if !whole && offload::wire_len(packet, memory) > 14 + self.mtu as usize {
+            return Err(Decision::Punt(Punt::TooLong));
+        }
+        let head = packet.head_mut(memory);
+        if kind == L3Kind::Ipv4 {
+            let Some(head) = head.first_chunk_mut::<HEADERS_4>() else {
+                return Err(Decision::Drop(DropReason::Ipv4Truncated));
+            };
+            if !is_sound(head) {
+                return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
+            }
+            if u32::from(be16(head, 16)) > self.mtu && whole {
+                return Err(Decision::Punt(Punt::TooLong));
+            }
+            // RFC 1624, with the sum that Linux makes of it: never all ones.
+            let sum = u32::from(u16::from_le_bytes([head[24], head[25]])) + 1;
+            let sum = sum + u32::from(sum >= 0xffff);
+            head[24..26].copy_from_slice(&sum.to_le_bytes()[..2]);
+            head[22] -= 1;
+            self.address(head);
+        } else {
+            let Some(head) = head.first_chunk_mut::<HEADERS_6>() else {
+                return Err(Decision::Drop(DropReason::Ipv6Truncated));
+            };
+            if u32::from(be16(head, 18)) + 40 > self.mtu && whole {
+                return Err(Decision::Punt(Punt::TooLong));
+            }
+            head[21] -= 1;
+            self.address(head);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn address<const N: usize>(&self, head: &mut [u8; N]) {
+        head[..8].copy_from_slice(&self.addresses.0.to_le_bytes());
+        head[8..12].copy_from_slice(&self.addresses.1.to_le_bytes());
+    }
+}
+
+#[inline(always)]
+fn be16(head: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([head[at], head[at + 1]])
+}
+
+/// Whether the checksum of an IPv4 header without options holds (RFC 1071).
+#[inline(always)]
+fn is_sound(head: &[u8; HEADERS_4]) -> bool {
+    let mut sum = 0_u64;
+    for word in head[14..].as_chunks::<4>().0 {
+        sum += u64::from(u32::from_ne_bytes(*word));
+    }
+    sum = (sum >> 32) + (sum & 0xffff_ffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    sum = (sum >> 16) + (sum & 0xffff);
+    (sum >> 16) + (sum & 0xffff) == 0xffff
+}
+
+/// Gives a packet to the kernel, within the limit of its kind.
+#[cold]
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+fn punt<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    router: &Router,
+    why: Punt,
+    mut packet: Packet,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let refused = match &router.kernel {
+        None => Some(DropReason::NoKernel),
+        Some(_) if !R::DRY && !router.gate.admits(why, tools.id.index(), now.ns) => {
+            Some(DropReason::PuntLimit)
+        }
+        Some(_) => None,
+    };
+    match (refused, &router.kernel) {
+        (None, Some(kernel)) => {
+            // The kernel takes what is for its device's own address.
+            if let Some(to) = packet.head_mut(tools.pool.memory()).first_chunk_mut::<6>()
+                && to[0] & 1 == 0
+            {
+                *to = kernel.mac.0;
+            }
+            execute::send(forwarding, port, kernel.port, packet, exits, tools, recorder);
+        }
+        (reason, _) => {
+            let reason = reason.unwrap_or(DropReason::NoKernel);
+            recorder.step(0, Step::Dropped(reason));
+            tools.drop(packet, port, reason);
+        }
+    }
+}

@@ -1,0 +1,614 @@
+//! Adjacencies: neighbours that packets are sent to, with all that the way there needs.
+//!
+//! Each (device, address) that a route names as its gateway, or that is known to be on a link, has a number; so has each device
+//! whose destinations are on the link itself. Paths lead to numbers, so that a neighbour that changes its link-layer address is one
+//! write for all routes over it; destinations on a link are found by a hash of their address.
+//!
+//! ```text
+//!   path ──number──► words: link-layer address, interface │ on the link: (device, destination) ──buckets──► number
+//! ```
+//!
+//! Readers see single words, whole: an address that changes is the old one or the new one. A number that is free is used again only
+//! after all readers have let go of it. Number 0 is nobody: what has found no room leads there, and so to the kernel.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use packet::MacAddr;
+use sync::counter::{CounterArray, Row};
+use sync::cpu::crc32c_u64;
+use sync::qsbr::{Domain, Grace};
+
+use crate::paths::Way;
+
+/// Most adjacencies: a number has 24 bits.
+pub const MOST: u32 = (1 << 24) - 1;
+/// No interface of ours: the kernel's device.
+pub const FOREIGN: u16 = u16::MAX;
+
+const MAC_BITS: u64 = (1 << 48) - 1;
+/// The link-layer address may be used.
+const RESOLVED: u64 = 1 << 48;
+/// Destinations are on the link itself.
+const ON_LINK: u64 = 1 << 49;
+
+/// What a number stands for.
+type Key = (u32, Option<IpAddr>);
+
+/// An adjacency as readers have it.
+#[derive(Clone, Copy, Debug)]
+pub struct Adjacency {
+    word: u64,
+    place: u64,
+}
+
+impl Adjacency {
+    /// Whether destinations are on the link itself: then the destination's own adjacency is asked for ([`AdjacencyView::find`]).
+    #[inline]
+    #[must_use]
+    pub fn is_on_link(self) -> bool {
+        self.word & ON_LINK != 0
+    }
+
+    /// Whether the neighbour's link-layer address is known.
+    #[inline]
+    #[must_use]
+    pub fn is_resolved(self) -> bool {
+        self.word & RESOLVED != 0
+    }
+
+    /// The neighbour's link-layer address as a frame's first word has it: its first octet lowest, and nothing above the sixth. 0 if it
+    /// is not known.
+    #[inline]
+    #[must_use]
+    pub fn wire_word(self) -> u64 {
+        self.word & MAC_BITS
+    }
+
+    /// The neighbour's link-layer address, if it is known.
+    #[inline]
+    #[must_use]
+    pub fn mac(self) -> Option<MacAddr> {
+        let [a, b, c, d, e, f, ..] = self.word.to_le_bytes();
+        (self.word & RESOLVED != 0).then_some(MacAddr([a, b, c, d, e, f]))
+    }
+
+    /// The interface that it is behind; [`FOREIGN`] if it is none of the router's.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
+    pub fn interface(self) -> u16 {
+        self.place as u16
+    }
+
+    /// The index of the kernel's device.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "a field of the word")]
+    pub fn device(self) -> u32 {
+        (self.place >> 32) as u32
+    }
+}
+
+/// Places of a bucket: a cache line.
+const PLACES: usize = 16;
+
+/// Numbers (24 bits) with a part of their keys' hash (8 bits); 0: free.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU32; PLACES]);
+
+/// What readers have.
+#[derive(Debug)]
+struct Shared {
+    /// By number: what [`Adjacency`] is made of.
+    words: Box<[[AtomicU64; 2]]>,
+    /// By number: device and address.
+    keys: Box<[[AtomicU64; 3]]>,
+    buckets: Box<[Bucket]>,
+    /// By number: packets and bytes.
+    counts: CounterArray,
+}
+
+/// The adjacencies of a router as workers have them; clones are the same ones.
+#[derive(Clone, Debug)]
+pub struct AdjacencyView(Arc<Shared>);
+
+/// An address of either family as 128 bits (IPv4 as RFC 4291, 2.5.5.2 maps it).
+#[must_use]
+pub fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => mapped(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// An IPv4 address as 128 bits.
+#[inline]
+#[must_use]
+pub fn mapped(address: u32) -> u128 {
+    0xffff_0000_0000 | u128::from(address)
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the halves of 128 bits")]
+fn halves(address: u128) -> (u64, u64) {
+    ((address >> 64) as u64, address as u64)
+}
+
+#[inline]
+fn hash(device: u32, address: u128) -> u32 {
+    let (high, low) = halves(address);
+    crc32c_u64(crc32c_u64(crc32c_u64(device, high), low), 0x9e37_79b9_7f4a_7c15)
+}
+
+/// A place's part of the hash: never 0 together with a number.
+#[inline]
+fn tagged(hash: u32, number: u32) -> u32 {
+    hash & 0xff00_0000 | number
+}
+
+impl Shared {
+    /// The two buckets in which a key may stand.
+    #[inline]
+    fn homes(&self, hash: u32) -> [&Bucket; 2] {
+        let mask = self.buckets.len() - 1;
+        let first = usize::try_from(hash).unwrap_or(0);
+        [&self.buckets[first & mask], &self.buckets[first.wrapping_mul(0x9e37_79b1).rotate_right(15) & mask]]
+    }
+
+    #[inline]
+    fn is(&self, number: u32, device: u32, address: u128) -> bool {
+        let (high, low) = halves(address);
+        self.keys.get(place(number)).is_some_and(|[a, b, c]| {
+            a.load(Ordering::Relaxed) == u64::from(device)
+                && b.load(Ordering::Relaxed) == high
+                && c.load(Ordering::Relaxed) == low
+        })
+    }
+}
+
+#[inline]
+fn place(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl AdjacencyView {
+    /// The adjacency of a number.
+    #[inline]
+    #[must_use]
+    pub fn read(&self, number: u32) -> Adjacency {
+        let Some([word, to]) = self.0.words.get(place(number)) else {
+            return Adjacency { word: 0, place: u64::from(FOREIGN) };
+        };
+        Adjacency { word: word.load(Ordering::Relaxed), place: to.load(Ordering::Relaxed) }
+    }
+
+    /// The number of an address behind a device; 0 if it is not known there.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, device: u32, address: u128) -> u32 {
+        let hash = hash(device, address);
+        for home in self.0.homes(hash) {
+            for entry in &home.0 {
+                let entry = entry.load(Ordering::Acquire);
+                let number = entry & MOST;
+                if entry == tagged(hash, number) && number != 0 && self.0.is(number, device, address) {
+                    return number;
+                }
+            }
+        }
+        0
+    }
+
+    /// The counts of a worker, for that worker.
+    #[inline]
+    #[must_use]
+    pub fn counts(&self, worker: usize) -> Counts<'_> {
+        Counts(self.0.counts.row(worker))
+    }
+}
+
+/// What one worker has sent, by number.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts<'a>(Row<'a>);
+
+impl Counts<'_> {
+    /// Counts packets that were sent to a neighbour.
+    #[inline(always)]
+    pub fn add(&self, number: u32, packets: u64, bytes: u64) {
+        let at = place(number) * 2;
+        self.0.add(at, packets);
+        self.0.add(at + 1, bytes);
+    }
+}
+
+/// A number in use.
+#[derive(Debug)]
+struct Used {
+    number: u32,
+    /// Ways of paths that lead there.
+    ways: usize,
+    /// Whether it is a neighbour that is known.
+    known: bool,
+    /// Whether readers find it by its address.
+    found: bool,
+    /// Packets and bytes of those who had the number before.
+    before: (u64, u64),
+}
+
+/// What is known of an adjacency that was used, for whoever shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdjacencyUse {
+    /// The index of the kernel's device.
+    pub device: u32,
+    /// The address; none for the device's own destinations on the link.
+    pub address: Option<IpAddr>,
+    /// Its link-layer address, if known.
+    pub mac: Option<MacAddr>,
+    /// Ways of paths that lead there.
+    pub ways: usize,
+    /// Packets sent there.
+    pub packets: u64,
+    /// Bytes sent there, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+/// The writer's side: one for all tables of a router.
+#[derive(Debug)]
+pub struct Adjacencies {
+    shared: Arc<Shared>,
+    domain: Arc<Domain>,
+    used: HashMap<Key, Used>,
+    by_number: HashMap<u32, Key>,
+    /// The router's interface at each of the kernel's devices that has one.
+    interfaces: HashMap<u32, u16>,
+    free: Vec<u32>,
+    leaving: VecDeque<(Grace, u32)>,
+    refused: u64,
+}
+
+impl Adjacencies {
+    /// Room for so many adjacencies (at most [`MOST`]), counted by so many workers. Readers come from `domain`.
+    #[must_use]
+    pub fn new(domain: &Arc<Domain>, limit: u32, workers: usize) -> Adjacencies {
+        let limit = limit.min(MOST);
+        let numbers = place(limit) + 1;
+        let nobody = || [AtomicU64::new(0), AtomicU64::new(u64::from(FOREIGN))];
+        // Half of the places stay free, so that two buckets are practically never full.
+        let buckets = (2 * numbers).div_ceil(PLACES).next_power_of_two();
+        let shared = Shared {
+            words: (0..numbers).map(|_| nobody()).collect(),
+            keys: (0..numbers).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            counts: CounterArray::new(workers, 2 * numbers),
+        };
+        Adjacencies {
+            shared: Arc::new(shared),
+            domain: Arc::clone(domain),
+            used: HashMap::new(),
+            by_number: HashMap::new(),
+            interfaces: HashMap::new(),
+            free: (1..=limit).rev().collect(),
+            leaving: VecDeque::new(),
+            refused: 0,
+        }
+    }
+
+    /// What workers ask.
+    #[must_use]
+    pub fn view(&self) -> AdjacencyView {
+        AdjacencyView(Arc::clone(&self.shared))
+    }
+
+    /// Adjacencies in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.used.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+
+    /// How often there was no room for one: what leads there is the kernel's to forward.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Where a number leads: device, and the address unless destinations are on the link itself.
+    #[must_use]
+    pub fn leads(&self, number: u32) -> Option<(u32, Option<IpAddr>)> {
+        self.by_number.get(&number).copied()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = AdjacencyUse> + '_ {
+        self.used.iter().map(|((device, address), used)| {
+            let (packets, bytes) = self.counted(used.number);
+            AdjacencyUse {
+                device: *device,
+                address: *address,
+                mac: AdjacencyView(Arc::clone(&self.shared)).read(used.number).mac(),
+                ways: used.ways,
+                packets: packets.wrapping_sub(used.before.0),
+                bytes: bytes.wrapping_sub(used.before.1),
+            }
+        })
+    }
+
+    /// The link-layer address of a neighbour, or that it is not known any more.
+    pub fn resolve(&mut self, device: u32, address: IpAddr, mac: Option<MacAddr>) {
+        let key = (device, Some(address));
+        match mac {
+            Some(mac) => {
+                let Some(number) = self.number(key) else { return };
+                if let Some(used) = self.used.get_mut(&key) {
+                    used.known = true;
+                }
+                self.write(number, mac.to_wire_word() | RESOLVED);
+            }
+            None => {
+                let Some(used) = self.used.get_mut(&key) else { return };
+                used.known = false;
+                let number = used.number;
+                self.write(number, 0);
+                self.release(key);
+            }
+        }
+    }
+
+    /// Which of the router's interfaces one of the kernel's devices is; `None`: none of them.
+    pub fn bind(&mut self, device: u32, interface: Option<u16>) {
+        match interface {
+            Some(interface) => drop(self.interfaces.insert(device, interface)),
+            None => drop(self.interfaces.remove(&device)),
+        }
+        for ((at, _), used) in &self.used {
+            if *at == device {
+                self.place(used.number, device);
+            }
+        }
+    }
+
+    /// The number of a way, for one path more; 0 if there is no room.
+    pub(crate) fn take(&mut self, way: &Way) -> u32 {
+        let key = (way.interface, way.gateway);
+        let Some(number) = self.number(key) else { return 0 };
+        if let Some(used) = self.used.get_mut(&key) {
+            used.ways += 1;
+        }
+        number
+    }
+
+    /// One path less leads there.
+    pub(crate) fn give_back(&mut self, number: u32) {
+        let Some(key) = self.by_number.get(&number).copied() else { return };
+        if let Some(used) = self.used.get_mut(&key) {
+            used.ways -= 1;
+        }
+        self.release(key);
+    }
+
+    fn number(&mut self, key: Key) -> Option<u32> {
+        if let Some(used) = self.used.get(&key) {
+            return Some(used.number);
+        }
+        while let Some((grace, number)) = self.leaving.front().copied() {
+            if !self.domain.has_passed(grace) {
+                break;
+            }
+            self.leaving.pop_front();
+            self.free.push(number);
+        }
+        let Some(number) = self.free.pop() else {
+            self.refused += 1;
+            return None;
+        };
+        let (device, address) = key;
+        let bits = address.map_or(0, bits_of);
+        let (high, low) = halves(bits);
+        if let Some([a, b, c]) = self.shared.keys.get(place(number)) {
+            a.store(u64::from(device), Ordering::Relaxed);
+            b.store(high, Ordering::Relaxed);
+            c.store(low, Ordering::Relaxed);
+        }
+        self.write(number, if address.is_none() { ON_LINK } else { 0 });
+        self.place(number, device);
+        let found = address.is_some() && self.enter(number, hash(device, bits));
+        let used = Used { number, ways: 0, known: false, found, before: self.counted(number) };
+        self.used.insert(key, used);
+        self.by_number.insert(number, key);
+        Some(number)
+    }
+
+    /// Lets readers find a number; false if there is no place, and they do not.
+    fn enter(&mut self, number: u32, hash: u32) -> bool {
+        let homes = self.shared.homes(hash);
+        let free = homes.iter().flat_map(|home| &home.0).find(|entry| entry.load(Ordering::Relaxed) == 0);
+        match free {
+            Some(entry) => entry.store(tagged(hash, number), Ordering::Release),
+            None => self.refused += 1,
+        }
+        free.is_some()
+    }
+
+    /// Frees a number that nobody needs.
+    fn release(&mut self, key: Key) {
+        let Some(used) = self.used.get(&key).filter(|used| used.ways == 0 && !used.known) else { return };
+        let (number, found) = (used.number, used.found);
+        if let (true, Some(address)) = (found, key.1) {
+            let hash = hash(key.0, bits_of(address));
+            let entries = self.shared.homes(hash).into_iter().flat_map(|home| &home.0);
+            for entry in entries.filter(|entry| entry.load(Ordering::Relaxed) == tagged(hash, number)) {
+                entry.store(0, Ordering::Release);
+            }
+        }
+        self.used.remove(&key);
+        self.by_number.remove(&number);
+        self.leaving.push_back((self.domain.begin_grace(), number));
+    }
+
+    fn write(&self, number: u32, word: u64) {
+        if let Some([place, _]) = self.shared.words.get(place(number)) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn place(&self, number: u32, device: u32) {
+        let interface = self.interfaces.get(&device).copied().unwrap_or(FOREIGN);
+        if let Some([_, at]) = self.shared.words.get(place(number)) {
+            at.store(u64::from(device) << 32 | u64::from(interface), Ordering::Relaxed);
+        }
+    }
+
+    fn counted(&self, number: u32) -> (u64, u64) {
+        let at = place(number) * 2;
+        (self.shared.counts.sum(at), self.shared.counts.sum(at + 1))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take(u32, Option<u8>),
+        GiveBack(usize),
+        Resolve(u32, u8, Option<u8>),
+        Bind(u32, Option<u16>),
+        Quiescent,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let device = 1_u32..4;
+        prop_oneof![
+            4 => (device.clone(), proptest::option::of(0_u8..6)).prop_map(|(d, a)| Step::Take(d, a)),
+            4 => any::<usize>().prop_map(Step::GiveBack),
+            4 => (device.clone(), 0_u8..6, proptest::option::of(any::<u8>()))
+                .prop_map(|(d, a, mac)| Step::Resolve(d, a, mac)),
+            1 => (device, proptest::option::of(0_u16..9)).prop_map(|(d, i)| Step::Bind(d, i)),
+            2 => Just(Step::Quiescent),
+        ]
+    }
+
+    /// Of both families in turn.
+    fn address(last: u8) -> IpAddr {
+        if last.is_multiple_of(2) {
+            [10, 0, 0, last].into()
+        } else {
+            [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(last)].into()
+        }
+    }
+
+    fn mac(last: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, last])
+    }
+
+    proptest! {
+        #[test]
+        fn readers_find_whom_the_writer_knows(steps in proptest::collection::vec(step(), 1..200)) {
+            let domain = Domain::new();
+            let mut reader = domain.register().unwrap();
+            // So few that numbers run out and are used again.
+            let mut all = Adjacencies::new(&domain, 9, 2);
+            let view = all.view();
+            let mut taken: Vec<(u32, Key)> = Vec::new();
+            let mut known = BTreeMap::new();
+            let mut bound = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Take(device, last) => {
+                        let way = Way { interface: device, gateway: last.map(address), weight: 1 };
+                        match all.take(&way) {
+                            0 => prop_assert!(all.refused() > 0),
+                            number => taken.push((number, (device, way.gateway))),
+                        }
+                    }
+                    Step::GiveBack(nth) if !taken.is_empty() => {
+                        let (number, _) = taken.swap_remove(nth % taken.len());
+                        all.give_back(number);
+                    }
+                    Step::GiveBack(_) => {}
+                    Step::Resolve(device, last, hardware) => {
+                        let before = all.refused();
+                        all.resolve(device, address(last), hardware.map(mac));
+                        match hardware {
+                            Some(hardware) if all.refused() == before => {
+                                known.insert((device, Some(address(last))), mac(hardware));
+                            }
+                            _ => drop(known.remove(&(device, Some(address(last))))),
+                        }
+                    }
+                    Step::Bind(device, interface) => {
+                        all.bind(device, interface);
+                        bound.insert(device, interface);
+                    }
+                    Step::Quiescent => reader.quiescent(),
+                }
+                // Everybody who is known or led to, and nobody else, with what is known of them.
+                for (device, last) in (1..4).flat_map(|device| (0..6).map(move |last| (device, last))) {
+                    let key = (device, Some(address(last)));
+                    let led_to = taken.iter().find(|(_, to)| *to == key).map(|(number, _)| *number);
+                    let number = view.find(device, bits_of(address(last)));
+                    prop_assert_eq!(number != 0, led_to.is_some() || known.contains_key(&key));
+                    prop_assert!(led_to.is_none_or(|led_to| led_to == number));
+                    prop_assert_eq!(view.read(number).mac(), known.get(&key).copied());
+                    if number != 0 {
+                        let interface = bound.get(&device).copied().flatten().unwrap_or(FOREIGN);
+                        prop_assert_eq!(view.read(number).interface(), interface);
+                        prop_assert_eq!(all.leads(number), Some(key));
+                    }
+                }
+                for (number, (device, address)) in &taken {
+                    let adjacency = view.read(*number);
+                    prop_assert_eq!((adjacency.is_on_link(), adjacency.device()), (address.is_none(), *device));
+                }
+                prop_assert_eq!(all.iter().count(), all.len());
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_later_begins_at_nothing() {
+        let domain = Domain::new();
+        let mut all = Adjacencies::new(&domain, 1, 2);
+        let view = all.view();
+        all.resolve(3, address(0), Some(mac(1)));
+        let number = view.find(3, bits_of(address(0)));
+        view.counts(0).add(number, 2, 120);
+        view.counts(1).add(number, 1, 60);
+        assert_eq!(all.iter().map(|it| (it.packets, it.bytes)).collect::<Vec<_>>(), [(3, 180)]);
+        all.resolve(3, address(0), None);
+        assert!(all.is_empty() && view.read(number).mac().is_none());
+        all.resolve(3, address(1), Some(mac(2)));
+        let seen: Vec<AdjacencyUse> = all.iter().collect();
+        let [only] = seen.as_slice() else { panic!("{seen:?}") };
+        assert_eq!((only.address, only.packets, only.bytes), (Some(address(1)), 0, 0));
+    }
+
+    /// Half of the places are free, so that everybody is found who is let in.
+    #[test]
+    fn a_full_table_finds_everybody() {
+        let domain = Domain::new();
+        let mut all = Adjacencies::new(&domain, 20_000, 1);
+        for nth in 0..20_001_u32 {
+            all.resolve(1, IpAddr::from(nth.to_be_bytes()), Some(mac(1)));
+        }
+        assert_eq!((all.len(), all.refused()), (20_000, 1));
+        let view = all.view();
+        assert!((0..20_000).all(|nth| view.find(1, mapped(nth)) != 0));
+        assert_eq!(view.find(1, mapped(20_000)), 0);
+    }
+}

@@ -1,0 +1,139 @@
+//! Policy rules: which tables are asked about which packets (RFC 1812, 5.2.4.3; Linux `ip rule`).
+
+use std::net::IpAddr;
+
+use packet::{FlowKey, L3Kind};
+
+use crate::adjacency::{bits_of, mapped};
+use crate::fib::View;
+use crate::paths::Verdict;
+
+/// Packets that a rule is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    source: Block,
+    destination: Block,
+    tos: u8,
+    interface: Option<u16>,
+    invert: bool,
+}
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block {
+    bits: u128,
+    mask: u128,
+}
+
+impl Block {
+    const ALL: Block = Block { bits: 0, mask: 0 };
+
+    fn new(address: IpAddr, length: u8) -> Block {
+        let common = if address.is_ipv4() { 96 } else { 0 };
+        let mask = u128::MAX.checked_shl(128 - (common + u32::from(length)).min(128)).unwrap_or(0);
+        Block { bits: bits_of(address) & mask, mask }
+    }
+
+    fn contains(self, address: u128) -> bool {
+        address & self.mask == self.bits
+    }
+}
+
+impl Selector {
+    /// All packets.
+    pub const ALL: Selector =
+        Selector { source: Block::ALL, destination: Block::ALL, tos: 0, interface: None, invert: false };
+
+    /// Of those, only the ones from these addresses.
+    #[must_use]
+    pub fn from(self, address: IpAddr, length: u8) -> Selector {
+        Selector { source: Block::new(address, length), ..self }
+    }
+
+    /// Of those, only the ones to these addresses.
+    #[must_use]
+    pub fn to(self, address: IpAddr, length: u8) -> Selector {
+        Selector { destination: Block::new(address, length), ..self }
+    }
+
+    /// Of those, only the ones with this type of service (without its two lowest bits); 0: any.
+    #[must_use]
+    pub fn tos(self, tos: u8) -> Selector {
+        Selector { tos, ..self }
+    }
+
+    /// Of those, only the ones that came in by the interface of this number.
+    #[must_use]
+    pub fn interface(self, interface: u16) -> Selector {
+        Selector { interface: Some(interface), ..self }
+    }
+
+    /// All packets but those.
+    #[must_use]
+    pub fn invert(self) -> Selector {
+        Selector { invert: !self.invert, ..self }
+    }
+
+    /// Whether a packet that came in by the interface of this number is one of them.
+    #[must_use]
+    pub fn selects(&self, key: &FlowKey, interface: u16) -> bool {
+        let (from, to) = match key.l3_kind() {
+            L3Kind::Ipv4 => (mapped(key.ipv4_src().to_bits()), mapped(key.ipv4_dst().to_bits())),
+            L3Kind::Ipv6 => (key.ipv6_src().to_bits(), key.ipv6_dst().to_bits()),
+            L3Kind::None | L3Kind::Arp => return false,
+        };
+        let selected = self.source.contains(from)
+            && self.destination.contains(to)
+            && (self.tos == 0 || self.tos == key.tos() & 0xfc)
+            && self.interface.is_none_or(|own| own == interface);
+        selected != self.invert
+    }
+}
+
+/// What is asked, and about which packets.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    selector: Option<Selector>,
+    ask: Ask,
+}
+
+#[derive(Clone, Debug)]
+enum Ask {
+    Table(View),
+    Say(Verdict),
+}
+
+impl Lookup {
+    /// A table, about those packets.
+    #[must_use]
+    pub fn table_for(selector: Selector, table: View) -> Lookup {
+        Lookup {
+            selector: Some(selector).filter(|selector| *selector != Selector::ALL),
+            ask: Ask::Table(table),
+        }
+    }
+
+    /// What is said of those packets without looking anything up.
+    #[must_use]
+    pub fn say(selector: Selector, verdict: Verdict) -> Lookup {
+        Lookup {
+            selector: Some(selector).filter(|selector| *selector != Selector::ALL),
+            ask: Ask::Say(verdict),
+        }
+    }
+
+    /// `None`: all packets.
+    #[inline]
+    pub(crate) fn selector(&self) -> Option<&Selector> {
+        self.selector.as_ref()
+    }
+
+    /// What is said without a table, or the table.
+    #[inline]
+    pub(crate) fn ask(&self) -> Result<&View, Verdict> {
+        match &self.ask {
+            Ask::Table(view) => Ok(view),
+            Ask::Say(verdict) => Err(*verdict),
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! What a router says of each packet of a burst: the room's decision, before anybody touches a frame.
+//!
+//! As Linux decides (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 kin), with one difference: whatever needs more than a
+//! new Ethernet header and a hop less is the kernel's. It gets such packets as they came, and answers, resolves, fragments or
+//! delivers as it always does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId};
+use sync::counter::CounterArray;
+use sync::cpu::crc32c_u64;
+use sync::qsbr::Reader;
+use sync::token_bucket::TokenBucket;
+
+use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
+use crate::fib::View;
+use crate::paths::Verdict;
+use crate::policy::Lookup;
+
+/// Packets of a burst.
+const BURST: usize = 256;
+
+/// An interface of a router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The port whose packets are its own.
+    pub port: PortId,
+    /// The kernel's device that stands for it.
+    pub device: u32,
+    /// Its address: packets to others are not for this router.
+    pub mac: MacAddr,
+    /// Bytes of the largest IP packet that it sends.
+    pub mtu: u32,
+}
+
+macro_rules! punts {
+    ($($variant:ident = $name:literal, $explain:literal;)+) => {
+        /// Why a packet is given to the kernel.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Punt {
+            $(#[doc = $explain] $variant,)+
+        }
+
+        impl Punt {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: [Punt; [$($name,)+].len()] = [$(Punt::$variant,)+];
+
+            /// The stable name, in kebab case.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Punt::$variant => $name,)+
+                }
+            }
+
+            /// What the kernel does with it, in words.
+            #[must_use]
+            pub const fn explain(self) -> &'static str {
+                match self {
+                    $(Punt::$variant => $explain,)+
+                }
+            }
+        }
+    };
+}
+
+punts! {
+    NotIp = "not-ip", "It is no IP packet, or bears a VLAN tag: ARP and the like are the kernel's.";
+    Group = "group", "It is for a group or for all hosts of the link: the kernel knows who listens.";
+    Own = "own", "Its destination is this host.";
+    Expired = "expired", "Its hops are used up: the kernel tells the sender.";
+    NoRoute = "no-route", "There is no route to its destination, or one that refuses it: the kernel tells the sender.";
+    Unresolved = "unresolved", "The next hop's link-layer address is not known: the kernel asks for it, and sends the packet.";
+    TooLong = "too-long", "It is longer than the way out allows: the kernel fragments it, or tells the sender.";
+    Options = "options", "It bears options that every router reads.";
+    Scope = "scope", "One of its addresses counts on its link only.";
+    Elsewhere = "elsewhere", "Its way out is a device that is none of the router's ports: the kernel sends it.";
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// On to a neighbour.
+    Forward {
+        /// The neighbour's number ([`AdjacencyView::read`]), under which it is counted, too.
+        adjacency: u32,
+        /// The interface that it leaves by.
+        interface: u16,
+    },
+    /// To the kernel.
+    Punt(Punt),
+    /// Nowhere.
+    Drop(DropReason),
+}
+
+const _: () = assert!(size_of::<Decision>() == 8);
+
+impl Default for Decision {
+    fn default() -> Self {
+        Decision::Drop(DropReason::NoRoom)
+    }
+}
+
+/// How packets get into the kernel, and how many: shared by all snapshots of a router.
+#[derive(Debug)]
+pub struct Gate {
+    buckets: [TokenBucket; Punt::ALL.len()],
+    rate: AtomicU64,
+    /// By reason: packets that were let in, and that were not.
+    counts: CounterArray,
+}
+
+impl Gate {
+    /// Lets in so many packets a second for each reason; counted by so many workers.
+    #[must_use]
+    pub fn new(rate: u32, workers: usize, now_ns: u64) -> Gate {
+        Gate {
+            buckets: std::array::from_fn(|_| TokenBucket::new(u64::from(rate), burst(rate), now_ns)),
+            rate: AtomicU64::new(u64::from(rate)),
+            counts: CounterArray::new(workers, 2 * Punt::ALL.len()),
+        }
+    }
+
+    /// Another rate, in packets a second for each reason.
+    pub fn set_rate(&self, rate: u32, now_ns: u64) {
+        if self.rate.swap(u64::from(rate), Ordering::Relaxed) != u64::from(rate) {
+            self.buckets.iter().for_each(|bucket| bucket.set_rate(u64::from(rate), burst(rate), now_ns));
+        }
+    }
+
+    /// Whether one more packet may pass; counts it. On the worker's own thread.
+    pub fn admits(&self, punt: Punt, worker: usize, now_ns: u64) -> bool {
+        let admitted = self.buckets[punt as usize].take(now_ns, 1) == 1;
+        self.counts.row(worker).add(2 * (punt as usize) + usize::from(!admitted), 1);
+        admitted
+    }
+
+    /// Packets that were let in, and that were not.
+    #[must_use]
+    pub fn counted(&self, punt: Punt) -> (u64, u64) {
+        (self.counts.sum(2 * (punt as usize)), self.counts.sum(2 * (punt as usize) + 1))
+    }
+}
+
+/// A tenth of a second's packets.
+fn burst(rate: u32) -> u32 {
+    (rate / 10).max(64)
+}
+
+/// The way into the kernel.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The port by which the kernel receives.
+    pub port: PortId,
+    /// Its device's address there.
+    pub mac: MacAddr,
+}
+
+/// A router as workers have it: replaced whole when interfaces or rules change, while the tables behind it go on changing.
+#[derive(Clone, Debug)]
+pub struct Router {
+    /// By their numbers.
+    pub interfaces: Vec<Option<Interface>>,
+    /// Where to look for IPv4 routes, in order.
+    pub four: Vec<Lookup>,
+    /// Where to look for IPv6 routes, in order.
+    pub six: Vec<Lookup>,
+    /// Whom packets are sent to.
+    pub adjacencies: AdjacencyView,
+    /// The way into the kernel, if there is one.
+    pub kernel: Option<Kernel>,
+    /// How many packets go that way.
+    pub gate: Arc<Gate>,
+    /// Makes this router's choice among several ways another than its neighbours'.
+    pub seed: u32,
+}
+
+/// Working memory of one worker.
+pub struct Scratch {
+    four: Pending<u32>,
+    six: Pending<u128>,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch { four: Pending::new(0), six: Pending::new(0) }
+    }
+}
+
+/// Destinations that no table has answered for yet, and their packets' places in the burst.
+struct Pending<A> {
+    addresses: Box<[A; BURST]>,
+    places: Box<[u16; BURST]>,
+    /// Those that a table has not answered for, or a rule is not for, while they are sorted out.
+    others: Box<[(A, u16); BURST]>,
+    len: usize,
+}
+
+impl<A: Copy> Pending<A> {
+    fn new(zero: A) -> Self {
+        Pending {
+            addresses: Box::new([zero; BURST]),
+            places: Box::new([0; BURST]),
+            others: Box::new([(zero, 0); BURST]),
+            len: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, address: A, place: usize) {
+        if let (Some(at), Some(to)) = (self.addresses.get_mut(self.len), self.places.get_mut(self.len)) {
+            *at = address;
+            *to = u16::try_from(place).unwrap_or(0);
+            self.len += 1;
+        }
+    }
+
+    /// Puts those that `first` chooses in front, in order; returns how many. The others keep their order, too.
+    fn part(&mut self, first: impl Fn(usize) -> bool) -> usize {
+        let (mut kept, mut others) = (0, 0);
+        for at in 0..self.len {
+            let (address, place) = (self.addresses[at], self.places[at]);
+            if first(usize::from(place)) {
+                (self.addresses[kept], self.places[kept]) = (address, place);
+                kept += 1;
+            } else {
+                self.others[others] = (address, place);
+                others += 1;
+            }
+        }
+        for (at, (address, place)) in (kept..).zip(&self.others[..others]) {
+            (self.addresses[at], self.places[at]) = (*address, *place);
+        }
+        kept
+    }
+}
+
+/// Addresses of either family.
+trait Routed: Copy {
+    fn route(
+        view: &View,
+        reader: &Reader,
+        addresses: &[Self],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    );
+    fn bits(self) -> u128;
+}
+
+impl Routed for u32 {
+    #[inline(always)]
+    fn route(
+        view: &View,
+        reader: &Reader,
+        addresses: &[u32],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    ) {
+        view.route4(reader, addresses, hash, each);
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u128 {
+        mapped(self)
+    }
+}
+
+impl Routed for u128 {
+    #[inline(always)]
+    fn route(
+        view: &View,
+        reader: &Reader,
+        addresses: &[u128],
+        hash: impl Fn(usize) -> u32,
+        each: impl FnMut(usize, Verdict),
+    ) {
+        view.route6(reader, addresses, hash, each);
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u128 {
+        self
+    }
+}
+
+/// A packet that is to be routed, or what becomes of it otherwise.
+enum Admitted {
+    Four,
+    Six,
+    Not(Decision),
+}
+
+/// The packets that are asked about.
+struct Asked<'a> {
+    interface: u16,
+    reader: &'a Reader,
+    keys: &'a [FlowKey],
+}
+
+impl Router {
+    /// Decides about a burst that has come in by the interface of this number; as many as all slices have, at most 256.
+    pub fn decide(
+        &self,
+        interface: u16,
+        reader: &Reader,
+        keys: &[FlowKey],
+        layers: &[Layers],
+        scratch: &mut Scratch,
+        out: &mut [Decision],
+    ) {
+        let Some(Some(own)) = self.interfaces.get(usize::from(interface)) else {
+            out.fill(Decision::Drop(DropReason::NoRoom));
+            return;
+        };
+        let Scratch { four, six } = scratch;
+        (four.len, six.len) = (0, 0);
+        let own = own.mac.to_wire_word();
+        for (place, ((key, layers), out)) in keys.iter().zip(layers).zip(&mut *out).enumerate() {
+            match admit(own, key, layers) {
+                Admitted::Four => four.push(key.ipv4_dst().to_bits(), place),
+                Admitted::Six => six.push(key.ipv6_dst().to_bits(), place),
+                Admitted::Not(decision) => *out = decision,
+            }
+        }
+        let asked = Asked { interface, reader, keys };
+        self.ask(&asked, &self.four, four, out);
+        self.ask(&asked, &self.six, six, out);
+    }
+
+    /// Asks one table after the other, each about those packets that it is for and that none before it has answered for.
+    #[inline(always)]
+    fn ask<A: Routed>(
+        &self,
+        asked: &Asked<'_>,
+        lookups: &[Lookup],
+        pending: &mut Pending<A>,
+        out: &mut [Decision],
+    ) {
+        let Asked { interface, reader, keys } = *asked;
+        for lookup in lookups {
+            if pending.len == 0 {
+                return;
+            }
+            let mine = match lookup.selector() {
+                None => pending.len,
+                Some(selector) => {
+                    pending.part(|place| keys.get(place).is_some_and(|key| selector.selects(key, interface)))
+                }
+            };
+            let Pending { addresses, places, others, len } = pending;
+            let mut left = 0;
+            let each = |at: usize, verdict: Verdict| {
+                let (address, place) = (addresses[at], places[at]);
+                let at = usize::from(place);
+                let (Some(key), Some(out)) = (keys.get(at), out.get_mut(at)) else { return };
+                *out = match verdict {
+                    Verdict::Forward(number) => self.towards(key, number, || address.bits()),
+                    Verdict::NoRoute | Verdict::Throw => {
+                        // Unless the next table knows better.
+                        others[left] = (address, place);
+                        left += 1;
+                        Decision::Punt(Punt::NoRoute)
+                    }
+                    Verdict::Local => Decision::Punt(Punt::Own),
+                    Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
+                    Verdict::Unreachable | Verdict::Prohibit => Decision::Punt(Punt::NoRoute),
+                };
+            };
+            match lookup.ask() {
+                Ok(table) => {
+                    let hash = |at: usize| {
+                        let key = keys.get(usize::from(places[at])).map_or(0, FlowKey::hash_symmetric);
+                        crc32c_u64(self.seed, u64::from(key))
+                    };
+                    A::route(table, reader, &addresses[..mine], hash, each);
+                }
+                Err(verdict) => {
+                    let mut each = each;
+                    (0..mine).for_each(|at| each(at, verdict));
+                }
+            }
+            if left == 0 && mine == *len {
+                *len = 0;
+                return;
+            }
+            // Behind what is not answered, what this table was not for.
+            for at in mine..*len {
+                others[left] = (addresses[at], places[at]);
+                left += 1;
+            }
+            for (at, (address, place)) in others[..left].iter().enumerate() {
+                (addresses[at], places[at]) = (*address, *place);
+            }
+            *len = left;
+        }
+        // Of those that no rule was for nothing is said yet.
+        for place in &pending.places[..pending.len] {
+            if let Some(out) = out.get_mut(usize::from(*place)) {
+                *out = Decision::Punt(Punt::NoRoute);
+            }
+        }
+    }
+
+    /// Sends a packet to the neighbour of a number, or to its own destination where that is on the link.
+    #[inline(always)]
+    fn towards(&self, key: &FlowKey, mut number: u32, destination: impl FnOnce() -> u128) -> Decision {
+        if key.ttl() <= 1 {
+            return Decision::Punt(Punt::Expired);
+        }
+        let mut adjacency = self.adjacencies.read(number);
+        if adjacency.is_on_link() {
+            number = self.adjacencies.find(adjacency.device(), destination());
+            adjacency = self.adjacencies.read(number);
+        }
+        match adjacency.interface() {
+            _ if !adjacency.is_resolved() => Decision::Punt(Punt::Unresolved),
+            FOREIGN => Decision::Punt(Punt::Elsewhere),
+            interface => Decision::Forward { adjacency: number, interface },
+        }
+    }
+}
+
+/// Whether a packet is to be routed at all, as Linux's receive path judges it.
+#[inline(always)]
+fn admit(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+    if key.eth_dst_word() != own || layers.is_special() {
+        return special(own, key, layers);
+    }
+    match key.untagged_l3() {
+        L3Kind::Ipv4 => four(key.ipv4_src().to_bits(), key.ipv4_dst().to_bits()),
+        L3Kind::Ipv6 => six(key.ipv6_src().to_bits(), key.ipv6_dst().to_bits()),
+        L3Kind::None | L3Kind::Arp => special(own, key, layers),
+    }
+}
+
+/// What is not a plain packet to this router.
+#[cold]
+fn special(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+    Admitted::Not(if key.eth_dst().is_multicast() {
+        Decision::Punt(Punt::Group)
+    } else if key.eth_dst_word() != own {
+        Decision::Drop(DropReason::NotForUs)
+    } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
+        // Broken further up, it is routed like any other.
+        Decision::Drop(reason)
+    } else if key.is_tagged() || matches!(key.l3_kind(), L3Kind::None | L3Kind::Arp) || layers.l2_len() != 14
+    {
+        Decision::Punt(Punt::NotIp)
+    } else if layers.has_ipv4_options() || layers.has_hop_by_hop() {
+        Decision::Punt(Punt::Options)
+    } else if key.l3_kind() == L3Kind::Ipv4 {
+        return four(key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
+    } else {
+        return six(key.ipv6_src().to_bits(), key.ipv6_dst().to_bits());
+    })
+}
+
+/// Addresses that IPv4 packets may have on their way (RFC 1812, 5.3.7; Linux `ip_route_input_slow`).
+#[inline(always)]
+fn four(source: u32, destination: u32) -> Admitted {
+    let (from, to) = (source >> 24, destination >> 24);
+    // Both between 1 and 223, and neither 127.
+    if from.wrapping_sub(1) < 223 && to.wrapping_sub(1) < 223 && from != 127 && to != 127 {
+        return Admitted::Four;
+    }
+    let group = |address: u32| address >> 28 == 0xe || address == u32::MAX;
+    Admitted::Not(if group(destination) {
+        Decision::Punt(Punt::Group)
+    } else if group(source) || matches!(from, 0 | 127) {
+        Decision::Drop(DropReason::MartianSource)
+    } else if matches!(to, 0 | 127) {
+        Decision::Drop(DropReason::MartianDestination)
+    } else {
+        return Admitted::Four;
+    })
+}
+
+/// Addresses that IPv6 packets may have on their way (RFC 4291, 2.5; Linux `ip6_rcv_core`, `ip6_forward`).
+#[inline(always)]
+fn six(source: u128, destination: u128) -> Admitted {
+    // 2000::/3: all that is global today.
+    if source >> 125 == 1 && destination >> 125 == 1 {
+        return Admitted::Six;
+    }
+    let link = |address: u128| address >> 118 == 0xfe80 >> 6;
+    Admitted::Not(if source >> 120 == 0xff || source <= 1 || source >> 32 == 0xffff {
+        Decision::Drop(DropReason::MartianSource)
+    } else if destination >> 120 == 0xff {
+        Decision::Punt(Punt::Group)
+    } else if destination <= 1 {
+        Decision::Drop(DropReason::MartianDestination)
+    } else if link(source) || link(destination) {
+        Decision::Punt(Punt::Scope)
+    } else {
+        return Admitted::Six;
+    })
+}
