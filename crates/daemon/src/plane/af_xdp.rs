@@ -31,6 +31,8 @@ pub struct Request<'a> {
     pub policy: HookPolicy,
     /// Whether a bridge has the port: then the kernel gets nothing of it.
     pub bridged: bool,
+    /// Whether workers decide about its packets.
+    pub has_room: bool,
     /// Whether the device is of our making: its far end leaves no checksum open.
     pub own: bool,
     /// The MTU that it is to have.
@@ -221,10 +223,10 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
 ///
 /// # Errors
 /// If a slot cannot be written.
-pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], bridged: bool) -> Result<(), xdp::Error> {
+pub fn steer(hook: &Attached, sockets: &[(QueueId, OwnedFd)], has_room: bool) -> Result<(), xdp::Error> {
     for (id, socket) in sockets {
         let queue = u32::from(id.0);
-        if bridged {
+        if has_room {
             hook.set_socket(queue, socket.as_fd())?;
         } else {
             hook.clear_socket(queue)?;
@@ -270,7 +272,7 @@ fn sockets(
         let step =
             AfXdpQueue::open(config, pool).map_err(|error| failed(request.name, &error)).and_then(|queue| {
                 opened.push((QueueId(id), queue));
-                let socket = opened.last().filter(|_| request.bridged).map(|(_, queue)| queue.fd());
+                let socket = opened.last().filter(|_| request.has_room).map(|(_, queue)| queue.fd());
                 let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
                 set.map_err(|error| failed(request.name, &error))
             });

@@ -41,7 +41,8 @@ pub fn change(
         let own = matches!(wanted.port.kind, PortKind::Veth(_));
         running.complete_checksums = af_xdp::completes(options, own);
     }
-    if (before.policy, before.bridged) != (wanted.policy, wanted.bridged) {
+    let hook = |wanted: &Wanted| (wanted.policy, wanted.bridged, wanted.routed);
+    if hook(&before) != hook(&wanted) {
         change_hook(name, running, &before, &wanted)?;
     }
     Ok(())
@@ -70,7 +71,7 @@ fn change_hook(
         let config = af_xdp::program(wanted.policy, wanted.bridged, hook.constants().queues);
         let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
         swapped
-            .and_then(|()| af_xdp::steer(hook, sockets, wanted.bridged))
+            .and_then(|()| af_xdp::steer(hook, sockets, wanted.has_room()))
             .map_err(|error| failed(name, &error))?;
         match former.filter(|_| foreign && !wanted.bridged) {
             Some(former) => former.listen_again().map_err(|error| failed(name, &error)),

@@ -20,6 +20,8 @@ mod observe;
 mod open;
 pub mod pins;
 mod ports;
+mod routers;
+mod routes;
 mod routing;
 mod samples;
 mod shortcuts;
@@ -40,19 +42,23 @@ use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, Sampl
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
-    BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DropState,
-    EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, PacketFilter,
-    Plan, PortState, ProgramChange, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState,
+    BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DriftState,
+    DropState, EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged,
+    NeighbourEntry, NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry,
+    RouteQuery, RouteWhy, RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState,
     SteerTable, TraceEvent, WorkerState,
 };
+use netlink::Mirror;
 use packet::{PortId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
+use sync::qsbr::Domain;
 use tokio::sync::mpsc::Sender;
 
 use handover::estate;
 use handover::give::Successor;
 use ids::Names;
 use open::Footprint;
+use routers::Routers;
 use site::Site;
 use snoop::Snooping;
 use watch::Load;
@@ -69,6 +75,8 @@ const LOOKS: u32 = 4;
 /// See the module documentation.
 pub struct DataPlane {
     engine: RwLock<Option<Engine>>,
+    /// Whose readers the workers are.
+    domain: Arc<Domain>,
     memory: Arc<FrameMemory>,
     site: Mutex<Site>,
     loads: Mutex<Vec<Load>>,
@@ -106,9 +114,12 @@ impl DataPlane {
             tracing::warn!("{warning}");
         }
         let memory = Arc::new(memory);
-        let engine = Engine::start(&engine_config(config), Depot::new(Arc::clone(&memory)))
+        let domain = engine::engine::domain();
+        let workers = engine_config(config, &domain);
+        let engine = Engine::start(&workers, Depot::new(Arc::clone(&memory)))
             .map_err(|error| PlaneError::failed("engine", &error, ""))?;
-        Ok(Self::assemble(engine, memory, Site::empty(), Merged::default()))
+        let site = Site::with(Routers::new(&domain, workers.cores.len()));
+        Ok(Self::assemble(engine, domain, memory, site, Merged::default()))
     }
 
     /// What a predecessor ran, over its memory; traffic flows when this returns.
@@ -116,13 +127,21 @@ impl DataPlane {
     /// # Errors
     /// If it cannot be taken over; the predecessor goes on then.
     pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
-        let (engine, site) = prepared.take(&engine_config(&prepared.merged.config))?;
-        Ok(Self::assemble(engine, Arc::clone(&prepared.memory), site, prepared.merged.clone()))
+        let (engine, site) = prepared.take()?;
+        let domain = Arc::clone(&prepared.workers.domain);
+        Ok(Self::assemble(engine, domain, Arc::clone(&prepared.memory), site, prepared.merged.clone()))
     }
 
-    fn assemble(engine: Engine, memory: Arc<FrameMemory>, site: Site, merged: Merged) -> Arc<DataPlane> {
+    fn assemble(
+        engine: Engine,
+        domain: Arc<Domain>,
+        memory: Arc<FrameMemory>,
+        site: Site,
+        merged: Merged,
+    ) -> Arc<DataPlane> {
         Arc::new_cyclic(|me| DataPlane {
             engine: RwLock::new(Some(engine)),
+            domain,
             memory,
             site: Mutex::new(site),
             loads: Mutex::new(Vec::new()),
@@ -144,6 +163,16 @@ impl DataPlane {
         self.settled.store(true, Ordering::Release);
         pins::sweep(&locked(&self.site));
         dump::clear(&mut locked(&self.site));
+        let woken = locked(&self.site).routers.woken();
+        let weak = Arc::downgrade(self);
+        let router = move || {
+            // Until the routers are gone, and with them whoever wakes it.
+            for () in woken.into_iter().flatten() {
+                let Some(plane) = weak.upgrade() else { return };
+                plane.with_engine(|engine| locked(&plane.site).routing_has_changed(engine));
+            }
+        };
+        std::thread::Builder::new().name("routing".to_owned()).spawn(router)?;
         let weak = Arc::downgrade(self);
         let housekeeper = move || {
             let mut looks = 0_u32;
@@ -169,6 +198,7 @@ impl DataPlane {
             site.look_at_shortcuts(engine, second);
             if second {
                 routing::ensure(&mut site.ports);
+                site.look_at_routers(engine);
             }
             site.expire();
             if snooping.is_none() {
@@ -203,7 +233,10 @@ impl DataPlane {
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
         let mut site = locked(&self.site);
-        let (config, workers) = (site.config.clone(), engine_config(&locked(&self.merged).config));
+        let config = site.config.clone();
+        let workers = engine_config(&locked(&self.merged).config, &self.domain);
+        let mut routers =
+            std::mem::replace(&mut site.routers, Routers::new(&self.domain, workers.cores.len()));
         let mut pool = engine.pool();
         let queues = engine.stop().map_err(|error| handover::give::refused(binary, &error))?;
         let held = estate::gather(&mut site, queues, &mut pool);
@@ -215,7 +248,8 @@ impl DataPlane {
             }
             Err(error) => {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
-                match estate::rebuild(held, &config, &workers, &self.memory) {
+                routers.unplugged();
+                match estate::rebuild(held, &config, &workers, &self.memory, routers) {
                     Ok((engine, rebuilt)) => {
                         // What they have in the kernel is the same.
                         let filters = std::mem::take(&mut site.filters);
@@ -291,10 +325,21 @@ impl DataPlane {
             }
         }
         let mut pool = engine.pool();
+        site.routers.clear(&mut pool);
         match engine.stop() {
             Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),
             Err(error) => tracing::warn!(%error, "a worker did not stop"),
         }
+    }
+
+    /// Asks a router's mirror, holding up nothing else.
+    fn ask_router<R: Send + 'static>(
+        &self,
+        name: &str,
+        look: impl FnOnce(&Mirror) -> R + Send + 'static,
+    ) -> Result<R, PlaneError> {
+        let follower = locked(&self.site).routers.follower(name)?;
+        routers::ask(name, &follower, look)
     }
 
     fn port_id(&self, name: &str) -> Result<PortId, PlaneError> {
@@ -308,7 +353,7 @@ impl DataPlane {
 }
 
 /// The engine's part of the configuration. Without named cores: one worker on the last core.
-fn engine_config(config: &Config) -> EngineConfig {
+fn engine_config(config: &Config, domain: &Arc<Domain>) -> EngineConfig {
     let cores = if config.engine.workers.is_empty() {
         let allowed = sync::cpu::allowed_cores().unwrap_or_default();
         vec![allowed.last().copied()]
@@ -322,6 +367,7 @@ fn engine_config(config: &Config) -> EngineConfig {
             EngineMode::Busy => PollMode::Busy,
         },
         spin: Duration::from_micros(u64::from(config.engine.spin_us)),
+        domain: Arc::clone(domain),
     }
 }
 
@@ -452,6 +498,33 @@ impl Plane for DataPlane {
             });
         }
         Ok(u64::try_from(flushed).unwrap_or(u64::MAX))
+    }
+
+    fn routers(&self) -> Vec<RouterState> {
+        let site = locked(&self.site);
+        site.routers.states(&site.config, &site.ports)
+    }
+
+    fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {
+        let query = *query;
+        self.ask_router(router, move |mirror| routes::routes(mirror, query))
+    }
+
+    fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {
+        self.ask_router(router, move |mirror| routes::why(mirror, of))
+    }
+
+    fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
+        self.ask_router(router, move |mirror| routes::neighbours(mirror, limit))
+    }
+
+    fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
+        self.ask_router(router, move |mirror| routes::next_hops(mirror, limit))
+    }
+
+    fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
+        let follower = locked(&self.site).routers.follower(router)?;
+        routers::drift(router, &follower)
     }
 
     fn workers(&self) -> Vec<WorkerState> {

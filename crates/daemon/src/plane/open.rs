@@ -86,6 +86,8 @@ pub struct Wanted {
     pub policy: HookPolicy,
     /// Whether a bridge has it.
     pub bridged: bool,
+    /// Whether it is a router's interface.
+    pub routed: bool,
 }
 
 impl Wanted {
@@ -93,8 +95,14 @@ impl Wanted {
     pub fn of(config: &Config, name: &PortName) -> Option<Self> {
         let port = config.ports.get(name)?.clone();
         let bridged = config.bridge_of(name.as_str()).is_some();
+        let routed = config.router_of(name.as_str()).is_some();
         let none = HookPolicy { persist: false, when_down: WhenDown::Pass };
-        Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged })
+        Some(Wanted { port, policy: config.hook_policy(name.as_str()).unwrap_or(none), bridged, routed })
+    }
+
+    /// Whether workers decide about its packets.
+    pub fn has_room(&self) -> bool {
+        self.bridged || self.routed
     }
 
     /// The filter of its hook.
@@ -125,7 +133,8 @@ pub fn open(
 ) -> Result<Opened, PlaneError> {
     let mtu = wanted.mtu();
     let (policy, bridged) = (wanted.policy, wanted.bridged);
-    let request = |options, own| Request { name, options, policy, bridged, own, mtu, former };
+    let has_room = wanted.has_room();
+    let request = |options, own| Request { name, options, policy, bridged, has_room, own, mtu, former };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {
             let request = request(&port.xdp, false);

@@ -18,6 +18,7 @@ use super::bridges::Bridges;
 use super::device::{Device, object};
 use super::open::{Footprint, Opened, Wanted};
 use super::pins::Claim;
+use super::routers::Routers;
 
 /// The worker of each bucket of software RSS.
 pub type Spread = Arc<[WorkerId; SPREAD_BUCKETS]>;
@@ -242,12 +243,26 @@ pub fn even_spread(workers: usize) -> Spread {
     Arc::new(std::array::from_fn(|_| WorkerId(turn.next().unwrap_or(0))))
 }
 
-/// Ports and bridges as one snapshot. `captured` says which ports a capture listens to.
-pub fn compose(config: &Config, ports: &Ports, bridges: &Bridges, captured: &[bool]) -> Forwarding {
+/// Ports, bridges and routers as one snapshot. `captured` says which ports a capture listens to.
+pub fn compose(
+    config: &Config,
+    ports: &Ports,
+    bridges: &Bridges,
+    routers: &Routers,
+    captured: &[bool],
+) -> Forwarding {
     let mut forwarding = Forwarding::default();
+    let mut routed = routers.rooms(config, ports);
+    for (id, view) in routers.doors() {
+        forwarding.set_port(id, Some(view));
+    }
     for (name, running) in ports {
-        let room = config.bridge_of(name.as_str()).and_then(|(bridge, _)| bridges.get(bridge));
-        let room = room.map_or(Room::None, |bridge| Room::Switch(Arc::clone(bridge)));
+        let bridge = config.bridge_of(name.as_str()).and_then(|(bridge, _)| bridges.get(bridge));
+        let room = match (bridge, routed.remove(name)) {
+            (Some(bridge), _) => Room::Switch(Arc::clone(bridge)),
+            (None, Some(room)) => room,
+            (None, None) => Room::None,
+        };
         let mut view = running.view(room);
         view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
         forwarding.set_port(running.id, Some(view));
@@ -255,12 +270,12 @@ pub fn compose(config: &Config, ports: &Ports, bridges: &Bridges, captured: &[bo
     forwarding
 }
 
-/// Publishes ports and bridges. When it returns no worker acts on the snapshot before.
-pub fn publish(engine: &Engine, config: &Config, ports: &Ports, bridges: &Bridges) {
+/// Publishes ports, bridges and routers. When it returns no worker acts on the snapshot before.
+pub fn publish(engine: &Engine, config: &Config, ports: &Ports, bridges: &Bridges, routers: &Routers) {
     engine.update(|forwarding: &mut Forwarding| {
         let captured: Vec<bool> =
             forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
-        forwarding.ports = compose(config, ports, bridges, &captured).ports;
+        forwarding.ports = compose(config, ports, bridges, routers, &captured).ports;
     });
 }
 

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use control::{FailureKind, PlaneError};
 use engine::Engine;
 use model::{
-    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, Steer, SteerName,
+    Config, DoctorFinding, FilterName, Finding, Operation, Plan, PortKind, PortName, RouterName, Steer,
+    SteerName,
 };
 use packet::PortId;
 use xdp::HookSays;
@@ -24,6 +25,7 @@ use super::foreign::Former;
 use super::ids::Names;
 use super::open::{self, Footprint, Opened, Wanted};
 use super::ports::{Ports, Running, publish};
+use super::routers::{self, Routers};
 use super::routing;
 use super::shortcuts::Shortcuts;
 use super::steers::{self, Steers};
@@ -39,12 +41,16 @@ pub struct Site {
     pub ports: Ports,
     /// The bridges.
     pub bridges: Bridges,
+    /// The virtual routers.
+    pub routers: Routers,
     /// The filters of ports' hooks.
     pub filters: Filters,
     /// The steerings of ports' hooks.
     pub steers: Steers,
     /// What ports' hooks answer by themselves.
     pub shortcuts: Shortcuts,
+    /// Looks after routers so far.
+    pub seconds: u64,
 }
 
 /// Which ports a plan concerns.
@@ -68,6 +74,7 @@ struct Gone {
 struct Prepared {
     filters: Vec<(FilterName, Definition)>,
     steers: Vec<(SteerName, Steer)>,
+    routers: Vec<(RouterName, routers::Running)>,
 }
 
 /// What a change has done so far.
@@ -91,16 +98,18 @@ struct Done {
 type DeviceKey = (std::path::PathBuf, String);
 
 impl Site {
-    /// Nothing runs.
-    pub fn empty() -> Self {
+    /// Nothing runs but those.
+    pub fn with(routers: Routers) -> Self {
         Site {
             config: Config::default(),
             names: Names::new(),
             ports: Ports::new(),
             bridges: Bridges::new(),
+            routers,
             filters: Filters::default(),
             steers: Steers::default(),
             shortcuts: Shortcuts::default(),
+            seconds: 0,
         }
     }
 
@@ -117,13 +126,19 @@ impl Site {
         // What runs is the truth: after a hand-over it is more than the control plane knows of.
         let plan = &model::diff(&self.config, new);
         let steps = self.steps(plan, new);
-        let prepared = Prepared { filters: self.filters.prepare(new)?, steers: self.steers.prepare(new)? };
+        // Routers know their routes before their ports come.
+        let mut prepared = Prepared {
+            filters: self.filters.prepare(new)?,
+            steers: self.steers.prepare(new)?,
+            routers: self.routers.prepare(new, starting)?,
+        };
+        let routers = std::mem::take(&mut prepared.routers);
         let mut done = Done::default();
         // During the change the workers decide everything.
         self.shortcuts.forget();
         let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
         match &carried_out {
-            Ok(_) => self.settle(engine, new, &done.gone),
+            Ok(_) => self.settle(engine, new, &done.gone, routers),
             Err(_) => self.undo(engine, done),
         }
         self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, true);
@@ -186,13 +201,21 @@ impl Site {
     }
 
     /// The rest, which cannot fail: devices that are no ports any more, bridges, the snapshot, and numbers of names.
-    fn settle(&mut self, engine: &Engine, new: &Config, gone: &[Gone]) {
+    fn settle(
+        &mut self,
+        engine: &Engine,
+        new: &Config,
+        gone: &[Gone],
+        routers: Vec<(RouterName, routers::Running)>,
+    ) {
         let held: BTreeSet<DeviceKey> = new.ports.keys().filter_map(|name| device_of(new, name)).collect();
         let is_held = |gone: &Gone| key_of(&gone.wanted).is_some_and(|key| held.contains(&key));
         for gone in gone.iter().filter(|gone| !is_held(gone)) {
             open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
         }
         self.bridges = bridges::build(new, &self.bridges, &mut self.names);
+        self.routers.commit(engine, new, routers, &mut self.names);
+        self.routers.tell_hooks(&mut self.ports);
         self.config = new.clone();
         self.filters.retain(new);
         self.steers.retain(new);
@@ -265,6 +288,26 @@ impl Site {
         self.steers.expire();
     }
 
+    /// Workers and hooks learn what routers have seen.
+    pub fn routing_has_changed(&mut self, engine: &Engine) {
+        self.routers.tell_hooks(&mut self.ports);
+        self.publish(engine);
+    }
+
+    /// Looks after routers once a second; one whose namespace was not there is tried again.
+    pub fn look_at_routers(&mut self, engine: &Engine) {
+        if self.routers.missing(&self.config)
+            && let Ok(prepared) = self.routers.prepare(&self.config, true)
+            && !prepared.is_empty()
+        {
+            let config = self.config.clone();
+            self.routers.commit(engine, &config, prepared, &mut self.names);
+            self.routing_has_changed(engine);
+        }
+        self.seconds = self.seconds.wrapping_add(1);
+        self.routers.look(&mut self.ports, self.seconds);
+    }
+
     /// What the hooks answer by themselves follows what runs; a few times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
         self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, second);
@@ -301,7 +344,7 @@ impl Site {
 
     /// Publishes what runs.
     pub fn publish(&self, engine: &Engine) {
-        publish(engine, &self.config, &self.ports, &self.bridges);
+        publish(engine, &self.config, &self.ports, &self.bridges, &self.routers);
     }
 
     /// The plan's ports, and those whose hook must be told otherwise because a bridge takes or leaves them.
@@ -427,8 +470,8 @@ impl Site {
 
     /// Gives the numbers of ports back that are not there any more.
     fn forget_numbers(&mut self) {
-        let ports = &self.ports;
-        self.names.ports.retain(|name| ports.contains_key(name));
+        let (ports, routers) = (&self.ports, &self.routers);
+        self.names.ports.retain(|name| ports.contains_key(name) || routers.has_port(name));
     }
 
     /// Changes a port while it runs.

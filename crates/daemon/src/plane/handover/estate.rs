@@ -25,6 +25,7 @@ use crate::plane::device::{Device, inside, object};
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
 use crate::plane::ports::{Returned, Running, compose};
+use crate::plane::routers::Routers;
 use crate::plane::site::Site;
 
 /// A letter and the descriptors that it names.
@@ -55,6 +56,8 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
         let letter = gather_port(running, own, &mut held, pool);
         held.letter.ports.insert(name.as_str().to_owned(), letter);
     }
+    // Routers' ways into the kernel: whoever comes has ways of its own.
+    queues.into_iter().for_each(|(_, _, _, queue)| queue.close(pool));
     held
 }
 
@@ -136,6 +139,7 @@ pub fn rebuild(
     config: &Config,
     workers: &EngineConfig,
     memory: &Arc<FrameMemory>,
+    routers: Routers,
 ) -> Result<(Engine, Site), HandoverError> {
     let Held { letter, descriptors, users: _until_the_end } = held;
     let lists = letter.ports.values().flat_map(|port| &port.queues).filter_map(|queue| match &queue.kind {
@@ -148,7 +152,7 @@ pub fn rebuild(
     let blocks =
         |(name, all): (&String, &Vec<Expiring>)| Some((name.parse().ok()?, Expiring::blocks(all.clone())));
     let filters = Filters::after(letter.blocks.iter().filter_map(blocks).collect());
-    let mut site = Site { config: config.clone(), filters, ..Site::empty() };
+    let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
     for (name, number) in &letter.bridges {
         site.names.bridges.insert(*number, name);
     }
@@ -174,7 +178,10 @@ pub fn rebuild(
             bridge.import(&entries, monotonic().secs);
         }
     }
-    let forwarding = compose(&site.config, &site.ports, &site.bridges, &[]);
+    queues.extend(site.routers.plug_all(&mut site.names));
+    site.routers.settle(config);
+    site.routers.tell_hooks(&mut site.ports);
+    let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &[]);
     let engine = Engine::resume(workers, depot, forwarding, queues)
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     Ok((engine, site))

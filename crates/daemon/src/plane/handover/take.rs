@@ -14,7 +14,9 @@ use port::FrameMemory;
 use super::estate::{self, Held};
 use super::letters::{Estate, Offer, Reply};
 use super::{HandoverError, Link, VERSION};
+use crate::plane::engine_config;
 use crate::plane::filters::{Definition, Filters};
+use crate::plane::routers::Routers;
 use crate::plane::site::Site;
 
 /// How long the predecessor may take for its letters.
@@ -35,8 +37,12 @@ pub struct Prepared {
     pub unix: UnixListener,
     /// The API's TCP socket.
     pub tcp: Option<TcpListener>,
+    /// How the workers are to run.
+    pub workers: EngineConfig,
     /// Its filters, read and compiled.
     filters: Vec<(FilterName, Definition)>,
+    /// Its routers, with all their routes; until they are taken over.
+    routers: Option<Routers>,
 }
 
 impl Prepared {
@@ -51,8 +57,9 @@ impl Prepared {
         link.patience(PATIENCE).map_err(own)?;
         let (offer, descriptors) = link.receive::<Offer>("the offer")?;
         match prepare(&offer, descriptors) {
-            Ok(((file, api, merged), (memory, unix, tcp), filters)) => {
-                Ok(Prepared { link, file, api, merged, memory, unix, tcp, filters })
+            Ok(((file, api, merged), (memory, unix, tcp), filters, (workers, routers))) => {
+                let routers = Some(routers);
+                Ok(Prepared { link, file, api, merged, memory, unix, tcp, workers, filters, routers })
             }
             Err(error) => {
                 // It would wait in vain otherwise.
@@ -66,16 +73,19 @@ impl Prepared {
     ///
     /// # Errors
     /// If the predecessor changes its mind, or workers cannot be started.
-    pub fn take(&mut self, workers: &EngineConfig) -> Result<(Engine, Site), HandoverError> {
+    pub fn take(&mut self) -> Result<(Engine, Site), HandoverError> {
         // Measuring the clock takes a moment, which is not to be spent while traffic waits.
         let _ = sync::cpu::tsc_hz();
+        let fresh = || Routers::new(&self.workers.domain, self.workers.cores.len());
+        let routers = self.routers.take().unwrap_or_else(fresh);
         self.link.send(&Reply::Ready, &[])?;
         let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
         let mut rebuilt = estate::rebuild(
             Held { letter, descriptors, users: Vec::new() },
             &self.merged.config,
-            workers,
+            &self.workers,
             &self.memory,
+            routers,
         );
         match &mut rebuilt {
             Ok((_, site)) => site.filters.keep(std::mem::take(&mut self.filters)),
@@ -98,7 +108,7 @@ impl Prepared {
 type Configurations = (Config, Fragment, Merged);
 type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>);
 
-type Made = (Configurations, Sockets, Vec<(FilterName, Definition)>);
+type Made = (Configurations, Sockets, Vec<(FilterName, Definition)>, (EngineConfig, Routers));
 
 fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverError> {
     if offer.version != VERSION {
@@ -123,5 +133,8 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     let unix = UnixListener::from(next()?);
     let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
-    Ok(((file, api, merged), (Arc::new(memory), unix, tcp), filters))
+    let workers = engine_config(&merged.config, &engine::engine::domain());
+    let mut routers = Routers::new(&workers.domain, workers.cores.len());
+    routers.load(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
+    Ok(((file, api, merged), (Arc::new(memory), unix, tcp), filters, (workers, routers)))
 }

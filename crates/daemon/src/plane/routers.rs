@@ -1,0 +1,718 @@
+//! Virtual routers that run: each mirrors the routing state of its namespace, and its ports' packets are decided by that.
+//!
+//! ```text
+//!   kernel ══notifications══► Follower's thread: State { Feed: tables and neighbours for the workers, what else is seen }
+//!                                 │ devices, addresses, rules: a nudge
+//!                                 ▼
+//!   [`DataPlane`](super::DataPlane)'s routing thread: hooks are told this host's addresses, workers get another snapshot
+//! ```
+//!
+//! Routes and neighbours reach the workers through their tables alone. What a worker cannot do itself it gives to the kernel through
+//! a TAP of the router's own, as if it had come in there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use control::{FailureKind, PlaneError};
+use engine::worker::monotonic;
+use engine::{Engine, PortView, Room};
+use model::{
+    Config, DriftState, InterfaceState, Miss, Namespace, PortName, PuntState, RouterName, RouterState,
+};
+use netlink::{Change, Feed, Follower, Limits, Mirror, own_addresses};
+use packet::{MacAddr, PortId, QueueId, WorkerId};
+use port::netns::Netns;
+use port::tap::{Tap, TapConfig, TapError};
+use port::{FramePool, Queue, link};
+use router::{Gate, Interface, Kernel, Lookup, Punt, Router};
+use sync::qsbr::Domain;
+use xdp::LocalAddresses;
+
+use super::device::inside;
+use super::ids::Names;
+use super::locked;
+use super::ports::{Ports, Returned};
+use super::routes;
+
+/// Different things that the routes of one table lead to.
+const PATHS: u32 = 65_536;
+/// What the TAPs are called, with a number behind it.
+const TAP: &str = "trivium";
+/// Numbers that are tried.
+const TAPS: u32 = 256;
+/// Bytes of the largest packet that the kernel is given, and a little: more than ports carry.
+const TAP_MTU: u32 = 9_216;
+/// Neighbours that the kernel is asked for in one go.
+const PROMPTS: usize = 512;
+
+/// All of them.
+pub struct Routers {
+    domain: Arc<Domain>,
+    workers: usize,
+    all: BTreeMap<RouterName, Running>,
+    /// Says that something was seen that workers or hooks are to be told.
+    wake: SyncSender<()>,
+    woken: Option<Receiver<()>>,
+}
+
+/// One of them.
+pub struct Running {
+    wanted: model::Router,
+    follower: Arc<Follower>,
+    state: Arc<Mutex<State>>,
+    gate: Arc<Gate>,
+    seed: u32,
+    door: Door,
+    /// What hooks of its ports were told last.
+    told: BTreeMap<PortName, LocalAddresses>,
+    /// Packets sent to each neighbour when it was looked last.
+    sent: BTreeMap<(u32, IpAddr), u64>,
+}
+
+/// The way into the kernel.
+struct Door {
+    name: String,
+    mac: MacAddr,
+    /// Its number, once workers know it.
+    port: Option<PortId>,
+    /// Its queue, until a worker has it.
+    queue: Option<Box<dyn Queue>>,
+}
+
+/// What the follower's thread writes.
+struct State {
+    router: RouterName,
+    feed: Feed,
+    /// The numbers of the router's interfaces by the names of their devices.
+    interfaces: BTreeMap<String, u16>,
+    /// Those of them that are there.
+    bound: BTreeMap<u32, u16>,
+    seen: Seen,
+    wake: SyncSender<()>,
+    refused: Option<Instant>,
+}
+
+/// What is seen of a namespace besides routes and neighbours.
+#[derive(Default)]
+struct Seen {
+    devices: BTreeMap<String, Seat>,
+    own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
+    four: Vec<Lookup>,
+    six: Vec<Lookup>,
+    tables: Vec<u32>,
+}
+
+/// A device of an interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seat {
+    device: u32,
+    mac: MacAddr,
+    mtu: u32,
+}
+
+impl State {
+    /// What has changed in the mirror.
+    fn apply(&mut self, mirror: &Mirror, changes: &[Change]) {
+        let errors = self.feed.apply(mirror, changes);
+        if let Some(error) = errors.first() {
+            // A table that is full says so with every route: once a minute is enough.
+            if self.refused.is_none_or(|last| last.elapsed().as_secs() >= 60) {
+                let count = errors.len();
+                tracing::error!(router = %self.router, count, "{error}; what there is goes on forwarding");
+                self.refused = Some(Instant::now());
+            }
+        }
+        let elsewhere = |change: &Change| match change {
+            Change::Link(_) | Change::Address(_) | Change::Rules => true,
+            Change::Route4(key) => key.table == 255,
+            Change::Route6(key) => key.table == 255,
+            Change::Neighbour(_) | Change::NextHop(_) => false,
+        };
+        if changes.iter().any(elsewhere) || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
+            self.look(mirror);
+            // One that waits to be taken is enough.
+            let _ = self.wake.try_send(());
+        }
+    }
+
+    /// Looks at everything but routes and neighbours.
+    fn look(&mut self, mirror: &Mirror) {
+        let mut devices = BTreeMap::new();
+        let mut bound = BTreeMap::new();
+        for link in mirror.links.values() {
+            let (Some(number), Ok(mac)) =
+                (self.interfaces.get(&link.name), link.address.as_slice().try_into())
+            else {
+                continue;
+            };
+            bound.insert(link.index, *number);
+            devices.insert(link.name.clone(), Seat { device: link.index, mac: MacAddr(mac), mtu: link.mtu });
+        }
+        for device in self.bound.keys().chain(bound.keys()).copied().collect::<BTreeSet<u32>>() {
+            if self.bound.get(&device) != bound.get(&device) {
+                self.feed.bind(device, bound.get(&device).copied());
+            }
+        }
+        self.bound = bound;
+        let number = |name: &str| self.interfaces.get(name).copied();
+        self.seen = Seen {
+            devices,
+            own: own_addresses(mirror),
+            four: self.feed.lookups(mirror, false, number),
+            six: self.feed.lookups(mirror, true, number),
+            tables: self.feed.tables().collect(),
+        };
+    }
+}
+
+/// Two words of the trie for a route, as full tables need, with room for change; never fewer than its root takes.
+fn words(routes: u32) -> usize {
+    usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
+}
+
+fn object(name: &RouterName) -> String {
+    format!("router.{name}")
+}
+
+impl Running {
+    /// Reads the state of its namespace and begins to follow it.
+    fn start(
+        name: &RouterName,
+        wanted: &model::Router,
+        domain: &Arc<Domain>,
+        workers: usize,
+        wake: &SyncSender<()>,
+    ) -> Result<Running, PlaneError> {
+        let failed = |error: &dyn std::error::Error| {
+            PlaneError::failed(object(name), error, "see that its namespace is there, and the privileges")
+        };
+        let limits = Limits {
+            words: words(wanted.settings.routes),
+            paths: PATHS,
+            neighbours: wanted.settings.neighbours,
+        };
+        let state = Arc::new(Mutex::new(State {
+            router: name.clone(),
+            feed: Feed::new(domain, limits, workers),
+            interfaces: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            seen: Seen::default(),
+            wake: wake.clone(),
+            refused: None,
+        }));
+        let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
+        let writer = Arc::clone(&state);
+        let told = move |mirror: &Mirror, changes: &[Change]| locked(&writer).apply(mirror, changes);
+        let follower =
+            Follower::start(netns.as_ref(), Follower::BUFFER, told).map_err(|error| failed(&error))?;
+        let door = Door::make(name, wanted.settings.namespace.as_ref())?;
+        Ok(Running {
+            wanted: wanted.clone(),
+            follower: Arc::new(follower),
+            state,
+            gate: Arc::new(Gate::new(wanted.settings.punts, workers, monotonic().ns)),
+            seed: fastrand(),
+            door,
+            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
+        })
+    }
+
+    /// Numbers its interfaces: those that it had keep theirs.
+    fn number(&self, config: &Config, name: &RouterName) -> Result<(), PlaneError> {
+        let device =
+            |port: &PortName| config.ports.get(port)?.kind.device().map(|(device, _)| device.to_string());
+        let wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
+        let mut state = locked(&self.state);
+        let before = state.interfaces.clone();
+        state.interfaces.retain(|device, _| wanted.contains(device));
+        for device in wanted {
+            let taken: BTreeSet<u16> = state.interfaces.values().copied().collect();
+            let free = (0..router::FOREIGN).find(|number| !taken.contains(number));
+            if let (false, Some(number)) = (state.interfaces.contains_key(&device), free) {
+                state.interfaces.insert(device, number);
+            }
+        }
+        if state.interfaces == before {
+            return Ok(());
+        }
+        drop(state);
+        let writer = Arc::clone(&self.state);
+        let looked = self.follower.look(move |mirror| locked(&writer).look(mirror));
+        looked.map_err(|error| PlaneError::failed(object(name), &error, "restart the daemon"))
+    }
+
+    /// The router as workers have it, and the number of each of its ports.
+    fn compose(&self, config: &Config, ports: &Ports) -> (Router, BTreeMap<PortName, u16>) {
+        let state = locked(&self.state);
+        let mut numbers = BTreeMap::new();
+        let most = state.interfaces.values().max().map_or(0, |number| usize::from(*number) + 1);
+        let mut interfaces = vec![None; most];
+        for name in self.wanted.ports.keys() {
+            let device = config.ports.get(name).and_then(|port| port.kind.device());
+            let Some((device, _)) = device else { continue };
+            let Some(number) = state.interfaces.get(device.as_str()) else { continue };
+            numbers.insert(name.clone(), *number);
+            let (Some(running), Some(seat)) = (ports.get(name), state.seen.devices.get(device.as_str()))
+            else {
+                continue;
+            };
+            let Seat { device, mac, mtu } = *seat;
+            interfaces[usize::from(*number)] = Some(Interface { port: running.id, device, mac, mtu });
+        }
+        let router = Router {
+            interfaces,
+            four: state.seen.four.clone(),
+            six: state.seen.six.clone(),
+            adjacencies: state.feed.adjacencies().view(),
+            kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
+            gate: Arc::clone(&self.gate),
+            seed: self.seed,
+        };
+        (router, numbers)
+    }
+
+    /// Tells the hooks of its ports this host's addresses.
+    fn tell_hooks(&mut self, ports: &mut Ports) {
+        let own = locked(&self.state).seen.own.clone();
+        let locals = LocalAddresses { v4: own.0, v6: own.1 };
+        self.told.retain(|name, _| self.wanted.ports.contains_key(name));
+        for name in self.wanted.ports.keys() {
+            let Some(hook) = ports.get_mut(name).and_then(|running| running.hook.as_mut()) else {
+                self.told.remove(name);
+                continue;
+            };
+            match hook.update_locals(&locals) {
+                Ok(()) => drop(self.told.insert(name.clone(), locals.clone())),
+                Err(error) => {
+                    tracing::error!(port = %name, %error, "its hook does not know all of this host's addresses")
+                }
+            }
+        }
+    }
+
+    /// Keeps the neighbours that packets are sent to fresh in the kernel, and has it ask for gateways that it does not know.
+    fn prompt(&mut self, name: &RouterName) {
+        let used: Vec<router::AdjacencyUse> = locked(&self.state).feed.adjacencies().iter().collect();
+        let mut wanted = Vec::new();
+        let mut sent = BTreeMap::new();
+        for one in used {
+            let Some(address) = one.address else { continue };
+            let key = (one.device, address);
+            let is_used = self.sent.get(&key).is_some_and(|before| *before != one.packets);
+            if is_used || one.mac.is_none() && one.ways > 0 {
+                wanted.push(key);
+            }
+            sent.insert(key, one.packets);
+        }
+        self.sent = sent;
+        wanted.truncate(PROMPTS);
+        if wanted.is_empty() {
+            return;
+        }
+        let told = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
+            link::use_neighbours(wanted).map_err(|error| PlaneError::failed(object(name), &error, ""))
+        });
+        if let Err(error) = told {
+            tracing::warn!(router = %name, %error, "the kernel cannot be told which neighbours are used");
+        }
+    }
+}
+
+/// A number by chance.
+fn fastrand() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    u32::try_from(RandomState::new().hash_one(0) >> 32).unwrap_or(1)
+}
+
+impl Door {
+    fn make(router: &RouterName, namespace: Option<&Namespace>) -> Result<Door, PlaneError> {
+        let failed = |error: &TapError| PlaneError::failed(object(router), error, "");
+        let made = (0..TAPS).map(|number| {
+            let config = TapConfig {
+                kind: "tap",
+                netns: namespace.map(|namespace| Netns::Path(namespace.path())),
+                mtu: TAP_MTU,
+                ..TapConfig::new(format!("{TAP}{number}"))
+            };
+            Tap::create(&config)
+        });
+        let made = made.into_iter().find(|made| !matches!(made, Err(TapError::Exists { .. })));
+        let tap = match made {
+            Some(made) => made.map_err(|error| failed(&error))?,
+            None => return Err(full(router)),
+        };
+        let name = tap.link.name.clone();
+        inside(&object(router), namespace, || {
+            settings(&name);
+            Ok(())
+        })?;
+        let mac = tap.link.mac.unwrap_or(MacAddr([0; 6]));
+        let queue = tap.queues.into_iter().next().map(|queue| Box::new(queue) as Box<dyn Queue>);
+        Ok(Door { name, mac, port: None, queue })
+    }
+
+    /// The name under which its port is numbered.
+    fn port_name(router: &RouterName) -> String {
+        format!("kernel of {router}")
+    }
+}
+
+fn full(router: &RouterName) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Failed,
+        object: object(router),
+        cause: format!("devices {TAP}0 to {TAP}{} are taken in its namespace", TAPS - 1),
+        fix: "remove those that nobody uses (`ip link del`)".to_owned(),
+    }
+}
+
+/// What comes in by a TAP of ours has come in elsewhere: the way back to its sender leads there. And it is no link: the kernel has
+/// nothing to say on it by itself.
+fn settings(tap: &str) {
+    let path =
+        |version: &str, device: &str, name: &str| format!("/proc/sys/net/{version}/conf/{device}/{name}");
+    let strict =
+        std::fs::read_to_string(path("ipv4", "all", "rp_filter")).is_ok_and(|text| text.trim() == "1");
+    let loose = if strict { "2" } else { "0" };
+    let all = [
+        (path("ipv4", tap, "rp_filter"), loose),
+        // Before IPv6 comes up, which it has to even where devices have none by default.
+        (path("ipv6", tap, "addr_gen_mode"), "1"),
+        (path("ipv6", tap, "disable_ipv6"), "0"),
+    ];
+    for (name, value) in all {
+        if let Err(error) = std::fs::write(&name, value) {
+            tracing::warn!(%name, %error, "could not be set");
+        }
+    }
+}
+
+impl Routers {
+    /// None yet, for so many workers, whose readers are of `domain`.
+    pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
+        let (wake, woken) = sync_channel(1);
+        Routers { domain: Arc::clone(domain), workers, all: BTreeMap::new(), wake, woken: Some(woken) }
+    }
+
+    /// Where it is said that something was seen; once.
+    pub fn woken(&mut self) -> Option<Receiver<()>> {
+        self.woken.take()
+    }
+
+    /// Reads the state of namespaces whose routers are new in `config`, or made anew. Nothing has changed yet.
+    ///
+    /// # Errors
+    /// The first router that cannot be had; one whose namespace is not there is left out while the daemon is `starting`.
+    pub fn prepare(&self, config: &Config, starting: bool) -> Result<Vec<(RouterName, Running)>, PlaneError> {
+        let mut prepared = Vec::new();
+        for (name, wanted) in &config.routers {
+            if self.all.get(name).is_some_and(|running| running.fits(wanted)) {
+                continue;
+            }
+            match Running::start(name, wanted, &self.domain, self.workers, &self.wake) {
+                Ok(running) => prepared.push((name.clone(), running)),
+                Err(error) if starting => {
+                    tracing::warn!(router = %name, %error, "it waits for its namespace");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Reads the state of all routers' namespaces, before there are workers.
+    ///
+    /// # Errors
+    /// As [`Routers::prepare`].
+    pub fn load(&mut self, config: &Config) -> Result<(), PlaneError> {
+        // One whose namespace has gone meanwhile is no reason to refuse everything else.
+        let prepared = self.prepare(config, true)?;
+        self.all.extend(prepared);
+        Ok(())
+    }
+
+    /// Puts prepared routers in place, and everything else of `config`; takes out those that it does not have.
+    pub fn commit(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        prepared: Vec<(RouterName, Running)>,
+        names: &mut Names,
+    ) {
+        let gone: Vec<RouterName> = self
+            .all
+            .keys()
+            .filter(|name| {
+                !config.routers.contains_key(*name) || prepared.iter().any(|(new, _)| new == *name)
+            })
+            .cloned()
+            .collect();
+        for name in gone {
+            if let Some(running) = self.all.remove(&name) {
+                running.close(engine);
+            }
+        }
+        self.all.extend(prepared);
+        self.settle(config);
+        for (port, queue) in self.plug(names) {
+            if let Err(error) = engine.add_queue(WorkerId(0), port, QueueId(0), queue) {
+                tracing::error!(%error, "a router has no way into the kernel");
+            }
+        }
+    }
+
+    /// What is wanted of routers that stay.
+    pub fn settle(&mut self, config: &Config) {
+        for (name, running) in &mut self.all {
+            let Some(wanted) = config.routers.get(name) else { continue };
+            running.gate.set_rate(wanted.settings.punts, monotonic().ns);
+            running.wanted = wanted.clone();
+            if let Err(error) = running.number(config, name) {
+                tracing::error!(router = %name, %error, "it does not know its interfaces");
+            }
+        }
+    }
+
+    /// Ways into the kernel that no worker has yet, with their numbers.
+    pub fn plug(&mut self, names: &mut Names) -> Vec<(PortId, Box<dyn Queue>)> {
+        let mut queues = Vec::new();
+        for (name, running) in &mut self.all {
+            let Some(queue) = running.door.queue.take() else { continue };
+            let key = Door::port_name(name);
+            let Some(number) = names.ports.find(&key).or_else(|| names.ports.take(&key)) else {
+                tracing::error!(router = %name, "there is no number left for its way into the kernel");
+                continue;
+            };
+            running.door.port = Some(PortId(number));
+            queues.push((PortId(number), queue));
+        }
+        queues
+    }
+
+    /// The same for workers that have not started.
+    pub fn plug_all(&mut self, names: &mut Names) -> Vec<Returned> {
+        self.plug(names).into_iter().map(|(port, queue)| (WorkerId(0), port, QueueId(0), queue)).collect()
+    }
+
+    /// New ways into the kernel, after workers have gone with the old ones.
+    pub fn unplugged(&mut self) {
+        for (name, running) in &mut self.all {
+            match Door::make(name, running.wanted.settings.namespace.as_ref()) {
+                Ok(door) => running.door = door,
+                Err(error) => tracing::error!(%error, "it has no way into the kernel any more"),
+            }
+            running.told.clear();
+        }
+    }
+
+    /// Whether a port of this name is one of their ways into the kernel.
+    pub fn has_port(&self, name: &str) -> bool {
+        self.all.keys().any(|router| Door::port_name(router) == name)
+    }
+
+    /// The rooms of all ports that are interfaces.
+    pub fn rooms(&self, config: &Config, ports: &Ports) -> BTreeMap<PortName, Room> {
+        let mut rooms = BTreeMap::new();
+        for running in self.all.values() {
+            let (router, numbers) = running.compose(config, ports);
+            let router = Arc::new(router);
+            let room = |(name, number)| (name, Room::Route(Arc::clone(&router), number));
+            rooms.extend(numbers.into_iter().map(room));
+        }
+        rooms
+    }
+
+    /// The ways into the kernel, as ports.
+    pub fn doors(&self) -> impl Iterator<Item = (PortId, PortView)> + '_ {
+        self.all.values().filter_map(|running| running.door.port).map(|port| {
+            // What the kernel sends there is for nobody.
+            (port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(Room::None, WorkerId(0)) })
+        })
+    }
+
+    /// Tells the hooks of all interfaces what is this host's.
+    pub fn tell_hooks(&mut self, ports: &mut Ports) {
+        self.all.values_mut().for_each(|running| running.tell_hooks(ports));
+    }
+
+    /// Once a second: neighbours stay fresh, and hooks that are new know what is this host's.
+    pub fn look(&mut self, ports: &mut Ports, second: u64) {
+        for (name, running) in &mut self.all {
+            let fresh = |port: &&PortName| {
+                !running.told.contains_key(*port) && ports.get(*port).is_some_and(|port| port.hook.is_some())
+            };
+            if running.wanted.ports.keys().any(|port| fresh(&port)) {
+                running.tell_hooks(ports);
+            }
+            if second.is_multiple_of(2) {
+                running.prompt(name);
+            }
+        }
+    }
+
+    /// How they all are.
+    pub fn states(&self, config: &Config, ports: &Ports) -> Vec<RouterState> {
+        config
+            .routers
+            .iter()
+            .map(|(name, wanted)| {
+                let state = RouterState {
+                    name: name.to_string(),
+                    namespace: wanted.settings.namespace.as_ref().map(ToString::to_string),
+                    routes_limit: wanted.settings.routes,
+                    neighbours_limit: wanted.settings.neighbours,
+                    ..RouterState::default()
+                };
+                match self.all.get(name) {
+                    Some(running) => running.state(wanted, config, ports, state),
+                    None => RouterState { trouble: Some("its namespace is not there".to_owned()), ..state },
+                }
+            })
+            .collect()
+    }
+
+    /// Who follows a router's namespace: to be asked without holding up everything else.
+    ///
+    /// # Errors
+    /// If there is no such router, or its namespace is not followed.
+    pub fn follower(&self, name: &str) -> Result<Arc<Follower>, PlaneError> {
+        let running = self.all.get(name).map(|running| Arc::clone(&running.follower));
+        running.ok_or_else(|| PlaneError::no_router(name))
+    }
+
+    /// Routers whose namespace was not there.
+    pub fn missing(&self, config: &Config) -> bool {
+        config.routers.keys().any(|name| !self.all.contains_key(name))
+    }
+
+    /// Lets go of everything; workers have gone.
+    pub fn clear(&mut self, pool: &mut FramePool) {
+        for (_, mut running) in std::mem::take(&mut self.all) {
+            if let Some(queue) = running.door.queue.take() {
+                queue.close(pool);
+            }
+        }
+    }
+}
+
+/// What `look` makes of the mirror of a router.
+///
+/// # Errors
+/// If its namespace is not followed any more.
+pub fn ask<R: Send + 'static>(
+    name: &str,
+    follower: &Follower,
+    look: impl FnOnce(&Mirror) -> R + Send + 'static,
+) -> Result<R, PlaneError> {
+    follower.look(look).map_err(|error| ended(name, &error))
+}
+
+/// Compares the tables of a router with the kernel's and repairs what differs.
+///
+/// # Errors
+/// As [`ask`], and if the kernel's cannot be read.
+pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
+    let found = follower.check().map_err(|error| ended(name, &error))?;
+    Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
+}
+
+fn ended(name: &str, error: &netlink::NetlinkError) -> PlaneError {
+    PlaneError::failed(format!("router.{name}"), error, "restart the daemon if it lasts")
+}
+
+impl Running {
+    fn state(
+        &self,
+        wanted: &model::Router,
+        config: &Config,
+        ports: &Ports,
+        empty: RouterState,
+    ) -> RouterState {
+        let status = self.follower.status();
+        let punt = |punt: Punt| {
+            let (packets, refused) = self.gate.counted(punt);
+            PuntState { class: punt.name().to_owned(), packets, refused }
+        };
+        let state = RouterState {
+            in_step: status.behind == 0,
+            events: status.events,
+            overruns: status.overruns,
+            resyncs: status.resyncs,
+            resync_ms: status.resync_ns / 1_000_000,
+            drifted: status.drifted,
+            punts: Punt::ALL.map(punt).into(),
+            ..empty
+        };
+        let refused = locked(&self.state).feed.refused();
+        let devices: Vec<(PortName, String, Miss)> = wanted
+            .ports
+            .iter()
+            .filter_map(|(name, port)| {
+                let (device, _) = config.ports.get(name)?.kind.device()?;
+                Some((name.clone(), device.to_string(), port.miss))
+            })
+            .collect();
+        let up: BTreeMap<PortName, bool> =
+            ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
+        let looked = self.follower.look(move |mirror| {
+            let by_name: BTreeMap<&str, &netlink::Link> =
+                mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
+            let interfaces = devices.into_iter().map(|(port, device, miss)| {
+                let link = by_name.get(device.as_str());
+                InterfaceState {
+                    index: link.map_or(0, |link| link.index),
+                    mac: link.and_then(|link| link.address.as_slice().try_into().ok()).map(MacAddr),
+                    mtu: link.map_or(0, |link| link.mtu),
+                    up: up.get(&port).copied().unwrap_or(false)
+                        && link.is_some_and(|link| link.up && link.carrier),
+                    addresses: link.map(|link| routes::addresses(mirror, link.index)).unwrap_or_default(),
+                    port: port.to_string(),
+                    device,
+                    miss,
+                    ..InterfaceState::default()
+                }
+            });
+            let interfaces: Vec<InterfaceState> = interfaces.collect();
+            let mut tables: BTreeSet<u32> = mirror.routes4.iter().map(|(key, _)| key.table).collect();
+            tables.extend(mirror.routes6.iter().map(|(key, _)| key.table));
+            (
+                interfaces,
+                mirror.routes4.len() as u64,
+                mirror.routes6.len() as u64,
+                mirror.neighbours.len() as u64,
+                u32::try_from(tables.len()).unwrap_or(u32::MAX),
+                u32::try_from(mirror.rules.len()).unwrap_or(u32::MAX),
+            )
+        });
+        match looked {
+            Ok((interfaces, routes4, routes6, neighbours, tables, rules)) => {
+                RouterState { interfaces, routes4, routes6, neighbours, tables, rules, refused, ..state }
+            }
+            Err(error) => RouterState { in_step: false, refused, trouble: Some(error.to_string()), ..state },
+        }
+    }
+
+    /// Whether it can become what is wanted where it stands.
+    fn fits(&self, wanted: &model::Router) -> bool {
+        let built = |router: &model::Router| {
+            (router.settings.namespace.clone(), router.settings.routes, router.settings.neighbours)
+        };
+        built(&self.wanted) == built(wanted)
+    }
+
+    fn close(mut self, engine: &Engine) {
+        let mut pool = engine.pool();
+        if let Some(port) = self.door.port {
+            let queues = engine.remove_queues(port).unwrap_or_default();
+            queues.into_iter().for_each(|(_, _, queue)| queue.close(&mut pool));
+        }
+        if let Some(queue) = self.door.queue.take() {
+            queue.close(&mut pool);
+        }
+        tracing::debug!(tap = self.door.name, "a router's way into the kernel is closed");
+    }
+}

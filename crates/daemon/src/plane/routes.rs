@@ -1,0 +1,267 @@
+//! What a mirror of the kernel's routing state says, in the words of the API.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use model::{
+    DriftState, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol, RouteQuery, RouteWhy,
+    TableId, WayEntry,
+};
+use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Prefix, RouteKey, Rule};
+use packet::MacAddr;
+
+/// Addresses of either family.
+trait Ip: netlink::Family {
+    fn ip(self) -> IpAddr;
+}
+
+impl Ip for Ipv4Addr {
+    fn ip(self) -> IpAddr {
+        self.into()
+    }
+}
+
+impl Ip for Ipv6Addr {
+    fn ip(self) -> IpAddr {
+        self.into()
+    }
+}
+
+/// As `ip route` calls them.
+fn kind_name(kind: Kind) -> String {
+    match kind {
+        Kind::Unicast => "unicast".to_owned(),
+        Kind::Local => "local".to_owned(),
+        Kind::Broadcast => "broadcast".to_owned(),
+        Kind::Anycast => "anycast".to_owned(),
+        Kind::Multicast => "multicast".to_owned(),
+        Kind::Blackhole => "blackhole".to_owned(),
+        Kind::Unreachable => "unreachable".to_owned(),
+        Kind::Prohibit => "prohibit".to_owned(),
+        Kind::Throw => "throw".to_owned(),
+        Kind::Other(number) => format!("#{number}"),
+    }
+}
+
+fn device(mirror: &Mirror, index: u32) -> String {
+    mirror.links.get(&index).map_or_else(|| format!("#{index}"), |link| link.name.clone())
+}
+
+fn way(mirror: &Mirror, hop: &Hop) -> WayEntry {
+    WayEntry {
+        gateway: hop.gateway,
+        device: (hop.link != 0).then(|| device(mirror, hop.link)),
+        weight: hop.weight,
+        dead: hop.dead,
+    }
+}
+
+/// The ways out of a next-hop object, whose groups have no groups in them.
+fn ways_of(mirror: &Mirror, id: u32) -> Vec<WayEntry> {
+    let Some(object) = mirror.next_hops.get(&id) else { return Vec::new() };
+    let own = object.hop.iter().map(|hop| way(mirror, hop));
+    let members = object.group.iter().filter_map(|member| {
+        let hop = mirror.next_hops.get(&member.id)?.hop?;
+        Some(WayEntry { weight: member.weight, ..way(mirror, &hop) })
+    });
+    own.chain(members).collect()
+}
+
+fn prefix<A: Ip>(prefix: Prefix<A>) -> Option<model::Prefix> {
+    format!("{}/{}", prefix.address.ip(), prefix.length).parse().ok()
+}
+
+fn route<A: Ip>(mirror: &Mirror, key: &RouteKey<A>, path: &Path) -> Option<RouteEntry> {
+    let tos = (key.tos != 0).then(|| format!("tos {:#04x}", key.tos));
+    let from = (key.from.length != 0).then(|| format!("from {}/{}", key.from.address.ip(), key.from.length));
+    let only: Vec<String> = [tos, from].into_iter().flatten().collect();
+    let ways = match path.next_hop {
+        Some(id) => ways_of(mirror, id),
+        None => path.hops.iter().map(|hop| way(mirror, hop)).collect(),
+    };
+    Some(RouteEntry {
+        prefix: prefix(key.prefix)?,
+        table: TableId(key.table),
+        kind: kind_name(path.kind),
+        protocol: RouteProtocol(path.protocol),
+        metric: key.metric,
+        only: (!only.is_empty()).then(|| only.join(" ")),
+        ways,
+        next_hop: path.next_hop,
+    })
+}
+
+/// Whether all of `inner` is within `outer`.
+fn covers(outer: model::Prefix, inner: model::Prefix) -> bool {
+    let shortened = format!("{}/{}", inner.address(), outer.length()).parse::<model::Prefix>();
+    outer.length() <= inner.length() && shortened == Ok(outer)
+}
+
+/// The routes that are asked for, IPv4 first, in the order of their tables and prefixes.
+pub fn routes(mirror: &Mirror, query: RouteQuery) -> Vec<RouteEntry> {
+    let table = |number| query.table.is_none_or(|table| table.0 == number);
+    let four = mirror
+        .routes4
+        .iter()
+        .filter(|(key, _)| table(key.table))
+        .flat_map(|(key, paths)| paths.all().iter().filter_map(|path| route(mirror, key, path)));
+    let six = mirror
+        .routes6
+        .iter()
+        .filter(|(key, _)| table(key.table))
+        .flat_map(|(key, paths)| paths.all().iter().filter_map(|path| route(mirror, key, path)));
+    let wanted = |entry: &RouteEntry| query.prefix.is_none_or(|outer| covers(outer, entry.prefix));
+    four.chain(six).filter(wanted).take(query.limit).collect()
+}
+
+/// A rule as `ip rule` writes it.
+fn rule_text(rule: &Rule) -> String {
+    let mut words = vec![format!("{}:", rule.priority)];
+    if rule.flags & 2 != 0 {
+        words.push("not".to_owned());
+    }
+    let source = rule.source.map_or_else(|| "all".to_owned(), |source| source.to_string());
+    words.push(format!("from {source}"));
+    words.extend(rule.destination.map(|to| format!("to {to}")));
+    words.extend((rule.tos != 0).then(|| format!("tos {:#04x}", rule.tos)));
+    words.extend(rule.mark.map(|(mark, mask)| format!("fwmark {mark:#x}/{mask:#x}")));
+    words.extend(rule.input.as_ref().map(|name| format!("iif {name}")));
+    words.extend(rule.output.as_ref().map(|name| format!("oif {name}")));
+    words.push(match rule.action {
+        1 => format!("lookup {}", TableId(rule.table)),
+        2 => "goto".to_owned(),
+        3 => "nop".to_owned(),
+        6 => "blackhole".to_owned(),
+        7 => "unreachable".to_owned(),
+        8 => "prohibit".to_owned(),
+        other => format!("action {other}"),
+    });
+    words.join(" ")
+}
+
+/// Why packets to an address, or to all of a prefix, go where they go. Of rules that ask for more than the destination it is said that
+/// they may decide otherwise.
+pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
+    let mut why = RouteWhy { of, rule: None, route: None, chosen: Vec::new() };
+    for rule in mirror.rules.iter().filter(|rule| rule.v6 == of.address().is_ipv6()) {
+        let text = rule_text(rule);
+        let conditional = rule.source.is_some()
+            || rule.tos != 0
+            || rule.mark.is_some()
+            || rule.input.is_some()
+            || rule.output.is_some()
+            || rule.flags & 2 != 0;
+        if let Some(to) = rule.destination {
+            let to = format!("{}/{}", to.address, to.length).parse();
+            if !to.is_ok_and(|to| covers(to, of)) {
+                why.chosen.push(format!("rule \"{text}\" is for other destinations"));
+                continue;
+            }
+        }
+        if conditional {
+            why.chosen.push(format!("rule \"{text}\" decides about some packets, and is passed over here"));
+            continue;
+        }
+        if rule.action != 1 {
+            why.chosen.push(format!("rule \"{text}\" ends the search"));
+            why.rule = Some(text);
+            return why;
+        }
+        let table = TableId(rule.table);
+        let found = match of.address() {
+            IpAddr::V4(address) => {
+                let found = mirror.routes4.longest(rule.table, Prefix { address, length: of.length() });
+                found.map(|(key, path)| (path.kind, route(mirror, key, path)))
+            }
+            IpAddr::V6(address) => {
+                let found = mirror.routes6.longest(rule.table, Prefix { address, length: of.length() });
+                found.map(|(key, path)| (path.kind, route(mirror, key, path)))
+            }
+        };
+        match found {
+            None => why.chosen.push(format!("rule \"{text}\": table {table} has no usable route")),
+            Some((Kind::Throw, _)) => {
+                why.chosen.push(format!("rule \"{text}\": table {table} throws it to the next rule"));
+            }
+            Some((_, found)) => {
+                let prefix = found.as_ref().map_or_else(String::new, |route| route.prefix.to_string());
+                why.chosen
+                    .push(format!("rule \"{text}\": {prefix} is the longest usable prefix of table {table}"));
+                why.rule = Some(text);
+                why.route = found;
+                return why;
+            }
+        }
+    }
+    why.chosen
+        .push("no rule leads to a route: the sender is told that the network is unreachable".to_owned());
+    why
+}
+
+/// Neighbours, so many at most.
+pub fn neighbours(mirror: &Mirror, limit: usize) -> Vec<NeighbourEntry> {
+    let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| NeighbourEntry {
+        address: key.address,
+        device: device(mirror, key.link),
+        mac: known.address.as_slice().try_into().ok().map(MacAddr),
+        permanent: known.permanent,
+    };
+    mirror.neighbours.iter().take(limit).map(entry).collect()
+}
+
+/// Next-hop objects, so many at most.
+pub fn next_hops(mirror: &Mirror, limit: usize) -> Vec<NextHopEntry> {
+    let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
+        id: *id,
+        protocol: RouteProtocol(object.protocol),
+        way: object.hop.as_ref().map(|hop| way(mirror, hop)),
+        blackhole: object.blackhole,
+        group: object
+            .group
+            .iter()
+            .map(|member| NextHopMember { id: member.id, weight: member.weight })
+            .collect(),
+        buckets: object.buckets,
+    };
+    mirror.next_hops.iter().take(limit).map(entry).collect()
+}
+
+/// How many objects there are.
+pub fn objects(mirror: &Mirror) -> u64 {
+    let all = [
+        mirror.links.len(),
+        mirror.addresses.len(),
+        mirror.neighbours.len(),
+        mirror.next_hops.len(),
+        mirror.routes4.len(),
+        mirror.routes6.len(),
+        mirror.rules.len(),
+    ];
+    all.into_iter().sum::<usize>() as u64
+}
+
+/// What a look for drift has found among so many objects.
+pub fn drift(found: &Drift, checked: u64) -> DriftState {
+    let name = |change: &Change| match change {
+        Change::Link(index) => format!("device #{index}"),
+        Change::Address(address) => {
+            format!("address {}/{} of device #{}", address.local, address.prefix_length, address.link)
+        }
+        Change::Neighbour(key) => format!("neighbour {} behind device #{}", key.address, key.link),
+        Change::NextHop(id) => format!("next-hop object {id}"),
+        Change::Route4(key) => format!("route {} of table {}", key.prefix, TableId(key.table)),
+        Change::Route6(key) => format!("route {} of table {}", key.prefix, TableId(key.table)),
+        Change::Rules => "rules".to_owned(),
+    };
+    DriftState {
+        checked,
+        drifted: found.changes.len() as u64,
+        changes: found.changes.iter().take(DriftState::TOLD).map(name).collect(),
+        busy: found.busy as u64,
+    }
+}
+
+/// Addresses of a device, with their lengths.
+pub fn addresses(mirror: &Mirror, device: u32) -> Vec<String> {
+    let own = mirror.addresses.iter().filter(|address| address.link == device);
+    own.map(|address| format!("{}/{}", address.local, address.prefix_length)).collect()
+}

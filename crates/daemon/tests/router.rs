@@ -1,0 +1,294 @@
+//! Virtual routers, by the real binary between real hosts of different networks: workers forward by the kernel's routes, and what they
+//! cannot do themselves the kernel does.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::fmt::Write as _;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use testbed::{UdpFlow, eventually, iperf_tcp, require};
+
+/// A port for each host, in no bridge.
+fn ports(rig: &Rig) -> String {
+    rig.configuration("")
+        .lines()
+        .filter(|line| !line.contains("bridge") && !line.contains("access"))
+        .fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// All of them interfaces of one router.
+fn configuration(rig: &Rig) -> String {
+    let mut text = ports(rig) + "[router.edge]\n";
+    for host in &rig.hosts {
+        let _ = writeln!(text, "[router.edge.port.{}]", host.device());
+    }
+    text
+}
+
+fn start(hosts: u8) -> Rig {
+    let mut rig = Rig::routed(hosts);
+    let configuration = configuration(&rig);
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    rig
+}
+
+/// Packets that the kernel has forwarded itself.
+fn by_kernel(rig: &Rig) -> u64 {
+    let snmp = rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let place = lines.next().unwrap().split(' ').position(|name| name == "ForwDatagrams").unwrap();
+    lines.next().unwrap().split(' ').nth(place).unwrap().parse().unwrap()
+}
+
+fn sent(rig: &Rig, port: &str) -> u64 {
+    rig.port(port)["counters"]["tx_packets"].as_u64().unwrap()
+}
+
+/// How many packets worker and kernel forward to h2 while `work` is done.
+fn forwarded(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
+    let before = (sent(rig, "h2"), by_kernel(rig));
+    work();
+    (sent(rig, "h2") - before.0, by_kernel(rig) - before.1)
+}
+
+/// What `ping` prints, whatever it makes of it.
+fn ping(rig: &Rig, arguments: &[&str]) -> String {
+    let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1"].iter().chain(arguments);
+    let output = rig.hosts[0].command(line).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn hosts_talk_through_the_worker() {
+    require!("ip", "ping", "ethtool", "iperf3");
+    let rig = start(2);
+    let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
+    let (worker, kernel) = forwarded(&rig, || assert_eq!(one.ping(two.ip(), 20).unwrap().received, 20));
+    assert!(worker >= 20 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
+    let ping6 =
+        || one.ping("fd00:8:2::2", 20).map(|report| report.received).map_err(|error| error.to_string());
+    eventually("IPv6 goes through", PATIENCE, ping6).unwrap();
+    let (worker, _) = forwarded(&rig, || assert_eq!(ping6().unwrap(), 20));
+    assert!(worker >= 20, "{worker} by IPv6");
+    let (worker, kernel) = forwarded(&rig, || {
+        let flow = UdpFlow::start(one, two, 2_000).unwrap();
+        flow.wait_for(1_000, PATIENCE).unwrap();
+        let report = flow.stop().unwrap();
+        assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    });
+    assert!(worker >= 1_000 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
+    let (worker, kernel) = forwarded(&rig, || {
+        iperf_tcp(one, two, two.ip(), 1).unwrap();
+    });
+    assert!(worker > 1_000 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
+}
+
+#[test]
+fn the_kernel_does_what_is_its_own() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let hub = rig.lab.hub();
+    // It is to tell every time.
+    hub.run(["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"]).unwrap();
+    // The router itself.
+    assert!(ping(&rig, &["10.8.1.1"]).contains("3 received"));
+    assert!(ping(&rig, &["10.8.2.1"]).contains("3 received"));
+    rig.hosts[1].run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
+    let refused = ping(&rig, &["10.9.0.1"]);
+    assert!(refused.contains("Destination Net Unreachable"), "{refused}");
+    // A route comes: the very next packet takes it.
+    hub.run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
+    let (worker, kernel) = forwarded(&rig, || assert!(ping(&rig, &["10.9.0.1"]).contains("3 received")));
+    assert!(worker >= 3 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
+    for (kind, says) in [
+        ("unreachable", "Destination Host Unreachable"),
+        ("prohibit", "Packet filtered"),
+        ("blackhole", "100% packet loss"),
+    ] {
+        hub.run(["ip", "route", "replace", kind, "10.9.0.0/24"]).unwrap();
+        let said = ping(&rig, &["10.9.0.1"]);
+        assert!(said.contains(says), "{kind}: {said}");
+    }
+    hub.run(["ip", "route", "replace", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
+    let expired = ping(&rig, &["-t", "1", "10.8.2.2"]);
+    assert!(expired.contains("From 10.8.1.1") && expired.contains("Time to live exceeded"), "{expired}");
+    let expired = ping(&rig, &["-6", "-t", "1", "fd00:8:2::2"]);
+    assert!(expired.contains("From fd00:8:1::1") && expired.contains("Hop limit"), "{expired}");
+    // Too long for the way out.
+    hub.run(["ip", "link", "set", "dev", "h2", "mtu", "1300"]).unwrap();
+    rig.hosts[1].run(["ip", "link", "set", "dev", "eth0", "mtu", "1300"]).unwrap();
+    eventually("the smaller MTU counts", PATIENCE, || {
+        let said = ping(&rig, &["-M", "do", "-s", "1400", "10.8.2.2"]);
+        if said.contains("mtu = 1300") || said.contains("mtu=1300") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    rig.hosts[0].run(["ip", "route", "flush", "cache"]).unwrap();
+    let cut = ping(&rig, &["-M", "dont", "-s", "1400", "10.8.2.2"]);
+    assert!(cut.contains("3 received"), "fragments: {cut}");
+    hub.run(["ip", "link", "set", "dev", "h2", "mtu", "1500"]).unwrap();
+    rig.hosts[1].run(["ip", "link", "set", "dev", "eth0", "mtu", "1500"]).unwrap();
+    // A neighbour that is forgotten is asked for by the kernel, and known to the worker from then on.
+    hub.run(["ip", "neighbor", "flush", "dev", "h2"]).unwrap();
+    assert!(ping(&rig, &["10.8.2.2"]).contains("3 received"));
+    let (worker, kernel) = forwarded(&rig, || assert!(ping(&rig, &["10.8.2.2"]).contains("3 received")));
+    assert!(worker >= 3 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
+    // One that nobody has.
+    let nobody = ping(&rig, &["-W", "4", "10.8.2.77"]);
+    assert!(nobody.contains("Destination Host Unreachable"), "{nobody}");
+}
+
+#[test]
+fn tables_change_and_no_packet_is_lost() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let hub = rig.lab.hub();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    // A default route that comes and goes, and routes beside it.
+    for _ in 0..100 {
+        hub.run(["ip", "route", "add", "default", "via", "10.8.2.2"]).unwrap();
+        hub.run(["ip", "route", "add", "10.8.2.0/25", "dev", "h2"]).unwrap();
+        hub.run(["ip", "route", "del", "10.8.2.0/25"]).unwrap();
+        hub.run(["ip", "route", "del", "default"]).unwrap();
+    }
+    // Rules: another table for what comes from there.
+    hub.run(["ip", "route", "add", "10.8.2.0/24", "dev", "h2", "table", "77"]).unwrap();
+    hub.run(["ip", "rule", "add", "from", "10.8.1.0/24", "table", "77", "priority", "50"]).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    hub.run(["ip", "rule", "del", "priority", "50"]).unwrap();
+    hub.run(["ip", "rule", "add", "iif", "h1", "to", "10.8.2.77", "blackhole", "priority", "60"]).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    // The limit of punts is another.
+    let file =
+        rig.write("other.toml", &configuration(&rig).replace("[router.edge]", "[router.edge]\npunts = 500"));
+    let said = rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(said.contains("punts"), "{said}");
+    flow.wait_for(200, PATIENCE).unwrap();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    let (worker, kernel) = forwarded(&rig, || flow.wait_for(1_000, PATIENCE).unwrap());
+    assert!(worker >= 900 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+    let blackhole = ping(&rig, &["10.8.2.77"]);
+    assert!(blackhole.contains("100% packet loss") && !blackhole.contains("Unreachable"), "{blackhole}");
+}
+
+#[test]
+fn ports_come_and_go() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(3);
+    let whole = configuration(&rig);
+    let part = whole.replace("[router.edge.port.h3]\n", "");
+    rig.start(&part);
+    rig.until_reachable(1, 2);
+    // To a device that is none of its ports the kernel sends.
+    let reached = || {
+        let said = ping(&rig, &["10.8.3.2"]);
+        if said.contains("3 received") { Ok(()) } else { Err(said) }
+    };
+    eventually("the kernel sends to h3", PATIENCE, reached).unwrap();
+    let before = by_kernel(&rig);
+    reached().unwrap();
+    assert!(by_kernel(&rig) >= before + 3);
+    let file = rig.write("whole.toml", &whole);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    eventually("the worker sends to h3", PATIENCE, || {
+        let before = sent(&rig, "h3");
+        reached()?;
+        if sent(&rig, "h3") >= before + 3 { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .unwrap();
+    // Without a router nothing is routed by workers, and with it again everything is.
+    let file = rig.write("ports.toml", &ports(&rig));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    let taps = || rig.lab.hub().run(["ip", "-o", "link", "show", "type", "tun"]).unwrap();
+    assert_eq!(taps(), "");
+    rig.ok(&["apply", rig.path("whole.toml").to_str().unwrap()]);
+    rig.until_reachable(1, 2);
+    assert!(taps().contains("trivium0"), "{}", taps());
+}
+
+#[test]
+fn explain_follows_a_packet_through_the_router() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
+    let explain = |more: &str| {
+        let packet = format!("eth_src={},eth_dst={router},{more}", rig.hosts[0].mac().unwrap());
+        rig.ok(&["explain", "--in", "h1", &packet])
+    };
+    let said = explain("ip_src=10.8.1.2,ip_dst=10.8.2.2,udp");
+    let to = rig.hosts[1].mac().unwrap();
+    assert!(said.contains(&format!("a route leads to {to} behind h2")), "{said}");
+    assert!(said.ends_with("it leaves by h2\n"), "{said}");
+    let said = explain("ip_src=10.8.1.2,ip_dst=10.8.2.2,udp,ttl=1");
+    assert!(said.contains("Its hops are used up"), "{said}");
+    assert!(said.ends_with("it goes to the kernel\n"), "{said}");
+    rig.lab.hub().run(["ip", "route", "add", "blackhole", "10.9.0.0/16"]).unwrap();
+    eventually("the blackhole is known", PATIENCE, || {
+        let said = explain("ip_src=10.8.1.2,ip_dst=10.9.2.2,udp");
+        if said.contains("dropped as route-blackhole") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn tables_are_shown_as_the_kernel_has_them() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let hub = rig.lab.hub();
+    let json = |line: &[&str]| -> serde_json::Value {
+        let line: Vec<&str> = ["show"].iter().chain(line).chain(&["--json"]).copied().collect();
+        serde_json::from_str(&rig.ok(&line)).unwrap()
+    };
+    for line in [
+        "nexthop add id 7 via 10.8.2.2 dev h2",
+        "route add 10.9.0.0/16 nhid 7 proto 186 metric 20",
+        "route add 10.9.9.0/24 via 10.8.1.2 dev h1",
+        "route add blackhole 10.9.9.128/25 table 77",
+        "rule add to 10.9.9.128/25 table 77 priority 90",
+    ] {
+        hub.run(["ip"].into_iter().chain(line.split(' '))).unwrap();
+    }
+    eventually("the rule is known", PATIENCE, || {
+        let why = rig.ok(&["show", "why", "10.9.9.200"]);
+        if why.contains("blackhole") { Ok(()) } else { Err(why) }
+    })
+    .unwrap();
+    let routers = json(&["routers"]);
+    let edge = &routers[0];
+    assert_eq!(
+        (&edge["name"], &edge["in_step"], &edge["drifted"]),
+        (&"edge".into(), &true.into(), &0.into())
+    );
+    assert_eq!(edge["interfaces"].as_array().map(Vec::len), Some(2), "{edge}");
+    assert!(edge["interfaces"][0]["addresses"].to_string().contains("10.8.1.1/24"), "{edge}");
+    let routes = json(&["routes", "10.9.0.0/16"]).to_string();
+    assert!(
+        routes.contains("10.9.0.0/16") && routes.contains("10.9.9.0/24") && routes.contains("\"bgp\""),
+        "{routes}"
+    );
+    let why = |of: &str| json(&["why", of]);
+    assert_eq!(why("10.9.1.1")["route"]["next_hop"], 7);
+    assert_eq!(why("10.9.1.1")["route"]["ways"][0]["device"], "h2");
+    assert_eq!(why("10.9.9.9")["route"]["prefix"], "10.9.9.0/24");
+    assert_eq!(why("10.9.9.200")["route"]["kind"], "blackhole");
+    assert!(why("192.0.2.1")["route"].is_null());
+    assert!(rig.ok(&["show", "neighbours"]).contains(rig.hosts[1].mac().unwrap().as_str()));
+    assert!(rig.ok(&["show", "nexthops"]).contains("10.8.2.2"));
+    assert_eq!(json(&["drift"])["drifted"], 0);
+    // What is given to the kernel counts by its kind.
+    let expired = |routers: &serde_json::Value| -> u64 {
+        let punts = routers[0]["punts"].as_array().unwrap();
+        punts.iter().find(|punt| punt["class"] == "expired").unwrap()["packets"].as_u64().unwrap()
+    };
+    let before = expired(&routers);
+    ping(&rig, &["-t", "1", "10.8.2.2"]);
+    assert_eq!(expired(&json(&["routers"])), before + 3);
+    assert!(rig.ok(&["show", "punts"]).contains("expired"));
+    let refused = rig.trivium(&["show", "routes", "--router", "none"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
+}
