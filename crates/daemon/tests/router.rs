@@ -201,6 +201,20 @@ fn ports_come_and_go() {
         if sent(&rig, "h3") >= before + 3 { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .unwrap();
+    // Into a bridge and back.
+    let hook = |stage: &str| {
+        let hooks = rig.ok(&["xdp", "status", "h3", "--seconds", "0", "--json"]);
+        let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
+        hooks[0]["stages"].as_array().unwrap().iter().any(|name| name == stage)
+    };
+    assert!(hook("route"));
+    let bridged = format!("{part}[bridge.br0.port.h3]\n");
+    let file = rig.write("bridged.toml", &bridged);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(!hook("route"));
+    rig.ok(&["apply", rig.path("whole.toml").to_str().unwrap()]);
+    eventually("h3 is routed again", PATIENCE, reached).unwrap();
+    assert!(hook("route"));
     // Without a router nothing is routed by workers, and with it again everything is.
     let file = rig.write("ports.toml", &ports(&rig));
     rig.ok(&["apply", file.to_str().unwrap()]);
@@ -209,6 +223,56 @@ fn ports_come_and_go() {
     rig.ok(&["apply", rig.path("whole.toml").to_str().unwrap()]);
     rig.until_reachable(1, 2);
     assert!(taps().contains("trivium0"), "{}", taps());
+}
+
+/// What the kernel must see at the true interface it sees there, and transit fragments are routed like everything else.
+#[test]
+fn the_hook_leaves_the_kernel_what_is_its_own() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let counted = |counter: &str| -> u64 {
+        let hooks = rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"]);
+        let hooks: serde_json::Value = serde_json::from_str(&hooks).unwrap();
+        let counters = &hooks[0]["counters"];
+        let pairs = counters.as_array().and_then(|list| list.iter().find(|pair| pair[0] == counter));
+        pairs.map_or_else(|| counters[counter].as_u64(), |pair| pair[1].as_u64()).unwrap()
+    };
+    let more = |counter: &str, arguments: &[&str]| {
+        let before = counted(counter);
+        let said = ping(&rig, arguments);
+        (counted(counter) - before, said)
+    };
+    let (own, said) = more("passed_local4", &["10.8.2.1"]);
+    assert!(own >= 3 && said.contains("3 received"), "{own}: {said}");
+    let (broadcast, _) = more("passed_local4", &["-b", "10.8.2.255"]);
+    assert!(broadcast >= 3, "{broadcast}");
+    let (expired, said) = more("route_ttl", &["-t", "1", "10.8.2.2"]);
+    assert!(expired == 3 && said.contains("From 10.8.1.1"), "{expired}: {said}");
+    // An address that comes is the host's at once, and one that goes is not.
+    rig.lab.hub().run(["ip", "address", "add", "10.8.7.7/32", "dev", "lo"]).unwrap();
+    eventually("the hook knows the address", PATIENCE, || match more("passed_local4", &["10.8.7.7"]) {
+        (3.., said) if said.contains("3 received") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    rig.lab.hub().run(["ip", "address", "del", "10.8.7.7/32", "dev", "lo"]).unwrap();
+    eventually("the hook has forgotten it", PATIENCE, || match more("passed_local4", &["10.8.7.7"]) {
+        (0, _) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    let (worker, kernel) =
+        forwarded(&rig, || assert!(ping(&rig, &["-s", "4000", "10.8.2.2"]).contains("3 received")));
+    assert!(worker >= 9 && kernel == 0, "fragments: {worker} by the worker, {kernel} by the kernel");
+    // The device has another address: packets to it are the router's.
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h1", "address", "02:00:00:00:88:88"]).unwrap();
+    rig.hosts[0].run(["ip", "neighbor", "flush", "dev", "eth0"]).unwrap();
+    eventually("the worker routes what is for the new address", PATIENCE, || {
+        let mut said = String::new();
+        let (worker, _) = forwarded(&rig, || said = ping(&rig, &["10.8.2.2"]));
+        if worker >= 3 && said.contains("3 received") { Ok(()) } else { Err(format!("{worker}: {said}")) }
+    })
+    .unwrap();
 }
 
 #[test]
@@ -225,7 +289,12 @@ fn explain_follows_a_packet_through_the_router() {
     assert!(said.contains(&format!("a route leads to {to} behind h2")), "{said}");
     assert!(said.ends_with("it leaves by h2\n"), "{said}");
     let said = explain("ip_src=10.8.1.2,ip_dst=10.8.2.2,udp,ttl=1");
-    assert!(said.contains("Its hops are used up"), "{said}");
+    assert!(
+        said.contains("route_ttl") && said.ends_with("given to the kernel by the driver hook\n"),
+        "{said}"
+    );
+    let said = explain("ip_src=10.8.1.2,ip_dst=10.99.2.2,udp");
+    assert!(said.contains("There is no route to its destination"), "{said}");
     assert!(said.ends_with("it goes to the kernel\n"), "{said}");
     rig.lab.hub().run(["ip", "route", "add", "blackhole", "10.9.0.0/16"]).unwrap();
     eventually("the blackhole is known", PATIENCE, || {
@@ -281,14 +350,14 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert!(rig.ok(&["show", "nexthops"]).contains("10.8.2.2"));
     assert_eq!(json(&["drift"])["drifted"], 0);
     // What is given to the kernel counts by its kind.
-    let expired = |routers: &serde_json::Value| -> u64 {
+    let lost = |routers: &serde_json::Value| -> u64 {
         let punts = routers[0]["punts"].as_array().unwrap();
-        punts.iter().find(|punt| punt["class"] == "expired").unwrap()["packets"].as_u64().unwrap()
+        punts.iter().find(|punt| punt["class"] == "no-route").unwrap()["packets"].as_u64().unwrap()
     };
-    let before = expired(&routers);
-    ping(&rig, &["-t", "1", "10.8.2.2"]);
-    assert_eq!(expired(&json(&["routers"])), before + 3);
-    assert!(rig.ok(&["show", "punts"]).contains("expired"));
+    let before = lost(&routers);
+    ping(&rig, &["10.99.0.1"]);
+    assert_eq!(lost(&json(&["routers"])), before + 3);
+    assert!(rig.ok(&["show", "punts"]).contains("no-route"));
     let refused = rig.trivium(&["show", "routes", "--router", "none"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
 }

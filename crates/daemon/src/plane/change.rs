@@ -59,6 +59,9 @@ fn change_hook(
         routing::remove(running).map_err(|error| failed(name, &error))?;
     }
     let Some(hook) = &mut running.hook else { return Ok(()) };
+    if !wanted.routed && hook.route().is_some() {
+        hook.set_route(None).map_err(|error| failed(name, &error))?;
+    }
     let (former, sockets) = (running.footprint.former, &running.sockets);
     let ifindex = hook.ifindex();
     let foreign = matches!(wanted.port.kind, PortKind::AfXdp(_)) && before.bridged != wanted.bridged;

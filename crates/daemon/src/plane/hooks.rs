@@ -117,6 +117,7 @@ pub fn user_program(hook: &Attached) -> Result<Option<UserProgram>, xdp::Error> 
 fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     let room = match hook.constants().owner {
         Owner::Bridged => None,
+        Owner::Routed if hook.route().is_some() => Some("route"),
         Owner::Routed => Some("kernel"),
     };
     let filter = filtered.then_some("filter");

@@ -29,7 +29,7 @@ use port::tap::{Tap, TapConfig, TapError};
 use port::{FramePool, Queue, link};
 use router::{Gate, Interface, Kernel, Lookup, Punt, Router};
 use sync::qsbr::Domain;
-use xdp::LocalAddresses;
+use xdp::route::{Own, RoutePort, RouteStage};
 
 use super::device::inside;
 use super::ids::Names;
@@ -66,8 +66,8 @@ pub struct Running {
     gate: Arc<Gate>,
     seed: u32,
     door: Door,
-    /// What hooks of its ports were told last.
-    told: BTreeMap<PortName, LocalAddresses>,
+    /// This host's own addresses, as the hooks of its ports have them.
+    own: Own,
     /// Packets sent to each neighbour when it was looked last.
     sent: BTreeMap<(u32, IpAddr), u64>,
 }
@@ -216,7 +216,7 @@ impl Running {
             gate: Arc::new(Gate::new(wanted.settings.punts, workers, monotonic().ns)),
             seed: fastrand(),
             door,
-            told: BTreeMap::new(),
+            own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
             sent: BTreeMap::new(),
         })
     }
@@ -275,21 +275,28 @@ impl Running {
         (router, numbers)
     }
 
-    /// Tells the hooks of its ports this host's addresses.
-    fn tell_hooks(&mut self, ports: &mut Ports) {
-        let own = locked(&self.state).seen.own.clone();
-        let locals = LocalAddresses { v4: own.0, v6: own.1 };
-        self.told.retain(|name, _| self.wanted.ports.contains_key(name));
+    /// Puts the hooks of its ports into its room, and tells them what is this host's own.
+    fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
+        let (own, devices) = {
+            let state = locked(&self.state);
+            (state.seen.own.clone(), state.seen.devices.clone())
+        };
+        let own = own.0.into_iter().map(IpAddr::V4).chain(own.1.into_iter().map(IpAddr::V6)).collect();
+        if let Err(error) = self.own.replace_all(&own) {
+            tracing::error!(%error, "hooks do not know all of this host's addresses; workers give those packets to the kernel");
+        }
         for name in self.wanted.ports.keys() {
-            let Some(hook) = ports.get_mut(name).and_then(|running| running.hook.as_mut()) else {
-                self.told.remove(name);
+            let device = config.ports.get(name).and_then(|port| port.kind.device());
+            let seat = device.and_then(|(device, _)| devices.get(device.as_str()));
+            let hook = ports.get_mut(name).and_then(|running| running.hook.as_mut());
+            let (Some(seat), Some(hook)) = (seat, hook) else { continue };
+            let port = RoutePort { mac: seat.mac.0, vrrp: false };
+            let stands = |stage: RouteStage| stage.is_for(&port, &self.own).unwrap_or(false);
+            if hook.route().is_some_and(stands) {
                 continue;
-            };
-            match hook.update_locals(&locals) {
-                Ok(()) => drop(self.told.insert(name.clone(), locals.clone())),
-                Err(error) => {
-                    tracing::error!(port = %name, %error, "its hook does not know all of this host's addresses")
-                }
+            }
+            if let Err(error) = hook.set_route(Some(&RouteStage::new(&port, &self.own))) {
+                tracing::error!(port = %name, %error, "its hook does not route");
             }
         }
     }
@@ -505,7 +512,6 @@ impl Routers {
                 Ok(door) => running.door = door,
                 Err(error) => tracing::error!(%error, "it has no way into the kernel any more"),
             }
-            running.told.clear();
         }
     }
 
@@ -534,20 +540,25 @@ impl Routers {
         })
     }
 
-    /// Tells the hooks of all interfaces what is this host's.
-    pub fn tell_hooks(&mut self, ports: &mut Ports) {
-        self.all.values_mut().for_each(|running| running.tell_hooks(ports));
+    /// Puts the hooks of all interfaces into their routers' rooms, and takes others out.
+    pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
+        for running in self.all.values_mut() {
+            running.tell_hooks(config, ports);
+        }
+        for (name, running) in ports {
+            let Some(hook) = running.hook.as_mut().filter(|hook| hook.route().is_some()) else { continue };
+            if config.router_of(name.as_str()).is_none()
+                && let Err(error) = hook.set_route(None)
+            {
+                tracing::error!(port = %name, %error, "its hook still routes");
+            }
+        }
     }
 
-    /// Once a second: neighbours stay fresh, and hooks that are new know what is this host's.
-    pub fn look(&mut self, ports: &mut Ports, second: u64) {
+    /// Once a second: neighbours stay fresh, and so do hooks.
+    pub fn look(&mut self, config: &Config, ports: &mut Ports, second: u64) {
+        self.tell_hooks(config, ports);
         for (name, running) in &mut self.all {
-            let fresh = |port: &&PortName| {
-                !running.told.contains_key(*port) && ports.get(*port).is_some_and(|port| port.hook.is_some())
-            };
-            if running.wanted.ports.keys().any(|port| fresh(&port)) {
-                running.tell_hooks(ports);
-            }
             if second.is_multiple_of(2) {
                 running.prompt(name);
             }

@@ -215,7 +215,7 @@ impl Site {
         }
         self.bridges = bridges::build(new, &self.bridges, &mut self.names);
         self.routers.commit(engine, new, routers, &mut self.names);
-        self.routers.tell_hooks(&mut self.ports);
+        self.routers.tell_hooks(new, &mut self.ports);
         self.config = new.clone();
         self.filters.retain(new);
         self.steers.retain(new);
@@ -290,7 +290,7 @@ impl Site {
 
     /// Workers and hooks learn what routers have seen.
     pub fn routing_has_changed(&mut self, engine: &Engine) {
-        self.routers.tell_hooks(&mut self.ports);
+        self.routers.tell_hooks(&self.config, &mut self.ports);
         self.publish(engine);
     }
 
@@ -305,7 +305,7 @@ impl Site {
             self.routing_has_changed(engine);
         }
         self.seconds = self.seconds.wrapping_add(1);
-        self.routers.look(&mut self.ports, self.seconds);
+        self.routers.look(&self.config, &mut self.ports, self.seconds);
     }
 
     /// What the hooks answer by themselves follows what runs; a few times a second.

@@ -180,7 +180,7 @@ pub fn rebuild(
     }
     queues.extend(site.routers.plug_all(&mut site.names));
     site.routers.settle(config);
-    site.routers.tell_hooks(&mut site.ports);
+    site.routers.tell_hooks(config, &mut site.ports);
     let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &[]);
     let engine = Engine::resume(workers, depot, forwarding, queues)
         .map_err(|error| HandoverError::Own(error.to_string()))?;
