@@ -361,3 +361,43 @@ fn tables_are_shown_as_the_kernel_has_them() {
     let refused = rig.trivium(&["show", "routes", "--router", "none"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
 }
+
+/// Pairs of our making, as in examples/router.toml: the kernel speaks on our ends while they are a router's, and on no bridge.
+#[test]
+fn pairs_of_our_making_are_interfaces() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(1);
+    let mut text = ports(&rig);
+    let tenants: Vec<_> = ["red", "blue"].map(|name| rig.lab.namespace(name).unwrap()).into();
+    for (nth, tenant) in (1..).zip(&tenants) {
+        let _ = write!(
+            text,
+            "[port.t{nth}]\nkind = \"veth\"\npeer = {{ name = \"eth0\", namespace = \"{}\", address = [\"10.7.{nth}.2/24\"] }}\n",
+            tenant.name()
+        );
+    }
+    let routed = format!("{text}[router.edge]\n[router.edge.port.t1]\n[router.edge.port.t2]\n");
+    let bridged = format!("{text}[bridge.br0.port.t1]\n[bridge.br0.port.t2]\n");
+    rig.start(&routed);
+    let hub = rig.lab.hub();
+    let device = |nth: u8| format!("t{nth}");
+    let attached = |nth: u8| hub.run(["ip", "-o", "link", "show", "dev", &device(nth)]).unwrap();
+    for (nth, tenant) in (1..).zip(&tenants) {
+        hub.run(["ip", "address", "add", &format!("10.7.{nth}.1/24"), "dev", &device(nth)]).unwrap();
+        tenant.run(["ip", "route", "add", "default", "via", &format!("10.7.{nth}.1")]).unwrap();
+    }
+    let reached = || tenants[0].run(["ping", "-c", "3", "-i", "0.05", "-W", "1", "10.7.2.2"]).map(drop);
+    let reaches = || reached().map_err(|error| error.to_string());
+    eventually("one tenant reaches the other", PATIENCE, reaches).unwrap();
+    let before = (sent(&rig, "t2"), by_kernel(&rig));
+    reached().unwrap();
+    assert!(sent(&rig, "t2") >= before.0 + 3 && by_kernel(&rig) == before.1, "{before:?}");
+    assert!(!attached(1).contains("NOARP"), "{}", attached(1));
+    let file = rig.write("bridged.toml", &bridged);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(attached(1).contains("NOARP"), "{}", attached(1));
+    let file = rig.write("routed.toml", &routed);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(!attached(1).contains("NOARP"), "{}", attached(1));
+    eventually("it is routed again", PATIENCE, reaches).unwrap();
+}

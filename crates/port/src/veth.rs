@@ -4,7 +4,7 @@
 //! Far end: transmit checksumming and segmentation in "hardware" are off, since AF_XDP receive carries no checksum state;
 //! software segmentation stays (the stack segments before the device sees the frame). VLAN tags stay in the frame. Its
 //! GRO is on: it makes NAPI run there, which both aggregates TCP and lets an XDP redirect reach it. Near end: no IPv6, no ARP
-//! and no addresses of the kernel's, so that it never speaks on a bridged port.
+//! and no addresses of the kernel's, so that it never speaks on a bridged port; unless the kernel is to route there.
 //!
 //! The near end's alias `trivium:NAME` says whose it is: after a restart, or a kill, a pair of ours is adopted.
 
@@ -66,6 +66,8 @@ pub struct VethConfig {
     pub mac: Option<MacAddr>,
     /// Receive and transmit queues of both ends.
     pub queues: u32,
+    /// Whether the near end is the kernel's to speak on, too: it has ARP and IPv6 then.
+    pub speaks: bool,
 }
 
 impl VethConfig {
@@ -81,6 +83,7 @@ impl VethConfig {
             far_mtu: None,
             mac: None,
             queues: 1,
+            speaks: false,
         }
     }
 
@@ -261,9 +264,15 @@ impl VethConfig {
         // The alias goes first: a pair that is left over by a crash in between is known as ours.
         link::set(
             near.ifindex,
-            &LinkChange { alias: Some(&alias), arp: Some(false), ..LinkChange::default() },
+            &LinkChange { alias: Some(&alias), arp: Some(self.speaks), ..LinkChange::default() },
         )?;
-        link::disable_ipv6(&self.name).map_err(|e| sysctl_error(&self.name, e))?;
+        match (self.speaks, near.arp) {
+            (false, _) => link::disable_ipv6(&self.name),
+            // Only where it was silent before: whether it has IPv6 is the operator's from then on.
+            (true, false) => link::enable_ipv6(&self.name),
+            (true, true) => Ok(()),
+        }
+        .map_err(|e| sysctl_error(&self.name, e))?;
         ethtool::set_features(&self.name, &NEAR_OFFLOADS)?;
         let mtu = (near.mtu != self.mtu).then_some(self.mtu);
         link::set(near.ifindex, &LinkChange { mtu, ..LinkChange::default() })

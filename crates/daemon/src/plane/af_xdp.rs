@@ -33,6 +33,8 @@ pub struct Request<'a> {
     pub bridged: bool,
     /// Whether workers decide about its packets.
     pub has_room: bool,
+    /// Whether the device is the kernel's to speak on, too.
+    pub speaks: bool,
     /// Whether the device is of our making: its far end leaves no checksum open.
     pub own: bool,
     /// The MTU that it is to have.

@@ -99,7 +99,7 @@ fn change_device(
     let info = inside(&object(name), device.namespace.clone().as_ref(), || {
         match (&before.port.kind, &wanted.port.kind) {
             (PortKind::Veth(old), PortKind::Veth(new)) => {
-                let pair = open::pair(new, wanted.mtu());
+                let pair = open::pair(new, wanted.mtu(), wanted.speaks());
                 amend_pair(name, &pair, &old.peer.address, device.name.as_str())?;
             }
             (PortKind::Tap(old) | PortKind::Internal(old), PortKind::Tap(new) | PortKind::Internal(new)) => {
@@ -165,7 +165,9 @@ fn obsolete(before: &[InterfaceAddress], wanted: &[(IpAddr, u8)]) -> Vec<(IpAddr
 /// Whether something differs that the device must be told.
 fn device_differs(before: &Wanted, wanted: &Wanted) -> bool {
     let kinds = match (&before.port.kind, &wanted.port.kind) {
-        (PortKind::Veth(old), PortKind::Veth(new)) => old.peer != new.peer,
+        (PortKind::Veth(old), PortKind::Veth(new)) => {
+            old.peer != new.peer || before.speaks() != wanted.speaks()
+        }
         (PortKind::Tap(old) | PortKind::Internal(old), PortKind::Tap(new) | PortKind::Internal(new)) => {
             old != new
         }

@@ -105,6 +105,12 @@ impl Wanted {
         self.bridged || self.routed
     }
 
+    /// Whether its device is the kernel's to speak on, too.
+    pub fn speaks(&self) -> bool {
+        let routing = self.port.kind.xdp().is_some_and(|options| options.routing.is_some());
+        !self.bridged && (self.routed || routing)
+    }
+
     /// The filter of its hook.
     pub fn filter(&self) -> Option<&FilterName> {
         self.port.kind.xdp()?.filter.as_ref()
@@ -133,8 +139,9 @@ pub fn open(
 ) -> Result<Opened, PlaneError> {
     let mtu = wanted.mtu();
     let (policy, bridged) = (wanted.policy, wanted.bridged);
-    let has_room = wanted.has_room();
-    let request = |options, own| Request { name, options, policy, bridged, has_room, own, mtu, former };
+    let (has_room, speaks) = (wanted.has_room(), wanted.speaks());
+    let request =
+        |options, own| Request { name, options, policy, bridged, has_room, speaks, own, mtu, former };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {
             let request = request(&port.xdp, false);
@@ -188,14 +195,15 @@ pub fn absent(kind: &PortKind) -> Option<String> {
     found.ok()?.err().filter(link::LinkError::is_missing).map(|_| format!("there is no device {device}"))
 }
 
-/// What is wanted of a pair of our making.
-pub fn pair(port: &model::Veth, mtu: Option<u32>) -> VethConfig {
+/// What is wanted of a pair of our making, on whose near end the kernel `speaks` or not.
+pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
     VethConfig {
         netns: port.peer.namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
         addresses: port.peer.address.iter().map(|address| (address.address, address.prefix)).collect(),
         mtu: mtu.unwrap_or(ETHERNET_MTU),
         far_mtu: port.peer.mtu.map(|mtu| u32::from(mtu.get())),
         mac: port.peer.mac,
+        speaks,
         queues: u32::try_from(port.xdp.queues.count().unwrap_or(1)).unwrap_or(1),
         ..VethConfig::new(port.device.as_str(), port.peer.name.as_str())
     }
@@ -203,7 +211,7 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>) -> VethConfig {
 
 /// A pair of our making, adopted if it stands already; our end over AF_XDP.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
-    let wanted = pair(port, request.mtu);
+    let wanted = pair(port, request.mtu, request.speaks);
     let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
     let mut opened = af_xdp::open(request, port.device.as_str(), pool);
     match &mut opened {
