@@ -286,6 +286,7 @@ fn explain_follows_a_packet_through_the_router() {
     };
     let said = explain("ip_src=10.8.1.2,ip_dst=10.8.2.2,udp");
     let to = rig.hosts[1].mac().unwrap();
+    assert!(said.contains("10.8.2.0/24 in table main, made by kernel: dev h2\n"), "{said}");
     assert!(said.contains(&format!("a route leads to {to} behind h2")), "{said}");
     assert!(said.ends_with("it leaves by h2\n"), "{said}");
     let said = explain("ip_src=10.8.1.2,ip_dst=10.8.2.2,udp,ttl=1");

@@ -550,10 +550,18 @@ impl Plane for DataPlane {
     fn explain(&self, in_port: &str, frame: &[u8]) -> Result<Explanation, PlaneError> {
         let port = self.port_id(in_port)?;
         let names = self.names();
-        self.engine(|engine| {
+        let mut story = self.engine(|engine| {
             let hook = locked(&self.site).hook_says(in_port, frame);
             Ok(observe::explain(engine, &names, port, in_port, frame, hook))
-        })
+        })?;
+        let router = locked(&self.site).config.router_of(in_port).map(|(name, _)| name.to_string());
+        if let (Some(router), Some(to)) = (router, routes::destination(frame)) {
+            // By the tables as they are a moment later; without them the story is as good as before.
+            if let Ok(why) = self.ask_router(&router, move |mirror| routes::why(mirror, to)) {
+                routes::tell(&mut story, &why);
+            }
+        }
+        Ok(story)
     }
 
     fn trace(&self, count: u64, filter: &PacketFilter, to: Sender<TraceEvent>) -> Result<(), PlaneError> {

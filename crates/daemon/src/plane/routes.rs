@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use model::{
-    DriftState, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol, RouteQuery, RouteWhy,
-    TableId, WayEntry,
+    DriftState, Explanation, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol,
+    RouteQuery, RouteWhy, Step, TableId, WayEntry,
 };
 use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Prefix, RouteKey, Rule};
-use packet::MacAddr;
+use packet::{FlowKey, L3Kind, MacAddr, PortId};
 
 /// Addresses of either family.
 trait Ip: netlink::Family {
@@ -195,6 +195,35 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why.chosen
         .push("no rule leads to a route: the sender is told that the network is unreachable".to_owned());
     why
+}
+
+/// Where an IP packet is to go.
+pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
+    let mut key = FlowKey::default();
+    FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
+    let to: IpAddr = match key.l3_kind() {
+        L3Kind::Ipv4 => key.ipv4_dst().into(),
+        L3Kind::Ipv6 => key.ipv6_dst().into(),
+        L3Kind::None | L3Kind::Arp => return None,
+    };
+    to.to_string().parse().ok()
+}
+
+/// Puts the route into the story of a packet that a worker has routed, in front of what came of it.
+pub fn tell(story: &mut Explanation, why: &RouteWhy) {
+    let Some(place) = story.steps.iter().position(|step| step.stage == "room") else { return };
+    let Some(route) = &why.route else { return };
+    let ways: Vec<String> = route.ways.iter().map(ToString::to_string).collect();
+    let ways = match ways.as_slice() {
+        [] => String::new(),
+        [only] => format!(": {only}"),
+        several => format!(": one of {}", several.join(", ")),
+    };
+    let object = route.next_hop.map(|id| format!(", next-hop object {id}")).unwrap_or_default();
+    let kind = if route.kind == "unicast" { String::new() } else { format!("{} ", route.kind) };
+    let (prefix, table, protocol) = (route.prefix, route.table, route.protocol);
+    let what = format!("{kind}{prefix} in table {table}, made by {protocol}{object}{ways}");
+    story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
 /// Neighbours, so many at most.
