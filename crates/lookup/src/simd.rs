@@ -1,5 +1,5 @@
 //! Look-ups with the CPU's own counting of bits (`popcnt`), which x86-64 does not promise. It is compiled from the same source as its
-//! twin without, [`trie::look_up`]; tests compare both.
+//! twin without, [`look_up`](crate::trie::look_up); tests compare both.
 #![allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 
 use std::sync::atomic::AtomicU64;
