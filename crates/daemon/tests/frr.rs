@@ -1,0 +1,513 @@
+//! Real routing daemons above a virtual router: FRR in the router's own namespace, FRR and BIRD at its neighbours. Sessions go through the
+//! ports to the kernel, the kernel gets routes, and workers forward by them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rig::{PATIENCE, Rig};
+use testbed::{Namespace, Process, UdpFlow, eventually, require};
+
+/// How long sessions and adjacencies may take on a loaded machine: their timers are seconds.
+const SESSION: Duration = Duration::from_secs(40);
+
+/// Prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24, ...
+const PREFIXES: u8 = 100;
+
+/// In the router's namespace: BGP with h1, OSPF with h2, each told what the other learns.
+const HUB_BGP: &str = "\
+router bgp 65000
+ bgp router-id 10.8.0.1
+ no bgp ebgp-requires-policy
+ bgp graceful-restart
+ bgp graceful-restart preserve-fw-state
+ neighbor 10.8.1.2 remote-as 65001
+ neighbor 10.8.1.2 timers connect 1
+ address-family ipv4 unicast
+  redistribute connected
+  redistribute ospf
+ exit-address-family
+";
+
+/// Besides, with FRR at h1. Not where bgpd is killed: of sessions in two families FRR 8.4 takes the first that has told everything for
+/// both at times, and drops routes of the other for a moment.
+const HUB_BGP6: &str = "
+ neighbor fd00:8:1::2 remote-as 65001
+ neighbor fd00:8:1::2 timers connect 1
+ address-family ipv4 unicast
+  no neighbor fd00:8:1::2 activate
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor fd00:8:1::2 activate
+  redistribute connected
+ exit-address-family
+";
+const HUB_OSPF: &str = "\
+interface h2
+ ip ospf area 0
+ ip ospf network point-to-point
+ ip ospf hello-interval 1
+ ip ospf dead-interval 10
+router ospf
+ ospf router-id 10.8.0.1
+ redistribute connected
+ redistribute bgp
+";
+
+/// At h1; prefixes follow.
+const ONE_BGP: &str = "\
+router bgp 65001
+ bgp router-id 10.8.1.2
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ neighbor 10.8.1.1 remote-as 65000
+ neighbor 10.8.1.1 timers connect 1
+ neighbor fd00:8:1::1 remote-as 65000
+ neighbor fd00:8:1::1 timers connect 1
+ address-family ipv6 unicast
+  neighbor fd00:8:1::1 activate
+  network fd00:50::/48
+ exit-address-family
+ address-family ipv4 unicast
+  no neighbor fd00:8:1::1 activate
+";
+
+/// BIRD in its place; prefixes follow.
+const ONE_BIRD: &str = "\
+log stderr all;
+router id 10.8.1.2;
+protocol device {}
+protocol kernel {
+    ipv4 { export where source = RTS_BGP; };
+}
+protocol bgp hub {
+    local 10.8.1.2 as 65001;
+    neighbor 10.8.1.1 as 65000;
+    graceful restart on;
+    connect delay time 1;
+    connect retry time 1;
+    error wait time 1, 2;
+    ipv4 { import all; export where source = RTS_STATIC; };
+}
+";
+
+/// BIRD at h2: what is behind it, 10.60.0.0/16, by OSPF.
+const TWO: &str = "\
+log stderr all;
+router id 10.8.2.2;
+protocol device {}
+protocol static behind {
+    ipv4;
+    route 10.60.0.0/16 blackhole;
+}
+protocol kernel {
+    ipv4 { export where source != RTS_STATIC; };
+}
+protocol ospf v2 {
+    ipv4 { export where source = RTS_STATIC; };
+    area 0 {
+        interface \"eth0\" { type ptp; hello 1; dead 10; };
+    };
+}
+";
+
+/// Returns from the test (visibly) where one of them is not installed.
+macro_rules! require_peers {
+    () => {
+        require!("ip", "ping", "ethtool", "/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/lib/frr/ospfd");
+        require!("vtysh", "bird", "birdc");
+    };
+}
+
+/// FRR's daemons in one namespace, with sockets and files in a directory of their own.
+struct Frr {
+    directory: PathBuf,
+    namespace: Namespace,
+    daemons: BTreeMap<&'static str, Process>,
+}
+
+impl Frr {
+    /// Starts zebra and these daemons with their configurations.
+    fn start(rig: &Rig, namespace: &Namespace, name: &str, daemons: &[(&'static str, &str)]) -> Frr {
+        let directory = rig.path(name);
+        // They run as the user that their package makes.
+        let made = Command::new("install")
+            .args(["-d", "-m", "755", "-o", "frr", "-g", "frr"])
+            .arg(&directory)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut frr = Frr { directory, namespace: namespace.clone(), daemons: BTreeMap::new() };
+        for (daemon, configuration) in [("zebra", "")].iter().chain(daemons) {
+            std::fs::write(frr.path(&format!("{daemon}.conf")), configuration).unwrap();
+            frr.run(daemon);
+        }
+        frr
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Starts a daemon and waits until it takes commands.
+    fn run(&mut self, daemon: &'static str) {
+        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        let (program, file, pid) = (
+            format!("/usr/lib/frr/{daemon}"),
+            path(&format!("{daemon}.conf")),
+            path(&format!("{daemon}.pid")),
+        );
+        let line = [
+            program.as_str(),
+            "-f",
+            &file,
+            "-i",
+            &pid,
+            "-z",
+            &path("zserv.api"),
+            "--vty_socket",
+            &path(""),
+            // No telnet.
+            "-P",
+            "0",
+            "--log",
+            "stdout",
+        ]
+        .map(str::to_owned);
+        let mut process = self.namespace.spawn(line).unwrap();
+        process.wait_for_line("starting", PATIENCE).unwrap();
+        self.daemons.insert(daemon, process);
+        eventually(&format!("{daemon} answers"), PATIENCE, || self.tell(daemon, &["show version"])).unwrap();
+    }
+
+    /// Gives a daemon commands, one after the other.
+    fn tell(&self, daemon: &str, commands: &[impl AsRef<str>]) -> Result<String, String> {
+        let mut vtysh = Command::new("vtysh");
+        vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", daemon]);
+        for command in commands {
+            vtysh.args(["-c", command.as_ref()]);
+        }
+        let output = vtysh.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    }
+
+    /// Kills a daemon as a crash would.
+    fn kill(&mut self, daemon: &str) {
+        let process = self.daemons.remove(daemon).unwrap();
+        let pid = process.pid();
+        drop(process);
+        forget(daemon, pid);
+    }
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        for (daemon, process) in std::mem::take(&mut self.daemons) {
+            let pid = process.pid();
+            if std::thread::panicking() {
+                eprintln!("{} in {}:\n{}", daemon, self.directory.display(), process.output());
+            }
+            drop(process);
+            forget(daemon, pid);
+        }
+    }
+}
+
+/// Removes the directory that a daemon keeps for its last words.
+fn forget(daemon: &str, pid: u32) {
+    let _ = std::fs::remove_dir_all(Path::new("/var/tmp/frr").join(format!("{daemon}.{pid}")));
+}
+
+/// BIRD in a namespace.
+struct Bird {
+    socket: PathBuf,
+    process: Process,
+}
+
+impl Bird {
+    fn start(rig: &Rig, namespace: &Namespace, name: &str, configuration: &str) -> Bird {
+        let file = rig.write(&format!("{name}.conf"), configuration);
+        let socket = rig.path(&format!("{name}.ctl"));
+        let line = ["bird", "-f", "-c", file.to_str().unwrap(), "-s", socket.to_str().unwrap()];
+        let mut process = namespace.spawn(line).unwrap();
+        process.wait_for_line("Started", PATIENCE).unwrap();
+        Bird { socket, process }
+    }
+
+    /// Gives it a command.
+    fn tell(&self, command: &str) -> Result<String, String> {
+        let output =
+            Command::new("birdc").arg("-s").arg(&self.socket).args(command.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() { Ok(said) } else { Err(said) }
+    }
+}
+
+impl Drop for Bird {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.socket.display(), self.process.output());
+        }
+    }
+}
+
+/// Who speaks BGP at h1.
+enum Speaker {
+    Frr(Frr),
+    Bird(Bird),
+}
+
+/// A router with FRR, h1 with FRR or BIRD, and h2 with BIRD: each routes as it learns.
+struct Network {
+    hub: Frr,
+    one: Speaker,
+    _two: Bird,
+    rig: Rig,
+}
+
+impl Network {
+    /// With this configuration of the router's bgpd, and what `one` starts at h1.
+    fn start(bgp: &str, one: impl FnOnce(&Rig) -> Speaker) -> Network {
+        let mut rig = Rig::routed(2);
+        let mut configuration: String = rig
+            .configuration("")
+            .lines()
+            .filter(|line| !line.contains("bridge") && !line.contains("access"))
+            .fold(String::new(), |text, line| text + line + "\n");
+        configuration += "[router.edge]\n[router.edge.port.h1]\n[router.edge.port.h2]\n";
+        rig.start(&configuration);
+        rig.until_reachable(1, 2);
+        for host in &rig.hosts {
+            host.run(["ip", "route", "del", "default"]).unwrap();
+        }
+        rig.hosts[0].run(["ip", "-6", "route", "del", "default"]).unwrap();
+        // What is behind them.
+        for (host, addresses) in
+            rig.hosts.iter().zip([&["10.50.7.1/24", "10.50.99.1/24", "fd00:50::1/64"][..], &["10.60.3.1/24"]])
+        {
+            host.run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
+            for address in addresses {
+                host.run(["ip", "address", "add", address, "dev", "lo"]).unwrap();
+            }
+        }
+        let hub = Frr::start(&rig, rig.lab.hub(), "hub", &[("bgpd", bgp), ("ospfd", HUB_OSPF)]);
+        let one = one(&rig);
+        let two = Bird::start(&rig, &rig.hosts[1], "two", TWO);
+        let network = Network { hub, one, _two: two, rig };
+        network.until_known(PREFIXES);
+        network.until_routed("10.60.3.1", "ospf");
+        network.until_ping("10.50.7.1", "10.60.3.1");
+        network
+    }
+
+    /// With FRR at h1.
+    fn with_frr() -> Network {
+        Network::start(&format!("{HUB_BGP}{HUB_BGP6}"), |rig| {
+            let prefixes = (0..PREFIXES).map(|number| format!("  network 10.50.{number}.0/24\n"));
+            let configuration = ONE_BGP.to_owned() + &prefixes.collect::<String>();
+            Speaker::Frr(Frr::start(rig, &rig.hosts[0], "one", &[("bgpd", &configuration)]))
+        })
+    }
+
+    /// With BIRD at h1.
+    fn with_bird() -> Network {
+        Network::start(HUB_BGP, |rig| {
+            let mut configuration = ONE_BIRD.to_owned();
+            for (half, numbers) in [("lower", 0..PREFIXES / 2), ("upper", PREFIXES / 2..PREFIXES)] {
+                let routes: String =
+                    numbers.map(|number| format!("    route 10.50.{number}.0/24 blackhole;\n")).collect();
+                configuration += &format!("protocol static {half} {{\n    ipv4;\n{routes}}}\n");
+            }
+            Speaker::Bird(Bird::start(rig, &rig.hosts[0], "one", &configuration))
+        })
+    }
+
+    /// Waits until the router has a route of this protocol to an address.
+    fn until_routed(&self, to: &str, protocol: &str) {
+        eventually(&format!("{protocol} leads to {to}"), SESSION, || {
+            let why: serde_json::Value =
+                serde_json::from_str(&self.rig.ok(&["show", "why", to, "--json"])).unwrap();
+            if why["route"]["protocol"] == protocol { Ok(()) } else { Err(why.to_string()) }
+        })
+        .unwrap();
+    }
+
+    /// Waits until h1 has answers from h2, from an address to an address.
+    fn until_ping(&self, from: &str, to: &str) {
+        eventually(&format!("an answer from {to} to {from}"), SESSION, || self.ping(from, to)).unwrap();
+    }
+
+    /// Three echo requests of h1, all of which are answered.
+    fn ping(&self, from: &str, to: &str) -> Result<(), String> {
+        let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1", "-I", from, to];
+        let output = self.rig.hosts[0].command(line).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        if said.contains("3 received") { Ok(()) } else { Err(said) }
+    }
+
+    /// h1 announces the upper half of its prefixes, or does not.
+    fn announce(&self, whether: bool) {
+        match &self.one {
+            Speaker::Frr(frr) => {
+                let no = if whether { "" } else { "no " };
+                let head = ["configure terminal", "router bgp 65001", "address-family ipv4 unicast"];
+                let prefixes =
+                    (PREFIXES / 2..PREFIXES).map(|number| format!("{no}network 10.50.{number}.0/24"));
+                let commands: Vec<String> = head.into_iter().map(str::to_owned).chain(prefixes).collect();
+                frr.tell("bgpd", &commands).unwrap();
+            }
+            Speaker::Bird(bird) => {
+                bird.tell(if whether { "enable upper" } else { "disable upper" }).unwrap();
+            }
+        }
+    }
+
+    /// Routes of h1's that the router knows by BGP.
+    fn by_bgp(&self) -> usize {
+        let routes: serde_json::Value =
+            serde_json::from_str(&self.rig.ok(&["show", "routes", "10.50.0.0/16", "--json"])).unwrap();
+        let routes = routes.as_array().unwrap();
+        routes.iter().filter(|route| route["protocol"] == "bgp").count()
+    }
+
+    /// Waits until h1's session over IPv4 is there, or is not.
+    fn until_session(&self, whether: bool) {
+        eventually(&format!("h1 has its session: {whether}"), SESSION, || {
+            let there = match &self.one {
+                Speaker::Frr(frr) => {
+                    frr.tell("bgpd", &["show bgp neighbors 10.8.1.1"])?.contains("BGP state = Established")
+                }
+                Speaker::Bird(bird) => bird.tell("show protocols hub")?.contains("Established"),
+            };
+            if there == whether { Ok(()) } else { Err(String::new()) }
+        })
+        .unwrap();
+    }
+
+    fn until_known(&self, count: u8) {
+        eventually(&format!("{count} routes by BGP"), SESSION, || {
+            let known = self.by_bgp();
+            if known == usize::from(count) { Ok(()) } else { Err(known.to_string()) }
+        })
+        .unwrap();
+    }
+
+    /// A flow from h2 to a prefix that h1 announces, and one from h1 to what h2 announces.
+    fn flows(&self) -> [UdpFlow; 2] {
+        let (one, two) = ((&*self.rig.hosts[0], "10.50.7.1"), (&*self.rig.hosts[1], "10.60.3.1"));
+        [UdpFlow::between(two, one, 1_000, 7_001).unwrap(), UdpFlow::between(one, two, 1_000, 7_002).unwrap()]
+    }
+
+    /// Packets that workers have sent to h1 and h2, and those that the kernel has forwarded.
+    fn counted(&self) -> [u64; 3] {
+        let sent = |port: &str| self.rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
+        let snmp = self.rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
+        let place = lines.next().unwrap().split(' ').position(|name| name == "ForwDatagrams").unwrap();
+        let kernel = lines.next().unwrap().split(' ').nth(place).unwrap().parse().unwrap();
+        [sent("h1"), sent("h2"), kernel]
+    }
+
+    /// What was counted while `work` was done.
+    fn counted_by(&self, work: impl FnOnce()) -> [u64; 3] {
+        let before = self.counted();
+        work();
+        let after = self.counted();
+        std::array::from_fn(|index| after[index] - before[index])
+    }
+}
+
+/// Ends flows of which nothing may be missing.
+fn whole(flows: [UdpFlow; 2]) {
+    for (flow, to) in flows.into_iter().zip(["h1", "h2"]) {
+        let report = flow.stop().unwrap();
+        assert_eq!((report.lost(), report.doubled), (0, 0), "to {to}: {report:?}");
+    }
+}
+
+#[test]
+fn what_bgp_and_ospf_learn_workers_forward() {
+    require_peers!();
+    let network = Network::with_frr();
+    let [to_one, to_two, kernel] = network.counted_by(|| network.ping("10.50.7.1", "10.60.3.1").unwrap());
+    assert!(
+        to_one >= 3 && to_two >= 3 && kernel == 0,
+        "{to_one} to h1, {to_two} to h2, {kernel} by the kernel"
+    );
+    // IPv6, of which FRR knows the gateway by its link-local address.
+    network.until_routed("fd00:50::1", "bgp");
+    let why = network.rig.ok(&["show", "why", "fd00:50::1"]);
+    assert!(why.contains("protocol bgp") && why.contains("fe80::"), "{why}");
+    network.until_ping("fd00:50::1", "fd00:8:2::2");
+    let [to_one, to_two, _] = network.counted_by(|| network.ping("fd00:50::1", "fd00:8:2::2").unwrap());
+    assert!(to_one >= 3 && to_two >= 3, "{to_one} to h1, {to_two} to h2");
+    let drift: serde_json::Value =
+        serde_json::from_str(&network.rig.ok(&["show", "drift", "--json"])).unwrap();
+    assert_eq!(drift["drifted"], 0, "{drift}");
+}
+
+#[test]
+fn routes_are_withdrawn_and_come_again() {
+    require_peers!();
+    let network = Network::with_frr();
+    // It is to tell every time.
+    network.rig.lab.hub().run(["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0"]).unwrap();
+    // h2 goes on sending there, whatever it is told.
+    let two = &network.rig.hosts[1];
+    two.run(["ip", "route", "add", "10.50.0.0/16", "via", "10.8.2.1"]).unwrap();
+    let ping = || {
+        let output =
+            two.command(["ping", "-c", "3", "-i", "0.05", "-W", "1", "10.50.99.1"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let flows = network.flows();
+    for _ in 0..2 {
+        network.announce(false);
+        network.until_known(PREFIXES / 2);
+        let said = ping();
+        assert!(said.contains("From 10.8.2.1") && said.contains("Net Unreachable"), "{said}");
+        network.announce(true);
+        network.until_known(PREFIXES);
+        let said = ping();
+        assert!(said.contains("3 received"), "{said}");
+    }
+    let [to_one, to_two, _] = network.counted_by(|| {
+        for flow in &flows {
+            flow.wait_for(500, PATIENCE).unwrap();
+        }
+    });
+    assert!(to_one >= 450 && to_two >= 450, "{to_one} to h1, {to_two} to h2");
+    whole(flows);
+}
+
+#[test]
+fn bgp_is_killed_and_started_again_and_no_packet_is_lost() {
+    require_peers!();
+    let mut network = Network::with_bird();
+    let flows = network.flows();
+    flows[0].wait_for(200, PATIENCE).unwrap();
+    network.hub.kill("bgpd");
+    network.until_session(false);
+    flows[0].wait_for(1_000, PATIENCE).unwrap();
+    assert_eq!(network.by_bgp(), usize::from(PREFIXES), "zebra keeps what bgpd had");
+    network.hub.run("bgpd");
+    network.until_session(true);
+    // It is in charge again: what is withdrawn goes, and nothing else.
+    network.announce(false);
+    network.until_known(PREFIXES / 2);
+    let [to_one, to_two, _] = network.counted_by(|| {
+        for flow in &flows {
+            flow.wait_for(1_000, PATIENCE).unwrap();
+        }
+    });
+    assert!(to_one >= 900 && to_two >= 900, "{to_one} to h1, {to_two} to h2");
+    whole(flows);
+}
