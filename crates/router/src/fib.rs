@@ -8,7 +8,7 @@ use lookup::{Address, Hop, Prefix, Table, Trie};
 use sync::qsbr::{Domain, Reader};
 
 use crate::adjacency::Adjacencies;
-use crate::paths::{Path, PathView, Paths, Verdict};
+use crate::paths::{Path, PathView, Paths, Sayings, Verdict};
 
 /// Addresses that are looked up in one go.
 const CHUNK: usize = 64;
@@ -192,6 +192,24 @@ pub struct View {
 }
 
 impl View {
+    /// What paths say of hops that [`View::hops4`] and [`View::hops6`] have found.
+    #[inline(always)]
+    pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
+        self.paths.seen_by(reader)
+    }
+
+    /// The hops of IPv4 addresses, as many as both slices have.
+    #[inline(always)]
+    pub(crate) fn hops4(&self, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
+        self.v4.look_up(reader, addresses, hops);
+    }
+
+    /// The hops of IPv6 addresses, as many as both slices have.
+    #[inline(always)]
+    pub(crate) fn hops6(&self, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
+        self.v6.look_up(reader, addresses, hops);
+    }
+
     /// Tells what the table says of packets to each of these IPv4 addresses, in order, with its place. `hash` gives the hash of the
     /// flow at a place, and is asked only where several ways share it.
     ///

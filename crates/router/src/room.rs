@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lookup::Hop;
 use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId};
 use sync::counter::CounterArray;
 use sync::cpu::crc32c_u64;
@@ -181,11 +182,12 @@ pub struct Router {
 pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
+    hops: Box<[Hop; BURST]>,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Scratch { four: Pending::new(0), six: Pending::new(0) }
+        Scratch { four: Pending::new(0), six: Pending::new(0), hops: Box::new([Hop::NONE; BURST]) }
     }
 }
 
@@ -246,6 +248,7 @@ trait Routed: Copy {
         hash: impl Fn(usize) -> u32,
         each: impl FnMut(usize, Verdict),
     );
+    fn hops(view: &View, reader: &Reader, addresses: &[Self], hops: &mut [Hop]);
     fn bits(self) -> u128;
 }
 
@@ -259,6 +262,11 @@ impl Routed for u32 {
         each: impl FnMut(usize, Verdict),
     ) {
         view.route4(reader, addresses, hash, each);
+    }
+
+    #[inline(always)]
+    fn hops(view: &View, reader: &Reader, addresses: &[u32], hops: &mut [Hop]) {
+        view.hops4(reader, addresses, hops);
     }
 
     #[inline(always)]
@@ -277,6 +285,11 @@ impl Routed for u128 {
         each: impl FnMut(usize, Verdict),
     ) {
         view.route6(reader, addresses, hash, each);
+    }
+
+    #[inline(always)]
+    fn hops(view: &View, reader: &Reader, addresses: &[u128], hops: &mut [Hop]) {
+        view.hops6(reader, addresses, hops);
     }
 
     #[inline(always)]
@@ -314,7 +327,7 @@ impl Router {
             out.fill(Decision::Drop(DropReason::NoRoom));
             return;
         };
-        let Scratch { four, six } = scratch;
+        let Scratch { four, six, hops } = scratch;
         (four.len, six.len) = (0, 0);
         let own = own.mac.to_wire_word();
         for (place, ((key, layers), out)) in keys.iter().zip(layers).zip(&mut *out).enumerate() {
@@ -325,8 +338,46 @@ impl Router {
             }
         }
         let asked = Asked { interface, reader, keys };
-        self.ask(&asked, &self.four, four, out);
-        self.ask(&asked, &self.six, six, out);
+        if !self.ask_once(&asked, &self.four, four, hops, out) {
+            self.ask(&asked, &self.four, four, out);
+        }
+        if !self.ask_once(&asked, &self.six, six, hops, out) {
+            self.ask(&asked, &self.six, six, out);
+        }
+    }
+
+    /// The common case: one table is for all packets, and all packets of the burst are to be routed by it. False if it is not this case;
+    /// then nothing has been done.
+    #[inline(always)]
+    fn ask_once<A: Routed>(
+        &self,
+        asked: &Asked<'_>,
+        lookups: &[Lookup],
+        pending: &Pending<A>,
+        hops: &mut [Hop; BURST],
+        out: &mut [Decision],
+    ) -> bool {
+        let Asked { reader, keys, .. } = *asked;
+        let n = keys.len();
+        let [only] = lookups else { return false };
+        let (None, Ok(table), true) = (only.selector(), only.ask(), pending.len == n) else { return false };
+        let (Some(addresses), Some(hops)) = (pending.addresses.get(..n), hops.get_mut(..n)) else {
+            return false;
+        };
+        A::hops(table, reader, addresses, hops);
+        let said = table.said(reader);
+        for (((hop, address), key), out) in hops.iter().zip(addresses).zip(keys).zip(out) {
+            let hash = || crc32c_u64(self.seed, u64::from(key.hash_symmetric()));
+            *out = match said.verdict(*hop, hash) {
+                Verdict::Forward(number) => self.towards(key, number, || address.bits()),
+                Verdict::Local => Decision::Punt(Punt::Own),
+                Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
+                Verdict::NoRoute | Verdict::Throw | Verdict::Unreachable | Verdict::Prohibit => {
+                    Decision::Punt(Punt::NoRoute)
+                }
+            };
+        }
+        true
     }
 
     /// Asks one table after the other, each about those packets that it is for and that none before it has answered for.

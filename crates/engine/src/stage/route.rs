@@ -40,14 +40,15 @@ pub fn run<R: Recorder>(
     for packet in packets.iter().take(AHEAD) {
         packet.prefetch(memory);
     }
+    let (all, kinds) = (&mut packets.as_mut_slice()[..n], &keys[..n]);
     for place in 0..n {
-        if let Some(ahead) = packets.get(place + AHEAD) {
+        if let Some(ahead) = all.get(place + AHEAD) {
             ahead.prefetch(memory);
         }
-        let (packet, route) = (&mut packets[place], &mut routes[place]);
+        let (packet, route) = (&mut all[place], &mut routes[place]);
         let Decision::Forward { interface, adjacency } = *route else { continue };
         way.lead(router, interface, adjacency);
-        match way.rewrite(packet, memory, keys[place].l3_kind()) {
+        match way.rewrite(packet, memory, kinds[place].l3_kind()) {
             Ok(()) => tally.add(adjacency, packet.len() as u64, R::DRY),
             Err(instead) => *route = instead,
         }
