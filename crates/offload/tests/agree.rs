@@ -246,12 +246,13 @@ fn what_the_hook_answers_is_what_the_worker_would_have_done() {
     let hooks = Hooks::new(&lab, &bridge);
     assert_eq!((hooks.offload.stations(), hooks.offload.refused()), (entries.len() + 2, 0));
     let forwarding = forwarding(&bridge);
+    let reader = engine::engine::domain().register().unwrap();
     let mut runner = TestRunner::new(Config { cases: 6000, failure_persistence: None, ..Config::default() });
     let (answered, seen) = (Cell::new(0_u32), Cell::new(0_u32));
     runner
         .run(&frames(), |(port, frame)| {
             let answer = hooks.answer(&lab, port, &frame);
-            let explained = explain(&forwarding, PortId(port), &frame);
+            let explained = explain(&forwarding, &reader, PortId(port), &frame);
             answered.set(answered.get() + u32::from(answer.is_some()));
             seen.set(seen.get() + 1);
             let told = |wanted: fn(&Step) -> bool| explained.steps.iter().any(wanted);
