@@ -96,10 +96,9 @@ impl Tables {
     }
 
     fn router(&self) -> Router {
-        let interface =
-            |port: u16, device, mtu| Some(Interface { port: PortId(port), device, mac: own(port), mtu });
+        let interface = |port: u16, mtu| Some(Interface { port: PortId(port), mac: own(port), mtu });
         Router {
-            interfaces: vec![interface(0, 10, 1500), interface(1, 11, 1400)],
+            interfaces: vec![interface(0, 1500), interface(1, 1400)],
             four: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
             six: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
             adjacencies: self.adjacencies.view(),

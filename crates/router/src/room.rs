@@ -27,8 +27,6 @@ const BURST: usize = 256;
 pub struct Interface {
     /// The port whose packets are its own.
     pub port: PortId,
-    /// The kernel's device that stands for it.
-    pub device: u32,
     /// Its address: packets to others are not for this router.
     pub mac: MacAddr,
     /// Bytes of the largest IP packet that it sends.
@@ -368,14 +366,7 @@ impl Router {
         let said = table.said(reader);
         for (((hop, address), key), out) in hops.iter().zip(addresses).zip(keys).zip(out) {
             let hash = || crc32c_u64(self.seed, u64::from(key.hash_symmetric()));
-            *out = match said.verdict(*hop, hash) {
-                Verdict::Forward(number) => self.towards(key, number, || address.bits()),
-                Verdict::Local => Decision::Punt(Punt::Own),
-                Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
-                Verdict::NoRoute | Verdict::Throw | Verdict::Unreachable | Verdict::Prohibit => {
-                    Decision::Punt(Punt::NoRoute)
-                }
-            };
+            *out = self.conclude(key, said.verdict(*hop, hash), || address.bits());
         }
         true
     }
@@ -406,18 +397,12 @@ impl Router {
                 let (address, place) = (addresses[at], places[at]);
                 let at = usize::from(place);
                 let (Some(key), Some(out)) = (keys.get(at), out.get_mut(at)) else { return };
-                *out = match verdict {
-                    Verdict::Forward(number) => self.towards(key, number, || address.bits()),
-                    Verdict::NoRoute | Verdict::Throw => {
-                        // Unless the next table knows better.
-                        others[left] = (address, place);
-                        left += 1;
-                        Decision::Punt(Punt::NoRoute)
-                    }
-                    Verdict::Local => Decision::Punt(Punt::Own),
-                    Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
-                    Verdict::Unreachable | Verdict::Prohibit => Decision::Punt(Punt::NoRoute),
-                };
+                *out = self.conclude(key, verdict, || address.bits());
+                if matches!(verdict, Verdict::NoRoute | Verdict::Throw) {
+                    // Unless the next table knows better.
+                    others[left] = (address, place);
+                    left += 1;
+                }
             };
             match lookup.ask() {
                 Ok(table) => {
@@ -450,6 +435,19 @@ impl Router {
         for place in &pending.places[..pending.len] {
             if let Some(out) = out.get_mut(usize::from(*place)) {
                 *out = Decision::Punt(Punt::NoRoute);
+            }
+        }
+    }
+
+    /// What a table's answer means for a packet.
+    #[inline(always)]
+    fn conclude(&self, key: &FlowKey, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
+        match verdict {
+            Verdict::Forward(number) => self.towards(key, number, destination),
+            Verdict::Local => Decision::Punt(Punt::Own),
+            Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
+            Verdict::NoRoute | Verdict::Throw | Verdict::Unreachable | Verdict::Prohibit => {
+                Decision::Punt(Punt::NoRoute)
             }
         }
     }

@@ -108,7 +108,6 @@ struct Seen {
 /// A device of an interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seat {
-    device: u32,
     mac: MacAddr,
     mtu: u32,
 }
@@ -149,7 +148,7 @@ impl State {
                 continue;
             };
             bound.insert(link.index, *number);
-            devices.insert(link.name.clone(), Seat { device: link.index, mac: MacAddr(mac), mtu: link.mtu });
+            devices.insert(link.name.clone(), Seat { mac: MacAddr(mac), mtu: link.mtu });
         }
         for device in self.bound.keys().chain(bound.keys()).copied().collect::<BTreeSet<u32>>() {
             if self.bound.get(&device) != bound.get(&device) {
@@ -260,8 +259,8 @@ impl Running {
             else {
                 continue;
             };
-            let Seat { device, mac, mtu } = *seat;
-            interfaces[usize::from(*number)] = Some(Interface { port: running.id, device, mac, mtu });
+            interfaces[usize::from(*number)] =
+                Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu });
         }
         let router = Router {
             interfaces,

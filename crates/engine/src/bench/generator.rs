@@ -1,10 +1,10 @@
 //! A port in memory that is its own traffic source: what the engine sends out of one end comes back, with new headers, as what the
 //! other end receives.
 
-use port::{Batch, Capabilities, FrameMemory, FramePool, Packet, Queue, QueueStatus};
 use std::sync::Arc;
 
 use packet::MacAddr;
+use port::{Batch, Capabilities, FrameMemory, FramePool, Packet, Queue, QueueStatus};
 use sync::spsc::{Consumer, Producer, channel};
 
 /// Length of a generated frame in bytes, without the frame check sequence (64 on the wire).
@@ -62,12 +62,9 @@ impl Writer {
     #[must_use]
     pub fn new(flows: Flows) -> Self {
         let mut template = [0_u8; FRAME as usize];
-        let header: [u8; 28] = [
-            0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, // IPv4
-            0x04, 0x00, 0, 9, 0, 26, 0, 0, // UDP
-        ];
         template[12..14].copy_from_slice(&[0x08, 0x00]);
-        template[14..42].copy_from_slice(&header);
+        template[14..42].copy_from_slice(&UDP4);
+        template[30..34].copy_from_slice(&[10, 0, 0, 2]);
         Self {
             words: words(&template),
             aim: Aim::Hosts(flows),
@@ -160,7 +157,7 @@ impl Writer {
     }
 }
 
-/// IPv4 and UDP of a frame of 60 bytes, the IPv4 checksum open.
+/// IPv4 and UDP of a frame of 60 bytes, the IPv4 checksum and the destination open.
 const UDP4: [u8; 28] = [
     0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, // IPv4
     0x04, 0x00, 0, 9, 0, 26, 0, 0, // UDP

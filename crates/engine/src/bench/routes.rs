@@ -168,9 +168,9 @@ impl Tables {
     /// The router as the packets of `inside` meet it: all leave by `outside`.
     #[must_use]
     pub fn router(&self, inside: PortId, outside: PortId) -> Router {
-        let interface = |port, device| Some(Interface { port, device, mac: OWN, mtu: 1500 });
+        let interface = |port| Some(Interface { port, mac: OWN, mtu: 1500 });
         Router {
-            interfaces: vec![interface(inside, 1), interface(outside, DEVICE)],
+            interfaces: vec![interface(inside), interface(outside)],
             four: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
             six: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
             adjacencies: self.adjacencies.view(),

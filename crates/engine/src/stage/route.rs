@@ -36,7 +36,7 @@ pub fn run<R: Recorder>(
     let memory = tools.pool.memory();
     let mut tally =
         Tally { counts: router.adjacencies.counts(tools.id.index()), adjacency: 0, packets: 0, bytes: 0 };
-    let mut way = Way::nowhere(router);
+    let mut heading = Heading::nowhere(router);
     for packet in packets.iter().take(AHEAD) {
         packet.prefetch(memory);
     }
@@ -47,8 +47,8 @@ pub fn run<R: Recorder>(
         }
         let (packet, route) = (&mut all[place], &mut routes[place]);
         let Decision::Forward { interface, adjacency } = *route else { continue };
-        way.lead(router, interface, adjacency);
-        match way.rewrite(packet, memory, kinds[place].l3_kind()) {
+        heading.lead(router, interface, adjacency);
+        match heading.rewrite(packet, memory, kinds[place].l3_kind()) {
             Ok(()) => tally.add(adjacency, packet.len() as u64, R::DRY),
             Err(instead) => *route = instead,
         }
@@ -131,7 +131,7 @@ impl Tally<'_> {
 }
 
 /// Where the packet in hand goes: as the one before it, as often as not.
-struct Way {
+struct Heading {
     interface: u16,
     adjacency: u32,
     /// Bytes of the largest IP packet; 0: it cannot go there, and `otherwise` says what becomes of it.
@@ -141,17 +141,17 @@ struct Way {
     addresses: (u64, u32),
 }
 
-impl Way {
-    fn nowhere(router: &Router) -> Way {
-        let mut way = Way {
+impl Heading {
+    fn nowhere(router: &Router) -> Heading {
+        let mut heading = Heading {
             interface: 0,
             adjacency: 0,
             mtu: 0,
             otherwise: Decision::Punt(Punt::Unresolved),
             addresses: (0, 0),
         };
-        way.find(router);
-        way
+        heading.find(router);
+        heading
     }
 
     #[inline(always)]
