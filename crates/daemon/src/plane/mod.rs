@@ -502,7 +502,9 @@ impl Plane for DataPlane {
 
     fn routers(&self) -> Vec<RouterState> {
         let site = locked(&self.site);
-        site.routers.states(&site.config, &site.ports)
+        let states = site.routers.states(&site.config, &site.ports);
+        drop(site);
+        states.into_iter().map(|state| state()).collect()
     }
 
     fn routes(&self, router: &str, query: &RouteQuery) -> Result<Vec<RouteEntry>, PlaneError> {

@@ -48,6 +48,9 @@ const TAP_MTU: u32 = 9_216;
 /// Neighbours that the kernel is asked for in one go.
 const PROMPTS: usize = 512;
 
+/// How a router is, when it is asked for.
+pub type StateOf = Box<dyn FnOnce() -> RouterState>;
+
 /// All of them.
 pub struct Routers {
     domain: Arc<Domain>,
@@ -564,25 +567,25 @@ impl Routers {
         }
     }
 
-    /// How they all are.
-    pub fn states(&self, config: &Config, ports: &Ports) -> Vec<RouterState> {
-        config
-            .routers
-            .iter()
-            .map(|(name, wanted)| {
-                let state = RouterState {
-                    name: name.to_string(),
-                    namespace: wanted.settings.namespace.as_ref().map(ToString::to_string),
-                    routes_limit: wanted.settings.routes,
-                    neighbours_limit: wanted.settings.neighbours,
-                    ..RouterState::default()
-                };
-                match self.all.get(name) {
-                    Some(running) => running.state(wanted, config, ports, state),
-                    None => RouterState { trouble: Some("its namespace is not there".to_owned()), ..state },
-                }
-            })
-            .collect()
+    /// How they all are, each to be asked without holding up everything else.
+    pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
+        let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
+            let state = RouterState {
+                name: name.to_string(),
+                namespace: wanted.settings.namespace.as_ref().map(ToString::to_string),
+                routes_limit: wanted.settings.routes,
+                neighbours_limit: wanted.settings.neighbours,
+                ..RouterState::default()
+            };
+            match self.all.get(name) {
+                Some(running) => running.state(wanted, config, ports, state),
+                None => Box::new(move || RouterState {
+                    trouble: Some("its namespace is not there".to_owned()),
+                    ..state
+                }),
+            }
+        };
+        config.routers.iter().map(state).collect()
     }
 
     /// Who follows a router's namespace: to be asked without holding up everything else.
@@ -635,13 +638,7 @@ fn ended(name: &str, error: &netlink::NetlinkError) -> PlaneError {
 }
 
 impl Running {
-    fn state(
-        &self,
-        wanted: &model::Router,
-        config: &Config,
-        ports: &Ports,
-        empty: RouterState,
-    ) -> RouterState {
+    fn state(&self, wanted: &model::Router, config: &Config, ports: &Ports, empty: RouterState) -> StateOf {
         let status = self.follower.status();
         let punt = |punt: Punt| {
             let (packets, refused) = self.gate.counted(punt);
@@ -657,7 +654,6 @@ impl Running {
             punts: Punt::ALL.map(punt).into(),
             ..empty
         };
-        let refused = locked(&self.state).feed.refused();
         let devices: Vec<(PortName, String, Miss)> = wanted
             .ports
             .iter()
@@ -668,7 +664,7 @@ impl Running {
             .collect();
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
-        let looked = self.follower.look(move |mirror| {
+        let look = move |mirror: &Mirror| {
             let by_name: BTreeMap<&str, &netlink::Link> =
                 mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
             let interfaces = devices.into_iter().map(|(port, device, miss)| {
@@ -687,23 +683,31 @@ impl Running {
                 }
             });
             let interfaces: Vec<InterfaceState> = interfaces.collect();
-            let mut tables: BTreeSet<u32> = mirror.routes4.iter().map(|(key, _)| key.table).collect();
-            tables.extend(mirror.routes6.iter().map(|(key, _)| key.table));
-            (
+            RouterState {
                 interfaces,
-                mirror.routes4.len() as u64,
-                mirror.routes6.len() as u64,
-                mirror.neighbours.len() as u64,
-                u32::try_from(tables.len()).unwrap_or(u32::MAX),
-                u32::try_from(mirror.rules.len()).unwrap_or(u32::MAX),
-            )
-        });
-        match looked {
-            Ok((interfaces, routes4, routes6, neighbours, tables, rules)) => {
-                RouterState { interfaces, routes4, routes6, neighbours, tables, rules, refused, ..state }
+                routes4: mirror.routes4.len() as u64,
+                routes6: mirror.routes6.len() as u64,
+                neighbours: mirror.neighbours.len() as u64,
+                rules: u32::try_from(mirror.rules.len()).unwrap_or(u32::MAX),
+                ..RouterState::default()
             }
-            Err(error) => RouterState { in_step: false, refused, trouble: Some(error.to_string()), ..state },
-        }
+        };
+        let (follower, own) = (Arc::clone(&self.follower), Arc::clone(&self.state));
+        Box::new(move || {
+            let looked = follower.look(look);
+            let (refused, tables) = {
+                let own = locked(&own);
+                (own.feed.refused(), u32::try_from(own.feed.tables().count()).unwrap_or(u32::MAX))
+            };
+            match looked {
+                Ok(RouterState { interfaces, routes4, routes6, neighbours, rules, .. }) => {
+                    RouterState { interfaces, routes4, routes6, neighbours, tables, rules, refused, ..state }
+                }
+                Err(error) => {
+                    RouterState { in_step: false, tables, refused, trouble: Some(error.to_string()), ..state }
+                }
+            }
+        })
     }
 
     /// Whether it can become what is wanted where it stands.
