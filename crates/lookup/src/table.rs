@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sync::qsbr::Domain;
+use sync::readers::{Memory, Readers};
 
 use crate::prefix::{Address, Prefix};
 use crate::trie::{DEFAULT, Hop, IS_NODE, NODE, ROOT, STRIDE, Trie, low, place};
@@ -55,6 +56,25 @@ impl<A: Address> Table<A> {
             made: Vec::new(),
             left: Vec::new(),
         }
+    }
+
+    /// The same, whose trie stands in memory of others too, word by word at the same places, for readers that are no workers. The memory
+    /// is zero, and nobody else writes there; it has so many words as the trie will have.
+    ///
+    /// Such readers begin at word 1 plus the first [`Address::ROOT_BITS`] bits of an address: see the crate's documentation. Where they
+    /// find 0, word 0 counts, the default. What they may still be in is not written until `readers` are past it; changes wait for
+    /// that, some milliseconds, when there is no other room.
+    ///
+    /// # Errors
+    /// [`TableFull`]: the memory is too small for a root.
+    pub fn mirrored(readers: &Readers, memory: Memory) -> Result<Table<A>, TableFull> {
+        Ok(Table {
+            routes: BTreeMap::new(),
+            lengths: vec![0; place(A::BITS) + 1],
+            parts: Parts::mirrored(readers, memory, ROOT + (1 << A::ROOT_BITS))?,
+            made: Vec::new(),
+            left: Vec::new(),
+        })
     }
 
     /// What readers look addresses up in.

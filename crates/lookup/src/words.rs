@@ -2,12 +2,15 @@
 //!
 //! Parts are handed out by their size. One that readers may still be in waits for a grace period before it is handed out again.
 //! Words are zero until they are first written, and their pages not there: a large array costs what is used of it.
+//!
+//! A mirror is memory of somebody else's, in which the same words stand at the same places, for strangers to read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sync::qsbr::{Domain, Grace};
+use sync::qsbr::Domain;
+use sync::readers::{Memory, Readers, Ticket};
 use zerocopy::FromZeros;
 
 /// Words of the longest part: 64 nodes of three.
@@ -40,16 +43,17 @@ pub struct Part {
 }
 
 /// What the writer knows of the array.
-#[derive(Debug)]
 pub struct Parts {
     shared: Arc<Shared>,
+    readers: Readers,
+    mirror: Option<Memory>,
     /// The first word that was never handed out.
     top: usize,
     /// By length.
     free: Vec<Vec<u32>>,
     /// Unlinked since the last grace period began.
     fresh: Vec<Part>,
-    waiting: VecDeque<(Grace, Vec<Part>)>,
+    waiting: VecDeque<(Ticket, Vec<Part>)>,
     /// Words that are handed out, or wait.
     used: usize,
     /// Whether [`RESERVE`] may be used now.
@@ -60,12 +64,27 @@ impl Parts {
     /// An array of so many words, at most 2^32 - 1, of which the first `fixed` are not handed out.
     pub fn new(domain: &Arc<Domain>, words: usize, fixed: usize) -> Parts {
         let words = words.max(fixed + 2 * RESERVE).min(usize::try_from(u32::MAX).unwrap_or(usize::MAX));
+        Parts::made(&Readers::of(domain), words, fixed, None)
+    }
+
+    /// The same with a mirror, whose words are zero and as many as there are.
+    pub fn mirrored(readers: &Readers, mirror: Memory, fixed: usize) -> Result<Parts, TableFull> {
+        let words = mirror.as_ref().as_ref().len();
+        if words < fixed + 2 * RESERVE || u32::try_from(words).is_err() {
+            return Err(TableFull { words });
+        }
+        Ok(Parts::made(readers, words, fixed, Some(mirror)))
+    }
+
+    fn made(readers: &Readers, words: usize, fixed: usize, mirror: Option<Memory>) -> Parts {
         // Without memory for it the array is empty, and everything is refused.
         let mut words = <[AtomicU64]>::new_box_zeroed_with_elems(words).unwrap_or_default();
         // Read at random, it should not also miss the TLB.
         sync::memory::advise_huge_pages(&mut words);
         Parts {
-            shared: Arc::new(Shared { words, domain: Arc::clone(domain) }),
+            shared: Arc::new(Shared { words, domain: Arc::clone(readers.workers()) }),
+            readers: readers.clone(),
+            mirror,
             top: fixed,
             free: vec![Vec::new(); LONGEST + 1],
             fresh: Vec::new(),
@@ -98,6 +117,15 @@ impl Parts {
         if let Some(place) = self.shared.words.get(at) {
             place.store(word, Ordering::Release);
         }
+        if let Some(place) = self.mirror_from(at).first() {
+            place.store(word, Ordering::Release);
+        }
+    }
+
+    /// The mirror's words from a place on; none without one.
+    fn mirror_from(&self, at: usize) -> &[AtomicU64] {
+        let words = self.mirror.as_ref().map_or(&[][..], |mirror| mirror.as_ref().as_ref());
+        words.get(at..).unwrap_or(&[])
     }
 
     /// A new part with these words, at most [`LONGEST`].
@@ -106,6 +134,9 @@ impl Parts {
         let at = self.take(length)?;
         let first = usize::try_from(at).unwrap_or(usize::MAX);
         for (place, word) in self.shared.words.iter().skip(first).zip(content) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        for (place, word) in self.mirror_from(first).iter().zip(content) {
             place.store(*word, Ordering::Relaxed);
         }
         self.used += length;
@@ -118,8 +149,10 @@ impl Parts {
         if self.used + length + kept > full.words {
             // What waits may be what is lacking.
             self.collect(true);
-            if self.used + length + kept > full.words {
-                return Err(full);
+            while self.used + length + kept > full.words {
+                if !self.wait_for_strangers() {
+                    return Err(full);
+                }
             }
         }
         if let Some(at) = self.free.get_mut(length).and_then(Vec::pop) {
@@ -129,15 +162,26 @@ impl Parts {
             return Ok(at);
         }
         self.collect(true);
+        loop {
+            if let Some(at) = self.cut(length) {
+                return Ok(at);
+            }
+            if !self.wait_for_strangers() {
+                return Err(full);
+            }
+        }
+    }
+
+    /// A part of a larger one that is free.
+    fn cut(&mut self, length: usize) -> Option<u32> {
         let larger =
-            (length..=LONGEST).find(|larger| self.free.get(*larger).is_some_and(|list| !list.is_empty()));
-        let larger = larger.ok_or(full)?;
-        let at = self.free.get_mut(larger).and_then(Vec::pop).ok_or(full)?;
+            (length..=LONGEST).find(|larger| self.free.get(*larger).is_some_and(|list| !list.is_empty()))?;
+        let at = self.free.get_mut(larger).and_then(Vec::pop)?;
         let rest = larger - length;
         if let (1.., Some(list), Ok(taken)) = (rest, self.free.get_mut(rest), u32::try_from(length)) {
             list.push(at + taken);
         }
-        Ok(at)
+        Some(at)
     }
 
     fn extend(&mut self, length: usize) -> Option<u32> {
@@ -163,14 +207,22 @@ impl Parts {
         }
     }
 
+    /// Waits until strangers are past what was unlinked longest ago, some milliseconds, and takes it back; false if there is nothing
+    /// that waits for them alone.
+    fn wait_for_strangers(&mut self) -> bool {
+        let Some((ticket, _)) = self.waiting.front() else { return false };
+        let waiting = self.waiting.len();
+        self.readers.wait_for_strangers(*ticket);
+        self.collect(false);
+        self.waiting.len() < waiting
+    }
+
     /// Begins a grace period for what was unlinked, and takes back what no reader can be in any more. Never waits.
     pub fn collect(&mut self, all: bool) {
         if !self.fresh.is_empty() && (all || self.fresh.len() >= BATCH) {
-            self.waiting.push_back((self.shared.domain.begin_grace(), std::mem::take(&mut self.fresh)));
+            self.waiting.push_back((self.readers.begin(), std::mem::take(&mut self.fresh)));
         }
-        while let Some((_, parts)) =
-            self.waiting.pop_front_if(|(grace, _)| self.shared.domain.has_passed(*grace))
-        {
+        while let Some((_, parts)) = self.waiting.pop_front_if(|(ticket, _)| self.readers.are_past(*ticket)) {
             parts.into_iter().for_each(|part| self.give_back(part));
         }
     }

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod mpmc;
 mod primitives;
 pub mod qsbr;
+pub mod readers;
 pub mod slots;
 pub mod snapshot;
 pub mod spsc;

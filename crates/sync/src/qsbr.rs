@@ -40,6 +40,10 @@ pub struct TooManyReaders {
 #[must_use = "a grace period protects nothing unless somebody waits for it"]
 pub struct Grace(u64);
 
+/// A moment of a reader's: see [`Reader::moment`].
+#[derive(Debug, Clone, Copy)]
+pub struct Moment(u64);
+
 #[derive(Debug)]
 struct Place {
     /// Last epoch that this reader confirmed, or [`OFFLINE`].
@@ -248,6 +252,21 @@ impl Reader {
         }
     }
 
+    /// This moment, for [`Reader::was_quiescent`].
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        Moment(self.domain.epoch.load(Ordering::Acquire))
+    }
+
+    /// Passes the quiescent point of a moment that is over: of what was unlinked before it nothing is held any more; of what
+    /// was unlinked since then something may be.
+    pub fn was_quiescent(&mut self, then: Moment) {
+        if self.is_online() && then.0 > self.seen {
+            self.seen = then.0;
+            self.domain.places[self.place].seen.store(then.0, Ordering::Release);
+        }
+    }
+
     /// Leaves the readers that control waits for, until [`Reader::online`]: before a sleep. Nothing can be read
     /// meanwhile.
     pub fn offline(&mut self) {
@@ -396,6 +415,24 @@ mod tests {
         reader.quiescent();
         assert!(!reader.is_online());
         domain.synchronize();
+    }
+
+    #[test]
+    fn a_quiescent_point_that_is_told_late_covers_what_was_unlinked_before_it_alone() {
+        let domain = Domain::new();
+        let mut reader = domain.register().unwrap();
+        let before = domain.begin_grace();
+        let then = reader.moment();
+        let after = domain.begin_grace();
+        reader.was_quiescent(then);
+        assert!(domain.has_passed(before) && !domain.has_passed(after));
+        reader.quiescent();
+        // One that is older than what was told already changes nothing.
+        reader.was_quiescent(then);
+        assert!(domain.has_passed(after));
+        reader.offline();
+        reader.was_quiescent(then);
+        assert!(!reader.is_online());
     }
 
     #[test]
