@@ -12,6 +12,7 @@
 //! after all readers have let go of it. Number 0 is nobody: what has found no room leads there, and so to the kernel.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,8 +20,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use packet::MacAddr;
 use sync::counter::{CounterArray, Row};
 use sync::cpu::crc32c_u64;
-use sync::qsbr::{Domain, Grace};
+use sync::qsbr::Domain;
+use sync::readers::{Readers, Ticket};
 
+use crate::mirror::{NeighbourMirror, Neighbours};
 use crate::paths::Way;
 
 /// Most adjacencies: a number has 24 bits.
@@ -134,7 +137,7 @@ pub fn mapped(address: u32) -> u128 {
 
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the halves of 128 bits")]
-fn halves(address: u128) -> (u64, u64) {
+pub fn halves(address: u128) -> (u64, u64) {
     ((address >> 64) as u64, address as u64)
 }
 
@@ -171,7 +174,7 @@ impl Shared {
 }
 
 #[inline]
-fn place(number: u32) -> usize {
+pub fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
@@ -225,6 +228,12 @@ impl Counts<'_> {
     }
 }
 
+impl fmt::Debug for Adjacencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adjacencies").field("used", &self.used.len()).finish_non_exhaustive()
+    }
+}
+
 /// A number in use.
 #[derive(Debug)]
 struct Used {
@@ -257,16 +266,16 @@ pub struct AdjacencyUse {
 }
 
 /// The writer's side: one for all tables of a router.
-#[derive(Debug)]
 pub struct Adjacencies {
     shared: Arc<Shared>,
-    domain: Arc<Domain>,
+    readers: Readers,
+    mirror: Option<Neighbours>,
     used: HashMap<Key, Used>,
     by_number: HashMap<u32, Key>,
     /// The router's interface at each of the kernel's devices that has one.
     interfaces: HashMap<u32, u16>,
     free: Vec<u32>,
-    leaving: VecDeque<(Grace, u32)>,
+    leaving: VecDeque<(Ticket, u32)>,
     refused: u64,
 }
 
@@ -274,6 +283,16 @@ impl Adjacencies {
     /// Room for so many adjacencies (at most [`MOST`]), counted by so many workers. Readers come from `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limit: u32, workers: usize) -> Adjacencies {
+        Adjacencies::made(&Readers::of(domain), limit, workers, None)
+    }
+
+    /// The same with a mirror, whose words are for so many as `limit` and number 0.
+    #[must_use]
+    pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
+        Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)))
+    }
+
+    fn made(readers: &Readers, limit: u32, workers: usize, mirror: Option<Neighbours>) -> Adjacencies {
         let limit = limit.min(MOST);
         let numbers = place(limit) + 1;
         let nobody = || [AtomicU64::new(0), AtomicU64::new(u64::from(FOREIGN))];
@@ -287,7 +306,8 @@ impl Adjacencies {
         };
         Adjacencies {
             shared: Arc::new(shared),
-            domain: Arc::clone(domain),
+            readers: readers.clone(),
+            mirror,
             used: HashMap::new(),
             by_number: HashMap::new(),
             interfaces: HashMap::new(),
@@ -399,8 +419,12 @@ impl Adjacencies {
         if let Some(used) = self.used.get(&key) {
             return Some(used.number);
         }
-        while let Some((grace, number)) = self.leaving.front().copied() {
-            if !self.domain.has_passed(grace) {
+        while let Some((ticket, number)) = self.leaving.front().copied() {
+            if self.free.is_empty() {
+                // Workers are past it soon or not at all; strangers are in some milliseconds.
+                self.readers.wait_for_strangers(ticket);
+            }
+            if !self.readers.are_past(ticket) {
                 break;
             }
             self.leaving.pop_front();
@@ -421,6 +445,9 @@ impl Adjacencies {
         self.write(number, if address.is_none() { ON_LINK } else { 0 });
         self.place(number, device);
         let found = address.is_some() && self.enter(number, hash(device, bits));
+        if let (Some(mirror), Some(address)) = (&self.mirror, address) {
+            mirror.enter(number, device, address);
+        }
         let used = Used { number, ways: 0, known: false, found, before: self.counted(number) };
         self.used.insert(key, used);
         self.by_number.insert(number, key);
@@ -449,27 +476,40 @@ impl Adjacencies {
                 entry.store(0, Ordering::Release);
             }
         }
+        if let (Some(mirror), Some(address)) = (&self.mirror, key.1) {
+            mirror.leave(number, key.0, address);
+        }
         self.used.remove(&key);
         self.by_number.remove(&number);
-        self.leaving.push_back((self.domain.begin_grace(), number));
+        self.leaving.push_back((self.readers.begin(), number));
     }
 
     fn write(&self, number: u32, word: u64) {
         if let Some([place, _]) = self.shared.words.get(place(number)) {
             place.store(word, Ordering::Relaxed);
         }
+        if let Some(mirror) = &self.mirror {
+            mirror.write(number, word);
+        }
     }
 
     fn place(&self, number: u32, device: u32) {
         let interface = self.interfaces.get(&device).copied().unwrap_or(FOREIGN);
+        let word = u64::from(device) << 32 | u64::from(interface);
         if let Some([_, at]) = self.shared.words.get(place(number)) {
-            at.store(u64::from(device) << 32 | u64::from(interface), Ordering::Relaxed);
+            at.store(word, Ordering::Relaxed);
+        }
+        if let Some(mirror) = &self.mirror {
+            mirror.place(number, word);
         }
     }
 
     fn counted(&self, number: u32) -> (u64, u64) {
         let at = place(number) * 2;
-        (self.shared.counts.sum(at), self.shared.counts.sum(at + 1))
+        let own = (self.shared.counts.sum(at), self.shared.counts.sum(at + 1));
+        let mirror = self.mirror.as_ref();
+        let more = mirror.map_or((0, 0), |mirror| mirror.counted(number, self.shared.words.len()));
+        (own.0.wrapping_add(more.0), own.1.wrapping_add(more.1))
     }
 }
 

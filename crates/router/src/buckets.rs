@@ -4,6 +4,16 @@
 /// Buckets of a group: shares are exact to one in so many.
 pub const BUCKETS: usize = 1024;
 
+/// The hash of a flow as a router's groups share by it ([`Buckets::of`]): one router's choice is another than its neighbour's, by their
+/// seeds. Programs that route for it reckon the same.
+#[inline]
+#[must_use]
+pub fn spread(seed: u32, hash: u32) -> u32 {
+    let mixed = (hash ^ seed).wrapping_mul(0x85eb_ca6b);
+    let mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
+    mixed >> 16
+}
+
 /// Which member each bucket of flows belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets<T> {

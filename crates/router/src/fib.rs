@@ -4,10 +4,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use lookup::{Address, Hop, Prefix, Table, Trie};
+use lookup::{Address, Hop, Prefix, Table, TableFull, Trie};
 use sync::qsbr::{Domain, Reader};
+use sync::readers::Readers;
 
 use crate::adjacency::Adjacencies;
+use crate::mirror::{PathMirror, TableMirror};
 use crate::paths::{Path, PathView, Paths, Sayings, Verdict};
 
 /// Addresses that are looked up in one go.
@@ -53,6 +55,19 @@ impl Fib {
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
         Fib { v4: Table::new(domain, words), v6: Table::new(domain, words), paths: Paths::new(domain, paths) }
+    }
+
+    /// The same with a mirror, whose memory says how many words its tries have.
+    ///
+    /// # Errors
+    /// [`TableFull`]: the memory of one of them is too small.
+    pub fn mirrored(readers: &Readers, mirror: TableMirror, paths: u32) -> Result<Fib, TableFull> {
+        let TableMirror { four, six, paths: words, groups } = mirror;
+        Ok(Fib {
+            v4: Table::mirrored(readers, four)?,
+            v6: Table::mirrored(readers, six)?,
+            paths: Paths::mirrored(readers, paths, PathMirror::new(words, groups)),
+        })
     }
 
     /// What workers ask.
@@ -192,6 +207,12 @@ pub struct View {
 }
 
 impl View {
+    /// Whether it is the same table's.
+    #[must_use]
+    pub fn is(&self, other: &View) -> bool {
+        self.paths.is(&other.paths)
+    }
+
     /// What paths say of hops that [`View::hops4`] and [`View::hops6`] have found.
     #[inline(always)]
     pub(crate) fn said<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {

@@ -37,13 +37,15 @@
 mod adjacency;
 mod buckets;
 mod fib;
+mod mirror;
 mod paths;
 mod policy;
 mod room;
 
 pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST};
-pub use buckets::{BUCKETS, Buckets};
+pub use buckets::{BUCKETS, Buckets, spread};
 pub use fib::{Fib, FibError, View};
+pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
 pub use room::{Decision, Gate, Interface, Kernel, Punt, Router, Scratch};

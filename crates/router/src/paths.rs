@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use lookup::Hop;
-use sync::qsbr::{Domain, Grace, Reader};
+use sync::qsbr::{Domain, Reader};
+use sync::readers::{Readers, Ticket};
 use sync::slots::{Seen, Slots};
 
 use crate::adjacency::Adjacencies;
 use crate::buckets::Buckets;
+use crate::mirror::{PathMirror, Saying};
 
 /// A way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +67,18 @@ pub enum Verdict {
 enum Compiled {
     Always(Verdict),
     Shared(Buckets<u32>),
+}
+
+impl Compiled {
+    /// The same for a mirror: what it cannot carry out is the workers' to say.
+    fn saying(&self) -> Saying<'_> {
+        match self {
+            Compiled::Always(Verdict::Forward(number)) => Saying::Way(*number),
+            Compiled::Always(Verdict::Blackhole) => Saying::Blackhole,
+            Compiled::Always(_) => Saying::Up,
+            Compiled::Shared(buckets) => Saying::Group(buckets),
+        }
+    }
 }
 
 /// How flows share a path.
@@ -126,6 +140,11 @@ pub struct PathView {
 }
 
 impl PathView {
+    /// Whether it is the same paths'.
+    pub fn is(&self, other: &PathView) -> bool {
+        Arc::ptr_eq(&self.slots, &other.slots)
+    }
+
     /// The paths as a reader sees them.
     #[inline]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
@@ -163,15 +182,15 @@ struct Used {
 }
 
 /// The writer's side.
-#[derive(Debug)]
 pub struct Paths {
     slots: Arc<Slots<Compiled>>,
-    domain: Arc<Domain>,
+    readers: Readers,
+    mirror: Option<PathMirror>,
     used: HashMap<Path, Used>,
     by_number: HashMap<u32, Path>,
     free: Vec<u32>,
     /// Numbers that readers may still have looked up, with when they cannot any more.
-    leaving: VecDeque<(Grace, u32)>,
+    leaving: VecDeque<(Ticket, u32)>,
     /// What shared paths say.
     shared: HashMap<u32, Path>,
     limit: u32,
@@ -180,11 +199,22 @@ pub struct Paths {
 impl Paths {
     /// Room for so many different paths.
     pub fn new(domain: &Arc<Domain>, limit: u32) -> Paths {
+        Paths::made(&Readers::of(domain), limit, None)
+    }
+
+    /// The same with a mirror.
+    pub fn mirrored(readers: &Readers, limit: u32, mirror: PathMirror) -> Paths {
+        Paths::made(readers, limit, Some(mirror))
+    }
+
+    fn made(readers: &Readers, limit: u32, mirror: Option<PathMirror>) -> Paths {
         // 0 is no path.
-        let slots = Slots::new(domain, usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
+        let slots =
+            Slots::new(readers.workers(), usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
         Paths {
             slots: Arc::new(slots),
-            domain: Arc::clone(domain),
+            readers: readers.clone(),
+            mirror,
             used: HashMap::new(),
             by_number: HashMap::new(),
             free: (1..=limit).rev().collect(),
@@ -236,8 +266,11 @@ impl Paths {
         self.used.remove(path);
         self.by_number.remove(&hop.0);
         taken.into_iter().for_each(|number| adjacencies.give_back(number));
+        if let Some(mirror) = &mut self.mirror {
+            mirror.leave(hop.0, &self.readers);
+        }
         // Readers that have looked it up may ask what it says until their burst ends.
-        self.leaving.push_back((self.domain.begin_grace(), hop.0));
+        self.leaving.push_back((self.readers.begin(), hop.0));
     }
 
     /// What a shared path says from now on, for all routes that lead to it; with `None` nothing.
@@ -259,7 +292,7 @@ impl Paths {
     }
 
     fn compile(
-        &self,
+        &mut self,
         number: u32,
         path: &Path,
         before: &Held,
@@ -271,13 +304,20 @@ impl Paths {
         };
         let (held, mut taken) = (Held::new(said, before), Vec::new());
         let compiled = held.compile(said, adjacencies, &mut taken);
+        if let Some(mirror) = &mut self.mirror {
+            mirror.write(number, &compiled.saying(), &self.readers);
+        }
         self.slots.replace(usize::try_from(number).unwrap_or(0), Some(Box::new(compiled)));
         (held, taken)
     }
 
     fn number(&mut self) -> Option<u32> {
-        while let Some((grace, number)) = self.leaving.front().copied() {
-            if !self.domain.has_passed(grace) {
+        while let Some((ticket, number)) = self.leaving.front().copied() {
+            if self.free.is_empty() {
+                // Workers are past it soon or not at all; strangers are in some milliseconds.
+                self.readers.wait_for_strangers(ticket);
+            }
+            if !self.readers.are_past(ticket) {
                 break;
             }
             self.leaving.pop_front();

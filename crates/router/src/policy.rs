@@ -122,6 +122,12 @@ impl Lookup {
         }
     }
 
+    /// Whether it asks this table about all packets.
+    #[must_use]
+    pub fn is_all_of(&self, table: &View) -> bool {
+        self.selector.is_none() && matches!(&self.ask, Ask::Table(own) if own.is(table))
+    }
+
     /// `None`: all packets.
     #[inline]
     pub(crate) fn selector(&self) -> Option<&Selector> {

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lookup::Hop;
 use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId};
 use sync::counter::CounterArray;
-use sync::cpu::crc32c_u64;
 use sync::qsbr::Reader;
 use sync::token_bucket::TokenBucket;
 
 use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
+use crate::buckets::spread;
 use crate::fib::View;
 use crate::paths::Verdict;
 use crate::policy::Lookup;
@@ -365,7 +365,7 @@ impl Router {
         A::hops(table, reader, addresses, hops);
         let said = table.said(reader);
         for (((hop, address), key), out) in hops.iter().zip(addresses).zip(keys).zip(out) {
-            let hash = || crc32c_u64(self.seed, u64::from(key.hash_symmetric()));
+            let hash = || spread(self.seed, key.hash_symmetric());
             *out = self.conclude(key, said.verdict(*hop, hash), || address.bits());
         }
         true
@@ -408,7 +408,7 @@ impl Router {
                 Ok(table) => {
                     let hash = |at: usize| {
                         let key = keys.get(usize::from(places[at])).map_or(0, FlowKey::hash_symmetric);
-                        crc32c_u64(self.seed, u64::from(key))
+                        spread(self.seed, key)
                     };
                     A::route(table, reader, &addresses[..mine], hash, each);
                 }

@@ -1,0 +1,218 @@
+//! Mirrors: what a table says and who neighbours are, once more, in memory of others, for programs in the kernel that route as workers
+//! do.
+//!
+//! ```text
+//!   trie (lookup) ──number of a path──► paths ──► 0: ask a worker │ a way │ blackhole
+//!                                         └──► group ──bucket of the flow──► way
+//!     way: number of an adjacency ──► neighbours: address, interface, its key
+//!       on the link itself ──(device, destination)──► links ──► number of an adjacency
+//! ```
+//!
+//! All of it is written by the tables' writer along with what workers have. Each step is one word, so that a reader finds what was there
+//! before a change or what is there after; a group is written whole before a path leads there, and what is not reached any more is
+//! used again when no reader can be in it ([`Readers`]).
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sync::readers::{Memory, Readers, Ticket};
+
+use crate::adjacency::{MOST, bits_of, halves, place};
+use crate::buckets::{BUCKETS, Buckets};
+
+/// Words of a group of ways: two buckets each.
+pub const GROUP_WORDS: usize = BUCKETS / 2;
+/// Words of a neighbour: what [`crate::Adjacency`] is made of, and the address that it is found by.
+pub const NEIGHBOUR_WORDS: usize = 4;
+/// Words of a line of links: numbers with a part of their keys' hash.
+pub const LINE_WORDS: usize = 8;
+/// Words that a neighbour's packets are counted in on each CPU.
+pub const COUNT_WORDS: usize = 2;
+
+/// What a path's word says, in its upper half; the lower half is the number of a way or of a group.
+const WAY: u64 = 1 << 32;
+const GROUP: u64 = 2 << 32;
+const BLACKHOLE: u64 = 3 << 32;
+/// Ask a worker.
+const UP: u64 = 0;
+
+/// Where a table stands, all zero.
+pub struct TableMirror {
+    /// The words of the IPv4 trie.
+    pub four: Memory,
+    /// The words of the IPv6 trie.
+    pub six: Memory,
+    /// A word for each path; those for which there is none are the workers'.
+    pub paths: Memory,
+    /// [`GROUP_WORDS`] for each group. When they are used up, what leads to further ones is the workers'.
+    pub groups: Memory,
+}
+
+/// Where neighbours stand, all zero.
+pub struct NeighbourMirror {
+    /// [`NEIGHBOUR_WORDS`] for each number, 0 included.
+    pub neighbours: Memory,
+    /// A power of two of lines of [`LINE_WORDS`]. Who finds no place there is the workers' where destinations are on the link itself.
+    pub links: Memory,
+    /// [`COUNT_WORDS`] for each number, 0 included, for one CPU after the other: packets and bytes that programs have sent.
+    pub counts: Memory,
+}
+
+fn words(memory: &Memory) -> &[AtomicU64] {
+    memory.as_ref().as_ref()
+}
+
+/// What a path says to whoever cannot ask [`crate::View`].
+pub enum Saying<'a> {
+    Up,
+    Blackhole,
+    Way(u32),
+    Group(&'a Buckets<u32>),
+}
+
+/// The writer of paths and groups.
+pub struct PathMirror {
+    paths: Memory,
+    groups: Memory,
+    free: Vec<u32>,
+    /// By the number of its path.
+    used: HashMap<u32, u32>,
+    leaving: VecDeque<(Ticket, u32)>,
+}
+
+impl PathMirror {
+    pub fn new(paths: Memory, groups: Memory) -> PathMirror {
+        let count = u32::try_from(words(&groups).len() / GROUP_WORDS).unwrap_or(u32::MAX);
+        let (used, leaving) = (HashMap::new(), VecDeque::new());
+        PathMirror { paths, groups, free: (0..count).rev().collect(), used, leaving }
+    }
+
+    /// What a path says from now on.
+    pub fn write(&mut self, path: u32, saying: &Saying<'_>, readers: &Readers) {
+        let Some(at) = words(&self.paths).get(place(path)) else { return };
+        let (word, group) = match saying {
+            Saying::Up => (UP, None),
+            Saying::Blackhole => (BLACKHOLE, None),
+            Saying::Way(number) => (WAY | u64::from(*number), None),
+            Saying::Group(buckets) => match take(&mut self.free, &mut self.leaving, readers) {
+                Some(group) => {
+                    let first = place(group) * GROUP_WORDS;
+                    for (word, at) in words(&self.groups).iter().skip(first).take(GROUP_WORDS).zip(0..) {
+                        let way = |bucket| u64::from(buckets.at(bucket).copied().unwrap_or(0));
+                        word.store(way(2 * at) | way(2 * at + 1) << 32, Ordering::Relaxed);
+                    }
+                    (GROUP | u64::from(group), Some(group))
+                }
+                None => (UP, None),
+            },
+        };
+        at.store(word, Ordering::Release);
+        let before = match group {
+            Some(group) => self.used.insert(path, group),
+            None => self.used.remove(&path),
+        };
+        self.leaving.extend(before.map(|before| (readers.begin(), before)));
+    }
+
+    /// Nothing leads to a path any more.
+    pub fn leave(&mut self, path: u32, readers: &Readers) {
+        let group = self.used.remove(&path);
+        self.leaving.extend(group.map(|group| (readers.begin(), group)));
+    }
+}
+
+fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(Ticket, u32)>, readers: &Readers) -> Option<u32> {
+    while let Some((_, group)) = leaving.pop_front_if(|(ticket, _)| readers.are_past(*ticket)) {
+        free.push(group);
+    }
+    free.pop()
+}
+
+/// The writer of neighbours.
+pub struct Neighbours(NeighbourMirror);
+
+impl Neighbours {
+    pub fn new(mirror: NeighbourMirror) -> Neighbours {
+        Neighbours(mirror)
+    }
+
+    fn word(&self, number: u32, nth: usize) -> Option<&AtomicU64> {
+        words(&self.0.neighbours).get(place(number) * NEIGHBOUR_WORDS + nth)
+    }
+
+    /// The first word of a neighbour: its link-layer address, and flags.
+    pub fn write(&self, number: u32, word: u64) {
+        if let Some(at) = self.word(number, 0) {
+            at.store(word, Ordering::Release);
+        }
+    }
+
+    /// Its device and interface.
+    pub fn place(&self, number: u32, word: u64) {
+        if let Some(at) = self.word(number, 1) {
+            at.store(word, Ordering::Release);
+        }
+    }
+
+    /// Lets a number be found by its address.
+    pub fn enter(&self, number: u32, device: u32, address: IpAddr) {
+        let (high, low) = halves(bits_of(address));
+        for (nth, half) in [(2, high), (3, low)] {
+            if let Some(at) = self.word(number, nth) {
+                at.store(half, Ordering::Relaxed);
+            }
+        }
+        let hash = link_hash(device, high, low);
+        let free = self.homes(hash).into_iter().flatten().find(|entry| entry.load(Ordering::Relaxed) == 0);
+        if let Some(entry) = free {
+            entry.store(entry_of(hash, number), Ordering::Release);
+        }
+    }
+
+    /// It is not found any more.
+    pub fn leave(&self, number: u32, device: u32, address: IpAddr) {
+        let (high, low) = halves(bits_of(address));
+        let hash = link_hash(device, high, low);
+        for entry in self.homes(hash).into_iter().flatten() {
+            if entry.load(Ordering::Relaxed) == entry_of(hash, number) {
+                entry.store(0, Ordering::Release);
+            }
+        }
+    }
+
+    fn homes(&self, hash: u64) -> [&[AtomicU64]; 2] {
+        let links = words(&self.0.links);
+        let mask = (links.len() / LINE_WORDS).saturating_sub(1);
+        [hash >> 40, hash >> 16].map(|at| {
+            let line = usize::try_from(at).unwrap_or(0) & mask;
+            links.get(line * LINE_WORDS..(line + 1) * LINE_WORDS).unwrap_or(&[])
+        })
+    }
+
+    /// Packets and bytes that programs have sent to a number.
+    pub fn counted(&self, number: u32, numbers: usize) -> (u64, u64) {
+        let all = words(&self.0.counts);
+        let rows = all.chunks_exact((numbers * COUNT_WORDS).max(1));
+        let sum = |nth: usize| {
+            let of = |row: &[AtomicU64]| {
+                row.get(place(number) * COUNT_WORDS + nth)
+                    .map_or(0, |count: &AtomicU64| count.load(Ordering::Relaxed))
+            };
+            rows.clone().map(of).fold(0_u64, u64::wrapping_add)
+        };
+        (sum(0), sum(1))
+    }
+}
+
+/// What an address behind a device is found by: cheap for programs, too, whose CPU has no instruction for more.
+fn link_hash(device: u32, high: u64, low: u64) -> u64 {
+    let mixed = (high ^ u64::from(device) << 32 ^ u64::from(device)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 32 ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed ^ mixed >> 32
+}
+
+/// A place's number, below the lower part of the hash: never 0 together with a number.
+fn entry_of(hash: u64, number: u32) -> u64 {
+    hash << 24 | u64::from(number & MOST)
+}
