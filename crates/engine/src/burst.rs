@@ -20,6 +20,20 @@ pub struct Burst {
     pub decisions: Box<[Decision; BURST]>,
     /// What the router decided.
     pub routes: Box<[Route; BURST]>,
+    /// What the router's quick reading made of their headers.
+    pub heads: Box<[Head; BURST]>,
+}
+
+/// What is known of a packet that is to be routed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Head {
+    /// Plain IPv4 (`router::plain`): its key has not been made.
+    Plain4,
+    /// Plain IPv6.
+    Plain6,
+    /// Its key has been made.
+    #[default]
+    Read,
 }
 
 impl Default for Burst {
@@ -30,6 +44,7 @@ impl Default for Burst {
             layers: Box::new([Layers::default(); BURST]),
             decisions: Box::new([Decision::default(); BURST]),
             routes: Box::new([Route::default(); BURST]),
+            heads: Box::new([Head::default(); BURST]),
         }
     }
 }

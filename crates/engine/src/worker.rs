@@ -23,7 +23,7 @@ use crate::handover::Links;
 use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
-use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, parse, receive, room, spread, transmit};
+use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, parse, receive, room, route, spread, transmit};
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
@@ -367,8 +367,24 @@ pub(crate) fn forward<R: Recorder>(
     let Source { forwarding, port, view, queue, reader } = *source;
     let n = burst.len();
     let mut begin = tsc();
+    let spreads = queue.filter(|at| view.spread.is_some() || exits.queues[*at].spread.is_away());
+    if let Room::Route(router, interface) = &view.room
+        && !R::ACTIVE
+        && spreads.is_none()
+        && !view.complete_checksums
+    {
+        // Nobody asks for their keys.
+        route::read(port, router, *interface, burst, tools);
+        begin = count(tools, Stage::Parse, n, begin);
+        route::look_up(port, router, *interface, reader, burst, tools);
+        begin = count(tools, Stage::Room, n, begin);
+        route::run::<R, true>(forwarding, port, router, burst, now, exits, tools, recorder);
+        begin = count(tools, Stage::Execute, n, begin);
+        transmit::run(forwarding, exits, tools, recorder);
+        count(tools, Stage::Transmit, n, begin);
+        return;
+    }
     if !matches!(view.room, Room::Wire(_)) {
-        let spreads = queue.filter(|at| view.spread.is_some() || exits.queues[*at].spread.is_away());
         parse::run(port, view, spreads.is_some(), burst, tools, recorder);
         begin = count(tools, Stage::Parse, n, begin);
         if let Some(index) = spreads {

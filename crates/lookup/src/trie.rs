@@ -74,24 +74,17 @@ pub fn place(at: u32) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
 }
 
-/// What a slot of a node leads to.
-#[derive(Clone, Copy)]
-enum Next {
-    /// The place of a node.
-    Node(usize),
-    /// Twice the place of the word that holds a hop, and one more for its upper half.
-    Hop(usize),
-}
-
-/// One step down.
+/// One step down: where a slot of a node leads, and whether that is a node. Else it is twice the place of the word that holds a hop, and one
+/// more for its upper half.
+///
+/// Both ways are reckoned and one is chosen: which it is nobody can foresee, and a branch taken wrongly costs more.
 #[inline(always)]
-fn step(words: &[AtomicU64], node: usize, slot: usize) -> Next {
-    let (children, bases) = (word(words, node), word(words, node + 2));
-    if children >> slot & 1 == 1 {
-        return Next::Node(place(low(bases)) + NODE * (rank(children, slot) - 1));
-    }
-    let nth = rank(word(words, node + 1), slot).saturating_sub(1);
-    Next::Hop(2 * place(low(bases >> 32)) + nth)
+fn step(words: &[AtomicU64], node: usize, slot: usize) -> (usize, bool) {
+    let (children, leaves, bases) = (word(words, node), word(words, node + 1), word(words, node + 2));
+    let is_node = children >> (slot & 63) & 1 == 1;
+    let child = place(low(bases)) + NODE * rank(children, slot).saturating_sub(1);
+    let half = 2 * place(low(bases >> 32)) + rank(leaves, slot).saturating_sub(1);
+    (std::hint::select_unpredictable(is_node, child, half), is_node)
 }
 
 #[inline(always)]
@@ -118,59 +111,53 @@ impl<A: Address> Trie<A> {
     }
 }
 
-/// Level by level for some addresses at a time, so that their memory accesses overlap.
+/// Level by level for some addresses at a time, so that their memory accesses overlap; the next ones' first are under way meanwhile.
 #[inline(always)]
 pub fn look_up<A: Address>(words: &[AtomicU64], addresses: &[A], hops: &mut [Hop]) {
-    for (addresses, hops) in addresses.chunks(LANES).zip(hops.chunks_mut(LANES)) {
+    let root = |address: &A| ROOT + address.bits(0, A::ROOT_BITS);
+    addresses.iter().take(LANES).for_each(|address| prefetch(words, root(address)));
+    let ahead = addresses.chunks(LANES).skip(1).chain(std::iter::once(&[][..]));
+    for ((addresses, hops), ahead) in addresses.chunks(LANES).zip(hops.chunks_mut(LANES)).zip(ahead) {
+        ahead.iter().for_each(|address| prefetch(words, root(address)));
         let mut at = [0_usize; LANES];
         let mut pending = 0_u32;
         for (lane, (address, hop)) in addresses.iter().zip(hops.iter_mut()).enumerate() {
-            let root = ROOT + address.bits(0, A::ROOT_BITS);
-            let entry = words.get(root).map_or(0, |entry| entry.load(Ordering::Acquire));
-            *hop = Hop::NONE;
-            if entry & IS_NODE == 0 {
-                *hop = Hop(low(entry));
-            } else {
-                at[lane] = place(low(entry));
-                pending |= 1 << lane;
-                prefetch(words, at[lane]);
-            }
+            let entry = words.get(root(address)).map_or(0, |entry| entry.load(Ordering::Acquire));
+            let is_node = entry & IS_NODE != 0;
+            *hop = Hop(std::hint::select_unpredictable(is_node, 0, low(entry)));
+            at[lane & (LANES - 1)] = place(low(entry));
+            pending |= u32::from(is_node) << lane;
+            // Of one that is a hop already, in vain.
+            prefetch(words, place(low(entry)));
         }
         let (mut from, mut found) = (A::ROOT_BITS, pending);
         // Beyond the last bit there is nothing, whatever a word says.
         while pending != 0 && from < A::BITS {
             let mut lanes = pending;
             while lanes != 0 {
-                let lane = place(lanes.trailing_zeros());
+                let lane = place(lanes.trailing_zeros()) & (LANES - 1);
                 lanes &= lanes - 1;
                 let Some(address) = addresses.get(lane) else { continue };
-                match step(words, at[lane & (LANES - 1)], address.bits(from, STRIDE)) {
-                    Next::Node(node) => {
-                        at[lane & (LANES - 1)] = node;
-                        prefetch(words, node);
-                    }
-                    // Read when the others have come so far: then all of them are under way.
-                    Next::Hop(half) => {
-                        at[lane & (LANES - 1)] = half;
-                        prefetch(words, half / 2);
-                        pending &= !(1 << lane);
-                    }
-                }
+                let (to, is_node) = step(words, at[lane], address.bits(from, STRIDE));
+                at[lane] = to;
+                pending &= !(u32::from(!is_node) << lane);
+                // A hop is read when the others have come so far: then all of them are under way.
+                prefetch(words, to >> u32::from(!is_node));
             }
             from += STRIDE;
         }
         found &= !pending;
         while found != 0 {
-            let lane = place(found.trailing_zeros());
+            let lane = place(found.trailing_zeros()) & (LANES - 1);
             found &= found - 1;
-            let half = at[lane & (LANES - 1)];
+            let half = at[lane];
             if let Some(hop) = hops.get_mut(lane) {
                 *hop = Hop(low(word(words, half / 2) >> (32 * (half & 1))));
             }
         }
         let default = Hop(low(word(words, DEFAULT)));
-        for hop in hops.iter_mut().filter(|hop| **hop == Hop::NONE) {
-            *hop = default;
+        for hop in hops.iter_mut() {
+            *hop = if *hop == Hop::NONE { default } else { *hop };
         }
     }
 }

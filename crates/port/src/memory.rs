@@ -118,6 +118,9 @@ pub fn pages_to_reserve(bytes: u64) -> u64 {
 /// Frames in one shared mapping. See the module documentation.
 pub struct FrameMemory {
     base: NonNull<u8>,
+    /// Bytes per frame, a power of two. Multiplied with, where a shift would do: by a number that is not known beforehand the CPU
+    /// multiplies in one step and shifts in three.
+    frame_size: u32,
     shift: u32,
     frames: u32,
     id: u16,
@@ -211,6 +214,7 @@ impl FrameMemory {
     fn over(mapping: Mapping, frames: u32, frame_size: u32, backing: Backing) -> Self {
         Self {
             base: mapping.base(),
+            frame_size,
             shift: frame_size.trailing_zeros(),
             frames,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -231,7 +235,7 @@ impl FrameMemory {
     /// Bytes per frame.
     #[must_use]
     pub fn frame_size(&self) -> u32 {
-        1 << self.shift
+        self.frame_size
     }
 
     /// Bytes of one frame after the default headroom.
@@ -278,7 +282,13 @@ impl FrameMemory {
     pub(crate) fn raw(&self, frame: u32, offset: u16) -> *mut u8 {
         assert!(frame < self.frames && u32::from(offset) < self.frame_size());
         // SAFETY: in bounds by the check above.
-        unsafe { self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset)) }
+        unsafe { self.base.as_ptr().add(self.at(frame, offset)) }
+    }
+
+    /// Where a frame's byte `offset` stands in the mapping.
+    #[inline(always)]
+    fn at(&self, frame: u32, offset: u16) -> usize {
+        frame as usize * self.frame_size as usize + usize::from(offset)
     }
 
     #[inline]
@@ -290,7 +300,7 @@ impl FrameMemory {
     #[inline]
     #[must_use]
     pub(crate) fn address(&self, frame: u32, offset: u16) -> u64 {
-        (u64::from(frame) << self.shift) + u64::from(offset)
+        u64::from(frame) * u64::from(self.frame_size) + u64::from(offset)
     }
 
     /// Splits an AF_XDP address into frame and offset; `None` when it lies outside.
@@ -324,7 +334,7 @@ impl FrameMemory {
         assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
         // SAFETY: in bounds by the check above; initialised (memfd pages are zeroed); exclusive by the caller's contract.
         unsafe {
-            let start = self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset));
+            let start = self.base.as_ptr().add(self.at(frame, offset));
             std::slice::from_raw_parts(start, usize::from(len))
         }
     }
@@ -339,7 +349,7 @@ impl FrameMemory {
         assert!(frame < self.frames && u32::from(offset) + u32::from(len) <= self.frame_size());
         // SAFETY: as in `slice`, and no other reference exists by the caller's contract.
         unsafe {
-            let start = self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset));
+            let start = self.base.as_ptr().add(self.at(frame, offset));
             std::slice::from_raw_parts_mut(start, usize::from(len))
         }
     }
@@ -349,8 +359,7 @@ impl FrameMemory {
     pub(crate) fn prefetch(&self, frame: u32, offset: u16) {
         if frame < self.frames {
             // SAFETY: in bounds of the mapping; a prefetch has no effect on memory.
-            let line =
-                unsafe { &*self.base.as_ptr().add(((frame as usize) << self.shift) + usize::from(offset)) };
+            let line = unsafe { &*self.base.as_ptr().add(self.at(frame, offset)) };
             sync::cpu::prefetch_read(line);
         }
     }

@@ -86,6 +86,15 @@ impl Adjacency {
         self.place as u16
     }
 
+    /// The interface by which packets to it leave, where nothing stands against that: it is one neighbour, known, at an interface of the
+    /// router's.
+    #[inline(always)]
+    #[must_use]
+    pub fn leaves_by(self) -> Option<u16> {
+        let interface = self.interface();
+        (self.word & (RESOLVED | ON_LINK) == RESOLVED && interface != FOREIGN).then_some(interface)
+    }
+
     /// The index of the kernel's device.
     #[inline]
     #[must_use]

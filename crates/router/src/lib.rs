@@ -8,7 +8,8 @@
 //!       way out ──► adjacency: the neighbour's address and the interface  ──► Decision: Forward | Punt | Drop
 //! ```
 //!
-//! A room of the engine: it is handed the flow keys of a burst and answers with a [`Decision`] for each packet; it touches no frame.
+//! A room of the engine: it is handed the flow keys of a burst, or the destinations of [`plain`] packets, and answers with a [`Decision`]
+//! for each; it touches no frame.
 //! A [`Fib`] belongs to one writer, the [`Adjacencies`] to the same one for all tables of a router; any number of workers ask their
 //! views. Routes that lead to the same share a path, so that one write repoints all of them, and a path that changes keeps as many
 //! flows where they are as its new shares allow ([`Buckets`]). A neighbour that changes its address is one write, too.
@@ -39,6 +40,7 @@ mod buckets;
 mod fib;
 mod mirror;
 mod paths;
+pub mod plain;
 mod policy;
 mod room;
 
@@ -48,4 +50,4 @@ pub use fib::{Fib, FibError, View};
 pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
-pub use room::{Decision, Gate, Interface, Kernel, Punt, Router, Scratch};
+pub use room::{Admitted, Decision, Gate, Gathering, Interface, Kernel, Punt, Router, Scratch, admit};

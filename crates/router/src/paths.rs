@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lookup::Hop;
 use sync::qsbr::{Domain, Reader};
@@ -133,10 +134,15 @@ impl Held {
     }
 }
 
+/// In a path's word: all flows go on to the adjacency whose number is the lower half. A path without it says more than a word holds.
+const ONWARD: u64 = 1 << 32;
+
 /// Paths by number, as readers have them.
 #[derive(Clone, Debug)]
 pub struct PathView {
     slots: Arc<Slots<Compiled>>,
+    /// What most paths say, in a word, so that readers need not follow a pointer.
+    words: Arc<[AtomicU64]>,
 }
 
 impl PathView {
@@ -148,19 +154,33 @@ impl PathView {
     /// The paths as a reader sees them.
     #[inline]
     pub fn seen_by<'a>(&'a self, reader: &'a Reader) -> Sayings<'a> {
-        Sayings(self.slots.seen_by(reader))
+        Sayings { slots: self.slots.seen_by(reader), words: &self.words }
     }
 }
 
 /// Paths as a reader sees them.
-pub struct Sayings<'a>(Seen<'a, Compiled>);
+pub struct Sayings<'a> {
+    slots: Seen<'a, Compiled>,
+    words: &'a [AtomicU64],
+}
 
 impl Sayings<'_> {
     /// What the path of this number says of a flow, whose hash is asked for where several ways share it.
     #[inline(always)]
     pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
+        let at = usize::try_from(hop.0).unwrap_or(usize::MAX);
+        let word = self.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        if word & ONWARD != 0 {
+            #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+            return Verdict::Forward(word as u32);
+        }
+        self.said(at, hash)
+    }
+
+    #[inline(never)]
+    fn said(&self, at: usize, hash: impl FnOnce() -> u32) -> Verdict {
         // Nobody is at 0.
-        match self.0.get(usize::try_from(hop.0).unwrap_or(usize::MAX)) {
+        match self.slots.get(at) {
             None => Verdict::NoRoute,
             Some(Compiled::Always(verdict)) => *verdict,
             Some(Compiled::Shared(buckets)) => {
@@ -184,6 +204,7 @@ struct Used {
 /// The writer's side.
 pub struct Paths {
     slots: Arc<Slots<Compiled>>,
+    words: Arc<[AtomicU64]>,
     readers: Readers,
     mirror: Option<PathMirror>,
     used: HashMap<Path, Used>,
@@ -209,10 +230,10 @@ impl Paths {
 
     fn made(readers: &Readers, limit: u32, mirror: Option<PathMirror>) -> Paths {
         // 0 is no path.
-        let slots =
-            Slots::new(readers.workers(), usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
+        let places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1);
         Paths {
-            slots: Arc::new(slots),
+            slots: Arc::new(Slots::new(readers.workers(), places)),
+            words: (0..places).map(|_| AtomicU64::new(0)).collect(),
             readers: readers.clone(),
             mirror,
             used: HashMap::new(),
@@ -233,7 +254,7 @@ impl Paths {
     }
 
     pub fn view(&self) -> PathView {
-        PathView { slots: Arc::clone(&self.slots) }
+        PathView { slots: Arc::clone(&self.slots), words: Arc::clone(&self.words) }
     }
 
     pub fn of(&self, hop: Hop) -> Option<&Path> {
@@ -307,8 +328,21 @@ impl Paths {
         if let Some(mirror) = &mut self.mirror {
             mirror.write(number, &compiled.saying(), &self.readers);
         }
-        self.slots.replace(usize::try_from(number).unwrap_or(0), Some(Box::new(compiled)));
+        self.say(number, Some(compiled));
         (held, taken)
+    }
+
+    /// Tells readers what a path says. Those in between meet what it said before or what it says now: each is right.
+    fn say(&self, number: u32, said: Option<Compiled>) {
+        let at = usize::try_from(number).unwrap_or(0);
+        let word = match said {
+            Some(Compiled::Always(Verdict::Forward(adjacency))) => ONWARD | u64::from(adjacency),
+            _ => 0,
+        };
+        self.slots.replace(at, said.map(Box::new));
+        if let Some(place) = self.words.get(at) {
+            place.store(word, Ordering::Release);
+        }
     }
 
     fn number(&mut self) -> Option<u32> {
@@ -321,7 +355,7 @@ impl Paths {
                 break;
             }
             self.leaving.pop_front();
-            self.slots.replace(usize::try_from(number).unwrap_or(0), None);
+            self.say(number, None);
             self.free.push(number);
         }
         self.free.pop()

@@ -4,9 +4,11 @@
 //! new Ethernet header and a hop less is the kernel's. It gets such packets as they came, and answers, resolves, fragments or
 //! delivers as it always does.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrayvec::ArrayVec;
 use lookup::Hop;
 use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId};
 use sync::counter::CounterArray;
@@ -176,16 +178,74 @@ pub struct Router {
     pub seed: u32,
 }
 
-/// Working memory of one worker.
+/// Working memory of one worker: the packets of a burst that are to be routed, by their destinations.
 pub struct Scratch {
     four: Pending<u32>,
     six: Pending<u128>,
     hops: Box<[Hop; BURST]>,
+    /// Places of those that have no hop left.
+    expired: ArrayVec<u16, BURST>,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Scratch { four: Pending::new(0), six: Pending::new(0), hops: Box::new([Hop::NONE; BURST]) }
+        let hops = Box::new([Hop::NONE; BURST]);
+        Scratch { four: Pending::new(0), six: Pending::new(0), hops, expired: ArrayVec::new() }
+    }
+}
+
+impl Scratch {
+    /// Begins with another burst.
+    #[inline]
+    pub fn begin(&mut self) -> Gathering<'_> {
+        self.expired.clear();
+        let Scratch { four, six, expired, .. } = self;
+        Gathering { four: four.begin(), six: six.begin(), expired }
+    }
+}
+
+/// Takes the packets of a burst that are to be routed, each by its place in it; at most 256, further ones are left.
+pub struct Gathering<'a> {
+    four: Filling<'a, u32>,
+    six: Filling<'a, u128>,
+    expired: &'a mut ArrayVec<u16, BURST>,
+}
+
+impl Gathering<'_> {
+    /// The packet at this place is plain ([`crate::plain`]), for this IPv4 destination.
+    #[inline(always)]
+    pub fn four(&mut self, destination: u32, place: usize) {
+        self.four.push(destination, place);
+    }
+
+    /// The packet at this place is plain ([`crate::plain`]), for this IPv6 destination.
+    #[inline(always)]
+    pub fn six(&mut self, destination: u128, place: usize) {
+        self.six.push(destination, place);
+    }
+
+    /// The packet at this place has been judged by its key: what becomes of it, unless it is to be routed.
+    #[inline(always)]
+    pub fn admitted(&mut self, admitted: Admitted, place: usize) -> Option<Decision> {
+        let (destination, hops) = match admitted {
+            Admitted::Not(decision) => return Some(decision),
+            Admitted::To { destination, hops } => (destination, hops),
+        };
+        match destination {
+            IpAddr::V4(address) => self.four.push(address.to_bits(), place),
+            IpAddr::V6(address) => self.six.push(address.to_bits(), place),
+        }
+        if hops <= 1 {
+            let _ = self.expired.try_push(u16::try_from(place).unwrap_or(0));
+        }
+        None
+    }
+
+    /// That was all of the burst.
+    #[inline]
+    pub fn end(self) {
+        let Gathering { four, six, .. } = self;
+        (*four.whole, *six.whole) = (four.len, six.len);
     }
 }
 
@@ -209,12 +269,10 @@ impl<A: Copy> Pending<A> {
     }
 
     #[inline(always)]
-    fn push(&mut self, address: A, place: usize) {
-        if let (Some(at), Some(to)) = (self.addresses.get_mut(self.len), self.places.get_mut(self.len)) {
-            *at = address;
-            *to = u16::try_from(place).unwrap_or(0);
-            self.len += 1;
-        }
+    fn begin(&mut self) -> Filling<'_, A> {
+        let Pending { addresses, places, len, .. } = self;
+        *len = 0;
+        Filling { addresses, places, len: 0, whole: len }
     }
 
     /// Puts those that `first` chooses in front, in order; returns how many. The others keep their order, too.
@@ -234,6 +292,25 @@ impl<A: Copy> Pending<A> {
             (self.addresses[at], self.places[at]) = (*address, *place);
         }
         kept
+    }
+}
+
+/// A [`Pending`] that is being filled: how far is in a register meanwhile.
+struct Filling<'a, A> {
+    addresses: &'a mut [A; BURST],
+    places: &'a mut [u16; BURST],
+    len: usize,
+    whole: &'a mut usize,
+}
+
+impl<A> Filling<'_, A> {
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
+    fn push(&mut self, address: A, place: usize) {
+        if let (Some(at), Some(to)) = (self.addresses.get_mut(self.len), self.places.get_mut(self.len)) {
+            (*at, *to) = (address, place as u16);
+            self.len += 1;
+        }
     }
 }
 
@@ -297,17 +374,25 @@ impl Routed for u128 {
 }
 
 /// A packet that is to be routed, or what becomes of it otherwise.
-enum Admitted {
-    Four,
-    Six,
+#[derive(Clone, Copy, Debug)]
+pub enum Admitted {
+    /// To be routed.
+    To {
+        /// Its destination.
+        destination: IpAddr,
+        /// Hops that it has left.
+        hops: u8,
+    },
+    /// Not to be routed.
     Not(Decision),
 }
 
 /// The packets that are asked about.
-struct Asked<'a> {
+struct Asked<'a, K> {
     interface: u16,
     reader: &'a Reader,
-    keys: &'a [FlowKey],
+    /// The flow key of the packet at a place.
+    key: K,
 }
 
 impl Router {
@@ -321,83 +406,115 @@ impl Router {
         scratch: &mut Scratch,
         out: &mut [Decision],
     ) {
-        let Some(Some(own)) = self.interfaces.get(usize::from(interface)) else {
+        let Some(own) = self.own(interface) else {
             out.fill(Decision::Drop(DropReason::NoRoom));
             return;
         };
-        let Scratch { four, six, hops } = scratch;
-        (four.len, six.len) = (0, 0);
-        let own = own.mac.to_wire_word();
+        let mut gathering = scratch.begin();
         for (place, ((key, layers), out)) in keys.iter().zip(layers).zip(&mut *out).enumerate() {
-            match admit(own, key, layers) {
-                Admitted::Four => four.push(key.ipv4_dst().to_bits(), place),
-                Admitted::Six => six.push(key.ipv6_dst().to_bits(), place),
-                Admitted::Not(decision) => *out = decision,
+            if let Some(decision) = gathering.admitted(admit(own, key, layers), place) {
+                *out = decision;
             }
         }
-        let asked = Asked { interface, reader, keys };
+        gathering.end();
+        self.answer(interface, reader, |place| keys.get(place).copied().unwrap_or_default(), scratch, out);
+    }
+
+    /// The address of the interface of this number, as [`packet::MacAddr::to_wire_word`] has it; `None`: there is none (a counted drop).
+    #[inline]
+    #[must_use]
+    pub fn own(&self, interface: u16) -> Option<u64> {
+        Some(self.interfaces.get(usize::from(interface))?.as_ref()?.mac.to_wire_word())
+    }
+
+    /// Says of the packets in `scratch` where they go. `key` gives the flow key of the packet at a place, and is asked only where rules
+    /// or several ways need it.
+    pub fn answer(
+        &self,
+        interface: u16,
+        reader: &Reader,
+        key: impl Fn(usize) -> FlowKey,
+        scratch: &mut Scratch,
+        out: &mut [Decision],
+    ) {
+        let Scratch { four, six, hops, expired } = scratch;
+        let asked = Asked { interface, reader, key };
         if !self.ask_once(&asked, &self.four, four, hops, out) {
             self.ask(&asked, &self.four, four, out);
         }
         if !self.ask_once(&asked, &self.six, six, hops, out) {
             self.ask(&asked, &self.six, six, out);
         }
+        for place in expired.iter() {
+            let Some(out) = out.get_mut(usize::from(*place)) else { continue };
+            if matches!(out, Decision::Forward { .. } | Decision::Punt(Punt::Unresolved | Punt::Elsewhere)) {
+                *out = Decision::Punt(Punt::Expired);
+            }
+        }
     }
 
-    /// The common case: one table is for all packets, and all packets of the burst are to be routed by it. False if it is not this case;
-    /// then nothing has been done.
+    /// The common case: one table is for all packets. False if it is not this case; then nothing has been done.
     #[inline(always)]
-    fn ask_once<A: Routed>(
+    fn ask_once<A: Routed, K: Fn(usize) -> FlowKey>(
         &self,
-        asked: &Asked<'_>,
+        asked: &Asked<'_, K>,
         lookups: &[Lookup],
         pending: &Pending<A>,
         hops: &mut [Hop; BURST],
         out: &mut [Decision],
     ) -> bool {
-        let Asked { reader, keys, .. } = *asked;
-        let n = keys.len();
+        let n = pending.len;
+        if n == 0 {
+            return true;
+        }
         let [only] = lookups else { return false };
-        let (None, Ok(table), true) = (only.selector(), only.ask(), pending.len == n) else { return false };
+        let (None, Ok(table)) = (only.selector(), only.ask()) else { return false };
         let (Some(addresses), Some(hops)) = (pending.addresses.get(..n), hops.get_mut(..n)) else {
             return false;
         };
-        A::hops(table, reader, addresses, hops);
-        let said = table.said(reader);
-        for (((hop, address), key), out) in hops.iter().zip(addresses).zip(keys).zip(out) {
-            let hash = || spread(self.seed, key.hash_symmetric());
-            *out = self.conclude(key, said.verdict(*hop, hash), || address.bits());
+        A::hops(table, asked.reader, addresses, hops);
+        let said = table.said(asked.reader);
+        for ((hop, address), place) in hops.iter().zip(addresses).zip(&*pending.places) {
+            let place = usize::from(*place);
+            let hash = || self.hash(&(asked.key)(place));
+            let decision = self.conclude(said.verdict(*hop, hash), || address.bits());
+            if let Some(out) = out.get_mut(place) {
+                *out = decision;
+            }
         }
         true
     }
 
+    /// Of a flow, which chooses among several ways.
+    #[inline(always)]
+    fn hash(&self, key: &FlowKey) -> u32 {
+        spread(self.seed, key.hash_symmetric())
+    }
+
     /// Asks one table after the other, each about those packets that it is for and that none before it has answered for.
     #[inline(always)]
-    fn ask<A: Routed>(
+    fn ask<A: Routed, K: Fn(usize) -> FlowKey>(
         &self,
-        asked: &Asked<'_>,
+        asked: &Asked<'_, K>,
         lookups: &[Lookup],
         pending: &mut Pending<A>,
         out: &mut [Decision],
     ) {
-        let Asked { interface, reader, keys } = *asked;
+        let Asked { interface, reader, ref key } = *asked;
         for lookup in lookups {
             if pending.len == 0 {
                 return;
             }
             let mine = match lookup.selector() {
                 None => pending.len,
-                Some(selector) => {
-                    pending.part(|place| keys.get(place).is_some_and(|key| selector.selects(key, interface)))
-                }
+                Some(selector) => pending.part(|place| selector.selects(&key(place), interface)),
             };
             let Pending { addresses, places, others, len } = pending;
             let mut left = 0;
             let each = |at: usize, verdict: Verdict| {
                 let (address, place) = (addresses[at], places[at]);
-                let at = usize::from(place);
-                let (Some(key), Some(out)) = (keys.get(at), out.get_mut(at)) else { return };
-                *out = self.conclude(key, verdict, || address.bits());
+                let Some(out) = out.get_mut(usize::from(place)) else { return };
+                *out = self.conclude(verdict, || address.bits());
                 if matches!(verdict, Verdict::NoRoute | Verdict::Throw) {
                     // Unless the next table knows better.
                     others[left] = (address, place);
@@ -406,10 +523,7 @@ impl Router {
             };
             match lookup.ask() {
                 Ok(table) => {
-                    let hash = |at: usize| {
-                        let key = keys.get(usize::from(places[at])).map_or(0, FlowKey::hash_symmetric);
-                        spread(self.seed, key)
-                    };
+                    let hash = |at: usize| self.hash(&key(usize::from(places[at])));
                     A::route(table, reader, &addresses[..mine], hash, each);
                 }
                 Err(verdict) => {
@@ -441,9 +555,20 @@ impl Router {
 
     /// What a table's answer means for a packet.
     #[inline(always)]
-    fn conclude(&self, key: &FlowKey, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
+    fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
+        if let Verdict::Forward(adjacency) = verdict
+            && let Some(interface) = self.adjacencies.read(adjacency).leaves_by()
+        {
+            return Decision::Forward { adjacency, interface };
+        }
+        self.otherwise(verdict, destination())
+    }
+
+    /// The same where it is not just on to a neighbour that is known.
+    #[inline(never)]
+    fn otherwise(&self, verdict: Verdict, destination: u128) -> Decision {
         match verdict {
-            Verdict::Forward(number) => self.towards(key, number, destination),
+            Verdict::Forward(number) => self.towards(number, destination),
             Verdict::Local => Decision::Punt(Punt::Own),
             Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
             Verdict::NoRoute | Verdict::Throw | Verdict::Unreachable | Verdict::Prohibit => {
@@ -453,14 +578,10 @@ impl Router {
     }
 
     /// Sends a packet to the neighbour of a number, or to its own destination where that is on the link.
-    #[inline(always)]
-    fn towards(&self, key: &FlowKey, mut number: u32, destination: impl FnOnce() -> u128) -> Decision {
-        if key.ttl() <= 1 {
-            return Decision::Punt(Punt::Expired);
-        }
+    fn towards(&self, mut number: u32, destination: u128) -> Decision {
         let mut adjacency = self.adjacencies.read(number);
         if adjacency.is_on_link() {
-            number = self.adjacencies.find(adjacency.device(), destination());
+            number = self.adjacencies.find(adjacency.device(), destination);
             adjacency = self.adjacencies.read(number);
         }
         match adjacency.interface() {
@@ -471,15 +592,16 @@ impl Router {
     }
 }
 
-/// Whether a packet is to be routed at all, as Linux's receive path judges it.
+/// Whether a packet is to be routed at all by a router whose address is the word `own`, as Linux's receive path judges it.
 #[inline(always)]
-fn admit(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+#[must_use]
+pub fn admit(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
     if key.eth_dst_word() != own || layers.is_special() {
         return special(own, key, layers);
     }
     match key.untagged_l3() {
-        L3Kind::Ipv4 => four(key.ipv4_src().to_bits(), key.ipv4_dst().to_bits()),
-        L3Kind::Ipv6 => six(key.ipv6_src().to_bits(), key.ipv6_dst().to_bits()),
+        L3Kind::Ipv4 => four(key),
+        L3Kind::Ipv6 => six(key),
         L3Kind::None | L3Kind::Arp => special(own, key, layers),
     }
 }
@@ -500,19 +622,21 @@ fn special(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
     } else if layers.has_ipv4_options() || layers.has_hop_by_hop() {
         Decision::Punt(Punt::Options)
     } else if key.l3_kind() == L3Kind::Ipv4 {
-        return four(key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
+        return four(key);
     } else {
-        return six(key.ipv6_src().to_bits(), key.ipv6_dst().to_bits());
+        return six(key);
     })
 }
 
 /// Addresses that IPv4 packets may have on their way (RFC 1812, 5.3.7; Linux `ip_route_input_slow`).
 #[inline(always)]
-fn four(source: u32, destination: u32) -> Admitted {
+fn four(key: &FlowKey) -> Admitted {
+    let (source, destination) = (key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
+    let admitted = Admitted::To { destination: key.ipv4_dst().into(), hops: key.ttl() };
     let (from, to) = (source >> 24, destination >> 24);
     // Both between 1 and 223, and neither 127.
     if from.wrapping_sub(1) < 223 && to.wrapping_sub(1) < 223 && from != 127 && to != 127 {
-        return Admitted::Four;
+        return admitted;
     }
     let group = |address: u32| address >> 28 == 0xe || address == u32::MAX;
     Admitted::Not(if group(destination) {
@@ -522,16 +646,18 @@ fn four(source: u32, destination: u32) -> Admitted {
     } else if matches!(to, 0 | 127) {
         Decision::Drop(DropReason::MartianDestination)
     } else {
-        return Admitted::Four;
+        return admitted;
     })
 }
 
 /// Addresses that IPv6 packets may have on their way (RFC 4291, 2.5; Linux `ip6_rcv_core`, `ip6_forward`).
 #[inline(always)]
-fn six(source: u128, destination: u128) -> Admitted {
+fn six(key: &FlowKey) -> Admitted {
+    let (source, destination) = (key.ipv6_src().to_bits(), key.ipv6_dst().to_bits());
+    let admitted = Admitted::To { destination: key.ipv6_dst().into(), hops: key.ttl() };
     // 2000::/3: all that is global today.
     if source >> 125 == 1 && destination >> 125 == 1 {
-        return Admitted::Six;
+        return admitted;
     }
     let link = |address: u128| address >> 118 == 0xfe80 >> 6;
     Admitted::Not(if source >> 120 == 0xff || source <= 1 || source >> 32 == 0xffff {
@@ -543,6 +669,6 @@ fn six(source: u128, destination: u128) -> Admitted {
     } else if link(source) || link(destination) {
         Decision::Punt(Punt::Scope)
     } else {
-        return Admitted::Six;
+        return admitted;
     })
 }

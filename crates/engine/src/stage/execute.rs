@@ -24,7 +24,7 @@ pub fn run<R: Recorder>(
     recorder: &mut R,
 ) {
     if let Room::Route(router, _) = room {
-        return route::run(forwarding, port, router, burst, now, exits, tools, recorder);
+        return route::run::<R, false>(forwarding, port, router, burst, now, exits, tools, recorder);
     }
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];

@@ -1,26 +1,110 @@
 //! Does what the router decided: writes addresses and hop counts anew and sorts packets by output; what needs more goes to the kernel.
 
 use packet::record::{Recorder, Step};
-use packet::{DropReason, L3Kind, PortId};
+use packet::{DropReason, FlowKey, L3Kind, Layers, PortId};
 use port::{Flags, FrameMemory, Packet, offload};
-use router::{Counts, Decision, Punt, Router};
+use router::plain::{self, HEAD_4, HEAD_6};
+use router::{Admitted, Counts, Decision, Punt, Router};
 use switch::Now;
+use sync::qsbr::Reader;
 
-use crate::burst::Burst;
+use crate::burst::{Burst, Head};
 use crate::stage::transmit::Exits;
 use crate::stage::{Tools, execute};
 use crate::state::Forwarding;
 
 /// How many packets ahead their first line is asked for, as in [`crate::stage::parse`].
 const AHEAD: usize = 4;
-/// Ethernet, and IPv4 without options.
-const HEADERS_4: usize = 14 + 20;
-/// Ethernet and IPv6.
-const HEADERS_6: usize = 14 + 40;
 
-/// Empties `burst`, whose packets arrived on `port`, into the outbox.
+/// Reads what routing needs of each packet: of a plain one its destination, of others their keys. Those that are not to be routed have
+/// their decision then.
+pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, tools: &mut Tools) {
+    let Burst { packets, keys, layers, routes, heads, .. } = burst;
+    let Tools { pool, routing, .. } = tools;
+    let memory = pool.memory();
+    let mut gathering = routing.begin();
+    let Some(own) = router.own(interface) else {
+        // Broken ones, too, have no room then.
+        routes.fill(Decision::Drop(DropReason::NoRoom));
+        return heads.fill(Head::Read);
+    };
+    let packets = packets.as_slice();
+    for packet in packets.iter().take(AHEAD) {
+        packet.prefetch(memory);
+    }
+    for (place, (packet, kind)) in packets.iter().zip(heads.iter_mut()).enumerate() {
+        if let Some(ahead) = packets.get(place + AHEAD) {
+            ahead.prefetch(memory);
+        }
+        let (head, len) = (packet.head(memory), packet.len());
+        if let Some(fixed) = head.first_chunk()
+            && let Some(destination) = plain::four(own, fixed, len)
+        {
+            *kind = Head::Plain4;
+            gathering.four(destination, place);
+        } else if let Some(fixed) = head.first_chunk()
+            && let Some(destination) = plain::six(own, fixed, len)
+        {
+            *kind = Head::Plain6;
+            gathering.six(destination, place);
+        } else {
+            *kind = Head::Read;
+            let admitted = judge(port, own, head, len, &mut keys[place], &mut layers[place]);
+            if let Some(decision) = gathering.admitted(admitted, place) {
+                routes[place] = decision;
+            }
+        }
+    }
+    gathering.end();
+}
+
+/// What a packet is that is not plain.
+#[inline(never)]
+fn judge(
+    port: PortId,
+    own: u64,
+    head: &[u8],
+    len: usize,
+    key: &mut FlowKey,
+    layers: &mut Layers,
+) -> Admitted {
+    match FlowKey::extract(head, len, port, key) {
+        Ok(found) => {
+            *layers = found;
+            router::admit(own, key, layers)
+        }
+        Err(reason) => Admitted::Not(Decision::Drop(reason)),
+    }
+}
+
+/// Asks the router about those that [`read`] found to be routed.
+pub fn look_up(
+    port: PortId,
+    router: &Router,
+    interface: u16,
+    reader: &Reader,
+    burst: &mut Burst,
+    tools: &mut Tools,
+) {
+    let Burst { packets, keys, routes, heads, .. } = burst;
+    let Tools { pool, routing, .. } = tools;
+    let memory = pool.memory();
+    let key = |place: usize| {
+        let mut key = keys[place];
+        if heads[place] != Head::Read
+            && let Some(packet) = packets.get(place)
+        {
+            // A plain packet's L2 header is whole.
+            let _ = FlowKey::extract(packet.head(memory), packet.len(), port, &mut key);
+        }
+        key
+    };
+    router.answer(interface, reader, key, routing, &mut routes[..packets.len()]);
+}
+
+/// Empties `burst`, whose packets arrived on `port`, into the outbox. `QUICK`: its packets have been read by [`read`].
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-pub fn run<R: Recorder>(
+pub fn run<R: Recorder, const QUICK: bool>(
     forwarding: &Forwarding,
     port: PortId,
     router: &Router,
@@ -31,24 +115,23 @@ pub fn run<R: Recorder>(
     recorder: &mut R,
 ) {
     let n = burst.packets.len();
-    let Burst { packets, keys, routes, .. } = burst;
+    let Burst { packets, keys, routes, heads, .. } = burst;
     let routes = &mut routes[..n];
     let memory = tools.pool.memory();
     let mut tally =
         Tally { counts: router.adjacencies.counts(tools.id.index()), adjacency: 0, packets: 0, bytes: 0 };
     let mut heading = Heading::nowhere(router);
-    for packet in packets.iter().take(AHEAD) {
-        packet.prefetch(memory);
-    }
-    let (all, kinds) = (&mut packets.as_mut_slice()[..n], &keys[..n]);
+    let (all, keys, heads) = (&mut packets.as_mut_slice()[..n], &keys[..n], &heads[..n]);
     for place in 0..n {
-        if let Some(ahead) = all.get(place + AHEAD) {
-            ahead.prefetch(memory);
-        }
         let (packet, route) = (&mut all[place], &mut routes[place]);
         let Decision::Forward { interface, adjacency } = *route else { continue };
         heading.lead(router, interface, adjacency);
-        match heading.rewrite(packet, memory, kinds[place].l3_kind()) {
+        let written = match heads[place] {
+            Head::Plain4 if QUICK && heading.takes(packet) => heading.four(packet, memory),
+            Head::Plain6 if QUICK && heading.takes(packet) => heading.six(packet, memory),
+            head => heading.rewrite(packet, memory, if QUICK { head } else { Head::Read }, &keys[place]),
+        };
+        match written {
             Ok(()) => tally.add(adjacency, packet.len() as u64, R::DRY),
             Err(instead) => *route = instead,
         }
@@ -131,6 +214,7 @@ impl Tally<'_> {
 }
 
 /// Where the packet in hand goes: as the one before it, as often as not.
+#[derive(Clone, Copy)]
 struct Heading {
     interface: u16,
     adjacency: u32,
@@ -179,43 +263,70 @@ impl Heading {
         }
     }
 
-    /// Makes a packet ready to leave, or says what becomes of it instead: then it is as it was.
+    /// Whether the neighbour is known, and the packet's length is that of its header.
     #[inline(always)]
-    fn rewrite(&self, packet: &mut Packet, memory: &FrameMemory, kind: L3Kind) -> Result<(), Decision> {
+    fn takes(&self, packet: &Packet) -> bool {
+        self.mtu != 0 && !packet.flags().contains(Flags::SEGMENT)
+    }
+
+    /// Makes a packet ready to leave, or says what becomes of it instead: then it is as it was.
+    #[inline(never)]
+    fn rewrite(
+        &self,
+        packet: &mut Packet,
+        memory: &FrameMemory,
+        known: Head,
+        key: &FlowKey,
+    ) -> Result<(), Decision> {
         if self.mtu == 0 {
             return Err(self.otherwise);
         }
-        let whole = !packet.flags().contains(Flags::SEGMENT);
-        if !whole && offload::wire_len(packet, memory) > 14 + self.mtu as usize {
+        let is_four = known == Head::Plain4 || known == Head::Read && key.l3_kind() == L3Kind::Ipv4;
+        if known == Head::Read
+            && is_four
+            && packet.head(memory).first_chunk().is_some_and(|head| !plain::is_sound(head))
+        {
+            return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
+        }
+        if packet.flags().contains(Flags::SEGMENT) {
+            if offload::wire_len(packet, memory) > 14 + self.mtu as usize {
+                return Err(Decision::Punt(Punt::TooLong));
+            }
+            // As long as its segments will be.
+            let unbounded = Heading { mtu: u32::MAX, ..*self };
+            return if is_four { unbounded.four(packet, memory) } else { unbounded.six(packet, memory) };
+        }
+        if is_four { self.four(packet, memory) } else { self.six(packet, memory) }
+    }
+
+    #[inline(always)]
+    fn four(&self, packet: &mut Packet, memory: &FrameMemory) -> Result<(), Decision> {
+        let Some(head) = packet.head_mut(memory).first_chunk_mut::<HEAD_4>() else {
+            return Err(Decision::Drop(DropReason::Ipv4Truncated));
+        };
+        if u32::from(be16(head, 16)) > self.mtu {
             return Err(Decision::Punt(Punt::TooLong));
         }
-        let head = packet.head_mut(memory);
-        if kind == L3Kind::Ipv4 {
-            let Some(head) = head.first_chunk_mut::<HEADERS_4>() else {
-                return Err(Decision::Drop(DropReason::Ipv4Truncated));
-            };
-            if !is_sound(head) {
-                return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
-            }
-            if u32::from(be16(head, 16)) > self.mtu && whole {
-                return Err(Decision::Punt(Punt::TooLong));
-            }
-            // RFC 1624, with the sum that Linux makes of it: never all ones.
-            let sum = u32::from(u16::from_le_bytes([head[24], head[25]])) + 1;
-            let sum = sum + u32::from(sum >= 0xffff);
-            head[24..26].copy_from_slice(&sum.to_le_bytes()[..2]);
-            head[22] -= 1;
-            self.address(head);
-        } else {
-            let Some(head) = head.first_chunk_mut::<HEADERS_6>() else {
-                return Err(Decision::Drop(DropReason::Ipv6Truncated));
-            };
-            if u32::from(be16(head, 18)) + 40 > self.mtu && whole {
-                return Err(Decision::Punt(Punt::TooLong));
-            }
-            head[21] -= 1;
-            self.address(head);
+        // Hops, protocol and checksum: RFC 1624, with the sum that Linux makes of it: never all ones.
+        let word = u32::from_le_bytes([head[22], head[23], head[24], head[25]]);
+        let sum = (word >> 16) + 1;
+        let sum = sum + u32::from(sum >= 0xffff);
+        let word = (word - 1) & 0xffff | sum << 16;
+        head[22..26].copy_from_slice(&word.to_le_bytes());
+        self.address(head);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn six(&self, packet: &mut Packet, memory: &FrameMemory) -> Result<(), Decision> {
+        let Some(head) = packet.head_mut(memory).first_chunk_mut::<HEAD_6>() else {
+            return Err(Decision::Drop(DropReason::Ipv6Truncated));
+        };
+        if u32::from(be16(head, 18)) + 40 > self.mtu {
+            return Err(Decision::Punt(Punt::TooLong));
         }
+        head[21] -= 1;
+        self.address(head);
         Ok(())
     }
 
@@ -229,19 +340,6 @@ impl Heading {
 #[inline(always)]
 fn be16(head: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([head[at], head[at + 1]])
-}
-
-/// Whether the checksum of an IPv4 header without options holds (RFC 1071).
-#[inline(always)]
-fn is_sound(head: &[u8; HEADERS_4]) -> bool {
-    let mut sum = 0_u64;
-    for word in head[14..].as_chunks::<4>().0 {
-        sum += u64::from(u32::from_ne_bytes(*word));
-    }
-    sum = (sum >> 32) + (sum & 0xffff_ffff);
-    sum = (sum >> 16) + (sum & 0xffff);
-    sum = (sum >> 16) + (sum & 0xffff);
-    (sum >> 16) + (sum & 0xffff) == 0xffff
 }
 
 /// Gives a packet to the kernel, within the limit of its kind.
