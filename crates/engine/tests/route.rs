@@ -128,9 +128,15 @@ fn through(rig: &mut Rig, frame: &[u8]) -> Vec<(PortId, Vec<u8>)> {
     rig.outputs()
 }
 
-/// What a routed packet looks like: RFC 1812, 5.3.1, and RFC 8200, 3.
+/// Octets of the IP packet in a frame.
+fn length_of(frame: &[u8]) -> usize {
+    let be16 = |at: usize| usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+    if frame[12..14] == [0x08, 0] { be16(16) } else { 40 + be16(18) }
+}
+
+/// What a routed packet looks like: RFC 1812, 5.3.1, and RFC 8200, 3; without what fills its frame up.
 fn routed(frame: &[u8], to: MacAddr) -> Vec<u8> {
-    let mut wanted = frame.to_vec();
+    let mut wanted = frame[..14 + length_of(frame)].to_vec();
     wanted[..6].copy_from_slice(&to.0);
     wanted[6..12].copy_from_slice(&own(1).0);
     if wanted[12..14] == [0x08, 0] {
@@ -245,6 +251,25 @@ fn what_needs_more_is_the_kernels_as_it_came() {
     for text in ["ip_dst=20.9.9.9,udp,len=1414", "ip_src=2001:db8::9,ip_dst=2001:db8:1::2,udp,len=1414"] {
         assert_eq!(through(&mut rig, &frame(text))[0].0, PORTS[1], "{text}");
     }
+}
+
+/// As Linux does (`ip_rcv`, `ip6_rcv_core`): with what stands behind the packet the frame could be longer than the way out takes.
+#[test]
+fn what_stands_behind_a_packet_does_not_leave_with_it() {
+    let config = EngineConfig::default();
+    let tables = Tables::new(&config);
+    let mut rig = rig(&config, tables.router());
+    for (text, to) in
+        [("ip_dst=20.9.9.9,udp,len=90", 2), ("ip_src=2001:db8::9,ip_dst=2001:db8:1::2,udp,len=90", 6)]
+    {
+        let frame = frame(text);
+        for behind in [1, 6, 1400] {
+            let padded = [frame.clone(), vec![0xee; behind]].concat();
+            let wanted = [(PORTS[1], routed(&frame, neighbour(to)))];
+            assert_eq!(through(&mut rig, &padded), wanted, "{text} and {behind} octets");
+        }
+    }
+    rig.assert_accounted();
 }
 
 #[test]
@@ -447,7 +472,7 @@ proptest! {
         }
         match out.first() {
             Some((PortId(1), sent)) => {
-                prop_assert_eq!(sent.len(), bytes.len());
+                prop_assert_eq!(sent.len(), 14 + length_of(&bytes));
                 if sent[12..14] == [8, 0] {
                     let header = Ipv4::parse(&sent[14..]).unwrap();
                     prop_assert_eq!(sent[22], bytes[22] - 1);

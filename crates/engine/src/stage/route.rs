@@ -304,7 +304,8 @@ impl Heading {
         let Some(head) = packet.head_mut(memory).first_chunk_mut::<HEAD_4>() else {
             return Err(Decision::Drop(DropReason::Ipv4Truncated));
         };
-        if u32::from(be16(head, 16)) > self.mtu {
+        let length = u32::from(be16(head, 16));
+        if length > self.mtu {
             return Err(Decision::Punt(Punt::TooLong));
         }
         // Hops, protocol and checksum: RFC 1624, with the sum that Linux makes of it: never all ones.
@@ -314,6 +315,9 @@ impl Heading {
         let word = (word - 1) & 0xffff | sum << 16;
         head[22..26].copy_from_slice(&word.to_le_bytes());
         self.address(head);
+        if packet.len() > 14 + length as usize {
+            self.cut(packet, memory, length);
+        }
         Ok(())
     }
 
@@ -322,12 +326,26 @@ impl Heading {
         let Some(head) = packet.head_mut(memory).first_chunk_mut::<HEAD_6>() else {
             return Err(Decision::Drop(DropReason::Ipv6Truncated));
         };
-        if u32::from(be16(head, 18)) + 40 > self.mtu {
+        let length = u32::from(be16(head, 18)) + 40;
+        if length > self.mtu {
             return Err(Decision::Punt(Punt::TooLong));
         }
         head[21] -= 1;
         self.address(head);
+        if packet.len() > 14 + length as usize {
+            self.cut(packet, memory, length);
+        }
         Ok(())
+    }
+
+    /// Takes off what stands behind an IP packet of this length, as Linux does: with it, the frame could be too long for the way out.
+    /// A chain keeps it.
+    #[cold]
+    fn cut(&self, packet: &mut Packet, memory: &FrameMemory, length: u32) {
+        // Its segments' lengths stand nowhere yet.
+        let is_segmented = self.mtu == u32::MAX;
+        let _is_chain =
+            !is_segmented && !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));
     }
 
     #[inline(always)]
