@@ -51,7 +51,7 @@ TRIVIUM_INLINE int route_is_for_port(struct ethhdr *ethernet, int v4)
 
 TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 {
-	__be32 destination;
+	__be32 source, destination;
 
 	if (!ipv4_stands(ip, end) || (ip->ihl == 5 && !ipv4_length(ip, left)))
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
@@ -63,6 +63,10 @@ TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 	if (ip->ihl > 5)
 		return TRIVIUM_COUNT_ROUTE_OPTIONS;
 	if (ipv4_is_confined(ip->saddr) || ipv4_is_confined(destination))
+		return TRIVIUM_COUNT_ROUTE_ADDRESS;
+	/* As if the router itself had sent it: the kernel drops it, unless it is told to accept that. */
+	source = ip->saddr;
+	if (bpf_map_lookup_elem(&route_own4, &source))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;
 	return ip->ttl <= 1 ? TRIVIUM_COUNT_ROUTE_TTL : NOT_THE_KERNELS;
 }

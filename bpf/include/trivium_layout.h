@@ -66,7 +66,7 @@ enum trivium_counter {
 	/* A virtual router's port left it to the kernel: */
 	TRIVIUM_COUNT_ROUTE_STATION = 36, /* for another station's MAC address */
 	TRIVIUM_COUNT_ROUTE_TAGGED = 37,  /* with a VLAN tag */
-	TRIVIUM_COUNT_ROUTE_ADDRESS = 38, /* from or to an address that leaves no network */
+	TRIVIUM_COUNT_ROUTE_ADDRESS = 38, /* an address that leaves no network, or its own source */
 	TRIVIUM_COUNT_ROUTE_TTL = 39,     /* TTL or hop limit of 1 or 0 */
 	TRIVIUM_COUNT_ROUTE_OPTIONS = 40, /* IPv4 options, an IPv6 hop-by-hop header */
 	TRIVIUM_COUNTERS = 41,

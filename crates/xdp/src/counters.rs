@@ -86,7 +86,7 @@ pub enum Counter {
     RouteStation,
     /// With a VLAN tag.
     RouteTagged,
-    /// From or to an address that leaves no network, or that no packet comes from.
+    /// From or to an address that leaves no network, or from one that no packet comes from: the router's own, for one.
     RouteAddress,
     /// Its TTL or hop limit is used up.
     RouteTtl,

@@ -229,6 +229,10 @@ fn addresses_that_leave_no_network_are_the_kernels() {
         rig.stays(&ipv4(address.into(), 60, |_| ()), Counter::RouteAddress);
         rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&address)), Counter::RouteAddress);
     }
+    // Nobody else is this host. Of IPv6 the kernel does not ask it either.
+    for own in [OWN4, BROADCAST4] {
+        rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&own.octets())), Counter::RouteAddress);
+    }
     // A group is no source.
     rig.stays(&ipv4(BEHIND, 60, |ip| ip[12..16].copy_from_slice(&[224, 0, 0, 1])), Counter::RouteAddress);
     for address in ["::", "::1", "fe80::9", "febf::1", "::ffff:10.0.2.2", "::10.0.2.2", "ff02::1"] {
@@ -357,7 +361,7 @@ fn why(frame: &[u8], own: &BTreeSet<IpAddr>, port: &RoutePort) -> Option<Counter
         counter(Counter::PassedLocal4, Counter::PassedLocal6)
     } else if options {
         Some(Counter::RouteOptions)
-    } else if confined(source) || confined(destination) {
+    } else if confined(source) || confined(destination) || (v4 && own.contains(&source)) {
         Some(Counter::RouteAddress)
     } else if hops <= 1 {
         Some(Counter::RouteTtl)

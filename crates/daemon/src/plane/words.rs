@@ -151,7 +151,9 @@ fn left(way: Counter) -> &'static str {
         }
         Counter::RouteStation => "it is for another Ethernet address than the router's port has",
         Counter::RouteTagged => "it came to a router's port with a VLAN tag",
-        Counter::RouteAddress => "its source or destination is an address that leaves no network",
+        Counter::RouteAddress => {
+            "its source or destination is an address that leaves no network, or its source is this host"
+        }
         Counter::RouteTtl => "its hop limit is used up at the router; the stack tells the sender",
         Counter::RouteOptions => "it has IPv4 options or a hop-by-hop header, which every router looks at",
         _ => UNTOLD,
