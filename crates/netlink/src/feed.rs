@@ -4,7 +4,8 @@
 //! the local one's routes, too, before its own to the same prefix, so that one look-up does.
 //!
 //! Of the routes to one prefix the one with the lowest metric counts whose ways out are not all dead. Routes for one type of service or
-//! from some sources only are not followed. What the kernel encapsulates, broadcasts or sends to a group stays the kernel's.
+//! from some sources only are not followed. What the kernel encapsulates, broadcasts, sends to a group or by a route with an MTU of its
+//! own stays the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -269,6 +270,8 @@ fn said(path: &state::Path) -> Path {
         (Kind::Prohibit, _) => Path::Prohibit,
         (Kind::Throw, _) => Path::Throw,
         (Kind::Local | Kind::Broadcast | Kind::Anycast | Kind::Multicast | Kind::Other(_), _) => Path::Local,
+        // Packets that are longer are cut or refused before they leave, though the device has room for them.
+        (Kind::Unicast, _) if path.mtu.is_some() => Path::Local,
         (Kind::Unicast, Some(id)) => Path::Shared(id),
         (Kind::Unicast, None) if path.hops.iter().any(|hop| hop.encapsulates) => Path::Local,
         (Kind::Unicast, None) => Path::Ways(path.hops.iter().filter(|hop| !hop.dead).map(way).collect()),

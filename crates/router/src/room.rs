@@ -70,7 +70,7 @@ macro_rules! punts {
 punts! {
     NotIp = "not-ip", "It is no IP packet, or bears a VLAN tag: ARP and the like are the kernel's.";
     Group = "group", "It is for a group or for all hosts of the link: the kernel knows who listens.";
-    Own = "own", "Its destination is this host.";
+    Own = "own", "Its destination is this host, or its route is one that the kernel follows itself.";
     Expired = "expired", "Its hops are used up: the kernel tells the sender.";
     NoRoute = "no-route", "There is no route to its destination, or one that refuses it: the kernel tells the sender.";
     Unresolved = "unresolved", "The next hop's link-layer address is not known: the kernel asks for it, and sends the packet.";
