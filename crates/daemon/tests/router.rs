@@ -275,6 +275,31 @@ fn the_hook_leaves_the_kernel_what_is_its_own() {
     .unwrap();
 }
 
+/// What is refreshed in the kernel because packets go there are neighbours that it asks for, and no others.
+#[test]
+fn a_permanent_neighbour_that_is_used_stays_one() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let (hub, host) = (rig.lab.hub(), &rig.hosts[1]);
+    host.run(["ip", "address", "add", "10.8.2.9/24", "dev", "eth0"]).unwrap();
+    let mac = host.mac().unwrap();
+    for address in ["10.8.2.2", "fd00:8:2::2"] {
+        let line = ["ip", "neighbor", "replace", address, "lladdr", &mac, "nud", "permanent", "dev", "h2"];
+        hub.run(line).unwrap();
+    }
+    // Once that another one, which is used meanwhile and that the kernel would forget, has been refreshed twice.
+    hub.run(["sysctl", "-qw", "net.ipv4.neigh.h2.base_reachable_time_ms=500"]).unwrap();
+    let mut watch = hub.spawn(["ip", "-o", "monitor", "neigh"]).unwrap();
+    for _ in 0..6 {
+        for address in ["10.8.2.2", "fd00:8:2::2", "10.8.2.9"] {
+            assert!(ping(&rig, &["-i", "0.3", address]).contains("3 received"), "{address}");
+        }
+    }
+    watch.wait_for_line("10.8.2.9", PATIENCE).unwrap();
+    let known = hub.run(["ip", "neighbor", "show", "dev", "h2", "nud", "permanent"]).unwrap();
+    assert!(known.contains("10.8.2.2 ") && known.contains("fd00:8:2::2 "), "{known}");
+}
+
 #[test]
 fn explain_follows_a_packet_through_the_router() {
     require!("ip", "ping", "ethtool");

@@ -94,6 +94,8 @@ struct State {
     /// Those of them that are there.
     bound: BTreeMap<u32, u16>,
     seen: Seen,
+    /// Neighbours that somebody has entered for good.
+    permanent: BTreeSet<(u32, IpAddr)>,
     wake: SyncSender<()>,
     refused: Option<Instant>,
 }
@@ -125,6 +127,14 @@ impl State {
                 let count = errors.len();
                 tracing::error!(router = %self.router, count, "{error}; what there is goes on forwarding");
                 self.refused = Some(Instant::now());
+            }
+        }
+        for change in changes {
+            let Change::Neighbour(key) = change else { continue };
+            if mirror.neighbours.get(key).is_some_and(|known| known.permanent) {
+                self.permanent.insert((key.link, key.address));
+            } else {
+                self.permanent.remove(&(key.link, key.address));
             }
         }
         let elsewhere = |change: &Change| match change {
@@ -202,6 +212,7 @@ impl Running {
             interfaces: BTreeMap::new(),
             bound: BTreeMap::new(),
             seen: Seen::default(),
+            permanent: BTreeSet::new(),
             wake: wake.clone(),
             refused: None,
         }));
@@ -305,12 +316,20 @@ impl Running {
 
     /// Keeps the neighbours that packets are sent to fresh in the kernel, and has it ask for gateways that it does not know.
     fn prompt(&mut self, name: &RouterName) {
-        let used: Vec<router::AdjacencyUse> = locked(&self.state).feed.adjacencies().iter().collect();
+        let (used, permanent) = {
+            let state = locked(&self.state);
+            let used: Vec<router::AdjacencyUse> = state.feed.adjacencies().iter().collect();
+            (used, state.permanent.clone())
+        };
         let mut wanted = Vec::new();
         let mut sent = BTreeMap::new();
         for one in used {
             let Some(address) = one.address else { continue };
             let key = (one.device, address);
+            // To say that one is used takes its permanence away (Linux `__neigh_update`), and nobody need say it.
+            if permanent.contains(&key) {
+                continue;
+            }
             let is_used = self.sent.get(&key).is_some_and(|before| *before != one.packets);
             if is_used || one.mac.is_none() && one.ways > 0 {
                 wanted.push(key);
