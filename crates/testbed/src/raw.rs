@@ -64,6 +64,31 @@ impl RawReceiver {
         Ok(RawReceiver { socket, device: device.to_owned() })
     }
 
+    /// The next frame that the device brings in, a VLAN tag taken out as the kernel does; what it sends is passed over. `None` if
+    /// none has come within `timeout`.
+    ///
+    /// # Errors
+    /// If the device is gone.
+    pub fn arrived(&self, timeout: Duration) -> Result<Option<Vec<u8>>, LabError> {
+        let failed = |error| LabError::system(format!("receiving frames of {}", self.device), error);
+        let (deadline, mut buffer) = (Instant::now() + timeout, [0_u8; LONGEST]);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            set_socket_timeout(&self.socket, Timeout::Recv, Some(left)).map_err(failed)?;
+            match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut buffer) {
+                Ok((length, from)) if from.is_none_or(|from| from.pkttype() != OUTGOING) => {
+                    return Ok(Some(buffer[..length].to_vec()));
+                }
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(nix::errno::Errno::EAGAIN) if Instant::now() >= deadline => return Ok(None),
+                Err(nix::errno::Errno::EAGAIN) => {}
+                Err(error) => {
+                    return Err(LabError::system(format!("receiving frames of {}", self.device), error));
+                }
+            }
+        }
+    }
+
     /// Counts the frames that `wanted` accepts, up to the first one that `last` accepts.
     ///
     /// # Errors
