@@ -235,7 +235,7 @@ pub struct Bench {
 /// `trivium demo`
 #[derive(Clone, Debug, Args)]
 pub struct Demo {
-    /// Stop by itself after so many seconds
+    /// Stop by itself after so many seconds, or a few seconds after the routing daemons know each other
     #[arg(long)]
     pub seconds: Option<u64>,
     /// Plain lines even on a terminal

@@ -18,6 +18,10 @@ pub const FLOOD_PORT: u16 = 9;
 
 /// Hosts in the lab: two in VLAN 10, two in VLAN 20.
 pub const HOSTS: u8 = 4;
+/// The router's neighbours.
+pub const WEST: &str = "west";
+/// See [`WEST`].
+pub const EAST: &str = "east";
 const PREFIX: &str = "trivium-demo-";
 const COMMANDS: [(&str, &str); 4] =
     [("ip", "iproute2"), ("nsenter", "util-linux"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
@@ -27,6 +31,8 @@ const COMMANDS: [(&str, &str); 4] =
 pub struct Lab {
     prefix: String,
     directory: PathBuf,
+    /// Whether there is a router beside the bridge.
+    routed: bool,
     // Dropped after the namespaces are gone.
     _reaper: Reaper,
 }
@@ -86,8 +92,11 @@ pub fn remove_all(prefix: &str) {
 }
 
 fn names(prefix: &str) -> Vec<String> {
-    let own = |number: u8| if number == 0 { format!("{prefix}-hub") } else { format!("{prefix}-h{number}") };
-    (0..=HOSTS).map(own).filter(|name| Path::new("/run/netns").join(name).exists()).collect()
+    let hosts = (1..=HOSTS).map(|number| format!("h{number}"));
+    let own = ["hub", WEST, EAST].map(str::to_owned).into_iter().chain(hosts);
+    own.map(|name| format!("{prefix}-{name}"))
+        .filter(|name| Path::new("/run/netns").join(name).exists())
+        .collect()
 }
 
 fn processes(namespace: &str) -> Vec<Pid> {
@@ -103,7 +112,11 @@ fn processes(namespace: &str) -> Vec<Pid> {
         .collect()
 }
 
-fn ip(arguments: &[&str]) -> Result<(), Failure> {
+/// Runs `ip`.
+///
+/// # Errors
+/// With what it says.
+pub fn ip(arguments: &[&str]) -> Result<(), Failure> {
     let line = format!("ip {}", arguments.join(" "));
     let output = Command::new("ip")
         .args(arguments)
@@ -122,14 +135,15 @@ impl Lab {
     ///
     /// # Errors
     /// If a step fails; what was made is removed.
-    pub fn build() -> Result<Lab, Failure> {
+    pub fn build(routed: bool) -> Result<Lab, Failure> {
         let prefix = format!("{PREFIX}{}", std::process::id());
         let directory = Path::new("/run").join(&prefix);
-        let lab = Lab { _reaper: Reaper::start(&prefix)?, prefix, directory };
+        let lab = Lab { _reaper: Reaper::start(&prefix)?, prefix, directory, routed };
         fs::create_dir_all(&lab.directory)
             .map_err(|error| Failure::new(lab.directory.display().to_string(), error, "make room in /run"))?;
-        for number in 0..=HOSTS {
-            let name = if number == 0 { lab.hub() } else { lab.namespace(number) };
+        let neighbours = [WEST, EAST].into_iter().filter(|_| routed).map(|name| lab.named(name));
+        let hosts = (1..=HOSTS).map(|number| lab.namespace(number));
+        for name in std::iter::once(lab.hub()).chain(hosts).chain(neighbours) {
             ip(&["netns", "add", &name])?;
             ip(&["-n", &name, "link", "set", "dev", "lo", "up"])?;
         }
@@ -139,6 +153,11 @@ impl Lab {
     /// The namespace in which the daemon runs.
     pub fn hub(&self) -> String {
         format!("{}-hub", self.prefix)
+    }
+
+    /// The namespace of this name in the lab.
+    pub fn named(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix)
     }
 
     /// The namespace of a host, from 1.
@@ -154,6 +173,11 @@ impl Lab {
     /// The VLAN of a host.
     pub fn vlan(host: u8) -> u16 {
         if host <= HOSTS / 2 { 10 } else { 20 }
+    }
+
+    /// Whether there is a router beside the bridge.
+    pub fn is_routed(&self) -> bool {
+        self.routed
     }
 
     /// Where socket, configuration and log are.
@@ -197,15 +221,31 @@ impl Lab {
             "\n[[filter.flood.rule]]\nname = \"discard\"\naction = \"drop\"\nprotocol = \"udp\"\n\
              destination_port = {FLOOD_PORT}\n"
         ));
+        if self.routed {
+            let mut routed = include_str!("../../../../examples/frr/trivium.toml").to_owned();
+            for name in [WEST, EAST] {
+                let namespace = self.named(name);
+                routed = routed
+                    .replace(&format!("namespace = \"{name}\""), &format!("namespace = \"{namespace}\""))
+                    .replace(
+                        &format!("device = \"{name}\"\n"),
+                        &format!("device = \"{name}\"\npersist = false\n"),
+                    );
+            }
+            text.push('\n');
+            text.push_str(&routed);
+        }
         text
     }
 
     /// The lab for people.
     pub fn picture(&self) -> String {
-        "\n  h1 10.99.0.1 --veth--+                          +--veth-- h3 10.99.0.3\n\
-         \x20                      |  br0: VLAN 10 | VLAN 20  |\n\
-         \x20 h2 10.99.0.2 --veth--+   (trivium, AF_XDP)      +--veth-- h4 10.99.0.4\n"
-            .to_owned()
+        let bridge = "\n  h1 10.99.0.1 --veth--+                          +--veth-- h3 10.99.0.3\n\
+                      \x20                      |  br0: VLAN 10 | VLAN 20  |\n\
+                      \x20 h2 10.99.0.2 --veth--+   (trivium, AF_XDP)      +--veth-- h4 10.99.0.4\n";
+        let router = "\n  100 prefixes             +--------- edge ---------+\n\
+                      \x20 west 10.98.1.2 --BGP--+  FRR, Trivium's router  +--OSPF-- east 10.98.2.2 -- 10.60.0.1\n";
+        if self.routed { format!("{bridge}{router}") } else { bridge.to_owned() }
     }
 }
 

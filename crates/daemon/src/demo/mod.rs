@@ -1,4 +1,4 @@
-//! `trivium demo`: a lab of network namespaces, a VLAN-aware bridge between them over AF_XDP, and real traffic.
+//! `trivium demo`: a lab of network namespaces, a VLAN-aware bridge between them over AF_XDP, a router beside it, and real traffic.
 //!
 //! ```text
 //!   h1 10.99.0.1 ──veth── h1 ┐                    ┌ h3 ──veth── h3 10.99.0.3
@@ -6,12 +6,13 @@
 //!   h2 10.99.0.2 ──veth── h2 ┘                    └ h4 ──veth── h4 10.99.0.4    the daemon is in one too
 //! ```
 //!
-//! Whatever the end is (time, Ctrl-C, an error, a kill), nothing stays: this process cleans up, or the [`reaper`] does,
+//! The router, with FRR, is [`routing`]'s. Whatever the end is (time, Ctrl-C, an error, a kill), nothing stays: this process cleans up, or the [`reaper`] does,
 //! or the next demo.
 
 mod daemon;
 mod lab;
 pub mod reaper;
+mod routing;
 mod traffic;
 
 use std::io::IsTerminal;
@@ -28,10 +29,14 @@ use crate::failure::{Failure, Kind};
 use crate::live::{self, Rates};
 use daemon::Daemon;
 use lab::Lab;
+use routing::{Frr, Routed};
 use traffic::{Flood, Pings, Tcp};
 
 /// Seconds of TCP before it is started again, when there is no end in sight.
 const SLICE: u64 = 10;
+
+/// Least time for TCP, when there is an end.
+const LEAST: Duration = Duration::from_secs(4);
 
 /// What to look at while it runs.
 pub const HINTS: [&str; 6] = [
@@ -48,6 +53,8 @@ pub const HINTS: [&str; 6] = [
 struct Findings {
     pings: Pings,
     flood: Flood,
+    /// None where FRR is not installed.
+    routed: Option<Routed>,
     tcp_gbps: f64,
 }
 
@@ -55,7 +62,7 @@ impl Findings {
     /// Whether real traffic crossed, and only where it should.
     fn ok(&self) -> bool {
         let crossed = self.pings.sent > 0 && self.pings.loss() < 1e-9 && self.pings.leaked == 0;
-        crossed && self.flood.ok() && self.tcp_gbps > 0.01
+        crossed && self.flood.ok() && self.routed.is_none_or(|routed| routed.ok()) && self.tcp_gbps > 0.01
     }
 }
 
@@ -71,6 +78,11 @@ pub fn run(args: &Demo) -> Result<(), Failure> {
         "ok": outcome.is_ok() && found.ok(), "hosts": lab::HOSTS, "ping_loss": loss, "tcp_gbps": gbps,
         "flood_dropped": found.flood.dropped,
     });
+    if let Some(routed) = found.routed {
+        line["routes"] = json!({ "bgp": routed.bgp, "ospf": routed.ospf });
+        line["routed_pings"] =
+            json!({ "sent": routed.sent, "received": routed.received, "by_kernel": routed.by_kernel });
+    }
     if let Err(failure) = &outcome {
         // The object is the last line in any case.
         failure.print();
@@ -95,10 +107,12 @@ fn attempt(args: &Demo) -> Result<Findings, Failure> {
     };
     let begin = Instant::now();
     let deadline = args.seconds.map(|seconds| begin + Duration::from_secs(seconds));
-    let lab = Lab::build()?;
+    let lab = Lab::build(routing::is_available())?;
     let daemon = Daemon::start(&lab)?;
-    let outcome = runtime.block_on(show(&lab, &daemon, args, deadline, &mut stop));
+    let frr = if routing::is_available() { Some(Frr::start(&lab)?) } else { None };
+    let outcome = runtime.block_on(show(&lab, &daemon, frr.as_ref(), args, deadline, &mut stop));
     // Traffic that still runs ends with its namespaces, not with the event loop.
+    drop(frr);
     drop(daemon);
     drop(lab);
     runtime.shutdown_timeout(Duration::from_secs(2));
@@ -128,6 +142,7 @@ impl Stop {
 async fn show(
     lab: &Lab,
     daemon: &Daemon,
+    frr: Option<&Frr>,
     args: &Demo,
     deadline: Option<Instant>,
     stop: &mut Stop,
@@ -147,9 +162,26 @@ async fn show(
         () = stop.asked() => return Err(Failure::new("demo", "interrupted during the flood", "")),
     };
     println!(
-        "flood: {} of {} frames from h3 dropped by the filter in its driver hook; {} of {} pings answered meanwhile\n",
+        "flood: {} of {} frames from h3 dropped by the filter in its driver hook; {} of {} pings answered meanwhile",
         flood.dropped, flood.sent, flood.answered, flood.pings
     );
+    let routed = match frr {
+        None => None,
+        Some(frr) => Some(tokio::select! {
+            routed = frr.show(lab, &client) => routed?,
+            () = stop.asked() => return Err(Failure::new("demo", "interrupted while routes were awaited", "")),
+        }),
+    };
+    match routed {
+        None => println!("router: left out, FRR is not installed (`make setup` installs it)\n"),
+        Some(routed) => println!(
+            "router: {} routes by BGP, {} by OSPF; {} of {} pings answered from behind west to behind east, {} of the packets \
+             forwarded by the kernel\n",
+            routed.bgp, routed.ospf, routed.received, routed.sent, routed.by_kernel
+        ),
+    }
+    // However long the routing daemons took: TCP gets its turn.
+    let deadline = deadline.map(|deadline| deadline.max(Instant::now() + LEAST));
     let notes = hints(lab, daemon);
     println!("{}\n", notes.join("\n"));
     let mut stream = client.stream("/v1/events?interval_ms=1000").await?;
@@ -166,7 +198,7 @@ async fn show(
     if let Ok(Ok(Err(error))) = ran {
         return Err(error);
     }
-    Ok(Findings { pings, flood, tcp_gbps: tcp.gbps() })
+    Ok(Findings { pings, flood, routed, tcp_gbps: tcp.gbps() })
 }
 
 /// How to look further, while it runs.
@@ -179,6 +211,14 @@ fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
     ];
     lines.extend(HINTS.iter().map(|hint| format!("  {trivium} {hint}")));
     lines.push(format!("  nsenter --net=/run/netns/{} ping 10.99.0.2", lab.namespace(1)));
+    if lab.is_routed() {
+        lines.push(format!(
+            "  {trivium} show why {}     # or show routes, nexthops, neighbours, punts, drift",
+            routing::TO
+        ));
+        let sockets = routing::directory(lab, "hub");
+        lines.push(format!("  vtysh --vty_socket {} -c 'show ip route'", sockets.display()));
+    }
     lines
 }
 

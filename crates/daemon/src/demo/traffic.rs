@@ -69,7 +69,7 @@ pub async fn ping_all(lab: &Lab) -> Result<Pings, Failure> {
 }
 
 /// Replies in ping's summary: "5 packets transmitted, 5 received, ...".
-fn answered(text: &str) -> u64 {
+pub fn answered(text: &str) -> u64 {
     let line = text.lines().find(|line| line.contains("packets transmitted"));
     line.and_then(|line| line.split(", ").nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
