@@ -7,7 +7,8 @@
  * Each stage is one header under include/ and one inline function that either gives a verdict or
  * lets the frame through to the next; `conf` decides at load time which are present. Today:
  * filter, the kernel's own routing, the kernel's share of a routed port and of a virtual router's,
- * the known stations of a bridged one, and steer, whose exact flows go before any room.
+ * that one's routes, the known stations of a bridged one, and steer, whose exact flows go before any
+ * room.
  */
 #include "stage_bridge.h"
 #include "stage_fib.h"
@@ -46,6 +47,12 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 		if (reason != NOT_THE_KERNELS) {
 			count(reason);
 			return steers ? steer_passed(ctx, &way, XDP_PASS) : XDP_PASS;
+		}
+		if (route.answers) {
+			int verdict = route_answer(ctx);
+
+			if (verdict != ROUTE_UP)
+				return steers ? steer_passed(ctx, &way, verdict) : verdict;
 		}
 	}
 	if (bridge.present) {

@@ -13,9 +13,104 @@ struct route_conf {
 	__u32 present;
 	__u32 vrrp; /* whether the Ethernet addresses of VRRP are the port's, too */
 	__u64 mac;  /* the device's address, first octet lowest */
+	/* Of routes that are answered here: */
+	__u32 answers;    /* whether they are */
+	__u32 partial;    /* whether senders leave checksums open */
+	__u32 port;       /* its number: in `where`, in route_devices and in route_counts */
+	__u32 seed;       /* of the choice among several ways */
+	__u32 words4;     /* of the IPv4 trie, a power of two, less one */
+	__u32 words6;     /* of the IPv6 trie */
+	__u32 lines;      /* of route_links, a power of two, less one */
+	__u32 neighbours; /* of route_nexthops: of route_sent each CPU has so many */
 };
 
 /* Addresses of each family that a router can have of its own. */
 #define ROUTE_OWN 65536
+
+/*
+ * What crates/lookup writes: the default hop, the root's entries, and nodes of three words, which say
+ * which of 64 slots are nodes, where other hops begin, and where both stand. User space gives the
+ * map its length.
+ */
+struct route_trie {
+	__u64 words[1 << 20];
+};
+
+/* In the upper half of an entry of the root: its lower half is the place of a node. */
+#define ROUTE_NODE (1ULL << 63)
+#define ROUTE_ROOT4 18
+#define ROUTE_ROOT6 16
+
+/* What a path says (crates/router/src/mirror.rs), in its upper half; the lower half is a number. */
+enum route_path {
+	ROUTE_PATH_UP = 0, /* the worker knows */
+	ROUTE_PATH_WAY = 1,
+	ROUTE_PATH_GROUP = 2,
+	ROUTE_PATH_BLACKHOLE = 3,
+};
+
+/* Ways by buckets of flows. */
+#define ROUTE_BUCKETS 1024
+struct route_group {
+	__u32 ways[ROUTE_BUCKETS];
+};
+
+/* Whom packets are sent to. */
+struct route_neighbour {
+	__u64 to;    /* its address, first octet lowest, and flags */
+	__u64 place; /* its device, above the number of the router's interface */
+	__u64 high;  /* the address that it is found by behind that device */
+	__u64 low;
+};
+
+/* Of `to`: the address may be used; destinations are on the link itself. */
+#define ROUTE_RESOLVED (1ULL << 48)
+#define ROUTE_ON_LINK (1ULL << 49)
+
+/* Numbers of neighbours, below parts of their addresses' hash; 0: free. */
+#define ROUTE_LINE 8
+struct route_line {
+	__u64 entries[ROUTE_LINE];
+};
+
+/* One of the router's interfaces. */
+struct route_interface {
+	__u64 from;  /* its device's address, first octet lowest, and flags */
+	__u64 where; /* device, above 12 bits of the port's number and 20 of the MTU */
+};
+
+/* Of `from`: the device takes redirected frames, and such of several buffers. */
+#define ROUTE_TAKES (1ULL << 48)
+#define ROUTE_TAKES_MULTI (1ULL << 49)
+#define ROUTE_WHERE_PORT 20
+#define ROUTE_PORT 0xfff
+#define ROUTE_MTU 0xfffff
+
+#define ROUTE_INTERFACES 1024
+
+/* What is answered at all. */
+struct route_switch {
+	__u64 families;
+};
+
+#define ROUTE_IPV4 1
+#define ROUTE_IPV6 2
+
+/* What was sent to a neighbour by one CPU. */
+struct route_sent {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* What was received or sent by a port. */
+struct route_count {
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	__u64 tx_packets;
+	__u64 tx_bytes;
+};
+
+/* As many ports as one process has. */
+#define ROUTE_PORTS 1024
 
 #endif

@@ -12,6 +12,7 @@
 #define TRIVIUM_STAGE_FIB_H
 
 #include "fib_layout.h"
+#include "forward.h"
 #include "ip_checks.h"
 #include "partial_checksum.h"
 #include "trivium_headers.h"
@@ -52,9 +53,6 @@ struct {
 /* Every IPv4 device carries so much (RFC 791), and every IPv6 device so much (RFC 8200). */
 #define IPV4_MTU_LEAST 68
 #define IPV6_MTU_LEAST 1280
-
-/* Ethernet's shortest frame without its check sequence. */
-#define ETHERNET_LEAST 60
 
 /* A stage of a packet's way here that was passed: not yet a reason. */
 #define FIB_ON (-1)
@@ -167,49 +165,6 @@ TRIVIUM_INLINE int fib_doubtful(struct xdp_md *ctx, __be32 source, __be32 destin
 	       back.ifindex != ctx->ingress_ifindex;
 }
 
-/*
- * Takes off what is behind the packet, of frames that are longer for it than Ethernet wants; tells
- * the frame's length, 0 if that cannot be done.
- */
-TRIVIUM_INLINE __u32 fib_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
-{
-	__u32 wanted = sizeof(struct ethhdr) + packet;
-
-	if (wanted < ETHERNET_LEAST)
-		wanted = ETHERNET_LEAST;
-	if (frame <= wanted)
-		return frame;
-	return bpf_xdp_adjust_tail(ctx, (int)wanted - (int)frame) ? 0 : wanted;
-}
-
-/* Counts the hop, and addresses the frame to the next. False only if the frame is not what it was. */
-TRIVIUM_INLINE int fib_rewrite(struct xdp_md *ctx, const struct bpf_fib_lookup *route, int v4)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-
-	if (v4) {
-		struct iphdr *ip = (void *)(ethernet + 1);
-		__u32 check;
-
-		if ((void *)(ip + 1) > end)
-			return 0;
-		/* RFC 1624, as the kernel has it. */
-		check = (__u32)ip->check + bpf_htons(0x0100);
-		ip->check = check + (check >= 0xffff);
-		ip->ttl -= 1;
-	} else {
-		struct ipv6hdr *ip = (void *)(ethernet + 1);
-
-		if ((void *)(ip + 1) > end)
-			return 0;
-		ip->hop_limit -= 1;
-	}
-	__builtin_memcpy(ethernet->h_dest, route->dmac, ETH_ALEN);
-	__builtin_memcpy(ethernet->h_source, route->smac, ETH_ALEN);
-	return 1;
-}
-
 TRIVIUM_INLINE void fib_counted(__u32 ifindex, __u32 length)
 {
 	struct fib_count *counted;
@@ -287,9 +242,14 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 		device |= FIB_MULTI_BUFFER;
 	if (bpf_redirect_map(&fib_devices, device, XDP_PASS) != XDP_REDIRECT)
 		return TRIVIUM_COUNT_FIB_NO_DEVICE;
-	length = fib_trim(ctx, length, packet);
-	if (!length || !fib_rewrite(ctx, &route, v4))
+	length = forward_trim(ctx, length, packet);
+	if (!length)
 		return TRIVIUM_COUNT_FIB_FAILED;
+	ethernet = forward_hop(ctx, v4);
+	if (!ethernet)
+		return TRIVIUM_COUNT_FIB_FAILED;
+	__builtin_memcpy(ethernet->h_dest, route.dmac, ETH_ALEN);
+	__builtin_memcpy(ethernet->h_source, route.smac, ETH_ALEN);
 	fib_counted(route.ifindex, length);
 	return TRIVIUM_COUNT_FIB_FORWARDED;
 }

@@ -4,17 +4,16 @@
  * IP, groups, frames for other stations, packets for the router's own addresses. So does what must be
  * answered, or is not forwarded as it is: an expired hop limit, options, hop-by-hop headers, addresses
  * that leave no network, headers that are wrong. The rest is to be routed, fragments and open
- * checksums as they came, and goes on to steer: to the worker, which looks up and rewrites.
+ * checksums as they came: here, where the router's tables are (route_answer.h), else it goes on to
+ * steer, to the worker, which looks up and rewrites.
  */
 #ifndef TRIVIUM_STAGE_ROUTE_H
 #define TRIVIUM_STAGE_ROUTE_H
 
 #include "ip_checks.h"
-#include "route_layout.h"
+#include "route_answer.h"
 #include "stage_kernel.h"
 #include "trivium_headers.h"
-
-const volatile struct route_conf route SEC(".rodata.route") = {};
 
 /* The router's own addresses, those of its subnets' broadcasts among them. Its ports share the maps. */
 struct {

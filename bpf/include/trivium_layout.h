@@ -69,7 +69,9 @@ enum trivium_counter {
 	TRIVIUM_COUNT_ROUTE_ADDRESS = 38, /* an address that leaves no network, or its own source */
 	TRIVIUM_COUNT_ROUTE_TTL = 39,     /* TTL or hop limit of 1 or 0 */
 	TRIVIUM_COUNT_ROUTE_OPTIONS = 40, /* IPv4 options, an IPv6 hop-by-hop header */
-	TRIVIUM_COUNTERS = 41,
+	TRIVIUM_COUNT_ROUTE_FORWARDED = 41, /* a route was known here, and it was redirected */
+	TRIVIUM_COUNT_ROUTE_BLACKHOLE = 42, /* its route says so; dropped */
+	TRIVIUM_COUNTERS = 43,
 };
 
 /*

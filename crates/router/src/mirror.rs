@@ -123,6 +123,9 @@ impl PathMirror {
 }
 
 fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(Ticket, u32)>, readers: &Readers) -> Option<u32> {
+    if let (true, Some((ticket, _))) = (free.is_empty(), leaving.front()) {
+        readers.wait_for_strangers(*ticket);
+    }
     while let Some((_, group)) = leaving.pop_front_if(|(ticket, _)| readers.are_past(*ticket)) {
         free.push(group);
     }

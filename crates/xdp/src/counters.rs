@@ -92,11 +92,15 @@ pub enum Counter {
     RouteTtl,
     /// IPv4 options, or an IPv6 hop-by-hop header.
     RouteOptions,
+    /// A virtual router's route was known in the hook; redirected to its next hop.
+    RouteForwarded,
+    /// Its route says blackhole; dropped.
+    RouteBlackhole,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 41] = [
+    pub const ALL: [Counter; 43] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -138,6 +142,8 @@ impl Counter {
         Counter::RouteAddress,
         Counter::RouteTtl,
         Counter::RouteOptions,
+        Counter::RouteForwarded,
+        Counter::RouteBlackhole,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -185,6 +191,8 @@ impl Counter {
             Counter::RouteAddress => "route_address",
             Counter::RouteTtl => "route_ttl",
             Counter::RouteOptions => "route_options",
+            Counter::RouteForwarded => "route_forwarded",
+            Counter::RouteBlackhole => "route_blackhole",
         }
     }
 

@@ -22,6 +22,8 @@ pub struct HookSays {
     pub rules: Vec<(String, bool)>,
     /// The number of the port that it is redirected to.
     pub to: Option<u16>,
+    /// The number of the neighbour that a virtual router's routes send it to.
+    pub neighbour: Option<u32>,
     /// The index of the device that the kernel's routes send it to, in the port's namespace.
     pub device: Option<u32>,
     /// The exact flow that it belongs to.
@@ -44,8 +46,7 @@ impl Attached {
             filter: filter.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             bridge: bridge.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             fib: fib.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
-            // Nothing is written there.
-            route: route.clone(),
+            route: route.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             steer: steer.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             dump: None,
         };
@@ -56,6 +57,9 @@ impl Attached {
         let way = Counter::ALL.into_iter().find(|way| counters.get(*way) > 0).unwrap_or(Counter::Aborted);
         let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
         let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
+        let answered = scratch.route.as_ref().filter(|_| way == Counter::RouteForwarded);
+        let answered =
+            answered.and_then(|maps| maps.answers()).map(|maps| maps.sent_to()).transpose()?.flatten();
         let routed = scratch.fib.as_ref().filter(|_| way == Counter::FibForwarded);
         let sent = routed.map(|maps| FibStage::over(Arc::clone(maps)).counts()).transpose()?;
         let device = sent.and_then(|sent| sent.into_iter().find(|(_, count)| count.packets > 0));
@@ -66,7 +70,8 @@ impl Attached {
             verdict: run.verdict,
             frame: run.frame,
             rules,
-            to: to.transpose()?.flatten(),
+            to: to.transpose()?.flatten().or(answered.map(|(port, _)| port)),
+            neighbour: answered.map(|(_, neighbour)| neighbour),
             device: device.map(|(ifindex, _)| ifindex),
             flow: steered.and_then(|steered| steered.flow),
             steered: steered.and_then(|steered| steered.to),

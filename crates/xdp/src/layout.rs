@@ -313,10 +313,48 @@ fn fibs_constants_are_the_kernels_side() {
 fn routes_constants_are_the_kernels_side() {
     use crate::route::{OWN_CAPACITY, ROUTE_WORDS};
     let (fields, size) = members(PORT, "route_conf");
-    assert_eq!((fields, size), (at([("present", 0), ("vrrp", 4), ("mac", 8)]), 4 * ROUTE_WORDS));
+    let answers = ["answers", "partial", "port", "seed", "words4", "words6", "lines", "neighbours"];
+    let all = [("present", 0), ("vrrp", 4), ("mac", 8)]
+        .into_iter()
+        .chain(answers.into_iter().zip((16..).step_by(4)));
+    assert_eq!((fields, size), (at(all), 4 * ROUTE_WORDS));
     let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
     for map in ["route_own4", "route_own6"] {
         assert_eq!(usize::try_from(entries(map)).unwrap(), OWN_CAPACITY);
     }
+}
+
+#[test]
+fn routes_tables_are_the_kernels_side() {
+    use crate::route::{
+        AnswerMaps, COUNT_SIZE, FRAME_SIZE, GROUP_SIZE, INTERFACE_SIZE, LINE_SIZE, NEIGHBOUR_SIZE,
+        ROUTE_INTERFACES, ROUTE_PORTS, SENT_SIZE,
+    };
+    let (fields, _) = members(PORT, "route_neighbour");
+    assert_eq!(fields, at([("to", 0), ("place", 8), ("high", 16), ("low", 24)]));
+    let (fields, _) = members(PORT, "route_interface");
+    assert_eq!(fields, at([("from", 0), ("where", 8)]));
+    let (fields, _) = members(PORT, "route_sent");
+    assert_eq!(fields, at([("packets", 0), ("bytes", 8)]));
+    let (fields, _) = members(PORT, "route_count");
+    let words = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"];
+    assert_eq!(fields, at(words.into_iter().zip((0..).step_by(8))));
+    for (name, size) in [
+        ("route_neighbour", NEIGHBOUR_SIZE),
+        ("route_interface", INTERFACE_SIZE),
+        ("route_sent", SENT_SIZE),
+        ("route_count", COUNT_SIZE),
+        ("route_group", GROUP_SIZE),
+        ("route_line", LINE_SIZE),
+        ("route_switch", 8),
+        ("steer_frame", FRAME_SIZE),
+    ] {
+        assert_eq!(members(PORT, name).1, usize::try_from(size).unwrap(), "{name}");
+    }
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    assert_eq!(entries("route_outputs"), ROUTE_INTERFACES);
+    assert_eq!((entries("route_devices"), entries("route_counts")), (ROUTE_PORTS, ROUTE_PORTS));
+    assert!(AnswerMaps::NAMES.iter().all(|name| open.maps().any(|map| map.name() == *name)));
 }

@@ -75,3 +75,9 @@ pub use inspect::{
 };
 pub use pin::PinPath;
 pub use program::{LOCAL_CAPACITY, Loaded, PortProgram, TestRun, Verdict};
+
+/// Returns when every program that runs now has come to its end: what they can have found before is free to be used again. It takes some
+/// milliseconds.
+pub fn wait_for_programs() {
+    sys::wait_for_programs();
+}

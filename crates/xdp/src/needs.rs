@@ -28,10 +28,11 @@ pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
+pub(crate) const ANSWERS: &str = "routes";
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const DUMP: &str = "dump";
 
-const NEEDS: [Need; 19] = [
+const NEEDS: [Need; 20] = [
     need(STEER, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
     need(FILTER, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FILTER, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
@@ -46,6 +47,7 @@ const NEEDS: [Need; 19] = [
     need(FIB, ffi::BPF_FUNC_check_mtu, "bpf_check_mtu", "5.12"),
     need(FIB, ffi::BPF_FUNC_xdp_adjust_tail, "bpf_xdp_adjust_tail", "4.18"),
     need(ROUTE, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(ANSWERS, ffi::BPF_FUNC_xdp_adjust_tail, "bpf_xdp_adjust_tail", "4.18"),
     need(FLOWS, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FLOWS, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
     need(FLOWS, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
@@ -78,7 +80,7 @@ mod tests {
             let has = |helper| helper != missing.helper;
             let error = lacking(&[STEER, missing.stage], has).unwrap().to_string();
             assert!(error.contains(missing.name) && error.contains(missing.since), "{error}");
-            let others: Vec<&str> = [STEER, FILTER, BRIDGE, FIB, ROUTE, FLOWS, DUMP]
+            let others: Vec<&str> = [STEER, FILTER, BRIDGE, FIB, ROUTE, ANSWERS, FLOWS, DUMP]
                 .into_iter()
                 .filter(|stage| {
                     NEEDS.iter().all(|need| need.stage != *stage || need.helper != missing.helper)
@@ -94,7 +96,10 @@ mod tests {
     fn this_kernel_has_them_all() {
         // Without privilege it tells of none.
         if sys::has_helper(ffi::BPF_FUNC_map_lookup_elem) {
-            assert!(lacking(&[STEER, FILTER, BRIDGE, FIB, ROUTE, FLOWS, DUMP], sys::has_helper).is_none());
+            assert!(
+                lacking(&[STEER, FILTER, BRIDGE, FIB, ROUTE, ANSWERS, FLOWS, DUMP], sys::has_helper)
+                    .is_none()
+            );
         }
     }
 }

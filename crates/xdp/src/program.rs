@@ -19,7 +19,7 @@ use crate::object::{
     BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, ROUTE_CONF, STEER_CONF, dump_object, port_object,
     services_dump_object, services_object,
 };
-use crate::route::{RouteMaps, RouteStage};
+use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
 use crate::{Constants, Counter, Error, LocalAddresses, Mode, Owner, ProgramConfig, ProgramInfo, needs, sys};
 
@@ -230,6 +230,7 @@ impl Stages {
             (self.bridge.is_some(), needs::BRIDGE),
             (self.fib.is_some(), needs::FIB),
             (self.route.is_some(), needs::ROUTE),
+            (self.route.as_ref().is_some_and(|route| route.answers().is_some()), needs::ANSWERS),
             (self.steer.is_some(), needs::FLOWS),
             (self.dump.is_some(), needs::DUMP),
         ];
@@ -323,6 +324,10 @@ impl Loaded {
                 opened.set_section(ROUTE_CONF, &conf)?;
                 route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
+        }
+        match stages.route.as_ref().and_then(|route| route.answers()) {
+            None => AnswerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(answers) => answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?,
         }
         match &stages.steer {
             None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,

@@ -1,14 +1,19 @@
-//! The stage of a virtual router's port: what is the kernel's own passes, what is to be routed goes up to the worker.
+//! The stage of a virtual router's port: what is the kernel's own passes, what is to be routed goes to its next hop right here where
+//! that is known ([`Answers`]), and up to the worker else.
 //!
 //! ```text
-//!  frame --> [filter] --> for the port, to be forwarded as it is, to none of the router's own addresses? --yes--> [steer] --> worker
+//!  frame --> [filter] --> for the port, to be forwarded as it is, to none of the router's own addresses?
 //!                            |                                        [`Own`], shared by the router's ports
-//!                            no --> the kernel's stack: ARP, ND, echo, sessions, routing protocols, time exceeded
+//!                            |-- yes --> route known, neighbour, device, MTU? --yes--> next hop
+//!                            |              [`Answers`], shared, too     |-- no --> [steer] --> worker
+//!                            |-- no --> the kernel's stack: ARP, ND, echo, sessions, routing protocols, time exceeded
 //! ```
 //!
 //! The hook reads two hash tables of the router's own addresses, which change while frames pass, one address at a time; they are the
 //! kernel's, so a process that takes over a pinned program finds them ([`Own::of`]). What is left to the kernel and why stands in
 //! `bpf/include/stage_route.h`.
+
+mod answers;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,11 +24,22 @@ use std::sync::Arc;
 use crate::sys::{self, MapKind, MapSpec};
 use crate::{Attached, Error};
 
+pub(crate) use answers::AnswerMaps;
+pub use answers::{
+    AnswerInterface, AnswerPort, AnswerSizes, Answers, ROUTE_INTERFACES, ROUTE_PORTS, RouteCounts, Words,
+};
+#[cfg(test)]
+pub(crate) use answers::{
+    COUNT_SIZE, FRAME_SIZE, GROUP_SIZE, INTERFACE_SIZE, LINE_SIZE, NEIGHBOUR_SIZE, SENT_SIZE,
+};
+
 /// Addresses of each family that a router can have of its own: `ROUTE_OWN`.
 pub const OWN_CAPACITY: usize = 65_536;
 
 /// Words of `struct route_conf`.
-pub(crate) const ROUTE_WORDS: usize = 4;
+pub(crate) const ROUTE_WORDS: usize = 12;
+/// Where those begin that are of routes that are answered.
+const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
 /// The value of an address, which nobody reads.
@@ -67,6 +83,7 @@ pub struct RouteStage {
 pub(crate) struct RouteMaps {
     pub conf: [u32; ROUTE_WORDS],
     own: Arc<OwnMaps>,
+    answers: Option<Arc<AnswerMaps>>,
 }
 
 impl Own {
@@ -229,7 +246,19 @@ impl RouteStage {
     /// For a port of the router whose own addresses these are.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
-        RouteStage::over(Arc::new(RouteMaps { conf: words(port), own: Arc::clone(&own.maps) }))
+        let maps = RouteMaps { conf: words(port), own: Arc::clone(&own.maps), answers: None };
+        RouteStage::over(Arc::new(maps))
+    }
+
+    /// The same with routes that are answered in the hook, by these tables.
+    #[must_use]
+    pub fn answering(port: &RoutePort, own: &Own, answers: &Answers, answer: &AnswerPort) -> RouteStage {
+        let mut conf = words(port);
+        for (word, more) in conf.iter_mut().skip(ANSWERS_AT).zip(answers.maps().conf(answer)) {
+            *word = more;
+        }
+        let answers = Some(Arc::clone(answers.maps()));
+        RouteStage::over(Arc::new(RouteMaps { conf, own: Arc::clone(&own.maps), answers }))
     }
 
     pub(crate) fn over(maps: Arc<RouteMaps>) -> RouteStage {
@@ -244,10 +273,26 @@ impl RouteStage {
         Ok(self.maps.conf == words(port) && self.own_id()? == own.id()?)
     }
 
+    /// Whether it is specialised as another one, and reads the very same addresses and tables.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn is_same(&self, other: &RouteStage) -> Result<bool, Error> {
+        let tables = |stage: &RouteStage| stage.maps.answers.as_ref().map(|maps| maps.id()).transpose();
+        let alike = self.maps.conf == other.maps.conf && self.own_id()? == other.own_id()?;
+        Ok(alike && tables(self)? == tables(other)?)
+    }
+
+    /// Whether routes are answered in the hook.
+    #[must_use]
+    pub fn is_answering(&self) -> bool {
+        self.maps.answers.is_some()
+    }
+
     /// What it is specialised by.
     #[must_use]
     pub fn port(&self) -> RoutePort {
-        let [_, vrrp, first, second] = self.maps.conf;
+        let [_, vrrp, first, second, ..] = self.maps.conf;
         let ([a, b, c, d], [e, f, ..]) = (first.to_ne_bytes(), second.to_ne_bytes());
         RoutePort { mac: [a, b, c, d, e, f], vrrp: vrrp != 0 }
     }
@@ -273,12 +318,25 @@ impl RouteMaps {
         [(OWN4, self.own.v4.as_fd()), (OWN6, self.own.v6.as_fd())]
     }
 
+    /// The tables of routes that are answered.
+    pub fn answers(&self) -> Option<&AnswerMaps> {
+        self.answers.as_deref()
+    }
+
+    /// The same with counts of its own, so that a test run counts nothing where others read it.
+    pub fn scratch(&self) -> Result<RouteMaps, Error> {
+        let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
+        Ok(RouteMaps { conf: self.conf, own: Arc::clone(&self.own), answers })
+    }
+
     /// Those of a program that is in the kernel already, which `take` gives by name.
     pub fn adopt(
         conf: [u32; ROUTE_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<RouteMaps, Error> {
-        Ok(RouteMaps { conf, own: Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)? }) })
+        let own = Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)? });
+        let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), take)?.map(Arc::new);
+        Ok(RouteMaps { conf, own, answers })
     }
 }
 
@@ -292,7 +350,9 @@ fn create(name: &'static str, key: u32) -> Result<OwnedFd, Error> {
 fn words(port: &RoutePort) -> [u32; ROUTE_WORDS] {
     let [a, b, c, d, e, f] = port.mac;
     let (first, second) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, 0, 0]));
-    [1, u32::from(port.vrrp), first, second]
+    let mut words = [0; ROUTE_WORDS];
+    [words[0], words[1], words[2], words[3]] = [1, u32::from(port.vrrp), first, second];
+    words
 }
 
 #[cfg(test)]
@@ -330,7 +390,11 @@ mod tests {
         for vrrp in [false, true] {
             let port = RoutePort { mac: [2, 1, 9, 8, 7, 6], vrrp };
             let own = OwnMaps { v4: null(), v6: null() };
-            let stage = RouteStage::over(Arc::new(RouteMaps { conf: words(&port), own: Arc::new(own) }));
+            let stage = RouteStage::over(Arc::new(RouteMaps {
+                conf: words(&port),
+                own: Arc::new(own),
+                answers: None,
+            }));
             assert_eq!(stage.port(), port);
         }
     }

@@ -18,7 +18,7 @@ use xdp::filter::{
     SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
-use xdp::route::{Own, RoutePort, RouteStage};
+use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
 use xdp::steer::{SteerConfig, Steering};
 use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
 
@@ -64,6 +64,11 @@ fn measured() -> Costs {
     }
     for (name, vrrp) in [("plain", false), ("vrrp", true)] {
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &route_stage(vrrp));
+        add(format!("port-route-{name}"), loaded.unwrap().info().unwrap());
+    }
+    for (name, partial_checksums) in [("answers", false), ("answers-completing", true)] {
+        let stage = answers_stage(partial_checksums);
+        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage);
         add(format!("port-route-{name}"), loaded.unwrap().info().unwrap());
     }
     add("port-route-steer-everything".to_owned(), with_route());
@@ -140,6 +145,13 @@ fn fib_stage(attached: &Attached, check_sources: bool, partial_checksums: bool) 
 
 fn route_stage(vrrp: bool) -> RouteStage {
     RouteStage::new(&RoutePort { mac: [2, 0, 0, 0, 0, 1], vrrp }, &Own::new("budget").unwrap())
+}
+
+fn answers_stage(partial_checksums: bool) -> RouteStage {
+    let sizes = AnswerSizes { words4: 1 << 19, words6: 1 << 18, paths: 100, groups: 4, neighbours: 100 };
+    let (answers, own) = (Answers::new(&sizes).unwrap(), Own::new("budget").unwrap());
+    let port = RoutePort { mac: [2, 0, 0, 0, 0, 1], vrrp: true };
+    RouteStage::answering(&port, &own, &answers, &AnswerPort { number: 1, partial_checksums, seed: 7 })
 }
 
 /// A virtual router's port with a steering.
@@ -272,8 +284,9 @@ fn every_combination_of_stages_loads() {
     let dump = Dump::new(&DumpConfig::default()).unwrap();
     let mut loaded = 0;
     let builds = [("frags", PortProgram::load as fn(&_) -> _), ("linear", PortProgram::load_linear)];
-    for (room, (build, load)) in
-        ["kernel", "bridge", "fib", "route"].into_iter().flat_map(|room| builds.map(|build| (room, build)))
+    for (room, (build, load)) in ["kernel", "bridge", "fib", "route", "answers"]
+        .into_iter()
+        .flat_map(|room| builds.map(|build| (room, build)))
     {
         let namespace = Namespace::enter_new();
         let (_, near) = namespace.veth("va", "vb", "");
@@ -284,6 +297,7 @@ fn every_combination_of_stages_loads() {
             "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
             "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
             "route" => port.set_route(Some(&route_stage(true))).unwrap(),
+            "answers" => port.set_route(Some(&answers_stage(true))).unwrap(),
             _ => {}
         }
         for filter in &filters {
@@ -303,7 +317,7 @@ fn every_combination_of_stages_loads() {
             }
         }
     }
-    assert_eq!(loaded, 96);
+    assert_eq!(loaded, 120);
 }
 
 #[test]

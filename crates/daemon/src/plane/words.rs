@@ -331,6 +331,7 @@ mod tests {
                 frame: vec![0; 60],
                 rules: vec![("r".to_owned(), true)],
                 to: None,
+                neighbour: None,
                 device: None,
                 flow: None,
                 steered: None,

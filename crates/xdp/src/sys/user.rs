@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::time::Duration;
 
 use libbpf_rs::libbpf_sys as ffi;
 use libbpf_rs::{AsRawLibbpf, OpenMapMut};
@@ -17,9 +18,12 @@ pub(crate) fn forget_pin_path(map: &mut OpenMapMut<'_>) -> io::Result<()> {
 
 /// Returns when every program that runs now has come to its end.
 pub(crate) fn wait_for_programs() {
-    // A kernel with cores of its own for user space (nohz_full) refuses: then nobody waits.
     // SAFETY: takes integers; MEMBARRIER_CMD_GLOBAL waits for a grace period of RCU, under which programs run.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    let refused = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0;
+    if refused {
+        // A kernel with cores of its own for user space (nohz_full). Programs run for microseconds.
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// Lets a program keep a map, and tell of it, that its instructions need not refer to.
