@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traffic source of the bench: run under BPF_PROG_TEST_RUN with live frames, each run turns a recycled
-// page into one 60-byte UDP frame (64 with its FCS) and redirects it out of the generator's device.
+// page into one UDP frame (60 bytes, 64 with its FCS, unless told otherwise) and redirects it out of the generator's device.
 //
 // A page comes back as its last receiver left it, so all headers are written anew each time. The host
 // number goes into the destination MAC, the flow number into the UDP source port; the IPv4 header is
-// the same for all frames, so its checksum is part of the template.
+// the same for all frames, so its checksum is part of the template. With prefixes the IPv4 destination
+// changes, too: its third octet is the prefix, its fourth by chance; the template's checksum is that of both at 0.
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -19,6 +20,8 @@ struct settings {
 	__u32 random;    /* 1: xorshift order; 0: round robin */
 	__u32 burst;     /* frames that go together, */
 	__u32 gap;       /* and nanoseconds from one burst to the next; 0: as fast as it goes */
+	__u32 prefixes;  /* IPv4 destinations of so many /24 prefixes in turn; 0: one destination */
+	__u32 unused;
 };
 
 const volatile struct settings settings = {};
@@ -69,6 +72,17 @@ static void keep_pace(void)
 		bpf_loop(1 << 20, wait_step, &until, 0);
 }
 
+/* Another destination, and the checksum that it makes (RFC 1624, eqn. 3). */
+static void aim(void *data, __u32 number)
+{
+	__u32 last = number % settings.prefixes << 8 | ((number >> 7) & 0xff);
+	__u32 sum = (__u16)~bpf_ntohs(*(__be16 *)(data + 24)) + last;
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	*(__be16 *)(data + 24) = bpf_htons(~sum);
+	*(__be16 *)(data + 32) = bpf_htons(last);
+}
+
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
@@ -87,6 +101,8 @@ int generate(struct xdp_md *ctx)
 	number = next_number();
 	*(__be16 *)(data + 4) = bpf_htons(number & settings.host_mask);
 	*(__be16 *)(data + 34) = bpf_htons(1024 + (number & settings.flow_mask));
+	if (settings.prefixes)
+		aim(data, number);
 	count = bpf_map_lookup_elem(&offered, &zero);
 	if (count)
 		(*count)++;

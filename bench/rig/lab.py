@@ -67,12 +67,7 @@ class Lab:
 
         A device has its NAPI only while it takes GRO or has an XDP program: call it after either.
         """
-        before = _napi_threads()
-        self.dut.shell("for d in d0 d1; do echo 1 > /sys/class/net/$d/threaded; done")
-        made = wait_until(lambda: _napi_threads() - before, "threaded NAPI of d0 and d1", 5)
-        for pid in made:
-            os.sched_setaffinity(pid, {PLANE_CORE})
-            os.setpriority(os.PRIO_PROCESS, pid, -20)
+        pin_napi_of(lambda: self.dut.shell("for d in d0 d1; do echo 1 > /sys/class/net/$d/threaded; done"))
 
     def learn_hosts(self, hosts: int) -> None:
         """Lets the plane see a frame from each host behind the sink, so that it knows where they are."""
@@ -100,6 +95,15 @@ class Lab:
                     bpf.detach(index)
         if program:
             program.close()
+
+
+def pin_napi_of(make) -> None:
+    """Moves the NAPI threads that `make` brings about to the plane's core."""
+    before = _napi_threads()
+    make()
+    for pid in wait_until(lambda: _napi_threads() - before, "threaded NAPI", 5):
+        os.sched_setaffinity(pid, {PLANE_CORE})
+        os.setpriority(os.PRIO_PROCESS, pid, -20)
 
 
 def host_mac(number: int) -> bytes:

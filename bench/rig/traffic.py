@@ -53,14 +53,14 @@ class Load:
     disturbed: bool
 
 
-def frame_template(destination: str = "10.99.1.2") -> bytes:
-    """Ethernet, IPv4 (checksum right), UDP to port 9 without checksum, zeros: 60 bytes."""
-    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, FRAME_BYTES - 14, 0, 0, 64, socket.IPPROTO_UDP, 0,
-                         socket.inet_aton("10.99.1.1"), socket.inet_aton(destination))
+def frame_template(destination: str = "10.99.1.2", source: str = "10.99.1.1", size: int = FRAME_BYTES) -> bytes:
+    """Ethernet, IPv4 (checksum right), UDP to port 9 without checksum, zeros: 60 bytes, or as many as wanted."""
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, size - 14, 0, 0, 64, socket.IPPROTO_UDP, 0,
+                         socket.inet_aton(source), socket.inet_aton(destination))
     header = header[:10] + struct.pack("!H", ipv4_checksum(header)) + header[12:]
     ethernet = HOST_MAC_PREFIX + b"\0\0" + bytes.fromhex(GEN_MAC.replace(":", "")) + b"\x08\x00"
-    udp = struct.pack("!HHHH", 1024, 9, FRAME_BYTES - 34, 0)
-    return (ethernet + header + udp).ljust(FRAME_BYTES, b"\0")
+    udp = struct.pack("!HHHH", 1024, 9, size - 34, 0)
+    return (ethernet + header + udp).ljust(size, b"\0")
 
 
 def ipv4_checksum(header: bytes) -> int:
@@ -75,14 +75,15 @@ class Generator:
     """The traffic source: a process on its core that spends its life inside the kernel's test run.
 
     With a rate (frames a second) it waits there too, so its core is never idle; `yielding` lets others on that core go first.
+    With `prefixes` the frame's destination, x.y.0.0, becomes one of so many /24 prefixes of x.y/16 in turn.
     """
 
-    def __init__(self, lab: Lab, profile: Profile, rate: float | None = None, destination: str = "10.99.1.2",
-                 yielding: bool = False):
-        frame = frame_template(destination)
+    def __init__(self, lab, profile: Profile, rate: float | None = None, destination: str = "10.99.1.2",
+                 yielding: bool = False, frame: bytes | None = None, prefixes: int = 0):
+        frame = frame or frame_template(destination)
         burst, gap, calls = pacing(rate) if rate else (64, 0, _FRAMES_PER_CALL)
-        constants = struct.pack("56sIIIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
-                                int(profile.random), burst, gap)
+        constants = struct.pack("56sIIIIIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
+                                int(profile.random), burst, gap, prefixes, 0)
         self.program = bpf.Program("gen", constants)
 
         def generate() -> None:
