@@ -73,6 +73,8 @@ pub enum Stage {
     Parse,
     /// Software RSS: handing packets to other workers.
     Spread,
+    /// A port's own stage.
+    Own,
     /// The room's decision.
     Room,
     /// Rewriting, copying, sorting by output.
@@ -83,10 +85,10 @@ pub enum Stage {
 
 impl Stage {
     /// Number of stages.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// All of them, in the order of the packet's path.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::Receive, Self::Parse, Self::Spread, Self::Room, Self::Execute, Self::Transmit];
+        [Self::Receive, Self::Parse, Self::Spread, Self::Own, Self::Room, Self::Execute, Self::Transmit];
 
     /// Its name as shown.
     #[must_use]
@@ -95,6 +97,7 @@ impl Stage {
             Self::Receive => "receive",
             Self::Parse => "parse",
             Self::Spread => "spread",
+            Self::Own => "own",
             Self::Room => "room",
             Self::Execute => "execute",
             Self::Transmit => "transmit",

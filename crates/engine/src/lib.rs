@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!             worker.rs (one thread, one core)
-//!   Queue --> stage/receive -> stage/parse -> stage/spread -> stage/room -> stage/execute -> stage/transmit --> Queue
-//!                                                 |  ^                                            |
-//!                                                 v  |  handover.rs: SPSC rings between workers   v
-//!                                               other workers                               owner of the queue
+//!   Queue --> stage/receive -> stage/parse -> stage/spread -> stage/own -> stage/room -> stage/execute -> stage/transmit --> Queue
+//!                                                 |  ^                                                        |
+//!                                                 v  |        handover.rs: SPSC rings between workers         v
+//!                                               other workers                                           owner of the queue
 //! ```
 //!
 //! Start reading in [`worker`]. A stage is a plain function over a [`burst::Burst`]; what the workers are told stands in one
@@ -33,4 +33,5 @@ pub mod worker;
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use explain::Explained;
 pub use rest::PollMode;
+pub use stage::own::{Arrivals, OwnStage, Verdicts};
 pub use state::{Forwarding, PortView, Room};

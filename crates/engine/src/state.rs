@@ -6,6 +6,8 @@ use packet::{PortId, WorkerId};
 use router::Router;
 use switch::Bridge;
 
+use crate::stage::own::OwnStage;
+
 /// Buckets of the symmetric hash over which software RSS spreads a port's flows.
 pub const SPREAD_BUCKETS: usize = 256;
 
@@ -39,6 +41,8 @@ pub struct PortView {
     pub complete_checksums: bool,
     /// A capture listens to this port's packets.
     pub capture: bool,
+    /// A stage of somebody's own, which sees what arrives before the room does.
+    pub own: Option<Arc<dyn OwnStage>>,
 }
 
 impl PortView {
@@ -53,6 +57,7 @@ impl PortView {
             spread: None,
             complete_checksums: false,
             capture: false,
+            own: None,
         }
     }
 }

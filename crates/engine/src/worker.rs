@@ -23,7 +23,7 @@ use crate::handover::Links;
 use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
-use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, parse, receive, room, route, spread, transmit};
+use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, own, parse, receive, room, route, spread, transmit};
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
@@ -372,6 +372,7 @@ pub(crate) fn forward<R: Recorder>(
         && !R::ACTIVE
         && spreads.is_none()
         && !view.complete_checksums
+        && view.own.is_none()
     {
         // Nobody asks for their keys.
         route::read(port, router, *interface, burst, tools);
@@ -384,7 +385,7 @@ pub(crate) fn forward<R: Recorder>(
         count(tools, Stage::Transmit, n, begin);
         return;
     }
-    if !matches!(view.room, Room::Wire(_)) {
+    if !matches!(view.room, Room::Wire(_)) || view.own.is_some() {
         parse::run(port, view, spreads.is_some(), burst, tools, recorder);
         begin = count(tools, Stage::Parse, n, begin);
         if let Some(index) = spreads {
@@ -392,6 +393,10 @@ pub(crate) fn forward<R: Recorder>(
             spread::run(port, view.spread.as_ref(), applied, burst, exits.links, tools, recorder);
             begin = count(tools, Stage::Spread, n, begin);
         }
+    }
+    if let Some(stage) = &view.own {
+        own::run(port, stage.as_ref(), burst, tools, recorder);
+        begin = count(tools, Stage::Own, n, begin);
     }
     room::run(&view.room, burst, now, reader, tools, recorder);
     begin = count(tools, Stage::Room, burst.len(), begin);

@@ -185,6 +185,8 @@ drop_reasons! {
         "More packets of this kind are for the kernel than the router's `punts` lets in each second; look for a flood, or raise it.";
     NoKernel = 66, "no-kernel",
         "The packet is for the kernel, and there is no way into it from here; see `trivium doctor`.";
+    OwnStage = 67, "own-stage",
+        "A stage of your own, which this program has put into the port's path, refused the packet; see its code.";
 }
 
 impl DropReason {

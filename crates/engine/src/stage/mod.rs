@@ -2,6 +2,7 @@
 
 pub mod execute;
 pub mod outbox;
+pub mod own;
 pub mod parse;
 pub mod receive;
 pub mod room;

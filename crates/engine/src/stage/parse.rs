@@ -41,7 +41,10 @@ pub fn run<R: Recorder>(
 
 /// Whether all that is asked about unicast frames of this port is in their L2 header.
 fn l2_suffices(view: &PortView) -> bool {
-    matches!(view.room, Room::Switch(_)) && view.spread.is_none() && !view.complete_checksums
+    matches!(view.room, Room::Switch(_))
+        && view.spread.is_none()
+        && !view.complete_checksums
+        && view.own.is_none()
 }
 
 /// Reads every packet; returns how many have a broken L2 header, their decisions being made.
