@@ -17,13 +17,13 @@ const DELLINK: u16 = 17;
 pub(crate) const NEWADDR: u16 = 20;
 const DELADDR: u16 = 21;
 pub(crate) const NEWROUTE: u16 = 24;
-const DELROUTE: u16 = 25;
+pub(crate) const DELROUTE: u16 = 25;
 pub(crate) const NEWNEIGH: u16 = 28;
 const DELNEIGH: u16 = 29;
 pub(crate) const NEWRULE: u16 = 32;
 const DELRULE: u16 = 33;
 pub(crate) const NEWNEXTHOP: u16 = 104;
-const DELNEXTHOP: u16 = 105;
+pub(crate) const DELNEXTHOP: u16 = 105;
 
 const IFF_UP: u32 = 1;
 const IFF_RUNNING: u32 = 0x40;

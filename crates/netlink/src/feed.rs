@@ -17,7 +17,7 @@ use sync::qsbr::Domain;
 
 use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
-use crate::state::{self, Family, Kind, NextHop, RouteKey, Rule};
+use crate::state::{self, Family, Hop, Kind, Member, NextHop, RouteKey, Rule};
 
 /// The kernel's main and local tables.
 const MAIN: u32 = 254;
@@ -143,7 +143,10 @@ impl Feed {
                 Change::Link(_) | Change::Address(_) | Change::Rules => {}
             }
         }
-        for id in objects {
+        // Those that have gone when no route leads there any more.
+        let (there, gone): (Vec<u32>, Vec<u32>) =
+            objects.into_iter().partition(|id| mirror.next_hops.contains_key(id));
+        for id in there {
             let path = mirror.next_hops.get(&id).map(|next| object(mirror, next));
             self.fibs.values_mut().for_each(|fib| fib.define(id, path.as_ref(), &mut self.adjacencies));
         }
@@ -170,6 +173,9 @@ impl Feed {
                 (None, Some(fib)) => errors.extend(fib.remove6(wanted, &mut self.adjacencies).err()),
                 (None, None) => {}
             }
+        }
+        for id in gone {
+            self.fibs.values_mut().for_each(|fib| fib.define(id, None, &mut self.adjacencies));
         }
         self.refused += u64::try_from(errors.len()).unwrap_or(u64::MAX);
         errors
@@ -288,13 +294,21 @@ fn object(mirror: &Mirror, next: &NextHop) -> Path {
         return Path::Blackhole;
     }
     if let Some(hop) = &next.hop {
-        return if hop.encapsulates { Path::Local } else { Path::Ways(vec![way(hop)]) };
+        return match (hop.encapsulates, hop.dead) {
+            (true, _) => Path::Local,
+            // The kernel, which has no such object any more, answers.
+            (false, true) => Path::Unreachable,
+            (false, false) => Path::Ways(vec![way(hop)]),
+        };
     }
-    let members = next.group.iter().filter_map(|member| {
-        let hop = mirror.next_hops.get(&member.id)?.hop?;
-        Some(Way { weight: member.weight, ..way(&hop) })
-    });
-    let ways: Vec<Way> = members.collect();
-    // A group of one blackhole.
-    if ways.is_empty() { Path::Blackhole } else { Path::Ways(ways) }
+    let hop = |member: &Member| Some((member.weight, mirror.next_hops.get(&member.id)?.hop?));
+    let hops: Vec<(u16, Hop)> = next.group.iter().filter_map(hop).collect();
+    let live = hops.iter().filter(|(_, hop)| !hop.dead);
+    let ways: Vec<Way> = live.map(|(weight, hop)| Way { weight: *weight, ..way(hop) }).collect();
+    match (ways.is_empty(), hops.is_empty()) {
+        (false, _) => Path::Ways(ways),
+        (true, false) => Path::Unreachable,
+        // A group of one blackhole.
+        (true, true) => Path::Blackhole,
+    }
 }

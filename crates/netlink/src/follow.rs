@@ -12,8 +12,9 @@ use port::netlink::{Netlink, Request};
 use port::netns::{Netns, within_optional};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::decode::{self, decode};
+use crate::decode::{self, Event, decode};
 use crate::error::NetlinkError;
+use crate::fpm::{self, Answer, Fpm, FpmListener, FpmStatus, Server, Table, locked};
 use crate::mirror::{Change, Mirror};
 
 /// Most datagrams between reader and applier; fewer where the socket's buffer is small.
@@ -54,6 +55,8 @@ enum Item {
     /// All that the kernel had told when it was asked for has been handed on.
     Fence(u64),
     Ask(Ask),
+    /// What came by FPM.
+    Fpm(fpm::Said),
 }
 
 /// What is asked of the applier.
@@ -126,8 +129,27 @@ impl Shared {
 pub struct Follower {
     to: SyncSender<Item>,
     shared: Arc<Shared>,
+    fpm: Option<Arc<fpm::Shared>>,
     threads: Vec<JoinHandle<()>>,
 }
+
+/// What the applier knows of sessions.
+struct Sessions {
+    table: Table,
+    /// What there is to answer once all that was said is told.
+    answers: Vec<Answer>,
+    /// Of which session.
+    number: u64,
+    permits: Receiver<()>,
+    shared: Arc<fpm::Shared>,
+    /// The router's name.
+    name: String,
+    /// When it was last said that there is no room, and how often there was none by then.
+    complained: Option<(Instant, u64)>,
+}
+
+/// How often that is said.
+const COMPLAINTS: Duration = Duration::from_secs(60);
 
 impl Follower {
     /// Bytes of the socket's receive buffer that hold bursts of 100,000 notifications.
@@ -142,7 +164,34 @@ impl Follower {
     pub fn start(
         netns: Option<&Netns>,
         buffer: usize,
-        told: impl FnMut(&Mirror, &[Change]) + Send + 'static,
+        mut told: impl FnMut(&Mirror, &[Change]) + Send + 'static,
+    ) -> Result<Follower, NetlinkError> {
+        let told = move |mirror: &Mirror, changes: &[Change]| {
+            told(mirror, changes);
+            Vec::new()
+        };
+        Follower::begin(netns, buffer, None, told)
+    }
+
+    /// The same, but for FRR's routes and next-hop objects: those are what sessions of FPM say. `told` gives the prefixes of routes that found
+    /// no room.
+    ///
+    /// # Errors
+    /// As [`Follower::start`].
+    pub fn start_with_fpm(
+        netns: Option<&Netns>,
+        buffer: usize,
+        fpm: Fpm,
+        told: impl FnMut(&Mirror, &[Change]) -> Vec<String> + Send + 'static,
+    ) -> Result<Follower, NetlinkError> {
+        Follower::begin(netns, buffer, Some(fpm), told)
+    }
+
+    fn begin(
+        netns: Option<&Netns>,
+        buffer: usize,
+        fpm: Option<Fpm>,
+        told: impl FnMut(&Mirror, &[Change]) -> Vec<String> + Send + 'static,
     ) -> Result<Follower, NetlinkError> {
         let (listening, asking) = within_optional(netns, || {
             let failed = |what| move |source| NetlinkError::Kernel { what, source };
@@ -161,6 +210,9 @@ impl Follower {
             failed: Mutex::new(None),
         });
         let (to, from) = sync_channel((buffer / 256).clamp(16, QUEUE));
+        let (permits, taken) = sync_channel(fpm::BATCHES);
+        let sessions = fpm.as_ref().map(|fpm| Sessions::new(fpm, taken)).transpose()?;
+        let of_fpm = sessions.as_ref().map(|sessions| Arc::clone(&sessions.shared));
         let mut applier = Applier {
             mirror: Mirror::default(),
             asking,
@@ -168,10 +220,22 @@ impl Follower {
             shared: Arc::clone(&shared),
             told,
             waiting: vec![],
+            sessions,
         };
         // What comes meanwhile waits in the socket.
         applier.resync_patiently()?;
-        let mut follower = Follower { to: to.clone(), shared: Arc::clone(&shared), threads: Vec::new() };
+        let mut follower = Follower {
+            to: to.clone(),
+            shared: Arc::clone(&shared),
+            fpm: of_fpm.clone(),
+            threads: Vec::new(),
+        };
+        if let (Some(fpm), Some(shared)) = (fpm, of_fpm) {
+            let to = to.clone();
+            let say = move |said| to.send(Item::Fpm(said)).is_ok();
+            let server = Server::new(fpm, say, permits, shared);
+            follower.spawn("fpm", move || server.run())?;
+        }
         let reader = Reader { listening, to, shared };
         follower.spawn("netlink-read", move || reader.run())?;
         follower.spawn("netlink-apply", move || applier.run())?;
@@ -225,6 +289,18 @@ impl Follower {
         self.ask(Ask::Check)?
     }
 
+    /// How sessions of FPM are doing, where there are any.
+    #[must_use]
+    pub fn fpm(&self) -> Option<FpmStatus> {
+        self.fpm.as_ref().map(|shared| shared.status())
+    }
+
+    /// The socket that sessions come to, for a follower that takes this one's place.
+    #[must_use]
+    pub fn listener(&self) -> Option<FpmListener> {
+        self.fpm.as_ref().and_then(|shared| shared.listener())
+    }
+
     /// What has happened so far.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -247,6 +323,10 @@ impl Drop for Follower {
     fn drop(&mut self) {
         self.shared.end.store(true, Ordering::Release);
         self.shared.wake();
+        if let Some(fpm) = &self.fpm {
+            fpm.end.store(true, Ordering::Release);
+            fpm.wake();
+        }
         let _ = self.to.send(Item::Ask(Ask::End));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -326,9 +406,82 @@ struct Applier<F> {
     told: F,
     /// Who waits for which fence.
     waiting: Vec<(u64, Sender<()>)>,
+    sessions: Option<Sessions>,
 }
 
-impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
+impl Sessions {
+    fn new(fpm: &Fpm, permits: Receiver<()>) -> Result<Sessions, NetlinkError> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(|errno| NetlinkError::Thread(errno.into()))?;
+        Ok(Sessions {
+            table: Table::new(fpm.routes),
+            answers: Vec::new(),
+            number: 0,
+            permits,
+            shared: Arc::new(fpm::Shared::new(wake)),
+            name: fpm.name.clone(),
+            complained: None,
+        })
+    }
+
+    /// Says that there is no room, now and then.
+    fn complain(&mut self) {
+        let refused = self.table.refused;
+        let due = match self.complained {
+            None => refused > 0,
+            Some((when, before)) => refused > before && when.elapsed() >= COMPLAINTS,
+        };
+        if due {
+            let first = self.answers.iter().find(|(_, said)| said.is_some_and(|said| !said.offloaded));
+            let route = first.map(|(key, _)| key.prefix().to_string()).unwrap_or_default();
+            let why = "announced routes find no room, or lead to next hops that nobody has announced";
+            let next = "raise `routes`; what there is goes on forwarding";
+            tracing::error!(router = %self.name, refused, route, "{why}; {next}");
+            self.complained = Some((Instant::now(), refused));
+        }
+    }
+
+    /// Does what was said; gives how many messages those were.
+    fn apply(&mut self, said: fpm::Said, mirror: &mut Mirror, changes: &mut Vec<Change>) -> usize {
+        match said {
+            fpm::Said::Begin(number) => {
+                self.number = number;
+                self.answers.clear();
+                self.table.begin();
+            }
+            fpm::Said::Lost => self.table.lost(),
+            fpm::Said::Settled => drop(self.table.settled(mirror, changes)),
+            fpm::Said::Events(events) => {
+                let count = events.len();
+                for event in events {
+                    self.table.apply(mirror, event, changes, &mut self.answers);
+                }
+                let _ = self.permits.try_recv();
+                return count;
+            }
+        }
+        0
+    }
+
+    /// Answers what was said; of it these prefixes found no room.
+    fn answer(&mut self, refused: &[String]) {
+        self.table.no_room(refused, &mut self.answers);
+        self.complain();
+        let counts = [
+            (&self.shared.left, self.table.left),
+            (&self.shared.refused, self.table.refused),
+            (&self.shared.swept, self.table.swept),
+            (&self.shared.named, self.table.named().unwrap_or(u64::MAX)),
+        ];
+        counts.into_iter().for_each(|(count, now)| count.store(now, Ordering::Relaxed));
+        if !self.answers.is_empty() {
+            locked(&self.shared.answers).say(self.number, self.answers.drain(..));
+            self.shared.wake();
+        }
+    }
+}
+
+impl<F: FnMut(&Mirror, &[Change]) -> Vec<String>> Applier<F> {
     fn run(mut self) {
         let ended = loop {
             let mut changes = Vec::new();
@@ -350,6 +503,7 @@ impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
         while let Some(item) = next {
             match item {
                 Item::Datagram(bytes) => self.apply(&bytes, changes),
+                Item::Fpm(said) => done += self.announced(said, changes),
                 Item::Overrun => {
                     self.tell(changes);
                     self.resync_patiently()?;
@@ -382,16 +536,32 @@ impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
         self.shared.counts.applied.fetch_add(1, Ordering::Relaxed);
         for message in port::netlink::messages(bytes) {
             if let Some(event) = decode(message.kind, message.flags, message.payload) {
-                self.mirror.apply(event, changes);
                 self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
+                if !self.is_told_apart(&event) {
+                    self.mirror.apply(event, changes);
+                }
             }
         }
     }
 
+    /// Whether FPM says what becomes of something, and the kernel does not count.
+    fn is_told_apart(&self, event: &Event) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.table.speaks_for(event))
+    }
+
+    fn announced(&mut self, said: fpm::Said, changes: &mut Vec<Change>) -> usize {
+        let Some(sessions) = &mut self.sessions else { return 0 };
+        sessions.apply(said, &mut self.mirror, changes)
+    }
+
     fn tell(&mut self, changes: &mut Vec<Change>) {
+        let mut refused = Vec::new();
         if !changes.is_empty() {
-            (self.told)(&self.mirror, changes);
+            refused = (self.told)(&self.mirror, changes);
             changes.clear();
+        }
+        if let Some(sessions) = &mut self.sessions {
+            sessions.answer(&refused);
         }
     }
 
@@ -428,7 +598,7 @@ impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
                 {
                     objects
                         .into_iter()
-                        .filter(|event| !event.gone)
+                        .filter(|event| !event.gone && !self.is_told_apart(event))
                         .for_each(|event| mirror.dumped(event.object));
                     break;
                 }
@@ -437,6 +607,9 @@ impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
                     return Err(NetlinkError::Interrupted { what, times: attempts });
                 }
             }
+        }
+        if let Some(sessions) = &self.sessions {
+            sessions.table.carry(&self.mirror, &mut mirror);
         }
         Ok(mirror)
     }
@@ -519,6 +692,7 @@ impl<F: FnMut(&Mirror, &[Change])> Applier<F> {
             };
             match item {
                 Item::Datagram(bytes) => self.apply(&bytes, &mut changes),
+                Item::Fpm(said) => drop(self.announced(said, &mut changes)),
                 Item::Overrun => self.resync_patiently()?,
                 Item::Fence(reached) => {
                     touched.extend(changes.iter().cloned());

@@ -31,6 +31,7 @@ mod decode;
 mod error;
 mod feed;
 mod follow;
+pub mod fpm;
 mod mirror;
 mod routes;
 mod state;
@@ -39,6 +40,7 @@ pub use decode::{Event, Object, decode};
 pub use error::NetlinkError;
 pub use feed::{Feed, Limits, own_addresses};
 pub use follow::{Drift, Follower, Status};
+pub use fpm::{Fpm, FpmError, FpmListener, FpmStatus};
 pub use mirror::{Change, Mirror};
 pub use routes::{Paths, Routes};
 pub use state::{

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::decode::{Event, Object};
-use crate::routes::Routes;
+use crate::fpm::is_frrs;
+use crate::routes::{Paths, Routes};
 use crate::state::{Address, Hop, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule};
 
 const RT_SCOPE_HOST: u8 = 254;
@@ -49,6 +50,9 @@ pub struct Mirror {
     pub rules: Vec<Rule>,
     /// What routes share.
     paths: HashSet<Arc<Path>>,
+    /// Whether FRR's routes and next-hop objects are told by FPM: what goes in the kernel with a device only rests here until the
+    /// device is back, or FRR says that it goes.
+    pub(crate) told_apart: bool,
 }
 
 impl PartialEq for Mirror {
@@ -151,6 +155,45 @@ impl Mirror {
         }
     }
 
+    /// Whether FPM says what becomes of what has this protocol.
+    fn spares(&self, protocol: u8) -> bool {
+        self.told_apart && is_frrs(protocol)
+    }
+
+    /// The path of this value that routes share; its ways out are dead where their devices are down.
+    pub(crate) fn share(&mut self, path: &Path) -> Arc<Path> {
+        let dead = |hop: &Hop| hop.link != 0 && !self.links.get(&hop.link).is_some_and(|link| link.up);
+        if path.hops.iter().any(|hop| hop.dead != dead(hop)) {
+            let mut other = path.clone();
+            other.hops.iter_mut().for_each(|hop| hop.dead = dead(hop));
+            other.hops.sort_unstable();
+            return known(&mut self.paths, &Arc::new(other));
+        }
+        match self.paths.get(path) {
+            Some(known) => Arc::clone(known),
+            None => known(&mut self.paths, &Arc::new(path.clone())),
+        }
+    }
+
+    /// A next-hop object, dead where its device is down or has no carrier.
+    pub(crate) fn with_life(&self, mut next: NextHop) -> NextHop {
+        if let Some(hop) = next.hop.as_mut().filter(|hop| hop.link != 0) {
+            hop.dead = !self.links.get(&hop.link).is_some_and(|link| link.up && link.carrier);
+        }
+        next
+    }
+
+    /// Routes that FPM has told.
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        if !self.told_apart {
+            return 0;
+        }
+        let own = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
+        let four = self.routes4.iter().filter(|(_, paths)| own(paths)).count();
+        (four + self.routes6.iter().filter(|(_, paths)| own(paths)).count()) as u64
+    }
+
     fn link_is(&mut self, link: Link, changes: &mut Vec<Change>) {
         let (index, up, carrier, running) = (link.index, link.up, link.carrier, link.running);
         let known = self.links.get(&index);
@@ -175,17 +218,26 @@ impl Mirror {
         if !up || !carrier {
             self.flush_next_hops(index, changes);
         }
+        self.look_after_next_hops(index, changes);
     }
 
     fn link_gone(&mut self, index: u32, changes: &mut Vec<Change>) {
         if self.links.remove(&index).is_some() {
             changes.push(Change::Link(index));
         }
-        let stays = |_: &RouteKey<_>, path: &Path| path.hops.iter().all(|hop| hop.link != index);
         if self.names(index) {
+            let apart = self.told_apart;
+            let stays = |_: &RouteKey<_>, path: &Path| {
+                path.hops.iter().all(|hop| hop.link != index) || apart && is_frrs(path.protocol)
+            };
             changes.extend(self.routes4.retain(stays).into_iter().map(Change::Route4));
+            if apart {
+                self.mark4(index, true, |path| is_frrs(path.protocol), changes);
+                self.mark6(index, true, |path| is_frrs(path.protocol), changes);
+            }
         }
         self.flush_next_hops(index, changes);
+        self.look_after_next_hops(index, changes);
     }
 
     /// Whether a route may name a device.
@@ -212,10 +264,14 @@ impl Mirror {
         if !self.names(index) {
             return;
         }
+        let apart = self.told_apart;
         let spared = |path: &Path| path.scope == RT_SCOPE_HOST && !all;
         let dies = |hop: &Hop| hop.dead || hop.link == index;
         let keep = |_: &RouteKey<_>, path: &Path| {
-            path.hops.iter().all(|hop| hop.link != index) || spared(path) || !path.hops.iter().all(dies)
+            path.hops.iter().all(|hop| hop.link != index)
+                || spared(path)
+                || !path.hops.iter().all(dies)
+                || apart && is_frrs(path.protocol)
         };
         changes.extend(self.routes4.retain(keep).into_iter().map(Change::Route4));
         self.mark4(index, true, |path| !spared(path), changes);
@@ -223,7 +279,8 @@ impl Mirror {
 
     /// A device is down: of IPv6 routes with several ways out those over it are dead (the others' end is told).
     fn bury6(&mut self, index: u32, changes: &mut Vec<Change>) {
-        self.mark6(index, true, |path| path.hops.len() > 1, changes);
+        let apart = self.told_apart;
+        self.mark6(index, true, |path| path.hops.len() > 1 || apart && is_frrs(path.protocol), changes);
     }
 
     /// A device is up, or has an address: IPv4 ways out that were dead over it live.
@@ -266,7 +323,8 @@ impl Mirror {
 
     /// Next-hop objects go silently, too, with their device or its carrier.
     fn flush_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
-        let through = |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index);
+        let through =
+            |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index) && !self.spares(next.protocol);
         let lost: Vec<u32> =
             self.next_hops.iter().filter(|(_, next)| through(next)).map(|(id, _)| *id).collect();
         for id in lost {
@@ -274,8 +332,24 @@ impl Mirror {
         }
     }
 
+    /// Those that FPM has told live and die with it.
+    fn look_after_next_hops(&mut self, index: u32, changes: &mut Vec<Change>) {
+        if !self.told_apart {
+            return;
+        }
+        let through = |next: &NextHop| next.hop.is_some_and(|hop| hop.link == index);
+        let concerned = self.next_hops.iter().filter(|(_, next)| through(next) && is_frrs(next.protocol));
+        let looked: Vec<_> = concerned.map(|(id, next)| (*id, self.with_life(next.clone()))).collect();
+        for (id, next) in looked {
+            if self.next_hops.get(&id) != Some(&next) {
+                self.next_hops.insert(id, next);
+                changes.push(Change::NextHop(id));
+            }
+        }
+    }
+
     /// A next-hop object has gone: groups lose a member, or go with their last one, and routes go with what they used.
-    fn next_hop_gone(&mut self, id: u32, changes: &mut Vec<Change>) {
+    pub(crate) fn next_hop_gone(&mut self, id: u32, changes: &mut Vec<Change>) {
         if self.next_hops.remove(&id).is_some() {
             changes.push(Change::NextHop(id));
         }
@@ -312,7 +386,10 @@ impl Mirror {
                 }
                 let prefers = |path: &Path| path.source == Some(address.local);
                 if self.paths.iter().any(|path| prefers(path)) {
-                    let keep = |key: &RouteKey<_>, path: &Path| key.table != RT_TABLE_MAIN || !prefers(path);
+                    let apart = self.told_apart;
+                    let keep = |key: &RouteKey<_>, path: &Path| {
+                        key.table != RT_TABLE_MAIN || !prefers(path) || apart && is_frrs(path.protocol)
+                    };
                     changes.extend(self.routes4.retain(keep).into_iter().map(Change::Route4));
                 }
             }

@@ -137,6 +137,37 @@ impl<A: Ord + Copy> Routes<A> {
         true
     }
 
+    /// Puts this path in the place of those of a key that `replaces` names, in front of all others, or nothing; true when that is a
+    /// change.
+    pub(crate) fn put(
+        &mut self,
+        key: RouteKey<A>,
+        path: Option<Arc<Path>>,
+        replaces: impl Fn(&Path) -> bool,
+    ) -> bool {
+        // Nearly always it is the only one.
+        match (self.0.entry(key), path) {
+            (Entry::Vacant(place), Some(path)) => {
+                place.insert(Paths::One(path));
+                true
+            }
+            (Entry::Vacant(_), None) => false,
+            (Entry::Occupied(mut there), path) => match (there.get(), path) {
+                (Paths::One(old), Some(path)) if replaces(old) => {
+                    let changed = *old != path;
+                    there.insert(Paths::One(path));
+                    changed
+                }
+                (_, path) => self.change(key, |paths| {
+                    paths.retain(|old| !replaces(old));
+                    if let Some(path) = path {
+                        paths.insert(0, path);
+                    }
+                }),
+            },
+        }
+    }
+
     /// One of a dump, behind those of the same key.
     pub(crate) fn dumped(&mut self, key: RouteKey<A>, path: Arc<Path>) -> bool {
         self.change(key, |paths| paths.push(path))

@@ -1,0 +1,143 @@
+//! Answers that wait to be sent: one for each route, the last that there is to say of it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::speak::{FAILED, Message, OFFLOAD, frame};
+use crate::decode::NEWROUTE;
+use crate::state::{Family, Prefix, RouteKey};
+
+/// A route of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Key {
+    Four(RouteKey<Ipv4Addr>),
+    Six(RouteKey<Ipv6Addr>),
+}
+
+impl Key {
+    /// Its destinations.
+    pub(crate) fn prefix(&self) -> Prefix<IpAddr> {
+        match self {
+            Key::Four(key) => Prefix { address: key.prefix.address.into(), length: key.prefix.length },
+            Key::Six(key) => Prefix { address: key.prefix.address.into(), length: key.prefix.length },
+        }
+    }
+}
+
+/// What there is to say of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// As it was announced.
+    pub(crate) protocol: u8,
+    pub(crate) kind: u8,
+    /// Whether there was room.
+    pub(crate) offloaded: bool,
+}
+
+/// Answers of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// Which session; of others nothing is taken.
+    session: u64,
+    waiting: BTreeMap<Key, Said>,
+    /// More than so many are none of a client that reads.
+    most: usize,
+}
+
+impl Answers {
+    /// Forgets those of the session before.
+    pub(crate) fn begin(&mut self, session: u64, most: usize) {
+        *self = Answers { session, waiting: BTreeMap::new(), most };
+    }
+
+    /// There is this to say. Of a route that has gone nothing is said any more.
+    pub(crate) fn say(&mut self, session: u64, all: impl IntoIterator<Item = (Key, Option<Said>)>) {
+        if session != self.session {
+            return;
+        }
+        for (key, said) in all {
+            match said {
+                None => drop(self.waiting.remove(&key)),
+                // Beyond that the session ends anyway.
+                Some(said) if self.waiting.len() <= self.most => drop(self.waiting.insert(key, said)),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Whether more waits than a client that reads lets wait.
+    pub(crate) fn overflows(&self) -> bool {
+        self.waiting.len() > self.most
+    }
+
+    /// Adds answers to `bytes` until there are about so many; gives how many it were.
+    pub(crate) fn write(&mut self, bytes: &mut Vec<u8>, until: usize) -> u64 {
+        let mut written = 0;
+        while bytes.len() < until {
+            let Some((key, said)) = self.waiting.pop_first() else { break };
+            let message = match key {
+                Key::Four(key) => message(&key, said, &key.prefix.address.octets()),
+                Key::Six(key) => message(&key, said, &key.prefix.address.octets()),
+            };
+            bytes.extend_from_slice(&frame([message]));
+            written += 1;
+        }
+        written
+    }
+}
+
+/// A frame holds one message: zebra reads no further.
+fn message<A: Family>(key: &RouteKey<A>, said: Said, address: &[u8]) -> Message {
+    let family = if A::BYTES == 4 { 2 } else { 10 };
+    let table = u8::try_from(key.table).unwrap_or(0);
+    let marks = if said.offloaded { OFFLOAD } else { FAILED };
+    let mut header = vec![family, key.prefix.length, 0, key.tos, table, said.protocol, 0, said.kind];
+    header.extend_from_slice(&marks.to_ne_bytes());
+    let message = Message::new(NEWROUTE, 0, &header).with(1, address).with(6, &key.metric.to_ne_bytes());
+    message.with(15, &key.table.to_ne_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::speak::answers;
+    use super::*;
+
+    fn key(last: u8, table: u32) -> Key {
+        let everyone = Prefix { address: Ipv4Addr::UNSPECIFIED, length: 0 };
+        let prefix = Prefix { address: [192, 0, 2, last].into(), length: 32 };
+        Key::Four(RouteKey { table, prefix, tos: 0, metric: 20, from: everyone })
+    }
+
+    const GOOD: Option<Said> = Some(Said { protocol: 186, kind: 1, offloaded: true });
+    const BAD: Option<Said> = Some(Said { protocol: 188, kind: 6, offloaded: false });
+
+    #[test]
+    fn the_last_word_on_a_route_is_said_once() {
+        let mut waiting = Answers::default();
+        waiting.begin(7, 100);
+        waiting.say(7, [(key(1, 254), GOOD), (key(2, 1000), GOOD), (key(3, 254), GOOD)]);
+        waiting.say(6, [(key(9, 254), GOOD)]);
+        waiting.say(7, [(key(2, 1000), BAD), (key(3, 254), None)]);
+        let mut bytes = Vec::new();
+        assert_eq!(waiting.write(&mut bytes, 1 << 20), 2);
+        assert_eq!(waiting.write(&mut Vec::new(), 1), 0);
+        let mut read = Vec::new();
+        assert_eq!(answers(&bytes, &mut read), Ok(bytes.len()));
+        let told: Vec<_> =
+            read.iter().map(|one| (one.prefix.to_string(), one.table, one.protocol, one.offloaded)).collect();
+        assert_eq!(
+            told,
+            [("192.0.2.1/32".to_owned(), 254, 186, true), ("192.0.2.2/32".to_owned(), 1000, 188, false)]
+        );
+    }
+
+    #[test]
+    fn who_does_not_read_is_found_out() {
+        let mut waiting = Answers::default();
+        waiting.begin(1, 2);
+        waiting.say(1, (0..9).map(|last| (key(last, 254), GOOD)));
+        assert!(waiting.overflows());
+        let mut bytes = Vec::new();
+        assert_eq!(waiting.write(&mut bytes, 1 << 20), 3);
+    }
+}

@@ -1,0 +1,242 @@
+//! The other end of a session: frames as zebra sends them, for tests and benches, and what it reads of ours.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use port::netlink::{attributes, messages, u32_at};
+
+use super::wire::{HEADER, MESSAGE, NETLINK, VERSION};
+use crate::decode::{DELNEXTHOP, DELROUTE, NEWNEXTHOP, NEWROUTE};
+use crate::state::Prefix;
+
+/// `NLM_F_CREATE`, and `NLM_F_REPLACE` besides.
+const CREATE: u16 = 0x400;
+const REPLACE: u16 = 0x500;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const MAIN: u8 = 254;
+/// What zebra gives every route.
+const METRIC: u32 = 20;
+
+/// Where an announced route leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To a gateway over the device of this index.
+    Via(IpAddr, u32),
+    /// To several of these, each with its share.
+    Several(Vec<(IpAddr, u32, u8)>),
+    /// To a next-hop object.
+    Object(u32),
+    /// Nowhere, without a word: `RTN_BLACKHOLE` (6), or with one: `RTN_UNREACHABLE` (7), `RTN_PROHIBIT` (8).
+    Nowhere(u8),
+}
+
+/// A message of rtnetlink under construction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message(Vec<u8>);
+
+impl Message {
+    /// Of a kind, with its flags and its fixed header.
+    #[must_use]
+    pub fn new(kind: u16, flags: u16, header: &[u8]) -> Message {
+        let mut bytes = vec![0; MESSAGE];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(flags | 1).to_ne_bytes());
+        bytes.extend_from_slice(header);
+        Message(bytes)
+    }
+
+    /// With an attribute more. One that is longer than an attribute can be is cut.
+    #[must_use]
+    pub fn with(mut self, kind: u16, value: &[u8]) -> Message {
+        let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+        self.0.extend_from_slice(&length.to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(&value[..usize::from(length) - 4]);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// The same with an address.
+    #[must_use]
+    pub fn with_address(self, kind: u16, address: IpAddr) -> Message {
+        match address {
+            IpAddr::V4(address) => self.with(kind, &address.octets()),
+            IpAddr::V6(address) => self.with(kind, &address.octets()),
+        }
+    }
+
+    fn done(mut self) -> Vec<u8> {
+        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0
+    }
+}
+
+fn route(kind: u16, flags: u16, prefix: Prefix<IpAddr>, protocol: u8, says: u8, marks: u32) -> Message {
+    let family = if prefix.address.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut header = vec![family, prefix.length, 0, 0, MAIN, protocol, 0, says];
+    header.extend_from_slice(&marks.to_ne_bytes());
+    Message::new(kind, flags, &header).with_address(1, prefix.address).with(6, &METRIC.to_ne_bytes())
+}
+
+/// A route of the main table comes, by a protocol (186: BGP).
+#[must_use]
+pub fn announce(prefix: Prefix<IpAddr>, protocol: u8, target: &Target) -> Message {
+    let says = if let Target::Nowhere(says) = target { *says } else { 1 };
+    let message = route(NEWROUTE, REPLACE, prefix, protocol, says, 0);
+    let gateway = |message: Message, gateway: IpAddr| match (prefix.address, gateway) {
+        // `RTA_VIA`: a family, then the address.
+        (IpAddr::V4(_), IpAddr::V6(_)) => message.with(18, &via(gateway)),
+        _ => message.with_address(5, gateway),
+    };
+    match target {
+        Target::Via(address, device) => gateway(message, *address).with(4, &device.to_ne_bytes()),
+        Target::Object(id) => message.with(30, &id.to_ne_bytes()),
+        Target::Nowhere(_) => message,
+        Target::Several(ways) => {
+            let mut list = Vec::new();
+            for (address, device, weight) in ways {
+                let start = list.len();
+                list.extend_from_slice(&[0, 0, 0, weight.saturating_sub(1)]);
+                list.extend_from_slice(&device.to_ne_bytes());
+                let way = gateway(Message(Vec::new()), *address);
+                list.extend_from_slice(&way.0);
+                let length = u16::try_from(list.len() - start).unwrap_or(u16::MAX);
+                list[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+            }
+            message.with(9, &list)
+        }
+    }
+}
+
+fn via(gateway: IpAddr) -> Vec<u8> {
+    let (family, octets) = match gateway {
+        IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
+    };
+    [vec![family, 0], octets].concat()
+}
+
+/// A route of the main table goes; zebra says no more of it than this.
+#[must_use]
+pub fn withdraw(prefix: Prefix<IpAddr>, protocol: u8) -> Message {
+    route(DELROUTE, 0, prefix, protocol, 1, 0)
+}
+
+/// A next-hop object comes, or is another from now on: to a gateway over a device.
+#[must_use]
+pub fn next_hop(id: u32, gateway: IpAddr, device: u32) -> Message {
+    let family = if gateway.is_ipv4() { AF_INET } else { AF_INET6 };
+    Message::new(NEWNEXTHOP, CREATE, &[family, 0, 11, 0, 0, 0, 0, 0])
+        .with(1, &id.to_ne_bytes())
+        .with_address(6, gateway)
+        .with(5, &device.to_ne_bytes())
+}
+
+/// A group of next-hop objects comes, each member with its share.
+#[must_use]
+pub fn group(id: u32, members: &[(u32, u8)]) -> Message {
+    let member = |(id, weight): &(u32, u8)| {
+        let share = [weight.saturating_sub(1), 0, 0, 0];
+        id.to_ne_bytes().into_iter().chain(share).collect::<Vec<u8>>()
+    };
+    let list: Vec<u8> = members.iter().flat_map(member).collect();
+    Message::new(NEWNEXTHOP, CREATE, &[0, 0, 11, 0, 0, 0, 0, 0]).with(1, &id.to_ne_bytes()).with(2, &list)
+}
+
+/// A next-hop object goes.
+#[must_use]
+pub fn next_hop_gone(id: u32) -> Message {
+    Message::new(DELNEXTHOP, 0, &[0; 8]).with(1, &id.to_ne_bytes())
+}
+
+/// Messages in one frame. What does not fit into its 64 KiB is left out.
+#[must_use]
+pub fn frame(all: impl IntoIterator<Item = Message>) -> Vec<u8> {
+    let mut bytes = vec![VERSION, NETLINK, 0, 0];
+    for message in all {
+        let message = message.done();
+        if bytes.len() + message.len() <= usize::from(u16::MAX) {
+            bytes.extend_from_slice(&message);
+        }
+    }
+    let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    bytes[2..HEADER].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+/// A session that announces a whole table as zebra does when it connects: the next-hop objects first, then each prefix by BGP, a frame
+/// each, with the target that `target` gives by its place.
+pub fn session(
+    objects: impl IntoIterator<Item = Message>,
+    prefixes: impl IntoIterator<Item = Prefix<IpAddr>>,
+    target: impl Fn(usize) -> Target,
+) -> Vec<u8> {
+    let mut bytes: Vec<u8> = objects.into_iter().flat_map(|object| frame([object])).collect();
+    for (place, prefix) in prefixes.into_iter().enumerate() {
+        bytes.extend_from_slice(&frame([announce(prefix, 186, &target(place))]));
+    }
+    bytes
+}
+
+/// What we say of a route: `RTM_F_OFFLOAD`, or `RTM_F_OFFLOAD_FAILED`.
+pub(super) const OFFLOAD: u32 = 0x4000;
+pub(super) const FAILED: u32 = 0x2000_0000;
+
+/// An answer to an announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Answer {
+    /// The route's destinations.
+    pub prefix: Prefix<IpAddr>,
+    /// Its table.
+    pub table: u32,
+    /// Its protocol.
+    pub protocol: u8,
+    /// Whether packets are forwarded by it; otherwise there was no room.
+    pub offloaded: bool,
+}
+
+/// Reads answers as zebra does: a frame holds one message, a new route with flags. Gives how many bytes whole frames take.
+///
+/// # Errors
+/// The bytes of a frame that is none.
+pub fn answers(bytes: &[u8], answers: &mut Vec<Answer>) -> Result<usize, Vec<u8>> {
+    let mut at = 0;
+    while let Some(header) = bytes.get(at..at + HEADER) {
+        let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if header[..2] != [VERSION, NETLINK] || length < HEADER + MESSAGE {
+            return Err(header.to_vec());
+        }
+        let Some(frame) = bytes.get(at..at + length) else { break };
+        answers.push(answer(&frame[HEADER..]).ok_or_else(|| frame.to_vec())?);
+        at += length;
+    }
+    Ok(at)
+}
+
+fn answer(bytes: &[u8]) -> Option<Answer> {
+    let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
+    let message =
+        messages(bytes).next().filter(|message| message.kind == NEWROUTE && length == bytes.len())?;
+    let payload = message.payload;
+    let &[family, length, _, _, table, protocol, ..] = payload else { return None };
+    let marks = u32_at(payload, 8)?;
+    let mut answer = Answer {
+        prefix: Prefix { address: Ipv6Addr::UNSPECIFIED.into(), length },
+        table: table.into(),
+        protocol,
+        offloaded: marks & OFFLOAD != 0,
+    };
+    if (marks & FAILED != 0) == answer.offloaded {
+        return None;
+    }
+    for (kind, value) in attributes(payload.get(12..)?) {
+        match (kind, family) {
+            (1, AF_INET) => answer.prefix.address = IpAddr::from(<[u8; 4]>::try_from(value).ok()?),
+            (1, AF_INET6) => answer.prefix.address = IpAddr::from(<[u8; 16]>::try_from(value).ok()?),
+            (15, _) => answer.table = u32_at(value, 0)?,
+            _ => {}
+        }
+    }
+    Some(answer)
+}

@@ -1,0 +1,483 @@
+//! What is said on the wire, and what becomes of it in a mirror.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::speak::{self, Message, Target, announce, frame, group, next_hop, next_hop_gone, withdraw};
+use super::table::{Answer, Table};
+use super::{BadMessage, Cause, Decoder};
+use crate::decode::{Event, Object};
+use crate::mirror::{Change, Mirror};
+use crate::state::{Hop, Kind, Link, Path, Prefix};
+
+const BGP: u8 = 186;
+const LINK: u32 = 3;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn prefix(text: &str) -> Prefix<IpAddr> {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix { address: ip(address), length: length.parse().unwrap() }
+}
+
+fn via(gateway: &str) -> Target {
+    Target::Via(ip(gateway), LINK)
+}
+
+/// What a whole session says.
+fn read(bytes: &[u8]) -> Result<Vec<Event>, BadMessage> {
+    let mut events = Vec::new();
+    Decoder::new().feed(bytes, &mut events).map(|()| events)
+}
+
+/// A table, its mirror with one device, and what was told of it.
+struct Site {
+    table: Table,
+    mirror: Mirror,
+    changes: Vec<Change>,
+    answers: Vec<Answer>,
+}
+
+fn link(index: u32, up: bool) -> Object {
+    let name = format!("e{index}");
+    let address = vec![2, 0, 0, 0, 0, 1];
+    let none = (None, None);
+    Object::Link(Link {
+        index,
+        name,
+        kind: None,
+        address,
+        mtu: 1500,
+        up,
+        carrier: up,
+        running: up,
+        master: none.0,
+        parent: none.1,
+    })
+}
+
+impl Site {
+    fn new(limit: usize) -> Site {
+        let mut mirror = Mirror::default();
+        mirror.told_apart = true;
+        mirror.dumped(link(LINK, true));
+        let mut site = Site { table: Table::new(limit), mirror, changes: Vec::new(), answers: Vec::new() };
+        site.table.begin();
+        site
+    }
+
+    fn says(&mut self, all: impl IntoIterator<Item = Message>) {
+        for message in all {
+            for event in read(&frame([message])).unwrap() {
+                self.table.apply(&mut self.mirror, event, &mut self.changes, &mut self.answers);
+            }
+        }
+    }
+
+    /// Begins anew and says this, and no more.
+    fn replays(&mut self, all: impl IntoIterator<Item = Message>) -> u64 {
+        self.table.lost();
+        self.table.begin();
+        self.says(all);
+        self.table.settled(&mut self.mirror, &mut self.changes)
+    }
+
+    /// Something of the kernel's.
+    fn kernel(&mut self, gone: bool, object: Object) {
+        let event = Event { gone, flags: 0, object };
+        if !self.table.speaks_for(&event) {
+            self.mirror.apply(event, &mut self.changes);
+        }
+    }
+
+    /// Each prefix, with what it leads to.
+    fn routes(&self) -> Vec<String> {
+        let hop = |hop: &Hop| {
+            let gateway = hop.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+            format!(
+                "{gateway}{}{}",
+                if hop.weight > 1 { "*" } else { "" },
+                if hop.dead { " dead" } else { "" }
+            )
+        };
+        let said = |path: &Path| match path.next_hop {
+            Some(id) => {
+                let next = self.mirror.next_hops.get(&id);
+                next.map_or("nothing".to_owned(), |next| {
+                    next.hop.as_ref().map_or_else(
+                        || {
+                            next.group
+                                .iter()
+                                .map(|member| member.id.to_string())
+                                .collect::<Vec<_>>()
+                                .join("+")
+                        },
+                        hop,
+                    )
+                })
+            }
+            None if path.kind == Kind::Unicast => path.hops.iter().map(hop).collect::<Vec<_>>().join(", "),
+            None => format!("{:?}", path.kind),
+        };
+        let four = self.mirror.routes4.iter().map(|(key, paths)| (key.prefix.to_string(), paths));
+        let six = self.mirror.routes6.iter().map(|(key, paths)| (key.prefix.to_string(), paths));
+        four.chain(six).map(|(prefix, paths)| format!("{prefix} {}", said(paths.first().unwrap()))).collect()
+    }
+
+    /// Prefixes that were answered since the last time, with what.
+    fn answered(&mut self) -> Vec<(String, Option<bool>)> {
+        let answers = std::mem::take(&mut self.answers);
+        answers
+            .into_iter()
+            .map(|(key, said)| (key.prefix().to_string(), said.map(|said| said.offloaded)))
+            .collect()
+    }
+}
+
+#[test]
+fn every_kind_of_target_is_read() {
+    let mut site = Site::new(100);
+    site.says([
+        announce(prefix("10.1.0.0/16"), BGP, &via("192.0.2.1")),
+        announce(prefix("10.2.0.0/16"), BGP, &via("fe80::1")),
+        announce(prefix("2001:db8::/32"), BGP, &via("fe80::2")),
+        announce(
+            prefix("10.3.0.0/16"),
+            BGP,
+            &Target::Several(vec![(ip("192.0.2.1"), LINK, 1), (ip("192.0.2.2"), LINK, 7)]),
+        ),
+        next_hop(7, ip("192.0.2.7"), LINK),
+        next_hop(8, ip("192.0.2.8"), LINK),
+        group(9, &[(7, 1), (8, 3)]),
+        announce(prefix("10.4.0.0/16"), BGP, &Target::Object(7)),
+        announce(prefix("10.5.0.0/16"), BGP, &Target::Object(9)),
+        announce(prefix("10.6.0.0/16"), BGP, &Target::Nowhere(6)),
+        announce(prefix("10.7.0.0/16"), BGP, &Target::Nowhere(8)),
+    ]);
+    assert_eq!(
+        site.routes(),
+        [
+            "10.1.0.0/16 192.0.2.1",
+            "10.2.0.0/16 fe80::1",
+            "10.3.0.0/16 192.0.2.1, 192.0.2.2*",
+            "10.4.0.0/16 192.0.2.7",
+            "10.5.0.0/16 7+8",
+            "10.6.0.0/16 Blackhole",
+            "10.7.0.0/16 Prohibit",
+            "2001:db8::/32 fe80::2",
+        ]
+    );
+    assert!(site.answered().iter().all(|(_, said)| *said == Some(true)));
+    site.says([withdraw(prefix("10.1.0.0/16"), BGP), withdraw(prefix("10.9.0.0/16"), BGP)]);
+    assert_eq!(site.routes().len(), 7);
+    assert_eq!(site.answered(), [("10.1.0.0/16".to_owned(), None), ("10.9.0.0/16".to_owned(), None)]);
+}
+
+#[test]
+fn what_is_the_kernels_to_say_is_left_to_it() {
+    let mut site = Site::new(100);
+    let other = |kind, header: &[u8]| Message::new(kind, 0, header);
+    let bytes = [
+        frame([
+            announce(prefix("10.1.0.0/16"), 2, &via("192.0.2.1")),
+            announce(prefix("10.1.0.0/16"), 4, &via("192.0.2.1")),
+        ]),
+        // A neighbour, a label's route, a rule, a group's route.
+        frame([
+            other(28, &[0; 12]),
+            other(24, &[28, 20, 0, 0, 254, BGP, 0, 1, 0, 0, 0, 0]),
+            other(32, &[0; 12]),
+        ]),
+        frame([other(24, &[128, 32, 0, 0, 254, BGP, 0, 1, 0, 0, 0, 0])]),
+    ]
+    .concat();
+    let (mut decoder, mut events) = (Decoder::new(), Vec::new());
+    decoder.feed(&bytes, &mut events).unwrap();
+    assert_eq!((decoder.counts().messages, decoder.counts().left, events.len()), (6, 4, 2));
+    for event in events {
+        site.table.apply(&mut site.mirror, event, &mut site.changes, &mut site.answers);
+    }
+    assert_eq!((site.table.left, site.routes().len(), site.answers.len()), (2, 0, 0));
+}
+
+#[test]
+fn what_does_not_add_up_is_named_with_its_place() {
+    let good = frame([announce(prefix("10.1.0.0/16"), BGP, &via("192.0.2.1"))]);
+    let offset = good.len() as u64;
+    let after = |bad: &[u8]| read(&[good.as_slice(), bad].concat()).unwrap_err();
+    assert_eq!(after(&[2, 1, 0, 30]), BadMessage { offset, cause: Cause::Frame { version: 2, kind: 1 } });
+    assert_eq!(after(&[1, 2, 0, 30]), BadMessage { offset, cause: Cause::Frame { version: 1, kind: 2 } });
+    assert_eq!(after(&[1, 1, 0, 19]), BadMessage { offset, cause: Cause::Short(19) });
+    let spoilt = |at: usize, value: u8| {
+        let mut bad = good.clone();
+        bad[at] = value;
+        after(&bad)
+    };
+    let offset = offset + 4;
+    let room = good.len() - 4;
+    assert_eq!(spoilt(4, 15), BadMessage { offset, cause: Cause::Message { length: 15, room } });
+    assert_eq!(spoilt(4, 255), BadMessage { offset, cause: Cause::Message { length: 255, room } });
+    let unreadable = BadMessage { offset, cause: Cause::Unreadable(24) };
+    // A prefix of 33 bits, and attributes that reach beyond the message or are shorter than their header.
+    assert_eq!(spoilt(21, 33), unreadable);
+    assert_eq!(spoilt(32, 200), unreadable);
+    assert_eq!(spoilt(32, 3), unreadable);
+    // A gateway of three bytes.
+    assert_eq!(spoilt(48, 7), unreadable);
+    assert_eq!(read(&good).unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_not_announced_again_goes_when_the_replay_is_whole() {
+    let mut site = Site::new(100);
+    let routes = |numbers: &[u8]| -> Vec<Message> {
+        numbers
+            .iter()
+            .map(|number| announce(prefix(&format!("10.{number}.0.0/16")), BGP, &via("192.0.2.1")))
+            .collect()
+    };
+    site.says(routes(&[1, 2, 3]));
+    assert_eq!(site.table.settled(&mut site.mirror, &mut site.changes), 0);
+    // Lost in the middle of a replay: nothing goes.
+    site.table.lost();
+    site.table.begin();
+    site.says(routes(&[1]));
+    site.table.lost();
+    assert_eq!(site.routes().len(), 3);
+    site.changes.clear();
+    assert_eq!(site.replays(routes(&[2, 4])), 2);
+    assert_eq!(site.routes(), ["10.2.0.0/16 192.0.2.1", "10.4.0.0/16 192.0.2.1"]);
+    assert_eq!((site.changes.len(), site.table.swept), (3, 2), "a route that stays has not changed");
+}
+
+#[test]
+fn numbers_of_next_hops_of_another_session_do_not_mislead_its_routes() {
+    let mut site = Site::new(100);
+    let route = |number: u8, id| announce(prefix(&format!("10.{number}.0.0/16")), BGP, &Target::Object(id));
+    site.says([
+        next_hop(7, ip("192.0.2.1"), LINK),
+        next_hop(8, ip("192.0.2.2"), LINK),
+        route(1, 7),
+        route(2, 8),
+    ]);
+    site.table.settled(&mut site.mirror, &mut site.changes);
+    // zebra has been started anew, and numbers in another order.
+    site.table.lost();
+    site.table.begin();
+    site.says([next_hop(8, ip("192.0.2.1"), LINK), next_hop(7, ip("192.0.2.9"), LINK)]);
+    assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.1", "10.2.0.0/16 192.0.2.2"]);
+    site.says([group(9, &[(7, 1), (8, 1)]), route(1, 8), route(3, 9)]);
+    assert_eq!(site.routes()[..2], ["10.1.0.0/16 192.0.2.1", "10.2.0.0/16 192.0.2.2"]);
+    assert_eq!(site.table.settled(&mut site.mirror, &mut site.changes), 1);
+    site.says([route(2, 7), next_hop(7, ip("192.0.2.10"), LINK)]);
+    assert_eq!(site.routes()[..2], ["10.1.0.0/16 192.0.2.1", "10.2.0.0/16 192.0.2.10"]);
+    assert_eq!(site.mirror.next_hops.len(), 3, "those of the session before have gone");
+    // A route to what nobody has announced is refused, and so are groups of groups, which could go on for ever.
+    site.answers.clear();
+    site.says([route(4, 77), group(10, &[(9, 1)]), group(8, &[(7, 1)]), route(5, 10)]);
+    assert_eq!(
+        site.answered(),
+        [("10.4.0.0/16".to_owned(), Some(false)), ("10.5.0.0/16".to_owned(), Some(false))]
+    );
+    site.says([next_hop_gone(9)]);
+    assert_eq!(site.routes().len(), 2, "a route goes with what it leads to");
+}
+
+#[test]
+fn the_kernels_copies_stand_in_until_a_replay_is_whole() {
+    let mut site = Site::new(100);
+    site.table.lost();
+    let copy = |number: u8| {
+        let bytes = frame([announce(prefix(&format!("10.{number}.0.0/16")), BGP, &via("192.0.2.1"))]);
+        read(&bytes).unwrap().remove(0).object
+    };
+    for number in 1..4 {
+        site.kernel(false, copy(number));
+    }
+    site.kernel(true, copy(3));
+    assert_eq!(site.routes().len(), 2, "as the kernel says");
+    site.table.begin();
+    site.says([announce(prefix("10.1.0.0/16"), BGP, &via("192.0.2.9"))]);
+    site.kernel(true, copy(1));
+    site.kernel(false, copy(4));
+    assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.9", "10.2.0.0/16 192.0.2.1", "10.4.0.0/16 192.0.2.1"]);
+    assert_eq!(site.table.settled(&mut site.mirror, &mut site.changes), 2);
+    site.kernel(false, copy(5));
+    assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.9"]);
+    // Everybody else's routes are the kernel's to say.
+    let Object::Route4(key, path) = copy(6) else { unreachable!() };
+    site.kernel(false, Object::Route4(key, Path { protocol: 4, ..path }));
+    assert_eq!(site.routes().len(), 2);
+    // What is read anew from the kernel gets what was announced.
+    let mut dumped = Mirror::default();
+    dumped.dumped(link(LINK, false));
+    site.table.carry(&site.mirror, &mut dumped);
+    site.mirror = dumped;
+    assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.9 dead"]);
+}
+
+#[test]
+fn routes_rest_while_their_device_is_down() {
+    let mut site = Site::new(100);
+    site.says([
+        next_hop(7, ip("192.0.2.7"), LINK),
+        announce(prefix("10.1.0.0/16"), BGP, &via("192.0.2.1")),
+        announce(prefix("10.2.0.0/16"), BGP, &Target::Object(7)),
+        announce(prefix("2001:db8::/32"), BGP, &via("fe80::2")),
+    ]);
+    let (up, down) = (
+        site.routes(),
+        ["10.1.0.0/16 192.0.2.1 dead", "10.2.0.0/16 192.0.2.7 dead", "2001:db8::/32 fe80::2 dead"],
+    );
+    site.changes.clear();
+    site.kernel(false, link(LINK, false));
+    assert_eq!(site.routes(), down);
+    assert!(site.changes.len() >= 4, "the device, two routes and an object have changed: {:?}", site.changes);
+    site.says([announce(prefix("10.1.0.0/16"), BGP, &via("192.0.2.1"))]);
+    assert_eq!(site.routes(), down);
+    site.kernel(false, link(LINK, true));
+    assert_eq!(site.routes(), up);
+    site.kernel(true, link(LINK, true));
+    assert_eq!(site.routes(), down);
+}
+
+#[test]
+fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
+    let mut site = Site::new(3);
+    let route =
+        |number: u8, gateway: &str| announce(prefix(&format!("10.{number}.0.0/16")), BGP, &via(gateway));
+    site.says((1..5).map(|number| route(number, "192.0.2.1")));
+    site.says([route(2, "192.0.2.2")]);
+    let said: Vec<Option<bool>> = site.answered().into_iter().map(|(_, said)| said).collect();
+    assert_eq!(said, [Some(true), Some(true), Some(true), Some(false), Some(true)]);
+    assert_eq!(site.routes(), ["10.1.0.0/16 192.0.2.1", "10.2.0.0/16 192.0.2.2", "10.3.0.0/16 192.0.2.1"]);
+    assert_eq!(site.table.refused, 1);
+    // What finds no room in the workers' tables is told to them again.
+    site.says([route(1, "192.0.2.1")]);
+    site.table.no_room(&["10.1.0.0/16".to_owned()], &mut site.answers);
+    assert_eq!(site.answered(), [("10.1.0.0/16".to_owned(), Some(false))]);
+    site.changes.clear();
+    site.says([route(1, "192.0.2.1")]);
+    assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
+}
+
+/// What a client may say.
+#[derive(Clone, Debug)]
+enum Step {
+    Announce(u8, u8),
+    Object(u8, u8),
+    Withdraw(u8),
+    Lost,
+    Begin,
+    Settled,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..8_u8, 0..4_u8).prop_map(|(route, gateway)| Step::Announce(route, gateway)),
+        3 => (0..8_u8, 0..3_u8).prop_map(|(route, object)| Step::Object(route, object)),
+        3 => (0..8_u8).prop_map(Step::Withdraw),
+        1 => Just(Step::Lost),
+        1 => Just(Step::Begin),
+        1 => Just(Step::Settled),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn sessions_leave_what_a_list_of_them_would(steps in steps()) {
+        let mut site = Site::new(100);
+        // Per route what it leads to, and whether this replay has named it.
+        let mut list: BTreeMap<u8, (String, bool)> = BTreeMap::new();
+        let objects = || (0..3).map(|id: u32| next_hop(id + 1, ip(&format!("198.51.100.{id}")), LINK));
+        site.says(objects());
+        let (mut open, mut replays) = (true, true);
+        for step in steps {
+            match step {
+                Step::Announce(route, gateway) if open => {
+                    let gateway = format!("192.0.2.{gateway}");
+                    site.says([announce(prefix(&format!("10.{route}.0.0/16")), BGP, &via(&gateway))]);
+                    list.insert(route, (gateway, true));
+                }
+                Step::Object(route, object) if open => {
+                    let target = Target::Object(u32::from(object) + 1);
+                    site.says([announce(prefix(&format!("10.{route}.0.0/16")), BGP, &target)]);
+                    list.insert(route, (format!("198.51.100.{object}"), true));
+                }
+                Step::Withdraw(route) if open => {
+                    site.says([withdraw(prefix(&format!("10.{route}.0.0/16")), BGP)]);
+                    list.remove(&route);
+                }
+                Step::Lost => {
+                    site.table.lost();
+                    (open, replays) = (false, false);
+                }
+                Step::Begin => {
+                    site.table.begin();
+                    site.says(objects());
+                    list.values_mut().for_each(|(_, named)| *named = false);
+                    (open, replays) = (true, true);
+                }
+                Step::Settled if open => {
+                    site.table.settled(&mut site.mirror, &mut site.changes);
+                    if replays {
+                        list.retain(|_, (_, named)| *named);
+                        replays = false;
+                    }
+                }
+                _ => {}
+            }
+            let wanted: Vec<String> =
+                list.iter().map(|(route, (gateway, _))| format!("10.{route}.0.0/16 {gateway}")).collect();
+            prop_assert_eq!(site.routes(), wanted);
+        }
+    }
+
+    #[test]
+    fn pieces_say_what_the_whole_says(
+        routes in proptest::collection::vec((any::<u32>(), 0..33_u8, any::<bool>()), 0..40),
+        cuts in proptest::collection::vec(1..90_usize, 1..50),
+        spoilt in proptest::option::of((any::<prop::sample::Index>(), any::<u8>())),
+    ) {
+        let mut bytes = Vec::new();
+        for (address, length, gone) in routes {
+            let prefix = Prefix { address: std::net::Ipv4Addr::from(address).into(), length };
+            let message = if gone { withdraw(prefix, BGP) } else { announce(prefix, BGP, &via("192.0.2.1")) };
+            bytes.extend(frame([message]));
+        }
+        if let (Some((at, value)), false) = (spoilt, bytes.is_empty()) {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let mut whole = (Decoder::new(), Vec::new());
+        let ended = whole.0.feed(&bytes, &mut whole.1);
+        let mut pieces = (Decoder::new(), Vec::new());
+        let (mut rest, mut cuts) = (bytes.as_slice(), cuts.iter().cycle());
+        let mut same = Ok(());
+        while same.is_ok() && !rest.is_empty() {
+            let (piece, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
+            same = pieces.0.feed(piece, &mut pieces.1);
+            rest = later;
+        }
+        prop_assert_eq!(ended, same);
+        prop_assert_eq!(whole.1, pieces.1);
+        prop_assert_eq!(whole.0.counts(), pieces.0.counts());
+    }
+
+    #[test]
+    fn noise_is_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 24_u16..26) {
+        let _ = read(&bytes);
+        let mut framed = frame([Message::new(kind, 0, &[])]);
+        framed.extend(&bytes);
+        let length = u16::try_from(framed.len()).unwrap();
+        framed[2..4].copy_from_slice(&length.to_be_bytes());
+        framed[4..8].copy_from_slice(&u32::from(length - 4).to_ne_bytes());
+        let _ = read(&framed);
+        let _ = speak::answers(&framed, &mut Vec::new());
+    }
+}
