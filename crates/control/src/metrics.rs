@@ -9,8 +9,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::{
-    BridgeState, CookieState, DropState, FilterState, PortState, PuntState, RouterState, RuleState,
-    StageState, SteerSent, SteerState, WorkerState,
+    BridgeState, CookieState, DropState, FilterState, FpmPhase, FpmState, PortState, PuntState, RouterState,
+    RuleState, StageState, SteerSent, SteerState, WorkerState,
 };
 
 use crate::Plane;
@@ -207,6 +207,24 @@ const ROUTER_VALUES: [(&str, &str, &str, RouterField); 10] = [
     ("trivium_router_refused_routes_total", "counter", "Routes that found no room.", |router| router.refused),
 ];
 
+type FpmField = fn(&FpmState) -> u64;
+
+const FPM_VALUES: [(&str, &str, &str, FpmField); 9] = [
+    ("trivium_router_fpm_connected", "gauge", "Whether FRR's zebra is connected.", |fpm| {
+        (fpm.state != FpmPhase::Waiting).into()
+    }),
+    ("trivium_router_fpm_replaying", "gauge", "Whether it has not announced everything yet.", |fpm| {
+        (fpm.state == FpmPhase::Replaying).into()
+    }),
+    ("trivium_router_fpm_routes", "gauge", "Routes that it has announced.", |fpm| fpm.routes),
+    ("trivium_router_fpm_sessions_total", "counter", "Sessions of FPM.", |fpm| fpm.sessions),
+    ("trivium_router_fpm_messages_total", "counter", "Messages of FPM.", |fpm| fpm.messages),
+    ("trivium_router_fpm_left_total", "counter", "Messages about what is not followed.", |fpm| fpm.left),
+    ("trivium_router_fpm_refused_total", "counter", "Announcements that found no room.", |fpm| fpm.refused),
+    ("trivium_router_fpm_swept_total", "counter", "Routes that were not announced again.", |fpm| fpm.swept),
+    ("trivium_router_fpm_answers_total", "counter", "Answers that were sent.", |fpm| fpm.answers),
+];
+
 type PuntField = fn(&PuntState) -> u64;
 
 const PUNT_COUNTERS: [(&str, &str, PuntField); 2] = [
@@ -226,6 +244,13 @@ fn routers(text: &mut Exposition, routers: &[RouterState]) {
         text.family(name, kind, help);
         for router in routers {
             text.sample(&[("router", &router.name)], field(router));
+        }
+    }
+    let of_fpm = || routers.iter().filter_map(|router| Some((router, router.fpm.as_ref()?)));
+    if of_fpm().next().is_some() {
+        for (name, kind, help, field) in FPM_VALUES {
+            text.family(name, kind, help);
+            of_fpm().for_each(|(router, fpm)| text.sample(&[("router", &router.name)], field(fpm)));
         }
     }
     for (name, help, field) in PUNT_COUNTERS {

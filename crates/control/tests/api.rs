@@ -395,7 +395,7 @@ async fn routers_of_the_api_come_and_go() {
 async fn routers_are_looked_into() {
     let daemon = Daemon::serving("look");
     let text = daemon
-        .file("[port.a]\nkind='af_xdp'\n[router.edge]\nroutes=5000\n[router.edge.port.a]\nmiss='punt'\n");
+        .file("[port.a]\nkind='af_xdp'\n[router.edge]\nroutes=5000\nfpm='127.0.0.1:2620'\n[router.edge.port.a]\nmiss='punt'\n");
     let _: Outcome = daemon.json("PUT", "/v1/config", &text).await;
     let shown: Vec<RouterState> = daemon.json("GET", "/v1/routers", "").await;
     let edge: RouterState = daemon.json("GET", "/v1/routers/edge", "").await;
@@ -468,6 +468,8 @@ async fn routers_are_looked_into() {
         "trivium_router_resync_milliseconds{router=\"edge\"} 6",
         "trivium_router_drifted_total{router=\"edge\"} 7",
         "trivium_router_refused_routes_total{router=\"edge\"} 8",
+        "trivium_router_fpm_connected{router=\"edge\"} 0",
+        "trivium_router_fpm_routes{router=\"edge\"} 11",
         "trivium_router_punts_total{router=\"edge\",class=\"arp\"} 9",
         "trivium_router_punts_refused_total{router=\"edge\",class=\"arp\"} 10",
     ] {

@@ -5,11 +5,11 @@
 
 mod rig;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rig::frr::Frr;
 use rig::{PATIENCE, Rig};
 use testbed::{Namespace, Process, UdpFlow, eventually, require};
 
@@ -122,107 +122,6 @@ macro_rules! require_peers {
         require!("ip", "ping", "ethtool", "/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "/usr/lib/frr/ospfd");
         require!("vtysh", "bird", "birdc");
     };
-}
-
-/// FRR's daemons in one namespace, with sockets and files in a directory of their own.
-struct Frr {
-    directory: PathBuf,
-    namespace: Namespace,
-    daemons: BTreeMap<&'static str, Process>,
-}
-
-impl Frr {
-    /// Starts zebra and these daemons with their configurations.
-    fn start(rig: &Rig, namespace: &Namespace, name: &str, daemons: &[(&'static str, &str)]) -> Frr {
-        let directory = rig.path(name);
-        // They run as the user that their package makes.
-        let made = Command::new("install")
-            .args(["-d", "-m", "755", "-o", "frr", "-g", "frr"])
-            .arg(&directory)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let mut frr = Frr { directory, namespace: namespace.clone(), daemons: BTreeMap::new() };
-        for (daemon, configuration) in [("zebra", "")].iter().chain(daemons) {
-            std::fs::write(frr.path(&format!("{daemon}.conf")), configuration).unwrap();
-            frr.run(daemon);
-        }
-        frr
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    /// Starts a daemon and waits until it takes commands.
-    fn run(&mut self, daemon: &'static str) {
-        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
-        let (program, file, pid) = (
-            format!("/usr/lib/frr/{daemon}"),
-            path(&format!("{daemon}.conf")),
-            path(&format!("{daemon}.pid")),
-        );
-        let line = [
-            program.as_str(),
-            "-f",
-            &file,
-            "-i",
-            &pid,
-            "-z",
-            &path("zserv.api"),
-            "--vty_socket",
-            &path(""),
-            // No telnet.
-            "-P",
-            "0",
-            "--log",
-            "stdout",
-        ]
-        .map(str::to_owned);
-        let mut process = self.namespace.spawn(line).unwrap();
-        process.wait_for_line("starting", PATIENCE).unwrap();
-        self.daemons.insert(daemon, process);
-        eventually(&format!("{daemon} answers"), PATIENCE, || self.tell(daemon, &["show version"])).unwrap();
-    }
-
-    /// Gives a daemon commands, one after the other.
-    fn tell(&self, daemon: &str, commands: &[impl AsRef<str>]) -> Result<String, String> {
-        let mut vtysh = Command::new("vtysh");
-        vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", daemon]);
-        for command in commands {
-            vtysh.args(["-c", command.as_ref()]);
-        }
-        let output = vtysh.output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        if output.status.success() { Ok(said) } else { Err(said) }
-    }
-
-    /// Kills a daemon as a crash would.
-    fn kill(&mut self, daemon: &str) {
-        let process = self.daemons.remove(daemon).unwrap();
-        let pid = process.pid();
-        drop(process);
-        forget(daemon, pid);
-    }
-}
-
-impl Drop for Frr {
-    fn drop(&mut self) {
-        for (daemon, process) in std::mem::take(&mut self.daemons) {
-            let pid = process.pid();
-            if std::thread::panicking() {
-                eprintln!("{} in {}:\n{}", daemon, self.directory.display(), process.output());
-            }
-            drop(process);
-            forget(daemon, pid);
-        }
-    }
-}
-
-/// Removes the directory that a daemon keeps for its last words.
-fn forget(daemon: &str, pid: u32) {
-    let _ = std::fs::remove_dir_all(Path::new("/var/tmp/frr").join(format!("{daemon}.{pid}")));
 }
 
 /// BIRD in a namespace.

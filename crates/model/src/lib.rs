@@ -79,8 +79,8 @@ pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
 pub use router::{Miss, Router, RouterPort, RouterSettings};
 pub use router_state::{
-    DriftState, InterfaceState, NeighbourEntry, NextHopEntry, NextHopMember, PuntState, RouteEntry,
-    RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId, TableIdError, WayEntry,
+    DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, NextHopMember, PuntState,
+    RouteEntry, RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId, TableIdError, WayEntry,
 };
 pub use state::{
     BlockRequest, Blocked, BridgeState, CookieState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter,

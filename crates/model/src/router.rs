@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,11 @@ pub struct RouterSettings {
     pub neighbours: u32,
     /// Packets per second at most that workers give to the kernel of each class.
     pub punts: u32,
+    /// Where FRR's zebra connects in the namespace, to say by FPM what its routes are; `None`: they are the kernel's as everybody else's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fpm: Option<SocketAddr>,
+    /// Seconds without a message after which zebra has announced all that it has.
+    pub fpm_settle: u32,
 }
 
 impl RouterSettings {
@@ -39,11 +45,20 @@ impl RouterSettings {
     pub const NEIGHBOURS_MAX: u32 = 1_000_000;
     /// Most packets per second of a class that can be let through to the kernel.
     pub const PUNTS_MAX: u32 = 10_000_000;
+    /// Most seconds that a replay of FPM may pause.
+    pub const FPM_SETTLE_MAX: u32 = 3_600;
 }
 
 impl Default for RouterSettings {
     fn default() -> Self {
-        RouterSettings { namespace: None, routes: 2_000_000, neighbours: 65_536, punts: 20_000 }
+        RouterSettings {
+            namespace: None,
+            routes: 2_000_000,
+            neighbours: 65_536,
+            punts: 20_000,
+            fpm: None,
+            fpm_settle: 30,
+        }
     }
 }
 

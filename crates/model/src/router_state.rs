@@ -50,6 +50,9 @@ pub struct RouterState {
     pub drifted: u64,
     /// Routes that found no room.
     pub refused: u64,
+    /// Sessions by which FRR says its routes; absent where the kernel does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fpm: Option<FpmState>,
     /// Packets that workers gave to the kernel, by class.
     #[serde(default)]
     pub punts: Vec<PuntState>,
@@ -59,6 +62,66 @@ pub struct RouterState {
     /// What is wrong with it now (its namespace is gone, ...), if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+}
+
+/// How FRR's routes come by FPM.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct FpmState {
+    /// Where zebra is waited for.
+    pub listen: String,
+    /// How it stands.
+    pub state: FpmPhase,
+    /// Who is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Seconds since it has connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+    /// Routes that sessions have announced, those of the last one included that were not announced again so far.
+    pub routes: u64,
+    /// Sessions so far.
+    pub sessions: u64,
+    /// Their messages.
+    pub messages: u64,
+    /// Messages about what is not followed, and routes that the kernel tells.
+    pub left: u64,
+    /// Announcements that found no room, or led to a next hop that nobody has announced.
+    pub refused: u64,
+    /// Routes that were not announced again in a whole replay, and went.
+    pub swept: u64,
+    /// Answers that were sent: a route is in the tables, or found no room.
+    pub answers: u64,
+    /// Why the last session has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// Why zebra cannot connect, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// How a session of FPM stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum FpmPhase {
+    /// Nobody is connected.
+    #[default]
+    Waiting,
+    /// It has not announced everything yet, as far as can be told.
+    Replaying,
+    /// It has: what it did not announce is gone.
+    Connected,
+}
+
+impl fmt::Display for FpmPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FpmPhase::Waiting => "waiting",
+            FpmPhase::Replaying => "replaying",
+            FpmPhase::Connected => "connected",
+        })
+    }
 }
 
 /// Packets of one class that are the kernel's.

@@ -107,6 +107,10 @@ namespace = "a b"
 [router.lost.port.c]
 [router."x/y"]
 namespace = "green"
+[router.told]
+namespace = "blue"
+fpm = "2620"
+fpm_settle = 0
 "#;
     let expected = "\
 t:4:11: port.a.routing: router `core` has the port, and what a router has is not routed in the hook besides; remove `routing`, or take the port out of `core`
@@ -114,7 +118,7 @@ t:14:9: router.edge.namespace: the daemon's namespace is already that of router 
 t:15:10: router.edge.routes: 0 is outside of 1..=16000000 routes; choose a value from 1 to 16000000
 t:16:14: router.edge.neighbours: 1000001 is outside of 1..=1000000 neighbours; choose a value from 1 to 1000000
 t:17:9: router.edge.punts: a whole number is expected here, and a text was found; write a whole number
-t:18:1: router.edge: `metric` is not known here; use one of namespace, routes, neighbours, punts, port
+t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, routes, neighbours, punts, fpm_settle, port
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: a router's port needs a device of the kernel for now, and `b` is of kind tap; use af_xdp or veth
@@ -127,6 +131,8 @@ t:30:13: router.red.namespace: namespace `red` is already that of router `also`,
 t:31:18: router.red.port.c: port `c` already belongs to router `edge`, and a port has one room; remove it from one of the two
 t:35:13: router.lost.namespace: \"a b\" cannot be the name of a namespace: it contains ' '; use a name of `ip netns` or the path of a file
 t:37:9: router.x/y: \"x/y\" cannot be the name of a router: it contains '/'; use letters, digits, `_`, `-` and `.`, at most 32
+t:41:7: router.told.fpm: \"2620\" is not an address with a port; write it as \"127.0.0.1:2620\"
+t:42:14: router.told.fpm_settle: 0 is outside of 1..=3600 seconds; choose a value from 1 to 3600
 ";
     let problems = problems(text);
     let said: String = problems.iter().map(|problem| format!("{problem}\n")).collect();

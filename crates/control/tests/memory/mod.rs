@@ -320,6 +320,11 @@ impl Plane for Memory {
             resync_ms: 6,
             drifted: 7,
             refused: 8,
+            fpm: router.settings.fpm.map(|listen| FpmState {
+                listen: listen.to_string(),
+                routes: 11,
+                ..FpmState::default()
+            }),
             punts: vec![PuntState { class: "arp".to_owned(), packets: 9, refused: 10 }],
             interfaces: router.ports.iter().map(interface).collect(),
             ..RouterState::default()

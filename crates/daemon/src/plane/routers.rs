@@ -31,6 +31,8 @@ use router::{Gate, Interface, Kernel, Lookup, Punt, Router};
 use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort, RouteStage};
 
+mod fpm;
+
 use super::device::inside;
 use super::ids::Names;
 use super::locked;
@@ -118,8 +120,8 @@ struct Seat {
 }
 
 impl State {
-    /// What has changed in the mirror.
-    fn apply(&mut self, mirror: &Mirror, changes: &[Change]) {
+    /// What has changed in the mirror; gives the prefixes of routes that found no room.
+    fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<String> {
         let errors = self.feed.apply(mirror, changes);
         if let Some(error) = errors.first() {
             // A table that is full says so with every route: once a minute is enough.
@@ -148,6 +150,7 @@ impl State {
             // One that waits to be taken is enough.
             let _ = self.wake.try_send(());
         }
+        errors.iter().map(|error| error.prefix().to_owned()).collect()
     }
 
     /// Looks at everything but routes and neighbours.
@@ -197,6 +200,7 @@ impl Running {
         domain: &Arc<Domain>,
         workers: usize,
         wake: &SyncSender<()>,
+        fpm: Option<netlink::Fpm>,
     ) -> Result<Running, PlaneError> {
         let failed = |error: &dyn std::error::Error| {
             PlaneError::failed(object(name), error, "see that its namespace is there, and the privileges")
@@ -219,8 +223,13 @@ impl Running {
         let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
         let writer = Arc::clone(&state);
         let told = move |mirror: &Mirror, changes: &[Change]| locked(&writer).apply(mirror, changes);
-        let follower =
-            Follower::start(netns.as_ref(), Follower::BUFFER, told).map_err(|error| failed(&error))?;
+        let follower = match fpm {
+            Some(fpm) => Follower::start_with_fpm(netns.as_ref(), Follower::BUFFER, fpm, told),
+            None => Follower::start(netns.as_ref(), Follower::BUFFER, move |mirror: &Mirror, changes| {
+                drop(told(mirror, changes));
+            }),
+        };
+        let follower = follower.map_err(|error| failed(&error))?;
         let door = Door::make(name, wanted.settings.namespace.as_ref())?;
         Ok(Running {
             wanted: wanted.clone(),
@@ -438,10 +447,13 @@ impl Routers {
     pub fn prepare(&self, config: &Config, starting: bool) -> Result<Vec<(RouterName, Running)>, PlaneError> {
         let mut prepared = Vec::new();
         for (name, wanted) in &config.routers {
-            if self.all.get(name).is_some_and(|running| running.fits(wanted)) {
+            let before = self.all.get(name);
+            if before.is_some_and(|running| running.fits(wanted)) {
                 continue;
             }
-            match Running::start(name, wanted, &self.domain, self.workers, &self.wake) {
+            let begun = fpm::source(name, wanted, before, starting)
+                .and_then(|fpm| Running::start(name, wanted, &self.domain, self.workers, &self.wake, fpm));
+            match begun {
                 Ok(running) => prepared.push((name.clone(), running)),
                 Err(error) if starting => {
                     tracing::warn!(router = %name, %error, "it waits for its namespace");
@@ -683,6 +695,7 @@ impl Running {
             .collect();
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
+        let fpm = fpm::state(&self.follower, wanted);
         let look = move |mirror: &Mirror| {
             let by_name: BTreeMap<&str, &netlink::Link> =
                 mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
@@ -708,6 +721,7 @@ impl Running {
                 routes6: mirror.routes6.len() as u64,
                 neighbours: mirror.neighbours.len() as u64,
                 rules: u32::try_from(mirror.rules.len()).unwrap_or(u32::MAX),
+                fpm: fpm.map(|fpm| fpm.told(mirror)),
                 ..RouterState::default()
             }
         };
@@ -719,9 +733,17 @@ impl Running {
                 (own.feed.refused(), u32::try_from(own.feed.tables().count()).unwrap_or(u32::MAX))
             };
             match looked {
-                Ok(RouterState { interfaces, routes4, routes6, neighbours, rules, .. }) => {
-                    RouterState { interfaces, routes4, routes6, neighbours, tables, rules, refused, ..state }
-                }
+                Ok(looked) => RouterState {
+                    interfaces: looked.interfaces,
+                    routes4: looked.routes4,
+                    routes6: looked.routes6,
+                    neighbours: looked.neighbours,
+                    rules: looked.rules,
+                    fpm: looked.fpm,
+                    tables,
+                    refused,
+                    ..state
+                },
                 Err(error) => {
                     RouterState { in_step: false, tables, refused, trouble: Some(error.to_string()), ..state }
                 }
@@ -732,7 +754,9 @@ impl Running {
     /// Whether it can become what is wanted where it stands.
     fn fits(&self, wanted: &model::Router) -> bool {
         let built = |router: &model::Router| {
-            (router.settings.namespace.clone(), router.settings.routes, router.settings.neighbours)
+            let settings = &router.settings;
+            let limits = (settings.routes, settings.neighbours);
+            (settings.namespace.clone(), limits, settings.fpm, settings.fpm_settle)
         };
         built(&self.wanted) == built(wanted)
     }

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use testbed::{Host, Lab, Process, eventually};
 
+pub mod frr;
+
 /// How long anything may take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 

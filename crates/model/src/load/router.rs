@@ -1,6 +1,7 @@
 //! Reads `[router.NAME]` with its interfaces.
 
 use super::fields::{Fields, Findings, named_in};
+use crate::cause::Cause;
 use crate::{Miss, Router, RouterPort, RouterSettings};
 
 /// `None` where its namespace is wrong: nothing can be said of its ports then.
@@ -15,15 +16,21 @@ pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Op
 fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<RouterSettings> {
     let default = RouterSettings::default();
     let namespace = fields.namespace(findings);
+    let bad =
+        |text, _| Cause::BadText { text, what: "an address with a port", example: "\"127.0.0.1:2620\"" };
+    let fpm = fields.parsed("fpm", bad, findings);
     let mut number = |key, most: u32, unit| fields.number(key, (1, most.into()), unit, findings);
     let routes = number("routes", RouterSettings::ROUTES_MAX, " routes");
     let neighbours = number("neighbours", RouterSettings::NEIGHBOURS_MAX, " neighbours");
     let punts = number("punts", RouterSettings::PUNTS_MAX, " packets per second");
+    let fpm_settle = number("fpm_settle", RouterSettings::FPM_SETTLE_MAX, " seconds");
     Some(RouterSettings {
         namespace: namespace?,
         routes: routes.unwrap_or(default.routes),
         neighbours: neighbours.unwrap_or(default.neighbours),
         punts: punts.unwrap_or(default.punts),
+        fpm,
+        fpm_settle: fpm_settle.unwrap_or(default.fpm_settle),
     })
 }
 

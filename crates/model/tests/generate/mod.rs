@@ -157,6 +157,8 @@ fn routers() -> impl Strategy<Value = Map<String, Value>> {
         let mut router = json!({"punts": punts, "port": {}});
         if limited {
             router["routes"] = json!(1000);
+            router["fpm"] = json!("127.0.0.1:2620");
+            router["fpm_settle"] = json!(punts);
         }
         if let Some(namespace) = namespace {
             router["namespace"] = json!(namespace);

@@ -1,8 +1,8 @@
 //! What `trivium show` tells of virtual routers.
 
 use model::{
-    DriftState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState, RouteEntry, RouteWhy, RouterState,
-    WayEntry,
+    DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState, RouteEntry,
+    RouteWhy, RouterState, WayEntry,
 };
 use serde::Serialize;
 
@@ -152,8 +152,34 @@ pub fn routers(routers: &[RouterState]) -> String {
             "  kernel      {} messages, {} overruns, {} times read anew (the last in {} ms), {} drifted\n",
             router.events, router.overruns, router.resyncs, router.resync_ms, router.drifted
         ));
+        if let Some(state) = &router.fpm {
+            text.push_str(&fpm(state));
+        }
         let names: Vec<&str> = router.interfaces.iter().map(|interface| interface.port.as_str()).collect();
         text.push_str(&format!("  interfaces  {}\n", or_dash(names.join(" "))));
+    }
+    text
+}
+
+fn fpm(fpm: &FpmState) -> String {
+    let peer = fpm.peer.as_ref().map(|peer| format!(" from {peer}")).unwrap_or_default();
+    let since = fpm.seconds.map(|seconds| format!(" for {seconds} s")).unwrap_or_default();
+    let mut text = format!(
+        "  fpm         {}{peer}{since} at {}, session {}: {} routes, {} messages ({} left), {} answers, {} refused, {} swept\n",
+        fpm.state,
+        fpm.listen,
+        fpm.sessions,
+        fpm.routes,
+        fpm.messages,
+        fpm.left,
+        fpm.answers,
+        fpm.refused,
+        fpm.swept
+    );
+    if let Some(trouble) = &fpm.trouble {
+        text.push_str(&format!("              {trouble}\n"));
+    } else if let (Some(ended), FpmPhase::Waiting) = (&fpm.ended, fpm.state) {
+        text.push_str(&format!("              the last session ended: {ended}\n"));
     }
     text
 }

@@ -1,0 +1,84 @@
+//! A router whose routes of FRR's come by FPM (`netlink::fpm`).
+
+use std::time::Duration;
+
+use control::PlaneError;
+use model::{FpmPhase, FpmState, RouterName};
+use netlink::{Follower, Fpm, FpmListener, Mirror};
+use port::netns::Netns;
+
+use super::{Running, object};
+
+/// Where zebra is waited for, if it is; `before` lends its socket to the router that takes its place. While the daemon is `starting` an
+/// address that is taken (by the daemon before, in an upgrade) is waited for.
+///
+/// # Errors
+/// If it cannot be listened there.
+pub fn source(
+    name: &RouterName,
+    wanted: &model::Router,
+    before: Option<&Running>,
+    starting: bool,
+) -> Result<Option<Fpm>, PlaneError> {
+    let settings = &wanted.settings;
+    let Some(address) = settings.fpm else { return Ok(None) };
+    let netns = settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
+    let same = |running: &&Running| {
+        let other = &running.wanted.settings;
+        (other.fpm, &other.namespace) == (settings.fpm, &settings.namespace)
+    };
+    let listener = match before.filter(same).and_then(|running| running.follower.listener()) {
+        Some(shared) => shared,
+        None if starting => FpmListener::later(netns.as_ref(), address),
+        None => FpmListener::bind(netns.as_ref(), address).map_err(|error| {
+            let fix = "end what listens there (`ss -ltnp` in its namespace), or name another address, in zebra's `fpm address` too";
+            PlaneError::failed(format!("{}.fpm", object(name)), &error, fix)
+        })?,
+    };
+    Ok(Some(Fpm {
+        name: name.to_string(),
+        listener,
+        settle: Duration::from_secs(settings.fpm_settle.into()),
+        routes: usize::try_from(settings.routes).unwrap_or(usize::MAX),
+    }))
+}
+
+/// How it stands, but for the routes of a mirror.
+pub struct Standing {
+    state: FpmState,
+    /// Routes of the session, while others are the kernel's copies.
+    named: Option<u64>,
+}
+
+impl Standing {
+    /// With the routes that sessions have announced.
+    pub fn told(self, mirror: &Mirror) -> FpmState {
+        FpmState { routes: self.named.unwrap_or_else(|| mirror.announced()), ..self.state }
+    }
+}
+
+/// How sessions of a router stand, if there are any.
+pub fn state(follower: &Follower, wanted: &model::Router) -> Option<Standing> {
+    let (status, listen) = (follower.fpm()?, wanted.settings.fpm?);
+    let state = match (status.peer, status.replaying) {
+        (None, _) => FpmPhase::Waiting,
+        (Some(_), true) => FpmPhase::Replaying,
+        (Some(_), false) => FpmPhase::Connected,
+    };
+    let state = FpmState {
+        listen: listen.to_string(),
+        state,
+        peer: status.peer.map(|(peer, _)| peer.to_string()),
+        seconds: status.peer.map(|(_, lasts)| lasts.as_secs()),
+        routes: 0,
+        sessions: status.sessions,
+        messages: status.messages,
+        left: status.left,
+        refused: status.refused,
+        swept: status.swept,
+        answers: status.answers,
+        ended: status.ended,
+        trouble: status.trouble,
+    };
+    Some(Standing { state, named: status.named })
+}

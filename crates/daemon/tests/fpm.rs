@@ -1,0 +1,286 @@
+//! A router whose routes come by FPM: from zebra with its module `dplane_fpm_nl`, and from a client of our own that does what zebra
+//! should not.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::io::Write;
+use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
+
+use netlink::Prefix;
+use netlink::fpm::speak::{Target, announce, frame, session};
+use rig::frr::Frr;
+use rig::{PATIENCE, Rig};
+use testbed::{UdpFlow, eventually, require};
+
+/// How long sessions may take on a loaded machine: their timers are seconds.
+const SESSION: Duration = Duration::from_secs(60);
+/// Prefixes that h1 announces: 10.50.0.0/24, 10.50.1.0/24, ...
+const PREFIXES: u64 = 100;
+/// Where zebra connects.
+const ADDRESS: &str = "127.0.0.1:2620";
+const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\nfpm use-next-hop-groups\n";
+/// At the router.
+const HUB: &str = "\
+router bgp 65000
+ bgp router-id 10.8.0.1
+ no bgp ebgp-requires-policy
+ neighbor 10.8.1.2 remote-as 65001
+ neighbor 10.8.1.2 timers connect 1
+ address-family ipv4 unicast
+  redistribute connected
+ exit-address-family
+";
+/// At h1; prefixes follow.
+const ONE: &str = "\
+router bgp 65001
+ bgp router-id 10.8.1.2
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ neighbor 10.8.1.1 remote-as 65000
+ neighbor 10.8.1.1 timers connect 1
+ address-family ipv4 unicast
+";
+
+fn configuration(rig: &Rig, settings: &str) -> String {
+    let ports: String = rig
+        .configuration("")
+        .lines()
+        .filter(|line| !line.contains("bridge") && !line.contains("access"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let fpm = format!("[router.edge]\nfpm = \"{ADDRESS}\"\n{settings}");
+    ports + &fpm + "[router.edge.port.h1]\n[router.edge.port.h2]\n"
+}
+
+fn rig(settings: &str) -> Rig {
+    let mut rig = Rig::routed(2);
+    rig.start(&configuration(&rig, settings));
+    rig.until_reachable(1, 2);
+    rig.lab.hub().run(["ip", "link", "set", "lo", "up"]).unwrap();
+    rig
+}
+
+/// How the session stands.
+fn fpm(rig: &Rig) -> serde_json::Value {
+    let routers: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "routers", "--json"])).unwrap();
+    routers[0]["fpm"].clone()
+}
+
+fn until(rig: &Rig, what: &str, reached: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    eventually(what, SESSION, || {
+        let fpm = fpm(rig);
+        if reached(&fpm) { Ok(fpm) } else { Err(fpm.to_string()) }
+    })
+    .unwrap()
+}
+
+fn until_routes(rig: &Rig, count: u64) -> serde_json::Value {
+    until(rig, &format!("{count} routes by FPM"), |fpm| fpm["routes"] == count)
+}
+
+/// FRR at the router and at h1, which announces prefixes; h2 sends there.
+struct Network {
+    hub: Frr,
+    one: Frr,
+    rig: Rig,
+}
+
+impl Network {
+    fn start() -> Network {
+        let rig = rig("fpm_settle = 15\n");
+        let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
+        one.run(["ip", "address", "add", "10.50.7.1/24", "dev", "lo"]).unwrap();
+        two.run(["sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=0"]).unwrap();
+        let hub =
+            Frr::start_with(&rig, rig.lab.hub(), "hub", (ZEBRA, &["-M", "dplane_fpm_nl"]), &[("bgpd", HUB)]);
+        let prefixes: String =
+            (0..PREFIXES).map(|number| format!("  network 10.50.{number}.0/24\n")).collect();
+        let one = Frr::start(&rig, &rig.hosts[0], "one", &[("bgpd", &(ONE.to_owned() + &prefixes))]);
+        Network { hub, one, rig }
+    }
+
+    /// From what h1 announces to h2, and back.
+    fn flows(&self) -> [UdpFlow; 2] {
+        let (one, two) = ((&*self.rig.hosts[0], "10.50.7.1"), (&*self.rig.hosts[1], "10.8.2.2"));
+        [UdpFlow::between(two, one, 1_000, 7_001).unwrap(), UdpFlow::between(one, two, 1_000, 7_002).unwrap()]
+    }
+
+    fn protocol(&self) -> String {
+        let why: serde_json::Value =
+            serde_json::from_str(&self.rig.ok(&["show", "why", "10.50.7.1", "--json"])).unwrap();
+        why["route"]["protocol"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Packets that the kernel has forwarded.
+    fn by_kernel(&self) -> u64 {
+        let snmp = self.rig.lab.hub().run(["cat", "/proc/net/snmp"]).unwrap();
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
+        let place = lines.next().unwrap().split(' ').position(|name| name == "ForwDatagrams").unwrap();
+        lines.next().unwrap().split(' ').nth(place).unwrap().parse().unwrap()
+    }
+}
+
+fn whole(flows: [UdpFlow; 2]) {
+    for flow in flows {
+        let report = flow.stop().unwrap();
+        assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+    }
+}
+
+#[test]
+fn what_bgp_learns_comes_by_fpm_and_outlives_zebra() {
+    require!("ip", "ping", "ethtool", "/usr/lib/frr/zebra", "/usr/lib/frr/bgpd", "vtysh");
+    require!("/usr/lib/x86_64-linux-gnu/frr/modules/dplane_fpm_nl.so");
+    let mut network = Network::start();
+    let fpm = until_routes(&network.rig, PREFIXES);
+    assert!(fpm["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{fpm}");
+    until(&network.rig, "an answer for each", |fpm| fpm["answers"].as_u64().unwrap() >= PREFIXES);
+    assert_eq!(network.protocol(), "bgp");
+    until(&network.rig, "a whole replay", |fpm| fpm["state"] == "connected");
+    let shown = network.rig.ok(&["show", "routers"]);
+    assert!(shown.contains("fpm         connected from 127.0.0.1:"), "{shown}");
+    // Withdrawn ones go.
+    let head = ["configure terminal", "router bgp 65001", "address-family ipv4 unicast"];
+    let change = |no: &str| -> Vec<String> {
+        let prefixes = (PREFIXES / 2..PREFIXES).map(|number| format!("{no}network 10.50.{number}.0/24"));
+        head.into_iter().map(str::to_owned).chain(prefixes).collect()
+    };
+    let flows = network.flows();
+    network.one.tell("bgpd", &change("no ")).unwrap();
+    until_routes(&network.rig, PREFIXES / 2);
+    network.one.tell("bgpd", &change("")).unwrap();
+    until_routes(&network.rig, PREFIXES);
+    // zebra crashes, and what it has put into the kernel goes: workers go on by what it has said.
+    let before = network.by_kernel();
+    // bgpd too, as watchfrr sees to: it tells a zebra that was started anew nothing but what is new.
+    network.hub.kill("zebra");
+    network.hub.kill("bgpd");
+    let fpm = until(&network.rig, "nobody", |fpm| fpm["state"] == "waiting");
+    assert_eq!(fpm["routes"], PREFIXES);
+    network.rig.lab.hub().run(["ip", "nexthop", "flush"]).unwrap();
+    let left = network.rig.lab.hub().run(["ip", "route", "show", "proto", "bgp"]).unwrap();
+    assert_eq!(left, "");
+    flows[0].wait_for(1_000, PATIENCE).unwrap();
+    network.hub.run("zebra");
+    network.hub.run("bgpd");
+    let fpm = until(&network.rig, "another whole replay", |fpm| fpm["state"] == "connected");
+    assert_eq!((&fpm["routes"], &fpm["swept"]), (&PREFIXES.into(), &0.into()), "{fpm}");
+    assert!(fpm["sessions"].as_u64().unwrap() >= 2);
+    flows[0].wait_for(500, PATIENCE).unwrap();
+    whole(flows);
+    assert_eq!(network.by_kernel(), before, "workers have forwarded all of it");
+    // What zebra says now is obeyed.
+    network.one.tell("bgpd", &change("no ")).unwrap();
+    until_routes(&network.rig, PREFIXES / 2);
+    let drift: serde_json::Value =
+        serde_json::from_str(&network.rig.ok(&["show", "drift", "--json"])).unwrap();
+    assert_eq!(drift["drifted"], 0, "{drift}");
+    // A daemon that begins beside zebra has its routes from the kernel until zebra is back.
+    let text = configuration(&network.rig, "fpm_settle = 15\n");
+    drop(network.rig.daemon.take());
+    network.rig.start(&text);
+    assert_eq!(network.protocol(), "bgp");
+    until(&network.rig, "a session of its own", |fpm| fpm["sessions"] == 1 && fpm["routes"] == PREFIXES / 2);
+}
+
+fn prefix(text: &str) -> Prefix<IpAddr> {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix { address: address.parse().unwrap(), length: length.parse().unwrap() }
+}
+
+/// A client of our own in the router's namespace.
+fn connect(rig: &Rig) -> TcpStream {
+    rig.lab.hub().inside(|| Ok(TcpStream::connect(ADDRESS).unwrap())).unwrap()
+}
+
+/// Where h1 is, as the kernel numbers it.
+fn target(rig: &Rig) -> Target {
+    let shown = rig.lab.hub().run(["ip", "-o", "link", "show", "h1"]).unwrap();
+    let (index, _) = shown.split_once(':').unwrap();
+    Target::Via("10.8.1.2".parse().unwrap(), index.parse().unwrap())
+}
+
+#[test]
+fn a_session_that_is_reset_in_its_replay_loses_no_packet() {
+    require!("ip", "ping", "ethtool");
+    let rig = rig("fpm_settle = 1\n");
+    let target = target(&rig);
+    rig.hosts[0].run(["ip", "address", "add", "10.50.7.1/24", "dev", "lo"]).unwrap();
+    let all = |numbers: std::ops::Range<u64>| -> Vec<Prefix<IpAddr>> {
+        numbers.map(|number| prefix(&format!("10.50.{number}.0/24"))).collect()
+    };
+    let mut first = connect(&rig);
+    first.write_all(&session([], all(0..PREFIXES), |_| target.clone())).unwrap();
+    until_routes(&rig, PREFIXES);
+    until(&rig, "a whole replay", |fpm| fpm["state"] == "connected");
+    let (one, two) = ((&*rig.hosts[0], "10.50.7.1"), (&*rig.hosts[1], "10.8.2.2"));
+    let flow = UdpFlow::between(two, one, 1_000, 7_003).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    for round in 0..3 {
+        // Others than the flow's first, and half a frame at the end.
+        let mut next = connect(&rig);
+        let bytes = session([], all(50..50 + round), |_| target.clone());
+        next.write_all(&bytes).unwrap();
+        next.write_all(&[1, 1, 0, 60, 0, 0]).unwrap();
+        until(&rig, "it is taken", |fpm| fpm["sessions"] == round + 2 && fpm["state"] == "replaying");
+        drop(next);
+        until(&rig, "it is lost", |fpm| fpm["state"] == "waiting");
+    }
+    flow.wait_for(1_500, PATIENCE).unwrap();
+    assert_eq!(fpm(&rig)["routes"], PREFIXES);
+    let mut last = connect(&rig);
+    last.write_all(&session([], all(5..10), |_| target.clone())).unwrap();
+    let swept = until_routes(&rig, 5);
+    assert_eq!(swept["swept"], PREFIXES - 5, "{swept}");
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+    // A message that cannot be is named with its place.
+    last.write_all(&[9; 8]).unwrap();
+    let fpm = until(&rig, "it is sent away", |fpm| fpm["state"] == "waiting");
+    assert!(fpm["ended"].as_str().unwrap().contains("a frame of version 9"), "{fpm}");
+    assert_eq!(fpm["routes"], 5);
+}
+
+#[test]
+fn a_table_that_is_full_and_an_address_that_is_taken_are_named() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = rig("routes = 60\n");
+    let target = target(&rig);
+    let mut client = connect(&rig);
+    let all = (0..PREFIXES).map(|number| prefix(&format!("10.50.{number}.0/24")));
+    client.write_all(&session([], all, |_| target.clone())).unwrap();
+    let fpm = until(&rig, "all is read", |fpm| fpm["messages"] == PREFIXES && fpm["answers"] == PREFIXES);
+    let (held, refused) = (fpm["routes"].as_u64().unwrap(), fpm["refused"].as_u64().unwrap());
+    assert!(held > 10 && held < 60 && held + refused == PREFIXES, "{fpm}");
+    // Those that are there go on, and may change.
+    let via = Target::Nowhere(6);
+    client.write_all(&frame([announce(prefix("10.50.0.0/24"), 186, &via)])).unwrap();
+    eventually("the change counts", PATIENCE, || {
+        let why = rig.ok(&["show", "why", "10.50.0.1"]);
+        if why.contains("blackhole") { Ok(()) } else { Err(why) }
+    })
+    .unwrap();
+    rig.daemon().wait_for_line("announced routes find no room", PATIENCE).unwrap();
+    // Another address, which is taken: nothing changes.
+    let taken = rig.lab.hub().inside(|| Ok(std::net::TcpListener::bind("127.0.0.1:2621").unwrap())).unwrap();
+    let other = configuration(&rig, "routes = 60\n").replace(":2620", ":2621");
+    let file = rig.write("other.toml", &other);
+    let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success());
+    for part in ["router.edge.fpm", "127.0.0.1:2621", "in use", "ss -ltnp"] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert_eq!(until(&rig, "as before", |fpm| fpm["state"] != "waiting")["routes"], held);
+    drop(taken);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    until(&rig, "the other address", |fpm| fpm["listen"] == "127.0.0.1:2621");
+    // More room on the same address: the socket is handed on.
+    let more = rig.write("more.toml", &other.replace("routes = 60", "routes = 90"));
+    rig.ok(&["apply", more.to_str().unwrap()]);
+    let connected = rig.lab.hub().inside(|| Ok(TcpStream::connect("127.0.0.1:2621").unwrap())).unwrap();
+    until(&rig, "a session", |fpm| fpm["state"] == "replaying");
+    drop(connected);
+}
