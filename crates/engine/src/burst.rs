@@ -22,6 +22,8 @@ pub struct Burst {
     pub routes: Box<[Route; BURST]>,
     /// What the router's quick reading made of their headers.
     pub heads: Box<[Head; BURST]>,
+    /// The numbers of the router's interfaces that they came in by. Only where a router has VLANs; else all came in by the port's.
+    pub arrivals: Box<[u16; BURST]>,
 }
 
 /// What is known of a packet that is to be routed.
@@ -45,6 +47,7 @@ impl Default for Burst {
             decisions: Box::new([Decision::default(); BURST]),
             routes: Box::new([Route::default(); BURST]),
             heads: Box::new([Head::default(); BURST]),
+            arrivals: Box::new([0; BURST]),
         }
     }
 }

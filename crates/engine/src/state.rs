@@ -22,6 +22,8 @@ pub enum Room {
     Route(Arc<Router>, u16),
     /// A cross-connect: whatever arrives leaves, unread, by that port.
     Wire(PortId),
+    /// The same with a VLAN tag of this id in front.
+    Tagged(PortId, u16),
 }
 
 /// What a worker has to know of a port.

@@ -375,17 +375,20 @@ pub(crate) fn forward<R: Recorder>(
         && view.own.is_none()
     {
         // Nobody asks for their keys.
+        if router.mirrored.has_vlans() {
+            route::untag(port, router, *interface, burst, false, tools);
+        }
         route::read(port, router, *interface, burst, tools);
         begin = count(tools, Stage::Parse, n, begin);
         route::look_up(port, router, *interface, reader, burst, tools);
         begin = count(tools, Stage::Room, n, begin);
-        route::run::<R, true>(forwarding, port, router, burst, now, exits, tools, recorder);
+        route::run::<R, true>(forwarding, port, router, *interface, burst, now, exits, tools, recorder);
         begin = count(tools, Stage::Execute, n, begin);
         transmit::run(forwarding, exits, tools, recorder);
         count(tools, Stage::Transmit, n, begin);
         return;
     }
-    if !matches!(view.room, Room::Wire(_)) || view.own.is_some() {
+    if !matches!(view.room, Room::Wire(_) | Room::Tagged(..)) || view.own.is_some() {
         parse::run(port, view, spreads.is_some(), burst, tools, recorder);
         begin = count(tools, Stage::Parse, n, begin);
         if let Some(index) = spreads {
@@ -398,7 +401,7 @@ pub(crate) fn forward<R: Recorder>(
         own::run(port, stage.as_ref(), burst, tools, recorder);
         begin = count(tools, Stage::Own, n, begin);
     }
-    room::run(&view.room, burst, now, reader, tools, recorder);
+    room::run(port, &view.room, burst, now, reader, tools, recorder);
     begin = count(tools, Stage::Room, burst.len(), begin);
     let n = burst.len();
     execute::run(forwarding, port, &view.room, burst, now, exits, tools, recorder);

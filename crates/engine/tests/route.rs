@@ -15,7 +15,9 @@ use packet::ipv4::Ipv4;
 use packet::record::Step;
 use packet::{DropReason, MacAddr, PortId, spec};
 use proptest::prelude::*;
-use router::{Adjacencies, Fib, Gate, Interface, Kernel, Lookup, Path, Punt, Router, Selector, Verdict, Way};
+use router::{
+    Adjacencies, Fib, Gate, Interface, Kernel, Lookup, Mirrored, Path, Punt, Router, Selector, Verdict, Way,
+};
 
 /// Port 0 and 1 are interfaces, 2 leads into the kernel.
 const PORTS: [PortId; 3] = [PortId(0), PortId(1), PortId(2)];
@@ -103,6 +105,7 @@ impl Tables {
             six: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
             adjacencies: self.adjacencies.view(),
             kernel: Some(Kernel { port: PORTS[2], mac: INTO_KERNEL }),
+            mirrored: Mirrored::default(),
             gate: Arc::clone(&self.gate),
             seed: 7,
         }
@@ -399,6 +402,74 @@ fn a_mixed_burst_keeps_its_order() {
         assert_eq!(of(&together), of(&alone), "port {port}");
     }
     assert!(together.iter().filter(|(out, _)| *out == PORTS[1]).count() > 40);
+    rig.assert_accounted();
+}
+
+/// A VLAN of port 0 is an interface of its own (number 2, device 20), whose mirror in the kernel is behind port 3.
+#[test]
+fn vlans_are_interfaces() {
+    let config = EngineConfig::default();
+    let mut tables = Tables::new(&config);
+    tables.adjacencies.bind(20, Some(2));
+    tables.set(ip("10.0.5.0"), 24, &Path::Ways(vec![way(20, None)]));
+    tables.set(ip("2001:db8:5::"), 64, &Path::Ways(vec![way(20, None)]));
+    tables.adjacencies.resolve(20, ip("10.0.5.2"), Some(neighbour(20)));
+    tables.adjacencies.resolve(20, ip("2001:db8:5::2"), Some(neighbour(20)));
+    let mac = MacAddr([2, 0, 0, 0, 1, 0x20]);
+    let mut router = tables.router();
+    router.interfaces.push(Some(Interface { port: PortId(0), mac, mtu: 1300 }));
+    router.mirrored.add_vlan(2, 0, 100);
+    router.mirrored.add_kernel(2, Kernel { port: PortId(3), mac });
+    let router = Arc::new(router);
+    let ports = [PortId(0), PortId(1), PortId(2), PortId(3)];
+    let mut rig = Rig::with(&config, &ports, |port| match port {
+        PortId(2) => Room::None,
+        PortId(3) => Room::Tagged(PortId(0), 100),
+        PortId(interface) => Room::Route(Arc::clone(&router), interface),
+    });
+    let tagged = |bytes: &[u8], vid: u8| [&bytes[..12], &[0x81, 0, 0, vid], &bytes[12..]].concat();
+    let for_vlan = |text: &str| spec::parse(&format!("eth_dst={mac},{text}")).unwrap();
+    let mut ask = |port: u16, bytes: &[u8]| {
+        rig.send(port, bytes);
+        rig.round();
+        let out = rig.outputs();
+        let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(port), bytes));
+        assert_eq!(explained.outputs, out, "{bytes:02x?}");
+        out
+    };
+    for text in ["ip_dst=10.0.1.2,udp", "ip_src=2001:db8:5::2,ip_dst=2001:db8:1::2,udp"] {
+        // In by the VLAN, out without a tag.
+        let last = if text.contains("::") { 6 } else { 2 };
+        let frame = for_vlan(text);
+        assert_eq!(ask(0, &tagged(&frame, 100)), [(PORTS[1], routed(&frame, neighbour(last)))], "{text}");
+        // To the port's own address, not the VLAN's; in a VLAN that is nobody's: the kernel's at the port.
+        assert_eq!(ask(0, &tagged(&self::frame(text), 100)), []);
+        let other = tagged(&self::frame(text), 101);
+        assert_eq!(ask(0, &other).iter().map(|(port, _)| *port).collect::<Vec<_>>(), [PORTS[2]]);
+    }
+    for text in ["ip_dst=10.0.5.2,udp,len=200", "ip_src=2001:db8:1::2,ip_dst=2001:db8:5::2,tcp,len=200"] {
+        // In by port 1, out by the VLAN.
+        let frame = spec::parse(&format!("eth_dst={},{text}", own(1))).unwrap();
+        let mut wanted = routed(&frame, neighbour(20));
+        wanted[6..12].copy_from_slice(&mac.0);
+        assert_eq!(ask(1, &frame), [(PORTS[0], tagged(&wanted, 100))], "{text}");
+    }
+    // The VLAN's own length counts, not the port's.
+    let long = spec::parse(&format!("eth_dst={},ip_dst=10.0.5.2,udp,len=1315", own(1))).unwrap();
+    assert_eq!(ask(1, &long)[0].0, PORTS[2]);
+    // What is the kernel's goes to the mirror, without the tag; what the kernel sends there leaves with it.
+    for frame in [
+        for_vlan("arp,arp_tpa=10.0.5.1"),
+        spec::parse("arp,arp_tpa=10.0.5.1").unwrap(),
+        for_vlan("ip_dst=10.0.1.1,tcp"),
+    ] {
+        assert_eq!(ask(0, &tagged(&frame, 100)), [(PortId(3), frame)]);
+    }
+    let reply = spec::parse("eth_dst=02:00:00:00:02:14,arp,arp_op=2").unwrap();
+    assert_eq!(ask(3, &reply), [(PORTS[0], tagged(&reply, 100))]);
+    // The port itself is as it was.
+    let frame = frame("ip_dst=10.0.1.2,udp");
+    assert_eq!(ask(0, &frame), [(PORTS[1], routed(&frame, neighbour(2)))]);
     rig.assert_accounted();
 }
 

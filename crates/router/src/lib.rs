@@ -39,6 +39,7 @@ mod adjacency;
 mod buckets;
 mod fib;
 mod mirror;
+mod mirrored;
 mod paths;
 pub mod plain;
 mod policy;
@@ -48,6 +49,7 @@ pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts,
 pub use buckets::{BUCKETS, Buckets, spread};
 pub use fib::{Fib, FibError, View};
 pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
+pub use mirrored::Mirrored;
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
 pub use room::{Admitted, Decision, Gate, Gathering, Interface, Kernel, Punt, Router, Scratch, admit};

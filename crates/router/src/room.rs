@@ -18,6 +18,7 @@ use sync::token_bucket::TokenBucket;
 use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
 use crate::buckets::spread;
 use crate::fib::View;
+use crate::mirrored::Mirrored;
 use crate::paths::Verdict;
 use crate::policy::Lookup;
 
@@ -172,6 +173,8 @@ pub struct Router {
     pub adjacencies: AdjacencyView,
     /// The way into the kernel, if there is one.
     pub kernel: Option<Kernel>,
+    /// Interfaces that have a way of their own, VLANs among them.
+    pub mirrored: Mirrored,
     /// How many packets go that way.
     pub gate: Arc<Gate>,
     /// Makes this router's choice among several ways another than its neighbours'.
@@ -388,8 +391,9 @@ pub enum Admitted {
 }
 
 /// The packets that are asked about.
-struct Asked<'a, K> {
-    interface: u16,
+struct Asked<'a, I, K> {
+    /// The number of the interface that the packet at a place came in by.
+    interface: I,
     reader: &'a Reader,
     /// The flow key of the packet at a place.
     key: K,
@@ -406,12 +410,30 @@ impl Router {
         scratch: &mut Scratch,
         out: &mut [Decision],
     ) {
-        let Some(own) = self.own(interface) else {
-            out.fill(Decision::Drop(DropReason::NoRoom));
-            return;
-        };
+        self.decide_each(|_| interface, reader, keys, layers, scratch, out);
+    }
+
+    /// The same of packets that have come in by several interfaces: `interface` gives the number for a place.
+    pub fn decide_each(
+        &self,
+        interface: impl Fn(usize) -> u16,
+        reader: &Reader,
+        keys: &[FlowKey],
+        layers: &[Layers],
+        scratch: &mut Scratch,
+        out: &mut [Decision],
+    ) {
         let mut gathering = scratch.begin();
+        let (mut last, mut own) = (None, None);
         for (place, ((key, layers), out)) in keys.iter().zip(layers).zip(&mut *out).enumerate() {
+            let number = interface(place);
+            if last != Some(number) {
+                (last, own) = (Some(number), self.own(number));
+            }
+            let Some(own) = own else {
+                *out = Decision::Drop(DropReason::NoRoom);
+                continue;
+            };
             if let Some(decision) = gathering.admitted(admit(own, key, layers), place) {
                 *out = decision;
             }
@@ -427,11 +449,11 @@ impl Router {
         Some(self.interfaces.get(usize::from(interface))?.as_ref()?.mac.to_wire_word())
     }
 
-    /// Says of the packets in `scratch` where they go. `key` gives the flow key of the packet at a place, and is asked only where rules
-    /// or several ways need it.
+    /// Says of the packets in `scratch` where they go. `interface` gives the number of the interface that the packet at a place came in by,
+    /// `key` its flow key; they are asked only where rules or several ways need them.
     pub fn answer(
         &self,
-        interface: u16,
+        interface: impl Fn(usize) -> u16,
         reader: &Reader,
         key: impl Fn(usize) -> FlowKey,
         scratch: &mut Scratch,
@@ -455,9 +477,9 @@ impl Router {
 
     /// The common case: one table is for all packets. False if it is not this case; then nothing has been done.
     #[inline(always)]
-    fn ask_once<A: Routed, K: Fn(usize) -> FlowKey>(
+    fn ask_once<A: Routed, I, K: Fn(usize) -> FlowKey>(
         &self,
-        asked: &Asked<'_, K>,
+        asked: &Asked<'_, I, K>,
         lookups: &[Lookup],
         pending: &Pending<A>,
         hops: &mut [Hop; BURST],
@@ -493,21 +515,21 @@ impl Router {
 
     /// Asks one table after the other, each about those packets that it is for and that none before it has answered for.
     #[inline(always)]
-    fn ask<A: Routed, K: Fn(usize) -> FlowKey>(
+    fn ask<A: Routed, I: Fn(usize) -> u16, K: Fn(usize) -> FlowKey>(
         &self,
-        asked: &Asked<'_, K>,
+        asked: &Asked<'_, I, K>,
         lookups: &[Lookup],
         pending: &mut Pending<A>,
         out: &mut [Decision],
     ) {
-        let Asked { interface, reader, ref key } = *asked;
+        let Asked { interface, reader, key } = asked;
         for lookup in lookups {
             if pending.len == 0 {
                 return;
             }
             let mine = match lookup.selector() {
                 None => pending.len,
-                Some(selector) => pending.part(|place| selector.selects(&key(place), interface)),
+                Some(selector) => pending.part(|place| selector.selects(&key(place), interface(place))),
             };
             let Pending { addresses, places, others, len } = pending;
             let mut left = 0;

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use router::{
-    Adjacencies, COUNT_WORDS, Decision, Fib, GROUP_WORDS, Gate, Interface, LINE_WORDS, Lookup,
+    Adjacencies, COUNT_WORDS, Decision, Fib, GROUP_WORDS, Gate, Interface, LINE_WORDS, Lookup, Mirrored,
     NEIGHBOUR_WORDS, NeighbourMirror, Path, Scratch, Selector, TableMirror, Way,
 };
 use support::router::{FAR, NEAR, Router, ethernet, ipv4, ipv6, seal};
@@ -170,6 +170,7 @@ impl Rig {
             six: asks(),
             adjacencies: tables.adjacencies.view(),
             kernel: None,
+            mirrored: Mirrored::default(),
             gate: Arc::new(Gate::new(1, 1, 0)),
             seed: SEED,
         };

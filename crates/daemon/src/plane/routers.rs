@@ -27,7 +27,7 @@ use packet::{MacAddr, PortId, QueueId, WorkerId};
 use port::netns::Netns;
 use port::tap::{Tap, TapConfig, TapError};
 use port::{FramePool, Queue, link};
-use router::{Gate, Interface, Kernel, Lookup, Punt, Router};
+use router::{Gate, Interface, Kernel, Lookup, Mirrored, Punt, Router};
 use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort, RouteStage};
 
@@ -291,6 +291,7 @@ impl Running {
             six: state.seen.six.clone(),
             adjacencies: state.feed.adjacencies().view(),
             kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
+            mirrored: Mirrored::default(),
             gate: Arc::clone(&self.gate),
             seed: self.seed,
         };

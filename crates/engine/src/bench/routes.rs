@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lookup::Prefix;
 use packet::{MacAddr, PortId};
-use router::{Adjacencies, Fib, FibError, Gate, Interface, Lookup, Path, Router, Selector, Way};
+use router::{Adjacencies, Fib, FibError, Gate, Interface, Lookup, Mirrored, Path, Router, Selector, Way};
 use sync::qsbr::Domain;
 
 use crate::bench::generator::Destinations;
@@ -175,6 +175,7 @@ impl Tables {
             six: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
             adjacencies: self.adjacencies.view(),
             kernel: None,
+            mirrored: Mirrored::default(),
             gate: Arc::new(Gate::new(1, 1, 0)),
             seed: 1,
         }

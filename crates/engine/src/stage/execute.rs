@@ -23,8 +23,10 @@ pub fn run<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    if let Room::Route(router, _) = room {
-        return route::run::<R, false>(forwarding, port, router, burst, now, exits, tools, recorder);
+    if let Room::Route(router, interface) = room {
+        return route::run::<R, false>(
+            forwarding, port, router, *interface, burst, now, exits, tools, recorder,
+        );
     }
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];
@@ -96,7 +98,7 @@ fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
 }
 
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-fn output<R: Recorder>(
+pub(crate) fn output<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
     mut packet: Packet,

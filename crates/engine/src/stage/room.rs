@@ -1,16 +1,17 @@
 //! Asks the room that owns the port what is to become of the packets.
 
-use packet::DropReason;
 use packet::record::{Recorder, Step, TagChange};
+use packet::{DropReason, PortId};
 use switch::{Decision, Now};
 use sync::qsbr::Reader;
 
 use crate::burst::Burst;
-use crate::stage::Tools;
+use crate::stage::{Tools, route};
 use crate::state::Room;
 
-/// Fills the decisions of `burst`. `reader` is the worker's.
+/// Fills the decisions of `burst`, whose packets arrived on `port`. `reader` is the worker's.
 pub fn run<R: Recorder>(
+    port: PortId,
     room: &Room,
     burst: &mut Burst,
     now: Now,
@@ -28,16 +29,21 @@ pub fn run<R: Recorder>(
             &mut burst.decisions[..n],
             recorder,
         ),
-        Room::Route(router, interface) => router.decide(
-            *interface,
-            reader,
-            &burst.keys[..n],
-            &burst.layers[..n],
-            &mut tools.routing,
-            &mut burst.routes[..n],
-        ),
+        Room::Route(router, interface) => {
+            let vlans = router.mirrored.has_vlans();
+            if vlans {
+                route::untag(port, router, *interface, burst, true, tools);
+            }
+            let Burst { keys, layers, routes, arrivals, .. } = burst;
+            let (keys, layers, routes) = (&keys[..n], &layers[..n], &mut routes[..n]);
+            let arrival = |place: usize| if vlans { arrivals[place] } else { *interface };
+            router.decide_each(arrival, reader, keys, layers, &mut tools.routing, routes);
+        }
         Room::Wire(port) => {
             burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Keep })
+        }
+        Room::Tagged(port, vid) => {
+            burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Push(*vid) })
         }
         Room::None => {
             for i in 0..n {

@@ -1,16 +1,16 @@
 //! Does what the router decided: writes addresses and hop counts anew and sorts packets by output; what needs more goes to the kernel.
 
-use packet::record::{Recorder, Step};
+use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId};
 use port::{Flags, FrameMemory, Packet, offload};
 use router::plain::{self, HEAD_4, HEAD_6};
-use router::{Admitted, Counts, Decision, Punt, Router};
+use router::{Admitted, Counts, Decision, Kernel, Punt, Router};
 use switch::Now;
 use sync::qsbr::Reader;
 
 use crate::burst::{Burst, Head};
 use crate::stage::transmit::Exits;
-use crate::stage::{Tools, execute};
+use crate::stage::{Tools, execute, tag};
 use crate::state::Forwarding;
 
 /// How many packets ahead their first line is asked for, as in [`crate::stage::parse`].
@@ -19,15 +19,18 @@ const AHEAD: usize = 4;
 /// Reads what routing needs of each packet: of a plain one its destination, of others their keys. Those that are not to be routed have
 /// their decision then.
 pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, tools: &mut Tools) {
-    let Burst { packets, keys, layers, routes, heads, .. } = burst;
+    let Burst { packets, keys, layers, routes, heads, arrivals, .. } = burst;
     let Tools { pool, routing, .. } = tools;
     let memory = pool.memory();
     let mut gathering = routing.begin();
-    let Some(own) = router.own(interface) else {
+    let vlans = router.mirrored.has_vlans();
+    let base = router.own(interface);
+    if base.is_none() && !vlans {
         // Broken ones, too, have no room then.
         routes.fill(Decision::Drop(DropReason::NoRoom));
-        return heads.fill(Head::Read);
-    };
+        heads.fill(Head::Read);
+        return gathering.end();
+    }
     let packets = packets.as_slice();
     for packet in packets.iter().take(AHEAD) {
         packet.prefetch(memory);
@@ -37,6 +40,11 @@ pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, to
             ahead.prefetch(memory);
         }
         let (head, len) = (packet.head(memory), packet.len());
+        let own = if vlans && arrivals[place] != interface { router.own(arrivals[place]) } else { base };
+        let Some(own) = own else {
+            (*kind, routes[place]) = (Head::Read, Decision::Drop(DropReason::NoRoom));
+            continue;
+        };
         if let Some(fixed) = head.first_chunk()
             && let Some(destination) = plain::four(own, fixed, len)
         {
@@ -56,6 +64,41 @@ pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, to
         }
     }
     gathering.end();
+}
+
+/// Takes the tags off packets of VLANs that have an interface of their own, and notes by which interface each has come in. `keyed`: their
+/// keys have been made, and are made again.
+#[inline(never)]
+pub fn untag(
+    port: PortId,
+    router: &Router,
+    interface: u16,
+    burst: &mut Burst,
+    keyed: bool,
+    tools: &mut Tools,
+) {
+    let Burst { packets, keys, layers, arrivals, .. } = burst;
+    let memory = tools.pool.memory();
+    let all = packets.as_mut_slice();
+    for place in 0..all.len() {
+        if let Some(ahead) = all.get(place + AHEAD) {
+            ahead.prefetch(memory);
+        }
+        arrivals[place] = interface;
+        let packet = &mut all[place];
+        let Some([0x81, 0x00, high, low]) = packet.head(memory).get(12..16) else { continue };
+        let vlan = u16::from_be_bytes([*high, *low]) & 0xfff;
+        let Some(own) = router.mirrored.of_vlan(interface, vlan) else { continue };
+        if tag::apply(packet, memory, TagChange::Pop).is_err() {
+            continue;
+        }
+        arrivals[place] = own;
+        if keyed
+            && let Ok(found) = FlowKey::extract(packet.head(memory), packet.len(), port, &mut keys[place])
+        {
+            layers[place] = found;
+        }
+    }
 }
 
 /// What a packet is that is not plain.
@@ -86,9 +129,11 @@ pub fn look_up(
     burst: &mut Burst,
     tools: &mut Tools,
 ) {
-    let Burst { packets, keys, routes, heads, .. } = burst;
+    let Burst { packets, keys, routes, heads, arrivals, .. } = burst;
     let Tools { pool, routing, .. } = tools;
     let memory = pool.memory();
+    let vlans = router.mirrored.has_vlans();
+    let arrival = |place: usize| if vlans { arrivals[place] } else { interface };
     let key = |place: usize| {
         let mut key = keys[place];
         if heads[place] != Head::Read
@@ -99,7 +144,7 @@ pub fn look_up(
         }
         key
     };
-    router.answer(interface, reader, key, routing, &mut routes[..packets.len()]);
+    router.answer(arrival, reader, key, routing, &mut routes[..packets.len()]);
 }
 
 /// Empties `burst`, whose packets arrived on `port`, into the outbox. `QUICK`: its packets have been read by [`read`].
@@ -108,6 +153,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
     forwarding: &Forwarding,
     port: PortId,
     router: &Router,
+    interface: u16,
     burst: &mut Burst,
     now: Now,
     exits: &mut Exits<'_>,
@@ -115,7 +161,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
     recorder: &mut R,
 ) {
     let n = burst.packets.len();
-    let Burst { packets, keys, routes, heads, .. } = burst;
+    let Burst { packets, keys, routes, heads, arrivals, .. } = burst;
     let routes = &mut routes[..n];
     let memory = tools.pool.memory();
     let mut tally =
@@ -145,13 +191,24 @@ pub fn run<R: Recorder, const QUICK: bool>(
     {
         return;
     }
-    for (packet, route) in packets.drain(..).zip(routes) {
+    let vlans = router.mirrored.has_vlans();
+    for ((packet, route), arrival) in packets.drain(..).zip(routes).zip(arrivals.iter()) {
         match *route {
             Decision::Forward { interface, .. } => match router.interfaces.get(usize::from(interface)) {
-                Some(Some(out)) => execute::send(forwarding, port, out.port, packet, exits, tools, recorder),
+                Some(Some(out)) => match router.mirrored.tag(interface) {
+                    None => execute::send(forwarding, port, out.port, packet, exits, tools, recorder),
+                    Some(vid) => {
+                        let tag = TagChange::Push(vid);
+                        execute::output(forwarding, port, packet, out.port, tag, exits, tools, recorder);
+                    }
+                },
                 None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),
             },
-            Decision::Punt(why) => punt(forwarding, port, router, why, packet, now, exits, tools, recorder),
+            Decision::Punt(why) => {
+                let arrival = if vlans { *arrival } else { interface };
+                let kernel = router.mirrored.kernel(arrival).or(router.kernel.as_ref());
+                punt(forwarding, port, router, kernel, why, packet, now, exits, tools, recorder);
+            }
             Decision::Drop(reason) => tools.drop(packet, port, reason),
         }
     }
@@ -179,7 +236,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     let Some(Decision::Forward { interface: first, .. }) = routes.first() else { return None };
     let same = |route: &Decision| matches!(route, Decision::Forward { interface, .. } if interface == first);
     let out = router.interfaces.get(usize::from(*first))?.as_ref()?;
-    routes.iter().all(same).then_some(out.port)
+    (router.mirrored.tag(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
 /// Packets in a row for one neighbour, counted together.
@@ -367,6 +424,7 @@ fn punt<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
     router: &Router,
+    kernel: Option<&Kernel>,
     why: Punt,
     mut packet: Packet,
     now: Now,
@@ -374,14 +432,14 @@ fn punt<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let refused = match &router.kernel {
+    let refused = match kernel {
         None => Some(DropReason::NoKernel),
         Some(_) if !R::DRY && !router.gate.admits(why, tools.id.index(), now.ns) => {
             Some(DropReason::PuntLimit)
         }
         Some(_) => None,
     };
-    match (refused, &router.kernel) {
+    match (refused, kernel) {
         (None, Some(kernel)) => {
             // The kernel takes what is for its device's own address.
             if let Some(to) = packet.head_mut(tools.pool.memory()).first_chunk_mut::<6>()

@@ -1,0 +1,66 @@
+//! Interfaces for which no device of the kernel's stands on the wire: VLANs of a port, and ports that the kernel knows nothing of. Each has a
+//! TAP of its own as its mirror in the kernel, by which the kernel gets what is its own and sends.
+
+use crate::room::Kernel;
+
+/// See the module documentation. Interfaces are known by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Mirrored {
+    /// By the interface of the port and the VLAN, in order.
+    vlans: Vec<((u16, u16), u16)>,
+    /// The VLAN of an interface.
+    tags: Vec<Option<u16>>,
+    kernels: Vec<Option<Kernel>>,
+}
+
+impl Mirrored {
+    /// Makes an interface that of a VLAN (1 to 4094) of the port whose own interface is `base`.
+    pub fn add_vlan(&mut self, interface: u16, base: u16, vlan: u16) {
+        if let Err(at) = self.vlans.binary_search_by_key(&(base, vlan), |(key, _)| *key) {
+            self.vlans.insert(at, ((base, vlan), interface));
+            put(&mut self.tags, interface, vlan);
+        }
+    }
+
+    /// Gives an interface a way into the kernel of its own.
+    pub fn add_kernel(&mut self, interface: u16, kernel: Kernel) {
+        put(&mut self.kernels, interface, kernel);
+    }
+
+    /// Whether there are VLANs at all.
+    #[inline]
+    #[must_use]
+    pub fn has_vlans(&self) -> bool {
+        !self.vlans.is_empty()
+    }
+
+    /// The interface of a VLAN of a port.
+    #[inline]
+    #[must_use]
+    pub fn of_vlan(&self, base: u16, vlan: u16) -> Option<u16> {
+        let at = self.vlans.binary_search_by_key(&(base, vlan), |(key, _)| *key).ok()?;
+        Some(self.vlans[at].1)
+    }
+
+    /// The VLAN tag that packets bear which leave by an interface.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self, interface: u16) -> Option<u16> {
+        *self.tags.get(usize::from(interface))?
+    }
+
+    /// The way into the kernel that is an interface's own.
+    #[inline]
+    #[must_use]
+    pub fn kernel(&self, interface: u16) -> Option<&Kernel> {
+        self.kernels.get(usize::from(interface))?.as_ref()
+    }
+}
+
+fn put<T>(list: &mut Vec<Option<T>>, at: u16, value: T) {
+    let at = usize::from(at);
+    if list.len() <= at {
+        list.resize_with(at + 1, || None);
+    }
+    list[at] = Some(value);
+}
