@@ -164,7 +164,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
             if let Some(held) = session.held {
                 until = until.min(HOLD.saturating_sub(held.elapsed()));
             }
-            if session.replaying {
+            // Who has said nothing is waited for as long as it takes.
+            if session.replaying && session.counted.messages > 0 {
                 until = until.min(self.settle.saturating_sub(session.last.elapsed()));
             }
         }
