@@ -18,9 +18,9 @@ fn ports(rig: &Rig) -> String {
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// All of them interfaces of one router.
+/// All of them interfaces of one router, whose workers do what its hooks could (see router_hook.rs).
 fn configuration(rig: &Rig) -> String {
-    let mut text = ports(rig) + "[router.edge]\n";
+    let mut text = ports(rig) + "[router.edge]\nhook = false\n";
     for host in &rig.hosts {
         let _ = writeln!(text, "[router.edge.port.{}]", host.device());
     }

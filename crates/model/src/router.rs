@@ -36,6 +36,8 @@ pub struct RouterSettings {
     pub fpm: Option<SocketAddr>,
     /// Seconds without a message after which zebra has announced all that it has.
     pub fpm_settle: u32,
+    /// Whether packets between its ports are answered in the driver hook where all is known.
+    pub hook: bool,
 }
 
 impl RouterSettings {
@@ -58,6 +60,7 @@ impl Default for RouterSettings {
             punts: 20_000,
             fpm: None,
             fpm_settle: 30,
+            hook: true,
         }
     }
 }

@@ -356,6 +356,12 @@ pub struct NextHopEntry {
     /// Buckets of a resilient group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u16>,
+    /// Packets that workers and hooks have sent to its gateway, by whatever route; absent of what has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Bytes of these, from the Ethernet header on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// A member of a group of next-hop objects.
@@ -384,6 +390,12 @@ pub struct NeighbourEntry {
     /// Whether somebody has entered it for good.
     #[serde(default)]
     pub permanent: bool,
+    /// Packets that workers and hooks have sent there.
+    #[serde(default)]
+    pub packets: u64,
+    /// Bytes of these, from the Ethernet header on.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// Where packets to an address or a prefix go, and why.

@@ -8,12 +8,16 @@
 //! own stays the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use packet::MacAddr;
-use router::{Adjacencies, Fib, FibError, Lookup, Path, Selector, Verdict, Way};
+use router::{
+    Adjacencies, Fib, FibError, Lookup, NeighbourMirror, Path, Selector, TableMirror, Verdict, Way,
+};
 use sync::qsbr::Domain;
+use sync::readers::Readers;
 
 use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
@@ -39,14 +43,37 @@ pub struct Limits {
     pub neighbours: u32,
 }
 
+/// Memory in which the main table and all neighbours stand once more, for programs that route.
+pub struct Programs {
+    /// Workers, and the programs.
+    pub readers: Readers,
+    /// The main table's; its tries have as many words as this has.
+    pub table: TableMirror,
+    /// For one neighbour more than the limit.
+    pub neighbours: NeighbourMirror,
+}
+
 /// Tables that follow a mirror.
-#[derive(Debug)]
 pub struct Feed {
     domain: Arc<Domain>,
+    /// Until there is a main table.
+    programs: Option<(Readers, TableMirror)>,
+    /// Whether the main table is where programs look.
+    mirrored: bool,
     limits: Limits,
     fibs: BTreeMap<u32, Fib>,
     adjacencies: Adjacencies,
     refused: u64,
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tables = self.fibs.keys().collect::<Vec<_>>();
+        f.debug_struct("Feed")
+            .field("tables", &tables)
+            .field("mirrored", &self.mirrored)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Feed {
@@ -55,11 +82,34 @@ impl Feed {
     pub fn new(domain: &Arc<Domain>, limits: Limits, workers: usize) -> Feed {
         Feed {
             domain: Arc::clone(domain),
+            programs: None,
+            mirrored: false,
             limits,
             fibs: BTreeMap::new(),
             adjacencies: Adjacencies::new(domain, limits.neighbours, workers),
             refused: 0,
         }
+    }
+
+    /// The same with programs that read the main table and neighbours, too.
+    #[must_use]
+    pub fn mirrored(domain: &Arc<Domain>, limits: Limits, workers: usize, programs: Programs) -> Feed {
+        let Programs { readers, table, neighbours } = programs;
+        let adjacencies = Adjacencies::mirrored(&readers, limits.neighbours, workers, neighbours);
+        Feed {
+            programs: Some((readers, table)),
+            adjacencies,
+            limits,
+            ..Feed::new(domain, Limits { neighbours: 0, ..limits }, 1)
+        }
+    }
+
+    /// Whether programs find all that these lookups say: the main table is asked about all packets, and nothing else.
+    #[must_use]
+    pub fn serves_programs(&self, lookups: &[Lookup]) -> bool {
+        let main = self.fibs.get(&MAIN).filter(|_| self.mirrored);
+        let (Some(main), [only]) = (main, lookups) else { return false };
+        only.is_all_of(&main.view())
     }
 
     /// A table of the kernel's (254: main, 255: local).
@@ -183,9 +233,14 @@ impl Feed {
 
     /// A table, which begins with what all next-hop objects are.
     fn fib(&mut self, mirror: &Mirror, table: u32) -> (&mut Fib, &mut Adjacencies) {
-        let Feed { domain, limits, fibs, adjacencies, .. } = self;
+        let Feed { domain, limits, fibs, adjacencies, programs, mirrored, .. } = self;
         let fib = fibs.entry(table).or_insert_with(|| {
-            let mut fib = Fib::new(domain, limits.words, limits.paths);
+            let programs = (table == MAIN).then(|| programs.take()).flatten();
+            let made = programs.map(|(readers, memory)| Fib::mirrored(&readers, memory, limits.paths));
+            // Memory that is too small serves nobody: workers route alone.
+            let made = made.and_then(Result::ok);
+            *mirrored |= made.is_some();
+            let mut fib = made.unwrap_or_else(|| Fib::new(domain, limits.words, limits.paths));
             for (id, next) in &mirror.next_hops {
                 fib.define(*id, Some(&object(mirror, next)), adjacencies);
             }

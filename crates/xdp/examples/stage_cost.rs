@@ -4,10 +4,15 @@
 
 use std::process::Command;
 
+use lookup::Prefix;
+use packet::MacAddr;
+use router::{Adjacencies, Fib, NeighbourMirror, Path, TableMirror, Way};
+use sync::qsbr::Domain;
+use sync::readers::{Readers, Strangers};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
-use xdp::route::{Own, RoutePort, RouteStage};
+use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
 
@@ -53,6 +58,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     own.replace_all(&[[10, 0, 1, 1].into(), [10, 0, 3, 1].into()].into())?;
     let route = RouteStage::new(&RoutePort { mac: [2, 0, 0, 0, 0, 2], vrrp: false }, &own);
     show("route: a router's port, to be routed", &PortProgram::load_routed(&config(Owner::Routed), &route)?)?;
+    for (stage, beside) in [("one route", 0), ("a route of 32 bits among 200,000", 200_000)] {
+        let answers = answers(output, beside)?;
+        let answer = AnswerPort { number: 1, partial_checksums: false, seed: 7 };
+        let port = RoutePort { mac: [2, 0, 0, 0, 0, 2], vrrp: false };
+        let stage_of = RouteStage::answering(&port, &own, &answers, &answer);
+        let loaded = PortProgram::load_routed(&config(Owner::Routed), &stage_of)?;
+        show(&format!("route, answered: {stage}"), &loaded)?;
+    }
     for (stage, flow, table, metadata) in [
         ("exact flows, not among them", false, false, false),
         ("exact flows, to the kernel", true, false, false),
@@ -80,6 +93,46 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     stage.set_devices(&[(output, Takes::MultiBuffer)].into())?;
     show("the kernel's routing, one route", &port.prepare_fib(Some(&stage))?)?;
     Ok(())
+}
+
+/// A router's tables with the frame's destination behind the output; beside it are so many other routes.
+fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Error>> {
+    let sizes = AnswerSizes { words4: 1 << 21, words6: 1 << 18, paths: 17, groups: 1, neighbours: 17 };
+    let answers = Answers::new(&sizes)?;
+    let readers = Readers::with(&Domain::new(), &Strangers::start(xdp::wait_for_programs)?);
+    let mirror = TableMirror {
+        four: Box::new(answers.four()),
+        six: Box::new(answers.six()),
+        paths: Box::new(answers.paths()),
+        groups: Box::new(answers.groups()),
+    };
+    let mut fib = Fib::mirrored(&readers, mirror, 16)?;
+    let mirror = NeighbourMirror {
+        neighbours: Box::new(answers.neighbours()),
+        links: Box::new(answers.links()),
+        counts: Box::new(answers.sent()),
+    };
+    let mut all = Adjacencies::mirrored(&readers, 16, 1, mirror);
+    let interface = AnswerInterface {
+        port: 2,
+        device: output,
+        mac: [2, 0, 0, 0, 0, 3],
+        mtu: 1500,
+        takes: Takes::MultiBuffer,
+    };
+    answers.set_interface(0, Some(&interface));
+    answers.set_device(2, output)?;
+    all.bind(output, Some(0));
+    all.resolve(output, [10, 0, 3, 2].into(), Some(MacAddr([2, 0, 0, 0, 0, 9])));
+    let gateway = Some([10, 0, 3, 2].into());
+    let path = Path::Ways(vec![Way { interface: output, gateway, weight: 1 }]);
+    let length = if beside > 0 { 32 } else { 0 };
+    fib.set4(Prefix::new(u32::from_be_bytes([10, 0, 2, 2]), length), &path, &mut all)?;
+    for number in 0..beside {
+        fib.set4(Prefix::new(number.wrapping_mul(0x9e37_79b1), 24), &Path::Unreachable, &mut all)?;
+    }
+    answers.answer(true, true);
+    Ok(answers)
 }
 
 struct Bench {

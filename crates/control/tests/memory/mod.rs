@@ -358,6 +358,8 @@ impl Plane for Memory {
             device: "eth1".to_owned(),
             mac: Some(packet::MacAddr([2, 0, 0, 0, 0, number.to_le_bytes()[0]])),
             permanent: number == 1,
+            packets: number.into(),
+            bytes: 60 * u64::from(number),
         };
         Ok((1..=150_000).map(neighbour).take(limit).collect())
     }

@@ -517,11 +517,13 @@ impl Plane for DataPlane {
     }
 
     fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
-        self.ask_router(router, move |mirror| routes::neighbours(mirror, limit))
+        let sent = locked(&self.site).routers.sent(router)?;
+        self.ask_router(router, move |mirror| routes::neighbours(mirror, limit, &sent))
     }
 
     fn next_hops(&self, router: &str, limit: usize) -> Result<Vec<NextHopEntry>, PlaneError> {
-        self.ask_router(router, move |mirror| routes::next_hops(mirror, limit))
+        let sent = locked(&self.site).routers.sent(router)?;
+        self.ask_router(router, move |mirror| routes::next_hops(mirror, limit, &sent))
     }
 
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {

@@ -57,7 +57,10 @@ struct Watching(Weak<DataPlane>);
 
 impl Watching {
     fn begin(plane: &Arc<DataPlane>) -> Watching {
-        locked(&plane.site).shortcuts.watch(true);
+        let mut site = locked(&plane.site);
+        site.shortcuts.watch(true);
+        site.routers.watch(true);
+        drop(site);
         Watching(Arc::downgrade(plane))
     }
 }
@@ -65,7 +68,9 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         if let Some(plane) = self.0.upgrade() {
-            locked(&plane.site).shortcuts.watch(false);
+            let mut site = locked(&plane.site);
+            site.shortcuts.watch(false);
+            site.routers.watch(false);
         }
     }
 }

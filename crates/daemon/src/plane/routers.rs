@@ -10,6 +10,8 @@
 //! Routes and neighbours reach the workers through their tables alone. What a worker cannot do itself it gives to the kernel through
 //! a TAP of the router's own, as if it had come in there.
 
+mod hook;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -29,7 +31,7 @@ use port::tap::{Tap, TapConfig, TapError};
 use port::{FramePool, Queue, link};
 use router::{Gate, Interface, Kernel, Lookup, Mirrored, Punt, Router};
 use sync::qsbr::Domain;
-use xdp::route::{Own, RoutePort, RouteStage};
+use xdp::route::{Own, RouteCounts, RoutePort};
 
 mod fpm;
 
@@ -38,6 +40,7 @@ use super::ids::Names;
 use super::locked;
 use super::ports::{Ports, Returned};
 use super::routes;
+use hook::{Hook, Switch};
 
 /// Different things that the routes of one table lead to.
 const PATHS: u32 = 65_536;
@@ -61,6 +64,10 @@ pub struct Routers {
     /// Says that something was seen that workers or hooks are to be told.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
+    /// Captures and traces that want to see every packet at the workers.
+    watchers: u32,
+    /// What hooks of routers that are gone have routed for ports that are still there.
+    past: BTreeMap<PortName, RouteCounts>,
 }
 
 /// One of them.
@@ -71,6 +78,8 @@ pub struct Running {
     gate: Arc<Gate>,
     seed: u32,
     door: Door,
+    /// What hooks answer by, where they do.
+    hook: Option<Hook>,
     /// This host's own addresses, as the hooks of its ports have them.
     own: Own,
     /// Packets sent to each neighbour when it was looked last.
@@ -98,6 +107,8 @@ struct State {
     seen: Seen,
     /// Neighbours that somebody has entered for good.
     permanent: BTreeSet<(u32, IpAddr)>,
+    /// Says when hooks answer.
+    switch: Option<Switch>,
     wake: SyncSender<()>,
     refused: Option<Instant>,
 }
@@ -180,6 +191,10 @@ impl State {
             six: self.feed.lookups(mirror, true, number),
             tables: self.feed.tables().collect(),
         };
+        if let Some(switch) = &self.switch {
+            let known = |lookups: &[Lookup]| self.feed.serves_programs(lookups);
+            switch.know(known(&self.seen.four), known(&self.seen.six));
+        }
     }
 }
 
@@ -210,13 +225,18 @@ impl Running {
             paths: PATHS,
             neighbours: wanted.settings.neighbours,
         };
+        let (hook, feed) = match hook::wanted(name, &wanted.settings, domain) {
+            Some((hook, programs)) => (Some(hook), Feed::mirrored(domain, limits, workers, programs)),
+            None => (None, Feed::new(domain, limits, workers)),
+        };
         let state = Arc::new(Mutex::new(State {
             router: name.clone(),
-            feed: Feed::new(domain, limits, workers),
+            feed,
             interfaces: BTreeMap::new(),
             bound: BTreeMap::new(),
             seen: Seen::default(),
             permanent: BTreeSet::new(),
+            switch: hook.as_ref().map(|hook| hook.switch().clone()),
             wake: wake.clone(),
             refused: None,
         }));
@@ -238,6 +258,7 @@ impl Running {
             gate: Arc::new(Gate::new(wanted.settings.punts, workers, monotonic().ns)),
             seed: fastrand(),
             door,
+            hook,
             own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
             sent: BTreeMap::new(),
         })
@@ -298,27 +319,38 @@ impl Running {
         (router, numbers)
     }
 
-    /// Puts the hooks of its ports into its room, and tells them what is this host's own.
-    fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
-        let (own, devices) = {
+    /// Puts the hooks of its ports into its room, and tells them what is this host's own and what its interfaces are.
+    fn tell_hooks(&mut self, router: &RouterName, config: &Config, ports: &mut Ports) {
+        let (own, devices, numbers) = {
             let state = locked(&self.state);
-            (state.seen.own.clone(), state.seen.devices.clone())
+            (state.seen.own.clone(), state.seen.devices.clone(), state.interfaces.clone())
         };
         let own = own.0.into_iter().map(IpAddr::V4).chain(own.1.into_iter().map(IpAddr::V6)).collect();
         if let Err(error) = self.own.replace_all(&own) {
             tracing::error!(%error, "hooks do not know all of this host's addresses; workers give those packets to the kernel");
         }
-        for name in self.wanted.ports.keys() {
-            let device = config.ports.get(name).and_then(|port| port.kind.device());
-            let seat = device.and_then(|(device, _)| devices.get(device.as_str()));
-            let hook = ports.get_mut(name).and_then(|running| running.hook.as_mut());
-            let (Some(seat), Some(hook)) = (seat, hook) else { continue };
-            let port = RoutePort { mac: seat.mac.0, vrrp: false };
-            let stands = |stage: RouteStage| stage.is_for(&port, &self.own).unwrap_or(false);
-            if hook.route().is_some_and(stands) {
-                continue;
-            }
-            if let Err(error) = hook.set_route(Some(&RouteStage::new(&port, &self.own))) {
+        let names = self.wanted.ports.keys().filter_map(|name| {
+            let (device, _) = config.ports.get(name)?.kind.device()?;
+            Some((name, *numbers.get(device.as_str())?, *devices.get(device.as_str())?))
+        });
+        let mut names: Vec<(&PortName, u16, Seat)> = names.collect();
+        names.retain(|(name, ..)| ports.get(*name).is_some_and(|port| port.hook.is_some()));
+        if let Some(hook) = &mut self.hook {
+            // Without being wanted, it is left by all of them.
+            let wanted = names.iter().filter(|_| self.wanted.settings.hook);
+            let seen: Vec<_> = wanted
+                .filter_map(|(name, number, seat)| {
+                    Some(hook::Seen { number: *number, name, port: ports.get(*name)?, seat: *seat })
+                })
+                .collect();
+            hook.tell(router, self.wanted.settings.namespace.as_ref(), &seen);
+        }
+        for (name, _, seat) in names {
+            let Some(port) = ports.get_mut(name) else { continue };
+            let of = RoutePort { mac: seat.mac.0, vrrp: false };
+            let mut none = None;
+            let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
+            if let Err(error) = hook::put(hook, name, port, &of, &self.own, self.seed) {
                 tracing::error!(port = %name, %error, "its hook does not route");
             }
         }
@@ -433,7 +465,15 @@ impl Routers {
     /// None yet, for so many workers, whose readers are of `domain`.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
         let (wake, woken) = sync_channel(1);
-        Routers { domain: Arc::clone(domain), workers, all: BTreeMap::new(), wake, woken: Some(woken) }
+        Routers {
+            domain: Arc::clone(domain),
+            workers,
+            all: BTreeMap::new(),
+            wake,
+            woken: Some(woken),
+            watchers: 0,
+            past: BTreeMap::new(),
+        }
     }
 
     /// Where it is said that something was seen; once.
@@ -494,10 +534,12 @@ impl Routers {
             .collect();
         for name in gone {
             if let Some(running) = self.all.remove(&name) {
+                self.remember(&running);
                 running.close(engine);
             }
         }
         self.all.extend(prepared);
+        self.tell_watched();
         self.settle(config);
         for (port, queue) in self.plug(names) {
             if let Err(error) = engine.add_queue(WorkerId(0), port, QueueId(0), queue) {
@@ -576,8 +618,8 @@ impl Routers {
 
     /// Puts the hooks of all interfaces into their routers' rooms, and takes others out.
     pub fn tell_hooks(&mut self, config: &Config, ports: &mut Ports) {
-        for running in self.all.values_mut() {
-            running.tell_hooks(config, ports);
+        for (name, running) in &mut self.all {
+            running.tell_hooks(name, config, ports);
         }
         for (name, running) in ports {
             let Some(hook) = running.hook.as_mut().filter(|hook| hook.route().is_some()) else { continue };
@@ -592,11 +634,55 @@ impl Routers {
     /// Once a second: neighbours stay fresh, and so do hooks.
     pub fn look(&mut self, config: &Config, ports: &mut Ports, second: u64) {
         self.tell_hooks(config, ports);
+        self.past.retain(|name, _| ports.contains_key(name));
         for (name, running) in &mut self.all {
             if second.is_multiple_of(2) {
                 running.prompt(name);
             }
         }
+    }
+
+    /// Somebody wants to see every packet at the workers, or no longer.
+    pub fn watch(&mut self, begins: bool) {
+        self.watchers = if begins { self.watchers + 1 } else { self.watchers.saturating_sub(1) };
+        self.tell_watched();
+    }
+
+    fn tell_watched(&self) {
+        let switches = self.all.values().filter_map(|running| running.hook.as_ref());
+        switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
+    }
+
+    /// What hooks have routed, as received or sent by a port.
+    pub fn counts(&self, name: &PortName) -> RouteCounts {
+        let mut sum = self.past.get(name).copied().unwrap_or_default();
+        let hooks = self.all.values().filter_map(|running| running.hook.as_ref());
+        hooks.for_each(|hook| hook::add(&mut sum, hook.counts(name)));
+        sum
+    }
+
+    /// Keeps what a router's hooks have counted.
+    fn remember(&mut self, running: &Running) {
+        let Some(hook) = &running.hook else { return };
+        for name in hook.counted() {
+            let counts = hook.counts(&name);
+            hook::add(self.past.entry(name).or_default(), counts);
+        }
+    }
+
+    /// What was sent to each neighbour of a router.
+    ///
+    /// # Errors
+    /// If there is no such router, or its namespace is not followed.
+    pub fn sent(&self, name: &str) -> Result<routes::Sent, PlaneError> {
+        let running = self.all.get(name).ok_or_else(|| PlaneError::no_router(name))?;
+        let state = locked(&running.state);
+        let sent = state
+            .feed
+            .adjacencies()
+            .iter()
+            .filter_map(|used| Some(((used.device, used.address?), (used.packets, used.bytes))));
+        Ok(sent.collect())
     }
 
     /// How they all are, each to be asked without holding up everything else.
@@ -754,6 +840,10 @@ impl Running {
 
     /// Whether it can become what is wanted where it stands.
     fn fits(&self, wanted: &model::Router) -> bool {
+        // Tables that hooks read are made with the router.
+        if wanted.settings.hook && !self.wanted.settings.hook && self.hook.is_none() {
+            return false;
+        }
         let built = |router: &model::Router| {
             let settings = &router.settings;
             let limits = (settings.routes, settings.neighbours);

@@ -1,13 +1,17 @@
 //! What a mirror of the kernel's routing state says, in the words of the API.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use model::{
     DriftState, Explanation, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol,
-    RouteQuery, RouteWhy, Step, TableId, WayEntry,
+    RouteQuery, RouteWhy, Step, TableId, Tier, WayEntry,
 };
 use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Prefix, RouteKey, Rule};
 use packet::{FlowKey, L3Kind, MacAddr, PortId};
+
+/// Packets and bytes sent to neighbours, by device and address.
+pub type Sent = BTreeMap<(u32, IpAddr), (u64, u64)>;
 
 /// Addresses of either family.
 trait Ip: netlink::Family {
@@ -197,6 +201,9 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
+/// How the step of a packet begins that the hook has routed.
+pub const ROUTED: &str = "a route ";
+
 /// Where an IP packet is to go.
 pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     let mut key = FlowKey::default();
@@ -209,9 +216,11 @@ pub fn destination(frame: &[u8]) -> Option<model::Prefix> {
     to.to_string().parse().ok()
 }
 
-/// Puts the route into the story of a packet that a worker has routed, in front of what came of it.
+/// Puts the route into the story of a packet that a worker or the hook has routed, in front of what came of it.
 pub fn tell(story: &mut Explanation, why: &RouteWhy) {
-    let Some(place) = story.steps.iter().position(|step| step.stage == "room") else { return };
+    let in_hook = |step: &Step| story.tier == Tier::Hook && step.what.starts_with(ROUTED);
+    let place = story.steps.iter().position(|step| step.stage == "room" || in_hook(step));
+    let Some(place) = place else { return };
     let Some(route) = &why.route else { return };
     let ways: Vec<String> = route.ways.iter().map(ToString::to_string).collect();
     let ways = match ways.as_slice() {
@@ -227,18 +236,24 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
 }
 
 /// Neighbours, so many at most.
-pub fn neighbours(mirror: &Mirror, limit: usize) -> Vec<NeighbourEntry> {
-    let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| NeighbourEntry {
-        address: key.address,
-        device: device(mirror, key.link),
-        mac: known.address.as_slice().try_into().ok().map(MacAddr),
-        permanent: known.permanent,
+pub fn neighbours(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NeighbourEntry> {
+    let entry = |(key, known): (&netlink::NeighbourKey, &netlink::Neighbour)| {
+        let (packets, bytes) = sent.get(&(key.link, key.address)).copied().unwrap_or_default();
+        NeighbourEntry {
+            address: key.address,
+            device: device(mirror, key.link),
+            mac: known.address.as_slice().try_into().ok().map(MacAddr),
+            permanent: known.permanent,
+            packets,
+            bytes,
+        }
     };
     mirror.neighbours.iter().take(limit).map(entry).collect()
 }
 
 /// Next-hop objects, so many at most.
-pub fn next_hops(mirror: &Mirror, limit: usize) -> Vec<NextHopEntry> {
+pub fn next_hops(mirror: &Mirror, limit: usize, sent: &Sent) -> Vec<NextHopEntry> {
+    let to = |hop: &Hop| Some(sent.get(&(hop.link, hop.gateway?)).copied().unwrap_or_default());
     let entry = |(id, object): (&u32, &netlink::NextHop)| NextHopEntry {
         id: *id,
         protocol: RouteProtocol(object.protocol),
@@ -250,6 +265,8 @@ pub fn next_hops(mirror: &Mirror, limit: usize) -> Vec<NextHopEntry> {
             .map(|member| NextHopMember { id: member.id, weight: member.weight })
             .collect(),
         buckets: object.buckets,
+        packets: object.hop.as_ref().and_then(to).map(|sent| sent.0),
+        bytes: object.hop.as_ref().and_then(to).map(|sent| sent.1),
     };
     mirror.next_hops.iter().take(limit).map(entry).collect()
 }

@@ -73,12 +73,17 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
                 Ok(()) => "answers for known stations".to_owned(),
                 Err(why) => format!("answers for known stations; others do not send here: {why}"),
             })
-            .or_else(|| routing::state(running)),
+            .or_else(|| routing::state(running))
+            .or_else(|| {
+                let stage = running.hook.as_ref()?.route()?;
+                stage.is_answering().then(|| "answers known routes".to_owned())
+            }),
     }
 }
 
 fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortTotals) -> PortCounters {
     let (bridged, routed) = (site.shortcuts.counts(name), routing::counts(&site.ports, running));
+    let answered = site.routers.counts(name);
     // What the hook could not give to a socket, and what a full ring or a lack of frames cost, never became ours.
     let hook = hook_counters(running);
     let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
@@ -89,11 +94,11 @@ fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortT
     };
     let missed = unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
-        rx_packets: totals.rx_packets + bridged.rx_packets + routed.received.packets,
-        rx_bytes: totals.rx_bytes + bridged.rx_bytes + routed.received.bytes,
+        rx_packets: totals.rx_packets + bridged.rx_packets + routed.received.packets + answered.rx_packets,
+        rx_bytes: totals.rx_bytes + bridged.rx_bytes + routed.received.bytes + answered.rx_bytes,
         rx_missed: missed,
-        tx_packets: totals.tx_packets + bridged.tx_packets + routed.sent.packets,
-        tx_bytes: totals.tx_bytes + bridged.tx_bytes + routed.sent.bytes,
+        tx_packets: totals.tx_packets + bridged.tx_packets + routed.sent.packets + answered.tx_packets,
+        tx_bytes: totals.tx_bytes + bridged.tx_bytes + routed.sent.bytes + answered.tx_bytes,
         drops: totals.dropped() + dropped,
     }
 }
@@ -104,7 +109,7 @@ fn hook_counters(running: &Running) -> xdp::Counters {
 }
 
 /// Drops in the hook: their counter, name and meaning.
-const HOOK_DROPS: [(Counter, &str, &str); 4] = [
+const HOOK_DROPS: [(Counter, &str, &str); 5] = [
     (
         Counter::FilterDropped,
         "filter-dropped",
@@ -124,6 +129,11 @@ const HOOK_DROPS: [(Counter, &str, &str); 4] = [
         Counter::BridgeHeld,
         "hook-held",
         "Its queue overflowed, and its flow was held back for the moment that it took to move it into the hook.",
+    ),
+    (
+        Counter::RouteBlackhole,
+        "hook-route-blackhole",
+        "The route to its destination, which the hook knows, says that it is to be dropped (`blackhole`).",
     ),
 ];
 

@@ -2,10 +2,11 @@
 
 use model::Step as Told;
 use packet::record::{FloodClass, Step, TagChange, VlanSource};
-use packet::{FlowKey, PortId};
+use packet::{FlowKey, MacAddr, PortId};
 use xdp::{Counter, HookSays};
 
 use super::ids::Names;
+use super::routes::ROUTED;
 
 /// The steps in order, each with its stage, and the outcome in one sentence.
 pub fn tell(steps: &[Step], names: &Names) -> (Vec<Told>, String) {
@@ -85,6 +86,16 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
                 format!("route and neighbour are the kernel's: straight to {device}{}", anew(&says.frame));
             let verdict = format!("forwarded to {device} in the driver hook, by the kernel's routes");
             (what, End::forwarded(verdict))
+        }
+        Counter::RouteForwarded => {
+            let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
+            let to = says.frame.first_chunk().map(|octets| MacAddr(*octets).to_string()).unwrap_or_default();
+            let what = format!("{ROUTED}leads to {to} behind {port}: straight to its device");
+            (what, End::forwarded(format!("routed in the driver hook; it leaves by {port}")))
+        }
+        Counter::RouteBlackhole => {
+            let (_, end) = dropped("route-blackhole", "");
+            (format!("{ROUTED}says blackhole: dropped as route-blackhole"), end)
         }
         Counter::SteerKernel | Counter::SteerCpu => {
             let where_to = match says.steered {

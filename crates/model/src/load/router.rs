@@ -24,6 +24,7 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
     let neighbours = number("neighbours", RouterSettings::NEIGHBOURS_MAX, " neighbours");
     let punts = number("punts", RouterSettings::PUNTS_MAX, " packets per second");
     let fpm_settle = number("fpm_settle", RouterSettings::FPM_SETTLE_MAX, " seconds");
+    let hook = fields.flag("hook", findings);
     Some(RouterSettings {
         namespace: namespace?,
         routes: routes.unwrap_or(default.routes),
@@ -31,6 +32,7 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
         punts: punts.unwrap_or(default.punts),
         fpm,
         fpm_settle: fpm_settle.unwrap_or(default.fpm_settle),
+        hook: hook.unwrap_or(default.hook),
     })
 }
 

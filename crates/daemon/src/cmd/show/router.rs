@@ -244,20 +244,22 @@ fn why(told: &RouteWhy) -> String {
 }
 
 fn neighbours(neighbours: &[NeighbourEntry]) -> String {
-    let mut table = Table::new(&["ADDRESS", "DEVICE", "ETHERNET", "PERMANENT"]);
+    let mut table = Table::new(&["ADDRESS", "DEVICE", "ETHERNET", "PERMANENT", ">PACKETS", ">BYTES"]);
     for neighbour in neighbours {
         table.row([
             neighbour.address.to_string(),
             neighbour.device.clone(),
             neighbour.mac.map_or_else(|| "-".to_owned(), |mac| mac.to_string()),
             if neighbour.permanent { "yes" } else { "-" }.to_owned(),
+            neighbour.packets.to_string(),
+            neighbour.bytes.to_string(),
         ]);
     }
     table.render()
 }
 
 fn next_hops(hops: &[NextHopEntry]) -> String {
-    let mut table = Table::new(&[">ID", "PROTOCOL", "LEADS TO"]);
+    let mut table = Table::new(&[">ID", "PROTOCOL", "LEADS TO", ">PACKETS", ">BYTES"]);
     for hop in hops {
         let members: Vec<String> =
             hop.group.iter().map(|member| format!("{} weight {}", member.id, member.weight)).collect();
@@ -267,7 +269,14 @@ fn next_hops(hops: &[NextHopEntry]) -> String {
             (None, false, Some(buckets)) => format!("group {}, {buckets} buckets", members.join(", ")),
             (None, false, None) => format!("group {}", members.join(", ")),
         };
-        table.row([hop.id.to_string(), hop.protocol.to_string(), leads_to]);
+        let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        table.row([
+            hop.id.to_string(),
+            hop.protocol.to_string(),
+            leads_to,
+            count(hop.packets),
+            count(hop.bytes),
+        ]);
     }
     table.render()
 }
@@ -401,14 +410,15 @@ PREFIX                              TABLE  KIND       PROTOCOL  METRIC  WAYS
             vec![model::NextHopMember { id: 1, weight: 1 }, model::NextHopMember { id: 2, weight: 3 }];
         let group = NextHopEntry { id: 7, group: members, buckets: Some(64), ..NextHopEntry::default() };
         let hole = NextHopEntry { id: 8, blackhole: true, ..NextHopEntry::default() };
-        let way = NextHopEntry { id: 9, way: route().ways.into_iter().next(), ..NextHopEntry::default() };
+        let way = route().ways.into_iter().next();
+        let way = NextHopEntry { id: 9, way, packets: Some(7), bytes: Some(420), ..NextHopEntry::default() };
         assert_eq!(
             next_hops(&[group, hole, way]),
             "\
-ID  PROTOCOL  LEADS TO
- 7  unspec    group 1 weight 1, 2 weight 3, 64 buckets
- 8  unspec    blackhole
- 9  unspec    via 10.0.0.2 dev eth0
+ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
+ 7  unspec    group 1 weight 1, 2 weight 3, 64 buckets        -      -
+ 8  unspec    blackhole                                       -      -
+ 9  unspec    via 10.0.0.2 dev eth0                           7    420
 "
         );
     }

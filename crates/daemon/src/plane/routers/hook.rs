@@ -1,0 +1,307 @@
+//! Routes answered in the driver hook: a router's main table and neighbours are made in memory that the programs of its ports read, and its
+//! interfaces stand beside them.
+//!
+//! It is an acceleration: what cannot be had is logged and left to the workers. The follower's thread writes the tables and says for which
+//! families they are all that rules ask for ([`Switch`]); the rest is told by whoever tells the hooks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use control::PlaneError;
+use model::{Namespace, PortName, RouterName, RouterSettings};
+use netlink::Programs;
+use router::{NeighbourMirror, TableMirror};
+use sync::qsbr::Domain;
+use sync::readers::{Memory, Readers, Strangers};
+use xdp::fib::Takes;
+use xdp::route::{
+    AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, ROUTE_INTERFACES, RouteCounts, RoutePort,
+    RouteStage, Words,
+};
+
+use super::super::device::{inside, object};
+use super::super::locked;
+use super::super::ports::Running as Port;
+use super::{PATHS, Seat};
+
+/// Groups of several ways; what leads to further ones is the workers'.
+const GROUPS: u32 = 512;
+/// Fewest words of a trie, so that there is room for changes.
+const WORDS4: u32 = 1 << 19;
+const WORDS6: u32 = 1 << 18;
+
+/// Says when programs answer, from the next frame on; clones are the same one.
+#[derive(Clone)]
+pub struct Switch(Arc<Shared>);
+
+struct Shared {
+    answers: Answers,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Families that programs know all of.
+    known: (bool, bool),
+    /// Somebody wants to see every packet at the workers.
+    watched: bool,
+}
+
+impl Switch {
+    /// Programs find all that rules ask of IPv4, of IPv6.
+    pub fn know(&self, four: bool, six: bool) {
+        self.set(|state| state.known = (four, six));
+    }
+
+    /// Leaves everything to the workers, as long as somebody watches.
+    pub fn watch(&self, watched: bool) {
+        self.set(|state| state.watched = watched);
+    }
+
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        let mut state = locked(&self.0.state);
+        change(&mut state);
+        let (four, six) = state.known;
+        self.0.answers.answer(four && !state.watched, six && !state.watched);
+    }
+}
+
+/// What a router's hooks answer by.
+pub struct Hook {
+    switch: Switch,
+    /// By the numbers of interfaces.
+    outputs: BTreeMap<u16, (PortName, AnswerInterface)>,
+    /// What interfaces have carried that are none any more: counters do not run backwards.
+    past: BTreeMap<PortName, RouteCounts>,
+    /// Ports whose programs the kernel has refused.
+    refused: BTreeSet<PortName>,
+}
+
+/// An interface that a hook could send by.
+pub struct Seen<'a> {
+    pub number: u16,
+    pub name: &'a PortName,
+    pub port: &'a Port,
+    pub seat: Seat,
+}
+
+fn memory(words: Words) -> Memory {
+    Box::new(words)
+}
+
+impl Hook {
+    /// Empty tables, and where their writer finds them. Workers' readers are of `domain`.
+    ///
+    /// # Errors
+    /// If the kernel has no memory for them, or there is no privilege.
+    pub fn new(
+        router: &RouterName,
+        settings: &RouterSettings,
+        domain: &Arc<Domain>,
+    ) -> Result<(Hook, Programs), PlaneError> {
+        let failed = |error: &dyn std::error::Error| {
+            PlaneError::failed(super::object(router), error, "lower `routes`, or say `hook = false`")
+        };
+        let sizes = AnswerSizes {
+            words4: settings.routes.max(WORDS4),
+            words6: settings.routes.max(WORDS6),
+            paths: PATHS + 1,
+            groups: GROUPS,
+            neighbours: settings.neighbours.saturating_add(1),
+        };
+        let answers = Answers::new(&sizes).map_err(|error| failed(&error))?;
+        let strangers = Strangers::start(xdp::wait_for_programs).map_err(|error| failed(&error))?;
+        let programs = Programs {
+            readers: Readers::with(domain, &strangers),
+            table: TableMirror {
+                four: memory(answers.four()),
+                six: memory(answers.six()),
+                paths: memory(answers.paths()),
+                groups: memory(answers.groups()),
+            },
+            neighbours: NeighbourMirror {
+                neighbours: memory(answers.neighbours()),
+                links: memory(answers.links()),
+                counts: memory(answers.sent()),
+            },
+        };
+        let switch = Switch(Arc::new(Shared { answers, state: Mutex::default() }));
+        let hook = Hook { switch, outputs: BTreeMap::new(), past: BTreeMap::new(), refused: BTreeSet::new() };
+        Ok((hook, programs))
+    }
+
+    /// Says when it answers.
+    pub fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    fn answers(&self) -> &Answers {
+        &self.switch.0.answers
+    }
+
+    /// The stage of a port's program.
+    pub fn stage(&self, name: &PortName, port: &Port, of: &RoutePort, own: &Own, seed: u32) -> RouteStage {
+        if self.refused.contains(name) {
+            return RouteStage::new(of, own);
+        }
+        let answer = AnswerPort { number: port.id.0, partial_checksums: port.complete_checksums, seed };
+        RouteStage::answering(of, own, self.answers(), &answer)
+    }
+
+    /// The kernel refuses a port's program: it goes without.
+    pub fn refuse(&mut self, name: &PortName) {
+        self.refused.insert(name.clone());
+    }
+
+    /// Tells programs which interfaces there are and what their devices take; all of them are in `namespace`.
+    pub fn tell(&mut self, router: &RouterName, namespace: Option<&Namespace>, seen: &[Seen<'_>]) {
+        let wanted = self.look(router, namespace, seen);
+        let gone: Vec<u16> = self
+            .outputs
+            .iter()
+            .filter(|(number, (name, old))| {
+                wanted.get(number).is_none_or(|(new_name, new)| new_name != name || new.port != old.port)
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        for number in gone {
+            self.leave(number);
+        }
+        let mut fresh = Vec::new();
+        for (number, (name, interface)) in wanted {
+            let before = self.outputs.get(&number).map(|(_, before)| *before);
+            if before == Some(interface) {
+                continue;
+            }
+            if before.is_none_or(|before| before.device != interface.device) {
+                fresh.push(interface);
+            }
+            if before.is_none()
+                && let Err(error) = self.answers().clear_counts(interface.port)
+            {
+                tracing::warn!(port = %name, %error, "what its hook has routed does not begin at zero");
+            }
+            self.outputs.insert(number, (name, interface));
+        }
+        if !fresh.is_empty() {
+            let set = inside(&super::object(router), namespace, || {
+                Ok(fresh.iter().try_for_each(|it| self.answers().set_device(it.port, it.device)))
+            });
+            if !matches!(set, Ok(Ok(()))) {
+                // What is redirected there finds no device, and goes up.
+                tracing::warn!(%router, "frames cannot be redirected to some of its devices");
+            }
+        }
+        for (number, (_, interface)) in &self.outputs {
+            self.answers().set_interface(*number, Some(interface));
+        }
+    }
+
+    /// The interfaces that programs are to send by.
+    fn look(
+        &self,
+        router: &RouterName,
+        namespace: Option<&Namespace>,
+        seen: &[Seen<'_>],
+    ) -> BTreeMap<u16, (PortName, AnswerInterface)> {
+        let there = |seen: &&Seen<'_>| u32::from(seen.number) < ROUTE_INTERFACES && seen.port.hook.is_some();
+        let takes = inside(&super::object(router), namespace, || {
+            let takes = |seen: &Seen<'_>| {
+                let device = seen.port.device.as_ref()?;
+                let features = xdp::features(&device.name).unwrap_or_default();
+                let takes = match (seen.port.is_up() && features.transmit, features.transmit_multi_buffer) {
+                    (false, _) => Takes::Nothing,
+                    (true, false) => Takes::Frames,
+                    (true, true) => Takes::MultiBuffer,
+                };
+                let interface = AnswerInterface {
+                    port: seen.port.id.0,
+                    device: device.ifindex,
+                    mac: seen.seat.mac.0,
+                    mtu: seen.seat.mtu,
+                    takes,
+                };
+                Some((seen.number, (seen.name.clone(), interface)))
+            };
+            Ok(seen.iter().filter(there).filter_map(takes).collect())
+        });
+        takes.unwrap_or_else(|error| {
+            tracing::warn!(%error, "its devices cannot be looked at; workers route");
+            BTreeMap::new()
+        })
+    }
+
+    /// An interface is none any more.
+    fn leave(&mut self, number: u16) {
+        let Some((name, gone)) = self.outputs.remove(&number) else { return };
+        self.answers().set_interface(number, None);
+        let counted = self.answers().counts(gone.port).unwrap_or_default();
+        add(self.past.entry(name.clone()).or_default(), counted);
+        if let Err(error) = self.answers().clear_device(gone.port) {
+            tracing::warn!(port = %name, %error, "its device could not be taken from the hooks");
+        }
+    }
+
+    /// What was routed in the hook, as received or sent by a port.
+    pub fn counts(&self, name: &PortName) -> RouteCounts {
+        let mut sum = self.past.get(name).copied().unwrap_or_default();
+        for (_, interface) in self.outputs.values().filter(|(own, _)| own == name) {
+            add(&mut sum, self.answers().counts(interface.port).unwrap_or_default());
+        }
+        sum
+    }
+
+    /// The ports that it has counts of.
+    pub fn counted(&self) -> BTreeSet<PortName> {
+        self.past.keys().chain(self.outputs.values().map(|(name, _)| name)).cloned().collect()
+    }
+}
+
+/// One sum more.
+pub fn add(sum: &mut RouteCounts, more: RouteCounts) {
+    sum.rx_packets += more.rx_packets;
+    sum.rx_bytes += more.rx_bytes;
+    sum.tx_packets += more.tx_packets;
+    sum.tx_bytes += more.tx_bytes;
+}
+
+/// Makes the tables where they are wanted and can be had.
+pub fn wanted(
+    router: &RouterName,
+    settings: &RouterSettings,
+    domain: &Arc<Domain>,
+) -> Option<(Hook, Programs)> {
+    if !settings.hook {
+        return None;
+    }
+    let made = Hook::new(router, settings, domain);
+    made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
+}
+
+/// Puts a port's stage into its hook, one without answers where the kernel refuses the other.
+pub fn put(
+    hook: &mut Option<Hook>,
+    name: &PortName,
+    port: &mut Port,
+    of: &RoutePort,
+    own: &Own,
+    seed: u32,
+) -> Result<(), xdp::Error> {
+    let stage = match hook {
+        Some(hook) => hook.stage(name, port, of, own, seed),
+        None => RouteStage::new(of, own),
+    };
+    let Some(attached) = port.hook.as_mut() else { return Ok(()) };
+    if attached.route().is_some_and(|stands| stands.is_same(&stage).unwrap_or(false)) {
+        return Ok(());
+    }
+    let done = attached.set_route(Some(&stage));
+    match (done, hook) {
+        (Err(error), Some(hook)) if stage.is_answering() => {
+            tracing::warn!(port = %object(name), %error, "its routes are not answered in the driver hook");
+            hook.refuse(name);
+            attached.set_route(Some(&RouteStage::new(of, own)))
+        }
+        (done, _) => done,
+    }
+}

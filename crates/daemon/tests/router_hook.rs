@@ -1,0 +1,274 @@
+//! Routes of a virtual router that the driver hook answers, by the real binary between real hosts: what it knows never reaches a worker,
+//! what it does not know does, and what moves between the two is not lost.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::fmt::Write as _;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use testbed::{UdpFlow, eventually, iperf_tcp, require};
+
+/// A port for each host, all of them interfaces of one router.
+fn configuration(rig: &Rig, extra: &str, settings: &str) -> String {
+    let mut text = rig
+        .configuration(extra)
+        .lines()
+        .filter(|line| !line.contains("bridge") && !line.contains("access"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let _ = write!(text, "[router.edge]\n{settings}");
+    for host in &rig.hosts {
+        let _ = writeln!(text, "[router.edge.port.{}]", host.device());
+    }
+    text
+}
+
+fn counted(rig: &Rig, port: &str, counter: &str) -> u64 {
+    let hooks: serde_json::Value =
+        serde_json::from_str(&rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"])).unwrap();
+    let counters = hooks[0]["counters"].clone();
+    let found = counters.as_array().and_then(|list| list.iter().find(|pair| pair[0] == counter));
+    found.map_or_else(|| counters[counter].as_u64(), |pair| pair[1].as_u64()).unwrap()
+}
+
+/// How many frames of h1 hook and worker forward while `work` is done.
+fn who(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
+    let count = || (counted(rig, "h1", "route_forwarded"), counted(rig, "h1", "steered"));
+    let before = count();
+    work();
+    let after = count();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// What `ping` prints, whatever it makes of it.
+fn ping(rig: &Rig, arguments: &[&str]) -> String {
+    let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1"].iter().chain(arguments);
+    let output = rig.hosts[0].command(line).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until packets to an address, and all others that come by h1, are the hook's, or the worker's.
+fn until(rig: &Rig, to: &str, in_hook: bool) {
+    eventually("who answers", PATIENCE, || {
+        let mut said = String::new();
+        let (hook, worker) = who(rig, || said = ping(rig, &[to]));
+        let right = if in_hook { hook >= 3 && worker == 0 } else { hook == 0 && worker >= 3 };
+        if right && said.contains("3 received") {
+            Ok(())
+        } else {
+            Err(format!("{hook} by the hook, {worker} by the worker: {said}"))
+        }
+    })
+    .unwrap();
+}
+
+fn start(hosts: u8, extra: &str) -> Rig {
+    let mut rig = Rig::routed(hosts);
+    let configuration = configuration(&rig, extra, "");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    until(&rig, "10.8.2.2", true);
+    rig
+}
+
+#[test]
+fn hosts_talk_through_the_hook() {
+    require!("ip", "ping", "ethtool", "iperf3");
+    let rig = start(2, "");
+    let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
+    assert_eq!(rig.port("h1")["shortcut"], "answers known routes");
+    let (hook, worker) = who(&rig, || assert_eq!(one.ping(two.ip(), 20).unwrap().received, 20));
+    assert!(hook == 20 && worker == 0, "{hook} by the hook, {worker} by the worker");
+    eventually("IPv6 goes through", PATIENCE, || match one.ping("fd00:8:2::2", 1) {
+        Ok(report) if report.received == 1 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    until(&rig, "fd00:8:2::2", true);
+    let count = |port: &str, what: &str| rig.port(port)["counters"][what].as_u64().unwrap();
+    let sent = || -> u64 {
+        let neighbours: serde_json::Value =
+            serde_json::from_str(&rig.ok(&["show", "neighbours", "--json"])).unwrap();
+        let list = neighbours.as_array().unwrap();
+        list.iter().find(|one| one["address"] == "10.8.2.2").unwrap()["packets"].as_u64().unwrap()
+    };
+    let before = (count("h1", "rx_packets"), count("h2", "tx_packets"), sent());
+    let (hook, worker) = who(&rig, || {
+        let flow = UdpFlow::start(one, two, 2_000).unwrap();
+        flow.wait_for(1_000, PATIENCE).unwrap();
+        let report = flow.stop().unwrap();
+        assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    });
+    assert!(hook >= 1_000 && worker == 0, "{hook} by the hook, {worker} by the worker");
+    let after = (count("h1", "rx_packets"), count("h2", "tx_packets"), sent());
+    assert!(after.0 >= before.0 + hook && after.1 >= before.1 + hook, "ports: {before:?}, {after:?}");
+    assert!(after.2 >= before.2 + hook, "the neighbour: {before:?}, {after:?}");
+    let (hook, worker) = who(&rig, || {
+        iperf_tcp(one, two, two.ip(), 1).unwrap();
+    });
+    // What the far side answers comes by h2.
+    assert!(hook > 1_000 && worker < hook / 100, "TCP: {hook} by the hook, {worker} by the worker");
+}
+
+#[test]
+fn what_changes_counts_from_the_next_packet_on() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2, "");
+    let hub = rig.lab.hub();
+    let ip = |line: &str| hub.run(["ip"].into_iter().chain(line.split(' '))).map(drop).unwrap();
+    rig.hosts[1].run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    for _ in 0..50 {
+        ip("route add default via 10.8.2.2");
+        ip("route add 10.8.2.0/25 dev h2");
+        ip("route del 10.8.2.0/25");
+        ip("route del default");
+    }
+    // A route that comes, several ways, a blackhole, nothing.
+    ip("route add 10.9.0.0/24 via 10.8.2.2");
+    until(&rig, "10.9.0.1", true);
+    ip("route replace 10.9.0.0/24 nexthop via 10.8.2.2 weight 1 nexthop via 10.8.2.2 dev h2 weight 3");
+    until(&rig, "10.9.0.1", true);
+    ip("nexthop add id 7 via 10.8.2.2 dev h2");
+    ip("route replace 10.9.0.0/24 nhid 7");
+    until(&rig, "10.9.0.1", true);
+    let hops = rig.ok(&["show", "nexthops"]);
+    assert!(hops.contains("via 10.8.2.2") && hops.contains("PACKETS"), "{hops}");
+    ip("route replace blackhole 10.9.0.0/24");
+    eventually("it is dropped in the hook", PATIENCE, || {
+        let before = counted(&rig, "h1", "route_blackhole");
+        let said = ping(&rig, &["10.9.0.1"]);
+        match counted(&rig, "h1", "route_blackhole") - before {
+            3 => Ok(()),
+            other => Err(format!("{other}: {said}")),
+        }
+    })
+    .unwrap();
+    assert!(rig.dropped("h1", "hook-route-blackhole") >= 3);
+    ip("route del 10.9.0.0/24");
+    eventually("the sender is told", PATIENCE, || {
+        let said = ping(&rig, &["10.9.0.1"]);
+        if said.contains("Unreachable") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    // With rules of somebody's own the worker decides, and the other family goes on.
+    ip("rule add from 10.99.0.0/16 table 77 priority 50");
+    ip("route add 10.99.0.0/16 via 10.8.2.2 table 77");
+    until(&rig, "10.8.2.2", false);
+    ip("rule del priority 50");
+    until(&rig, "10.8.2.2", true);
+    // Somebody watches: everything passes the worker meanwhile.
+    let trace = || rig.trivium(&["trace", "-n", "3", "--in", "h1"]);
+    let (hook, worker) = who(&rig, || assert!(trace().status.success()));
+    assert!(worker >= 3, "{hook} by the hook, {worker} by the worker");
+    until(&rig, "10.8.2.2", true);
+    // Not wanted, and wanted again.
+    let file = rig.write("without.toml", &configuration(&rig, "", "hook = false\n"));
+    let said = rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(said.contains("hook true -> false"), "{said}");
+    until(&rig, "10.8.2.2", false);
+    let file = rig.write("with.toml", &configuration(&rig, "", ""));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    until(&rig, "10.8.2.2", true);
+    // The neighbour has another address: the hook has it, too.
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+    rig.hosts[1].run(["ip", "link", "set", "dev", "eth0", "address", "02:00:00:00:77:77"]).unwrap();
+    rig.hosts[1].run(["ip", "route", "replace", "default", "via", "10.8.2.1"]).unwrap();
+    ip("neighbor flush dev h2");
+    until(&rig, "10.8.2.2", true);
+}
+
+#[test]
+fn what_needs_more_is_still_done() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2, "");
+    let hub = rig.lab.hub();
+    let said = ping(&rig, &["-t", "1", "10.8.2.2"]);
+    assert!(said.contains("From 10.8.1.1") && said.contains("Time to live exceeded"), "{said}");
+    let said = ping(&rig, &["-W", "4", "10.8.2.77"]);
+    assert!(said.contains("Destination Host Unreachable"), "{said}");
+    let (hook, worker) =
+        who(&rig, || assert!(ping(&rig, &["-s", "4000", "10.8.2.2"]).contains("3 received")));
+    assert!(hook == 9 && worker == 0, "fragments: {hook} by the hook, {worker} by the worker");
+    hub.run(["ip", "link", "set", "dev", "h2", "mtu", "1300"]).unwrap();
+    eventually("the smaller MTU counts", PATIENCE, || {
+        let said = ping(&rig, &["-M", "do", "-s", "1400", "10.8.2.2"]);
+        if said.contains("mtu = 1300") || said.contains("mtu=1300") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
+    let packet = format!(
+        "eth_src={},eth_dst={router},ip_src=10.8.1.2,ip_dst=10.8.2.2,udp",
+        rig.hosts[0].mac().unwrap()
+    );
+    let said = rig.ok(&["explain", "--in", "h1", &packet]);
+    let leads = format!("a route leads to {} behind h2: straight to its device", rig.hosts[1].mac().unwrap());
+    assert!(said.contains("10.8.2.0/24 in table main") && said.contains(&leads), "{said}");
+    assert!(said.ends_with("routed in the driver hook; it leaves by h2\n"), "{said}");
+    // Its device takes redirected frames no longer: the worker sends.
+    rig.hosts[1].run(["ethtool", "-K", "eth0", "gro", "off"]).unwrap();
+    until(&rig, "10.8.2.2", false);
+}
+
+/// Neighbours that only the hook sends to stay known to the kernel.
+#[test]
+fn neighbours_stay_fresh() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2, "");
+    let hub = rig.lab.hub();
+    for name in ["base_reachable_time_ms=1000", "gc_stale_time=1", "delay_first_probe_time=1"] {
+        hub.run(["sysctl", "-qw", &format!("net.ipv4.neigh.h2.{name}")]).unwrap();
+    }
+    let used = || {
+        let said = hub.run(["ip", "-s", "neighbor", "show", "10.8.2.2", "dev", "h2"]).unwrap();
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "used").unwrap();
+        words[at + 1].split('/').next().unwrap().parse::<u64>().unwrap()
+    };
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 500).unwrap();
+    for _ in 0..4 {
+        // A second and more each time, with no packet by the kernel.
+        flow.wait_for(700, PATIENCE).unwrap();
+        assert!(used() <= 5, "the kernel takes it for unused");
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
+
+#[test]
+fn an_upgrade_under_traffic_loses_nothing() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2, "");
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    for _ in 0..3 {
+        rig.ok(&["upgrade", "--binary", TRIVIUM]);
+        flow.wait_for(500, PATIENCE).unwrap();
+    }
+    until(&rig, "10.8.2.2", true);
+    // By its own tables, not its predecessor's.
+    rig.lab.hub().run(["ip", "route", "add", "10.9.0.0/24", "via", "10.8.2.2"]).unwrap();
+    rig.hosts[1].run(["ip", "address", "add", "10.9.0.1/32", "dev", "lo"]).unwrap();
+    until(&rig, "10.9.0.1", true);
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
+
+#[test]
+fn a_pinned_hook_routes_on_without_its_daemon() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = start(2, "persist = true\n");
+    let text = configuration(&rig, "persist = true\n", "");
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    rig.daemon.take().unwrap().stop(rustix::process::Signal::KILL, PATIENCE).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    rig.start(&text);
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    until(&rig, "10.8.2.2", true);
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
