@@ -1,0 +1,278 @@
+//! A virtual router in trouble: scans, loops, floods, routes that flap, devices that go. Whatever happens beside it, a flow that has nothing
+//! to do with it loses no packet, and in the end the tables are the kernel's.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use packet::spec;
+use rig::{PATIENCE, Rig};
+use testbed::{LabError, RawReceiver, RawSender, UdpFlow, eventually, require};
+
+/// Packets a second that the kernel is given of each class.
+const PUNTS: u64 = 500;
+
+/// A router with all hosts at its ports.
+fn start(hosts: u8) -> Rig {
+    let mut rig = Rig::routed(hosts);
+    let ports: String = rig
+        .configuration("")
+        .lines()
+        .filter(|line| !line.contains("bridge") && !line.contains("access"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let mut text = format!("{ports}[router.edge]\npunts = {PUNTS}\n");
+    for host in &rig.hosts {
+        let _ = writeln!(text, "[router.edge.port.{}]", host.device());
+    }
+    rig.start(&text);
+    rig.until_reachable(1, 2);
+    rig
+}
+
+fn router(rig: &Rig) -> serde_json::Value {
+    let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "routers", "--json"])).unwrap();
+    all[0].clone()
+}
+
+/// Packets that the kernel was given of a class, and that it was not.
+fn punted(rig: &Rig, class: &str) -> (u64, u64) {
+    let router = router(rig);
+    let punt = router["punts"].as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap();
+    (punt["packets"].as_u64().unwrap(), punt["refused"].as_u64().unwrap())
+}
+
+/// The tables are what the kernel has, and nothing had to be repaired for it.
+fn assert_in_step(rig: &Rig) {
+    eventually("in step", PATIENCE, || {
+        let router = router(rig);
+        if router["in_step"] == true { Ok(()) } else { Err(router.to_string()) }
+    })
+    .unwrap();
+    let drift: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "drift", "--json"])).unwrap();
+    assert_eq!((&drift["drifted"], &router(rig)["drifted"]), (&0.into(), &0.into()), "{drift}");
+}
+
+/// KiB of memory that the daemon has.
+fn resident(rig: &mut Rig) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", rig.daemon().pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Sends packets from h1 to one address after the other, again and again, some 20,000 a second, while `work` is done.
+fn flood<T>(rig: &Rig, addresses: impl Iterator<Item = String>, work: impl FnOnce() -> T) -> T {
+    let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
+    let frame =
+        |to: String| spec::parse(&format!("eth_dst={router},ip_src=10.8.1.2,ip_dst={to},udp")).unwrap();
+    let frames: Vec<Vec<u8>> = addresses.map(frame).collect();
+    let sender = RawSender::open(&rig.hosts[0], "eth0").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for frames in frames.chunks(20).cycle() {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                // A queue that is full is part of a flood.
+                frames.iter().for_each(|frame| drop(sender.send(frame)));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        // After a panic, too.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&done);
+        work()
+    })
+}
+
+#[test]
+fn a_scan_of_a_whole_network_is_bounded() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = start(2);
+    rig.lab.hub().run(["ip", "address", "add", "44.0.0.1/8", "dev", "h2"]).unwrap();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    let before = resident(&mut rig);
+    let asked = RawReceiver::open(&rig.hosts[1], "eth0").unwrap();
+    let begin = Instant::now();
+    let addresses = (0..20_000_u32).map(|n| format!("44.{}.{}.{}", n % 251, n / 251 % 251, 2 + n % 253));
+    flood(&rig, addresses, || flow.wait_for(6_000, PATIENCE).unwrap());
+    let seconds = begin.elapsed().as_secs() + 1;
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+    let (given, refused) = punted(&rig, "unresolved");
+    assert!(given > 100 && refused > given, "{given} given, {refused} refused");
+    assert!(given <= PUNTS * seconds + 100, "{given} in {seconds} s");
+    let mut requests = 0;
+    while let Some(frame) = asked.arrived(Duration::from_millis(50)).unwrap() {
+        requests += u64::from(frame[12..14] == [8, 6] && frame[38] == 44);
+        if requests > 10 * given {
+            break;
+        }
+    }
+    // The kernel asks three times for each, and for no more than it was given.
+    assert!((1..=3 * given).contains(&requests), "{requests} requests for {given} packets");
+    let grown = resident(&mut rig).saturating_sub(before);
+    assert!(grown < 16 << 10, "{grown} KiB more");
+    assert_in_step(&rig);
+}
+
+/// A packet goes round between the router and h1 until its hops are used up; then its sender is told, and that is all.
+#[test]
+fn a_loop_ends_with_the_hops() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    rig.lab.hub().run(["ip", "route", "add", "10.66.0.0/16", "via", "10.8.1.2"]).unwrap();
+    rig.lab.hub().run(["sysctl", "-qw", "net.ipv4.icmp_ratemask=0"]).unwrap();
+    let loops = [
+        "net.ipv4.ip_forward=1",
+        "net.ipv4.conf.all.send_redirects=0",
+        "net.ipv4.conf.eth0.send_redirects=0",
+    ];
+    rig.hosts[0].run(["sysctl", "-qw"].into_iter().chain(loops)).unwrap();
+    let sent = || rig.port("h1")["counters"]["tx_packets"].as_u64().unwrap();
+    let before = sent();
+    let line = ["ping", "-c", "5", "-i", "0.1", "-W", "1", "-t", "40", "10.66.0.1"];
+    let output = rig.hosts[1].command(line).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("Time to live exceeded"), "{said}");
+    let rounds = sent() - before;
+    // 40 hops, of which every other one is ours.
+    assert!((5 * 15..=5 * 25).contains(&rounds), "{rounds} packets back to h1");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(sent() - before <= rounds + 5, "it goes on");
+    rig.until_reachable(1, 2);
+}
+
+/// Thousands of changes a second, and a flow by another prefix.
+#[test]
+fn a_default_route_that_flaps_harms_nobody() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(3);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    // What `ip` reads of one file is of one family.
+    let lines = |gateway: &str| -> String {
+        (0..5_000_u32)
+            .map(|n| {
+                format!(
+                    "route add default via {}\nroute del default\n",
+                    gateway.replace('N', &(2 + n % 2).to_string())
+                )
+            })
+            .collect()
+    };
+    let four = rig.write("four", &(lines("10.8.N.2") + "route add default via 10.8.3.2\n"));
+    let six = rig.write("six", &lines("fd00:8:N::2"));
+    let begin = Instant::now();
+    let both = format!("ip -6 -batch {} & ip -batch {} && wait $!", six.display(), four.display());
+    rig.lab.hub().run(["sh", "-c", &both]).unwrap();
+    let rate = 20_000.0 / begin.elapsed().as_secs_f64();
+    flow.wait_for(500, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?} at {rate:.0} changes a second");
+    assert!(rate > 1_000.0, "only {rate:.0} changes a second: no flapping");
+    assert_in_step(&rig);
+    assert!(rig.ok(&["show", "why", "192.0.2.1"]).contains("10.8.3.2"));
+}
+
+/// As a BGP session does: a little is said and answered all the time, while others flood the kernel.
+#[test]
+fn a_session_with_the_router_outlives_a_flood() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let failed = |what: &'static str| {
+        move |error: std::io::Error| LabError::System { what: what.to_owned(), source: error }
+    };
+    let listen = || TcpListener::bind("10.8.1.1:179").map_err(failed("listening"));
+    let listener = rig.lab.hub().inside(listen).unwrap();
+    let connect = || TcpStream::connect("10.8.1.1:179").map_err(failed("connecting"));
+    let mut peer = rig.hosts[0].inside(connect).unwrap();
+    let (mut session, _) = listener.accept().unwrap();
+    for stream in [&session, &peer] {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    }
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    // No route, for the one half; nobody there, for the other.
+    let nowhere = (0..2_000).map(|n| format!("203.0.{}.{}", n / 250, n % 250));
+    let nobody = (0..2_000).map(|n| format!("10.8.2.{}", 10 + n % 200));
+    let worst = flood(&rig, nowhere.zip(nobody).flat_map(|(one, two)| [one, two]), || {
+        let (begin, mut worst) = (Instant::now(), Duration::ZERO);
+        while begin.elapsed() < Duration::from_secs(3) {
+            let (said, mut heard) = (Instant::now(), [0; 19]);
+            peer.write_all(&[0xff; 19]).unwrap();
+            session.read_exact(&mut heard).unwrap();
+            session.write_all(&heard).unwrap();
+            peer.read_exact(&mut heard).unwrap();
+            worst = worst.max(said.elapsed());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        worst
+    });
+    // The hold time of BGP is some seconds at least.
+    assert!(worst < Duration::from_secs(3), "{worst:?}");
+    for class in ["no-route", "unresolved"] {
+        let (given, refused) = punted(&rig, class);
+        assert!(given > 0 && refused > 1_000, "{class}: {given} given, {refused} refused");
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
+
+/// What leads there is gone at once, what leads elsewhere is not touched, and all of it comes again.
+#[test]
+fn a_next_hops_device_goes_and_comes() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(3);
+    let hub = rig.lab.hub();
+    let route = || {
+        hub.run(["ip", "route", "replace", "10.77.0.0/16", "via", "10.8.3.2"]).unwrap();
+        hub.run(["ip", "-6", "address", "replace", "fd00:8:3::1/64", "dev", "h3", "nodad"]).unwrap();
+        hub.run(["ip", "-6", "route", "replace", "2001:db8:77::/48", "via", "fd00:8:3::2"]).unwrap();
+    };
+    let why = |address: &str| -> serde_json::Value {
+        serde_json::from_str(&rig.ok(&["show", "why", address, "--json"])).unwrap()
+    };
+    let until = |there: bool| {
+        for address in ["10.77.0.1", "2001:db8:77::1"] {
+            eventually(&format!("a route to {address}: {there}"), PATIENCE, || {
+                let why = why(address);
+                if why["route"].is_null() == there { Err(why.to_string()) } else { Ok(()) }
+            })
+            .unwrap();
+        }
+    };
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    for _ in 0..3 {
+        route();
+        until(true);
+        assert_in_step(&rig);
+        hub.run(["ip", "link", "set", "dev", "h3", "down"]).unwrap();
+        until(false);
+        assert_in_step(&rig);
+        hub.run(["ip", "link", "set", "dev", "h3", "up"]).unwrap();
+        eventually("h3 is up", PATIENCE, || {
+            hub.run(["ip", "route", "replace", "10.77.0.0/16", "via", "10.8.3.2"])
+                .map(drop)
+                .map_err(|e| e.to_string())
+        })
+        .unwrap();
+    }
+    rig.until_reachable(1, 3);
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
