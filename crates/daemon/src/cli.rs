@@ -224,7 +224,7 @@ pub struct Bench {
     /// Number of workers, up to 64
     #[arg(long, default_value_t = 1, value_parser = workers)]
     pub workers: usize,
-    /// Prefixes that route-full4 and route-full6 route by, one a line, packed by gzip or not
+    /// Prefixes that route-full4, route-full6, route-churn and fib-load use, one a line, packed by gzip or not
     #[arg(long, value_name = "FILE", default_value = "bench/data/rib-prefixes.txt.gz")]
     pub table: PathBuf,
     /// Some prefixes are more popular than others (Zipf), not all alike

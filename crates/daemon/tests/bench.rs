@@ -20,7 +20,7 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
     for wanted in ["port-to-port", "parse", "bridge", "bridge-100k"] {
         assert!(scenarios.contains(&wanted), "{listed}");
     }
-    for scenario in scenarios {
+    for scenario in scenarios.into_iter().filter(|scenario| !["fib-load", "route-churn"].contains(scenario)) {
         // The rate has the source in it, so a packet takes longer than its cost and no longer than both and a little: if nothing
         // else has run meanwhile.
         let mut tried = Vec::new();
@@ -56,6 +56,40 @@ fn reported(scenario: &str) -> (f64, f64) {
     assert!(last["packets"].as_u64().is_some_and(|packets| packets > 10_000), "{last}");
     assert_eq!((last["allocations"].as_u64(), last["loss"].as_u64()), (Some(0), Some(0)), "{last}");
     (1_000.0 / rate, cost + source)
+}
+
+fn last(arguments: &[&str]) -> Value {
+    let output = bench(arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_whole_table_is_loaded_and_weighed() {
+    let load = last(&["fib-load", "--table", TABLE]);
+    assert_eq!(
+        (load["routes4"].as_u64(), load["routes6"].as_u64()),
+        (Some(901_899), Some(160_147)),
+        "{load}"
+    );
+    let figure = |name: &str| load[name].as_f64().unwrap();
+    let tries = figure("trie_megabytes4") + figure("trie_megabytes6");
+    // The tries alone are some 10 MB; prefixes are kept besides.
+    assert!((5.0..25.0).contains(&tries) && figure("megabytes") > tries, "{load}");
+    assert!(figure("megabytes") < 200.0 && figure("seconds") > 0.0, "{load}");
+}
+
+#[test]
+fn no_packet_is_lost_while_routes_change() {
+    let churn = last(&["route-churn", "--seconds", "1", "--table", TABLE]);
+    assert_eq!((churn["loss"].as_u64(), churn["refused"].as_u64()), (Some(0), Some(0)), "{churn}");
+    let figure = |name: &str| churn[name].as_f64().unwrap();
+    // How long a round takes at worst depends on who else is on the machine: here it only has to be told.
+    assert!(figure("quiet_p99_us") >= figure("quiet_p50_us") && figure("quiet_p50_us") > 0.0, "{churn}");
+    assert!(figure("changes") > 1_000.0 && figure("p99_ratio") > 0.0, "{churn}");
+    let output = bench(&["route-churn", "--workers", "2", "--table", TABLE]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("one worker only"));
 }
 
 #[test]

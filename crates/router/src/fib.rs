@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use lookup::{Address, Hop, Prefix, Table, TableFull, Trie};
+use lookup::{Address, Hop, Prefix, Table, TableFull, Trie, Usage};
 use sync::qsbr::{Domain, Reader};
 use sync::readers::Readers;
 
@@ -144,6 +144,12 @@ impl Fib {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What the tries of IPv4 and IPv6 take.
+    #[must_use]
+    pub fn usage(&self) -> [Usage; 2] {
+        [self.v4.usage(), self.v6.usage()]
     }
 
     /// Different paths that routes lead to.

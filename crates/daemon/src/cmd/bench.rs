@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use engine::bench::{Options, Popularity, Report, Route, Scenario};
+use engine::bench::{Churn, Load, Options, Popularity, Report, Route, Scenario};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
@@ -16,30 +16,95 @@ use sync::heap;
 /// # Errors
 /// If there is no such scenario, or nothing came through.
 pub fn run(args: &Bench) -> Result<(), Failure> {
-    let names: Vec<&str> = Scenario::ALL.into_iter().map(Scenario::name).collect();
+    let names: Vec<&str> = Scenario::ALL.into_iter().map(Scenario::name).chain([LOAD, CHURN]).collect();
     if args.scenario == "list" {
         println!("{}", names.join("\n"));
         return Ok(());
     }
     let fix = format!("use one of {}", names.join(", "));
-    let scenario = Scenario::named(&args.scenario)
-        .ok_or_else(|| Failure::new(format!("scenario {}", args.scenario), "it does not exist", fix))?;
+    let scenario = Scenario::named(&args.scenario);
+    if scenario.is_none() && ![LOAD, CHURN].contains(&args.scenario.as_str()) {
+        return Err(Failure::new(format!("scenario {}", args.scenario), "it does not exist", fix));
+    }
     let first_core = sync::cpu::allowed_cores().ok().and_then(|cores| cores.last().copied()).unwrap_or(0);
     let options = Options {
         seconds: args.seconds,
         workers: args.workers.max(1),
         first_core: first_core.saturating_sub(args.workers.max(1) - 1),
         allocations: heap::allocations,
-        routes: scenario.table().map_or_else(|| Ok(Vec::new()), |_| table(&args.table))?,
+        routes: match scenario {
+            Some(scenario) if scenario.table().is_none() => Vec::new(),
+            Some(_) | None => table(&args.table)?,
+        },
         popularity: if args.zipf { Popularity::Zipf } else { Popularity::Even },
     };
-    let report = engine::bench::run(scenario, &options)
-        .map_err(|error| Failure::new(format!("scenario {}", args.scenario), error, ""))?;
+    let failed = |error| Failure::new(format!("scenario {}", args.scenario), error, "");
+    let (text, value) = match scenario {
+        Some(scenario) => {
+            let report = engine::bench::run(scenario, &options).map_err(failed)?;
+            (text(&report), value(&report))
+        }
+        None if args.scenario == LOAD => load(&engine::bench::load(&options).map_err(failed)?),
+        None => churn(&engine::bench::churn(&options).map_err(failed)?),
+    };
     if !args.json {
-        print(&report);
+        print!("{text}");
     }
-    println!("{}", value(&report));
+    println!("{value}");
     Ok(())
+}
+
+/// Scenarios of tables, which are no packets a second.
+const LOAD: &str = "fib-load";
+const CHURN: &str = "route-churn";
+
+fn load(load: &Load) -> (String, Value) {
+    let megabytes = |bytes: f64| bytes / 1e6;
+    let ([four, six], [seconds4, seconds6]) = (load.routes, load.seconds);
+    let (seconds, resident) = (seconds4 + seconds6, megabytes(load.resident as f64));
+    let tries = load.tries.map(|bytes| megabytes(bytes as f64));
+    let text = format!(
+        "{LOAD}: {four} IPv4 and {six} IPv6 routes\n  {seconds:.3} s: {seconds4:.3} s and {seconds6:.3} s\n  \
+         {resident:.1} MB resident; tries of {:.1} MB and {:.1} MB in it\n",
+        tries[0], tries[1]
+    );
+    let value = json!({
+        "scenario": LOAD,
+        "seconds": seconds,
+        "megabytes": resident,
+        "routes4": four,
+        "routes6": six,
+        "seconds4": seconds4,
+        "seconds6": seconds6,
+        "trie_megabytes4": tries[0],
+        "trie_megabytes6": tries[1],
+    });
+    (text, value)
+}
+
+fn churn(churn: &Churn) -> (String, Value) {
+    let us = |ns: f64| ns / 1e3;
+    let ([quiet50, quiet99], [churning50, churning99]) = (churn.quiet.map(us), churn.churning.map(us));
+    let ratio = churning99 / quiet99;
+    let text = format!(
+        "{CHURN}: {:.0} changes a second, {} in all, {} refused\n  {} packets, {} lost\n  a round: {quiet50:.1} us \
+         (99th percentile {quiet99:.1}) quiet, {churning50:.1} us ({churning99:.1}) changing: {ratio:.2} times as long\n",
+        churn.changes_per_second, churn.changes, churn.refused, churn.packets, churn.loss
+    );
+    let value = json!({
+        "scenario": CHURN,
+        "changes": churn.changes,
+        "changes_per_second": churn.changes_per_second,
+        "refused": churn.refused,
+        "packets": churn.packets,
+        "loss": churn.loss,
+        "quiet_p50_us": quiet50,
+        "quiet_p99_us": quiet99,
+        "churning_p50_us": churning50,
+        "churning_p99_us": churning99,
+        "p99_ratio": ratio,
+    });
+    (text, value)
 }
 
 /// The prefixes of a file, one a line, packed by gzip or not.
@@ -65,17 +130,23 @@ fn table(file: &Path) -> Result<Vec<Route>, Failure> {
     })
 }
 
-fn print(report: &Report) {
+fn text(report: &Report) -> String {
     let pages = if report.huge_pages { "huge" } else { "normal" };
-    println!("{}: {} workers, frames in {pages} pages", report.scenario, report.workers);
-    println!("  {:.2} ns a packet (the source's own {:.2} ns aside)", report.ns_per_packet, report.source_ns);
-    println!(
-        "  {:.2} ns in the quickest {} ms, when nobody else was on the core",
+    format!(
+        "{}: {} workers, frames in {pages} pages\n  {:.2} ns a packet (the source's own {:.2} ns aside)\n  \
+         {:.2} ns in the quickest {} ms, when nobody else was on the core\n  {:.2} Mpps, source included\n  \
+         {} packets, {} lost, {} allocations\n",
+        report.scenario,
+        report.workers,
+        report.ns_per_packet,
+        report.source_ns,
         report.best_ns,
-        Report::SLICE_MS
-    );
-    println!("  {:.2} Mpps, source included", report.mpps);
-    println!("  {} packets, {} lost, {} allocations", report.packets, report.loss, report.allocations);
+        Report::SLICE_MS,
+        report.mpps,
+        report.packets,
+        report.loss,
+        report.allocations
+    )
 }
 
 fn value(report: &Report) -> Value {

@@ -4,10 +4,12 @@
 //! the first-level cache. What the source costs is measured alone, in turns with the scenario in the same run, and is not part of
 //! `ns_per_packet`.
 
+mod churn;
 mod generator;
 mod routes;
 mod scenario;
 
+pub use churn::{Churn, Load, churn, load};
 pub use generator::{Destinations, Flows, GeneratorQueue, Writer, pair};
 pub use routes::{Popularity, Route, parse};
 pub use scenario::{Options, Report, Scenario, run};

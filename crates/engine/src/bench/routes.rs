@@ -13,7 +13,7 @@ use crate::bench::generator::Destinations;
 /// Destinations that the source goes through, again and again.
 const DESTINATIONS: usize = 1 << 20;
 /// Next hops of the full tables.
-const NEXT_HOPS: u8 = 64;
+pub const NEXT_HOPS: u8 = 64;
 /// The device of the next hops, which none of the benches' ports has a name for.
 const DEVICE: u32 = 7;
 /// Words of each trie.
@@ -50,7 +50,13 @@ pub enum Popularity {
 }
 
 /// A small generator of random numbers (xorshift): benches must do the same in every run.
-struct Random(u64);
+pub struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Random {
+        Random(0x2545_f491_4f6c_dd1d)
+    }
+}
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -60,16 +66,68 @@ impl Random {
         self.0
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    /// A number less than `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
         let wide = u128::from(self.next()) * limit as u128;
         usize::try_from(wide >> 64).unwrap_or(0)
     }
+
+    /// The number of a next hop.
+    pub fn next_hop(&mut self) -> u8 {
+        u8::try_from(self.below(NEXT_HOPS.into())).unwrap_or(0)
+    }
+}
+
+/// Routes and neighbours of a bench, as who changes them has them.
+pub struct RoutesOf {
+    pub fib: Fib,
+    adjacencies: Adjacencies,
+}
+
+impl RoutesOf {
+    /// No routes yet, and so many next hops, all of them known.
+    pub fn none(domain: &Arc<Domain>, workers: usize, next_hops: u8) -> RoutesOf {
+        let mut adjacencies = Adjacencies::new(domain, 1024, workers);
+        adjacencies.bind(DEVICE, Some(1));
+        for nth in 0..next_hops {
+            adjacencies.resolve(DEVICE, gateway(nth), Some(MacAddr([2, 0, 0, 0, 0xfe, nth])));
+        }
+        RoutesOf { fib: Fib::new(domain, WORDS, 1024), adjacencies }
+    }
+
+    /// Lets a route lead to the next hop of a number, whatever it did before.
+    ///
+    /// # Errors
+    /// [`FibError`]: nothing has changed.
+    pub fn set(&mut self, (address, length): Route, next_hop: u8) -> Result<(), FibError> {
+        let RoutesOf { fib, adjacencies } = self;
+        let path = Path::Ways(vec![Way { interface: DEVICE, gateway: Some(gateway(next_hop)), weight: 1 }]);
+        match address {
+            IpAddr::V4(a) => fib.set4(Prefix::new(a.to_bits(), length), &path, adjacencies),
+            IpAddr::V6(a) => fib.set6(Prefix::new(a.to_bits(), length), &path, adjacencies),
+        }
+    }
+
+    /// Takes a route out.
+    ///
+    /// # Errors
+    /// [`FibError`]: nothing has changed.
+    pub fn remove(&mut self, (address, length): Route) -> Result<(), FibError> {
+        let RoutesOf { fib, adjacencies } = self;
+        match address {
+            IpAddr::V4(a) => fib.remove4(Prefix::new(a.to_bits(), length), adjacencies),
+            IpAddr::V6(a) => fib.remove6(Prefix::new(a.to_bits(), length), adjacencies),
+        }
+    }
+}
+
+fn gateway(nth: u8) -> IpAddr {
+    Ipv4Addr::new(198, 18, 0, nth).into()
 }
 
 /// Tables and neighbours of a bench; they must live as long as their routers.
 pub struct Tables {
-    pub fib: Fib,
-    pub adjacencies: Adjacencies,
+    pub routes: RoutesOf,
     pub destinations: Destinations,
 }
 
@@ -83,20 +141,11 @@ pub fn tables(
     popularity: Popularity,
     workers: usize,
 ) -> Result<Tables, FibError> {
-    let mut adjacencies = Adjacencies::new(domain, 1024, workers);
-    let mut fib = Fib::new(domain, WORDS, 1024);
-    adjacencies.bind(DEVICE, Some(1));
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
-    for (address, length) in routes {
-        let nth =
-            if routes.len() == 1 { 0 } else { u8::try_from(random.below(NEXT_HOPS.into())).unwrap_or(0) };
-        let gateway = IpAddr::V4(Ipv4Addr::new(198, 18, 0, nth));
-        adjacencies.resolve(DEVICE, gateway, Some(MacAddr([2, 0, 0, 0, 0xfe, nth])));
-        let path = Path::Ways(vec![Way { interface: DEVICE, gateway: Some(gateway), weight: 1 }]);
-        match address {
-            IpAddr::V4(a) => fib.set4(Prefix::new(a.to_bits(), *length), &path, &mut adjacencies)?,
-            IpAddr::V6(a) => fib.set6(Prefix::new(a.to_bits(), *length), &path, &mut adjacencies)?,
-        }
+    let next_hops = if routes.len() == 1 { 1 } else { NEXT_HOPS };
+    let mut held = RoutesOf::none(domain, workers, next_hops);
+    let mut random = Random::default();
+    for route in routes {
+        held.set(*route, if next_hops == 1 { 0 } else { random.next_hop() })?;
     }
     let mut order: Vec<usize> = (0..routes.len()).collect();
     for at in (1..order.len()).rev() {
@@ -122,7 +171,7 @@ pub fn tables(
             (0..DESTINATIONS).map(|_| pick()).map(|(a, length, noise)| within4(a, length, noise)).collect(),
         ),
     };
-    Ok(Tables { fib, adjacencies, destinations })
+    Ok(Tables { routes: held, destinations })
 }
 
 /// The sums of the first so many shares of all.
@@ -171,9 +220,9 @@ impl Tables {
         let interface = |port| Some(Interface { port, mac: OWN, mtu: 1500 });
         Router {
             interfaces: vec![interface(inside), interface(outside)],
-            four: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
-            six: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
-            adjacencies: self.adjacencies.view(),
+            four: vec![Lookup::table_for(Selector::ALL, self.routes.fib.view())],
+            six: vec![Lookup::table_for(Selector::ALL, self.routes.fib.view())],
+            adjacencies: self.routes.adjacencies.view(),
             kernel: None,
             mirrored: Mirrored::default(),
             gate: Arc::new(Gate::new(1, 1, 0)),

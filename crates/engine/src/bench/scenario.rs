@@ -21,13 +21,13 @@ use crate::state::{Forwarding, PortView, Room};
 use crate::worker::Worker;
 
 /// Frames in rotation, over both directions.
-const ROTATION: usize = 8192;
+pub(super) const ROTATION: usize = 8192;
 /// Length of one measured slice; scenario and source take turns.
 const SLICE: Duration = Duration::from_millis(4);
 /// Longest wait for the workers to come up to speed.
 const WARM_UP: Duration = Duration::from_secs(20);
-const A: PortId = PortId(0);
-const B: PortId = PortId(1);
+pub(super) const A: PortId = PortId(0);
+pub(super) const B: PortId = PortId(1);
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Scenario {
     }
 
     /// What the packets of one side are.
-    fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
+    pub(super) fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
         let half = self.hosts() / 2;
         match tables {
             // The sides go through the destinations at two places, so that neither warms the caches for the other.
@@ -183,13 +183,13 @@ pub fn run(scenario: Scenario, options: &Options) -> Result<Report, BenchError> 
     }
 }
 
-fn depot(workers: usize) -> Result<Arc<Depot>, BenchError> {
+pub(super) fn depot(workers: usize) -> Result<Arc<Depot>, BenchError> {
     let frames = u32::try_from(workers * (2 * ROTATION + 2048)).unwrap_or(u32::MAX);
     let memory = FrameMemory::new(MemoryConfig { frames, frame_size: 2048, huge_pages: HugePages::Try })?;
     Ok(Depot::new(Arc::new(memory)))
 }
 
-fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn(&mut Forwarding) {
+pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn(&mut Forwarding) {
     let capacity = if scenario == Scenario::Bridge100k { 262_144 } else { 16_384 };
     let config = BridgeConfig {
         name: "bench".to_owned(),
@@ -322,14 +322,14 @@ fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
 }
 
 /// Publishes from the thread that also is the worker: its reader must not hold the grace period up.
-fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mut Forwarding)) {
+pub(super) fn publish(engine: &Engine, worker: &mut Worker, change: &impl Fn(&mut Forwarding)) {
     worker.reader.offline();
     engine.update(change);
     worker.reader.online();
 }
 
 /// Runs until every host has been learned and floods have ended.
-fn warm_up(scenario: Scenario, worker: &mut Worker) {
+pub(super) fn warm_up(scenario: Scenario, worker: &mut Worker) {
     let packets = scenario.hosts() as usize * 40 + 4 * ROTATION;
     let mut seen = 0;
     while seen < packets {

@@ -1,0 +1,264 @@
+//! Tables that change: how long a whole one takes to load and what it takes of memory, and what changes do to a worker that forwards
+//! by it meanwhile.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use packet::{QueueId, WorkerId};
+use router::FibError;
+use sync::cpu::{tsc, tsc_hz};
+
+use crate::bench::generator::pair;
+use crate::bench::routes::{self, NEXT_HOPS, Popularity, Random, Route, RoutesOf};
+use crate::bench::scenario::{A, B, ROTATION, depot, forwarding, publish, warm_up};
+use crate::bench::{BenchError, Options, Scenario};
+use crate::engine::{Engine, EngineConfig, owned};
+use crate::rest::PollMode;
+
+/// Changes a second that are asked for.
+const RATE: f64 = 100_000.0;
+/// Length of a slice; quiet ones and ones with changes take turns.
+const SLICE: Duration = Duration::from_millis(40);
+/// At the beginning of a slice, not measured: until the writer has heard of it.
+const SETTLING: Duration = Duration::from_millis(4);
+/// How long the writer sleeps between what is due.
+const NAP: Duration = Duration::from_micros(200);
+/// Routes of the writer's own that come and go within those of the table.
+const GUESTS: usize = 10_000;
+/// Longest recorded number of bursts of each kind.
+const BURSTS: usize = 4 << 20;
+
+/// What loading a table took.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// IPv4 and IPv6 routes.
+    pub routes: [usize; 2],
+    /// Seconds that they took, one after the other, as notifications of the kernel come.
+    pub seconds: [f64; 2],
+    /// Bytes of the tries that look-ups go through.
+    pub tries: [usize; 2],
+    /// Bytes by which the process has grown: tries, paths, and the prefixes that they are made of.
+    pub resident: u64,
+}
+
+/// What changes did to a worker.
+#[derive(Clone, Debug)]
+pub struct Churn {
+    /// Changes that were applied.
+    pub changes: u64,
+    /// The same in a second of the slices with changes.
+    pub changes_per_second: f64,
+    /// Changes that found no room.
+    pub refused: u64,
+    /// Packets forwarded.
+    pub packets: u64,
+    /// Packets lost.
+    pub loss: u64,
+    /// Nanoseconds of a round (a burst of either port) at the median and at the 99th percentile, with tables at rest.
+    pub quiet: [f64; 2],
+    /// The same with changes.
+    pub churning: [f64; 2],
+}
+
+/// Loads all routes of the options into tables of both families.
+///
+/// # Errors
+/// [`BenchError::NoTable`] without routes; [`BenchError::Full`] when they do not fit.
+pub fn load(options: &Options) -> Result<Load, BenchError> {
+    let domain = EngineConfig::default().domain;
+    let families = [false, true].map(|six| routes::family(&options.routes, six));
+    if families.iter().all(Vec::is_empty) {
+        return Err(BenchError::NoTable("fib-load"));
+    }
+    let before = resident();
+    let mut tables = RoutesOf::none(&domain, 1, NEXT_HOPS);
+    let mut random = Random::default();
+    let mut seconds = [0.0; 2];
+    for (family, seconds) in families.iter().zip(&mut seconds) {
+        let begin = Instant::now();
+        for route in family {
+            tables.set(*route, random.next_hop())?;
+        }
+        *seconds = begin.elapsed().as_secs_f64();
+    }
+    let resident = resident().saturating_sub(before);
+    let tries = tables.fib.usage().map(|usage| usage.bytes);
+    Ok(Load { routes: [families[0].len(), families[1].len()], seconds, tries, resident })
+}
+
+/// Bytes of memory that the process has (`VmRSS`); 0 where the kernel does not tell.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    1024 * kib.unwrap_or(0)
+}
+
+/// Forwards by all IPv4 routes of the options, while a thread of its own changes them in every other slice.
+///
+/// # Errors
+/// [`BenchError`] when memory or threads cannot be had, there are no routes, or nothing comes through.
+pub fn churn(options: &Options) -> Result<Churn, BenchError> {
+    const NAME: &str = "route-churn";
+    let scenario = Scenario::RouteFull4;
+    if options.workers > 1 {
+        return Err(BenchError::OneWorker(NAME));
+    }
+    let mut table = routes::family(&options.routes, false);
+    table.sort_unstable();
+    if table.is_empty() {
+        return Err(BenchError::NoTable(NAME));
+    }
+    let depot = depot(2)?;
+    let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
+    let tables = routes::tables(&config.domain, &table, Popularity::Even, 1)?;
+    let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
+    let Some(worker) = workers.first_mut() else { return Err(BenchError::Nothing(NAME)) };
+    let mut pool = depot.pool();
+    let writer = |side| scenario.writer(side, Some(&tables));
+    let (a, b) = pair(&mut pool, ROTATION / 2, writer(0), writer(1));
+    worker.add(owned(WorkerId(0), A, QueueId(0), Box::new(a)));
+    worker.add(owned(WorkerId(0), B, QueueId(0), Box::new(b)));
+    publish(&engine, worker, &forwarding(scenario, Some(&tables)));
+    warm_up(scenario, worker);
+    let lost = || engine.port_totals(A).dropped() + engine.port_totals(B).dropped();
+    let before = lost();
+    let (orders, routes) = (Orders::default(), tables.routes);
+    let others = sync::cpu::allowed_cores().unwrap_or_default();
+    let (bursts, written) = std::thread::scope(|scope| {
+        let (orders, table, others) = (&orders, &table, &others);
+        let writer = scope.spawn(move || {
+            // The worker keeps its core for itself, if there is another.
+            if let Some(core) = others.iter().find(|core| **core != options.first_core) {
+                let _ = sync::cpu::pin_current_thread(*core);
+            }
+            change(routes, table, orders)
+        });
+        let _ = sync::cpu::pin_current_thread(options.first_core);
+        let bursts = measure(options, orders, || worker.round());
+        orders.done.store(true, Ordering::Release);
+        (bursts, writer.join())
+    });
+    let written = written.map_err(|_| BenchError::Nothing(NAME))?;
+    if bursts.packets == 0 {
+        return Err(BenchError::Nothing(NAME));
+    }
+    let [quiet, churning] = bursts.cycles.map(percentiles);
+    Ok(Churn {
+        changes: written.changes,
+        changes_per_second: written.changes as f64 / written.seconds.max(f64::MIN_POSITIVE),
+        refused: written.refused,
+        packets: bursts.packets,
+        loss: lost() - before,
+        quiet,
+        churning,
+    })
+}
+
+/// What the writer is told.
+#[derive(Default)]
+struct Orders {
+    churning: AtomicBool,
+    done: AtomicBool,
+}
+
+/// Cycles of each round, with tables at rest and with changes.
+struct Bursts {
+    cycles: [Vec<u64>; 2],
+    packets: u64,
+}
+
+fn measure(options: &Options, orders: &Orders, mut round: impl FnMut() -> usize) -> Bursts {
+    let cycles_of = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(0) * (tsc_hz() / 1_000_000);
+    let total = Duration::from_secs_f64(options.seconds.clamp(0.0, 3600.0));
+    let slices = usize::try_from(total.as_millis() / SLICE.as_millis()).unwrap_or(usize::MAX).max(4);
+    let mut bursts = Bursts { cycles: [(); 2].map(|()| Vec::with_capacity(BURSTS)), packets: 0 };
+    for slice in 0..slices {
+        let churning = slice % 2 == 1;
+        orders.churning.store(churning, Ordering::Release);
+        let (begin, settling, end) = (tsc(), cycles_of(SETTLING), cycles_of(SLICE));
+        let mut now = begin;
+        while now.wrapping_sub(begin) < end {
+            let packets = round();
+            let after = tsc();
+            let cycles = &mut bursts.cycles[usize::from(churning)];
+            if packets > 0 && now.wrapping_sub(begin) > settling && cycles.len() < BURSTS {
+                cycles.push(after.wrapping_sub(now));
+            }
+            bursts.packets += packets as u64;
+            now = after;
+        }
+    }
+    bursts
+}
+
+/// Nanoseconds at the median and at the 99th percentile.
+fn percentiles(mut cycles: Vec<u64>) -> [f64; 2] {
+    cycles.sort_unstable();
+    let ns = 1e9 / tsc_hz() as f64;
+    [50, 99].map(|percent| cycles.get(cycles.len() * percent / 100).map_or(0.0, |cycles| *cycles as f64 * ns))
+}
+
+/// What the writer has done.
+#[derive(Default)]
+struct Written {
+    changes: u64,
+    refused: u64,
+    /// Of the slices with changes.
+    seconds: f64,
+}
+
+/// Changes routes while it is told to: half of the changes send a prefix of the table elsewhere, half are longer prefixes within one,
+/// which come and go. So every packet has a route at any time.
+fn change(mut tables: RoutesOf, table: &[Route], orders: &Orders) -> Written {
+    let mut written = Written::default();
+    let mut random = Random::default();
+    let mut guests: VecDeque<Route> = VecDeque::with_capacity(GUESTS + 1);
+    while !orders.done.load(Ordering::Acquire) {
+        if !orders.churning.load(Ordering::Acquire) {
+            std::thread::sleep(NAP);
+            continue;
+        }
+        // Once the worker is done nobody passes by what changes leave behind: then not one more.
+        let goes_on = || orders.churning.load(Ordering::Acquire) && !orders.done.load(Ordering::Acquire);
+        let (begin, mut applied) = (Instant::now(), 0_u64);
+        while goes_on() {
+            while (applied as f64) < begin.elapsed().as_secs_f64() * RATE && goes_on() {
+                let refused = change_one(&mut tables, table, &mut guests, &mut random).is_err();
+                written.refused += u64::from(refused);
+                applied += 1;
+            }
+            std::thread::sleep(NAP);
+        }
+        written.seconds += begin.elapsed().as_secs_f64();
+        written.changes += applied;
+    }
+    written
+}
+
+fn change_one(
+    tables: &mut RoutesOf,
+    table: &[Route],
+    guests: &mut VecDeque<Route>,
+    random: &mut Random,
+) -> Result<(), FibError> {
+    let route = table[random.below(table.len())];
+    if random.below(2) == 0 {
+        return tables.set(route, random.next_hop());
+    }
+    if guests.len() >= GUESTS
+        && random.below(2) == 0
+        && let Some(guest) = guests.pop_front()
+    {
+        return tables.remove(guest);
+    }
+    let (IpAddr::V4(address), length @ ..29) = route else { return tables.set(route, random.next_hop()) };
+    let guest = (IpAddr::V4(address), length + 1 + u8::try_from(random.below(4)).unwrap_or(0));
+    if table.binary_search(&guest).is_ok() {
+        return tables.set(guest, random.next_hop());
+    }
+    guests.push_back(guest);
+    tables.set(guest, random.next_hop())
+}
