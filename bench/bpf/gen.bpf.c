@@ -4,8 +4,8 @@
 //
 // A page comes back as its last receiver left it, so all headers are written anew each time. The host
 // number goes into the destination MAC, the flow number into the UDP source port; the IPv4 header is
-// the same for all frames, so its checksum is part of the template. With prefixes the IPv4 destination
-// changes, too: its third octet is the prefix, its fourth by chance; the template's checksum is that of both at 0.
+// the same for all frames, so its checksum is part of the template. With targets the IPv4 destination
+// changes, too: the template's is 0.0.0.0, and its checksum that of it.
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -20,7 +20,7 @@ struct settings {
 	__u32 random;    /* 1: xorshift order; 0: round robin */
 	__u32 burst;     /* frames that go together, */
 	__u32 gap;       /* and nanoseconds from one burst to the next; 0: as fast as it goes */
-	__u32 prefixes;  /* IPv4 destinations of so many /24 prefixes in turn; 0: one destination */
+	__u32 targets;     /* IPv4 destinations to choose among, a power of two; 0: the template's */
 	__u32 unused;
 };
 
@@ -32,6 +32,15 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } offered SEC(".maps");
+
+/* IPv4 destinations, in the machine's order; mapped by whoever fills it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1 << 20);
+	__type(key, __u32);
+	__type(value, __u64);
+} targets SEC(".maps");
 
 static __u32 state = 1; /* one generating core, so nobody else writes it */
 
@@ -73,14 +82,19 @@ static void keep_pace(void)
 }
 
 /* Another destination, and the checksum that it makes (RFC 1624, eqn. 3). */
-static void aim(void *data, __u32 number)
+static __attribute__((always_inline)) void aim(void *data, __u32 number)
 {
-	__u32 last = number % settings.prefixes << 8 | ((number >> 7) & 0xff);
-	__u32 sum = (__u16)~bpf_ntohs(*(__be16 *)(data + 24)) + last;
+	__u32 sum = (__u16)~bpf_ntohs(*(__be16 *)(data + 24)), at = number & (settings.targets - 1);
+	__u64 *target = bpf_map_lookup_elem(&targets, &at);
 
+	if (!target)
+		return;
+	sum += (__u16)*target + (__u16)(*target >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	*(__be16 *)(data + 24) = bpf_htons(~sum);
-	*(__be16 *)(data + 32) = bpf_htons(last);
+	*(__be16 *)(data + 30) = bpf_htons(*target >> 16);
+	*(__be16 *)(data + 32) = bpf_htons(*target);
 }
 
 SEC("xdp")
@@ -101,7 +115,7 @@ int generate(struct xdp_md *ctx)
 	number = next_number();
 	*(__be16 *)(data + 4) = bpf_htons(number & settings.host_mask);
 	*(__be16 *)(data + 34) = bpf_htons(1024 + (number & settings.flow_mask));
-	if (settings.prefixes)
+	if (settings.targets)
 		aim(data, number);
 	count = bpf_map_lookup_elem(&offered, &zero);
 	if (count)

@@ -1,8 +1,10 @@
 """The few libbpf calls that the rig needs, through ctypes: build, load, constants, maps, attach, live frames."""
 
 import ctypes
+import mmap
 import os
 import platform
+import struct
 from pathlib import Path
 
 from .system import RUN_DIR, BenchError, run
@@ -84,6 +86,11 @@ class Program:
         if self.lib.bpf_map_lookup_elem(self._map(map_name), _c.byref(_c.c_uint32(0)), values) != 0:
             raise BenchError(f"bpf map {map_name}: {os.strerror(ctypes.get_errno())}")
         return sum(values)
+
+    def fill(self, map_name: str, values: list[int]) -> None:
+        """Writes 64-bit entries from the first on into an array that can be mapped."""
+        with mmap.mmap(self._map(map_name), 8 * (1 << 20), mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE) as memory:
+            memory[:8 * len(values)] = struct.pack(f"={len(values)}Q", *values)
 
     def set_u32(self, map_name: str, key: int, value: int) -> None:
         """Writes a 32-bit entry (of a devmap: the ifindex)."""

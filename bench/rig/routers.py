@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FRR = Path("/usr/lib/frr")
 PREFIXES = 100
 SIZES = (64, 128, 256, 512, 1024, 1512)
+# Destinations in all of them.
+TARGETS = [10 << 24 | 50 << 16 | number % PREFIXES << 8 | number * 7 % 256 for number in range(1 << 14)]
 # Their figures: one core, 64 bytes, DPDK ports.
 PAPER = 5.852 / 0.745
 # One station, which the first router is; flows differ by their destinations.
@@ -177,8 +179,8 @@ class Linux:
 class Trivium:
     """One daemon, one worker, two virtual routers."""
 
-    key, title, ports = "trivium", "FRR over Trivium", "veth by AF_XDP, copy mode"
-    mode, extra = "busy", ""
+    key, title, ports = "trivium", "FRR over Trivium, worker", "veth by AF_XDP, copy mode"
+    mode, extra = "busy", "hook = false\n"
 
     def __init__(self):
         self.process = None
@@ -207,7 +209,26 @@ class Trivium:
         end(self.process, grace=10)
 
 
-PLANES = (Linux, Trivium)
+class TriviumHook(Trivium):
+    """Routes answered in the driver hook; the worker sleeps."""
+
+    key, title, ports = "trivium-hook", "FRR over Trivium, driver hook", "veth by XDP, threaded NAPI"
+    mode, extra = "adaptive", ""
+
+    def start(self, lab: Lab) -> None:
+        super().start(lab)
+        # Redirected frames reach a far end that takes GRO.
+        for namespace, device in ((lab.gen, "g0"), (lab.sink, "s0")):
+            namespace.offloads(device, on=("gro",))
+
+        def threads() -> None:
+            for namespace, device in lab.devices():
+                namespace.shell(f"echo 1 > /sys/class/net/{device}/threaded")
+
+        pin_napi_of(threads)
+
+
+PLANES = (Linux, Trivium, TriviumHook)
 
 
 def measure_plane(kind, sizes: tuple[int, ...], seconds: float) -> dict:
@@ -238,9 +259,9 @@ def measure_plane(kind, sizes: tuple[int, ...], seconds: float) -> dict:
 
 
 def _point(lab: Lab, sink: bpf.Program, size: int, seconds: float) -> dict:
-    frame = traffic.frame_template("10.50.0.0", "10.97.1.2", size - 4)
+    frame = traffic.frame_template("0.0.0.0", "10.97.1.2", size - 4)
     before = sink.percpu_sum("delivered")
-    generator = traffic.Generator(lab, FLOWS, frame=frame, prefixes=PREFIXES)
+    generator = traffic.Generator(lab, FLOWS, frame=frame, targets=TARGETS)
     try:
         wait_until(lambda: sink.percpu_sum("delivered") > before + 1000, f"frames of {size} bytes at the sink", 10)
         time.sleep(0.5)

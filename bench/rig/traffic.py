@@ -75,16 +75,18 @@ class Generator:
     """The traffic source: a process on its core that spends its life inside the kernel's test run.
 
     With a rate (frames a second) it waits there too, so its core is never idle; `yielding` lets others on that core go first.
-    With `prefixes` the frame's destination, x.y.0.0, becomes one of so many /24 prefixes of x.y/16 in turn.
+    With `targets`, IPv4 addresses as numbers (a power of two of them), the frame's destination, 0.0.0.0, becomes one of these.
     """
 
     def __init__(self, lab, profile: Profile, rate: float | None = None, destination: str = "10.99.1.2",
-                 yielding: bool = False, frame: bytes | None = None, prefixes: int = 0):
+                 yielding: bool = False, frame: bytes | None = None, targets: list[int] | None = None):
         frame = frame or frame_template(destination)
         burst, gap, calls = pacing(rate) if rate else (64, 0, _FRAMES_PER_CALL)
         constants = struct.pack("56sIIIIIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
-                                int(profile.random), burst, gap, prefixes, 0)
+                                int(profile.random), burst, gap, len(targets or []), 0)
         self.program = bpf.Program("gen", constants)
+        if targets:
+            self.program.fill("targets", targets)
 
         def generate() -> None:
             if yielding:
