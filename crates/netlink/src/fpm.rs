@@ -7,7 +7,7 @@
 //!     '----- RTM_F_OFFLOAD, one for each route <--------'
 //! ```
 //!
-//! Links, addresses, neighbours, rules and everybody else's routes are the kernel's all the same; FRR's are the session's ([`table`]).
+//! Links, addresses, neighbours, rules and everybody else's routes are the kernel's all the same; FRR's are the session's (`fpm/table.rs`).
 //!
 //! **Replays.** When zebra connects it announces everything anew, and does not say when it has. A replay counts as whole when nothing
 //! has come for a while ([`Fpm::settle`]), or however busy it is after ten times as long. What was not announced again goes then, and not

@@ -132,7 +132,7 @@ impl fmt::Debug for Words {
 #[derive(Debug)]
 pub struct Answers {
     maps: Arc<AnswerMaps>,
-    /// Of [`AnswerMaps::WRITTEN`], in that order.
+    /// Of the first of [`AnswerMaps::NAMES`], in that order.
     words: [Words; 7],
     interfaces: Words,
     switch: Words,
