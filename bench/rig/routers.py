@@ -14,7 +14,7 @@ from pathlib import Path
 from . import bpf, cli, cpu, host, traffic
 from .lab import GEN_MAC, GENERATOR_CORE, PLANE_CORE, SINK_MAC, check_cores, host_mac, pin_napi_of
 from .netns import Namespace, veth
-from .planes.trivium import binary
+from .planes import trivium
 from .report import table
 from .session import say
 from .stats import pick
@@ -48,25 +48,9 @@ router bgp 65002
  address-family ipv4 unicast
 """ + "".join(f"  network 10.50.{number}.0/24\n" for number in range(PREFIXES))
 
-CONFIG = """\
-[daemon]
-api = "{dir}/trivium.sock"
-state_dir = "{dir}/trivium-state"
-
-[engine]
-workers = [{core}]
-mode = "{mode}"
-
-[memory]
-frames = 65536
-"""
-PORT = """
-[port.{device}]
-kind = "af_xdp"
-device = "{device}"
+PORT = trivium.PORT + """\
 namespace = "{namespace}"
-persist = false
-[router.{router}.port.{device}]
+[router.{router}.port.{name}]
 """
 
 
@@ -183,30 +167,20 @@ class Trivium:
     mode, extra = "busy", "hook = false\n"
 
     def __init__(self):
-        self.process = None
+        self.daemon = trivium.Daemon(f"routers-{self.key}", self.title)
 
     def start(self, lab: Lab) -> None:
         """Runs it in a namespace of neither router."""
-        text = CONFIG.format(dir=RUN_DIR, core=PLANE_CORE, mode=self.mode)
+        text = ""
         for name, namespace in (("r1", lab.r1), ("r2", lab.r2)):
             text += f"\n[router.{name}]\nnamespace = \"{namespace.name}\"\n{self.extra}"
-            text += "".join(PORT.format(device=device, namespace=namespace.name, router=name)
+            text += "".join(PORT.format(name=device, device=device, namespace=namespace.name, router=name)
                             for owner, device in lab.devices() if owner is namespace)
-        config, log = RUN_DIR / f"{self.key}.toml", RUN_DIR / f"{self.key}.log"
-        config.write_text(text)
-        log.unlink(missing_ok=True)
-        self.process = spawn([str(binary()), "run", "-c", str(config)], log=log)
-
-        def ready() -> bool:
-            if self.process.poll() is not None:
-                raise BenchError(f"{self.title}: ended with status {self.process.returncode}; see {log}")
-            return "ready: " in log.read_text(errors="replace")
-
-        wait_until(ready, f"{self.title} (see {log})", 30)
+        self.daemon.start(text, self.mode, frames=65536)
 
     def stop(self) -> None:
         """Ends the daemon."""
-        end(self.process, grace=10)
+        self.daemon.stop()
 
 
 class TriviumHook(Trivium):
@@ -279,7 +253,7 @@ def _point(lab: Lab, sink: bpf.Program, size: int, seconds: float) -> dict:
 def measure(rounds: int, seconds: float, sizes: tuple[int, ...]) -> dict:
     """All rounds, as they go into `bench/results/two-routers.json`."""
     check_cores()
-    missing = [str(FRR / name) for name in ("zebra", "bgpd") if not (FRR / name).exists()] + [str(p) for p in [binary()] if not p.exists()]
+    missing = [str(path) for path in (FRR / "zebra", FRR / "bgpd", trivium.binary()) if not path.exists()]
     if missing:
         raise BenchError(f"missing: {', '.join(missing)}; run `make setup build`")
     with Lab() as lab:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from . import bpf, cli, cpu, host, traffic
 from .lab import GENERATOR_CORE, PLANE_CORE, SINK_MAC, Lab, check_cores, host_mac
+from .planes import trivium
 from .planes.base import Plane
 from .planes.testpmd import TestpmdAfPacket
-from .planes.trivium import binary
 from .report import table
 from .session import say
 from .stats import pick
@@ -29,29 +29,6 @@ FLOWS = traffic.Profile("routed", "routed", 1, 1, True)
 TABLES = {"one": "one route", "full": "the real table"}
 TARGETS = 1 << 20
 
-CONFIG = """\
-[daemon]
-api = "{dir}/router.sock"
-state_dir = "{dir}/router-state"
-
-[engine]
-workers = [{core}]
-mode = "{mode}"
-
-[memory]
-frames = 32768
-
-[port.p0]
-kind = "af_xdp"
-device = "d0"
-persist = false
-{port}
-[port.p1]
-kind = "af_xdp"
-device = "d1"
-persist = false
-{port}
-{room}"""
 ROUTER = "[router.edge]\n{settings}[router.edge.port.p0]\n[router.edge.port.p1]\n"
 
 
@@ -94,32 +71,21 @@ class _Trivium(Plane):
     settings, port, mode = "", "", "adaptive"
 
     def __init__(self):
-        self.process: subprocess.Popen | None = None
-        self.log = RUN_DIR / f"router-{self.key}.log"
+        self.daemon = trivium.Daemon(f"router-{self.key}", self.title)
 
     def missing(self) -> str | None:
-        return None if binary().exists() else f"{binary()} is not built; run `make build`"
+        return trivium.missing()
 
     def room(self) -> str:
         """What the ports are part of."""
         return ROUTER.format(settings=self.settings)
 
     def start(self, lab: Lab) -> None:
-        config = RUN_DIR / f"router-{self.key}.toml"
-        config.write_text(CONFIG.format(dir=RUN_DIR, core=PLANE_CORE, mode=self.mode, port=self.port, room=self.room()))
-        self.log.unlink(missing_ok=True)
-        self.process = spawn([str(binary()), "run", "-c", str(config)], netns=lab.dut.fd, log=self.log)
-
-        def ready() -> bool:
-            if self.process.poll() is not None:
-                raise BenchError(f"{self.title}: ended with status {self.process.returncode}; see {self.log}")
-            return "ready: " in self.log.read_text(errors="replace")
-
-        wait_until(ready, f"{self.title} (see {self.log})", 60)
+        ports = "".join(trivium.PORT.format(name=f"p{n}", device=f"d{n}") + self.port for n in (0, 1))
+        self.daemon.start(ports + self.room(), self.mode, lab.dut.fd)
 
     def stop(self) -> None:
-        end(self.process, grace=10)
-        self.process = None
+        self.daemon.stop()
 
 
 class TriviumWorker(_Trivium):
@@ -150,7 +116,7 @@ class TriviumFib(TriviumHook):
     """The hook by the kernel's tables, which `bpf_fib_lookup` asks."""
 
     key, title = "trivium-fib", "XDP with bpf_fib_lookup (Trivium, `routing = \"kernel\"`)"
-    port = "routing = \"kernel\""
+    port = "routing = \"kernel\"\n"
 
     def room(self) -> str:
         return ""

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 IDLE_SECONDS, IDLE_PINGS = 5, 10
 
 # Nothing of it may outlive the round: sockets and state lie in the rig's directory, the ports do not persist.
-CONFIG = """\
+HEAD = """\
 [daemon]
 api = "{dir}/trivium.sock"
 state_dir = "{dir}/trivium-state"
@@ -26,18 +26,15 @@ workers = [{core}]
 mode = "{mode}"
 
 [memory]
-frames = 32768
-
-[port.p0]
+frames = {frames}
+"""
+PORT = """
+[port.{name}]
 kind = "af_xdp"
-device = "d0"
+device = "{device}"
 persist = false
-
-[port.p1]
-kind = "af_xdp"
-device = "d1"
-persist = false
-
+"""
+BRIDGE = """
 [bridge.br0]
 mac_limit = 65536
 hook = {hook}
@@ -51,6 +48,38 @@ def binary() -> Path:
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "trivium"
 
 
+class Daemon:
+    """`trivium run` as a process of the rig."""
+
+    def __init__(self, key: str, title: str):
+        self.title = title
+        self.process: subprocess.Popen | None = None
+        self.config, self.log = RUN_DIR / f"{key}.toml", RUN_DIR / f"{key}.log"
+
+    def start(self, objects: str, mode: str, netns: int | None = None, frames: int = 32768) -> None:
+        """Starts it with these objects, one worker on the plane's core, and waits until it says that all of them are there."""
+        self.config.write_text(HEAD.format(core=PLANE_CORE, mode=mode, dir=RUN_DIR, frames=frames) + objects)
+        self.log.unlink(missing_ok=True)
+        self.process = spawn([str(binary()), "run", "-c", str(self.config)], netns=netns, log=self.log)
+        wait_until(self._ready, f"{self.title} (see {self.log})", 60)
+
+    def _ready(self) -> bool:
+        text = self.log.read_text(errors="replace")
+        if self.process.poll() is not None:
+            raise BenchError(f"{self.title}: ended with status {self.process.returncode}: {' / '.join(text.strip().splitlines()[-3:])}")
+        return "ready: " in text
+
+    def stop(self) -> None:
+        """Ends it."""
+        end(self.process, grace=10)
+        self.process = None
+
+
+def missing() -> str | None:
+    """Why there is nothing to start."""
+    return None if binary().exists() else f"{binary()} is not built; run `make build`"
+
+
 class Trivium(Plane):
     """`trivium run -c FILE`, polling always, as its peers in this group do."""
 
@@ -62,40 +91,28 @@ class Trivium(Plane):
     hook = "false"
 
     def __init__(self):
-        self.process: subprocess.Popen | None = None
-        self.log = RUN_DIR / f"{self.key}.log"
+        self.daemon = Daemon(self.key, self.title)
 
     def missing(self) -> str | None:
-        if not binary().exists():
-            return f"{binary()} is not built; run `make build`"
-        return None
+        return missing()
 
     def version(self) -> str:
         commit = run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], check=False).strip()
         return f"{run([str(binary()), '--version'], check=False).strip()} ({commit})"
 
     def start(self, lab: Lab) -> None:
-        config = RUN_DIR / f"{self.key}.toml"
-        config.write_text(CONFIG.format(core=PLANE_CORE, mode=self.mode, hook=self.hook, dir=RUN_DIR))
-        self.log.unlink(missing_ok=True)
-        self.process = spawn([str(binary()), "run", "-c", str(config)], netns=lab.dut.fd, log=self.log)
-        wait_until(lambda: self._alive() and _has_program(lab), f"{self.title}: its ports (see {self.log})")
-
-    def _alive(self) -> bool:
-        if self.process.poll() is not None:
-            tail = self.log.read_text(errors="replace").strip().splitlines()[-3:]
-            raise BenchError(f"{self.title}: ended with status {self.process.returncode}: {' / '.join(tail)}")
-        return True
+        ports = "".join(PORT.format(name=f"p{n}", device=f"d{n}") for n in (0, 1))
+        self.daemon.start(ports + BRIDGE.format(hook=self.hook), self.mode, lab.dut.fd)
+        wait_until(lambda: _has_program(lab), f"{self.title}: its ports (see {self.daemon.log})")
 
     def figures(self, lab: Lab) -> dict:
         # Frame memory is a memfd, so it counts as shared; the target is for the rest.
-        status = dict(line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines())
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{self.daemon.process.pid}/status").read_text().splitlines())
         anonymous, files, shared = (int(status[f"Rss{kind}"].split()[0]) / 1024 for kind in ("Anon", "File", "Shmem"))
         return {"memory": {"own_mib": anonymous + files, "frames_mib": shared}}
 
     def stop(self) -> None:
-        end(self.process, grace=10)
-        self.process = None
+        self.daemon.stop()
 
 
 class TriviumAdaptive(Trivium):
@@ -108,9 +125,9 @@ class TriviumAdaptive(Trivium):
     def figures(self, lab: Lab) -> dict:
         # Nothing has come for a moment by now: the workers sleep.
         time.sleep(1)
-        before, began = _cpu_ns(self.process.pid), time.monotonic()
+        before, began = _cpu_ns(self.daemon.process.pid), time.monotonic()
         time.sleep(IDLE_SECONDS)
-        used, seconds = _cpu_ns(self.process.pid) - before, time.monotonic() - began
+        used, seconds = _cpu_ns(self.daemon.process.pid) - before, time.monotonic() - began
         waking = traffic.ping(lab, IDLE_PINGS, interval=1)
         return super().figures(lab) | {"idle": {"cpu_percent": used / seconds / 1e7, "seconds": seconds,
                                                 "ping": dataclasses.asdict(waking)}}
