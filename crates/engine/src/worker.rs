@@ -398,6 +398,7 @@ pub(crate) fn forward<R: Recorder>(
         }
     }
     if let Some(stage) = &view.own {
+        let n = burst.len();
         own::run(port, stage.as_ref(), burst, tools, recorder);
         begin = count(tools, Stage::Own, n, begin);
     }

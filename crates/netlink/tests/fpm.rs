@@ -37,20 +37,25 @@ struct Told {
     full: Vec<String>,
 }
 
+/// A device with an address, and a neighbour behind it.
+fn connected(namespace: &Namespace) {
+    for line in [
+        "link add e1 type veth peer name f1",
+        "link set f1 up",
+        "link set e1 up",
+        "link set lo up",
+        "addr add 192.0.2.1/24 dev e1",
+        "neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev e1",
+    ] {
+        namespace.run(["ip"].into_iter().chain(line.split(' '))).unwrap();
+    }
+}
+
 impl Site {
     fn new(routes: usize) -> Site {
         let lab = Lab::new().unwrap();
         let namespace = lab.namespace("router").unwrap();
-        for line in [
-            "link add e1 type veth peer name f1",
-            "link set f1 up",
-            "link set e1 up",
-            "link set lo up",
-            "addr add 192.0.2.1/24 dev e1",
-            "neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev e1",
-        ] {
-            namespace.run(["ip"].into_iter().chain(line.split(' '))).unwrap();
-        }
+        connected(&namespace);
         let told = Arc::<Mutex<Told>>::default();
         let to = Arc::clone(&told);
         let tell = move |mirror: &Mirror, _: &[Change]| {
@@ -366,15 +371,7 @@ fn a_full_table_is_there_in_seconds() {
     prefixes.truncate(1_000_000);
     let lab = Lab::new().unwrap();
     let namespace = lab.namespace("router").unwrap();
-    for line in [
-        "link add e1 type veth peer name f1",
-        "link set f1 up",
-        "link set e1 up",
-        "link set lo up",
-        "addr add 192.0.2.1/24 dev e1",
-    ] {
-        namespace.run(["ip"].into_iter().chain(line.split(' '))).unwrap();
-    }
+    connected(&namespace);
     let netns = Netns::Path(namespace.path());
     let listener = FpmListener::bind(Some(&netns), "127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address();

@@ -86,7 +86,8 @@ pub fn untag(
         }
         arrivals[place] = interface;
         let packet = &mut all[place];
-        let Some([0x81, 0x00, high, low]) = packet.head(memory).get(12..16) else { continue };
+        // With an EtherType behind the tag: else nothing is left to read.
+        let Some([0x81, 0x00, high, low, _, _]) = packet.head(memory).get(12..18) else { continue };
         let vlan = u16::from_be_bytes([*high, *low]) & 0xfff;
         let Some(own) = router.mirrored.of_vlan(interface, vlan) else { continue };
         if tag::apply(packet, memory, TagChange::Pop).is_err() {
