@@ -63,6 +63,7 @@
 mod bridge;
 mod config;
 mod decision;
+pub mod flow;
 mod forward;
 mod groups;
 mod member;

@@ -1,0 +1,161 @@
+//! OpenFlow: what tables match and change, what rules do, and what becomes of a packet.
+//!
+//! ```text
+//!   FlowKey + Beyond (what the worker read)          Pipeline (tables, groups, meters; one writer)
+//!            \                                             |
+//!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
+//! ```
+//!
+//! [`Flow`] is the packet as OpenFlow sees it: metadata and registers, which begin at zero, then the words of the
+//! [`FlowKey`], then those few fields that only odd packets have ([`Beyond`]). A [`Match`] is two of them, value and
+//! mask; [`Field`] says where each field stands. Versions and wire formats are the `openflow` crate's.
+
+mod action;
+mod beyond;
+mod field;
+mod matching;
+mod message;
+
+pub use action::{
+    Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
+};
+pub use beyond::Beyond;
+pub use field::{Field, Prerequisite};
+pub use matching::{Match, MatchError, packet_meets};
+pub use message::*;
+
+use packet::FlowKey;
+
+/// Words of a [`Flow`].
+pub const FLOW_WORDS: usize = 29;
+/// Where the stages of a look-up end, as indices of words: metadata, L2, L3, L4.
+pub const STAGES: [usize; 4] = [14, 19, 28, FLOW_WORDS];
+/// Words of a flow that the packet itself fills by its [`FlowKey`], in their order.
+pub(crate) const KEY_WORDS: [usize; 8] = [14, 15, 16, 19, 20, 21, 22, 28];
+/// Words of a flow that [`Beyond`] fills.
+pub(crate) const BEYOND_WORDS: [usize; 7] = [17, 18, 23, 24, 25, 26, 27];
+
+/// The packet as OpenFlow sees it. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow(pub [u64; FLOW_WORDS]);
+
+impl Flow {
+    /// All zero: no packet, or a mask that asks for nothing.
+    pub const ZERO: Flow = Flow([0; FLOW_WORDS]);
+
+    /// The flow of a packet that came in by the bridge's port `in_port` (OpenFlow's number).
+    #[must_use]
+    pub fn new(key: &FlowKey, beyond: &Beyond, in_port: u32) -> Flow {
+        let mut flow = Flow::ZERO;
+        for (word, place) in key.words().iter().zip(KEY_WORDS) {
+            flow.0[place] = *word;
+        }
+        for (word, place) in beyond.0.iter().zip(BEYOND_WORDS) {
+            flow.0[place] = *word;
+        }
+        // The engine's number of the port means nothing here.
+        flow.0[KEY_WORDS[0]] &= !IN_PORT_BITS;
+        flow.set(Field::InPort, u128::from(in_port));
+        flow
+    }
+
+    /// The part that stands in the worker's key. The port is left zero.
+    #[must_use]
+    pub fn key(&self) -> FlowKey {
+        FlowKey::from_words(KEY_WORDS.map(|place| self.0[place]))
+    }
+
+    /// The part beyond it.
+    #[must_use]
+    pub fn beyond(&self) -> Beyond {
+        Beyond(BEYOND_WORDS.map(|place| self.0[place]))
+    }
+
+    /// A field's value, right-aligned.
+    #[must_use]
+    pub fn get(&self, field: Field) -> u128 {
+        let (at, bits) = field.place();
+        self.bits(at, bits)
+    }
+
+    /// Sets a field; bits over its width are ignored.
+    pub fn set(&mut self, field: Field, value: u128) {
+        let (at, bits) = field.place();
+        self.set_bits(at, bits, value);
+    }
+
+    /// The `bits` bits that begin at bit `at`, counted from the first octet's highest.
+    pub(crate) fn bits(&self, at: usize, bits: usize) -> u128 {
+        let bytes = zerocopy::IntoBytes::as_bytes(&self.0);
+        let mut value: u128 = 0;
+        let (first, last) = (at / 8, (at + bits).div_ceil(8));
+        let behind = last * 8 - at - bits;
+        for (index, byte) in bytes[first..last].iter().enumerate() {
+            let byte = if index == 0 { byte & (0xff >> (at % 8)) } else { *byte };
+            let own = if first + index + 1 == last { u128::from(byte >> behind) } else { u128::from(byte) };
+            let width = if first + index + 1 == last { 8 - behind } else { 8 };
+            value = if index == 0 { own } else { value << width | own };
+        }
+        value
+    }
+
+    /// The inverse of [`Flow::bits`].
+    pub(crate) fn set_bits(&mut self, at: usize, bits: usize, value: u128) {
+        let bytes = zerocopy::IntoBytes::as_mut_bytes(&mut self.0);
+        let mut rest = value;
+        let mut left = bits;
+        let mut end = at + bits;
+        while left > 0 {
+            // The octet that holds the lowest bits that are left.
+            let index = (end - 1) / 8;
+            let behind = (index + 1) * 8 - end;
+            let width = left.min(8 - behind);
+            let mask = u8::try_from((1_u16 << width) - 1).unwrap_or(0xff) << behind;
+            let own = rest.to_le_bytes()[0] << behind & mask;
+            bytes[index] = bytes[index] & !mask | own;
+            rest >>= width;
+            left -= width;
+            end -= width;
+        }
+    }
+
+    /// With every bit cleared that `mask` does not have.
+    #[must_use]
+    pub fn masked(&self, mask: &Flow) -> Flow {
+        Flow(std::array::from_fn(|word| self.0[word] & mask.0[word]))
+    }
+
+    /// Adds the bits of another mask.
+    pub fn or(&mut self, other: &Flow) {
+        for (own, other) in self.0.iter_mut().zip(other.0) {
+            *own |= other;
+        }
+    }
+
+    /// Marks all of a field as looked at, this flow being a mask.
+    pub fn want(&mut self, field: Field) {
+        self.set(field, u128::MAX);
+    }
+}
+
+/// The engine's port number in the first word of a [`FlowKey`], as it stands in memory.
+pub(crate) const IN_PORT_BITS: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+
+impl Default for Flow {
+    fn default() -> Self {
+        Flow::ZERO
+    }
+}
+
+impl std::fmt::Debug for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut map = f.debug_map();
+        for field in Field::ALL {
+            let value = self.get(field);
+            if value != 0 {
+                map.entry(&field.name(), &format_args!("{value:#x}"));
+            }
+        }
+        map.finish()
+    }
+}

@@ -1,0 +1,184 @@
+//! What OpenFlow matches of a packet and the [`FlowKey`] does not hold: MPLS labels, the flow label and extension headers of
+//! IPv6, hardware addresses in ARP, targets of neighbour discovery. Read only where a cached flow or a rule asks for it.
+
+use packet::{FlowKey, L3Kind, Layers};
+
+const MPLS: u16 = 0x8847;
+const MPLS_MULTICAST: u16 = 0x8848;
+const PBB: u16 = 0x88e7;
+const SOLICIT: u16 = 135;
+const ADVERT: u16 = 136;
+
+/// Seven words beside the key: two of MPLS label stack entries (three) and the 802.1ah service tag; flow label and kinds of extension
+/// headers; two of the ND target; two of the ARP (or ND) source and target hardware addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Beyond(pub [u64; 7]);
+
+impl Beyond {
+    /// Nothing there, or a mask that asks for nothing.
+    pub const ZERO: Beyond = Beyond([0; 7]);
+
+    /// Reads the frame's first segment; what is broken or cut stays zero.
+    #[must_use]
+    pub fn extract(frame: &[u8], key: &FlowKey, layers: &Layers) -> Beyond {
+        let mut bytes = [0_u8; 56];
+        let l2 = layers.l2_len();
+        match key.eth_type() {
+            MPLS | MPLS_MULTICAST => labels(frame.get(l2..).unwrap_or_default(), &mut bytes),
+            PBB => {
+                if let Some(tag) = frame.get(l2..l2 + 4) {
+                    bytes[12..16].copy_from_slice(tag);
+                }
+            }
+            _ => {}
+        }
+        match (key.l3_kind(), layers.l3()) {
+            (L3Kind::Arp, Some(l3)) => {
+                if let Some(arp) = frame.get(l3..l3 + 28) {
+                    bytes[40..46].copy_from_slice(&arp[8..14]);
+                    bytes[46..52].copy_from_slice(&arp[18..24]);
+                }
+            }
+            (L3Kind::Ipv6, Some(l3)) => ipv6(frame, l3, layers.l4(), key, &mut bytes),
+            _ => {}
+        }
+        Beyond(zerocopy::transmute!(bytes))
+    }
+
+    /// Whether it asks for nothing, as a mask.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.0 == [0; 7]
+    }
+}
+
+/// Up to three entries, ended by the bottom-of-stack bit.
+fn labels(stack: &[u8], bytes: &mut [u8; 56]) {
+    for (entry, to) in stack.chunks_exact(4).zip(bytes[..12].chunks_exact_mut(4)) {
+        to.copy_from_slice(entry);
+        if entry[2] & 1 != 0 {
+            break;
+        }
+    }
+}
+
+fn ipv6(frame: &[u8], l3: usize, l4: Option<usize>, key: &FlowKey, bytes: &mut [u8; 56]) {
+    let Some(head) = frame.get(l3..l3 + 40) else { return };
+    bytes[17..20].copy_from_slice(&[head[1] & 0x0f, head[2], head[3]]);
+    let kinds = extensions(head[6], frame.get(l3 + 40..).unwrap_or_default(), key.is_later_fragment());
+    bytes[20..22].copy_from_slice(&kinds.to_be_bytes());
+    let Some(icmp) = l4.and_then(|at| frame.get(at..)) else { return };
+    if key.proto() != 58 || key.is_later_fragment() || !matches!(key.src_port(), SOLICIT | ADVERT) {
+        return;
+    }
+    let Some(target) = icmp.get(8..24) else { return };
+    bytes[24..40].copy_from_slice(target);
+    let mut options = icmp.get(24..).unwrap_or_default();
+    while let [kind, len, ..] = *options {
+        let len = usize::from(len) * 8;
+        if len == 0 || options.len() < len {
+            break;
+        }
+        if len == 8 && (kind == 1 || kind == 2) {
+            let at = if kind == 1 { 40 } else { 46 };
+            bytes[at..at + 6].copy_from_slice(&options[2..8]);
+        }
+        options = &options[len..];
+    }
+}
+
+/// The bits of OFPXMT_OFB_IPV6_EXTHDR (OpenFlow 1.5.1, 7.2.3.8): no next header 1, ESP 2, AH 4, destination options 8, fragment 16,
+/// routing 32, hop-by-hop 64, one twice 128, not in the recommended order 256.
+fn extensions(first: u8, mut rest: &[u8], later: bool) -> u16 {
+    let (mut kinds, mut next, mut last) = (0_u16, first, 0);
+    for _ in 0..8 {
+        // Place in the order that RFC 8200, 4.1 recommends. Destination options may stand in two.
+        let (bit, place) = match next {
+            0 => (64, 1),
+            60 => (8, if kinds & 32 == 0 { 2 } else { 6 }),
+            43 => (32, 3),
+            44 => (16, 4),
+            51 => (4, 5),
+            50 => (2, 5),
+            59 => (1, 7),
+            _ => return kinds,
+        };
+        if kinds & bit != 0 && !(next == 60 && place == 6) {
+            kinds |= 128;
+        }
+        if place < last {
+            kinds |= 256;
+        }
+        (kinds, last) = (kinds | bit, place);
+        let [following, len, ..] = *rest else { return kinds };
+        if matches!(next, 50 | 59) || (next == 44 && later) {
+            return kinds;
+        }
+        let octets = match next {
+            44 => 8,
+            51 => (usize::from(len) + 2) * 4,
+            _ => (usize::from(len) + 1) * 8,
+        };
+        let Some(behind) = rest.get(octets..) else { return kinds };
+        (rest, next) = (behind, following);
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::{MacAddr, PortId};
+
+    use super::*;
+
+    fn read(frame: &[u8]) -> (FlowKey, Beyond) {
+        let mut key = FlowKey::ZERO;
+        let layers = FlowKey::extract(frame, frame.len(), PortId(1), &mut key).unwrap();
+        (key, Beyond::extract(frame, &key, &layers))
+    }
+
+    fn frame(eth_type: u16, payload: &[u8]) -> Vec<u8> {
+        let mut frame = [MacAddr([2; 6]).0, MacAddr([4; 6]).0].concat();
+        frame.extend(eth_type.to_be_bytes());
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn labels_end_at_the_bottom_of_the_stack() {
+        let (key, beyond) = read(&frame(0x8847, &[0, 1, 0x20, 64, 0, 2, 0x31, 63, 0xff, 0xff, 0xff, 0xff]));
+        let flow = crate::flow::Flow::new(&key, &beyond, 7);
+        use crate::flow::Field;
+        assert_eq!(flow.get(Field::MplsLabel), 0x12);
+        assert_eq!(flow.get(Field::MplsTtl), 64);
+        assert_eq!(flow.get(Field::MplsBos), 0);
+        assert_eq!(beyond.0[1], 0, "behind the bottom nothing is read");
+        assert_eq!(flow.get(Field::InPort), 7);
+        assert_eq!(flow.beyond(), beyond);
+    }
+
+    #[test]
+    fn addresses_in_arp_and_neighbour_discovery_are_found() {
+        use crate::flow::{Field, Flow};
+        let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
+        arp.extend([1, 2, 3, 4, 5, 6, 10, 0, 0, 1, 7, 8, 9, 10, 11, 12, 10, 0, 0, 2]);
+        let (key, beyond) = read(&frame(0x0806, &arp));
+        let flow = Flow::new(&key, &beyond, 1);
+        assert_eq!(flow.get(Field::ArpSha), 0x0102_0304_0506);
+        assert_eq!(flow.get(Field::ArpTha), 0x0708_090a_0b0c);
+        assert_eq!(flow.get(Field::ArpOp), 1);
+        assert_eq!(flow.get(Field::ArpTpa), 0x0a00_0002);
+
+        let mut nd = vec![0x60, 1, 2, 3, 0, 32, 58, 255];
+        nd.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1].repeat(2));
+        nd.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+        nd.extend([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        nd.extend([1, 1, 0xa, 0xb, 0xc, 0xd, 0xe, 0xf]);
+        let (key, beyond) = read(&frame(0x86dd, &nd));
+        let flow = Flow::new(&key, &beyond, 1);
+        assert_eq!(flow.get(Field::Ipv6Label), 0x1_0203 & 0xf_ffff);
+        assert_eq!(flow.get(Field::Icmpv6Type), 135);
+        assert_eq!(flow.get(Field::NdTarget), 0x2001_0000_0000_0000_0000_0000_0000_0009);
+        assert_eq!(flow.get(Field::NdSll), 0x0a0b_0c0d_0e0f);
+    }
+}

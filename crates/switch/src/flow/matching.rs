@@ -1,0 +1,171 @@
+//! What a rule matches: a value and a mask over a [`Flow`], and whether they make sense together.
+
+use super::{Field, Flow, Prerequisite};
+
+/// A match. The value has no bit that the mask has not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Match {
+    /// What the bits have to be.
+    pub value: Flow,
+    /// Which bits are looked at.
+    pub mask: Flow,
+}
+
+/// Why a match is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MatchError {
+    /// OFPBMC_BAD_PREREQ.
+    #[error("{}: what it needs of the packet is not matched too; add its prerequisite (as `tcp` before tcp_dst)", .0.name())]
+    Prerequisite(Field),
+    /// OFPBMC_BAD_MASK.
+    #[error("{}: it is matched whole or not at all; leave its mask out", .0.name())]
+    Mask(Field),
+    /// OFPBMC_BAD_WILDCARDS.
+    #[error("{}: its value has bits that its mask has not; clear them", .0.name())]
+    OutsideMask(Field),
+    /// OFPBMC_DUP_FIELD.
+    #[error("{}: it is there twice; leave one out", .0.name())]
+    Twice(Field),
+    /// OFPBMC_BAD_VALUE.
+    #[error("{}: no packet has such a value", .0.name())]
+    Value(Field),
+}
+
+impl Match {
+    /// Matches everything.
+    pub const ANY: Match = Match { value: Flow::ZERO, mask: Flow::ZERO };
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// [`MatchError`], and nothing is changed.
+    pub fn add(&mut self, field: Field, value: u128, mask: Option<u128>) -> Result<(), MatchError> {
+        let all = field.all_ones();
+        let mask = mask.unwrap_or(all);
+        if mask != all && mask != 0 && !field.is_maskable() {
+            return Err(MatchError::Mask(field));
+        }
+        if value & !all != 0 {
+            return Err(MatchError::Value(field));
+        }
+        if value & !mask != 0 {
+            return Err(MatchError::OutsideMask(field));
+        }
+        if mask != 0 && !self.meets(field.prerequisite()) {
+            return Err(MatchError::Prerequisite(field));
+        }
+        if self.mask.get(field) & mask != 0 {
+            return Err(MatchError::Twice(field));
+        }
+        self.put(field, value, mask);
+        Ok(())
+    }
+
+    /// Adds a field without asking whether that makes sense.
+    pub fn put(&mut self, field: Field, value: u128, mask: u128) {
+        self.value.set(field, self.value.get(field) & !mask | value & mask);
+        self.mask.set(field, self.mask.get(field) | mask);
+    }
+
+    /// The same match, with a field that is matched whole.
+    #[must_use]
+    pub fn with(mut self, field: Field, value: u128) -> Match {
+        self.put(field, value, field.all_ones());
+        self
+    }
+
+    /// Whether a flow is matched.
+    #[must_use]
+    pub fn matches(&self, flow: &Flow) -> bool {
+        (0..super::FLOW_WORDS).all(|word| (flow.0[word] ^ self.value.0[word]) & self.mask.0[word] == 0)
+    }
+
+    /// Whether all that this one matches is matched by `other` too.
+    #[must_use]
+    pub fn is_within(&self, other: &Match) -> bool {
+        (0..super::FLOW_WORDS).all(|word| {
+            other.mask.0[word] & !self.mask.0[word] == 0
+                && (self.value.0[word] ^ other.value.0[word]) & other.mask.0[word] == 0
+        })
+    }
+
+    /// Whether a flow could be matched by both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Match) -> bool {
+        (0..super::FLOW_WORDS).all(|word| {
+            (self.value.0[word] ^ other.value.0[word]) & self.mask.0[word] & other.mask.0[word] == 0
+        })
+    }
+
+    /// The value of a field that is matched whole.
+    #[must_use]
+    pub fn exact(&self, field: Field) -> Option<u128> {
+        (self.mask.get(field) == field.all_ones()).then(|| self.value.get(field))
+    }
+
+    /// Whether this match makes sure of it.
+    #[must_use]
+    pub fn meets(&self, need: Prerequisite) -> bool {
+        let number = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
+        let eth = number(Field::EthType);
+        let ip = matches!(eth, Some(0x0800 | 0x86dd));
+        let proto = number(Field::IpProto).filter(|_| ip && self.value.get(Field::IpFrag) & 2 == 0);
+        let nd = |kinds: &[u16]| {
+            eth == Some(0x86dd)
+                && proto == Some(58)
+                && number(Field::Icmpv6Type).is_some_and(|kind| kinds.contains(&kind))
+        };
+        match need {
+            Prerequisite::None => true,
+            Prerequisite::Vlan => {
+                self.value.get(Field::VlanTci) & self.mask.get(Field::VlanTci) & 0x1000 != 0
+            }
+            Prerequisite::Ip => ip,
+            Prerequisite::Ipv4 => eth == Some(0x0800),
+            Prerequisite::Ipv6 => eth == Some(0x86dd),
+            Prerequisite::Arp => matches!(eth, Some(0x0806 | 0x8035)),
+            Prerequisite::Mpls => matches!(eth, Some(0x8847 | 0x8848)),
+            Prerequisite::Pbb => eth == Some(0x88e7),
+            Prerequisite::Tcp => proto == Some(6),
+            Prerequisite::Udp => proto == Some(17),
+            Prerequisite::Sctp => proto == Some(132),
+            Prerequisite::Icmpv4 => eth == Some(0x0800) && proto == Some(1),
+            Prerequisite::Icmpv6 => eth == Some(0x86dd) && proto == Some(58),
+            Prerequisite::Nd => nd(&[135, 136]),
+            Prerequisite::NdSolicit => nd(&[135]),
+            Prerequisite::NdAdvert => nd(&[136]),
+        }
+    }
+}
+
+/// Whether a packet is what a field needs, and the bits that this depends on, added to `wild`.
+#[must_use]
+pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
+    let whole = Match { value: *flow, mask: Flow([u64::MAX; super::FLOW_WORDS]) };
+    match need {
+        Prerequisite::None => {}
+        Prerequisite::Vlan => wild.set(Field::VlanTci, wild.get(Field::VlanTci) | 0x1000),
+        Prerequisite::Ip
+        | Prerequisite::Ipv4
+        | Prerequisite::Ipv6
+        | Prerequisite::Arp
+        | Prerequisite::Mpls
+        | Prerequisite::Pbb => wild.want(Field::EthType),
+        Prerequisite::Tcp
+        | Prerequisite::Udp
+        | Prerequisite::Sctp
+        | Prerequisite::Icmpv4
+        | Prerequisite::Icmpv6
+        | Prerequisite::Nd
+        | Prerequisite::NdSolicit
+        | Prerequisite::NdAdvert => {
+            wild.want(Field::EthType);
+            wild.want(Field::IpProto);
+            wild.want(Field::IpFrag);
+            if matches!(need, Prerequisite::Nd | Prerequisite::NdSolicit | Prerequisite::NdAdvert) {
+                wild.want(Field::Icmpv6Type);
+            }
+        }
+    }
+    whole.meets(need)
+}

@@ -1,0 +1,617 @@
+//! What controllers ask of a pipeline and are told by it, in one form for all versions of OpenFlow.
+
+use packet::MacAddr;
+
+use super::{Action, Flow, Instructions, Match};
+
+/// All tables, in requests.
+pub const ALL_TABLES: u8 = 0xff;
+/// All groups, in requests.
+pub const ALL_GROUPS: u32 = 0xffff_fffc;
+/// Any group (no restriction), in requests.
+pub const ANY_GROUP: u32 = 0xffff_ffff;
+
+/// What a flow-mod does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowCommand {
+    /// Adds a rule, in the place of one with the same match and priority.
+    Add,
+    /// Changes what rules do.
+    Modify {
+        /// The rule with exactly this match and priority; otherwise all that lie within the match.
+        strict: bool,
+        /// Adds it where there is none (OpenFlow 1.0).
+        or_add: bool,
+    },
+    /// Removes rules.
+    Delete {
+        /// As in `Modify`.
+        strict: bool,
+    },
+}
+
+/// Flags of a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FlowFlags {
+    /// Controllers are told when it goes.
+    pub send_removed: bool,
+    /// Refused when another rule of the same priority could match the same packet.
+    pub check_overlap: bool,
+    /// Its counters begin at zero.
+    pub reset_counts: bool,
+    /// Packets need not be counted.
+    pub no_packet_counts: bool,
+    /// Octets need not be counted.
+    pub no_byte_counts: bool,
+}
+
+/// A change of rules.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowMod {
+    /// What is done.
+    pub command: FlowCommand,
+    /// In this table; [`ALL_TABLES`] where rules are removed.
+    pub table: u8,
+    /// To what matches.
+    pub matching: Match,
+    /// With this priority.
+    pub priority: u16,
+    /// The cookie of a new rule; changes keep it where `None` (or with a mask of not zero: see `cookie_mask`).
+    pub cookie: Option<u64>,
+    /// Only rules whose cookie equals `cookie_value` in these bits are changed or removed.
+    pub cookie_mask: u64,
+    /// See `cookie_mask`.
+    pub cookie_value: u64,
+    /// Seconds of silence after which it goes; 0: none.
+    pub idle_timeout: u16,
+    /// Seconds of life; 0: for ever.
+    pub hard_timeout: u16,
+    /// Rules of less importance go first when the table is full.
+    pub importance: u16,
+    /// Flags.
+    pub flags: FlowFlags,
+    /// What it does.
+    pub instructions: Instructions,
+    /// Removes only rules that send there.
+    pub out_port: Option<u32>,
+    /// Removes only rules that use this group.
+    pub out_group: Option<u32>,
+    /// A packet in the controller's buffer that is to go through the tables then.
+    pub buffer: Option<u32>,
+}
+
+impl FlowMod {
+    /// Adds a rule without time-outs.
+    #[must_use]
+    pub fn add(table: u8, priority: u16, matching: Match, instructions: Instructions) -> FlowMod {
+        FlowMod {
+            command: FlowCommand::Add,
+            table,
+            matching,
+            priority,
+            cookie: Some(0),
+            cookie_mask: 0,
+            cookie_value: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            importance: 0,
+            flags: FlowFlags::default(),
+            instructions,
+            out_port: None,
+            out_group: None,
+            buffer: None,
+        }
+    }
+
+    /// Removes all that lies within a match.
+    #[must_use]
+    pub fn delete(table: u8, matching: Match) -> FlowMod {
+        FlowMod {
+            command: FlowCommand::Delete { strict: false },
+            ..FlowMod::add(table, 0, matching, Instructions::default())
+        }
+    }
+}
+
+/// How a group chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupKind {
+    /// All buckets, a copy for each.
+    All,
+    /// One bucket by weight.
+    Select,
+    /// The one bucket.
+    Indirect,
+    /// The first bucket that is alive.
+    FastFailover,
+}
+
+/// How a select group hashes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum SelectMethod {
+    /// By the destination MAC address and the rest of L2 to L4.
+    #[default]
+    Default,
+    /// By these fields (`selection_method=hash`), each with the bits that count.
+    Hash {
+        /// Fields and masks.
+        fields: Vec<(super::Field, u128)>,
+        /// Argument of the hash.
+        parameter: u64,
+    },
+    /// By a hash of the packet's five-tuple (`dp_hash`).
+    DpHash {
+        /// Argument of the hash.
+        parameter: u64,
+    },
+}
+
+/// A bucket of a group.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bucket {
+    /// Its number (OpenFlow 1.5), or its place.
+    pub id: u32,
+    /// Its share, for `Select`.
+    pub weight: u16,
+    /// It lives as long as this port.
+    pub watch_port: Option<u32>,
+    /// It lives as long as this group.
+    pub watch_group: Option<u32>,
+    /// What it does.
+    pub actions: Vec<Action>,
+}
+
+/// A group.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// Its number.
+    pub id: u32,
+    /// How it chooses.
+    pub kind: GroupKind,
+    /// By what, for `Select`.
+    pub method: SelectMethod,
+    /// From these.
+    pub buckets: Vec<Bucket>,
+}
+
+/// Where buckets are put in or which are taken out (OpenFlow 1.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BucketPlace {
+    /// In front.
+    First,
+    /// Behind.
+    Last,
+    /// Behind (or: only) the one with this number.
+    Id(u32),
+    /// All of them (to take out).
+    All,
+}
+
+/// A change of groups.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GroupMod {
+    /// Adds one.
+    Add(Group),
+    /// Changes one, or adds it (`or_add`).
+    Modify {
+        /// The group as it is to be.
+        group: Group,
+        /// Nicira's ADD_OR_MOD.
+        or_add: bool,
+    },
+    /// Removes one or [`ALL_GROUPS`], and the rules that use it.
+    Delete(u32),
+    /// Puts buckets in.
+    InsertBuckets(u32, BucketPlace, Vec<Bucket>),
+    /// Takes buckets out.
+    RemoveBuckets(u32, BucketPlace),
+}
+
+/// What a meter does above its rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BandKind {
+    /// Drops.
+    Drop,
+    /// Raises the drop precedence of the DSCP by so much.
+    DscpRemark(u8),
+}
+
+/// A band of a meter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Band {
+    /// What it does.
+    pub kind: BandKind,
+    /// Above so many kilobits (or packets) a second.
+    pub rate: u32,
+    /// Kilobits (or packets) at once; 0: one second's worth.
+    pub burst: u32,
+}
+
+/// A meter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Meter {
+    /// Its number, 1 to 0xffff0000, or a reserved one.
+    pub id: u32,
+    /// Rates are packets a second, not kilobits.
+    pub packets: bool,
+    /// Bursts were given.
+    pub bursts: bool,
+    /// Statistics are kept.
+    pub stats: bool,
+    /// Its bands.
+    pub bands: Vec<Band>,
+}
+
+/// A change of meters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MeterMod {
+    /// Adds one.
+    Add(Meter),
+    /// Changes one.
+    Modify(Meter),
+    /// Removes one, or all (`None`), and the rules that use it.
+    Delete(Option<u32>),
+}
+
+/// One change, alone or in a bundle.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Mod {
+    /// Rules.
+    Flow(Box<FlowMod>),
+    /// Groups.
+    Group(GroupMod),
+    /// Meters.
+    Meter(MeterMod),
+}
+
+/// Why a change is refused: OpenFlow's error types and codes, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FlowError {
+    /// OFPFMFC_TABLE_FULL.
+    #[error("the table is full: remove rules, or raise its limit")]
+    TableFull,
+    /// OFPFMFC_BAD_TABLE_ID.
+    #[error("there is no such table: 0 to 254 are there, and 255 means all of them where rules are removed")]
+    BadTable,
+    /// OFPFMFC_OVERLAP.
+    #[error(
+        "another rule of the same priority could match the same packet; give one of them another priority"
+    )]
+    Overlap,
+    /// OFPFMFC_EPERM.
+    #[error("not allowed")]
+    Permission,
+    /// OFPFMFC_BAD_TIMEOUT.
+    #[error("the time-outs cannot be had")]
+    BadTimeout,
+    /// OFPFMFC_BAD_COMMAND.
+    #[error("no such command")]
+    BadCommand,
+    /// OFPBIC_BAD_TABLE_ID.
+    #[error("goto_table leads to the same or an earlier table")]
+    BadGoto,
+    /// OFPBIC_UNSUP_INST.
+    #[error("an instruction is not supported here")]
+    UnsupportedInstruction,
+    /// OFPBAC_BAD_TYPE.
+    #[error("an action is not known or not supported")]
+    BadAction,
+    /// OFPBAC_BAD_OUT_PORT.
+    #[error("an output names a port that cannot be")]
+    BadOutPort,
+    /// OFPBAC_BAD_ARGUMENT.
+    #[error("an action has an argument that cannot be")]
+    BadArgument,
+    /// OFPBAC_BAD_OUT_GROUP.
+    #[error("a group that is not there; add it first")]
+    BadOutGroup,
+    /// OFPBAC_BAD_SET_TYPE.
+    #[error("an action sets a field that cannot be set")]
+    BadSetType,
+    /// OFPBAC_BAD_SET_ARGUMENT.
+    #[error("an action sets a field to a value that it cannot have")]
+    BadSetArgument,
+    /// OFPBAC_MATCH_INCONSISTENT.
+    #[error("an action needs what the match does not make sure of")]
+    MatchInconsistent,
+    /// OFPBAC_UNSUPPORTED_ORDER, or two of a kind in an action set.
+    #[error("actions in an order that is not supported")]
+    UnsupportedOrder,
+    /// OFPBAC_TOO_MANY.
+    #[error("too many actions")]
+    TooMany,
+    /// OFPGMFC_GROUP_EXISTS.
+    #[error("the group is there already; change it instead")]
+    GroupExists,
+    /// OFPGMFC_INVALID_GROUP.
+    #[error("the group cannot be: its number, kind or buckets")]
+    InvalidGroup,
+    /// OFPGMFC_UNKNOWN_GROUP.
+    #[error("there is no such group")]
+    UnknownGroup,
+    /// OFPGMFC_OUT_OF_GROUPS.
+    #[error("too many groups")]
+    OutOfGroups,
+    /// OFPGMFC_OUT_OF_BUCKETS.
+    #[error("too many buckets")]
+    OutOfBuckets,
+    /// OFPGMFC_LOOP.
+    #[error("the group would lead back to itself")]
+    GroupLoop,
+    /// OFPGMFC_CHAINED_GROUP.
+    #[error("a group that others use cannot go")]
+    ChainedGroup,
+    /// OFPGMFC_UNKNOWN_BUCKET.
+    #[error("there is no such bucket")]
+    UnknownBucket,
+    /// OFPGMFC_BUCKET_EXISTS.
+    #[error("the bucket is there already")]
+    BucketExists,
+    /// OFPMMFC_METER_EXISTS.
+    #[error("the meter is there already; change it instead")]
+    MeterExists,
+    /// OFPMMFC_UNKNOWN_METER.
+    #[error("there is no such meter; add it first")]
+    UnknownMeter,
+    /// OFPMMFC_INVALID_METER.
+    #[error("the meter cannot be: its number")]
+    InvalidMeter,
+    /// OFPMMFC_BAD_BAND.
+    #[error("a band cannot be")]
+    BadBand,
+    /// OFPMMFC_BAD_RATE.
+    #[error("a rate cannot be")]
+    BadRate,
+    /// OFPMMFC_OUT_OF_METERS.
+    #[error("too many meters")]
+    OutOfMeters,
+    /// OFPMMFC_OUT_OF_BANDS.
+    #[error("too many bands")]
+    OutOfBands,
+    /// OFPBRC_BUFFER_UNKNOWN.
+    #[error("no packet is kept under that number any more")]
+    UnknownBuffer,
+    /// OFPBRC_BAD_PORT.
+    #[error("there is no such port")]
+    BadPort,
+    /// OFPBMC_*.
+    #[error(transparent)]
+    Match(#[from] super::MatchError),
+}
+
+/// Which rules a request is about.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowFilter {
+    /// Of this table, or [`ALL_TABLES`].
+    pub table: u8,
+    /// Within this match.
+    pub matching: Match,
+    /// Whose cookies equal `cookie` in the bits of `cookie_mask`.
+    pub cookie: u64,
+    /// See `cookie`.
+    pub cookie_mask: u64,
+    /// That send there.
+    pub out_port: Option<u32>,
+    /// That use this group.
+    pub out_group: Option<u32>,
+}
+
+impl Default for FlowFilter {
+    fn default() -> Self {
+        Self {
+            table: ALL_TABLES,
+            matching: Match::ANY,
+            cookie: 0,
+            cookie_mask: 0,
+            out_port: None,
+            out_group: None,
+        }
+    }
+}
+
+/// A rule and its counters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowStats {
+    /// Its table.
+    pub table: u8,
+    /// Its match.
+    pub matching: Match,
+    /// Its priority.
+    pub priority: u16,
+    /// Its cookie.
+    pub cookie: u64,
+    /// Nanoseconds since it was added.
+    pub age_ns: u64,
+    /// Nanoseconds since it was last used (or changed).
+    pub idle_ns: u64,
+    /// Its idle time-out in seconds.
+    pub idle_timeout: u16,
+    /// Its hard time-out in seconds.
+    pub hard_timeout: u16,
+    /// Its importance.
+    pub importance: u16,
+    /// Its flags.
+    pub flags: FlowFlags,
+    /// Packets.
+    pub packets: u64,
+    /// Octets.
+    pub bytes: u64,
+    /// What it does.
+    pub instructions: Instructions,
+}
+
+/// A table's counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableStats {
+    /// Its number.
+    pub table: u8,
+    /// Rules.
+    pub active: u32,
+    /// Rules that it holds at most.
+    pub max_entries: u32,
+    /// Packets that were looked up.
+    pub lookups: u64,
+    /// Packets that met a rule.
+    pub matched: u64,
+}
+
+/// A group's counters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupStats {
+    /// Its number.
+    pub id: u32,
+    /// Rules and groups that use it.
+    pub references: u32,
+    /// Packets.
+    pub packets: u64,
+    /// Octets.
+    pub bytes: u64,
+    /// Nanoseconds since it was added.
+    pub age_ns: u64,
+    /// Packets and octets of each bucket.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// A meter's counters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MeterStats {
+    /// Its number.
+    pub id: u32,
+    /// Rules that use it.
+    pub flows: u32,
+    /// Packets that came.
+    pub packets: u64,
+    /// Octets that came.
+    pub bytes: u64,
+    /// Nanoseconds since it was added.
+    pub age_ns: u64,
+    /// Packets and octets that each band met.
+    pub bands: Vec<(u64, u64)>,
+}
+
+/// What a port is called and can.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortDesc {
+    /// OpenFlow's number.
+    pub number: u32,
+    /// Name.
+    pub name: String,
+    /// Address.
+    pub mac: MacAddr,
+    /// What is configured (OFPPC_*): 1 down, 4 nothing received, 16 (OpenFlow 1.3: `no_recv`..): see `PortConfig` of OpenFlow 1.3.
+    pub config: u32,
+    /// How it is (OFPPS_* of 1.3): 1 no link, 2 blocked, 4 live.
+    pub state: u32,
+    /// Kilobits a second; 0: not known.
+    pub speed: u32,
+}
+
+/// A port's counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortStats {
+    /// OpenFlow's number.
+    pub number: u32,
+    /// Packets in.
+    pub rx_packets: u64,
+    /// Packets out.
+    pub tx_packets: u64,
+    /// Octets in.
+    pub rx_bytes: u64,
+    /// Octets out.
+    pub tx_bytes: u64,
+    /// Dropped coming in.
+    pub rx_dropped: u64,
+    /// Dropped going out.
+    pub tx_dropped: u64,
+    /// Broken coming in.
+    pub rx_errors: u64,
+    /// Failed going out.
+    pub tx_errors: u64,
+    /// Nanoseconds since it was added.
+    pub age_ns: u64,
+}
+
+/// Why a packet goes to controllers (OFPR_* of OpenFlow 1.4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// No rule, by the table-miss rule.
+    NoMatch = 0,
+    /// An action.
+    Action = 1,
+    /// Its TTL is spent.
+    InvalidTtl = 2,
+    /// An action in the action set.
+    ActionSet = 3,
+    /// A group's bucket.
+    Group = 4,
+    /// A packet-out.
+    PacketOut = 5,
+}
+
+/// A packet for controllers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PacketIn {
+    /// Why.
+    pub reason: Reason,
+    /// Table of the rule.
+    pub table: u8,
+    /// Cookie of the rule.
+    pub cookie: u64,
+    /// Metadata fields: port, registers, tunnel.
+    pub flow: Flow,
+    /// The frame, whole.
+    pub frame: Vec<u8>,
+    /// Octets that the rule wants sent.
+    pub max_len: u16,
+    /// Which controller (NXAST_CONTROLLER).
+    pub controller: u16,
+    /// Of the action.
+    pub userdata: Vec<u8>,
+}
+
+/// A packet of a controller.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PacketOut {
+    /// The port that it is taken to have come in by.
+    pub in_port: u32,
+    /// Other metadata (OpenFlow 1.5).
+    pub metadata: Match,
+    /// What is done with it.
+    pub actions: Vec<Action>,
+    /// The frame.
+    pub frame: Vec<u8>,
+}
+
+/// Why a rule has gone (OFPRR_* of OpenFlow 1.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Removed {
+    /// Silent too long.
+    IdleTimeout = 0,
+    /// Its life was over.
+    HardTimeout = 1,
+    /// Somebody removed it.
+    Delete = 2,
+    /// Its group has gone.
+    GroupDelete = 3,
+    /// Its meter has gone.
+    MeterDelete = 4,
+    /// It made room for a more important one.
+    Eviction = 5,
+}
+
+/// What happened, for whoever listens (controllers, monitors).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// A rule was added.
+    Added(FlowStats),
+    /// A rule does something else now.
+    Modified(FlowStats),
+    /// A rule has gone.
+    Removed(FlowStats, Removed),
+    /// A packet for controllers.
+    PacketIn(PacketIn),
+    /// A port was added (0), removed (1) or has changed (2).
+    Port(u8, PortDesc),
+}
