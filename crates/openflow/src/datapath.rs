@@ -1,0 +1,375 @@
+//! What a bridge offers to its controllers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use packet::MacAddr;
+use switch::flow::{
+    Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, PacketOut, PortDesc,
+    PortStats, TableStats,
+};
+use tokio::sync::mpsc;
+
+/// A future that a barrier waits for.
+pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a bridge is and can.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// Its number for controllers.
+    pub datapath_id: u64,
+    /// Its tables: 0 to `tables - 1`, at most 255.
+    pub tables: u8,
+    /// Groups it holds at most, of each kind.
+    pub max_groups: u32,
+    /// Meters it holds at most; their numbers are 1 to this.
+    pub max_meters: u32,
+    /// Bands of a meter at most.
+    pub max_bands: u8,
+    /// Ports have queues with counters.
+    pub queues: bool,
+}
+
+/// Who made the bridge (OFPMP_DESC), for people.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Description {
+    /// Manufacturer, at most 255 octets (as all but `serial`).
+    pub manufacturer: String,
+    /// Hardware.
+    pub hardware: String,
+    /// Software and its version.
+    pub software: String,
+    /// Serial number, at most 31 octets.
+    pub serial: String,
+    /// The bridge.
+    pub datapath: String,
+}
+
+/// What becomes of fragments (OFPC_FRAG_*).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fragments {
+    /// Later fragments have no ports.
+    #[default]
+    Normal,
+    /// Dropped.
+    Drop,
+    /// Put together; nobody does.
+    Reassemble,
+    /// As `Normal`, and the first fragment's ports are matched (Nicira).
+    NxMatch,
+}
+
+/// A change of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortMod {
+    /// OpenFlow's number.
+    pub number: u32,
+    /// The address that the controller believes it to have; another one is refused by [`PortModError::Address`].
+    pub mac: MacAddr,
+    /// The bits of [`PortDesc::config`] as they are to be: 1 down, 4 receives nothing, 16 is left out of floods, 32 sends
+    /// nothing, 64 gives controllers nothing.
+    pub config: u32,
+    /// Those of them that change.
+    pub mask: u32,
+}
+
+/// Why a port is not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PortModError {
+    /// OFPPMFC_BAD_PORT.
+    #[error("there is no such port")]
+    NoPort,
+    /// OFPPMFC_BAD_HW_ADDR.
+    #[error("the port has another address")]
+    Address,
+    /// OFPPMFC_BAD_CONFIG.
+    #[error("the port cannot be configured so")]
+    Config,
+    /// OFPPMFC_EPERM.
+    #[error("not allowed")]
+    Permission,
+}
+
+/// A queue's counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueStats {
+    /// Its port.
+    pub port: u32,
+    /// Its number.
+    pub queue: u32,
+    /// Packets out.
+    pub tx_packets: u64,
+    /// Octets out.
+    pub tx_bytes: u64,
+    /// Packets lost.
+    pub tx_errors: u64,
+    /// Nanoseconds since it was added.
+    pub age_ns: u64,
+}
+
+/// A queue's rates, in tenths of a percent of the port's; `None`: not configured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueConfig {
+    /// Its port.
+    pub port: u32,
+    /// Its number.
+    pub queue: u32,
+    /// At least.
+    pub min_rate: Option<u16>,
+    /// At most.
+    pub max_rate: Option<u16>,
+}
+
+/// What becomes of a packet that no rule of a table matches (OpenFlow 1.1 and 1.2; a table-miss rule since).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Miss {
+    /// As the version has it: to the controller in OpenFlow 1.0 to 1.2, dropped since.
+    #[default]
+    Default,
+    /// To the controller.
+    Controller,
+    /// Into the next table.
+    Continue,
+    /// Dropped.
+    Drop,
+}
+
+/// How a table is configured.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TableConfig {
+    /// Its number.
+    pub table: u8,
+    /// Its name, at most 31 octets; empty: none.
+    pub name: String,
+    /// Rules that it holds at most.
+    pub max_entries: u32,
+    /// For packets that no rule matches.
+    pub miss: Miss,
+    /// Rules make room for others when it is full.
+    pub eviction: bool,
+    /// Controllers are told when it is nearly full: below and above so many percent free.
+    pub vacancy: Option<(u8, u8)>,
+}
+
+/// A change of tables; what is `None` stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TableMod {
+    /// Its number, or [`switch::flow::ALL_TABLES`].
+    pub table: u8,
+    /// See [`TableConfig`].
+    pub miss: Option<Miss>,
+    /// See [`TableConfig`].
+    pub eviction: Option<bool>,
+    /// See [`TableConfig`]; the inner `None` ends it.
+    pub vacancy: Option<Option<(u8, u8)>>,
+    /// A new name.
+    pub name: Option<String>,
+}
+
+/// Sums over rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Aggregate {
+    /// Packets.
+    pub packets: u64,
+    /// Octets.
+    pub bytes: u64,
+    /// Rules.
+    pub flows: u32,
+}
+
+/// A bridge as its controllers see it.
+///
+/// Sessions call these methods from tasks of their own; each may take some milliseconds. What can take longer (dumps, batches of
+/// many changes) is called where it does not hold others up. Nothing here may wait for a controller.
+pub trait Datapath: Send + Sync + 'static {
+    /// What it is and can.
+    fn features(&self) -> Features;
+
+    /// Who made it.
+    fn description(&self) -> Description;
+
+    /// What becomes of fragments.
+    fn fragments(&self) -> Fragments {
+        Fragments::Normal
+    }
+
+    /// Changes what becomes of fragments; false: it cannot.
+    fn set_fragments(&self, to: Fragments) -> bool {
+        to == Fragments::Normal
+    }
+
+    /// Its ports, LOCAL too, by ascending numbers.
+    fn ports(&self) -> Vec<PortDesc>;
+
+    /// The counters of one port or of all; none where it is not there.
+    fn port_stats(&self, port: Option<u32>) -> Vec<PortStats>;
+
+    /// Changes a port.
+    ///
+    /// # Errors
+    /// [`PortModError`], and nothing is changed.
+    fn port_mod(&self, change: &PortMod) -> Result<(), PortModError>;
+
+    /// The counters of queues.
+    fn queue_stats(&self, _port: Option<u32>, _queue: Option<u32>) -> Vec<QueueStats> {
+        Vec::new()
+    }
+
+    /// The queues of one port or of all.
+    fn queues(&self, _port: Option<u32>) -> Vec<QueueConfig> {
+        Vec::new()
+    }
+
+    /// Makes all changes, or none: a packet meets the tables of before or of behind. Whoever is subscribed is told of each.
+    ///
+    /// # Errors
+    /// The first change that is refused, by its index, and why; nothing is changed then.
+    fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
+
+    /// Rules and their counters, by table, then by falling priority.
+    fn flows(&self, filter: &FlowFilter) -> Vec<FlowStats>;
+
+    /// Their sums.
+    fn aggregate(&self, filter: &FlowFilter) -> Aggregate {
+        let mut sums = Aggregate::default();
+        for flow in self.flows(filter) {
+            sums.packets = sums.packets.wrapping_add(flow.packets);
+            sums.bytes = sums.bytes.wrapping_add(flow.bytes);
+            sums.flows = sums.flows.saturating_add(1);
+        }
+        sums
+    }
+
+    /// All its tables, by their numbers.
+    fn tables(&self) -> Vec<TableStats>;
+
+    /// How one table is configured; `None`: it is not there.
+    fn table_config(&self, table: u8) -> Option<TableConfig>;
+
+    /// Changes how tables are configured.
+    ///
+    /// # Errors
+    /// [`FlowError::BadTable`] where it is not there, anything else where it cannot be.
+    fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
+
+    /// Its groups, by their numbers.
+    fn groups(&self) -> Vec<Group>;
+
+    /// The counters of one group or of all.
+    fn group_stats(&self, group: Option<u32>) -> Vec<GroupStats>;
+
+    /// Its meters, by their numbers.
+    fn meters(&self) -> Vec<Meter>;
+
+    /// The counters of one meter or of all.
+    fn meter_stats(&self, meter: Option<u32>) -> Vec<MeterStats>;
+
+    /// Sends a packet.
+    ///
+    /// # Errors
+    /// [`FlowError`], and nothing is sent.
+    fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError>;
+
+    /// Resolves when packets that arrive from then on meet all changes made before the call, whatever cache they meet them in.
+    fn barrier(&self) -> Settled;
+
+    /// What happens from now on; see [`events`].
+    fn subscribe(&self) -> Subscription;
+
+    /// Told when the first controller is there (true) and when the last one has gone (false): the fail mode's time to act.
+    /// Those who only come to us (`ovs-ofctl`) do not count.
+    fn controllers_connected(&self, connected: bool);
+}
+
+/// Where a bridge puts what happens. A clone puts into the same queue.
+#[derive(Clone, Debug)]
+pub struct EventSender {
+    to: mpsc::Sender<Event>,
+    lost: Arc<AtomicU64>,
+}
+
+/// Where it arrives.
+#[derive(Debug)]
+pub struct Subscription {
+    /// In the order in which it happened.
+    pub events: mpsc::Receiver<Event>,
+    /// How many were lost because the queue was full.
+    pub lost: Arc<AtomicU64>,
+}
+
+/// A queue for so many events (at least 4). Packets leave the last quarter of it to everything else.
+#[must_use]
+pub fn events(capacity: usize) -> (EventSender, Subscription) {
+    let (to, events) = mpsc::channel(capacity.max(4));
+    let lost = Arc::new(AtomicU64::new(0));
+    (EventSender { to, lost: Arc::clone(&lost) }, Subscription { events, lost })
+}
+
+impl EventSender {
+    /// Puts it in without waiting; what does not fit is lost, and counted. False: nobody listens any more.
+    pub fn send(&self, event: Event) -> bool {
+        let packet = matches!(event, Event::PacketIn(_));
+        if packet && self.to.capacity() <= self.to.max_capacity() / 4 {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return !self.to.is_closed();
+        }
+        match self.to.try_send(event) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+
+    /// Events lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switch::flow::{Flow, PacketIn, Reason};
+
+    use super::*;
+
+    fn packet() -> Event {
+        Event::PacketIn(PacketIn {
+            reason: Reason::NoMatch,
+            table: 0,
+            cookie: 0,
+            flow: Flow::ZERO,
+            frame: Vec::new(),
+            max_len: 128,
+            controller: 0,
+            userdata: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn packets_leave_room_for_the_rest_and_losses_are_counted() {
+        let (to, mut from) = events(8);
+        let port =
+            PortDesc { number: 1, name: "p1".into(), mac: MacAddr([2; 6]), config: 0, state: 0, speed: 0 };
+        for _ in 0..20 {
+            assert!(to.send(packet()));
+        }
+        assert_eq!(to.lost(), 14);
+        assert!(to.send(Event::Port(0, port.clone())));
+        assert!(to.send(Event::Port(2, port.clone())));
+        assert!(to.send(Event::Port(1, port)));
+        assert_eq!(from.lost.load(Ordering::Relaxed), 15);
+        let mut packets = 0;
+        while let Ok(Event::PacketIn(_)) = from.events.try_recv() {
+            packets += 1;
+        }
+        assert_eq!(packets, 6);
+        drop(from);
+        assert!(!to.send(packet()), "nobody listens");
+    }
+}
