@@ -1,4 +1,5 @@
-//! Longest-prefix tries: which next hop an address has, for tables of a million prefixes that change all the time.
+//! Look-ups in large tables. Longest-prefix tries: which next hop an address has, for tables of a million prefixes that change all the
+//! time; this page is about them. And rules with masks and priorities over keys of words: the [`classifier`].
 //!
 //! A [`Table`] belongs to one writer and holds the prefixes; any number of workers look addresses up in its [`Trie`], in bursts.
 //! The trie is a poptrie (Asai and Ohara, SIGCOMM 2015): a root table over the first bits, then nodes of 64 slots, whose children
@@ -34,12 +35,17 @@
 //! assert_eq!(hops, [Hop(2), Hop(1), Hop::NONE]);
 //! ```
 
+mod buckets;
+pub mod classifier;
+mod hash;
+pub mod naive;
 mod prefix;
 mod simd;
 mod table;
 mod trie;
 mod words;
 
+pub use classifier::{Classifier, Entry, Layout, Octets, Options, PrefixStep, Rule, RulesFull};
 pub use prefix::{Address, Prefix};
 pub use table::{Table, Usage};
 pub use trie::{Hop, Trie};

@@ -1,0 +1,418 @@
+//! Rules with masks and priorities: tuple space search, and which bits of a key an answer depends on.
+//!
+//! On the control side, behind the caches: a packet that no cached flow matches is looked up here. One owner
+//! changes it; look-ups change nothing in it, so several threads may have it shared.
+//!
+//! ```text
+//!  by highest priority      a subtable: all rules of one mask
+//!  +----------------+      +---------+---------+---------+   hashes of the rules' words up to the end of each stage
+//!  | 900  subtable -+----> |metadata |  + L2   |  + L3   |   (a set each), one hash going on from the other
+//!  | 500  subtable  |      +---------+---------+---------+---------+
+//!  | 500  subtable  |      |    whole hash -> rule -> rule of lower priority   |   masked words, priority, payload
+//!  |   0  subtable  |      +-------------------------------------------+-------+
+//!  +----------------+        prefixes that rules have of tracked fields: a trie each     ports: a trie of the subtable's own
+//! ```
+//!
+//! The ideas are those of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 5; each can be switched off by the
+//! [`Options`] and changes only how much of a key an answer depends on and what a look-up costs, never the answer's priority.
+//!
+//! Invariants: no subtable is empty; `order` holds each subtable once; what tries, stages and partitions count is what rules there are
+//! whose use the options allow.
+//!
+//! ```
+//! use lookup::{Classifier, Layout, Octets, Options, Rule};
+//!
+//! // Two words: metadata, and an IPv4 address with four octets to spare.
+//! const LAYOUT: Layout<2> = Layout::new([1, 1, 2, 2], &[Octets { from: 8, count: 4 }], &[], (0, 1));
+//! let address = |octets: [u8; 4]| u64::from_ne_bytes([octets[0], octets[1], octets[2], octets[3], 0, 0, 0, 0]);
+//!
+//! let mut rules = Classifier::new(LAYOUT, Options::default());
+//! let ten = Rule { value: [0, address([10, 0, 0, 0])], mask: [0, address([255, 0, 0, 0])], priority: 1, payload: "10/8" };
+//! let host = Rule { value: [0, address([10, 1, 2, 3])], mask: [0, address([255; 4])], priority: 2, payload: "host" };
+//! rules.insert(ten).unwrap();
+//! rules.insert(host).unwrap();
+//!
+//! let mut wild = [0; 2];
+//! assert_eq!(rules.lookup_tracked(&[7, address([10, 5, 6, 7])], &mut wild), Some((&"10/8", 1)));
+//! assert_eq!(wild, [0, address([255, 255, 0, 0])]);
+//! ```
+
+mod layout;
+mod partitions;
+mod search;
+mod subtable;
+mod trie;
+
+use crate::buckets::Buckets;
+use crate::hash::{Secret, Secrets, fold, short};
+use layout::field;
+pub use layout::{Layout, Octets};
+use partitions::Partitions;
+use subtable::{NONE, Subtable, ports_of};
+use trie::Trie;
+
+/// A value in the bits of a mask, and what it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule<const W: usize, T> {
+    /// The words of the keys that match; bits that the mask lacks do not count.
+    pub value: [u64; W],
+    /// The bits that count.
+    pub mask: [u64; W],
+    /// The higher one wins.
+    pub priority: u16,
+    /// The owner's.
+    pub payload: T,
+}
+
+/// How finely tracked prefixes are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefixStep {
+    /// To the bit: an answer depends on as few bits as can be.
+    Bit,
+    /// To the octet: on up to seven bits more, but answers have an eighth of the different masks.
+    Octet,
+}
+
+/// What a look-up makes use of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Subtables are asked by falling priority until none can be better.
+    pub sorted: bool,
+    /// With tracking: subtables are asked stage by stage, and an answer does not depend on stages behind the one that has no match.
+    pub staged: bool,
+    /// With tracking: subtables whose prefix length no rule has for the key are passed over.
+    pub prefixes: bool,
+    /// How many bits of a prefix the answer then depends on.
+    pub prefix_step: PrefixStep,
+    /// With tracking: where no rule of a subtable has the key's ports, the answer depends on no other bits.
+    pub ports: bool,
+    /// Subtables that have no rule for the key's partition are passed over.
+    pub partitions: bool,
+    /// Rules at most.
+    pub most_rules: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            sorted: true,
+            staged: true,
+            prefixes: true,
+            prefix_step: PrefixStep::Octet,
+            ports: true,
+            partitions: true,
+            most_rules: u32::MAX - 1,
+        }
+    }
+}
+
+/// There are as many rules as the [`Options`] allow; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are {most} rules already, which is the limit")]
+pub struct RulesFull {
+    /// The limit.
+    pub most: u32,
+}
+
+/// A rule in a classifier.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a, const W: usize, T> {
+    /// Zero in the bits that the mask lacks.
+    pub value: [u64; W],
+    /// The bits that count.
+    pub mask: &'a [u64; W],
+    /// The higher one wins.
+    pub priority: u16,
+    /// The owner's.
+    pub payload: &'a T,
+}
+
+/// The prefixes of one field.
+#[derive(Debug)]
+struct Tracked {
+    octets: Octets,
+    stage: usize,
+    trie: Trie,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    highest: u16,
+    subtable: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Classifier<const W: usize, T> {
+    layout: Layout<W>,
+    options: Options,
+    secrets: Secrets,
+    mask_secret: Secret,
+    /// From the hash of a mask to its subtable.
+    masks: Buckets,
+    /// `None` where one became empty.
+    subtables: Vec<Option<Subtable<W, T>>>,
+    /// By falling highest priority, then by number.
+    order: Vec<Ranked>,
+    tries: Vec<Tracked>,
+    partitions: Partitions,
+    len: usize,
+}
+
+/// Whether what counts rules is to count one more or one less.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Comes,
+    Goes,
+}
+
+impl<const W: usize, T> Classifier<W, T> {
+    /// Without rules.
+    #[must_use]
+    pub fn new(layout: Layout<W>, options: Options) -> Self {
+        let secrets = Secrets::new();
+        let tracked = |octets: &Octets| Tracked {
+            octets: *octets,
+            stage: layout.stage_of(octets.from),
+            trie: Trie::new(),
+        };
+        Classifier {
+            options: in_effect(&layout, options),
+            masks: Buckets::new(),
+            subtables: Vec::new(),
+            order: Vec::new(),
+            tries: layout.prefixes.iter().map(tracked).collect(),
+            partitions: Partitions::new(layout.partition(), &secrets),
+            len: 0,
+            mask_secret: secrets.of(W),
+            layout,
+            secrets,
+        }
+    }
+
+    /// What look-ups make use of.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Changes what look-ups make use of. Takes as long as putting all rules in anew. A lower limit removes no rules.
+    pub fn set_options(&mut self, options: Options) {
+        self.options = in_effect(&self.layout, options);
+        for tracked in &mut self.tries {
+            tracked.trie = Trie::new();
+        }
+        self.partitions.clear();
+        for at in 0..self.subtables.len() {
+            let Some(mut subtable) = self.subtables[at].take() else { continue };
+            subtable.forget();
+            for slot in 0..subtable.slots.len() {
+                if subtable.slots[slot].payload.is_some() {
+                    let value = subtable.value(slot);
+                    self.count(&mut subtable, at, &value, Change::Comes);
+                }
+            }
+            self.subtables[at] = Some(subtable);
+        }
+    }
+
+    /// Rules.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no rule.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Different masks, which is what a look-up's cost grows with.
+    #[must_use]
+    pub fn masks(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Bytes of memory, without what payloads point to.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.masks.memory()
+            + self.subtables.capacity() * size_of::<Option<Subtable<W, T>>>()
+            + self.subtables.iter().flatten().map(Subtable::memory).sum::<usize>()
+            + self.order.capacity() * size_of::<Ranked>()
+            + self.tries.iter().map(|tracked| tracked.trie.memory()).sum::<usize>()
+            + self.partitions.memory()
+    }
+
+    /// Puts a rule in. One with the same value, mask and priority is replaced; its payload comes back.
+    ///
+    /// # Errors
+    /// [`RulesFull`], and nothing has changed.
+    pub fn insert(&mut self, rule: Rule<W, T>) -> Result<Option<T>, RulesFull> {
+        let known = self.subtable_of(&rule.mask);
+        if self.len >= self.options.most_rules as usize {
+            let old = known.and_then(|at| self.subtables[at].as_mut()?.payload(&rule.value, rule.priority));
+            let Some(old) = old else { return Err(RulesFull { most: self.options.most_rules }) };
+            return Ok(Some(std::mem::replace(old, rule.payload)));
+        }
+        let at = known.unwrap_or_else(|| self.add_subtable(rule.mask));
+        let Some(mut subtable) = self.subtables[at].take() else { return Ok(None) };
+        let before = subtable.highest();
+        let old = subtable.insert(&rule.value, rule.priority, rule.payload);
+        if old.is_none() {
+            self.len += 1;
+            self.count(&mut subtable, at, &rule.value, Change::Comes);
+        }
+        if subtable.highest() != before {
+            self.rank(at, subtable.highest());
+        }
+        self.subtables[at] = Some(subtable);
+        Ok(old)
+    }
+
+    /// Takes a rule out.
+    pub fn remove(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<T> {
+        let at = self.subtable_of(mask)?;
+        let mut subtable = self.subtables[at].take()?;
+        let before = subtable.highest();
+        let payload = subtable.remove(value, priority);
+        if payload.is_some() {
+            self.len -= 1;
+            self.count(&mut subtable, at, value, Change::Goes);
+        }
+        if subtable.highest() != before {
+            self.rank(at, subtable.highest());
+        }
+        if subtable.highest().is_some() {
+            self.subtables[at] = Some(subtable);
+        } else {
+            self.masks.remove(self.mask_hash(mask), number(at));
+        }
+        payload
+    }
+
+    /// The payload of one rule.
+    #[must_use]
+    pub fn get(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&T> {
+        let subtable = self.subtables[self.subtable_of(mask)?].as_ref()?;
+        subtable.slots[subtable.find_rule(value, priority)? as usize].payload.as_ref()
+    }
+
+    /// The payload of one rule.
+    pub fn get_mut(&mut self, value: &[u64; W], mask: &[u64; W], priority: u16) -> Option<&mut T> {
+        let at = self.subtable_of(mask)?;
+        self.subtables[at].as_mut()?.payload(value, priority)
+    }
+
+    /// All rules, in no certain order.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_, W, T>> {
+        self.subtables.iter().flatten().flat_map(Subtable::entries)
+    }
+
+    /// The rules that say at least as much: which have the mask's bits in theirs, and the value's there.
+    pub fn within<'a>(
+        &'a self,
+        value: &'a [u64; W],
+        mask: &'a [u64; W],
+    ) -> impl Iterator<Item = Entry<'a, W, T>> {
+        let narrower =
+            move |subtable: &&Subtable<W, T>| (0..W).all(|at| subtable.mask[at] & mask[at] == mask[at]);
+        let entries = self.subtables.iter().flatten().filter(narrower).flat_map(Subtable::entries);
+        entries.filter(move |entry| crate::naive::matches(&entry.value, value, mask))
+    }
+
+    /// Whether one key can match a rule of this value and mask and another rule of the same priority. The rule with the same value,
+    /// mask and priority, if there is one, is no other.
+    #[must_use]
+    pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
+        self.subtables.iter().flatten().any(|subtable| subtable.overlaps(value, mask, priority))
+    }
+
+    fn mask_hash(&self, mask: &[u64; W]) -> u32 {
+        let Secret { add, multiply } = self.mask_secret;
+        short(mask.iter().fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
+    }
+
+    /// The number of a mask's subtable.
+    fn subtable_of(&self, mask: &[u64; W]) -> Option<usize> {
+        let has =
+            |at: u32| self.subtables[at as usize].as_ref().is_some_and(|subtable| subtable.mask == *mask);
+        self.masks.find(self.mask_hash(mask), has).map(|at| at as usize)
+    }
+
+    fn add_subtable(&mut self, mask: [u64; W]) -> usize {
+        let at = self.subtables.iter().position(Option::is_none).unwrap_or(self.subtables.len());
+        if at == self.subtables.len() {
+            self.subtables.push(None);
+        }
+        self.subtables[at] = Some(Subtable::new(&self.layout, &self.secrets, mask));
+        self.masks.insert(self.mask_hash(&mask), number(at));
+        at
+    }
+
+    /// Puts a subtable where its highest priority belongs; takes it out if it has none.
+    fn rank(&mut self, at: usize, highest: Option<u16>) {
+        let subtable = number(at);
+        let old = self.order.iter().position(|ranked| ranked.subtable == subtable);
+        if let Some(old) = old {
+            self.order.remove(old);
+        }
+        if let Some(highest) = highest {
+            let before = |ranked: &Ranked| {
+                (u16::MAX - ranked.highest, ranked.subtable) < (u16::MAX - highest, subtable)
+            };
+            self.order.insert(self.order.partition_point(before), Ranked { highest, subtable });
+        }
+    }
+
+    /// Tells a rule to everything that counts rules and that the options allow.
+    fn count(&mut self, subtable: &mut Subtable<W, T>, at: usize, value: &[u64; W], change: Change) {
+        let options = &self.options;
+        if options.prefixes {
+            for (tracked, length) in self.tries.iter_mut().zip(subtable.lengths) {
+                let length = u32::from(length);
+                let bits = field(value, tracked.octets) & trie::leading(length);
+                match change {
+                    _ if length == 0 => {}
+                    Change::Comes => tracked.trie.insert(bits, length),
+                    Change::Goes => tracked.trie.remove(bits, length),
+                }
+            }
+        }
+        if options.staged {
+            subtable.count_stages(value, change);
+        }
+        if options.ports && subtable.ports_mask != 0 {
+            let bits = ports_of(&self.layout, value) & subtable.ports_mask;
+            let length = 16 * u32::try_from(self.layout.ports.len()).unwrap_or(0);
+            match change {
+                Change::Comes => subtable.ports.insert(bits, length),
+                Change::Goes => subtable.ports.remove(bits, length),
+            }
+        }
+        if options.partitions && subtable.partitioned {
+            match change {
+                Change::Comes => self.partitions.add(value, number(at)),
+                Change::Goes => self.partitions.remove(value, number(at)),
+            }
+        }
+    }
+}
+
+/// The options without what the layout gives no use for.
+fn in_effect<const W: usize>(layout: &Layout<W>, options: Options) -> Options {
+    Options {
+        partitions: options.partitions && !layout.partition().is_empty(),
+        prefixes: options.prefixes && !layout.prefixes.is_empty(),
+        ports: options.ports && !layout.ports.is_empty(),
+        most_rules: options.most_rules.min(NONE - 1),
+        ..options
+    }
+}
+
+/// The number of a subtable; there are not as many as rules.
+fn number(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(NONE)
+}

@@ -1,0 +1,122 @@
+//! Which subtables have rules for a value of the partition's words.
+//!
+//! A value has 64 bits, one for every 64th subtable: a subtable whose bit is not there has no rule with this value.
+
+use std::ops::Range;
+
+use crate::buckets::Buckets;
+use crate::hash::{Secret, Secrets, fold, short};
+
+#[derive(Clone, Debug)]
+struct Value {
+    bits: u64,
+    /// Subtables with the number of their rules that have this value.
+    subtables: Vec<(u32, u32)>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Partitions {
+    words: Range<usize>,
+    secrets: Box<[Secret]>,
+    index: Buckets,
+    /// The values' words, one value after the other.
+    keys: Vec<u64>,
+    values: Vec<Value>,
+    free: Vec<u32>,
+}
+
+/// The bit of a subtable.
+#[inline(always)]
+pub fn bit(subtable: u32) -> u64 {
+    1 << (subtable % 64)
+}
+
+impl Partitions {
+    pub fn new(words: Range<usize>, secrets: &Secrets) -> Partitions {
+        let secrets = words.clone().map(|word| secrets.of(word)).collect();
+        Partitions {
+            words,
+            secrets,
+            index: Buckets::new(),
+            keys: Vec::new(),
+            values: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        let counts: usize = self.values.iter().map(|value| value.subtables.capacity()).sum();
+        self.index.memory()
+            + self.keys.capacity() * size_of::<u64>()
+            + self.values.capacity() * size_of::<Value>()
+            + (self.free.capacity() + 2 * counts) * size_of::<u32>()
+    }
+
+    pub fn clear(&mut self) {
+        self.index = Buckets::new();
+        self.keys = Vec::new();
+        self.values = Vec::new();
+        self.free = Vec::new();
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: &[u64]) -> u32 {
+        let words = key.iter().zip(&self.secrets);
+        short(
+            words.fold(0, |sum: u64, (word, secret)| {
+                sum.wrapping_add(fold(word ^ secret.add, secret.multiply))
+            }),
+        )
+    }
+
+    #[inline(always)]
+    fn find(&self, key: &[u64]) -> Option<u32> {
+        let count = self.words.len();
+        self.index.find(self.hash(key), |at| self.keys[at as usize * count..][..count] == *key)
+    }
+
+    /// The bits of the subtables that may have rules for a key.
+    #[inline(always)]
+    pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
+        self.find(&key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
+    }
+
+    /// A rule of a subtable has come.
+    pub fn add<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
+        let key = &value[self.words.clone()];
+        let at = self.find(key).unwrap_or_else(|| {
+            let at = self.free.pop().unwrap_or_else(|| {
+                self.keys.extend_from_slice(key);
+                self.values.push(Value { bits: 0, subtables: Vec::new() });
+                u32::try_from(self.values.len() - 1).unwrap_or(u32::MAX)
+            });
+            self.keys[at as usize * key.len()..][..key.len()].copy_from_slice(key);
+            self.index.insert(self.hash(key), at);
+            at
+        });
+        let value = &mut self.values[at as usize];
+        value.bits |= bit(subtable);
+        match value.subtables.iter_mut().find(|(own, _)| *own == subtable) {
+            Some((_, rules)) => *rules += 1,
+            None => value.subtables.push((subtable, 1)),
+        }
+    }
+
+    /// A rule of a subtable has gone.
+    pub fn remove<const W: usize>(&mut self, value: &[u64; W], subtable: u32) {
+        let key = &value[self.words.clone()];
+        let Some(at) = self.find(key) else { return };
+        let value = &mut self.values[at as usize];
+        if let Some((_, rules)) = value.subtables.iter_mut().find(|(own, _)| *own == subtable) {
+            *rules -= 1;
+        }
+        value.subtables.retain(|(_, rules)| *rules != 0);
+        value.bits = value.subtables.iter().fold(0, |bits, (subtable, _)| bits | bit(*subtable));
+        if value.subtables.is_empty() {
+            self.index.remove(self.hash(key), at);
+            self.free.push(at);
+        }
+    }
+}

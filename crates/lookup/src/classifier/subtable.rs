@@ -1,0 +1,320 @@
+//! The rules of one mask: a hash table of their values.
+//!
+//! A rule keeps only the words that the mask has bits in. Rules of the same value hang behind the one of the highest priority, by
+//! falling priority; only that one is in the hash table.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use super::layout::{Layout, MOST_PREFIXES, Octets, field};
+use super::trie::{Trie, leading};
+use super::{Change, Entry};
+use crate::buckets::{Buckets, HashCounts};
+use crate::hash::{Secret, Secrets, fold, short};
+
+/// No rule.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A word that a mask has bits in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    pub at: usize,
+    pub mask: u64,
+    secret: Secret,
+}
+
+impl Word {
+    /// Of a key.
+    #[inline(always)]
+    fn of<const W: usize>(&self, key: &[u64; W]) -> u64 {
+        key[self.at] & self.mask
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Slot<T> {
+    /// `None`: free.
+    pub payload: Option<T>,
+    pub priority: u16,
+    /// The rule of the same value that comes next in priority; of a free slot the next free one.
+    pub next: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Subtable<const W: usize, T> {
+    pub mask: [u64; W],
+    pub words: Box<[Word]>,
+    /// The words of the stages up to and with each.
+    pub cuts: [usize; 4],
+    /// The last stage that the mask has bits in.
+    pub last_stage: usize,
+    /// The hashes of the rules' first words, at the end of each stage but the last.
+    pub stages: [HashCounts; 3],
+    /// How long the mask is on each tracked field; 0: not there, or no prefix.
+    pub lengths: [u8; MOST_PREFIXES],
+    /// The mask on the port fields, one behind the other, left-aligned.
+    pub ports_mask: u128,
+    /// The rules' ports, so.
+    pub ports: Trie,
+    /// Whether the mask has all bits of the partition.
+    pub partitioned: bool,
+    index: Buckets,
+    /// Of each slot the masked words.
+    values: Vec<u64>,
+    pub(super) slots: Vec<Slot<T>>,
+    free: u32,
+    /// Rules of each priority.
+    priorities: BTreeMap<u16, u32>,
+}
+
+/// The port fields of a key, one behind the other, left-aligned.
+#[inline(always)]
+pub(super) fn ports_of<const W: usize>(layout: &Layout<W>, key: &[u64; W]) -> u128 {
+    layout
+        .ports
+        .iter()
+        .rev()
+        .fold(0, |behind, from| field(key, Octets { from: *from, count: 2 }) | behind >> 16)
+}
+
+impl<const W: usize, T> Subtable<W, T> {
+    pub fn new(layout: &Layout<W>, secrets: &Secrets, mask: [u64; W]) -> Self {
+        let words: Box<[Word]> = (0..W)
+            .filter(|at| mask[*at] != 0)
+            .map(|at| Word { at, mask: mask[at], secret: secrets.of(at) })
+            .collect();
+        let cuts = layout.stages.map(|end| words.iter().filter(|word| word.at < end).count());
+        let last_stage = cuts.iter().position(|cut| *cut == words.len()).unwrap_or(3);
+        let mut lengths = [0; MOST_PREFIXES];
+        for (length, octets) in lengths.iter_mut().zip(layout.prefixes) {
+            let bits = field(&mask, *octets);
+            if bits == leading(bits.leading_ones()) {
+                *length = u8::try_from(bits.leading_ones()).unwrap_or(0);
+            }
+        }
+        let partition = layout.partition();
+        Subtable {
+            cuts,
+            last_stage,
+            stages: std::array::from_fn(|_| HashCounts::new()),
+            lengths,
+            ports_mask: ports_of(layout, &mask),
+            ports: Trie::new(),
+            partitioned: !partition.is_empty() && mask[partition].iter().all(|word| *word == u64::MAX),
+            index: Buckets::new(),
+            values: Vec::new(),
+            slots: Vec::new(),
+            free: NONE,
+            priorities: BTreeMap::new(),
+            words,
+            mask,
+        }
+    }
+
+    /// Bytes of memory, its own size included.
+    pub fn memory(&self) -> usize {
+        // A tree's node holds up to 11 entries; half of that is usual.
+        let priorities = self.priorities.len() * 2 * size_of::<(u16, u32)>();
+        size_of::<Self>()
+            + self.words.len() * size_of::<Word>()
+            + self.stages.iter().map(HashCounts::memory).sum::<usize>()
+            + self.ports.memory()
+            + self.index.memory()
+            + self.values.capacity() * size_of::<u64>()
+            + self.slots.capacity() * size_of::<Slot<T>>()
+            + priorities
+    }
+
+    /// The highest priority of a rule; `None` without rules.
+    pub fn highest(&self) -> Option<u16> {
+        self.priorities.last_key_value().map(|(priority, _)| *priority)
+    }
+
+    pub fn has_priority(&self, priority: u16) -> bool {
+        self.priorities.contains_key(&priority)
+    }
+
+    /// Continues a hash over some of the words.
+    #[inline(always)]
+    pub fn add_hash(sum: u64, words: &[Word], key: &[u64; W]) -> u64 {
+        let products = words.iter().map(|word| fold(word.of(key) ^ word.secret.add, word.secret.multiply));
+        products.fold(sum, u64::wrapping_add)
+    }
+
+    #[inline(always)]
+    fn is(&self, slot: u32, key: &[u64; W]) -> bool {
+        let stored = &self.values[slot as usize * self.words.len()..][..self.words.len()];
+        // Without a way out in between: the words are few.
+        stored.iter().zip(&self.words).fold(0, |other, (stored, word)| other | (stored ^ word.of(key))) == 0
+    }
+
+    /// The rule of the highest priority that has a key's value, given the hash of all words.
+    #[inline(always)]
+    pub fn find_hashed(&self, sum: u64, key: &[u64; W]) -> Option<u32> {
+        self.index.find(short(sum), |slot| self.is(slot, key))
+    }
+
+    /// As [`Subtable::find_hashed`].
+    #[inline(always)]
+    pub fn find(&self, key: &[u64; W]) -> Option<u32> {
+        self.find_hashed(Self::add_hash(0, &self.words, key), key)
+    }
+
+    /// The slot of a rule.
+    pub fn find_rule(&self, value: &[u64; W], priority: u16) -> Option<u32> {
+        match self.walk(value, |slot, own| match own.cmp(&priority) {
+            std::cmp::Ordering::Greater => ControlFlow::Continue(()),
+            std::cmp::Ordering::Equal => ControlFlow::Break(Some(slot)),
+            std::cmp::Ordering::Less => ControlFlow::Break(None),
+        }) {
+            ControlFlow::Break(found) => found,
+            ControlFlow::Continue(()) => None,
+        }
+    }
+
+    /// Goes through the rules of a key's value by falling priority.
+    fn walk<B>(&self, key: &[u64; W], mut each: impl FnMut(u32, u16) -> ControlFlow<B>) -> ControlFlow<B> {
+        let mut at = self.find(key).unwrap_or(NONE);
+        while at != NONE {
+            let slot = &self.slots[at as usize];
+            each(at, slot.priority)?;
+            at = slot.next;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Puts a rule in, or its payload in place of the old one's.
+    pub fn insert(&mut self, value: &[u64; W], priority: u16, payload: T) -> Option<T> {
+        let sum = Self::add_hash(0, &self.words, value);
+        let head = self.find_hashed(sum, value);
+        let (mut before, mut at) = (NONE, head.unwrap_or(NONE));
+        while at != NONE && self.slots[at as usize].priority > priority {
+            (before, at) = (at, self.slots[at as usize].next);
+        }
+        if at != NONE && self.slots[at as usize].priority == priority {
+            return self.slots[at as usize].payload.replace(payload);
+        }
+        let new = self.fill(Slot { payload: Some(payload), priority, next: at }, value);
+        match head {
+            None => self.index.insert(short(sum), new),
+            Some(head) if before == NONE => self.index.replace(short(sum), head, new),
+            Some(_) => self.slots[before as usize].next = new,
+        }
+        *self.priorities.entry(priority).or_default() += 1;
+        None
+    }
+
+    /// A free slot, filled.
+    fn fill(&mut self, slot: Slot<T>, value: &[u64; W]) -> u32 {
+        let stride = self.words.len();
+        let words = self.words.iter().map(|word| word.of(value));
+        if self.free == NONE {
+            self.slots.push(slot);
+            self.values.extend(words);
+            return u32::try_from(self.slots.len() - 1).unwrap_or(NONE);
+        }
+        let at = self.free;
+        self.free = std::mem::replace(&mut self.slots[at as usize], slot).next;
+        for (stored, word) in self.values[at as usize * stride..].iter_mut().zip(words) {
+            *stored = word;
+        }
+        at
+    }
+
+    /// Takes a rule out.
+    pub fn remove(&mut self, value: &[u64; W], priority: u16) -> Option<T> {
+        let sum = Self::add_hash(0, &self.words, value);
+        let head = self.find_hashed(sum, value)?;
+        let (mut before, mut at) = (NONE, head);
+        while at != NONE && self.slots[at as usize].priority > priority {
+            (before, at) = (at, self.slots[at as usize].next);
+        }
+        let slot = self.slots.get_mut(at as usize).filter(|slot| slot.priority == priority)?;
+        let next = std::mem::replace(&mut slot.next, self.free);
+        let payload = slot.payload.take();
+        self.free = at;
+        match (before, next) {
+            (NONE, NONE) => {
+                self.index.remove(short(sum), at);
+            }
+            (NONE, next) => self.index.replace(short(sum), at, next),
+            (before, next) => self.slots[before as usize].next = next,
+        }
+        if let Some(rules) = self.priorities.get_mut(&priority) {
+            *rules -= 1;
+            if *rules == 0 {
+                self.priorities.remove(&priority);
+            }
+        }
+        payload
+    }
+
+    /// The payload of a rule.
+    pub fn payload(&mut self, value: &[u64; W], priority: u16) -> Option<&mut T> {
+        let slot = self.find_rule(value, priority)?;
+        self.slots[slot as usize].payload.as_mut()
+    }
+
+    /// All rules.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_, W, T>> {
+        self.slots.iter().enumerate().filter_map(|(at, slot)| {
+            let payload = slot.payload.as_ref()?;
+            Some(Entry { value: self.value(at), mask: &self.mask, priority: slot.priority, payload })
+        })
+    }
+
+    /// Tells the sets of all stages but the last about a rule.
+    pub fn count_stages(&mut self, value: &[u64; W], change: Change) {
+        let (mut sum, mut done) = (0, 0);
+        for stage in 0..self.last_stage {
+            let cut = self.cuts[stage];
+            if cut == done {
+                continue;
+            }
+            sum = Self::add_hash(sum, &self.words[done..cut], value);
+            done = cut;
+            match change {
+                Change::Comes => self.stages[stage].add(short(sum)),
+                Change::Goes => self.stages[stage].remove(short(sum)),
+            }
+        }
+    }
+
+    /// Forgets what is counted about rules.
+    pub fn forget(&mut self) {
+        self.stages = std::array::from_fn(|_| HashCounts::new());
+        self.ports = Trie::new();
+    }
+
+    /// The value of a slot, whole.
+    pub fn value(&self, slot: usize) -> [u64; W] {
+        let mut value = [0; W];
+        for (word, stored) in self.words.iter().zip(&self.values[slot * self.words.len()..]) {
+            value[word.at] = *stored;
+        }
+        value
+    }
+
+    /// Whether a rule of this priority agrees with the value in the bits that both masks have, other than the rule with this very
+    /// value and mask.
+    pub fn overlaps(&self, value: &[u64; W], mask: &[u64; W], priority: u16) -> bool {
+        if self.mask == *mask || !self.has_priority(priority) {
+            return false;
+        }
+        if self.words.iter().all(|word| mask[word.at] & word.mask == word.mask) {
+            return self.find_rule(value, priority).is_some();
+        }
+        let stride = self.words.len();
+        self.slots.iter().enumerate().any(|(at, slot)| {
+            let stored = &self.values[at * stride..][..stride];
+            slot.payload.is_some()
+                && slot.priority == priority
+                && self
+                    .words
+                    .iter()
+                    .zip(stored)
+                    .all(|(word, stored)| (stored ^ value[word.at]) & word.mask & mask[word.at] == 0)
+        })
+    }
+}

@@ -1,0 +1,242 @@
+//! Which prefixes rules have of one field: a binary trie in which only the nodes stand where something ends or forks.
+//!
+//! One walk with a key's field tells the lengths at which a prefix matches it, and how many of its bits were enough to know.
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// The bits that come first in a prefix of this length, at most 128.
+#[inline(always)]
+pub fn leading(length: u32) -> u128 {
+    if length == 0 { 0 } else { u128::MAX << (128 - length.min(128)) }
+}
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Bit `n - 1` for a prefix of length `n` that matches.
+    lengths: u128,
+    /// Bits from the first on that say so: keys that agree in them match the same prefixes.
+    pub bits: u32,
+}
+
+impl Reach {
+    /// Whether a prefix of this length, 1 to 128, matches.
+    #[inline(always)]
+    pub fn has(&self, length: u32) -> bool {
+        self.lengths >> (length - 1) & 1 == 1
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    /// Left-aligned; zeros behind the length.
+    bits: u128,
+    length: u32,
+    /// Rules with this prefix; 0 where it only forks.
+    rules: u32,
+    children: [u32; 2],
+}
+
+/// A set of prefixes, each with a count.
+#[derive(Clone, Debug)]
+pub struct Trie {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    root: u32,
+}
+
+/// Where a node hangs: at the root (`None`) or below another, on one side.
+type Link = Option<(u32, usize)>;
+
+#[inline(always)]
+fn place(node: u32) -> usize {
+    node as usize
+}
+
+/// The bit behind the first `length`.
+#[inline(always)]
+fn side(bits: u128, length: u32) -> usize {
+    usize::from(bits << length >> 127 == 1)
+}
+
+impl Trie {
+    pub fn new() -> Trie {
+        Trie { nodes: Vec::new(), free: Vec::new(), root: NONE }
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Looks for all prefixes of a left-aligned value.
+    pub fn walk(&self, value: u128) -> Reach {
+        let (mut lengths, mut known, mut at) = (0, 0, self.root);
+        while at != NONE {
+            let node = &self.nodes[place(at)];
+            let common = (node.bits ^ value).leading_zeros();
+            if common < node.length {
+                return Reach { lengths, bits: common + 1 };
+            }
+            if node.rules != 0 && node.length != 0 {
+                lengths |= 1 << (node.length - 1);
+            }
+            known = node.length;
+            if node.children == [NONE; 2] {
+                break;
+            }
+            // Which side the key is on, even if there is nothing, took one bit more.
+            known += 1;
+            at = node.children[side(value, node.length)];
+        }
+        Reach { lengths, bits: known }
+    }
+
+    fn node(&mut self, node: Node) -> u32 {
+        if let Some(at) = self.free.pop() {
+            self.nodes[place(at)] = node;
+            return at;
+        }
+        self.nodes.push(node);
+        u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
+    }
+
+    fn link(&mut self, link: Link, to: u32) {
+        match link {
+            None => self.root = to,
+            Some((node, side)) => self.nodes[place(node)].children[side] = to,
+        }
+    }
+
+    /// Adds a prefix; `bits` are left-aligned, with zeros behind the length.
+    pub fn insert(&mut self, bits: u128, length: u32) {
+        let leaf = Node { bits, length, rules: 1, children: [NONE; 2] };
+        let (mut link, mut at) = (None, self.root);
+        while at != NONE {
+            let node = &mut self.nodes[place(at)];
+            let common = (node.bits ^ bits).leading_zeros().min(length);
+            if common < node.length {
+                let (old, old_side) = (at, side(node.bits, common));
+                let new = self.node(leaf);
+                let top = if common == length {
+                    new
+                } else {
+                    let fork =
+                        Node { bits: bits & leading(common), length: common, rules: 0, children: [NONE; 2] };
+                    let fork = self.node(fork);
+                    self.link(Some((fork, 1 - old_side)), new);
+                    fork
+                };
+                self.link(Some((top, old_side)), old);
+                self.link(link, top);
+                return;
+            }
+            if node.length == length {
+                node.rules += 1;
+                return;
+            }
+            let side = side(bits, node.length);
+            link = Some((at, side));
+            at = node.children[side];
+        }
+        let new = self.node(leaf);
+        self.link(link, new);
+    }
+
+    /// Takes out what [`Trie::insert`] added once.
+    pub fn remove(&mut self, bits: u128, length: u32) {
+        let (mut above, mut link, mut at) = (None, None, self.root);
+        while at != NONE {
+            let node = &mut self.nodes[place(at)];
+            if node.length == length && node.bits == bits {
+                node.rules = node.rules.saturating_sub(1);
+                self.tidy(link, at);
+                // A leaf that went may leave a fork with one side.
+                if let Some((parent, _)) = link {
+                    self.tidy(above, parent);
+                }
+                return;
+            }
+            if node.length >= length {
+                return;
+            }
+            let side = side(bits, node.length);
+            above = link;
+            link = Some((at, side));
+            at = node.children[side];
+        }
+    }
+
+    /// Removes a node at which nothing ends nor forks.
+    fn tidy(&mut self, link: Link, at: u32) {
+        let node = &self.nodes[place(at)];
+        let only = match node.children {
+            [NONE, other] | [other, NONE] if node.rules == 0 => other,
+            _ => return,
+        };
+        self.link(link, only);
+        self.free.push(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn address(octets: [u8; 4]) -> u128 {
+        u128::from(u32::from_be_bytes(octets)) << 96
+    }
+
+    #[test]
+    fn a_walk_tells_lengths_and_the_bits_that_it_took() {
+        let mut trie = Trie::new();
+        assert_eq!(trie.walk(address([10, 5, 6, 7])), Reach { lengths: 0, bits: 0 });
+        trie.insert(address([10, 0, 0, 0]), 8);
+        assert_eq!(trie.walk(address([10, 5, 6, 7])), Reach { lengths: 1 << 7, bits: 8 });
+        trie.insert(address([10, 1, 2, 3]), 32);
+        // 00000001 and 00000101 differ in the 14th bit.
+        assert_eq!(trie.walk(address([10, 5, 6, 7])), Reach { lengths: 1 << 7, bits: 14 });
+        assert_eq!(trie.walk(address([10, 1, 2, 3])), Reach { lengths: 1 << 7 | 1 << 31, bits: 32 });
+        assert_eq!(trie.walk(address([138, 1, 2, 3])), Reach { lengths: 0, bits: 1 });
+    }
+
+    proptest! {
+        #[test]
+        fn walks_equal_a_search_and_the_bits_suffice(
+            prefixes in prop::collection::vec((0_u8..4, 0_u8..4, 0_u32..=16), 0..30),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..30),
+            asked in prop::collection::vec((0_u8..4, 0_u8..4, any::<u128>()), 1..20),
+        ) {
+            let bits = |high: u8, low: u8| u128::from(u16::from_be_bytes([high << 6 | high, low << 6 | low])) << 112;
+            let mut all: Vec<(u128, u32)> =
+                prefixes.iter().map(|(high, low, length)| (bits(*high, *low) & leading(*length), *length)).collect();
+            let mut trie = Trie::new();
+            for (bits, length) in &all {
+                trie.insert(*bits, *length);
+            }
+            for index in removed {
+                if !all.is_empty() {
+                    let (bits, length) = all.swap_remove(index.index(all.len()));
+                    trie.remove(bits, length);
+                }
+            }
+            for (high, low, noise) in asked {
+                let value = bits(high, low);
+                let reach = trie.walk(value);
+                for length in 1..=128 {
+                    let there = all.iter().any(|(bits, own)| *own == length && value & leading(length) == *bits);
+                    prop_assert_eq!(reach.has(length), there);
+                }
+                let other = value ^ (noise & !leading(reach.bits));
+                prop_assert_eq!(trie.walk(other), reach);
+            }
+            for (bits, length) in all {
+                trie.remove(bits, length);
+            }
+            prop_assert!(trie.root == NONE && trie.free.len() == trie.nodes.len());
+        }
+    }
+}

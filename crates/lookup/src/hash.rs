@@ -1,0 +1,45 @@
+//! The hash of masked words: secret multiplications, word by word, summed.
+//!
+//! Each word meets two secret numbers of its place: it is combined with one and multiplied by the other, and the halves of the
+//! 128-bit product are combined. The sum over words can go on from any word, so that the hash of a key's first words is a step on
+//! the way to the hash of all. The products do not wait for one another. Who does not know the secrets cannot choose keys that
+//! collide, which with a CRC, whatever it starts from, anybody can.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// The secret numbers of one place.
+#[derive(Clone, Copy, Debug)]
+pub struct Secret {
+    pub add: u64,
+    pub multiply: u64,
+}
+
+/// Secret numbers for any number of places, new ones for each table.
+#[derive(Debug)]
+pub struct Secrets(RandomState);
+
+impl Secrets {
+    pub fn new() -> Secrets {
+        Secrets(RandomState::new())
+    }
+
+    /// Those of one place.
+    pub fn of(&self, place: usize) -> Secret {
+        Secret { add: self.0.hash_one((place, 0_u8)), multiply: self.0.hash_one((place, 1_u8)) | 1 }
+    }
+}
+
+/// The 128-bit product's halves, combined.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]
+pub fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// What tables keep of a sum of products.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "any 32 bits do")]
+pub fn short(sum: u64) -> u32 {
+    sum as u32
+}
