@@ -1,0 +1,275 @@
+//! The connection: made again whenever it is lost, probed when it is silent, and what comes of it as watched values.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::rpc::{Framer, RpcError};
+use crate::{Desired, Event, Session, SessionError, Target, Told};
+
+/// Longest message that is read: some hundred thousand rows.
+const MESSAGE_LIMIT: usize = 64 << 20;
+/// Bytes that wait to be sent before nothing more is read.
+const BACKLOG_LIMIT: usize = 16 << 20;
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The least time between two transactions, and after one that was refused.
+const TELL: Duration = Duration::from_millis(20);
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+/// How the server is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Where it is.
+    pub target: Target,
+    /// The lock to hold; `ovs-vswitchd` takes `ovs_vswitchd`.
+    pub lock: String,
+    /// Silence after which the server is probed; after twice of it the connection is given up.
+    pub probe: Duration,
+    /// Pauses between attempts: the first, and the longest that they double to.
+    pub backoff: (Duration, Duration),
+}
+
+impl Options {
+    /// What `ovs-vswitchd` does, with a shorter first pause.
+    pub fn new(target: Target) -> Options {
+        let backoff = (Duration::from_millis(100), Duration::from_secs(8));
+        Options { target, lock: "ovs_vswitchd".to_owned(), probe: Duration::from_secs(5), backoff }
+    }
+}
+
+/// How it stands with the server.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Whether the lock is ours.
+    pub locked: bool,
+    /// Whether the tables have been read on this connection.
+    pub whole: bool,
+    /// Why the last connection ended, or could not be made.
+    pub trouble: Option<String>,
+}
+
+/// What goes in and out of [`run`].
+#[derive(Debug)]
+pub struct Client {
+    /// What the tables want; nothing before they have been read under our lock. It stays while the server is away.
+    pub desired: watch::Receiver<Option<Arc<Desired>>>,
+    /// How it stands with the server.
+    pub standing: watch::Receiver<Standing>,
+    /// What is written back.
+    pub told: watch::Sender<Arc<Told>>,
+}
+
+/// The other ends of a [`Client`].
+struct Ends {
+    desired: watch::Sender<Option<Arc<Desired>>>,
+    standing: watch::Sender<Standing>,
+    told: watch::Receiver<Arc<Told>>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error("connecting fails: {0}")]
+    Connect(#[source] io::Error),
+    #[error("no connection within {} s", CONNECT.as_secs())]
+    Slow,
+    #[error("the connection broke: {0}")]
+    Broken(#[source] io::Error),
+    #[error("the server has closed the connection")]
+    Closed,
+    #[error("the server says nothing any more")]
+    Silent,
+    #[error("{0}")]
+    Rpc(#[from] RpcError),
+    #[error("{}", with_source(.0))]
+    Session(#[from] SessionError),
+    /// Whoever used the client has gone.
+    #[error("nobody wants it any more")]
+    Abandoned,
+}
+
+fn with_source(error: &SessionError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// Follows a server from now on. The second value is the work; it ends when the client is dropped.
+pub fn run(options: Options) -> (Client, impl Future<Output = ()> + Send + 'static) {
+    let (desired, wanted) = watch::channel(None);
+    let (standing, stands) = watch::channel(Standing::default());
+    let (tell, told) = watch::channel(Arc::default());
+    let ends = Ends { desired, standing, told };
+    (Client { desired: wanted, standing: stands, told: tell }, follow(options, ends))
+}
+
+async fn follow(options: Options, mut ends: Ends) {
+    let (first, longest) = options.backoff;
+    let mut pause = first;
+    let mut last = Session::default();
+    loop {
+        let mut session = Session::resume(&options.lock, std::mem::take(&mut last));
+        let error = match connect(&options.target).await {
+            Ok(Stream::Unix(stream)) => talk(stream, &options, &mut session, &mut ends).await,
+            Ok(Stream::Tcp(stream)) => talk(stream, &options, &mut session, &mut ends).await,
+            Err(error) => error,
+        };
+        if matches!(error, ConnectionError::Abandoned) || ends.told.has_changed().is_err() {
+            return;
+        }
+        let before = ends.standing.borrow().clone();
+        if before.connected || before.trouble.is_none() {
+            tracing::warn!("{}: {error}; trying again", options.target);
+        }
+        ends.standing.send_replace(Standing { trouble: Some(error.to_string()), ..Standing::default() });
+        if before.whole {
+            pause = first;
+        }
+        let wait = sleep_until(Instant::now() + pause);
+        tokio::pin!(wait);
+        loop {
+            tokio::select! {
+                () = &mut wait => break,
+                changed = ends.told.changed() => if changed.is_err() { return },
+            }
+        }
+        pause = (pause * 2).min(longest);
+        last = session;
+    }
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+async fn connect(target: &Target) -> Result<Stream, ConnectionError> {
+    let connected = async {
+        match target {
+            Target::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Target::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).await.map(Stream::Tcp),
+        }
+    };
+    match timeout(CONNECT, connected).await {
+        Ok(connected) => connected.map_err(ConnectionError::Connect),
+        Err(_) => Err(ConnectionError::Slow),
+    }
+}
+
+/// Speaks over a connection until it ends.
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Send,
+    options: &Options,
+    session: &mut Session,
+    ends: &mut Ends,
+) -> ConnectionError {
+    ends.standing.send_modify(|standing| standing.connected = true);
+    match talk_on(stream, options, session, ends).await {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+async fn talk_on(
+    stream: impl AsyncRead + AsyncWrite + Send,
+    options: &Options,
+    session: &mut Session,
+    ends: &mut Ends,
+) -> Result<std::convert::Infallible, ConnectionError> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut framer = Framer::new(MESSAGE_LIMIT);
+    let mut received = vec![0; 1 << 16];
+    let mut backlog: Vec<u8> = Vec::new();
+    let mut heard = Instant::now();
+    let mut probed = false;
+    let mut tell_at = Instant::now();
+    // Whether the database or what is told may have changed since they were compared.
+    let mut dirty = true;
+    loop {
+        backlog.extend(session.outgoing().iter().flat_map(crate::rpc::Message::bytes));
+        let silence = heard + if probed { options.probe * 2 } else { options.probe };
+        let may_read = backlog.len() < BACKLOG_LIMIT;
+        tokio::select! {
+            read = reader.read(&mut received), if may_read => {
+                let count = read.map_err(ConnectionError::Broken)?;
+                if count == 0 {
+                    return Err(ConnectionError::Closed);
+                }
+                (heard, probed) = (Instant::now(), false);
+                framer.push(received.get(..count).unwrap_or_default());
+                dirty = true;
+                while let Some(message) = framer.next_message()? {
+                    let event = session.take(message)?;
+                    if let Event::Refused(why) = &event {
+                        tracing::warn!("{}: what is told was refused: {why}", options.target);
+                        tell_at = Instant::now() + TELL_AGAIN;
+                    }
+                    publish(&event, options, session, ends);
+                }
+            }
+            written = writer.write(&backlog), if !backlog.is_empty() => {
+                let count = written.map_err(ConnectionError::Broken)?;
+                if count == 0 {
+                    return Err(ConnectionError::Closed);
+                }
+                backlog.drain(..count);
+            }
+            changed = ends.told.changed() => {
+                if changed.is_err() {
+                    return Err(ConnectionError::Abandoned);
+                }
+                dirty = true;
+            }
+            () = sleep_until(tell_at), if dirty && session.is_free() => {
+                let told = Arc::clone(&ends.told.borrow_and_update());
+                dirty = session.tell(&told);
+                tell_at = Instant::now() + TELL;
+            }
+            () = sleep_until(silence) => {
+                if probed {
+                    return Err(ConnectionError::Silent);
+                }
+                session.probe();
+                probed = true;
+            }
+        }
+    }
+}
+
+fn publish(event: &Event, options: &Options, session: &Session, ends: &Ends) {
+    let (locked, whole) = (session.is_locked(), session.replica().is_some());
+    let standing = Standing { connected: true, locked, whole, trouble: None };
+    let changed = ends.standing.send_if_modified(|before| {
+        // Until the tables are here again, the trouble stands.
+        let trouble = before.trouble.take().filter(|_| !whole);
+        let now = Standing { trouble, ..standing };
+        let changed = *before != now;
+        *before = now;
+        changed
+    });
+    if changed && whole && locked {
+        tracing::info!("{}: following the database", options.target);
+    } else if *event == Event::Locked(false) {
+        tracing::warn!("{}: another daemon holds the lock {}; waiting for it", options.target, options.lock);
+    }
+    if !matches!(event, Event::Changed | Event::Locked(_)) || !whole {
+        return;
+    }
+    let wanted = session.replica().filter(|_| locked).and_then(Desired::read);
+    ends.desired.send_if_modified(|before| {
+        if before.as_deref() == wanted.as_ref() {
+            return false;
+        }
+        *before = wanted.map(Arc::new);
+        true
+    });
+}

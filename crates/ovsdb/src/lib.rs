@@ -1,0 +1,49 @@
+//! A client of the real `ovsdb-server` with the Open_vSwitch schema (RFC 7047 and the server's own additions).
+//!
+//! ```text
+//!   ovsdb-server ── rpc ── session ── replica ── desired ──> Desired   (what the tables want, whole at each transaction)
+//!        ^                    |
+//!        └─ one transaction ──┴── told <── Told                        (what became of it; only what differs is written)
+//! ```
+//!
+//! [`client::run`] holds the connection: it connects again with growing pauses, asks for the lock that `ovs-vswitchd` takes,
+//! follows the tables (`monitor_cond_since`, else `monitor_cond`, else `monitor`) and publishes a [`Desired`] after every
+//! transaction. Whoever uses it sends a [`Told`] back; what the database has already is not written again. Values only:
+//! this crate makes nothing of what is wanted.
+//!
+//! [`rpc`] is JSON-RPC 1.0 over streams for itself; `ovs-appctl` speaks the same.
+//!
+//! ```
+//! use ovsdb::{Target, rpc};
+//!
+//! let target: Target = "unix:/run/openvswitch/db.sock".parse()?;
+//! assert_eq!(target.to_string(), "unix:/run/openvswitch/db.sock");
+//!
+//! let mut framer = rpc::Framer::new(1 << 20);
+//! framer.push(br#"{"method":"echo","params":[],"#);
+//! assert!(framer.next_text()?.is_none(), "half a message");
+//! framer.push(br#""id":"echo"}"#);
+//! assert!(framer.next_text()?.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod client;
+mod datum;
+mod desired;
+mod replica;
+pub mod rpc;
+mod schema;
+mod session;
+mod target;
+mod told;
+
+pub use client::{Client, Options, Standing};
+pub use datum::{Atom, Datum, DatumError, Uuid};
+pub use desired::{
+    Bridge, Controller, Desired, FailMode, FlowTable, Interface, Mode, Policing, Port, VlanMode,
+};
+pub use replica::{Replica, UpdateError};
+pub use schema::{Schema, SchemaError};
+pub use session::{Event, Session, SessionError};
+pub use target::{Target, TargetError};
+pub use told::{BridgeTold, ControllerTold, InterfaceTold, Told};

@@ -1,0 +1,374 @@
+//! The tables as the server has them: rows by identifier, kept in step by its updates of all three kinds (RFC 7047 section
+//! 4.1.6; ovsdb-server(7) 4.1.14, 4.1.16).
+//!
+//! An update is taken whole or not at all: rows change on a copy, which replaces them at its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::datum::{Datum, DatumError, Uuid};
+use crate::schema::Schema;
+
+/// The columns that are read, by table. Which of them a server has, its schema tells.
+pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
+    (
+        "Open_vSwitch",
+        &[
+            "bridges",
+            "manager_options",
+            "ssl",
+            "other_config",
+            "external_ids",
+            "next_cfg",
+            "cur_cfg",
+            "ovs_version",
+            "db_version",
+            "iface_types",
+            "datapath_types",
+        ],
+    ),
+    (
+        "Bridge",
+        &[
+            "name",
+            "datapath_type",
+            "datapath_id",
+            "fail_mode",
+            "controller",
+            "protocols",
+            "flow_tables",
+            "ports",
+            "mirrors",
+            "netflow",
+            "sflow",
+            "ipfix",
+            "stp_enable",
+            "rstp_enable",
+            "mcast_snooping_enable",
+            "other_config",
+            "external_ids",
+        ],
+    ),
+    (
+        "Port",
+        &[
+            "name",
+            "interfaces",
+            "tag",
+            "trunks",
+            "vlan_mode",
+            "qos",
+            "protected",
+            "fake_bridge",
+            "other_config",
+            "external_ids",
+        ],
+    ),
+    (
+        "Interface",
+        &[
+            "name",
+            "type",
+            "options",
+            "ofport",
+            "ofport_request",
+            "mtu_request",
+            "mac",
+            "ingress_policing_rate",
+            "ingress_policing_burst",
+            "ingress_policing_kpkts_rate",
+            "ingress_policing_kpkts_burst",
+            "other_config",
+            "external_ids",
+            "error",
+            "admin_state",
+            "link_state",
+            "link_speed",
+            "mtu",
+            "mac_in_use",
+            "ifindex",
+            "statistics",
+            "status",
+        ],
+    ),
+    (
+        "Controller",
+        &[
+            "type",
+            "target",
+            "connection_mode",
+            "max_backoff",
+            "inactivity_probe",
+            "controller_rate_limit",
+            "controller_burst_limit",
+            "controller_queue_size",
+            "enable_async_messages",
+            "other_config",
+            "is_connected",
+            "role",
+            "status",
+        ],
+    ),
+    ("Manager", &["target"]),
+    ("Flow_Table", &["name", "flow_limit", "overflow_policy", "groups", "prefixes"]),
+    ("Mirror", &["name"]),
+    ("QoS", &["type", "queues"]),
+    ("Queue", &["dscp"]),
+    ("SSL", &["certificate"]),
+];
+
+/// Without these tables and columns nothing can be read out.
+pub(crate) const NEEDED: &[(&str, &str)] = &[
+    ("Open_vSwitch", "bridges"),
+    ("Open_vSwitch", "next_cfg"),
+    ("Open_vSwitch", "cur_cfg"),
+    ("Bridge", "name"),
+    ("Bridge", "ports"),
+    ("Port", "name"),
+    ("Port", "interfaces"),
+    ("Interface", "name"),
+    ("Interface", "type"),
+];
+
+/// A row's columns that differ from nothing; a column that is not here has its default.
+pub type Row = BTreeMap<String, Datum>;
+/// A table's rows.
+pub type Table = BTreeMap<Uuid, Row>;
+
+/// Why an update cannot be taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// Not what an update looks like.
+    #[error("an update has no sound {0}")]
+    Shape(String),
+    /// A value that is none.
+    #[error("a column's value in an update is not sound")]
+    Datum(#[from] DatumError),
+    /// A change of a row that we do not have.
+    #[error("an update changes the row {row} of {table}, which is not there")]
+    Unknown {
+        /// Its table.
+        table: String,
+        /// The row.
+        row: Uuid,
+    },
+}
+
+/// See the module documentation.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replica {
+    schema: Arc<Schema>,
+    tables: BTreeMap<String, Table>,
+}
+
+impl Replica {
+    /// An empty replica of a database with this schema.
+    pub fn new(schema: Arc<Schema>) -> Self {
+        Replica { schema, tables: BTreeMap::new() }
+    }
+
+    /// The database's schema.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The same, to share.
+    pub(crate) fn shared_schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.schema)
+    }
+
+    /// The columns to monitor: those of [`COLUMNS`] that the schema has. A table that it lacks is left out.
+    pub(crate) fn monitored(&self) -> Value {
+        let mut tables = Map::new();
+        for (table, columns) in COLUMNS {
+            let has = |column: &&&str| self.schema.column(table, column).is_some();
+            let columns: Vec<&str> = columns.iter().filter(has).copied().collect();
+            if self.schema.tables.contains_key(*table) {
+                tables.insert((*table).to_owned(), json!([{"columns": columns}]));
+            }
+        }
+        Value::Object(tables)
+    }
+
+    /// A table's rows.
+    pub fn rows(&self, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
+        self.tables.get(table).into_iter().flatten().map(|(uuid, row)| (*uuid, row))
+    }
+
+    /// A row, if it is there.
+    pub fn row(&self, table: &str, row: Uuid) -> Option<&Row> {
+        self.tables.get(table)?.get(&row)
+    }
+
+    /// A column's value in a row; its default where the row says nothing. `None` where the schema has no such column.
+    pub fn value<'a>(&'a self, table: &str, row: &'a Row, column: &str) -> Option<&'a Datum> {
+        row.get(column).or_else(|| Some(&self.schema.column(table, column)?.default))
+    }
+
+    /// Takes `<table-updates>` of the method `monitor`: whole rows, old and new.
+    ///
+    /// # Errors
+    ///
+    /// If it is none; nothing has changed then.
+    pub fn update(&mut self, updates: &Value) -> Result<(), UpdateError> {
+        self.each(updates, |schema, table, uuid, change| {
+            let Some(new) = change.get("new").filter(|new| !new.is_null()) else {
+                table.1.remove(&uuid);
+                return Ok(());
+            };
+            let row = read_row(schema, table.0, new)?;
+            // An update names the columns that have changed in `old`, and all that are monitored in `new`.
+            table.1.entry(uuid).or_default().extend(row);
+            Ok(())
+        })
+    }
+
+    /// Takes `<table-updates2>`: rows that come, and what differs in those that change.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or changes a row that is not here; nothing has changed then.
+    pub fn update2(&mut self, updates: &Value) -> Result<(), UpdateError> {
+        self.each(updates, |schema, table, uuid, change| {
+            if let Some(new) = change.get("initial").or_else(|| change.get("insert")) {
+                table.1.insert(uuid, read_row(schema, table.0, new)?);
+            } else if let Some(difference) = change.get("modify") {
+                let unknown = || UpdateError::Unknown { table: table.0.to_owned(), row: uuid };
+                let row = table.1.get_mut(&uuid).ok_or_else(unknown)?;
+                for (name, difference) in read_row(schema, table.0, difference)? {
+                    let Some(column) = schema.column(table.0, &name) else { continue };
+                    let value = row.entry(name).or_insert_with(|| column.default.clone());
+                    match column.several {
+                        true => value.change(&difference),
+                        false => *value = difference,
+                    }
+                }
+            } else if change.contains_key("delete") {
+                table.1.remove(&uuid);
+            } else {
+                return Err(UpdateError::Shape(format!("change of the row {uuid} of {}", table.0)));
+            }
+            Ok(())
+        })
+    }
+
+    /// Does `one` to each row of an update, and keeps the result if all could be done.
+    fn each(
+        &mut self,
+        updates: &Value,
+        one: impl Fn(&Schema, (&str, &mut Table), Uuid, &Map<String, Value>) -> Result<(), UpdateError>,
+    ) -> Result<(), UpdateError> {
+        let mut changed: BTreeMap<String, Table> = BTreeMap::new();
+        for (name, rows) in object_in(updates, "tables")? {
+            // What was not asked for is not kept.
+            if !COLUMNS.iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            let mut table = self.tables.get(name).cloned().unwrap_or_default();
+            for (uuid, change) in object_in(rows, name)? {
+                one(&self.schema, (name, &mut table), uuid.parse()?, object_in(change, name)?)?;
+            }
+            changed.insert(name.clone(), table);
+        }
+        self.tables.extend(changed);
+        Ok(())
+    }
+}
+
+fn object_in<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>, UpdateError> {
+    value.as_object().ok_or_else(|| UpdateError::Shape(what.to_owned()))
+}
+
+fn read_row(schema: &Schema, table: &str, value: &Value) -> Result<Row, UpdateError> {
+    let columns = value.as_object().ok_or_else(|| UpdateError::Shape(format!("row of {table}")))?;
+    let known = columns.iter().filter(|(column, _)| schema.column(table, column).is_some());
+    known.map(|(column, value)| Ok((column.clone(), Datum::read(value)?))).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A small part of the real schema.
+    pub(crate) fn schema() -> Arc<Schema> {
+        let set = |key: &str| json!({"type": {"key": key, "min": 0, "max": "unlimited"}});
+        let maybe = |key: &str| json!({"type": {"key": key, "min": 0, "max": 1}});
+        let map = json!({"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}});
+        let text = json!({"type": "string"});
+        let number = json!({"type": "integer"});
+        let schema = json!({"version": "8.3.1", "tables": {
+            "Open_vSwitch": {"columns": {"bridges": set("uuid"), "next_cfg": number, "cur_cfg": number, "ovs_version": maybe("string"), "other_config": map}},
+            "Bridge": {"columns": {"name": text, "ports": set("uuid"), "controller": set("uuid"), "fail_mode": maybe("string"), "datapath_id": maybe("string"), "other_config": map,
+                "flow_tables": {"type": {"key": "integer", "value": "uuid", "min": 0, "max": "unlimited"}}}},
+            "Port": {"columns": {"name": text, "interfaces": set("uuid"), "tag": maybe("integer"), "trunks": set("integer"), "vlan_mode": maybe("string")}},
+            "Interface": {"columns": {"name": text, "type": text, "options": map, "ofport": maybe("integer"), "error": maybe("string"),
+                "statistics": {"type": {"key": "string", "value": "integer", "min": 0, "max": "unlimited"}}}},
+            "Controller": {"columns": {"target": text, "is_connected": {"type": "boolean"}}},
+        }});
+        Arc::new(Schema::read(&schema).unwrap())
+    }
+
+    const ROW: &str = "00000000-0000-0000-0000-000000000001";
+
+    fn replica(port: Value) -> Replica {
+        let mut replica = Replica::new(schema());
+        replica.update2(&json!({"Port": {ROW: {"initial": port}}})).unwrap();
+        replica
+    }
+
+    fn port(replica: &Replica, column: &str) -> Datum {
+        let row = replica.row("Port", Uuid(1)).unwrap();
+        replica.value("Port", row, column).unwrap().clone()
+    }
+
+    #[test]
+    fn what_an_insert_leaves_out_has_its_default() {
+        let replica = replica(json!({"name": "p1"}));
+        assert_eq!(port(&replica, "tag"), Datum::default());
+        assert_eq!(port(&replica, "name").as_text(), Some("p1"));
+        let row = replica.row("Port", Uuid(1)).unwrap();
+        assert!(replica.value("Port", row, "cvlans").is_none(), "the schema does not have it");
+    }
+
+    #[test]
+    fn single_values_are_replaced_and_sets_are_changed() {
+        let mut replica = replica(json!({"name": "p1", "tag": 5, "trunks": ["set", [1, 2]]}));
+        replica.update2(&json!({"Port": {ROW: {"modify": {"tag": 6, "trunks": ["set", [2, 3]]}}}})).unwrap();
+        assert_eq!(port(&replica, "tag").as_number(), Some(6));
+        assert_eq!(port(&replica, "trunks"), Datum::read(&json!(["set", [1, 3]])).unwrap());
+        replica.update2(&json!({"Port": {ROW: {"modify": {"tag": ["set", []]}}}})).unwrap();
+        assert_eq!(port(&replica, "tag"), Datum::default());
+        replica.update2(&json!({"Port": {ROW: {"delete": null}}})).unwrap();
+        assert!(replica.row("Port", Uuid(1)).is_none());
+    }
+
+    #[test]
+    fn the_old_method_brings_whole_rows() {
+        let mut replica = replica(json!({"name": "p1", "tag": 5}));
+        let update = json!({"Port": {ROW: {"old": {"tag": 5}, "new": {"name": "p1", "tag": 7}}}});
+        replica.update(&update).unwrap();
+        assert_eq!(port(&replica, "tag").as_number(), Some(7));
+        replica.update(&json!({"Port": {ROW: {"old": {"name": "p1"}}}})).unwrap();
+        assert!(replica.row("Port", Uuid(1)).is_none());
+    }
+
+    #[test]
+    fn an_update_that_is_wrong_somewhere_changes_nothing() {
+        let before = replica(json!({"name": "p1", "tag": 5}));
+        let other = "00000000-0000-0000-0000-000000000002";
+        for update in [
+            json!([]),
+            json!({"Bridge": {"x": {"initial": {}}}, "Port": {ROW: {"modify": {"tag": 6}}}}),
+            json!({"Bridge": {ROW: {"initial": {"name": "b"}}}, "Port": {other: {"modify": {"tag": 6}}}}),
+            json!({"Bridge": {ROW: {"initial": {"name": "b"}}}, "Port": {ROW: {"modify": {"tag": {}}}}}),
+            json!({"Bridge": {ROW: {"initial": {"name": "b"}}}, "Port": {ROW: {"paint": {}}}}),
+            json!({"Bridge": {ROW: {"initial": {"name": "b"}}}, "Port": 7}),
+        ] {
+            let mut replica = before.clone();
+            assert!(replica.update2(&update).is_err(), "{update}");
+            assert_eq!(replica, before, "{update}");
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! One connection's protocol, without the connection: messages in, messages out, and the replica between them.
+//!
+//! ```text
+//!   get_schema ──> monitor_cond_since ─(refused)─> monitor_cond ─(refused)─> monitor ──> updates for as long as it lasts
+//!   lock ─────────────────────────────────────────────────────────────────────────────> ours, or later, or stolen
+//! ```
+//!
+//! What a session has learnt can be given to the next one ([`Session::resume`]): the server then sends only what has changed
+//! since, if it still knows; until the answer the old replica is not touched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::replica::{NEEDED, Replica, UpdateError};
+use crate::rpc::{Message, shortened};
+use crate::schema::{Schema, SchemaError};
+use crate::told::Told;
+
+/// The database (ovs-vswitchd.conf.db(5)).
+const DATABASE: &str = "Open_vSwitch";
+/// What our monitor is called.
+const MONITOR: &str = "trivium";
+/// What our probes bear.
+const ECHO: &str = "echo";
+/// A transaction that nobody has.
+const NEVER: &str = "00000000-0000-0000-0000-000000000000";
+
+/// Why a session cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The server does not serve the database.
+    #[error("the server has no database {DATABASE}: {0}")]
+    Database(String),
+    /// The schema cannot be read.
+    #[error("the schema of {DATABASE} cannot be used")]
+    Schema(#[from] SchemaError),
+    /// The schema is another's.
+    #[error("the schema of {DATABASE} has no column {column} in {table}; is it that of Open vSwitch?")]
+    Column {
+        /// The table.
+        table: &'static str,
+        /// The column.
+        column: &'static str,
+    },
+    /// The server refuses what cannot be done without.
+    #[error("the server refuses `{method}`: {why}")]
+    Refused {
+        /// What was asked for.
+        method: &'static str,
+        /// What it said.
+        why: String,
+    },
+    /// An update that is wrong.
+    #[error("an update cannot be taken")]
+    Update(#[from] UpdateError),
+    /// A message that means nothing here.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+/// What a message has changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Nothing that concerns others.
+    Nothing,
+    /// The replica is whole and of another transaction.
+    Changed,
+    /// Whether the lock is ours now.
+    Locked(bool),
+    /// What was written is in the database.
+    Committed,
+    /// What was written is not; why.
+    Refused(String),
+}
+
+/// How the tables are followed, from the best to what every server can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Method {
+    Since,
+    Conditional,
+    Plain,
+}
+
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Method::Since => "monitor_cond_since",
+            Method::Conditional => "monitor_cond",
+            Method::Plain => "monitor",
+        }
+    }
+
+    fn next(self) -> Option<Method> {
+        match self {
+            Method::Since => Some(Method::Conditional),
+            Method::Conditional => Some(Method::Plain),
+            Method::Plain => None,
+        }
+    }
+}
+
+/// What a reply is to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Schema,
+    Lock,
+    Monitor(Method),
+    Transaction,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub struct Session {
+    lock: String,
+    locked: bool,
+    numbers: u64,
+    asked: BTreeMap<u64, Asked>,
+    outgoing: Vec<Message>,
+    replica: Replica,
+    /// Whether the replica is that of this connection.
+    whole: bool,
+    /// The last transaction that is in the replica, as the server names it.
+    since: Option<String>,
+}
+
+impl Session {
+    /// A session that asks for this lock.
+    pub fn new(lock: &str) -> Session {
+        Session::resume(lock, Session::default())
+    }
+
+    /// The session after another whose connection is gone.
+    pub fn resume(lock: &str, last: Session) -> Session {
+        // What is not whole is no transaction's state.
+        let (replica, since) =
+            if last.replica == Replica::default() { Default::default() } else { (last.replica, last.since) };
+        let mut session = Session { lock: lock.to_owned(), replica, since, ..Session::default() };
+        session.ask(Asked::Schema, "get_schema", vec![json!(DATABASE)]);
+        session.ask(Asked::Lock, "lock", vec![json!(lock)]);
+        session
+    }
+
+    /// The tables, once they are whole.
+    pub fn replica(&self) -> Option<&Replica> {
+        self.whole.then_some(&self.replica)
+    }
+
+    /// Whether the lock is ours.
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    /// What is to be sent now.
+    pub fn outgoing(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// Asks for a sign of life.
+    pub fn probe(&mut self) {
+        let id = json!(ECHO);
+        self.outgoing.push(Message::Request { method: "echo".to_owned(), params: Vec::new(), id });
+    }
+
+    /// Whether a transaction can begin: the tables are here, the lock is ours, and no other is under way.
+    pub fn is_free(&self) -> bool {
+        self.locked && self.whole && !self.asked.values().any(|asked| *asked == Asked::Transaction)
+    }
+
+    /// Writes what the database does not say yet, in one transaction, if it can ([`Session::is_free`]). Whether something is
+    /// written.
+    pub fn tell(&mut self, told: &Told) -> bool {
+        if !self.is_free() {
+            return false;
+        }
+        let operations = told.operations(&self.replica);
+        if operations.is_empty() {
+            return false;
+        }
+        let mut params = vec![json!(DATABASE), json!({"op": "assert", "lock": self.lock})];
+        params.extend(operations);
+        self.ask(Asked::Transaction, "transact", params);
+        true
+    }
+
+    fn ask(&mut self, asked: Asked, method: &str, params: Vec<Value>) {
+        self.numbers += 1;
+        self.asked.insert(self.numbers, asked);
+        let id = json!(self.numbers);
+        self.outgoing.push(Message::Request { method: method.to_owned(), params, id });
+    }
+
+    fn monitor(&mut self, method: Method) {
+        let mut params = vec![json!(DATABASE), json!(MONITOR), self.replica.monitored()];
+        if method == Method::Since {
+            params.push(json!(self.since.as_deref().unwrap_or(NEVER)));
+        }
+        self.ask(Asked::Monitor(method), method.name(), params);
+    }
+
+    /// Takes a message of the server.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is of no use any more.
+    pub fn take(&mut self, message: Message) -> Result<Event, SessionError> {
+        match message {
+            Message::Request { method, params, id } => {
+                let outcome = match method.as_str() {
+                    "echo" => Ok(Value::Array(params)),
+                    _ => Err(json!("unknown method")),
+                };
+                self.outgoing.push(Message::Reply { id, outcome });
+                Ok(Event::Nothing)
+            }
+            Message::Notification { method, params } => self.news(&method, &params),
+            Message::Reply { id, outcome } => {
+                let Some(asked) = id.as_u64().and_then(|id| self.asked.remove(&id)) else {
+                    // An answer to a probe.
+                    return match id.as_str() {
+                        Some(ECHO) => Ok(Event::Nothing),
+                        _ => Err(unexpected("an answer to nothing", &id)),
+                    };
+                };
+                self.answer(asked, outcome)
+            }
+        }
+    }
+
+    fn news(&mut self, method: &str, params: &[Value]) -> Result<Event, SessionError> {
+        let ours = |id: &Value| id.as_str() == Some(MONITOR);
+        match (method, params) {
+            ("update", [id, updates]) if ours(id) && self.whole => {
+                self.replica.update(updates)?;
+                Ok(Event::Changed)
+            }
+            ("update2", [id, updates]) if ours(id) && self.whole => {
+                self.replica.update2(updates)?;
+                Ok(Event::Changed)
+            }
+            ("update3", [id, since, updates]) if ours(id) && self.whole => {
+                self.replica.update2(updates)?;
+                self.since = since.as_str().map(str::to_owned);
+                Ok(Event::Changed)
+            }
+            ("locked" | "stolen", [name]) if name.as_str() == Some(&self.lock) => {
+                self.locked = method == "locked";
+                Ok(Event::Locked(self.locked))
+            }
+            // The server gives databases and monitors up when schemas change: all begins anew on another connection.
+            _ => Err(unexpected("a notification that was not asked for", &json!(method))),
+        }
+    }
+
+    fn answer(&mut self, asked: Asked, outcome: Result<Value, Value>) -> Result<Event, SessionError> {
+        match (asked, outcome) {
+            (Asked::Schema, Err(error)) => Err(SessionError::Database(said(&error))),
+            (Asked::Schema, Ok(schema)) => {
+                let schema = Schema::read(&schema)?;
+                let lacks =
+                    |(table, column): &&(&'static str, &'static str)| schema.column(table, column).is_none();
+                if let Some(&(table, column)) = NEEDED.iter().find(lacks) {
+                    return Err(SessionError::Column { table, column });
+                }
+                // Rows of another schema are not those of this one.
+                if *self.replica.schema() != schema {
+                    self.replica = Replica::new(Arc::new(schema));
+                    self.since = None;
+                }
+                self.monitor(Method::Since);
+                Ok(Event::Nothing)
+            }
+            (Asked::Lock, Ok(answer)) => {
+                self.locked = answer.get("locked").and_then(Value::as_bool).unwrap_or_default();
+                Ok(Event::Locked(self.locked))
+            }
+            (Asked::Lock, Err(error)) => Err(SessionError::Refused { method: "lock", why: said(&error) }),
+            (Asked::Monitor(method), Err(error)) => match method.next() {
+                Some(next) => {
+                    self.monitor(next);
+                    Ok(Event::Nothing)
+                }
+                None => Err(SessionError::Refused { method: method.name(), why: said(&error) }),
+            },
+            (Asked::Monitor(method), Ok(answer)) => self.begin(method, &answer),
+            (Asked::Transaction, Err(error)) => Ok(Event::Refused(said(&error))),
+            (Asked::Transaction, Ok(answer)) => Ok(committed(&answer)),
+        }
+    }
+
+    /// Takes the first state of the tables.
+    fn begin(&mut self, method: Method, answer: &Value) -> Result<Event, SessionError> {
+        let fresh = || Replica::new(self.replica.shared_schema());
+        let (replica, since) = match (method, answer.as_array().map(Vec::as_slice)) {
+            (Method::Since, Some([found, since, updates])) => {
+                let mut replica = if found.as_bool() == Some(true) { self.replica.clone() } else { fresh() };
+                replica.update2(updates)?;
+                (replica, since.as_str().map(str::to_owned))
+            }
+            (Method::Since, _) => return Err(unexpected("an answer to monitor_cond_since", answer)),
+            (Method::Conditional, _) => {
+                let mut replica = fresh();
+                replica.update2(answer)?;
+                (replica, None)
+            }
+            (Method::Plain, _) => {
+                let mut replica = fresh();
+                replica.update(answer)?;
+                (replica, None)
+            }
+        };
+        (self.replica, self.since, self.whole) = (replica, since, true);
+        Ok(Event::Changed)
+    }
+}
+
+/// A transaction's outcome: its operations' results, and one more where it was refused at its end (RFC 7047 section 4.1.3).
+fn committed(answer: &Value) -> Event {
+    let mut errors = answer.as_array().into_iter().flatten().filter(|result| result.get("error").is_some());
+    match errors.next_back() {
+        Some(error) => Event::Refused(said(error)),
+        None => Event::Committed,
+    }
+}
+
+/// An error of the server's as a sentence.
+fn said(error: &Value) -> String {
+    let part = |key: &str| error.get(key).and_then(Value::as_str);
+    let text = match (part("error"), part("details")) {
+        (Some(error), Some(details)) => format!("{error}: {details}"),
+        (Some(error), None) => error.to_owned(),
+        _ => error.as_str().map_or_else(|| error.to_string(), str::to_owned),
+    };
+    shortened(&text)
+}
+
+fn unexpected(what: &str, value: &Value) -> SessionError {
+    SessionError::Unexpected(format!("{what}: {}", shortened(&value.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::told::InterfaceTold;
+    use crate::{Desired, Uuid};
+    use proptest::prelude::*;
+
+    fn id(number: u8) -> String {
+        Uuid(number.into()).to_string()
+    }
+
+    fn schema() -> Value {
+        let column = |kind: Value| json!({"type": kind});
+        let many = |kind: &str| column(json!({"key": kind, "min": 0, "max": "unlimited"}));
+        json!({"version": "8.3.1", "tables": {
+            "Open_vSwitch": {"columns": {"bridges": many("uuid"), "next_cfg": column(json!("integer")), "cur_cfg": column(json!("integer"))}},
+            "Bridge": {"columns": {"name": column(json!("string")), "ports": many("uuid")}},
+            "Port": {"columns": {"name": column(json!("string")), "interfaces": many("uuid")}},
+            "Interface": {"columns": {"name": column(json!("string")), "type": column(json!("string")),
+                "ofport": column(json!({"key": "integer", "min": 0, "max": 1}))}},
+        }})
+    }
+
+    fn reply(id: u64, result: Value) -> Message {
+        Message::Reply { id: json!(id), outcome: Ok(result) }
+    }
+
+    fn methods(session: &mut Session) -> Vec<String> {
+        let name = |message: Message| match message {
+            Message::Request { method, .. } | Message::Notification { method, .. } => method,
+            Message::Reply { .. } => "reply".to_owned(),
+        };
+        session.outgoing().into_iter().map(name).collect()
+    }
+
+    /// A session with one interface, which has the lock.
+    fn ready() -> Session {
+        let mut session = Session::new("lock");
+        assert_eq!(methods(&mut session), ["get_schema", "lock"]);
+        session.take(reply(1, schema())).unwrap();
+        assert_eq!(session.take(reply(2, json!({"locked": true}))).unwrap(), Event::Locked(true));
+        assert_eq!(methods(&mut session), ["monitor_cond_since"]);
+        let rows = json!({"Open_vSwitch": {id(1): {"initial": {"next_cfg": 1}}}, "Interface": {id(2): {"initial": {"name": "p"}}}});
+        assert!(session.replica().is_none());
+        assert_eq!(session.take(reply(3, json!([false, id(50), rows]))).unwrap(), Event::Changed);
+        session
+    }
+
+    #[test]
+    fn a_server_that_knows_less_is_asked_for_less() {
+        let mut session = Session::new("lock");
+        session.take(reply(1, schema())).unwrap();
+        methods(&mut session);
+        let refused = |id: u64| Message::Reply { id: json!(id), outcome: Err(json!("unknown method")) };
+        session.take(refused(3)).unwrap();
+        assert_eq!(methods(&mut session), ["monitor_cond"]);
+        session.take(refused(4)).unwrap();
+        assert_eq!(methods(&mut session), ["monitor"]);
+        let rows = json!({"Open_vSwitch": {id(1): {"new": {"next_cfg": 4}}}});
+        session.take(reply(5, rows)).unwrap();
+        assert_eq!(Desired::read(session.replica().unwrap()).unwrap().next_cfg, 4);
+        let update = json!({"Open_vSwitch": {id(1): {"old": {"next_cfg": 4}, "new": {"next_cfg": 5}}}});
+        let news = Message::Notification { method: "update".into(), params: vec![json!(MONITOR), update] };
+        session.take(news).unwrap();
+        assert_eq!(Desired::read(session.replica().unwrap()).unwrap().next_cfg, 5);
+    }
+
+    #[test]
+    fn what_is_known_is_not_sent_again() {
+        let old = ready();
+        let mut session = Session::resume("lock", old);
+        methods(&mut session);
+        session.take(reply(1, schema())).unwrap();
+        let asked = session.outgoing();
+        let Message::Request { params, .. } = &asked[0] else { panic!("{asked:?}") };
+        assert_eq!(params[3], json!(id(50)));
+        let rows = json!({"Open_vSwitch": {id(1): {"modify": {"next_cfg": 9}}}});
+        session.take(reply(3, json!([true, id(51), rows]))).unwrap();
+        let replica = session.replica().unwrap();
+        assert_eq!(Desired::read(replica).unwrap().next_cfg, 9);
+        assert!(replica.row("Interface", Uuid(2)).is_some());
+    }
+
+    #[test]
+    fn one_transaction_at_a_time_with_the_lock_alone() {
+        let mut session = ready();
+        let interface = InterfaceTold { ofport: Some(1), ..InterfaceTold::default() };
+        let told = Told { interfaces: [(Uuid(2), interface)].into(), ..Told::default() };
+        assert!(session.tell(&told));
+        assert!(!session.tell(&told), "one is under way");
+        let asked = session.outgoing();
+        let Message::Request { method, params, .. } = &asked[0] else { panic!("{asked:?}") };
+        assert_eq!((method.as_str(), &params[1]), ("transact", &json!({"op": "assert", "lock": "lock"})));
+        let refused = json!([{}, {"error": "not owner", "details": "Asserted lock lock not held."}]);
+        let event = session.take(reply(4, refused)).unwrap();
+        assert_eq!(event, Event::Refused("not owner: Asserted lock lock not held.".to_owned()));
+
+        let stolen = Message::Notification { method: "stolen".into(), params: vec![json!("lock")] };
+        assert_eq!(session.take(stolen).unwrap(), Event::Locked(false));
+        assert!(!session.tell(&told));
+        let locked = Message::Notification { method: "locked".into(), params: vec![json!("lock")] };
+        session.take(locked).unwrap();
+        assert!(session.tell(&told));
+        assert_eq!(session.take(reply(5, json!([{}, {"count": 1}]))).unwrap(), Event::Committed);
+        let update = json!({"Interface": {id(2): {"modify": {"ofport": 1}}}});
+        let news = Message::Notification {
+            method: "update3".into(),
+            params: vec![json!(MONITOR), json!(id(52)), update],
+        };
+        session.take(news).unwrap();
+        assert!(!session.tell(&told), "the database says so already");
+    }
+
+    #[test]
+    fn a_foreign_schema_is_named() {
+        let mut session = Session::new("lock");
+        let mut schema = schema();
+        schema["tables"]["Bridge"]["columns"].as_object_mut().unwrap().remove("ports");
+        let error = session.take(reply(1, schema)).unwrap_err().to_string();
+        assert!(error.contains("ports in Bridge"), "{error}");
+    }
+
+    /// What a server might say, sense and nonsense.
+    fn value() -> impl Strategy<Value = Value> {
+        let uuid = (1u8..6).prop_map(|number| json!(id(number)));
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0i64..6).prop_map(Value::from),
+            uuid,
+            prop::sample::select(vec![
+                "set", "map", "uuid", "trivium", "lock", "modify", "initial", "new", "delete"
+            ])
+            .prop_map(Value::from),
+        ];
+        let key = prop_oneof![
+            prop::sample::select(vec![
+                "Open_vSwitch",
+                "Bridge",
+                "Port",
+                "Interface",
+                "modify",
+                "initial",
+                "new",
+                "old",
+                "name",
+                "ports",
+                "next_cfg",
+                "ofport"
+            ])
+            .prop_map(str::to_owned),
+            (1u8..6).prop_map(id),
+        ];
+        leaf.prop_recursive(5, 40, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(key.clone(), inner, 0..4)
+                    .prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_server_says_is_survived(
+            begun in any::<bool>(),
+            said in prop::collection::vec((0u8..4, 1u64..6, value(), value()), 0..8),
+        ) {
+            let mut session = if begun { ready() } else { Session::new("lock") };
+            for (kind, number, one, other) in said {
+                let methods = ["update", "update2", "update3", "locked", "stolen", "echo"];
+                let method = methods[usize::try_from(number).unwrap()].to_owned();
+                let message = match kind {
+                    0 => reply(number, one),
+                    1 => Message::Reply { id: json!(number), outcome: Err(one) },
+                    2 => Message::Notification { method, params: vec![json!(MONITOR), one, other] },
+                    _ => Message::Request { method, params: vec![one], id: other },
+                };
+                if session.take(message).is_err() {
+                    break;
+                }
+                let _ = session.replica().and_then(Desired::read);
+                session.tell(&Told { cur_cfg: Some(3), ..Told::default() });
+                session.outgoing();
+            }
+        }
+    }
+}

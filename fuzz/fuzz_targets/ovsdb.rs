@@ -1,0 +1,37 @@
+//! What a database server may send: no panic, and in two pieces it leaves what it leaves in one.
+
+#![no_main]
+
+use ovsdb::rpc::Framer;
+use ovsdb::{Desired, Session, Told};
+
+/// What a session makes of a stream, and whether it could read all of it.
+fn played(pieces: &[&[u8]]) -> (Option<Desired>, bool) {
+    let mut session = Session::new("lock");
+    let mut framer = Framer::new(1 << 16);
+    let told = Told { cur_cfg: Some(1), ..Told::default() };
+    let mut play = || {
+        for piece in pieces {
+            framer.push(piece);
+            while let Some(message) = framer.next_message().ok()? {
+                session.take(message).ok()?;
+                session.tell(&told);
+                for answer in session.outgoing() {
+                    // The other end reads what we say.
+                    let mut framer = Framer::new(1 << 24);
+                    framer.push(&answer.bytes());
+                    assert!(framer.next_message().is_ok_and(|message| message.is_some()));
+                }
+            }
+        }
+        Some(())
+    };
+    let all = play().is_some();
+    (session.replica().and_then(Desired::read), all)
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some((cut, stream)) = bytes.split_first() else { return };
+    let (one, two) = stream.split_at(usize::from(*cut).min(stream.len()));
+    assert_eq!(played(&[stream]), played(&[one, two]));
+});
