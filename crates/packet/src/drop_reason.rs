@@ -187,6 +187,18 @@ drop_reasons! {
         "The packet is for the kernel, and there is no way into it from here; see `trivium doctor`.";
     OwnStage = 67, "own-stage",
         "A stage of your own, which this program has put into the port's path, refused the packet; see its code.";
+
+    // OpenFlow.
+    RuleMiss = 68, "rule-miss",
+        "No rule of the bridge's first table matches the packet; add one (of priority 0 for all the rest), see `ovs-ofctl dump-flows`.";
+    RuleDrop = 69, "rule-drop",
+        "The rules that the packet meets send it nowhere; see which by `trivium explain`.";
+    RuleLoop = 70, "rule-loop",
+        "The packet was looked up too often, or meets groups inside groups without end; look for a loop of resubmits by `trivium explain`.";
+    UpcallLimit = 71, "upcall-limit",
+        "More packets of unknown flows came by the port than are decided at a time; look for a scan or a flood, or spare the tables work.";
+    MeterDrop = 72, "meter-drop",
+        "The packets were more than the meter of their rule lets through; see `ovs-ofctl meter-stats`.";
 }
 
 impl DropReason {

@@ -12,9 +12,16 @@
 
 mod action;
 mod beyond;
+mod conjunction;
 mod field;
 mod matching;
 mod message;
+mod modify;
+mod pipeline;
+mod program;
+mod rewrite;
+mod rule;
+mod translate;
 
 pub use action::{
     Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
@@ -23,6 +30,11 @@ pub use beyond::Beyond;
 pub use field::{Field, Prerequisite};
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
+pub use pipeline::{FlowPort, MAX_RULES, Pipeline, TABLES, Touched};
+pub use program::{Megaflow, Op, Program, SetBits};
+pub use rewrite::{Frame, apply as rewrite};
+pub use rule::{Rule, RuleRef};
+pub use translate::{Asked, ToController, Trace, Translated, all_bits};
 
 use packet::FlowKey;
 

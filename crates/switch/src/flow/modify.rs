@@ -1,0 +1,657 @@
+//! Changes of rules, groups and meters: each checked whole first, a batch undone whole when one is refused.
+
+use super::action::port;
+use super::message::{
+    ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
+    FlowFilter, FlowMod, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, Removed,
+};
+use super::pipeline::{GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched};
+use super::rule::{Rule, RuleRef};
+use super::{Action, Field, Instructions, Match};
+
+/// Buckets of a group at most.
+const MAX_BUCKETS: usize = 4096;
+/// Bands of a meter at most.
+const MAX_BANDS: usize = 16;
+/// Actions of a rule at most, nested ones included.
+const MAX_ACTIONS: usize = 4096;
+/// Groups that lead to groups, one after the other.
+const MAX_CHAIN: usize = 32;
+
+/// How to take a step back.
+enum Undo {
+    Added(RuleRef),
+    Removed(RuleRef, Box<Rule>),
+    Changed(RuleRef, Box<Rule>),
+    Group(u32, Option<Box<GroupState>>),
+    Meter(u32, Option<Box<MeterState>>),
+}
+
+impl Pipeline {
+    /// Does a batch of changes, all or none.
+    ///
+    /// # Errors
+    /// The place of the first that is refused, and why; nothing is changed then.
+    pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
+        let mut undo = Vec::new();
+        let events = self.events.len();
+        for (place, change) in mods.iter().enumerate() {
+            let done = match change {
+                Mod::Flow(change) => self.flow_mod(change, now_ns, &mut undo),
+                Mod::Group(change) => self.group_mod(change, now_ns, &mut undo),
+                Mod::Meter(change) => self.meter_mod(change, now_ns, &mut undo),
+            };
+            if let Err(why) = done {
+                while let Some(step) = undo.pop() {
+                    self.undo(step);
+                }
+                self.events.truncate(events);
+                return Err((place, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, step: Undo) {
+        match step {
+            Undo::Added(at) => {
+                self.take_out(at);
+            }
+            Undo::Removed(at, rule) => {
+                self.rules.restore(at, *rule);
+                self.link(at);
+            }
+            Undo::Changed(at, old) => {
+                let Some(rule) = self.rules.get_mut(at) else { return };
+                let (table, matching) = (old.table, old.matching);
+                let parts = usize::from(old.is_conjunctive());
+                let were = usize::from(rule.is_conjunctive());
+                *rule = *old;
+                let held = &mut self.tables[usize::from(table)].conjunctive;
+                *held = *held + parts - were;
+                self.touch(Touched::Rule(table, Box::new(matching)));
+            }
+            Undo::Group(id, state) => {
+                match state {
+                    Some(state) => self.groups.insert(id, *state),
+                    None => self.groups.remove(&id),
+                };
+                self.touch(Touched::All);
+            }
+            Undo::Meter(id, state) => {
+                match state {
+                    Some(state) => self.meters.insert(id, *state),
+                    None => self.meters.remove(&id),
+                };
+                self.touch(Touched::All);
+            }
+        }
+    }
+
+    /// Puts a rule that stands in the slab into its table.
+    fn link(&mut self, at: RuleRef) {
+        let Some(rule) = self.rules.get(at) else { return };
+        let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
+        let parts = usize::from(rule.is_conjunctive());
+        let table = &mut self.tables[usize::from(number)];
+        let rule = lookup::Rule { value: matching.value.0, mask: matching.mask.0, priority, payload: at };
+        // Tables are bounded far below what a classifier holds.
+        let _ = table.classifier.insert(rule);
+        table.conjunctive += parts;
+        self.touch(Touched::Rule(number, Box::new(matching)));
+    }
+
+    fn take_out(&mut self, at: RuleRef) -> Option<Rule> {
+        let rule = self.rules.remove(at)?;
+        let table = &mut self.tables[usize::from(rule.table)];
+        table.classifier.remove(&rule.matching.value.0, &rule.matching.mask.0, rule.priority);
+        table.conjunctive -= usize::from(rule.is_conjunctive());
+        self.touch(Touched::Rule(rule.table, Box::new(rule.matching)));
+        Some(rule)
+    }
+
+    /// Takes a rule out and tells why, where that was asked for.
+    fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64, undo: &mut Vec<Undo>) {
+        if let Some(rule) = self.take_out(at) {
+            self.events.push(Event::Removed(rule.stats(now_ns), why));
+            undo.push(Undo::Removed(at, Box::new(rule)));
+        }
+    }
+
+    fn flow_mod(&mut self, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        let is_delete = matches!(change.command, FlowCommand::Delete { .. });
+        if usize::from(change.table) >= TABLES && !(is_delete && change.table == ALL_TABLES) {
+            return Err(FlowError::BadTable);
+        }
+        if !is_delete {
+            self.check(&change.instructions, &change.matching, change.table)?;
+        }
+        match change.command {
+            FlowCommand::Add => self.add(change, now_ns, undo),
+            FlowCommand::Modify { strict, or_add } => {
+                let found = self.targets(change, strict);
+                if found.is_empty() && or_add && change.cookie_mask == 0 {
+                    return self.add(change, now_ns, undo);
+                }
+                for at in found {
+                    self.change(at, change, now_ns, undo);
+                }
+                Ok(())
+            }
+            FlowCommand::Delete { strict } => {
+                for at in self.targets(change, strict) {
+                    self.remove_rule(at, Removed::Delete, now_ns, undo);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The rules that a change or removal is about.
+    fn targets(&self, change: &FlowMod, strict: bool) -> Vec<RuleRef> {
+        let is_meant = |rule: &Rule| {
+            (rule.cookie ^ change.cookie_value) & change.cookie_mask == 0
+                && change.out_port.is_none_or(|port| rule.instructions.outputs_to(port))
+                && change
+                    .out_group
+                    .is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
+        };
+        if strict {
+            let tables = match change.table {
+                ALL_TABLES => 0..TABLES,
+                table => usize::from(table)..usize::from(table) + 1,
+            };
+            let Match { value, mask } = change.matching;
+            return tables
+                .filter_map(|table| self.tables[table].classifier.get(&value.0, &mask.0, change.priority))
+                .copied()
+                .filter(|at| self.rules.get(*at).is_some_and(is_meant))
+                .collect();
+        }
+        let filter = FlowFilter { table: change.table, matching: change.matching, ..FlowFilter::default() };
+        self.selected(&filter).filter(|(_, rule)| is_meant(rule)).map(|(at, _)| at).collect()
+    }
+
+    fn add(&mut self, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        let Match { value, mask } = change.matching;
+        let table = &self.tables[usize::from(change.table)];
+        let old = table.classifier.get(&value.0, &mask.0, change.priority).copied();
+        if old.is_none()
+            && change.flags.check_overlap
+            && table.classifier.overlaps(&value.0, &mask.0, change.priority)
+        {
+            return Err(FlowError::Overlap);
+        }
+        if old.is_none() && table.classifier.len() >= table.limit as usize {
+            let victim = if table.evicts { self.victim(change.table, change.importance) } else { None };
+            let victim = victim.ok_or(FlowError::TableFull)?;
+            self.remove_rule(victim, Removed::Eviction, now_ns, undo);
+        }
+        let mut rule = Rule {
+            table: change.table,
+            priority: change.priority,
+            matching: change.matching,
+            cookie: change.cookie.unwrap_or(0),
+            idle_timeout: change.idle_timeout,
+            hard_timeout: change.hard_timeout,
+            importance: change.importance,
+            flags: change.flags,
+            instructions: change.instructions.clone(),
+            created_ns: now_ns,
+            modified_ns: now_ns,
+            used_ns: now_ns,
+            packets: 0,
+            bytes: 0,
+        };
+        if let Some(old) = old
+            && let Some(before) = self.take_out(old)
+        {
+            if !change.flags.reset_counts {
+                (rule.packets, rule.bytes) = (before.packets, before.bytes);
+            }
+            undo.push(Undo::Removed(old, Box::new(before)));
+            self.events.push(Event::Modified(rule.stats(now_ns)));
+        } else {
+            self.events.push(Event::Added(rule.stats(now_ns)));
+        }
+        let at = self.rules.insert(rule);
+        self.link(at);
+        undo.push(Undo::Added(at));
+        Ok(())
+    }
+
+    fn change(&mut self, at: RuleRef, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) {
+        let Some(rule) = self.rules.get_mut(at) else { return };
+        undo.push(Undo::Changed(at, Box::new(rule.clone())));
+        let were = usize::from(rule.is_conjunctive());
+        rule.instructions = change.instructions.clone();
+        if let Some(cookie) = change.cookie {
+            rule.cookie = cookie;
+        }
+        if change.flags.reset_counts {
+            (rule.packets, rule.bytes) = (0, 0);
+        }
+        rule.modified_ns = now_ns;
+        rule.flags.send_removed |= change.flags.send_removed;
+        let (table, matching, stats) = (rule.table, rule.matching, rule.stats(now_ns));
+        let parts = usize::from(rule.is_conjunctive());
+        let held = &mut self.tables[usize::from(table)].conjunctive;
+        *held = *held + parts - were;
+        self.events.push(Event::Modified(stats));
+        self.touch(Touched::Rule(table, Box::new(matching)));
+    }
+
+    /// The rule that makes room in a full table: the least important, of those the one that ends first. Rules without any time-out and
+    /// importance stay (OpenFlow 1.4, 6.5).
+    fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
+        self.rules
+            .iter()
+            .filter(|(_, rule)| rule.table == table && rule.importance <= importance)
+            .filter(|(_, rule)| rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0)
+            .min_by_key(|(_, rule)| (rule.importance, rule.ends_ns().unwrap_or(u64::MAX)))
+            .map(|(at, _)| at)
+    }
+
+    /// Takes out the rules whose time is over.
+    pub fn expire(&mut self, now_ns: u64) {
+        let over: Vec<(RuleRef, Removed)> =
+            self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?))).collect();
+        for (at, why) in over {
+            self.remove_rule(at, why, now_ns, &mut Vec::new());
+        }
+    }
+
+    /// Adds packets to rules that they met.
+    pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
+        if let Some(rule) = self.rules.get_mut(at) {
+            (rule.packets, rule.bytes) = (rule.packets + packets, rule.bytes + bytes);
+            rule.used_ns = rule.used_ns.max(used_ns);
+            let table = &mut self.tables[usize::from(rule.table)];
+            (table.lookups, table.matched) = (table.lookups + packets, table.matched + packets);
+        }
+    }
+
+    /// Adds packets that met no rule of a table.
+    pub fn credit_miss(&mut self, table: u8, packets: u64) {
+        if let Some(table) = self.tables.get_mut(usize::from(table)) {
+            table.lookups += packets;
+        }
+    }
+
+    /// Adds packets to a group's bucket (its place).
+    pub fn credit_group(&mut self, id: u32, bucket: usize, packets: u64, bytes: u64) {
+        let Some(state) = self.groups.get_mut(&id) else { return };
+        (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
+        if let Some(own) = state.buckets.get_mut(bucket) {
+            *own = (own.0 + packets, own.1 + bytes);
+        }
+    }
+
+    /// Whether instructions make sense.
+    fn check(&self, instructions: &Instructions, matching: &Match, table: u8) -> Result<(), FlowError> {
+        if instructions.goto.is_some_and(|to| to <= table || usize::from(to) >= TABLES) {
+            return Err(FlowError::BadGoto);
+        }
+        if instructions.meter.is_some_and(|meter| !self.meters.contains_key(&meter)) {
+            return Err(FlowError::UnknownMeter);
+        }
+        let mut count = 0;
+        let mut conjunctions = 0;
+        for action in &instructions.apply {
+            conjunctions += usize::from(matches!(action, Action::Conjunction(_)));
+            self.check_action(action, matching, true, &mut count)?;
+        }
+        let others = instructions.apply.iter().filter(|action| !matches!(action, Action::Note(_))).count();
+        if conjunctions > 0 && conjunctions != others {
+            return Err(FlowError::BadArgument);
+        }
+        instructions.write.iter().try_for_each(|action| self.check_action(action, matching, true, &mut count))
+    }
+
+    fn check_action(
+        &self,
+        action: &Action,
+        matching: &Match,
+        groups_exist: bool,
+        count: &mut usize,
+    ) -> Result<(), FlowError> {
+        *count += 1;
+        if *count > MAX_ACTIONS {
+            return Err(FlowError::TooMany);
+        }
+        let sound =
+            |part: &super::SubField| if part.is_sound() { Ok(()) } else { Err(FlowError::BadArgument) };
+        let writable = |part: &super::SubField| {
+            sound(part)?;
+            if part.field.is_writable() { Ok(()) } else { Err(FlowError::BadSetType) }
+        };
+        match action {
+            Action::Output { port: number, .. } | Action::Enqueue { port: number, .. } => match *number {
+                0 => Err(FlowError::BadOutPort),
+                port::TABLE | port::ANY | port::UNSET => Err(FlowError::BadOutPort),
+                number if number > port::MAX && number < port::UNSET => Err(FlowError::BadOutPort),
+                _ => Ok(()),
+            },
+            Action::Group(id) if groups_exist && !self.groups.contains_key(id) => Err(FlowError::BadOutGroup),
+            Action::Meter(id) if !self.meters.contains_key(id) => Err(FlowError::UnknownMeter),
+            Action::Set { field, value, mask, .. } => {
+                if !field.is_writable() {
+                    Err(FlowError::BadSetType)
+                } else if value & !field.all_ones() != 0 || *mask == 0 || mask & !field.all_ones() != 0 {
+                    Err(FlowError::BadSetArgument)
+                } else {
+                    Ok(())
+                }
+            }
+            Action::Move { from, to } => {
+                sound(from)?;
+                writable(to)?;
+                if from.bits == to.bits { Ok(()) } else { Err(FlowError::BadArgument) }
+            }
+            Action::Push(part) | Action::OutputReg { source: part, .. } => sound(part),
+            Action::Pop(part)
+            | Action::CheckPktLarger { to: part, .. }
+            | Action::Multipath { to: part, .. } => writable(part),
+            Action::Bundle { to: Some(part), .. } => writable(part),
+            Action::PushVlan(tpid) if !matches!(tpid, 0x8100 | 0x88a8) => Err(FlowError::BadArgument),
+            Action::PushMpls(eth_type) if !matches!(eth_type, 0x8847 | 0x8848) => Err(FlowError::BadArgument),
+            Action::PushPbb(eth_type) if *eth_type != 0x88e7 => Err(FlowError::BadArgument),
+            Action::SetVlanVid(vid) if *vid > 4095 => Err(FlowError::BadArgument),
+            Action::SetVlanPcp(pcp) if *pcp > 7 => Err(FlowError::BadArgument),
+            Action::Conjunction(part) if part.clause >= part.clauses || !(2..=64).contains(&part.clauses) => {
+                Err(FlowError::BadArgument)
+            }
+            Action::Learn(learn) => {
+                if usize::from(learn.table) >= TABLES {
+                    return Err(FlowError::BadArgument);
+                }
+                learn.parts.iter().try_for_each(|part| check_learn(part, matching))
+            }
+            Action::Resubmit { table: Some(table), .. } if usize::from(*table) >= TABLES => {
+                Err(FlowError::BadArgument)
+            }
+            Action::Clone(actions) => {
+                actions.iter().try_for_each(|action| self.check_action(action, matching, groups_exist, count))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn group_mod(&mut self, change: &GroupMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        match change {
+            GroupMod::Add(group) => {
+                if self.groups.contains_key(&group.id) {
+                    return Err(FlowError::GroupExists);
+                }
+                if self.groups.len() >= MAX_GROUPS {
+                    return Err(FlowError::OutOfGroups);
+                }
+                self.put_group(group.clone(), now_ns, undo)
+            }
+            GroupMod::Modify { group, or_add } => {
+                if !or_add && !self.groups.contains_key(&group.id) {
+                    return Err(FlowError::UnknownGroup);
+                }
+                self.put_group(group.clone(), now_ns, undo)
+            }
+            GroupMod::Delete(id) => {
+                let gone: Vec<u32> = match *id {
+                    ALL_GROUPS => self.groups.keys().copied().collect(),
+                    id => self.groups.contains_key(&id).then_some(id).into_iter().collect(),
+                };
+                for id in gone {
+                    self.delete_group(id, now_ns, undo);
+                }
+                Ok(())
+            }
+            GroupMod::InsertBuckets(id, place, buckets) => {
+                let mut group = self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group.clone();
+                if buckets.iter().any(|new| group.buckets.iter().any(|old| old.id == new.id)) {
+                    return Err(FlowError::BucketExists);
+                }
+                let at = match place {
+                    BucketPlace::First => 0,
+                    BucketPlace::Last | BucketPlace::All => group.buckets.len(),
+                    BucketPlace::Id(id) => 1 + place_of(&group.buckets, *id)?,
+                };
+                group.buckets.splice(at..at, buckets.iter().cloned());
+                self.put_group(group, now_ns, undo)
+            }
+            GroupMod::RemoveBuckets(id, place) => {
+                let mut group = self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group.clone();
+                match place {
+                    BucketPlace::All => group.buckets.clear(),
+                    BucketPlace::First if !group.buckets.is_empty() => drop(group.buckets.remove(0)),
+                    BucketPlace::First | BucketPlace::Last => drop(group.buckets.pop()),
+                    BucketPlace::Id(id) => drop(group.buckets.remove(place_of(&group.buckets, *id)?)),
+                }
+                self.put_group(group, now_ns, undo)
+            }
+        }
+    }
+
+    fn put_group(&mut self, group: Group, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        self.check_group(&group)?;
+        let id = group.id;
+        let old = self.groups.remove(&id);
+        let mut state = GroupState {
+            created_ns: old.as_ref().map_or(now_ns, |old| old.created_ns),
+            packets: 0,
+            bytes: 0,
+            buckets: vec![(0, 0); group.buckets.len()],
+            group,
+        };
+        if let Some(old) = &old {
+            (state.packets, state.bytes) = (old.packets, old.bytes);
+            for (bucket, counts) in state.group.buckets.iter().zip(&mut state.buckets) {
+                if let Ok(at) = place_of(&old.group.buckets, bucket.id) {
+                    *counts = old.buckets[at];
+                }
+            }
+        }
+        undo.push(Undo::Group(id, old.map(Box::new)));
+        self.groups.insert(id, state);
+        self.touch(Touched::All);
+        Ok(())
+    }
+
+    fn check_group(&self, group: &Group) -> Result<(), FlowError> {
+        if group.id > 0xffff_ff00 {
+            return Err(FlowError::InvalidGroup);
+        }
+        if group.buckets.len() > MAX_BUCKETS {
+            return Err(FlowError::OutOfBuckets);
+        }
+        if group.kind == GroupKind::Indirect && group.buckets.len() != 1 {
+            return Err(FlowError::InvalidGroup);
+        }
+        let watches = |bucket: &Bucket| bucket.watch_port.is_some() || bucket.watch_group.is_some();
+        if group.kind == GroupKind::FastFailover && !group.buckets.iter().all(watches) {
+            return Err(FlowError::InvalidGroup);
+        }
+        let mut count = 0;
+        for bucket in &group.buckets {
+            for action in &bucket.actions {
+                self.check_action(action, &Match::ANY, false, &mut count)?;
+                if action.uses_group(group.id) {
+                    return Err(FlowError::GroupLoop);
+                }
+            }
+        }
+        // A group that is not there yet may be named; the packet ends there until it is.
+        let mut next: Vec<u32> = followers(group).collect();
+        for _ in 0..MAX_CHAIN {
+            if next.contains(&group.id) {
+                return Err(FlowError::GroupLoop);
+            }
+            next.sort_unstable();
+            next.dedup();
+            next = next
+                .iter()
+                .filter_map(|id| self.groups.get(id))
+                .flat_map(|state| followers(&state.group))
+                .collect();
+            if next.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(FlowError::GroupLoop)
+    }
+
+    fn delete_group(&mut self, id: u32, now_ns: u64, undo: &mut Vec<Undo>) {
+        let Some(state) = self.groups.remove(&id) else { return };
+        undo.push(Undo::Group(id, Some(Box::new(state))));
+        self.touch(Touched::All);
+        let users: Vec<RuleRef> = self
+            .rules
+            .iter()
+            .filter(|(_, rule)| rule.instructions.uses_group(id))
+            .map(|(at, _)| at)
+            .collect();
+        for at in users {
+            self.remove_rule(at, Removed::GroupDelete, now_ns, undo);
+        }
+    }
+
+    fn meter_mod(&mut self, change: &MeterMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        match change {
+            MeterMod::Add(meter) => {
+                if self.meters.contains_key(&meter.id) {
+                    return Err(FlowError::MeterExists);
+                }
+                if self.meters.len() >= MAX_METERS {
+                    return Err(FlowError::OutOfMeters);
+                }
+                self.put_meter(meter, now_ns, undo)
+            }
+            MeterMod::Modify(meter) => {
+                if !self.meters.contains_key(&meter.id) {
+                    return Err(FlowError::UnknownMeter);
+                }
+                self.put_meter(meter, now_ns, undo)
+            }
+            MeterMod::Delete(id) => {
+                let gone: Vec<u32> = match id {
+                    None => self.meters.keys().copied().collect(),
+                    Some(id) => self.meters.contains_key(id).then_some(*id).into_iter().collect(),
+                };
+                for id in gone {
+                    let state = self.meters.remove(&id);
+                    undo.push(Undo::Meter(id, state.map(Box::new)));
+                    self.touch(Touched::All);
+                    let users: Vec<RuleRef> = self
+                        .rules
+                        .iter()
+                        .filter(|(_, rule)| uses_meter(&rule.instructions, id))
+                        .map(|(at, _)| at)
+                        .collect();
+                    for at in users {
+                        self.remove_rule(at, Removed::MeterDelete, now_ns, undo);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn put_meter(&mut self, meter: &Meter, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        if meter.id == 0 || meter.id > 0xffff_0000 {
+            return Err(FlowError::InvalidMeter);
+        }
+        if meter.bands.len() > MAX_BANDS {
+            return Err(FlowError::OutOfBands);
+        }
+        let is_bad =
+            |band: &Band| matches!(band.kind, BandKind::DscpRemark(raise) if raise == 0 || raise > 3);
+        if meter.bands.iter().any(is_bad) {
+            return Err(FlowError::BadBand);
+        }
+        if meter.bands.iter().any(|band| band.rate == 0) {
+            return Err(FlowError::BadRate);
+        }
+        let old = self.meters.remove(&meter.id);
+        let state = MeterState {
+            created_ns: old.as_ref().map_or(now_ns, |old| old.created_ns),
+            packets: old.as_ref().map_or(0, |old| old.packets),
+            bytes: old.as_ref().map_or(0, |old| old.bytes),
+            bands: vec![(0, 0); meter.bands.len()],
+            meter: meter.clone(),
+        };
+        undo.push(Undo::Meter(meter.id, old.map(Box::new)));
+        self.meters.insert(meter.id, state);
+        self.touch(Touched::All);
+        Ok(())
+    }
+}
+
+fn check_learn(part: &super::LearnPart, _matching: &Match) -> Result<(), FlowError> {
+    use super::{LearnPart, LearnSource};
+    let width = |source: &LearnSource| match source {
+        LearnSource::Field(part) => Some(part.bits).filter(|_| part.is_sound()),
+        LearnSource::Constant { bits, .. } => Some(*bits),
+    };
+    let fits = match part {
+        LearnPart::Match(source, to) => to.is_sound() && width(source) == Some(to.bits),
+        LearnPart::Load(source, to) => {
+            to.is_sound() && to.field.is_writable() && width(source) == Some(to.bits)
+        }
+        LearnPart::Output(from) => from.is_sound(),
+    };
+    if fits { Ok(()) } else { Err(FlowError::BadArgument) }
+}
+
+fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
+    buckets.iter().position(|bucket| bucket.id == id).ok_or(FlowError::UnknownBucket)
+}
+
+/// The groups that a group's buckets lead to.
+fn followers(group: &Group) -> impl Iterator<Item = u32> {
+    group.buckets.iter().flat_map(|bucket| &bucket.actions).filter_map(|action| match action {
+        Action::Group(id) => Some(*id),
+        _ => None,
+    })
+}
+
+/// Whether a group's buckets lead to another.
+pub(crate) fn leads_to(group: &Group, id: u32) -> bool {
+    followers(group).any(|own| own == id)
+}
+
+/// Whether a rule goes by a meter.
+pub(crate) fn uses_meter(instructions: &Instructions, id: u32) -> bool {
+    let by_action = |action: &Action| matches!(action, Action::Meter(own) if *own == id);
+    instructions.meter == Some(id) || instructions.apply.iter().chain(&instructions.write).any(by_action)
+}
+
+impl Rule {
+    /// When it ends by itself, as things are.
+    fn ends_ns(&self) -> Option<u64> {
+        let after = |from: u64, secs: u16| (secs != 0).then(|| from + u64::from(secs) * 1_000_000_000);
+        let (hard, idle) =
+            (after(self.modified_ns, self.hard_timeout), after(self.used_ns, self.idle_timeout));
+        match (hard, idle) {
+            (Some(hard), Some(idle)) => Some(hard.min(idle)),
+            (hard, idle) => hard.or(idle),
+        }
+    }
+
+    fn is_over(&self, now_ns: u64) -> Option<Removed> {
+        if self.ends_ns()? > now_ns {
+            return None;
+        }
+        let hard = self.modified_ns + u64::from(self.hard_timeout) * 1_000_000_000;
+        Some(if self.hard_timeout != 0 && hard <= now_ns {
+            Removed::HardTimeout
+        } else {
+            Removed::IdleTimeout
+        })
+    }
+}
+
+/// The field that an action set has one action for.
+pub(crate) fn set_field(action: &Action) -> Option<Field> {
+    match action {
+        Action::Set { field, .. } => Some(*field),
+        _ => None,
+    }
+}

@@ -1,0 +1,362 @@
+//! The tables of one bridge: rules, groups, meters and ports, with one writer. Workers never see them; translation reads them at a
+//! version.
+//!
+//! Every change is checked whole before anything is done, a batch of changes is done whole or not at all, and each leaves a note
+//! of what it touched ([`Pipeline::touched_since`]), so that cached flows that did not meet it need no second look.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lookup::{Classifier, Layout, Octets, Options};
+use packet::PortId;
+
+use super::message::{
+    ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, PortDesc,
+    TableStats,
+};
+use super::rule::{Rule, RuleRef, Rules};
+use super::{FLOW_WORDS, Flow, Match, STAGES};
+
+/// Tables that a bridge has: 0 to 254.
+pub const TABLES: usize = 255;
+/// Rules that a table holds unless told otherwise.
+pub const MAX_RULES: u32 = 1_000_000;
+/// Groups that a bridge holds.
+pub const MAX_GROUPS: usize = 65_536;
+/// Meters that a bridge holds.
+pub const MAX_METERS: usize = 65_536;
+/// Notes of changes that are kept; who is further behind looks at everything.
+const NOTES: usize = 4096;
+
+/// Where a flow's fields stand, for the classifier.
+const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
+    STAGES,
+    &[Octets { from: 152, count: 16 }, Octets { from: 168, count: 16 }],
+    &[224, 226],
+    (1, 2),
+);
+
+/// A table.
+pub(crate) struct Table {
+    pub classifier: Classifier<FLOW_WORDS, RuleRef>,
+    /// Rules that it holds at most.
+    pub limit: u32,
+    /// Rules make room for new ones when it is full.
+    pub evicts: bool,
+    /// Parts of conjunctive matches.
+    pub conjunctive: usize,
+    pub lookups: u64,
+    pub matched: u64,
+}
+
+/// A group and its counters.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupState {
+    pub group: Group,
+    pub created_ns: u64,
+    pub packets: u64,
+    pub bytes: u64,
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// A meter and its counters.
+#[derive(Clone, Debug)]
+pub(crate) struct MeterState {
+    pub meter: Meter,
+    pub created_ns: u64,
+    pub packets: u64,
+    pub bytes: u64,
+    pub bands: Vec<(u64, u64)>,
+}
+
+/// A port of the bridge.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowPort {
+    /// The engine's port.
+    pub id: PortId,
+    /// What controllers are told.
+    pub desc: PortDesc,
+    /// Takes floods.
+    pub floods: bool,
+    /// Takes packets.
+    pub forwards: bool,
+    /// Its packets are received.
+    pub receives: bool,
+    /// Up, with a link.
+    pub live: bool,
+}
+
+/// What a change touched.
+#[derive(Clone, Debug)]
+pub enum Touched {
+    /// A rule of this table with this match.
+    Rule(u8, Box<Match>),
+    /// Anything: groups, meters, ports, settings.
+    All,
+}
+
+/// The tables of one bridge. See the [module](self).
+pub struct Pipeline {
+    pub(crate) tables: Vec<Table>,
+    pub(crate) rules: Rules,
+    pub(crate) groups: BTreeMap<u32, GroupState>,
+    pub(crate) meters: BTreeMap<u32, MeterState>,
+    pub(crate) ports: BTreeMap<u32, FlowPort>,
+    pub(crate) events: Vec<Event>,
+    version: u64,
+    notes: VecDeque<Touched>,
+}
+
+impl Default for Pipeline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pipeline {
+    /// No rules, no ports: every packet is dropped.
+    #[must_use]
+    pub fn new() -> Pipeline {
+        let table = || Table {
+            classifier: Classifier::new(LAYOUT, Options::default()),
+            limit: MAX_RULES,
+            evicts: false,
+            conjunctive: 0,
+            lookups: 0,
+            matched: 0,
+        };
+        Pipeline {
+            tables: std::iter::repeat_with(table).take(TABLES).collect(),
+            rules: Rules::default(),
+            groups: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            events: Vec::new(),
+            version: 0,
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// Raised with every change.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn touch(&mut self, what: Touched) {
+        self.version += 1;
+        self.notes.push_back(what);
+        if self.notes.len() > NOTES {
+            self.notes.pop_front();
+        }
+    }
+
+    /// What has been touched since a version; `None`: too much to tell.
+    pub fn touched_since(&self, version: u64) -> Option<impl Iterator<Item = &Touched>> {
+        let behind =
+            usize::try_from(self.version - version).ok().filter(|behind| *behind <= self.notes.len())?;
+        Some(self.notes.iter().skip(self.notes.len() - behind))
+    }
+
+    /// Whether a flow that visited these tables (a bit for each) can have changed since a version. `arrived` is the flow as it came, by
+    /// which rules of the first table are sorted out.
+    #[must_use]
+    pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: &Match) -> bool {
+        let Some(mut touched) = self.touched_since(version) else { return true };
+        touched.any(|touched| match touched {
+            Touched::All => true,
+            Touched::Rule(table, matching) => {
+                tables[usize::from(*table) / 64] >> (table % 64) & 1 == 1
+                    && (*table != 0 || matching.overlaps(arrived))
+            }
+        })
+    }
+
+    /// Switches what look-ups do to be quick; results are the same.
+    pub fn set_options(&mut self, options: Options) {
+        for table in &mut self.tables {
+            table.classifier.set_options(options);
+        }
+    }
+
+    /// What has happened since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// A rule.
+    #[must_use]
+    pub fn rule(&self, at: RuleRef) -> Option<&Rule> {
+        self.rules.get(at)
+    }
+
+    /// Number of rules in all tables.
+    #[must_use]
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// The rules that a request is about.
+    pub(crate) fn selected<'p>(
+        &'p self,
+        filter: &'p FlowFilter,
+    ) -> impl Iterator<Item = (RuleRef, &'p Rule)> {
+        self.rules.iter().filter(move |(_, rule)| {
+            (filter.table == ALL_TABLES || filter.table == rule.table)
+                && (rule.cookie ^ filter.cookie) & filter.cookie_mask == 0
+                && rule.matching.is_within(&filter.matching)
+                && filter.out_port.is_none_or(|port| rule.instructions.outputs_to(port))
+                && filter
+                    .out_group
+                    .is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
+        })
+    }
+
+    /// Rules and their counters, by table and falling priority.
+    #[must_use]
+    pub fn flows(&self, filter: &FlowFilter, now_ns: u64) -> Vec<FlowStats> {
+        let mut found: Vec<_> = self.selected(filter).map(|(_, rule)| rule).collect();
+        found.sort_by_key(|rule| (rule.table, std::cmp::Reverse(rule.priority), rule.created_ns));
+        found.into_iter().map(|rule| rule.stats(now_ns)).collect()
+    }
+
+    /// Packets, octets and number of rules.
+    #[must_use]
+    pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
+        self.selected(filter).fold((0, 0, 0), |(packets, bytes, flows), (_, rule)| {
+            (packets + rule.packets, bytes + rule.bytes, flows + 1)
+        })
+    }
+
+    /// Counters of every table.
+    #[must_use]
+    pub fn table_stats(&self) -> Vec<TableStats> {
+        (0..)
+            .zip(&self.tables)
+            .map(|(number, table)| TableStats {
+                table: number,
+                active: u32::try_from(table.classifier.len()).unwrap_or(u32::MAX),
+                max_entries: table.limit,
+                lookups: table.lookups,
+                matched: table.matched,
+            })
+            .collect()
+    }
+
+    /// Sets how many rules a table holds, and whether old ones make room.
+    pub fn set_table_limit(&mut self, table: u8, limit: Option<u32>, evicts: bool) {
+        if let Some(table) = self.tables.get_mut(usize::from(table)) {
+            (table.limit, table.evicts) = (limit.unwrap_or(MAX_RULES), evicts);
+        }
+    }
+
+    /// Groups.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values().map(|state| &state.group)
+    }
+
+    /// Groups' counters.
+    #[must_use]
+    pub fn group_stats(&self, now_ns: u64) -> Vec<GroupStats> {
+        let references = |id| {
+            let rules = self.rules.iter().filter(|(_, rule)| rule.instructions.uses_group(id)).count();
+            let groups =
+                self.groups.values().filter(|state| super::modify::leads_to(&state.group, id)).count();
+            u32::try_from(rules + groups).unwrap_or(u32::MAX)
+        };
+        let stats = |state: &GroupState| GroupStats {
+            id: state.group.id,
+            references: references(state.group.id),
+            packets: state.packets,
+            bytes: state.bytes,
+            age_ns: now_ns.saturating_sub(state.created_ns),
+            buckets: state.buckets.clone(),
+        };
+        self.groups.values().map(stats).collect()
+    }
+
+    /// Meters.
+    pub fn meters(&self) -> impl Iterator<Item = &Meter> {
+        self.meters.values().map(|state| &state.meter)
+    }
+
+    /// Meters' counters.
+    #[must_use]
+    pub fn meter_stats(&self, now_ns: u64) -> Vec<MeterStats> {
+        let uses = |id| {
+            self.rules.iter().filter(|(_, rule)| super::modify::uses_meter(&rule.instructions, id)).count()
+        };
+        let stats = |state: &MeterState| MeterStats {
+            id: state.meter.id,
+            flows: u32::try_from(uses(state.meter.id)).unwrap_or(u32::MAX),
+            packets: state.packets,
+            bytes: state.bytes,
+            age_ns: now_ns.saturating_sub(state.created_ns),
+            bands: state.bands.clone(),
+        };
+        self.meters.values().map(stats).collect()
+    }
+
+    /// Adds what a meter has counted.
+    pub fn credit_meter(&mut self, id: u32, packets: u64, bytes: u64, bands: &[(u64, u64)]) {
+        let Some(state) = self.meters.get_mut(&id) else { return };
+        (state.packets, state.bytes) = (state.packets + packets, state.bytes + bytes);
+        for (own, more) in state.bands.iter_mut().zip(bands) {
+            *own = (own.0 + more.0, own.1 + more.1);
+        }
+    }
+
+    /// The bridge's ports by OpenFlow's numbers.
+    #[must_use]
+    pub fn ports(&self) -> &BTreeMap<u32, FlowPort> {
+        &self.ports
+    }
+
+    /// OpenFlow's number of a port of the engine.
+    #[must_use]
+    pub fn number_of(&self, id: PortId) -> Option<u32> {
+        self.ports.iter().find(|(_, port)| port.id == id).map(|(number, _)| *number)
+    }
+
+    /// Adds, changes or (`None`) removes a port. Rules that name it stay.
+    pub fn set_port(&mut self, number: u32, port: Option<FlowPort>) {
+        let old = self.ports.get(&number);
+        if old == port.as_ref() {
+            return;
+        }
+        let event = match (old, &port) {
+            (None, Some(new)) => Some((0, new.desc.clone())),
+            (Some(old), None) => Some((1, old.desc.clone())),
+            (Some(old), Some(new)) if old.desc != new.desc => Some((2, new.desc.clone())),
+            _ => None,
+        };
+        self.events.extend(event.map(|(what, desc)| Event::Port(what, desc)));
+        match port {
+            Some(port) => self.ports.insert(number, port),
+            None => self.ports.remove(&number),
+        };
+        self.touch(Touched::All);
+    }
+
+    /// Bytes that the tables take, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let classifiers: usize = self.tables.iter().map(|table| table.classifier.memory()).sum();
+        let actions: usize = self
+            .rules
+            .iter()
+            .map(|(_, rule)| {
+                size_of::<Rule>() + rule.instructions.apply.capacity() * size_of::<super::Action>()
+            })
+            .sum();
+        classifiers + actions
+    }
+
+    /// Looks a flow up in a table, adding to `wild` what that depends on; conjunctive matches included.
+    pub(crate) fn look_up(&self, table: u8, flow: &mut Flow, wild: &mut Flow) -> Option<RuleRef> {
+        let table = self.tables.get(usize::from(table))?;
+        if table.conjunctive == 0 {
+            return table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule);
+        }
+        super::conjunction::look_up(self, table, flow, wild)
+    }
+}

@@ -1,0 +1,322 @@
+//! Does to a frame what a program says: fields written, tags, labels and headers put in front or taken off, checksums mended
+//! (RFC 1624).
+//!
+//! Lengths are checked here again: a program is made for all packets of a flow, and a frame may end earlier than its first one did.
+
+use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ip_proto};
+use zerocopy::IntoBytes;
+
+use super::program::{Op, SetBits};
+
+/// A frame that can be changed at its front.
+pub trait Frame {
+    /// Its first segment, in which all headers are.
+    fn head(&mut self) -> &mut [u8];
+    /// Octets of the whole frame.
+    fn total(&self) -> usize;
+    /// Makes room for `n` octets in front; false when there is none.
+    fn prepend(&mut self, n: u16) -> bool;
+    /// Takes `n` octets off the front; false when there are fewer.
+    fn trim(&mut self, n: u16) -> bool;
+    /// Whether the TCP or UDP checksum is still to be completed: it holds the sum of the pseudo header alone.
+    fn is_open(&self) -> bool;
+}
+
+impl Frame for Vec<u8> {
+    fn head(&mut self) -> &mut [u8] {
+        self
+    }
+
+    fn total(&self) -> usize {
+        self.len()
+    }
+
+    fn prepend(&mut self, n: u16) -> bool {
+        self.splice(0..0, std::iter::repeat_n(0, usize::from(n)));
+        true
+    }
+
+    fn trim(&mut self, n: u16) -> bool {
+        let is_there = self.len() >= usize::from(n);
+        if is_there {
+            self.drain(..usize::from(n));
+        }
+        is_there
+    }
+
+    fn is_open(&self) -> bool {
+        false
+    }
+}
+
+/// Carries out a step that changes the frame; others do nothing.
+///
+/// # Errors
+/// A reason to drop, when the frame has no room or ends too early.
+pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
+    match op {
+        Op::Set(bits) => set(frame, bits),
+        Op::PushVlan(tpid, tci) => {
+            let mut tag = [0; 4];
+            tag[..2].copy_from_slice(&tpid.to_be_bytes());
+            tag[2..].copy_from_slice(&(tci & !packet::flow_key::TAG_PRESENT).to_be_bytes());
+            insert(frame, 12, &tag)
+        }
+        Op::PopVlan => remove(frame, 12, 4),
+        Op::PushMpls(eth_type, entry) => {
+            let at = read(frame)?.1.l2_len();
+            insert(frame, at, &entry.to_be_bytes())?;
+            set_eth_type(frame, at, *eth_type)
+        }
+        Op::PopMpls(eth_type) => {
+            let at = read(frame)?.1.l2_len();
+            remove(frame, at, 4)?;
+            set_eth_type(frame, at, *eth_type)
+        }
+        Op::PushPbb(eth_type, tag) => {
+            let head = frame.head();
+            let addresses: [u8; 12] = head.first_chunk().copied().ok_or(DropReason::EthTruncated)?;
+            if !frame.prepend(18) {
+                return Err(DropReason::TagOverflow);
+            }
+            let head = frame.head();
+            head[..12].copy_from_slice(&addresses);
+            head[12..14].copy_from_slice(&eth_type.to_be_bytes());
+            head[14..18].copy_from_slice(&tag.to_be_bytes());
+            Ok(())
+        }
+        Op::PopPbb => {
+            if frame.head().len() < 18 + 14 || !frame.trim(18) {
+                return Err(DropReason::EthTruncated);
+            }
+            Ok(())
+        }
+        Op::Output(_) | Op::Normal | Op::Meter(_) | Op::Queue(_) | Op::Clone(_) => Ok(()),
+    }
+}
+
+fn read(frame: &mut impl Frame) -> Result<(FlowKey, Layers), DropReason> {
+    let total = frame.total();
+    let mut key = FlowKey::ZERO;
+    let layers = FlowKey::extract(frame.head(), total, PortId(0), &mut key)?;
+    Ok((key, layers))
+}
+
+/// The EtherType in front of what begins at `at`.
+fn set_eth_type(frame: &mut impl Frame, at: usize, eth_type: u16) -> Result<(), DropReason> {
+    let place = frame.head().get_mut(at - 2..at).ok_or(DropReason::EthTruncated)?;
+    place.copy_from_slice(&eth_type.to_be_bytes());
+    Ok(())
+}
+
+fn insert(frame: &mut impl Frame, at: usize, bytes: &[u8]) -> Result<(), DropReason> {
+    let n = bytes.len();
+    if frame.head().len() < at {
+        return Err(DropReason::EthTruncated);
+    }
+    if !frame.prepend(u16::try_from(n).unwrap_or(u16::MAX)) {
+        return Err(DropReason::TagOverflow);
+    }
+    let head = frame.head();
+    head.copy_within(n..n + at, 0);
+    head[at..at + n].copy_from_slice(bytes);
+    Ok(())
+}
+
+fn remove(frame: &mut impl Frame, at: usize, n: usize) -> Result<(), DropReason> {
+    let head = frame.head();
+    if head.len() <= at + n {
+        return Err(DropReason::VlanTruncated);
+    }
+    head.copy_within(..at, n);
+    if frame.trim(u16::try_from(n).unwrap_or(u16::MAX)) { Ok(()) } else { Err(DropReason::VlanTruncated) }
+}
+
+/// Octets of a flow: their values and which bits of them.
+fn part(bits: &SetBits, octets: std::ops::Range<usize>) -> (&[u8], &[u8]) {
+    (&bits.value.0.as_bytes()[octets.clone()], &bits.mask.0.as_bytes()[octets])
+}
+
+fn set(frame: &mut impl Frame, bits: &SetBits) -> Result<(), DropReason> {
+    let head = frame.head();
+    if head.len() < 14 {
+        return Err(DropReason::EthTruncated);
+    }
+    let (value, mask) = part(bits, 120..132);
+    mix(&mut head[..12], value, mask);
+    let (value, mask) = part(bits, 116..118);
+    if mask != [0, 0] && matches!(head[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
+        let tci = head.get_mut(14..16).ok_or(DropReason::VlanTruncated)?;
+        // The bit that says "tag present" is drop eligibility on the wire, and stays.
+        mix(tci, value, &[mask[0] & 0xef, mask[1]]);
+    }
+    if bits.mask.0[17..].iter().all(|word| *word == 0) && bits.mask.0.as_bytes()[134] == 0 {
+        return Ok(());
+    }
+    let (key, layers) = read(frame)?;
+    for label in 0..3 {
+        let (value, mask) = part(bits, 136 + 4 * label..140 + 4 * label);
+        if mask != [0; 4] {
+            let at = layers.l2_len() + 4 * label;
+            mix(frame.head().get_mut(at..at + 4).ok_or(DropReason::EthTruncated)?, value, mask);
+        }
+    }
+    let (value, mask) = part(bits, 148..152);
+    if mask != [0; 4] && key.eth_type() == 0x88e7 {
+        let at = layers.l2_len();
+        mix(frame.head().get_mut(at..at + 4).ok_or(DropReason::EthTruncated)?, value, mask);
+    }
+    let Some(l3) = layers.l3() else { return Ok(()) };
+    match key.l3_kind() {
+        L3Kind::Arp => set_arp(frame.head(), l3, bits),
+        L3Kind::Ipv4 | L3Kind::Ipv6 => set_ip(frame, l3, layers.l4(), &key, bits),
+        L3Kind::None => {}
+    }
+    Ok(())
+}
+
+fn set_arp(head: &mut [u8], l3: usize, bits: &SetBits) {
+    let Some(arp) = head.get_mut(l3..l3 + 28) else { return };
+    for (to, from) in
+        [(7..8, 134..135), (8..14, 208..214), (14..18, 152..156), (18..24, 214..220), (24..28, 168..172)]
+    {
+        let (value, mask) = part(bits, from);
+        mix(&mut arp[to], value, mask);
+    }
+}
+
+/// Where a checksum stands and what it covers.
+#[derive(Clone, Copy)]
+struct Sum {
+    at: usize,
+    /// The IP addresses.
+    pseudo: bool,
+    /// Zero means that there is none (UDP over IPv4).
+    optional: bool,
+    /// Only the pseudo header is summed up yet.
+    open: bool,
+}
+
+impl Sum {
+    fn mend(self, head: &mut [u8], old: &[u8], new: &[u8]) {
+        let Some(place) = head.get_mut(self.at..self.at + 2) else { return };
+        let now = u16::from_be_bytes([place[0], place[1]]);
+        if self.optional && now == 0 {
+            return;
+        }
+        let mended = if self.open {
+            !checksum::update_bytes(!now, old, new)
+        } else {
+            checksum::update_bytes(now, old, new)
+        };
+        let mended = if self.optional && mended == 0 { 0xffff } else { mended };
+        place.copy_from_slice(&mended.to_be_bytes());
+    }
+}
+
+fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, bits: &SetBits) {
+    let open = frame.is_open();
+    let total = frame.total();
+    let is_v4 = key.l3_kind() == L3Kind::Ipv4;
+    let head = frame.head();
+    let sum = l4.and_then(|l4| {
+        Some(match key.proto() {
+            ip_proto::TCP => Sum { at: l4 + 16, pseudo: true, optional: false, open },
+            ip_proto::UDP => Sum { at: l4 + 6, pseudo: true, optional: is_v4 && !open, open },
+            ip_proto::ICMP if is_v4 => Sum { at: l4 + 2, pseudo: false, optional: false, open: false },
+            ip_proto::ICMPV6 => Sum { at: l4 + 2, pseudo: true, optional: false, open: false },
+            _ => return None,
+        })
+    });
+    let over_addresses = sum.filter(|sum| sum.pseudo);
+    let header = is_v4.then_some(Sum { at: l3 + 10, pseudo: false, optional: false, open: false });
+    let len = if is_v4 { 4 } else { 16 };
+    let (src, dst) = if is_v4 { (l3 + 12, l3 + 16) } else { (l3 + 8, l3 + 24) };
+    for (to, from) in [(src, 152), (dst, 168)] {
+        let (value, mask) = part(bits, from..from + len);
+        change(head, to, value, mask, &[header, over_addresses]);
+    }
+    let (tos, tos_mask) = (bits.value.0.as_bytes()[230], bits.mask.0.as_bytes()[230]);
+    let (ttl, ttl_mask) = (bits.value.0.as_bytes()[231], bits.mask.0.as_bytes()[231]);
+    if is_v4 {
+        // Each by the even octet that it stands in.
+        change(head, l3, &[0, tos], &[0, tos_mask], &[header]);
+        change(head, l3 + 8, &[ttl, 0], &[ttl_mask, 0], &[header]);
+    } else {
+        change(head, l3, &[tos >> 4, tos << 4], &[tos_mask >> 4, tos_mask << 4], &[]);
+        change(head, l3 + 7, &[ttl], &[ttl_mask], &[]);
+        let (value, mask) = part(bits, 185..188);
+        change(head, l3 + 1, value, mask, &[]);
+    }
+    if let Some(l4) = l4 {
+        set_l4(head, l4, total, key, sum, bits);
+    }
+}
+
+fn set_l4(head: &mut [u8], l4: usize, total: usize, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
+    // What is not summed up yet changes without it.
+    let sum = sum.filter(|sum| !sum.open);
+    let (value, mask) = part(bits, 224..228);
+    match key.proto() {
+        ip_proto::TCP | ip_proto::UDP => change(head, l4, value, mask, &[sum]),
+        ip_proto::SCTP if mask != [0; 4] => {
+            change(head, l4, value, mask, &[]);
+            // A CRC cannot be mended; the whole message is there, or it is left to the receiver to refuse.
+            if head.len() == total && head.len() >= l4 + 12 {
+                head[l4 + 8..l4 + 12].fill(0);
+                let crc = checksum::crc32c(&head[l4..]);
+                head[l4 + 8..l4 + 12].copy_from_slice(&crc.to_le_bytes());
+            }
+        }
+        ip_proto::ICMP | ip_proto::ICMPV6 => {
+            change(head, l4, &[value[1], value[3]], &[mask[1], mask[3]], &[sum]);
+            set_nd(head, l4, key, sum, bits);
+        }
+        _ => {}
+    }
+}
+
+fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
+    if key.proto() != ip_proto::ICMPV6 || !matches!(key.src_port(), 135 | 136) {
+        return;
+    }
+    let (value, mask) = part(bits, 192..208);
+    change(head, l4 + 8, value, mask, &[sum]);
+    let mut at = l4 + 24;
+    while let Some(&[kind, len]) = head.get(at..at + 2).and_then(|it| it.first_chunk::<2>()) {
+        let len = usize::from(len) * 8;
+        if len == 0 {
+            break;
+        }
+        if len == 8 && (kind == 1 || kind == 2) {
+            let from = if kind == 1 { 208 } else { 214 };
+            let (value, mask) = part(bits, from..from + 6);
+            change(head, at + 2, value, mask, &[sum]);
+        }
+        at += len;
+    }
+}
+
+/// Changes octets, and the sums over them.
+fn change(head: &mut [u8], at: usize, value: &[u8], mask: &[u8], sums: &[Option<Sum>]) {
+    if mask.iter().all(|bits| *bits == 0) {
+        return;
+    }
+    let n = value.len();
+    let Some(place) = head.get_mut(at..at + n) else { return };
+    let mut old = [0_u8; 16];
+    old[..n].copy_from_slice(place);
+    mix(place, value, mask);
+    let mut new = [0_u8; 16];
+    new[..n].copy_from_slice(place);
+    for sum in sums.iter().flatten() {
+        sum.mend(head, &old[..n], &new[..n]);
+    }
+}
+
+#[inline]
+fn mix(place: &mut [u8], value: &[u8], mask: &[u8]) {
+    for ((own, value), mask) in place.iter_mut().zip(value).zip(mask) {
+        *own = *own & !mask | value & mask;
+    }
+}

@@ -1,0 +1,144 @@
+//! Rules as tables hold them, and the slab that they stand in.
+
+use super::message::{FlowFlags, FlowStats};
+use super::{Action, Conjunction, Instructions, Match};
+
+/// A rule's place; the generation tells whether the rule that stands there is still the one that was meant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RuleRef {
+    index: u32,
+    generation: u32,
+}
+
+/// A rule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rule {
+    /// Its table.
+    pub table: u8,
+    /// Its priority.
+    pub priority: u16,
+    /// What it matches.
+    pub matching: Match,
+    /// Its cookie.
+    pub cookie: u64,
+    /// Seconds of silence after which it goes.
+    pub idle_timeout: u16,
+    /// Seconds of life.
+    pub hard_timeout: u16,
+    /// Its importance.
+    pub importance: u16,
+    /// Its flags.
+    pub flags: FlowFlags,
+    /// What it does.
+    pub instructions: Instructions,
+    /// When it was added, in nanoseconds.
+    pub created_ns: u64,
+    /// When it was added or changed.
+    pub modified_ns: u64,
+    /// When a packet last met it.
+    pub used_ns: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Octets.
+    pub bytes: u64,
+}
+
+impl Rule {
+    /// Whether it is only parts of conjunctive matches.
+    #[must_use]
+    pub fn is_conjunctive(&self) -> bool {
+        matches!(self.instructions.apply.first(), Some(Action::Conjunction(_)))
+    }
+
+    /// The conjunctions that it is part of.
+    pub fn conjunctions(&self) -> impl Iterator<Item = Conjunction> {
+        self.instructions.apply.iter().filter_map(|action| match action {
+            Action::Conjunction(part) => Some(*part),
+            _ => None,
+        })
+    }
+
+    /// What controllers are told.
+    #[must_use]
+    pub fn stats(&self, now_ns: u64) -> FlowStats {
+        FlowStats {
+            table: self.table,
+            matching: self.matching,
+            priority: self.priority,
+            cookie: self.cookie,
+            age_ns: now_ns.saturating_sub(self.created_ns),
+            idle_ns: now_ns.saturating_sub(self.used_ns),
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            importance: self.importance,
+            flags: self.flags,
+            packets: self.packets,
+            bytes: self.bytes,
+            instructions: self.instructions.clone(),
+        }
+    }
+}
+
+/// Rules by place.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Rules {
+    places: Vec<(u32, Option<Box<Rule>>)>,
+    free: Vec<u32>,
+}
+
+impl Rules {
+    pub fn insert(&mut self, rule: Rule) -> RuleRef {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push((0, None));
+            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        let (generation, place) = &mut self.places[index as usize];
+        *place = Some(Box::new(rule));
+        RuleRef { index, generation: *generation }
+    }
+
+    pub fn remove(&mut self, at: RuleRef) -> Option<Rule> {
+        let (generation, place) = self.places.get_mut(at.index as usize)?;
+        if *generation != at.generation {
+            return None;
+        }
+        let rule = place.take()?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(at.index);
+        Some(*rule)
+    }
+
+    /// Puts a rule back where it stood, with the name that it had: nothing else has come there since.
+    pub fn restore(&mut self, at: RuleRef, rule: Rule) {
+        if let Some((generation, place)) = self.places.get_mut(at.index as usize) {
+            (*generation, *place) = (at.generation, Some(Box::new(rule)));
+            // Steps are taken back in reverse, so it is at the end.
+            if let Some(place) = self.free.iter().rposition(|free| *free == at.index) {
+                self.free.remove(place);
+            }
+        }
+    }
+
+    pub fn get(&self, at: RuleRef) -> Option<&Rule> {
+        self.places
+            .get(at.index as usize)
+            .filter(|(generation, _)| *generation == at.generation)?
+            .1
+            .as_deref()
+    }
+
+    pub fn get_mut(&mut self, at: RuleRef) -> Option<&mut Rule> {
+        let (generation, rule) = self.places.get_mut(at.index as usize)?;
+        rule.as_deref_mut().filter(|_| *generation == at.generation)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (RuleRef, &Rule)> {
+        (0..).zip(&self.places).filter_map(|(index, (generation, rule))| {
+            Some((RuleRef { index, generation: *generation }, rule.as_deref()?))
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}

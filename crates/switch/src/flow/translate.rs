@@ -1,0 +1,528 @@
+//! From a packet to its fate: follows the rules through the tables, and notes on the way which bits of the packet that depends on.
+//!
+//! What comes out is a [`Program`] and a mask: every packet that equals this one in the mask's bits meets the same fate, so the
+//! workers may keep both as one cached flow. Bits that an action has overwritten depend on the packet no more; those that moved
+//! with a tag are noted where they came from.
+//!
+//! Header changes are not written at once: they collect in the flow, and become one step in front of the next output. What cannot be
+//! foreseen from the key (what is behind a label taken off, a packet's length) makes the fate of this packet one of its own
+//! ([`Translated::is_own`]): it is not cached.
+
+mod actions;
+mod choose;
+mod learn;
+
+use packet::{DropReason, FlowKey, PortId};
+
+use super::action::port;
+use super::message::{FlowMod, Reason};
+use super::pipeline::Pipeline;
+use super::program::{Megaflow, Op, Program, SetBits};
+use super::rewrite;
+use super::rule::RuleRef;
+use super::{Action, Beyond, FLOW_WORDS, Field, Flow, Prerequisite, packet_meets};
+
+/// Look-ups inside look-ups, at most (as Open vSwitch).
+const MAX_DEPTH: u32 = 64;
+/// Look-ups for one packet, at most (as Open vSwitch).
+const MAX_LOOKUPS: u32 = 4096;
+/// Steps of a program, at most.
+const MAX_OPS: usize = 4096;
+/// Values on the stack, at most.
+const MAX_STACK: usize = 1024;
+
+/// A packet that goes to a controller.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ToController {
+    /// Why.
+    pub reason: Reason,
+    /// Table of the rule.
+    pub table: u8,
+    /// Cookie of the rule.
+    pub cookie: u64,
+    /// Octets that are sent.
+    pub max_len: u16,
+    /// Which controller.
+    pub controller: u16,
+    /// Of the action.
+    pub userdata: Vec<u8>,
+    /// Registers and metadata as they were.
+    pub flow: Flow,
+    /// The frame as it is after so many steps.
+    pub after: usize,
+}
+
+/// One thing that happened, for whoever asks why.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Trace {
+    /// A look-up, the bits of the packet that it added to the mask, and what it found.
+    Lookup {
+        /// Depth of resubmits.
+        depth: u32,
+        /// Table.
+        table: u8,
+        /// The rule that was met.
+        rule: Option<RuleRef>,
+        /// Bits that the answer depends on and that were not looked at before.
+        bits: Box<Flow>,
+    },
+    /// An action that was done.
+    Did {
+        /// Depth of resubmits.
+        depth: u32,
+        /// Which.
+        action: Box<Action>,
+    },
+    /// In words.
+    Note(u32, &'static str),
+}
+
+/// A packet's fate. See the [module](self).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Translated {
+    /// What is done to it.
+    pub program: Program,
+    /// The bits that this depends on.
+    pub mask: Flow,
+    /// Rules that it met, in order; each gets the packet's count.
+    pub rules: Vec<RuleRef>,
+    /// Tables in which it met none.
+    pub missed: Vec<u8>,
+    /// Groups and the places of their buckets that it went by.
+    pub groups: Vec<(u32, usize)>,
+    /// A bit for each table that was looked at.
+    pub tables: [u64; 4],
+    /// Copies for controllers.
+    pub to_controller: Vec<ToController>,
+    /// Rules that it teaches.
+    pub learns: Vec<FlowMod>,
+    /// Rules whose time-outs it shortens: idle, hard.
+    pub fin: Vec<(RuleRef, u16, u16)>,
+    /// Why it goes nowhere, when it does.
+    pub dropped: DropReason,
+    /// Only this packet meets it: the flow must not be cached.
+    pub is_own: bool,
+    /// What happened, if somebody asked.
+    pub trace: Vec<Trace>,
+}
+
+impl Translated {
+    /// The flow for the caches, when it may be kept.
+    #[must_use]
+    pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {
+        (!self.is_own && self.to_controller.is_empty()).then(|| Megaflow {
+            flow: arrived.masked(&self.mask),
+            mask: self.mask,
+            program: self.program.clone(),
+        })
+    }
+
+    /// The frame as a controller is to get it.
+    #[must_use]
+    pub fn frame_for(&self, to: &ToController, frame: &[u8]) -> Vec<u8> {
+        let mut own = frame.to_vec();
+        render(&mut own, &self.program.ops, to.after);
+        own
+    }
+}
+
+/// Does the first `until` steps to a frame; of copies only the one that is reached.
+fn render(frame: &mut Vec<u8>, ops: &[Op], until: usize) {
+    let mut at = 0;
+    while at < ops.len().min(until) {
+        if let Op::Clone(n) = ops[at] {
+            let end = at + 1 + usize::from(n);
+            if until < end {
+                return render(frame, &ops[at + 1..end.min(ops.len())], until - at - 1);
+            }
+            at = end;
+            continue;
+        }
+        // What cannot be done is not done for the others either.
+        let _ = rewrite::apply(frame, &ops[at]);
+        at += 1;
+    }
+}
+
+/// What a packet is, to be translated.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Its flow as it came in.
+    pub flow: &'a Flow,
+    /// Its frame, where there is one: without, flows that need it are followed as far as their key leads.
+    pub frame: Option<&'a [u8]>,
+    /// Whether what happens is written down.
+    pub trace: bool,
+}
+
+impl Pipeline {
+    /// Follows a packet through the tables. Nothing is changed or counted.
+    #[must_use]
+    pub fn translate(&self, asked: Asked<'_>) -> Translated {
+        let mut run = Run::new(self, asked);
+        let in_port = asked.flow.get(Field::InPort);
+        let receives = u32::try_from(in_port)
+            .ok()
+            .and_then(|number| self.ports.get(&number))
+            .is_none_or(|port| port.receives);
+        if receives {
+            run.table(0, false);
+            run.finish_action_set();
+        } else {
+            run.out.dropped = DropReason::PortDown;
+        }
+        run.done()
+    }
+
+    /// Does actions to a controller's packet.
+    #[must_use]
+    pub fn packet_out(&self, asked: Asked<'_>, actions: &[Action]) -> Translated {
+        let mut run = Run::new(self, asked);
+        run.from_controller = true;
+        run.list(actions);
+        run.done()
+    }
+}
+
+/// Where the bits of a tag came from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The packet's outer (0) or inner (1) tag.
+    Packet(usize),
+    /// No packet: an action made it.
+    Made,
+}
+
+/// Bytes of a flow's outer TCI; the inner one follows.
+const TCI: usize = 116;
+
+/// A translation under way.
+struct Run<'p> {
+    pipeline: &'p Pipeline,
+    asked: Asked<'p>,
+    out: Translated,
+    /// The packet as it is now.
+    flow: Flow,
+    /// Bits that no longer depend on the packet.
+    made: Flow,
+    /// Bits that are changed, and not yet in the frame.
+    dirty: Flow,
+    tags: [Origin; 2],
+    /// A header was taken off, and what is behind it is not known.
+    opaque: bool,
+    stack: Vec<(u128, u16)>,
+    action_set: Vec<Action>,
+    table: u8,
+    cookie: u64,
+    rule: Option<RuleRef>,
+    depth: u32,
+    lookups: u32,
+    /// Nothing more is done at all.
+    stopped: bool,
+    /// Nothing more is done of this list.
+    exits: bool,
+    from_controller: bool,
+    in_bucket: bool,
+    in_action_set: bool,
+    is_miss: bool,
+}
+
+impl<'p> Run<'p> {
+    fn new(pipeline: &'p Pipeline, asked: Asked<'p>) -> Run<'p> {
+        let mut made = Flow::ZERO;
+        // Metadata and registers do not come from the packet.
+        made.0[..super::STAGES[0]].fill(u64::MAX);
+        Run {
+            pipeline,
+            asked,
+            out: Translated {
+                program: Program::default(),
+                mask: Flow::ZERO,
+                rules: Vec::new(),
+                missed: Vec::new(),
+                groups: Vec::new(),
+                tables: [0; 4],
+                to_controller: Vec::new(),
+                learns: Vec::new(),
+                fin: Vec::new(),
+                dropped: DropReason::RuleDrop,
+                is_own: false,
+                trace: Vec::new(),
+            },
+            flow: *asked.flow,
+            made,
+            dirty: Flow::ZERO,
+            tags: [Origin::Packet(0), Origin::Packet(1)],
+            opaque: false,
+            stack: Vec::new(),
+            action_set: Vec::new(),
+            table: 0,
+            cookie: 0,
+            rule: None,
+            depth: 0,
+            lookups: 0,
+            stopped: false,
+            exits: false,
+            from_controller: false,
+            in_bucket: false,
+            in_action_set: false,
+            is_miss: false,
+        }
+    }
+
+    fn done(mut self) -> Translated {
+        if self.stopped && self.out.program.is_drop() && self.out.dropped == DropReason::RuleDrop {
+            self.out.dropped = DropReason::RuleLoop;
+        }
+        self.out
+    }
+
+    fn note(&mut self, words: &'static str) {
+        if self.asked.trace {
+            self.out.trace.push(Trace::Note(self.depth, words));
+        }
+    }
+
+    /// The fate depends on these bits of the flow as it is now; returns those that are new in the mask.
+    fn depend(&mut self, bits: &Flow) -> Flow {
+        let mut own = Flow(std::array::from_fn(|word| bits.0[word] & !self.made.0[word]));
+        let tci = |flow: &Flow, tag: usize| flow.bits((TCI + 2 * tag) * 8, 16);
+        if self.tags != [Origin::Packet(0), Origin::Packet(1)] {
+            let now = [tci(&own, 0), tci(&own, 1)];
+            own.set_bits(TCI * 8, 32, 0);
+            for (bits, origin) in now.into_iter().zip(self.tags) {
+                if let Origin::Packet(tag) = origin {
+                    own.set_bits((TCI + 2 * tag) * 8, 16, tci(&own, tag) | bits);
+                }
+            }
+        }
+        let new = Flow(std::array::from_fn(|word| own.0[word] & !self.out.mask.0[word]));
+        self.out.mask.or(&own);
+        new
+    }
+
+    fn depend_on(&mut self, field: Field) {
+        let mut bits = Flow::ZERO;
+        bits.want(field);
+        self.depend(&bits);
+    }
+
+    /// A field's value, on which the fate depends from now on.
+    fn ask(&mut self, field: Field) -> u128 {
+        self.see_through();
+        self.depend_on(field);
+        self.flow.get(field)
+    }
+
+    /// Whether the packet is what a field needs; the fate depends on it.
+    fn meets(&mut self, need: Prerequisite) -> bool {
+        if need == Prerequisite::None {
+            return true;
+        }
+        self.see_through();
+        let mut bits = Flow::ZERO;
+        let meets = packet_meets(&self.flow, need, &mut bits);
+        self.depend(&bits);
+        meets
+    }
+
+    /// Reads the frame anew when a header was taken off it.
+    fn see_through(&mut self) {
+        if !self.opaque {
+            return;
+        }
+        self.opaque = false;
+        self.out.is_own = true;
+        self.note(
+            "what is behind the header that was taken off is read from the frame; the flow is not cached",
+        );
+        let Some(own) = self.frame_now() else { return };
+        let mut key = FlowKey::ZERO;
+        let layers = FlowKey::extract(&own, own.len(), PortId(0), &mut key).unwrap_or_default();
+        let read = Flow::new(&key, &Beyond::extract(&own, &key, &layers), 0);
+        self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
+    }
+
+    /// The frame as the steps so far have made it.
+    fn frame_now(&self) -> Option<Vec<u8>> {
+        let mut own = self.asked.frame?.to_vec();
+        render(&mut own, &self.out.program.ops, usize::MAX);
+        Some(own)
+    }
+
+    /// Writes the changes into the program, in front of what needs them in the frame.
+    fn commit(&mut self) {
+        if self.dirty == Flow::ZERO {
+            return;
+        }
+        let bits = SetBits { value: self.flow.masked(&self.dirty), mask: self.dirty };
+        self.dirty = Flow::ZERO;
+        self.push(Op::Set(Box::new(bits)));
+    }
+
+    fn push(&mut self, op: Op) {
+        if self.out.program.ops.len() >= MAX_OPS {
+            self.note("the packet's program has too many steps; the rest is left out");
+            self.stopped = true;
+            return;
+        }
+        self.out.program.ops.push(op);
+    }
+
+    /// Overwrites bits of a field of the packet (or of metadata).
+    fn write(&mut self, field: Field, value: u128, mask: u128) {
+        let kept = self.flow.get(field) & !mask;
+        self.flow.set(field, kept | value & mask);
+        self.made.set(field, self.made.get(field) | mask);
+        let (at, _) = field.place();
+        if at >= super::STAGES[0] * 64 {
+            self.dirty.set(field, self.dirty.get(field) | mask);
+        }
+    }
+
+    /// Looks up in a table and does what the rule says.
+    fn table(&mut self, table: u8, is_resubmit: bool) {
+        if self.stopped {
+            return;
+        }
+        self.lookups += 1;
+        if self.lookups > MAX_LOOKUPS || self.depth > MAX_DEPTH {
+            self.note("too many look-ups for one packet: look for a loop of resubmits");
+            self.stopped = true;
+            return;
+        }
+        self.see_through();
+        let mut bits = Flow::ZERO;
+        let found = self.pipeline.look_up(table, &mut self.flow, &mut bits);
+        let new = self.depend(&bits);
+        self.out.tables[usize::from(table) / 64] |= 1 << (table % 64);
+        if self.asked.trace {
+            let (depth, bits) = (self.depth, Box::new(new));
+            self.out.trace.push(Trace::Lookup { depth, table, rule: found, bits });
+        }
+        let Some((at, rule)) = found.and_then(|at| Some((at, self.pipeline.rule(at)?))) else {
+            self.out.missed.push(table);
+            if !is_resubmit && self.out.rules.is_empty() {
+                self.out.dropped = DropReason::RuleMiss;
+            }
+            return;
+        };
+        self.out.rules.push(at);
+        let before = (self.table, self.cookie, self.rule, self.is_miss);
+        (self.table, self.cookie, self.rule) = (table, rule.cookie, Some(at));
+        self.is_miss = rule.priority == 0 && rule.matching.mask == Flow::ZERO;
+        self.instructions(&rule.instructions);
+        (self.table, self.cookie, self.rule, self.is_miss) = before;
+    }
+
+    fn instructions(&mut self, instructions: &'p super::Instructions) {
+        if let Some(meter) = instructions.meter {
+            self.commit();
+            self.push(Op::Meter(meter));
+        }
+        self.list(&instructions.apply);
+        if self.exits || self.stopped {
+            return;
+        }
+        if instructions.clear {
+            self.action_set.clear();
+        }
+        for action in &instructions.write {
+            self.put_in_set(action);
+        }
+        if let Some((value, mask)) = instructions.metadata {
+            self.write(Field::Metadata, u128::from(value), u128::from(mask));
+        }
+        if let Some(next) = instructions.goto {
+            self.table(next, false);
+        }
+    }
+
+    /// One of a kind stays in the set, fields one each (OpenFlow 1.3, 5.10).
+    fn put_in_set(&mut self, action: &Action) {
+        let is_same = |own: &Action| match (super::modify::set_field(own), super::modify::set_field(action)) {
+            (Some(own), Some(new)) => own == new,
+            (None, None) => std::mem::discriminant(own) == std::mem::discriminant(action),
+            _ => false,
+        };
+        self.action_set.retain(|own| !is_same(own));
+        self.action_set.push(action.clone());
+        let to = self.action_set.iter().find_map(|action| match action {
+            Action::Output { port, .. } => Some(*port),
+            _ => None,
+        });
+        let has_group = self.action_set.iter().any(|action| matches!(action, Action::Group(_)));
+        let to = to.filter(|_| !has_group).unwrap_or(port::UNSET);
+        self.flow.set(Field::ActsetOutput, u128::from(to));
+    }
+
+    /// Does the action set, in the order of OpenFlow 1.3, 5.10.
+    fn finish_action_set(&mut self) {
+        if self.stopped || self.exits {
+            return;
+        }
+        let set = std::mem::take(&mut self.action_set);
+        self.in_action_set = true;
+        self.ordered(&set);
+        self.in_action_set = false;
+    }
+
+    /// Actions of a set or a bucket: each kind in its turn, and output only where there is no group.
+    fn ordered(&mut self, set: &[Action]) {
+        let turn = |action: &Action| match action {
+            Action::CopyTtlIn => 0,
+            Action::PopPbb | Action::PopMpls(_) | Action::PopVlan => 1,
+            Action::PushMpls(_) => 2,
+            Action::PushPbb(_) => 3,
+            Action::PushVlan(_) => 4,
+            Action::CopyTtlOut => 5,
+            Action::DecTtl(_) | Action::DecMplsTtl => 6,
+            Action::Group(_) => 9,
+            Action::Output { .. } | Action::OutputReg { .. } | Action::Controller { .. } => 10,
+            Action::SetQueue(_) | Action::PopQueue | Action::Enqueue { .. } => 8,
+            Action::Resubmit { .. } => 11,
+            _ => 7,
+        };
+        let mut actions: Vec<Action> = set.to_vec();
+        actions.sort_by_key(turn);
+        if actions.iter().any(|action| matches!(action, Action::Group(_))) && self.in_action_set {
+            actions.retain(|action| turn(action) != 10);
+        }
+        self.list(&actions);
+    }
+
+    /// Does something to a copy: afterwards the packet is as it was.
+    fn on_copy(&mut self, does: impl FnOnce(&mut Self)) {
+        self.commit();
+        let before = (
+            self.flow,
+            self.made,
+            self.tags,
+            self.opaque,
+            self.action_set.clone(),
+            self.stack.clone(),
+            self.exits,
+        );
+        let from = self.out.program.ops.len();
+        let told = self.out.to_controller.len();
+        does(self);
+        self.dirty = Flow::ZERO;
+        (self.flow, self.made, self.tags, self.opaque, self.action_set, self.stack, self.exits) = before;
+        let ops = &mut self.out.program.ops;
+        let changes = |op: &Op| !matches!(op, Op::Output(_) | Op::Normal);
+        if ops[from..].iter().any(changes)
+            && let Ok(n) = u16::try_from(ops.len() - from)
+        {
+            ops.insert(from, Op::Clone(n));
+            for to in &mut self.out.to_controller[told..] {
+                to.after += 1;
+            }
+        }
+    }
+}
+
+/// The bits of all of a flow.
+#[must_use]
+pub fn all_bits() -> Flow {
+    Flow([u64::MAX; FLOW_WORDS])
+}

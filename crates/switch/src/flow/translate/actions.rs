@@ -1,0 +1,386 @@
+//! Each action, done to the packet in hand.
+
+use super::{Action, Field, Flow, MAX_STACK, Op, Origin, Reason, Run, TCI, ToController, Trace, port};
+use crate::flow::{Prerequisite, SubField};
+use packet::{FlowKey, PortId};
+
+const TAG: u128 = 0x1000;
+/// All that a push or pop of a label hides or shows: L3 and L4.
+const L3: std::ops::Range<usize> = 19..29;
+
+/// The TTL of the IP header behind the one label of a frame.
+fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
+    let mut key = FlowKey::ZERO;
+    let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).ok()?;
+    let ip = frame.get(layers.l2_len() + 4..)?;
+    let place = if *ip.first()? >> 4 == 6 { 7 } else { 8 };
+    ip.get(place).copied()
+}
+
+impl<'p> Run<'p> {
+    /// Does actions, one after the other.
+    pub(super) fn list(&mut self, actions: &[Action]) {
+        for action in actions {
+            if self.stopped || self.exits {
+                return;
+            }
+            if self.asked.trace {
+                self.out.trace.push(Trace::Did { depth: self.depth, action: Box::new(action.clone()) });
+            }
+            self.act(action);
+        }
+    }
+
+    #[allow(clippy::too_many_lines, reason = "one arm for each action")]
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Output { port, max_len } => self.output(*port, *max_len),
+            Action::OutputReg { source, max_len } => {
+                let to = self.part(source);
+                match u32::try_from(to) {
+                    Ok(to) => self.output(to, *max_len),
+                    Err(_) => self.note("the field names no port"),
+                }
+            }
+            Action::Controller { max_len, id, reason, userdata, .. } => {
+                let reason = match reason {
+                    0 => Reason::NoMatch,
+                    2 => Reason::InvalidTtl,
+                    3 => Reason::ActionSet,
+                    4 => Reason::Group,
+                    5 => Reason::PacketOut,
+                    _ => Reason::Action,
+                };
+                self.tell_controller(*max_len, *id, reason, userdata);
+            }
+            Action::Enqueue { port, .. } => self.output(*port, 0),
+            // Ports have one queue.
+            Action::SetQueue(_) | Action::PopQueue | Action::Note(_) | Action::Conjunction(_) => {}
+            Action::Group(id) => self.group(*id),
+            Action::Meter(id) => {
+                self.commit();
+                self.push(Op::Meter(*id));
+            }
+            Action::Set { field, value, mask, .. } => self.set(*field, *value, *mask),
+            Action::Move { from, to } => {
+                if self.meets(from.field.prerequisite()) && self.meets(to.field.prerequisite()) {
+                    let value = self.part(from);
+                    self.put(to, value);
+                }
+            }
+            Action::Push(part) => {
+                let value = self.part(part);
+                if self.stack.len() < MAX_STACK {
+                    self.stack.push((value, part.bits));
+                } else {
+                    self.note("the stack is full");
+                    self.stopped = true;
+                }
+            }
+            Action::Pop(part) => match self.stack.pop() {
+                Some((value, _)) => self.put(part, value),
+                None => self.note("the stack is empty"),
+            },
+            Action::PushVlan(tpid) => self.push_vlan(*tpid),
+            Action::PopVlan => self.pop_vlan(),
+            Action::SetVlanVid(vid) => self.set_vlan(Field::VlanVid, u128::from(*vid) | TAG, TAG | 0xfff),
+            Action::SetVlanPcp(pcp) => self.set_vlan(Field::VlanPcp, u128::from(*pcp), 7),
+            Action::PushMpls(eth_type) => self.push_mpls(*eth_type),
+            Action::PopMpls(eth_type) => {
+                if self.meets(Prerequisite::Mpls) {
+                    self.depend_on(Field::MplsBos);
+                    self.commit();
+                    self.push(Op::PopMpls(*eth_type));
+                    self.opaque = true;
+                }
+            }
+            Action::PushPbb(eth_type) => self.push_pbb(*eth_type),
+            Action::PopPbb => {
+                if self.meets(Prerequisite::Pbb) {
+                    self.commit();
+                    self.push(Op::PopPbb);
+                    self.opaque = true;
+                }
+            }
+            Action::SetMplsTtl(ttl) => self.set(Field::MplsTtl, u128::from(*ttl), 0xff),
+            Action::DecMplsTtl => self.dec_ttl(Field::MplsTtl, &[0]),
+            Action::SetTtl(ttl) => self.set(Field::NwTtl, u128::from(*ttl), 0xff),
+            Action::DecTtl(controllers) => self.dec_ttl(Field::NwTtl, controllers),
+            Action::CopyTtlOut | Action::CopyTtlIn => self.copy_ttl(matches!(action, Action::CopyTtlOut)),
+            Action::Resubmit { port, table } => self.resubmit(*port, *table),
+            Action::Learn(learn) => self.learn(learn),
+            Action::Clone(actions) => self.on_copy(|run| run.list(actions)),
+            Action::Multipath { fields, basis, mode, max_link, argument, to } => {
+                let hash = self.hash_fields(*fields, *basis);
+                let link = super::choose::multipath(*mode, hash, u32::from(*max_link) + 1, *argument);
+                self.put(to, u128::from(link));
+            }
+            Action::Bundle { fields, basis, mode, ports, to } => {
+                self.bundle(*fields, *basis, *mode, ports, to.as_ref())
+            }
+            Action::CheckPktLarger { len, to } => {
+                // A packet's length is no part of its key.
+                self.out.is_own = true;
+                let is_larger = self.asked.frame.is_some_and(|frame| frame.len() > usize::from(*len));
+                self.put(to, u128::from(is_larger));
+            }
+            Action::FinTimeout { idle, hard } => {
+                if self.meets(Prerequisite::Tcp) && self.ask(Field::TcpFlags) & 5 != 0 {
+                    self.out.fin.extend(self.rule.map(|rule| (rule, *idle, *hard)));
+                }
+            }
+            Action::Exit => self.exits = true,
+        }
+    }
+
+    /// Part of a field, on which the fate depends from now on.
+    pub(super) fn part(&mut self, part: &SubField) -> u128 {
+        self.see_through();
+        let mut bits = Flow::ZERO;
+        part.want(&mut bits);
+        self.depend(&bits);
+        part.get(&self.flow)
+    }
+
+    /// Sets part of a field.
+    pub(super) fn put(&mut self, part: &SubField, value: u128) {
+        self.set(part.field, value << part.first, part.mask());
+    }
+
+    fn set(&mut self, field: Field, value: u128, mask: u128) {
+        if matches!(field, Field::VlanVid | Field::VlanTci) {
+            let is_tagged = self.ask(Field::VlanTci) & TAG != 0;
+            // As Open vSwitch: the bit that says "tagged" puts a tag on or takes it off.
+            match (is_tagged, mask & TAG != 0, value & TAG != 0) {
+                (false, true, true) => self.push_vlan(0x8100),
+                (true, true, false) => return self.pop_vlan(),
+                (false, _, _) => return,
+                (true, _, _) => {}
+            }
+        }
+        if self.meets(field.prerequisite()) {
+            self.write(field, value, mask);
+        }
+    }
+
+    fn set_vlan(&mut self, field: Field, value: u128, mask: u128) {
+        if self.ask(Field::VlanTci) & TAG == 0 {
+            self.push_vlan(0x8100);
+        }
+        self.write(field, value, mask);
+    }
+
+    fn push_vlan(&mut self, tpid: u16) {
+        self.see_through();
+        // The new tag is a copy of the outer one, where there is one (OpenFlow 1.3, 5.12).
+        let outer = self.ask(Field::VlanTci) | TAG;
+        self.commit();
+        self.push(Op::PushVlan(tpid, u16::try_from(outer).unwrap_or_default()));
+        let inner = self.flow.bits(TCI * 8, 16);
+        let made = self.made.bits(TCI * 8, 16);
+        self.flow.set_bits((TCI + 2) * 8, 16, inner);
+        self.made.set_bits((TCI + 2) * 8, 16, made);
+        self.flow.set_bits(TCI * 8, 16, outer);
+        self.made.set_bits(TCI * 8, 16, u128::MAX);
+        self.tags = [Origin::Made, self.tags[0]];
+    }
+
+    fn pop_vlan(&mut self) {
+        if self.ask(Field::VlanTci) & TAG == 0 {
+            return;
+        }
+        self.commit();
+        self.push(Op::PopVlan);
+        let (inner, made) = (self.flow.bits((TCI + 2) * 8, 16), self.made.bits((TCI + 2) * 8, 16));
+        self.flow.set_bits(TCI * 8, 16, inner);
+        self.made.set_bits(TCI * 8, 16, made);
+        self.flow.set_bits((TCI + 2) * 8, 16, 0);
+        self.made.set_bits((TCI + 2) * 8, 16, u128::MAX);
+        self.tags = [self.tags[1], Origin::Made];
+    }
+
+    fn push_mpls(&mut self, eth_type: u16) {
+        let entry = if self.meets(Prerequisite::Mpls) {
+            let label = self.ask(Field::MplsLabel) << 12 | self.ask(Field::MplsTc) << 9;
+            label | self.ask(Field::MplsTtl)
+        } else if self.meets(Prerequisite::Ip) {
+            // Label 0 (2 for IPv6), the DSCP's class, the packet's TTL, bottom of the stack (as Open vSwitch).
+            let label: u128 = if self.flow.get(Field::EthType) == 0x86dd { 2 } else { 0 };
+            label << 12 | (self.ask(Field::IpDscp) >> 3) << 9 | 1 << 8 | self.ask(Field::NwTtl)
+        } else {
+            1 << 8 | 64
+        };
+        self.commit();
+        self.push(Op::PushMpls(eth_type, u32::try_from(entry).unwrap_or_default()));
+        // Labels below and everything behind them are out of sight.
+        self.flow.0[17] = 0;
+        self.flow.0[18] = 0;
+        self.flow.0[L3].fill(0);
+        self.flow.set(Field::IpProto, 0);
+        self.flow.set(Field::IpFrag, 0);
+        self.flow.set(Field::EthType, u128::from(eth_type));
+        self.flow.set_bits(136 * 8, 32, entry);
+        self.made.0[17..29].fill(u64::MAX);
+        for field in [Field::EthType, Field::IpProto, Field::IpFrag] {
+            self.made.want(field);
+        }
+    }
+
+    fn push_pbb(&mut self, eth_type: u16) {
+        // Service id and bits of the header below, where it is one; else the priority of the tag alone.
+        let tag = if self.meets(Prerequisite::Pbb) {
+            self.ask(Field::PbbIsid)
+        } else {
+            self.ask(Field::VlanTci) >> 13 << 29
+        };
+        self.commit();
+        self.push(Op::PushPbb(eth_type, u32::try_from(tag).unwrap_or_default()));
+        self.flow.set_bits(TCI * 8, 32, 0);
+        self.made.set_bits(TCI * 8, 32, u128::MAX);
+        self.tags = [Origin::Made; 2];
+        self.flow.0[17] = 0;
+        self.flow.0[18] = 0;
+        self.flow.0[L3].fill(0);
+        self.flow.set(Field::IpProto, 0);
+        self.flow.set(Field::IpFrag, 0);
+        self.flow.set(Field::EthType, u128::from(eth_type));
+        self.flow.set_bits(148 * 8, 32, tag);
+        self.made.0[17..29].fill(u64::MAX);
+        for field in [Field::EthType, Field::IpProto, Field::IpFrag] {
+            self.made.want(field);
+        }
+    }
+
+    fn dec_ttl(&mut self, field: Field, controllers: &[u16]) {
+        if !self.meets(field.prerequisite()) {
+            return;
+        }
+        let ttl = self.ask(field);
+        if ttl > 1 {
+            return self.write(field, ttl - 1, 0xff);
+        }
+        for controller in controllers {
+            self.tell_controller(0xffff, *controller, Reason::InvalidTtl, &[]);
+        }
+        self.note("its TTL is spent");
+        self.exits = true;
+        self.action_set.clear();
+    }
+
+    fn copy_ttl(&mut self, out: bool) {
+        if !self.meets(Prerequisite::Mpls) {
+            return;
+        }
+        // The TTL of the second label.
+        let inner = 143 * 8;
+        let is_last = self.ask(Field::MplsBos) == 1;
+        match (out, is_last) {
+            (true, false) => {
+                let mut bits = Flow::ZERO;
+                bits.set_bits(inner, 8, 0xff);
+                self.depend(&bits);
+                let ttl = self.flow.bits(inner, 8);
+                self.write(Field::MplsTtl, ttl, 0xff);
+            }
+            (false, false) => {
+                let ttl = self.ask(Field::MplsTtl);
+                self.flow.set_bits(inner, 8, ttl);
+                self.made.set_bits(inner, 8, 0xff);
+                self.dirty.set_bits(inner, 8, 0xff);
+            }
+            (true, true) => {
+                // The IP header behind the last label is no part of the key.
+                self.out.is_own = true;
+                self.commit();
+                if let Some(ttl) = self.frame_now().and_then(|frame| ttl_behind_label(&frame)) {
+                    self.write(Field::MplsTtl, u128::from(ttl), 0xff);
+                }
+            }
+            (false, true) => self.note("the TTL is not copied into an IP header behind a label"),
+        }
+    }
+
+    pub(super) fn resubmit(&mut self, port: Option<u32>, table: Option<u8>) {
+        let before = self.flow.get(Field::InPort);
+        if let Some(port) = port.filter(|port| *port != super::port::IN_PORT) {
+            self.flow.set(Field::InPort, u128::from(port));
+        }
+        self.depth += 1;
+        self.table(table.unwrap_or(self.table), true);
+        self.depth -= 1;
+        self.flow.set(Field::InPort, before);
+    }
+
+    pub(super) fn output(&mut self, to: u32, max_len: u16) {
+        let in_port = u32::try_from(self.flow.get(Field::InPort)).unwrap_or(port::ANY);
+        match to {
+            port::IN_PORT => self.send(in_port),
+            port::TABLE => {
+                if self.from_controller {
+                    self.table(0, false);
+                    self.finish_action_set();
+                }
+            }
+            port::NORMAL => {
+                self.commit();
+                self.push(Op::Normal);
+            }
+            port::FLOOD | port::ALL => {
+                let pipeline = self.pipeline;
+                for (number, other) in &pipeline.ports {
+                    if *number != in_port && other.forwards && (to == port::ALL || other.floods) {
+                        self.send(*number);
+                    }
+                }
+            }
+            port::CONTROLLER => {
+                let reason = if self.in_bucket {
+                    Reason::Group
+                } else if self.in_action_set {
+                    Reason::ActionSet
+                } else if self.from_controller {
+                    Reason::PacketOut
+                } else if self.is_miss {
+                    Reason::NoMatch
+                } else {
+                    Reason::Action
+                };
+                self.tell_controller(max_len, 0, reason, &[]);
+            }
+            port::ANY | port::UNSET => {}
+            to if to == in_port => {
+                self.note("not back by the port of arrival, unless `in_port` is asked for")
+            }
+            to => self.send(to),
+        }
+    }
+
+    fn send(&mut self, number: u32) {
+        let Some(to) = self.pipeline.ports.get(&number) else {
+            return self.note("there is no such port");
+        };
+        if !to.forwards {
+            return self.note("the port takes no packets");
+        }
+        if !to.live {
+            self.out.dropped = packet::DropReason::PortDown;
+            return self.note("the port is down");
+        }
+        self.commit();
+        self.push(Op::Output(to.id));
+    }
+
+    fn tell_controller(&mut self, max_len: u16, controller: u16, reason: Reason, userdata: &[u8]) {
+        self.commit();
+        self.out.to_controller.push(ToController {
+            reason,
+            table: self.table,
+            cookie: self.cookie,
+            max_len,
+            controller,
+            userdata: userdata.to_vec(),
+            flow: self.flow,
+            after: self.out.program.ops.len(),
+        });
+    }
+}

@@ -1,0 +1,282 @@
+//! Groups, bundles and multipath: one of several is chosen by a hash of the packet.
+
+use super::{Field, Flow, Run};
+use crate::flow::action::{BundleMode, HashFields, SubField};
+use crate::flow::message::{Bucket, GroupKind, SelectMethod};
+use crate::flow::pipeline::Pipeline;
+use crate::flow::{Prerequisite, port};
+
+/// Groups inside groups, at most.
+const MAX_GROUPS: u32 = 32;
+
+/// A well-mixed number of two (the finaliser of MurmurHash3; Appleby, 2011).
+fn mix(a: u64, b: u64) -> u64 {
+    let mut x = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+/// A number from 0 to below 1, never 0.
+#[allow(clippy::cast_precision_loss, reason = "53 bits are kept, as many as there are")]
+fn unit(hash: u64) -> f64 {
+    ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+}
+
+/// The place with the highest random weight: each gets its share by weight exactly in expectation, and who goes leaves his share to the
+/// others (Thaler and Ravishankar, 1998; weights after Schindelhauer and Schomaker, 2005).
+fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Option<usize> {
+    let score =
+        |(place, id, weight): (usize, u64, u16)| (place, -unit(mix(hash, id)).ln() / f64::from(weight));
+    choices
+        .filter(|(_, _, weight)| *weight > 0)
+        .map(score)
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(place, _)| place)
+}
+
+/// The link that `multipath` chooses of `links`.
+#[allow(clippy::cast_possible_truncation, reason = "of a hash")]
+pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 {
+    let low = hash as u32;
+    match mode {
+        BundleMode::Modulo | BundleMode::ActiveBackup => low % links,
+        BundleMode::Threshold => {
+            if links == 1 {
+                0
+            } else {
+                low / (u32::MAX / links + 1)
+            }
+        }
+        BundleMode::Weight => {
+            let choices = (0..links).map(|link| (link as usize, u64::from(link), 1));
+            highest(hash, choices).and_then(|link| u32::try_from(link).ok()).unwrap_or(0)
+        }
+        BundleMode::Iterative => {
+            // Numbers below the next power of two are tried until one is a link.
+            let range = links.max(argument).next_power_of_two();
+            (0..).map(|round| mix(hash, round) as u32 % range).find(|link| *link < links).unwrap_or(0)
+        }
+    }
+}
+
+impl Pipeline {
+    /// Whether a bucket's port or group is alive; without either, it is.
+    fn is_live(&self, bucket: &Bucket, depth: u32) -> bool {
+        let by_port = bucket.watch_port.filter(|number| *number != port::ANY);
+        let by_group = bucket.watch_group.filter(|number| *number != port::ANY);
+        let port_lives = |number| self.ports.get(&number).is_some_and(|port| port.live);
+        let group_lives = |id| {
+            depth < MAX_GROUPS
+                && self.groups.get(&id).is_some_and(|state| {
+                    state.group.buckets.iter().any(|bucket| self.is_live(bucket, depth + 1))
+                })
+        };
+        match (by_port, by_group) {
+            (None, None) => true,
+            (Some(number), None) => port_lives(number),
+            (None, Some(id)) => group_lives(id),
+            (Some(number), Some(id)) => port_lives(number) || group_lives(id),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// By a group.
+    pub(super) fn group(&mut self, id: u32) {
+        let pipeline = self.pipeline;
+        let Some(state) = pipeline.groups.get(&id) else {
+            return self.note("there is no such group");
+        };
+        self.depth += 1;
+        if self.depth > super::MAX_DEPTH {
+            self.note("too many groups inside groups");
+            self.stopped = true;
+            self.depth -= 1;
+            return;
+        }
+        let group = &state.group;
+        let live = |bucket: &&Bucket| pipeline.is_live(bucket, 0);
+        match group.kind {
+            GroupKind::All => {
+                for place in 0..group.buckets.len() {
+                    self.bucket(id, place, &group.buckets[place]);
+                }
+            }
+            GroupKind::Indirect => {
+                if let Some(bucket) = group.buckets.first() {
+                    self.bucket(id, 0, bucket);
+                }
+            }
+            GroupKind::FastFailover => match group.buckets.iter().position(|bucket| live(&bucket)) {
+                Some(place) => self.bucket(id, place, &group.buckets[place]),
+                None => self.note("no bucket is alive"),
+            },
+            GroupKind::Select => {
+                let hash = self.select_hash(&group.method);
+                let choices = group.buckets.iter().enumerate().filter(|(_, bucket)| live(bucket));
+                let choices = choices.map(|(place, bucket)| (place, u64::from(bucket.id), bucket.weight));
+                match highest(hash, choices) {
+                    Some(place) => self.bucket(id, place, &group.buckets[place]),
+                    None => self.note("no bucket is alive"),
+                }
+            }
+        }
+        self.depth -= 1;
+    }
+
+    fn bucket(&mut self, id: u32, place: usize, bucket: &Bucket) {
+        if self.stopped {
+            return;
+        }
+        self.out.groups.push((id, place));
+        let before = (self.in_bucket, self.in_action_set);
+        (self.in_bucket, self.in_action_set) = (true, false);
+        self.on_copy(|run| run.ordered(&bucket.actions));
+        (self.in_bucket, self.in_action_set) = before;
+    }
+
+    fn select_hash(&mut self, method: &SelectMethod) -> u64 {
+        match method {
+            SelectMethod::Default => self.hash_fields(HashFields::SymmetricL4, 0),
+            SelectMethod::DpHash { parameter } => {
+                mix(self.hash_fields(HashFields::SymmetricL3L4Udp, 0), *parameter)
+            }
+            SelectMethod::Hash { fields, parameter } => {
+                fields.iter().fold(*parameter, |hash, (field, mask)| {
+                    if !self.meets(field.prerequisite()) {
+                        return hash;
+                    }
+                    let mut bits = Flow::ZERO;
+                    bits.set(*field, *mask);
+                    self.depend(&bits);
+                    let value = self.flow.get(*field) & mask;
+                    #[allow(clippy::cast_possible_truncation, reason = "both halves are taken")]
+                    let (high, low) = ((value >> 64) as u64, value as u64);
+                    mix(mix(mix(hash, *field as u64), high), low)
+                })
+            }
+        }
+    }
+
+    /// A hash of fields; the fate depends on them.
+    #[allow(clippy::cast_possible_truncation, reason = "halves of wide values")]
+    pub(super) fn hash_fields(&mut self, fields: HashFields, basis: u16) -> u64 {
+        let mut hash = mix(u64::from(basis), 0x7472_6976_6975_6d21);
+        let mut add = |value: u128| hash = mix(mix(hash, (value >> 64) as u64), value as u64);
+        // The same for both directions.
+        let both = |a: u128, b: u128| a ^ b;
+        let is_v6 = |run: &mut Self| run.ask(Field::EthType) == 0x86dd;
+        match fields {
+            HashFields::EthSrc => add(self.ask(Field::EthSrc)),
+            HashFields::NwSrc => {
+                if self.meets(Prerequisite::Ip) {
+                    let field = if is_v6(self) { Field::Ipv6Src } else { Field::Ipv4Src };
+                    add(self.ask(field));
+                }
+            }
+            HashFields::NwDst => {
+                if self.meets(Prerequisite::Ip) {
+                    let field = if is_v6(self) { Field::Ipv6Dst } else { Field::Ipv4Dst };
+                    add(self.ask(field));
+                }
+            }
+            HashFields::SymmetricL4
+            | HashFields::SymmetricL3L4
+            | HashFields::SymmetricL3L4Udp
+            | HashFields::SymmetricL3 => {
+                if fields == HashFields::SymmetricL4 {
+                    add(both(self.ask(Field::EthSrc), self.ask(Field::EthDst)));
+                    add(self.ask(Field::VlanVid) & 0xfff);
+                    add(self.ask(Field::EthType));
+                }
+                if self.meets(Prerequisite::Ip) {
+                    let (src, dst) = if is_v6(self) {
+                        (Field::Ipv6Src, Field::Ipv6Dst)
+                    } else {
+                        (Field::Ipv4Src, Field::Ipv4Dst)
+                    };
+                    add(both(self.ask(src), self.ask(dst)));
+                    add(self.ask(Field::IpProto));
+                    let udp = fields != HashFields::SymmetricL3L4;
+                    let has_ports = fields != HashFields::SymmetricL3
+                        && (self.meets(Prerequisite::Tcp)
+                            || self.meets(Prerequisite::Sctp)
+                            || udp && self.meets(Prerequisite::Udp));
+                    if has_ports {
+                        add(both(self.ask(Field::TcpSrc), self.ask(Field::TcpDst)));
+                    }
+                }
+            }
+        }
+        hash
+    }
+
+    /// One of the ports that are up.
+    pub(super) fn bundle(
+        &mut self,
+        fields: HashFields,
+        basis: u16,
+        mode: BundleMode,
+        ports: &[u32],
+        to: Option<&SubField>,
+    ) {
+        let pipeline = self.pipeline;
+        let lives = |number: &u32| pipeline.ports.get(number).is_some_and(|port| port.live);
+        let chosen = if mode == BundleMode::ActiveBackup {
+            ports.iter().copied().find(lives)
+        } else {
+            let hash = self.hash_fields(fields, basis);
+            let choices = ports.iter().enumerate().filter(|(_, number)| lives(number));
+            highest(hash, choices.map(|(place, number)| (place, u64::from(*number), 1)))
+                .map(|place| ports[place])
+        };
+        match (chosen, to) {
+            (Some(number), None) => self.output(number, 0),
+            (None, None) => self.note("no port of the bundle is up"),
+            (chosen, Some(to)) => self.put(to, u128::from(chosen.unwrap_or(port::ANY))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_by_weight_and_who_goes_leaves_only_his_own() {
+        let weights = [1_u16, 2, 3, 4];
+        let pick = |hash: u64, gone: usize| {
+            let choices = weights.iter().enumerate().filter(|(place, _)| *place != gone);
+            highest(hash, choices.map(|(place, weight)| (place, place as u64, *weight))).unwrap()
+        };
+        let mut counts = [0_u32; 4];
+        const N: u64 = 400_000;
+        for n in 0..N {
+            let hash = mix(n, 77);
+            let all = pick(hash, usize::MAX);
+            counts[all] += 1;
+            let without = pick(hash, 2);
+            assert!(all == 2 || without == all, "a flow moved that did not have to");
+        }
+        for (count, weight) in counts.into_iter().zip(weights) {
+            let share = f64::from(count) / N as f64;
+            let wanted = f64::from(weight) / 10.0;
+            assert!((share / wanted - 1.0).abs() < 0.01, "{share} of {wanted}");
+        }
+    }
+
+    #[test]
+    fn multipath_stays_among_its_links() {
+        for mode in [BundleMode::Modulo, BundleMode::Threshold, BundleMode::Weight, BundleMode::Iterative] {
+            for links in [1, 2, 3, 7, 255] {
+                let mut seen = vec![0_u32; links as usize];
+                for n in 0..20_000 {
+                    seen[multipath(mode, mix(n, 3), links, 0) as usize] += 1;
+                }
+                let mean = 20_000 / links;
+                assert!(seen.iter().all(|count| *count > mean / 3), "{mode:?} {links}: {seen:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The `learn` action: a packet teaches a table a rule.
+
+use super::{Action, Field, Run};
+use crate::flow::action::{Learn, LearnPart, LearnSource};
+use crate::flow::message::{FlowFlags, FlowMod};
+use crate::flow::{Instructions, Match};
+
+const SEND_REMOVED: u16 = 1;
+
+impl Run<'_> {
+    pub(super) fn learn(&mut self, learn: &Learn) {
+        let mut matching = Match::ANY;
+        let mut actions = Vec::new();
+        for part in &learn.parts {
+            match part {
+                LearnPart::Match(source, to) => {
+                    let value = self.learnt(source);
+                    to.put(&mut matching, value);
+                }
+                LearnPart::Load(source, to) => {
+                    let value = self.learnt(source) << to.first;
+                    actions.push(Action::Set { field: to.field, value, mask: to.mask(), load: true });
+                }
+                LearnPart::Output(from) => {
+                    let port = u32::try_from(self.part(from)).unwrap_or(super::port::ANY);
+                    actions.push(Action::Output { port, max_len: 0 });
+                }
+            }
+        }
+        let mut change = FlowMod::add(learn.table, learn.priority, matching, Instructions::apply(actions));
+        change.cookie = Some(learn.cookie);
+        (change.idle_timeout, change.hard_timeout) = (learn.idle_timeout, learn.hard_timeout);
+        change.flags = FlowFlags { send_removed: learn.flags & SEND_REMOVED != 0, ..FlowFlags::default() };
+        if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
+            let ends = Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout };
+            change.instructions.apply.insert(0, ends);
+        }
+        if let Some(result) = &learn.result {
+            self.put(result, 1);
+        }
+        self.out.learns.push(change);
+    }
+
+    fn learnt(&mut self, source: &LearnSource) -> u128 {
+        match source {
+            LearnSource::Constant { value, .. } => *value,
+            LearnSource::Field(part) if part.field == Field::InPort => part.get(&self.flow),
+            LearnSource::Field(part) => self.part(part),
+        }
+    }
+}
