@@ -4,6 +4,8 @@
 //! room, and each bucket that it passed counts it: a search ends at a bucket that nobody passed, nothing is left behind by what is
 //! removed, and growing needs no key.
 
+/// What [`Buckets::first`] gives where it finds nothing; it is not to be stored.
+pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 7;
 /// Entries per bucket on average when the table grows. Then one in eight buckets is full.
 const MOST_PER_BUCKET: usize = 5;
@@ -85,6 +87,28 @@ impl Buckets {
             matches &= matches - 1;
         }
         if bucket.passed == 0 { None } else { self.find_behind(hash, is) }
+    }
+
+    /// Fetches what a search for this hash reads first.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u32) {
+        sync::cpu::prefetch_read(&self.buckets[self.home(hash)]);
+    }
+
+    /// A number that is stored under this hash in the first bucket that it can be in; [`NO_NUMBER`] if there is none.
+    #[inline(always)]
+    pub fn first(&self, hash: u32) -> u32 {
+        let bucket = &self.buckets[self.home(hash)];
+        let matches = bucket.matches(hash);
+        // Chosen without a branch: which way it is nobody can foresee.
+        let number = bucket.numbers[way_of(matches)];
+        if matches == 0 { NO_NUMBER } else { number }
+    }
+
+    /// Whether what [`Buckets::first`] gave is all that is stored under this hash.
+    #[inline(always)]
+    pub fn is_all(&self, hash: u32, first: u32) -> bool {
+        first == NO_NUMBER && self.buckets[self.home(hash)].passed == 0
     }
 
     /// The search in the buckets behind the first.

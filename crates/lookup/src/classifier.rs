@@ -1,6 +1,6 @@
 //! Rules with masks and priorities: tuple space search, and which bits of a key an answer depends on.
 //!
-//! On the control side, behind the caches: a packet that no cached flow matches is looked up here. One owner
+//! On the control side, behind the caches: a packet that no [`FlowCache`](crate::FlowCache) knows is looked up here. One owner
 //! changes it; look-ups change nothing in it, so several threads may have it shared.
 //!
 //! ```text

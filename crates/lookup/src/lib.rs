@@ -1,5 +1,6 @@
 //! Look-ups in large tables. Longest-prefix tries: which next hop an address has, for tables of a million prefixes that change all the
-//! time; this page is about them. And rules with masks and priorities over keys of words: the [`classifier`].
+//! time; this page is about them. And rules with masks and priorities over keys of words: the [`classifier`]; before it,
+//! in each worker, its answers: the [`flow_cache`].
 //!
 //! A [`Table`] belongs to one writer and holds the prefixes; any number of workers look addresses up in its [`Trie`], in bursts.
 //! The trie is a poptrie (Asai and Ohara, SIGCOMM 2015): a root table over the first bits, then nodes of 64 slots, whose children
@@ -37,6 +38,7 @@
 
 mod buckets;
 pub mod classifier;
+pub mod flow_cache;
 mod hash;
 pub mod naive;
 mod prefix;
@@ -46,6 +48,7 @@ mod trie;
 mod words;
 
 pub use classifier::{Classifier, Entry, Layout, Octets, Options, PrefixStep, Rule, RulesFull};
+pub use flow_cache::{FlowCache, FlowCounters, FlowLimits, FlowRef, FlowRefused, MISS};
 pub use prefix::{Address, Prefix};
 pub use table::{Table, Usage};
 pub use trie::{Hop, Trie};

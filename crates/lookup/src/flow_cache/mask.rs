@@ -1,0 +1,109 @@
+//! A mask of flows, and the hash table of those that have it.
+
+use super::KEY_WORDS;
+use crate::buckets::Buckets;
+use crate::hash::{Secret, Secrets, fold, short};
+
+/// Two words of a key that are hashed together; one of them twice, under no mask, where words are odd in number.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    at: [usize; 2],
+    mask: [u64; 2],
+    add: [u64; 2],
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Mask<const X: usize> {
+    key: [u64; KEY_WORDS],
+    pairs: [Pair; KEY_WORDS / 2],
+    /// Pairs that the mask has bits in.
+    used: usize,
+    has_beyond: bool,
+    pub index: Buckets,
+    /// Packets that were found here; halved now and then.
+    pub hits: u64,
+    pub flows: u32,
+    beyond: [u64; X],
+    beyond_secrets: [Secret; X],
+}
+
+impl<const X: usize> Mask<X> {
+    pub fn new(secrets: &Secrets, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> Self {
+        let words: Vec<usize> = (0..KEY_WORDS).filter(|at| key[*at] != 0).collect();
+        let mut pairs = [Pair { at: [0; 2], mask: [0; 2], add: [secrets.of(0).add; 2] }; KEY_WORDS / 2];
+        for (pair, words) in pairs.iter_mut().zip(words.chunks(2)) {
+            let (first, second) = (words[0], *words.last().unwrap_or(&words[0]));
+            pair.at = [first, second];
+            pair.mask = [key[first], if first == second { 0 } else { key[second] }];
+            pair.add = [secrets.of(first).add, secrets.of(second).multiply];
+        }
+        Mask {
+            key: *key,
+            pairs,
+            used: words.len().div_ceil(2),
+            has_beyond: beyond.iter().any(|word| *word != 0),
+            index: Buckets::new(),
+            hits: 0,
+            flows: 0,
+            beyond: *beyond,
+            beyond_secrets: std::array::from_fn(|at| secrets.of(KEY_WORDS + at)),
+        }
+    }
+
+    /// The hash by which a mask's number is found.
+    pub fn number_hash(secrets: &Secrets, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> u32 {
+        let Secret { add, multiply } = secrets.of(KEY_WORDS + X);
+        short(key.iter().chain(beyond).fold(0, |hash, word| fold(hash ^ word ^ add, multiply)))
+    }
+
+    pub fn is(&self, key: &[u64; KEY_WORDS], beyond: &[u64; X]) -> bool {
+        self.key == *key && self.beyond == *beyond
+    }
+
+    pub fn words(&self) -> ([u64; KEY_WORDS], [u64; X]) {
+        (self.key, self.beyond)
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.index.memory()
+    }
+
+    /// Whether there are bits beyond the key.
+    #[inline(always)]
+    pub fn has_beyond(&self) -> bool {
+        X != 0 && self.has_beyond
+    }
+
+    pub fn key_of(&self, key: &[u64; KEY_WORDS]) -> [u64; KEY_WORDS] {
+        std::array::from_fn(|at| key[at] & self.key[at])
+    }
+
+    #[inline(always)]
+    pub fn beyond_of(&self, beyond: &[u64; X]) -> [u64; X] {
+        std::array::from_fn(|at| beyond[at] & self.beyond[at])
+    }
+
+    /// Whether a key is a masked one in the bits of the mask.
+    #[inline(always)]
+    pub fn matches(&self, key: &[u64; KEY_WORDS], masked: &[u64; KEY_WORDS]) -> bool {
+        // Without a way out in between: this is cheaper than to guess.
+        (0..KEY_WORDS).fold(0, |other, at| other | (key[at] & self.key[at] ^ masked[at])) == 0
+    }
+
+    /// The hash of a packet's masked words.
+    #[inline(always)]
+    pub fn hash(&self, key: &[u64; KEY_WORDS], beyond: impl FnOnce() -> [u64; X]) -> u32 {
+        let word = |pair: &Pair, which: usize| key[pair.at[which]] & pair.mask[which] ^ pair.add[which];
+        let products = self.pairs[..self.used].iter().map(|pair| fold(word(pair, 0), word(pair, 1)));
+        let mut sum = products.fold(0, u64::wrapping_add);
+        if self.has_beyond() {
+            for ((word, mask), secret) in beyond().iter().zip(&self.beyond).zip(&self.beyond_secrets) {
+                sum = sum.wrapping_add(fold(word & mask ^ secret.add, secret.multiply));
+            }
+        }
+        short(sum)
+    }
+}
