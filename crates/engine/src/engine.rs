@@ -25,10 +25,12 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::burst::Burst;
 use crate::counters::{PortTotals, Stage, WorkerCounters};
+use crate::decider::Decider;
 use crate::explain::{self, Explained};
 use crate::finish::Finisher;
 use crate::handover::mesh;
 use crate::rest::{PollMode, Rest, Waker};
+use crate::stage::flows::{Flows, FlowsView};
 use crate::stage::spread::Applied;
 use crate::stage::transmit::OwnedQueue;
 use crate::stage::{Punt, Tools};
@@ -454,6 +456,51 @@ impl Engine {
             // As many are asking already as there may be.
             Err(_) => Explained::refused(packet::DropReason::NoFrame),
         }
+    }
+
+    /// The decider of all bridges that go by OpenFlow's rules, connected with every worker; call once, and give it a thread
+    /// ([`Decider::run`]). `bridges` are those it serves, by their numbers; `waker` wakes it.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn decider(
+        &self,
+        limits: lookup::FlowLimits,
+        waker: Arc<Waker>,
+        bridges: crate::decider::Bridges,
+    ) -> Result<Decider, EngineError> {
+        let mut ends = Vec::with_capacity(self.workers.len());
+        for (id, handle) in (0_u16..).map(WorkerId).zip(&self.workers) {
+            let (mine, end) = crate::flows::rings(&waker, &handle.waker);
+            self.tell(id, Command::Flows(Some(Box::new(Flows::new(mine, limits)))))?;
+            ends.push(end);
+        }
+        Ok(Decider::new(ends, waker, self.depot.pool(), bridges))
+    }
+
+    /// What each worker's caches of flows hold and have done.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn flow_caches(&self) -> Result<Vec<FlowsView>, EngineError> {
+        let mut views = Vec::with_capacity(self.workers.len());
+        for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (tx, rx) = mpsc::channel();
+            self.tell(worker, Command::FlowsView(tx))?;
+            views.push(rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(worker.0))?);
+        }
+        Ok(views)
+    }
+
+    /// Lets one of so many packets leave a hint in the exact-match caches; `None` switches those off.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn set_exact_cache(&self, one_in: Option<std::num::NonZeroU32>) -> Result<(), EngineError> {
+        (0_u16..)
+            .map(WorkerId)
+            .take(self.workers.len())
+            .try_for_each(|id| self.tell(id, Command::ExactCache(one_in)))
     }
 
     /// The rings on which workers leave copies for the snooper. Call once; frames go back through a pool.

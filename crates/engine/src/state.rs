@@ -6,6 +6,7 @@ use packet::{PortId, WorkerId};
 use router::Router;
 use switch::Bridge;
 
+use crate::flows::FlowBridge;
 use crate::stage::own::OwnStage;
 
 /// Buckets of the symmetric hash over which software RSS spreads a port's flows.
@@ -18,6 +19,8 @@ pub enum Room {
     None,
     /// The switch: the port is a member of this bridge.
     Switch(Arc<Bridge>),
+    /// The switch, by OpenFlow's rules: the port is a port of this bridge.
+    Flows(Arc<FlowBridge>),
     /// The router: the port is its interface of this number.
     Route(Arc<Router>, u16),
     /// A cross-connect: whatever arrives leaves, unread, by that port.

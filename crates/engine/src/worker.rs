@@ -23,7 +23,9 @@ use crate::handover::Links;
 use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
-use crate::stage::{CLONE_BUDGET, Punt, Tools, execute, own, parse, receive, room, route, spread, transmit};
+use crate::stage::{
+    CLONE_BUDGET, Punt, Tools, execute, flows, own, parse, receive, room, route, spread, transmit,
+};
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
 
@@ -44,6 +46,12 @@ pub enum Command {
     Trace(Option<Producer<Box<Traced>>>),
     /// Where copies for the snooper go.
     Punt(Producer<Punt>),
+    /// Bridges may go by OpenFlow's rules from now on; or no longer.
+    Flows(Option<Box<flows::Flows>>),
+    /// Tell what is cached of flows.
+    FlowsView(mpsc::Sender<flows::FlowsView>),
+    /// One of so many packets leaves a hint in the exact-match cache of flows; `None`: that cache is off.
+    ExactCache(Option<std::num::NonZeroU32>),
     /// Tell how the queues are doing, and count what the kernel refused of what was sent.
     Inspect(mpsc::Sender<Vec<QueueView>>),
     /// Tell this one how far a queue has come, or nobody.
@@ -131,6 +139,12 @@ impl Worker {
         }
         let now = clock(tools);
         let mut packets = 0;
+        if tools.flows.as_ref().is_some_and(|flows| flows.has_pending()) {
+            let mut exits = Exits { queues, local, links, collected: None };
+            tools.clones_left = CLONE_BUDGET;
+            packets += flows::answers(forwarding, now, &mut exits, tools);
+            transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
+        }
         let own = if draining.is_some() { 0 } else { queues.len() };
         for index in 0..own {
             let begin = tsc();
@@ -197,6 +211,12 @@ impl Worker {
         !self.obey()
     }
 
+    /// What is cached of flows, for tests and benches that turn a worker by hand.
+    #[must_use]
+    pub fn flows_view(&self) -> flows::FlowsView {
+        self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default()
+    }
+
     /// Runs `change` while this worker counts as asleep (a test's thread is both worker and control).
     pub fn while_offline<T>(&mut self, change: impl FnOnce() -> T) -> T {
         self.reader.while_offline(change)
@@ -207,9 +227,11 @@ impl Worker {
         for own in queues.iter_mut() {
             own.queue.kick(&mut tools.pool);
         }
+        let tools = &*tools;
         let pending = || {
             !commands.is_empty()
                 || links.has_pending()
+                || tools.flows.as_ref().is_some_and(|flows| flows.has_pending())
                 || queues.iter_mut().any(|own| own.queue.has_pending())
         };
         tools.counters.sleeps.add(1);
@@ -243,6 +265,21 @@ impl Worker {
                 }
                 Command::Trace(ring) => self.trace = ring,
                 Command::Punt(ring) => self.tools.punt = Some(ring),
+                Command::Flows(flows) => {
+                    let pool = &mut self.tools.pool;
+                    if let Some(mut old) = std::mem::replace(&mut self.tools.flows, flows) {
+                        old.close(&mut |packet| pool.free(packet));
+                    }
+                }
+                Command::FlowsView(reply) => {
+                    let view = self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default();
+                    let _ = reply.send(view);
+                }
+                Command::ExactCache(one_in) => {
+                    if let Some(flows) = &mut self.tools.flows {
+                        flows.set_exact(one_in);
+                    }
+                }
                 Command::Inspect(reply) => {
                     let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.tools));
                 }
@@ -258,6 +295,9 @@ impl Worker {
                     let ports: Vec<PortId> = self.queues.iter().map(|own| own.port).collect();
                     let queues = ports.into_iter().flat_map(|port| self.remove(port)).collect();
                     let pool = &mut self.tools.pool;
+                    if let Some(mut flows) = self.tools.flows.take() {
+                        flows.close(&mut |packet| pool.free(packet));
+                    }
                     self.links.drain(|packet| pool.free(packet));
                     pool.flush();
                     let _ = reply.send(queues);

@@ -140,6 +140,26 @@ pub enum Step {
         /// Worker.
         worker: WorkerId,
     },
+    /// An OpenFlow rule matches it.
+    Rule {
+        /// Table.
+        table: u8,
+        /// Priority.
+        priority: u16,
+        /// Cookie.
+        cookie: u64,
+    },
+    /// No rule of this OpenFlow table matches it.
+    NoRule {
+        /// Table.
+        table: u8,
+    },
+    /// A cached flow says what becomes of it.
+    FlowHit,
+    /// No cached flow matches it: the decider looks into the tables.
+    Upcall,
+    /// A copy goes (would go) to controllers.
+    ToController,
     /// A route leads there, and the next hop's address is known: addresses, hop count and checksum are (would be) written anew.
     Routed {
         /// The port that it leaves by.

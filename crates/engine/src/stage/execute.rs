@@ -3,12 +3,12 @@
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
 use port::Packet;
-use switch::{Decision, Now};
+use switch::{Bridge, Decision, Now};
 
 use crate::burst::Burst;
 use crate::stage::outbox::Refused;
 use crate::stage::transmit::{self, Exits};
-use crate::stage::{Punt, Tools, route, tag};
+use crate::stage::{Punt, Tools, flows, route, tag};
 use crate::state::{Forwarding, Room};
 
 /// Empties `burst`, whose packets arrived on `port`, into the outbox; full batches are transmitted on the way.
@@ -28,6 +28,35 @@ pub fn run<R: Recorder>(
             forwarding, port, router, *interface, burst, now, exits, tools, recorder,
         );
     }
+    if let Room::Flows(bridge) = room {
+        return flows::run(forwarding, port, bridge, burst, now, exits, tools, recorder);
+    }
+    let bridge = if let Room::Switch(bridge) = room { Some(&**bridge) } else { None };
+    decided(forwarding, port, bridge, burst, exits, tools, recorder);
+}
+
+/// The same for a burst whose decisions are `bridge`'s.
+pub(crate) fn bridged<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Bridge,
+    burst: &mut Burst,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    decided(forwarding, port, Some(bridge), burst, exits, tools, recorder);
+}
+
+fn decided<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: Option<&Bridge>,
+    burst: &mut Burst,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
     let n = burst.packets.len();
     let decisions = &burst.decisions[..n];
     // A burst of which every packet leaves unchanged by the same port is common: it goes whole.
@@ -38,20 +67,50 @@ pub fn run<R: Recorder>(
         return;
     }
     for (packet, decision) in burst.packets.drain(..).zip(decisions) {
-        match *decision {
-            Decision::Forward { port: out, tag: TagChange::Keep } => {
-                send(forwarding, port, out, packet, exits, tools, recorder);
+        decide(forwarding, port, bridge, packet, decision, exits, tools, recorder);
+    }
+}
+
+/// Does what `bridge` decided about one packet.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+pub(crate) fn one<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Bridge,
+    packet: Packet,
+    decision: &Decision,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    decide(forwarding, port, Some(bridge), packet, decision, exits, tools, recorder);
+}
+
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+#[inline(always)]
+fn decide<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: Option<&Bridge>,
+    packet: Packet,
+    decision: &Decision,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    match *decision {
+        Decision::Forward { port: out, tag: TagChange::Keep } => {
+            send(forwarding, port, out, packet, exits, tools, recorder);
+        }
+        Decision::Forward { port: out, tag } => {
+            output(forwarding, port, packet, out, tag, exits, tools, recorder);
+        }
+        Decision::Drop(reason) => tools.drop(packet, port, reason),
+        Decision::Flood { vid, .. } | Decision::Group { vid, .. } => {
+            if decision.punts() {
+                punt(port, vid, &packet, tools);
             }
-            Decision::Forward { port: out, tag } => {
-                output(forwarding, port, packet, out, tag, exits, tools, recorder);
-            }
-            Decision::Drop(reason) => tools.drop(packet, port, reason),
-            Decision::Flood { vid, .. } | Decision::Group { vid, .. } => {
-                if decision.punts() {
-                    punt(port, vid, &packet, tools);
-                }
-                flood(forwarding, port, room, packet, decision, exits, tools, recorder);
-            }
+            flood(forwarding, port, bridge, packet, decision, exits, tools, recorder);
         }
     }
 }
@@ -61,7 +120,7 @@ pub fn run<R: Recorder>(
 fn flood<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
-    room: &Room,
+    bridge: Option<&Bridge>,
     packet: Packet,
     decision: &Decision,
     exits: &mut Exits<'_>,
@@ -70,7 +129,7 @@ fn flood<R: Recorder>(
 ) {
     let mut outputs = std::mem::take(&mut tools.outputs);
     outputs.clear();
-    if let Room::Switch(bridge) = room {
+    if let Some(bridge) = bridge {
         bridge.flood_recorded(port, decision, 0, recorder, |out, tag| {
             let _ = outputs.try_push((out, tag));
         });
@@ -92,7 +151,7 @@ fn flood<R: Recorder>(
 }
 
 /// A copy within the burst's budget.
-fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
+pub(crate) fn copy(packet: &Packet, tools: &mut Tools) -> Result<Packet, DropReason> {
     tools.clones_left = tools.clones_left.checked_sub(1).ok_or(DropReason::CloneBudget)?;
     tools.pool.copy(packet)
 }

@@ -1,6 +1,7 @@
 //! The stages, in the order of the packet's path. Each is a plain function over a burst.
 
 pub mod execute;
+pub mod flows;
 pub mod outbox;
 pub mod own;
 pub mod parse;
@@ -56,6 +57,8 @@ pub struct Tools {
     pub capture: Option<CaptureTap>,
     /// Where punted copies go.
     pub punt: Option<Producer<Punt>>,
+    /// Flows of the bridges that go by OpenFlow's rules; none while no decider is there.
+    pub flows: Option<Box<flows::Flows>>,
     /// Copies that this burst may still make.
     pub clones_left: u32,
     /// Outputs of the flood in hand.
@@ -77,6 +80,7 @@ impl Tools {
             counters,
             capture: None,
             punt: None,
+            flows: None,
             clones_left: CLONE_BUDGET,
             outputs: Box::default(),
             capture_drops: false,

@@ -39,6 +39,8 @@ pub fn run<R: Recorder>(
             let arrival = |place: usize| if vlans { arrivals[place] } else { *interface };
             router.decide_each(arrival, reader, keys, layers, &mut tools.routing, routes);
         }
+        // Decided where it is done: most flows' fate is a step, not a decision.
+        Room::Flows(_) => {}
         Room::Wire(port) => {
             burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Keep })
         }

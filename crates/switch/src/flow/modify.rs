@@ -261,6 +261,38 @@ impl Pipeline {
         }
     }
 
+    /// Marks the rule that `learnt` would add as used now; false when there is none, or it does something else.
+    pub fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
+        let Match { value, mask } = learnt.matching;
+        let Some(table) = self.tables.get(usize::from(learnt.table)) else { return true };
+        let Some(at) = table.classifier.get(&value.0, &mask.0, learnt.priority).copied() else {
+            return false;
+        };
+        let Some(rule) = self.rules.get_mut(at) else { return false };
+        let same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
+        if same {
+            (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
+        }
+        same
+    }
+
+    /// Shortens a rule's time-outs: its TCP connection ends (`fin_timeout`).
+    pub fn shorten(&mut self, at: RuleRef, idle: u16, hard: u16) {
+        let Some(rule) = self.rules.get_mut(at) else { return };
+        let shorter = |own: &mut u16, to: u16| {
+            if to != 0 && (*own == 0 || *own > to) {
+                *own = to;
+            }
+        };
+        shorter(&mut rule.idle_timeout, idle);
+        shorter(&mut rule.hard_timeout, hard);
+    }
+
+    /// Adds something to what has happened.
+    pub fn push_event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
     /// Adds packets to rules that they met.
     pub fn credit(&mut self, at: RuleRef, packets: u64, bytes: u64, used_ns: u64) {
         if let Some(rule) = self.rules.get_mut(at) {

@@ -157,16 +157,16 @@ impl Pipeline {
         Some(self.notes.iter().skip(self.notes.len() - behind))
     }
 
-    /// Whether a flow that visited these tables (a bit for each) can have changed since a version. `arrived` is the flow as it came, by
-    /// which rules of the first table are sorted out.
+    /// Whether a flow that visited these tables (a bit for each) can have changed since a version. `arrived` is the flow as it came: rules
+    /// of the first table that it cannot meet are left out, unless it was looked up there again.
     #[must_use]
-    pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: &Match) -> bool {
+    pub fn may_differ(&self, version: u64, tables: &[u64; 4], arrived: Option<&Match>) -> bool {
         let Some(mut touched) = self.touched_since(version) else { return true };
         touched.any(|touched| match touched {
             Touched::All => true,
             Touched::Rule(table, matching) => {
                 tables[usize::from(*table) / 64] >> (table % 64) & 1 == 1
-                    && (*table != 0 || matching.overlaps(arrived))
+                    && (*table != 0 || arrived.is_none_or(|arrived| matching.overlaps(arrived)))
             }
         })
     }

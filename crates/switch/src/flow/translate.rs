@@ -92,6 +92,8 @@ pub struct Translated {
     pub groups: Vec<(u32, usize)>,
     /// A bit for each table that was looked at.
     pub tables: [u64; 4],
+    /// The first table was looked at again, by then with another flow maybe.
+    pub first_again: bool,
     /// Copies for controllers.
     pub to_controller: Vec<ToController>,
     /// Rules that it teaches.
@@ -242,6 +244,7 @@ impl<'p> Run<'p> {
                 missed: Vec::new(),
                 groups: Vec::new(),
                 tables: [0; 4],
+                first_again: false,
                 to_controller: Vec::new(),
                 learns: Vec::new(),
                 fin: Vec::new(),
@@ -395,6 +398,7 @@ impl<'p> Run<'p> {
         let mut bits = Flow::ZERO;
         let found = self.pipeline.look_up(table, &mut self.flow, &mut bits);
         let new = self.depend(&bits);
+        self.out.first_again |= table == 0 && self.lookups > 1;
         self.out.tables[usize::from(table) / 64] |= 1 << (table % 64);
         if self.asked.trace {
             let (depth, bits) = (self.depth, Box::new(new));

@@ -1,0 +1,366 @@
+//! What a worker and the decider have between them: the rings, cached flows, and the bridges whose packets go by OpenFlow's rules.
+//!
+//! ```text
+//!            Upcall (packet of an unknown flow)                  FlowTables: one bridge's rules, locked by control threads only
+//!   worker ------------------------------------> decider ------------------+
+//!     |  <------------------------------------      |   translate, revalidate, count
+//!     |      Answer (packet back, flow, removal)    |
+//!     +-------------------------------------------->+
+//!            Told (where it stands, that it is gone, how far it has come)
+//! ```
+//!
+//! A cached flow belongs to the decider, which made it; the worker counts in it ([`Live`]) and does what it says ([`Compiled`]).
+
+#![allow(clippy::disallowed_types, reason = "tables are locked by control threads; a worker never asks them")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lookup::FlowRef;
+use packet::{DropReason, FlowKey, PortId};
+use port::Packet;
+use switch::Bridge;
+use switch::flow::{BandKind, Beyond, Event, Meter, Op, PacketOut, Pipeline, Program};
+use sync::counter::Counter;
+use sync::spsc::{Consumer, Producer};
+use sync::token_bucket::TokenBucket;
+use sync::wake::Waker;
+
+/// Words beyond the key that caches know.
+pub const BEYOND: usize = 7;
+/// Packets of unknown flows that one worker's ring holds.
+pub const UPCALLS: usize = 2048;
+/// Answers that one worker's ring holds.
+pub const ANSWERS: usize = 8192;
+
+/// A bridge whose packets go by OpenFlow's rules, as workers see it.
+pub struct FlowBridge {
+    /// Its rules.
+    pub tables: Arc<FlowTables>,
+    /// Decides where a rule says `NORMAL`.
+    pub bridge: Arc<Bridge>,
+}
+
+/// What has happened on a bridge goes to whoever listens.
+pub type Listener = Arc<dyn Fn(&[Event]) + Send + Sync>;
+
+/// A request to the decider.
+pub(crate) enum Asked {
+    /// Tell when caches agree with the tables.
+    Barrier(Box<dyn FnOnce() + Send>),
+    /// A controller's packet.
+    PacketOut(Box<PacketOut>),
+}
+
+/// The rules of one bridge, with what control threads and the decider need around them.
+pub struct FlowTables {
+    number: u16,
+    pipeline: Mutex<Pipeline>,
+    pub(crate) asked: Mutex<Vec<Asked>>,
+    listener: Mutex<Option<Listener>>,
+    waker: Arc<Waker>,
+    /// Packets that met no cached flow.
+    pub(crate) upcalls: AtomicU64,
+}
+
+impl FlowTables {
+    /// The tables of the bridge of this number, whose decider is woken so.
+    #[must_use]
+    pub fn new(number: u16, pipeline: Pipeline, waker: Arc<Waker>) -> FlowTables {
+        FlowTables {
+            number,
+            pipeline: Mutex::new(pipeline),
+            asked: Mutex::new(Vec::new()),
+            listener: Mutex::new(None),
+            waker,
+            upcalls: AtomicU64::new(0),
+        }
+    }
+
+    /// The bridge's number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The rules. Hold them shortly: packets of unknown flows wait meanwhile.
+    pub fn lock(&self) -> MutexGuard<'_, Pipeline> {
+        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the rules, and tells listeners and the decider.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> T {
+        let (done, events) = {
+            let mut pipeline = self.lock();
+            let done = change(&mut pipeline);
+            (done, pipeline.take_events())
+        };
+        self.publish(&events);
+        self.waker.notify_if_sleeping();
+        done
+    }
+
+    /// Who is told what happens; one at a time.
+    pub fn listen(&self, listener: Option<Listener>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    pub(crate) fn publish(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(listener) = listener {
+            listener(events);
+        }
+    }
+
+    fn ask(&self, what: Asked) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.waker.notify();
+    }
+
+    /// Calls `done` once no worker meets a decision older than the rules as they are now.
+    pub fn barrier(&self, done: impl FnOnce() + Send + 'static) {
+        self.ask(Asked::Barrier(Box::new(done)));
+    }
+
+    /// Sends a controller's packet through actions or tables.
+    pub fn packet_out(&self, packet: PacketOut) {
+        self.ask(Asked::PacketOut(Box::new(packet)));
+    }
+
+    /// Packets that met no cached flow so far.
+    #[must_use]
+    pub fn upcalls(&self) -> u64 {
+        self.upcalls.load(Ordering::Relaxed)
+    }
+}
+
+/// What a cached flow has done.
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Packets.
+    pub packets: Counter,
+    /// Octets.
+    pub bytes: Counter,
+    /// When the last came, in nanoseconds.
+    pub used_ns: Counter,
+}
+
+/// A band at work.
+struct BandLive {
+    kind: BandKind,
+    bucket: TokenBucket,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A meter at work: buckets are shared by all workers.
+pub struct MeterLive {
+    pub(crate) meter: Meter,
+    bands: Vec<BandLive>,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a meter says of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Metered {
+    Passes,
+    Drops,
+    /// Raise the drop precedence by so much.
+    Remarks(u8),
+}
+
+impl MeterLive {
+    pub(crate) fn new(meter: &Meter, now_ns: u64) -> MeterLive {
+        let band = |band: &switch::flow::Band| {
+            // A burst of 0 is one second's worth, as in Open vSwitch's documentation.
+            let burst = if band.burst == 0 { band.rate } else { band.burst };
+            let (rate, burst) = if meter.packets {
+                (u64::from(band.rate), burst)
+            } else {
+                // In octets. What does not fit into the bucket's range is as good as no limit of bursts.
+                (u64::from(band.rate) * 125, burst.saturating_mul(125))
+            };
+            let bucket = TokenBucket::new(rate, burst, now_ns);
+            BandLive { kind: band.kind, bucket, packets: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        };
+        MeterLive {
+            meter: meter.clone(),
+            bands: meter.bands.iter().map(band).collect(),
+            packets: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The band of the highest rate that is exceeded decides (OpenFlow 1.3, 5.7.1).
+    pub(crate) fn pass(&self, len: usize, now_ns: u64) -> Metered {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(u64::from(len), Ordering::Relaxed);
+        let want = if self.meter.packets { 1 } else { len };
+        let mut exceeded: Option<(u32, &BandLive)> = None;
+        for (band, live) in self.meter.bands.iter().zip(&self.bands) {
+            let granted = live.bucket.take(now_ns, want);
+            if granted < want {
+                live.bucket.give_back(granted);
+                if exceeded.is_none_or(|(rate, _)| band.rate > rate) {
+                    exceeded = Some((band.rate, live));
+                }
+            }
+        }
+        let Some((_, band)) = exceeded else { return Metered::Passes };
+        band.packets.fetch_add(1, Ordering::Relaxed);
+        band.bytes.fetch_add(u64::from(len), Ordering::Relaxed);
+        match band.kind {
+            BandKind::Drop => Metered::Drops,
+            BandKind::DscpRemark(raise) => Metered::Remarks(raise),
+        }
+    }
+
+    /// Takes what was counted since the last call.
+    pub(crate) fn take(&self) -> (u64, u64, Vec<(u64, u64)>) {
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        let bands = self.bands.iter().map(|band| (take(&band.packets), take(&band.bytes)));
+        (take(&self.packets), take(&self.bytes), bands.collect())
+    }
+}
+
+/// A program as workers do it.
+pub struct Compiled {
+    /// The steps.
+    pub program: Program,
+    /// What most programs come to.
+    pub(crate) kind: Kind,
+    /// Its meters by their numbers.
+    pub(crate) meters: Vec<(u32, Arc<MeterLive>)>,
+    /// Why packets end, when they leave nowhere.
+    pub(crate) dropped: DropReason,
+}
+
+/// What a program comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Unchanged, by one port.
+    Output(PortId),
+    /// Unchanged, as the learning bridge says.
+    Normal,
+    /// Nowhere.
+    Drop,
+    /// Step by step.
+    Steps,
+}
+
+impl Compiled {
+    pub(crate) fn new(program: Program, dropped: DropReason, meters: Vec<(u32, Arc<MeterLive>)>) -> Compiled {
+        let kind = match (program.plain_output(), program.is_normal(), program.is_drop()) {
+            (Some(port), ..) => Kind::Output(port),
+            (_, true, _) => Kind::Normal,
+            (.., true) if !program.ops.iter().any(|op| matches!(op, Op::Meter(_))) => Kind::Drop,
+            _ => Kind::Steps,
+        };
+        Compiled { program, kind, meters, dropped }
+    }
+
+    /// Whether packets meet the same fate, meters included.
+    pub(crate) fn is_same(
+        &self,
+        program: &Program,
+        dropped: DropReason,
+        meters: &[(u32, Arc<MeterLive>)],
+    ) -> bool {
+        self.program == *program
+            && (self.kind != Kind::Drop || self.dropped == dropped)
+            && self.meters.len() == meters.len()
+            && self.meters.iter().zip(meters).all(|(own, other)| Arc::ptr_eq(&own.1, &other.1))
+    }
+}
+
+/// A flow in a worker's cache.
+pub struct CachedFlow {
+    /// Its number at the decider's.
+    pub(crate) id: u32,
+    pub(crate) compiled: Arc<Compiled>,
+    pub(crate) live: Arc<Live>,
+}
+
+/// A packet of an unknown flow.
+pub(crate) struct Upcall {
+    pub bridge: Arc<FlowBridge>,
+    pub port: PortId,
+    pub packet: Packet,
+    pub key: FlowKey,
+    pub beyond: Beyond,
+}
+
+/// A flow for the cache.
+pub(crate) struct Install {
+    pub id: u32,
+    pub key: FlowKey,
+    pub mask: FlowKey,
+    pub beyond: Beyond,
+    pub beyond_mask: Beyond,
+    pub flow: CachedFlow,
+}
+
+/// What the decider says to a worker.
+pub(crate) enum Answer {
+    /// A packet back: what is to be done with it. `key` is the one that it was asked by; `None`: a controller's.
+    Release {
+        bridge: Arc<FlowBridge>,
+        port: PortId,
+        packet: Packet,
+        key: Option<FlowKey>,
+        compiled: Arc<Compiled>,
+    },
+    /// A flow.
+    Install(Box<Install>),
+    /// Another fate for a flow.
+    Replace(FlowRef, Arc<Compiled>),
+    /// A flow goes.
+    Remove(FlowRef),
+    /// Tell when you have come here.
+    Sync(u64),
+}
+
+/// What a worker says to the decider.
+pub(crate) enum Told {
+    /// The flow stands there; `None`: the cache has no room.
+    Installed(u32, Option<FlowRef>),
+    /// It is gone.
+    Removed(CachedFlow),
+    /// Its old fate is not used any more.
+    Replaced(Arc<Compiled>),
+    /// It has come so far.
+    Synced(u64),
+}
+
+/// A worker's ends of the rings.
+pub struct WorkerFlows {
+    pub(crate) upcalls: Producer<Upcall>,
+    pub(crate) answers: Consumer<Answer>,
+    pub(crate) told: Producer<Told>,
+    pub(crate) waker: Arc<Waker>,
+}
+
+/// The decider's ends of one worker's rings.
+pub(crate) struct WorkerEnd {
+    pub upcalls: Consumer<Upcall>,
+    pub answers: Producer<Answer>,
+    pub told: Consumer<Told>,
+    pub waker: Arc<Waker>,
+}
+
+/// Rings between one worker and the decider.
+pub(crate) fn rings(decider: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, WorkerEnd) {
+    use sync::spsc::channel;
+    let (upcalls, asked) = channel(UPCALLS);
+    let (answers, answered) = channel(ANSWERS);
+    let (told, heard) = channel(2 * ANSWERS);
+    (
+        WorkerFlows { upcalls, answers: answered, told, waker: Arc::clone(decider) },
+        WorkerEnd { upcalls: asked, answers, told: heard, waker: Arc::clone(worker) },
+    )
+}

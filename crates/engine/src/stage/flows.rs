@@ -1,0 +1,699 @@
+//! Packets of a bridge that goes by OpenFlow's rules: each meets a cached flow and does what it says, or goes to the decider.
+//!
+//! While a flow's first packet is with the decider, its later ones wait behind it here, before the caches are asked, so that none
+//! overtakes another; how many wait is bounded, for each flow and in all.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
+use packet::record::{Recorder, Step, TagChange};
+use packet::{DropReason, FlowKey, PortId};
+use port::{BURST, Flags, FrameMemory, Packet};
+use switch::flow::{Asked, Beyond, Flow, Frame, Op, rewrite};
+use switch::{Decision, Now};
+
+use crate::burst::Burst;
+use crate::flows::{
+    Answer, BEYOND, CachedFlow, Compiled, FlowBridge, Kind, Metered, Told, Upcall, WorkerFlows,
+};
+use crate::stage::transmit::Exits;
+use crate::stage::{Tools, execute};
+use crate::state::Forwarding;
+
+/// Packets of one flow that wait behind its first.
+const WAITING_EACH: usize = 64;
+/// Packets of all flows that wait.
+const WAITING: usize = 4096;
+/// Packets of one port that are with the decider: a storm on one port leaves room for others.
+const UPCALLS_EACH: u16 = 512;
+/// Answers that are taken in one round.
+const ANSWERS: usize = 256;
+/// Rounds after which masks are ordered anew.
+const RERANK: u32 = 16_384;
+
+/// A worker's flows.
+pub struct Flows {
+    cache: FlowCache<BEYOND, CachedFlow>,
+    rings: WorkerFlows,
+    /// Flows with a packet at the decider's, and what waits behind it.
+    pending: HashMap<FlowKey, VecDeque<Waiting>>,
+    waiting: usize,
+    /// By port: packets at the decider's.
+    asked: Vec<u16>,
+    found: Box<[u32; BURST]>,
+    rounds: u32,
+    /// The decider is to be woken.
+    rings_bell: bool,
+}
+
+struct Waiting {
+    bridge: Arc<FlowBridge>,
+    port: PortId,
+    packet: Packet,
+    key: FlowKey,
+    beyond: Beyond,
+}
+
+/// What a worker's cache holds and has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowsView {
+    /// Flows.
+    pub flows: usize,
+    /// Different masks.
+    pub masks: usize,
+    /// Hits by tier, misses, probes.
+    pub counters: FlowCounters,
+    /// Octets.
+    pub memory: usize,
+}
+
+impl Flows {
+    /// Nothing cached.
+    #[must_use]
+    pub fn new(rings: WorkerFlows, limits: FlowLimits) -> Flows {
+        Flows {
+            cache: FlowCache::new(limits),
+            rings,
+            pending: HashMap::new(),
+            waiting: 0,
+            asked: Vec::new(),
+            found: Box::new([MISS; BURST]),
+            rounds: 0,
+            rings_bell: false,
+        }
+    }
+
+    /// Whether the decider has said something.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        !self.rings.answers.is_empty()
+    }
+
+    /// Switches the exact-match cache: one of so many packets leaves a hint; `None`: off.
+    pub fn set_exact(&mut self, one_in: Option<NonZeroU32>) {
+        self.cache.set_exact(one_in);
+    }
+
+    /// See [`FlowsView`].
+    #[must_use]
+    pub fn view(&self) -> FlowsView {
+        FlowsView {
+            flows: self.cache.len(),
+            masks: self.cache.masks(),
+            counters: self.cache.counters(),
+            memory: self.cache.memory(),
+        }
+    }
+
+    /// Frees what waits: the worker ends.
+    pub(crate) fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
+        for waiting in self.pending.drain().flat_map(|(_, waiting)| waiting) {
+            tools_free(waiting.packet);
+        }
+        while let Some(answer) = self.rings.answers.pop() {
+            if let Answer::Release { packet, .. } = answer {
+                tools_free(packet);
+            }
+        }
+    }
+}
+
+/// What packets of one flow have in common: port, VLANs, addresses, protocol, L4 ports (and that they are fragments).
+#[inline]
+fn identity(key: &FlowKey) -> FlowKey {
+    let mut own = *key;
+    own.set_tcp_flags(0);
+    own.set_tos(0);
+    own.set_ttl(0);
+    own
+}
+
+/// Decides about the packets of `burst`, which arrived on `port`, and does it; the outbox has them then.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+pub fn run<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Arc<FlowBridge>,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    if R::DRY {
+        return dry(forwarding, port, bridge, burst, now, exits, tools, recorder);
+    }
+    let Some(mut flows) = tools.flows.take() else {
+        for packet in burst.packets.drain(..) {
+            tools.drop(packet, port, DropReason::NoRoom);
+        }
+        return;
+    };
+    let n = burst.packets.len();
+    {
+        let memory = tools.pool.memory();
+        let Burst { packets, keys, layers, .. } = &*burst;
+        let beyond = |i: usize| Beyond::extract(packets[i].head(memory), &keys[i], &layers[i]).0;
+        flows.cache.find_burst(|i| keys[i].words(), beyond, &mut flows.found[..n]);
+    }
+    let whole =
+        if flows.pending.is_empty() && !R::ACTIVE { one_way(&mut flows, burst, n, now) } else { None };
+    match whole {
+        Some(Kind::Output(out)) if tools.outbox.take_whole(out, &mut burst.packets) => {}
+        Some(Kind::Normal) => normal_burst(forwarding, port, bridge, burst, now, exits, tools, recorder),
+        counted => one_by_one(
+            forwarding,
+            port,
+            bridge,
+            burst,
+            now,
+            counted.is_some(),
+            &mut flows,
+            exits,
+            tools,
+            recorder,
+        ),
+    }
+    tools.flows = Some(flows);
+}
+
+/// When all packets meet flows that come to the same plain fate: counts them in those flows, and says which.
+#[inline]
+fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind> {
+    let first = flows.cache.get_at(*flows.found.first()?)?.compiled.kind;
+    if !matches!(first, Kind::Output(_) | Kind::Normal) {
+        return None;
+    }
+    let same = |at: &u32| flows.cache.get_at(*at).is_some_and(|flow| flow.compiled.kind == first);
+    if !flows.found[..n].iter().all(same) {
+        return None;
+    }
+    for (at, packet) in flows.found[..n].iter().zip(&*burst.packets) {
+        if let Some(flow) = flows.cache.get_at(*at) {
+            count(flow, packet, now);
+        }
+    }
+    Some(first)
+}
+
+#[inline(always)]
+fn count(flow: &CachedFlow, packet: &Packet, now: Now) {
+    flow.live.packets.add(1);
+    flow.live.bytes.add(packet.len() as u64);
+    flow.live.used_ns.set(now.ns);
+}
+
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+fn one_by_one<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Arc<FlowBridge>,
+    burst: &mut Burst,
+    now: Now,
+    counted: bool,
+    flows: &mut Flows,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let mut packets = std::mem::take(&mut burst.packets);
+    for (i, packet) in packets.drain(..).enumerate() {
+        let key = &burst.keys[i];
+        let waits = !flows.pending.is_empty() && flows.pending.contains_key(&identity(key));
+        let found = flows.cache.get_at(flows.found[i]).filter(|_| !waits);
+        match found {
+            Some(flow) => {
+                if !counted {
+                    count(flow, &packet, now);
+                }
+                let compiled = Arc::clone(&flow.compiled);
+                recorder.step(i, Step::FlowHit);
+                act(forwarding, port, bridge, packet, &compiled, now, exits, tools, recorder);
+            }
+            None => {
+                let beyond = Beyond::extract(packet.head(tools.pool.memory()), key, &burst.layers[i]);
+                recorder.step(i, Step::Upcall);
+                let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, beyond };
+                miss(asks, flows, tools);
+            }
+        }
+    }
+    burst.packets = packets;
+    bell(flows);
+}
+
+/// Wakes the decider when there is something for it.
+fn bell(flows: &mut Flows) {
+    if std::mem::take(&mut flows.rings_bell) {
+        flows.rings.waker.notify_if_sleeping();
+    }
+}
+
+/// Sends a packet to the decider, or lets it wait behind one that is there.
+#[cold]
+fn miss(asks: Waiting, flows: &mut Flows, tools: &mut Tools) {
+    let identity = identity(&asks.key);
+    if let Some(waiting) = flows.pending.get_mut(&identity) {
+        if waiting.len() >= WAITING_EACH || flows.waiting >= WAITING {
+            return tools.drop(asks.packet, asks.port, DropReason::UpcallLimit);
+        }
+        flows.waiting += 1;
+        waiting.push_back(asks);
+        return;
+    }
+    if flows.asked.len() <= asks.port.index() {
+        flows.asked.resize(asks.port.index() + 1, 0);
+    }
+    let asked = &mut flows.asked[asks.port.index()];
+    if *asked >= UPCALLS_EACH {
+        return tools.drop(asks.packet, asks.port, DropReason::UpcallLimit);
+    }
+    let Waiting { bridge, port, packet, key, beyond } = asks;
+    match flows.rings.upcalls.push(Upcall { bridge, port, packet, key, beyond }) {
+        Ok(()) => {
+            *asked += 1;
+            flows.pending.insert(identity, VecDeque::new());
+            flows.rings_bell = true;
+        }
+        Err(back) => tools.drop(back.packet, port, DropReason::UpcallLimit),
+    }
+}
+
+/// Takes what the decider says: flows in and out of the cache, packets on their way. Returns the packets.
+pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: &mut Tools) -> usize {
+    let Some(mut flows) = tools.flows.take() else { return 0 };
+    flows.rounds += 1;
+    if flows.rounds >= RERANK {
+        flows.rounds = 0;
+        flows.cache.rerank();
+    }
+    let mut packets = 0;
+    for _ in 0..ANSWERS {
+        if flows.rings.told.free() < 2 {
+            break;
+        }
+        let Some(answer) = flows.rings.answers.pop() else { break };
+        match answer {
+            Answer::Release { bridge, port, packet, key, compiled } => {
+                packets += 1;
+                act(
+                    forwarding,
+                    port,
+                    &bridge,
+                    packet,
+                    &compiled,
+                    now,
+                    exits,
+                    tools,
+                    &mut packet::record::NoRecord,
+                );
+                if let Some(key) = key {
+                    if let Some(asked) = flows.asked.get_mut(port.index()) {
+                        *asked = asked.saturating_sub(1);
+                    }
+                    packets += follow(forwarding, &identity(&key), now, &mut flows, exits, tools);
+                }
+            }
+            Answer::Install(install) => {
+                let crate::flows::Install { id, key, mask, beyond, beyond_mask, flow } = *install;
+                let put = flows.cache.insert(key.words(), &beyond.0, mask.words(), &beyond_mask.0, flow);
+                // Refused for want of room, or there already: the decider goes on without it.
+                let at = put.ok();
+                tell(&mut flows, Told::Installed(id, at));
+            }
+            Answer::Replace(at, compiled) => {
+                if let Some(flow) = flows.cache.get_mut(at) {
+                    let old = std::mem::replace(&mut flow.compiled, compiled);
+                    tell(&mut flows, Told::Replaced(old));
+                }
+            }
+            Answer::Remove(at) => {
+                if let Some(flow) = flows.cache.remove(at) {
+                    tell(&mut flows, Told::Removed(flow));
+                }
+            }
+            Answer::Sync(number) => tell(&mut flows, Told::Synced(number)),
+        }
+    }
+    bell(&mut flows);
+    tools.flows = Some(flows);
+    packets
+}
+
+fn tell(flows: &mut Flows, what: Told) {
+    // There was room when the answer was taken.
+    let _ = flows.rings.told.push(what);
+    flows.rings_bell = true;
+}
+
+/// Lets the packets go that waited behind one that came back, until one of them has to be asked about.
+#[cold]
+fn follow(
+    forwarding: &Forwarding,
+    identity: &FlowKey,
+    now: Now,
+    flows: &mut Flows,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+) -> usize {
+    let Some(mut waiting) = flows.pending.remove(identity) else { return 0 };
+    let mut gone = 0;
+    while let Some(next) = waiting.pop_front() {
+        flows.waiting -= 1;
+        let mut at = [MISS];
+        flows.cache.find_burst(|_| next.key.words(), |_| next.beyond.0, &mut at);
+        let Some(flow) = flows.cache.get_at(at[0]) else {
+            miss(next, flows, tools);
+            break;
+        };
+        count(flow, &next.packet, now);
+        let compiled = Arc::clone(&flow.compiled);
+        gone += 1;
+        act(
+            forwarding,
+            next.port,
+            &next.bridge,
+            next.packet,
+            &compiled,
+            now,
+            exits,
+            tools,
+            &mut packet::record::NoRecord,
+        );
+    }
+    if let Some(behind) = flows.pending.get_mut(identity) {
+        behind.extend(waiting);
+    } else {
+        // The next one could not be asked about: those behind it go the same way.
+        for next in waiting {
+            flows.waiting -= 1;
+            tools.drop(next.packet, next.port, DropReason::UpcallLimit);
+        }
+    }
+    gone
+}
+
+/// Does what a flow says to one packet.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+#[inline]
+fn act<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Arc<FlowBridge>,
+    packet: Packet,
+    compiled: &Compiled,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    match compiled.kind {
+        Kind::Output(out) => {
+            recorder.step(0, Step::Output { port: out, tag: TagChange::Keep });
+            execute::send(forwarding, port, out, packet, exits, tools, recorder);
+        }
+        Kind::Drop => {
+            recorder.step(0, Step::Dropped(compiled.dropped));
+            tools.drop(packet, port, compiled.dropped);
+        }
+        Kind::Normal => normal(forwarding, port, bridge, packet, now, exits, tools, recorder),
+        Kind::Steps => {
+            let context = Steps { forwarding, port, bridge, compiled, now };
+            if let Some(packet) = context.run(&compiled.program.ops, packet, exits, tools, recorder) {
+                recorder.step(0, Step::Dropped(compiled.dropped));
+                tools.drop(packet, port, compiled.dropped);
+            }
+        }
+    }
+}
+
+/// A program under way.
+struct Steps<'a> {
+    forwarding: &'a Forwarding,
+    port: PortId,
+    bridge: &'a Arc<FlowBridge>,
+    compiled: &'a Compiled,
+    now: Now,
+}
+
+impl Steps<'_> {
+    /// Does steps; gives the packet back when it has left nowhere.
+    fn run<R: Recorder>(
+        &self,
+        ops: &[Op],
+        packet: Packet,
+        exits: &mut Exits<'_>,
+        tools: &mut Tools,
+        recorder: &mut R,
+    ) -> Option<Packet> {
+        let last = last_leaving(ops);
+        let mut packet = packet;
+        let mut at = 0;
+        while at < ops.len() {
+            match &ops[at] {
+                Op::Output(_) | Op::Normal => {
+                    if Some(at) == last {
+                        self.leave(&ops[at], packet, exits, tools, recorder);
+                        return None;
+                    }
+                    self.copy(&packet, tools, |copy, tools| {
+                        self.leave(&ops[at], copy, exits, tools, recorder)
+                    });
+                }
+                Op::Clone(n) => {
+                    let body = body(ops, at);
+                    if Some(at) == last {
+                        // Nobody wants the packet behind it.
+                        return self.run(body, packet, exits, tools, recorder);
+                    }
+                    if last_leaving(body).is_some() {
+                        self.copy(&packet, tools, |copy, tools| {
+                            // It leaves, unless a meter or its own end has stopped it.
+                            if let Some(copy) = self.run(body, copy, exits, tools, recorder) {
+                                tools.drop(copy, self.port, self.compiled.dropped);
+                            }
+                        });
+                    }
+                    at += usize::from(*n);
+                }
+                Op::Meter(id) => {
+                    let meter =
+                        self.compiled.meters.iter().find(|(own, _)| own == id).map(|(_, meter)| meter);
+                    let verdict = meter.map(|meter| meter.pass(packet.len(), self.now.ns));
+                    match verdict {
+                        Some(Metered::Drops) if !R::DRY => {
+                            recorder.step(0, Step::Dropped(DropReason::MeterDrop));
+                            tools.drop(packet, self.port, DropReason::MeterDrop);
+                            return None;
+                        }
+                        Some(Metered::Remarks(raise)) => remark(&mut packet, tools.pool.memory(), raise),
+                        _ => {}
+                    }
+                }
+                op => {
+                    let memory = tools.pool.memory();
+                    if let Err(reason) = rewrite(&mut Whole { packet: &mut packet, memory }, op) {
+                        recorder.step(0, Step::Dropped(reason));
+                        tools.drop(packet, self.port, reason);
+                        return None;
+                    }
+                }
+            }
+            at += 1;
+        }
+        Some(packet)
+    }
+
+    /// Does something with a copy, when one is to be had.
+    fn copy(&self, packet: &Packet, tools: &mut Tools, does: impl FnOnce(Packet, &mut Tools)) {
+        tools.counters.port(self.port).copies.add(1);
+        match execute::copy(packet, tools) {
+            Ok(copy) => does(copy, tools),
+            Err(reason) => tools.counters.port(self.port).drop_n(reason, 1),
+        }
+    }
+
+    fn leave<R: Recorder>(
+        &self,
+        op: &Op,
+        packet: Packet,
+        exits: &mut Exits<'_>,
+        tools: &mut Tools,
+        recorder: &mut R,
+    ) {
+        if let Op::Output(out) = op {
+            recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
+            execute::send(self.forwarding, self.port, *out, packet, exits, tools, recorder);
+        } else {
+            normal(self.forwarding, self.port, self.bridge, packet, self.now, exits, tools, recorder);
+        }
+    }
+}
+
+/// The steps that a `Clone` at this place does to its copy.
+fn body(ops: &[Op], at: usize) -> &[Op] {
+    match ops.get(at) {
+        Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
+        _ => &[],
+    }
+}
+
+/// The last step by which a packet, or a copy of it, leaves.
+fn last_leaving(ops: &[Op]) -> Option<usize> {
+    let (mut at, mut last) = (0, None);
+    while at < ops.len() {
+        match &ops[at] {
+            Op::Output(_) | Op::Normal => last = Some(at),
+            Op::Clone(n) => {
+                if last_leaving(body(ops, at)).is_some() {
+                    last = Some(at);
+                }
+                at += usize::from(*n);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    last
+}
+
+/// Raises the drop precedence of an IP packet's DSCP (RFC 2597).
+fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
+    use switch::flow::{Field, SetBits};
+    let mut key = FlowKey::ZERO;
+    let len = packet.len();
+    if FlowKey::extract(packet.head(memory), len, PortId(0), &mut key).is_err() {
+        return;
+    }
+    let dscp = key.tos() >> 2;
+    // Assured forwarding: classes 1 to 4, precedences 1 to 3.
+    let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
+    if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
+        return;
+    }
+    let raised = class << 3 | (precedence + raise).min(3) << 1;
+    let (mut value, mut mask) = (Flow::ZERO, Flow::ZERO);
+    value.set(Field::IpDscp, u128::from(raised));
+    mask.want(Field::IpDscp);
+    let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
+}
+
+/// A packet of the engine as a frame that can be changed.
+struct Whole<'a> {
+    packet: &'a mut Packet,
+    memory: &'a FrameMemory,
+}
+
+impl Frame for Whole<'_> {
+    fn head(&mut self) -> &mut [u8] {
+        self.packet.head_mut(self.memory)
+    }
+
+    fn total(&self) -> usize {
+        self.packet.len()
+    }
+
+    fn prepend(&mut self, n: u16) -> bool {
+        self.packet.prepend(n)
+    }
+
+    fn trim(&mut self, n: u16) -> bool {
+        self.packet.trim_front(n)
+    }
+
+    fn is_open(&self) -> bool {
+        self.packet.flags().contains(Flags::PARTIAL_CHECKSUM)
+    }
+}
+
+/// The learning bridge decides about a whole burst.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+fn normal_burst<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Arc<FlowBridge>,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let n = burst.len();
+    bridge.bridge.forward(
+        &burst.keys[..n],
+        &burst.layers[..n],
+        now,
+        &mut tools.scratch,
+        &mut burst.decisions[..n],
+        recorder,
+    );
+    execute::bridged(forwarding, port, &bridge.bridge, burst, exits, tools, recorder);
+}
+
+/// The learning bridge decides about one packet, as it is now.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+fn normal<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Arc<FlowBridge>,
+    packet: Packet,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let mut key = FlowKey::ZERO;
+    let head = packet.head(tools.pool.memory());
+    let layers = match FlowKey::extract(head, packet.len(), port, &mut key) {
+        Ok(layers) => layers,
+        Err(reason) => {
+            recorder.step(0, Step::Dropped(reason));
+            return tools.drop(packet, port, reason);
+        }
+    };
+    let mut decision = [Decision::default()];
+    bridge.bridge.forward(&[key], &[layers], now, &mut tools.scratch, &mut decision, recorder);
+    execute::one(forwarding, port, &bridge.bridge, packet, &decision[0], exits, tools, recorder);
+}
+
+/// What would become of packets: the tables themselves are asked, and nothing is cached or counted.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
+#[cold]
+fn dry<R: Recorder>(
+    forwarding: &Forwarding,
+    port: PortId,
+    bridge: &Arc<FlowBridge>,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let mut packets = std::mem::take(&mut burst.packets);
+    for (i, packet) in packets.drain(..).enumerate() {
+        let mut frame = vec![0; packet.len()];
+        packet.copy_to(tools.pool.memory(), &mut frame);
+        let compiled = {
+            let pipeline = bridge.tables.lock();
+            let in_port = pipeline.number_of(port).unwrap_or(switch::flow::port::ANY);
+            let beyond = Beyond::extract(&frame, &burst.keys[i], &burst.layers[i]);
+            let flow = Flow::new(&burst.keys[i], &beyond, in_port);
+            let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: false });
+            for rule in fate.rules.iter().filter_map(|rule| pipeline.rule(*rule)) {
+                let (table, priority, cookie) = (rule.table, rule.priority, rule.cookie);
+                recorder.step(i, Step::Rule { table, priority, cookie });
+            }
+            for table in &fate.missed {
+                recorder.step(i, Step::NoRule { table: *table });
+            }
+            if !fate.to_controller.is_empty() {
+                recorder.step(i, Step::ToController);
+            }
+            Compiled::new(fate.program, fate.dropped, Vec::new())
+        };
+        act(forwarding, port, bridge, packet, &compiled, now, exits, tools, recorder);
+    }
+    burst.packets = packets;
+}
