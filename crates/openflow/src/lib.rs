@@ -1,8 +1,30 @@
 //! OpenFlow: what controllers and `ovs-ofctl` say to a bridge, and what it says to them.
 //!
+//! ```text
+//!   ovs-ofctl, controllers              Controllers: targets, listeners, back-off, status
+//!        |  tcp, unix                          |
+//!        +----------- Session -----------------+        one task each: negotiation, requests in order, echo, roles
+//!                        |  wire: octets <-> switch::flow
+//!                     Datapath                          the bridge, whose events every session is shown
+//! ```
+//!
 //! A bridge is whatever implements [`Datapath`]; messages of all versions become the one form of [`switch::flow`] before it
-//! sees them.
+//! sees them. Spoken are OpenFlow 1.0, 1.3, 1.4 and 1.5 with the extensions that Open vSwitch's clients use; 1.1 and 1.2 are
+//! refused when versions are negotiated.
+//!
+//! ```
+//! use openflow::wire::{Reader, Version, action, error::Error};
+//! use switch::flow::{Action, Match};
+//!
+//! let mut octets = Vec::new();
+//! action::put_actions(&mut octets, Version::V13, &[Action::SetQueue(3)]);
+//! assert_eq!(octets, [0, 21, 0, 8, 0, 0, 0, 3]);
+//! let read = action::get_actions(Reader::new(&octets, Error::ActionLength), Version::V13, &Match::ANY);
+//! assert_eq!(read, Ok(vec![Action::SetQueue(3)]));
+//! ```
 
 pub mod datapath;
+pub mod wire;
 
 pub use datapath::{Datapath, Subscription, events};
+pub use wire::Version;

@@ -1,0 +1,312 @@
+//! The wire: octets of OpenFlow 1.0, 1.3, 1.4 and 1.5 with Nicira's and the ONF's extensions, from and to [`switch::flow`].
+//!
+//! Nothing here trusts a length: readers are slices that shrink, what is too short is the error of its place, and no more is
+//! allocated than was received.
+
+pub mod action;
+pub mod error;
+pub mod flow;
+pub mod group;
+pub mod matching;
+pub mod meter;
+pub mod oxm;
+pub mod packet;
+pub mod port;
+pub mod table;
+
+use self::error::Error;
+
+/// Nicira's experimenter number.
+pub const NICIRA: u32 = 0x2320;
+/// The ONF's experimenter number.
+pub const ONF: u32 = 0x4f4e_4600;
+/// No buffer.
+pub const NO_BUFFER: u32 = u32::MAX;
+/// Octets of a message's header.
+pub const HEADER: usize = 8;
+
+/// A version that is spoken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Version {
+    /// 1.0.
+    V10 = 1,
+    /// 1.3.
+    V13 = 4,
+    /// 1.4.
+    V14 = 5,
+    /// 1.5.
+    V15 = 6,
+}
+
+impl Version {
+    /// All of them.
+    pub const ALL: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
+
+    /// By its number on the wire.
+    #[must_use]
+    pub fn from_wire(number: u8) -> Option<Version> {
+        Version::ALL.into_iter().find(|version| version.number() == number)
+    }
+
+    /// Its number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Version::V10 => 1,
+            Version::V13 => 4,
+            Version::V14 => 5,
+            Version::V15 => 6,
+        }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "1.{}", self.number() - 1)
+    }
+}
+
+/// A message's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Version, as it stands there.
+    pub version: u8,
+    /// OFPT_*.
+    pub kind: u8,
+    /// Octets with this header.
+    pub length: u16,
+    /// Given back in replies.
+    pub xid: u32,
+}
+
+impl Header {
+    /// Reads it.
+    #[must_use]
+    pub fn read(data: &[u8]) -> Option<Header> {
+        let head = data.get(..HEADER)?;
+        Some(Header {
+            version: head[0],
+            kind: head[1],
+            length: u16::from_be_bytes([head[2], head[3]]),
+            xid: u32::from_be_bytes([head[4], head[5], head[6], head[7]]),
+        })
+    }
+}
+
+/// Octets that are read from the front.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// What is left.
+    pub data: &'a [u8],
+    /// What it means that there are too few.
+    pub short: Error,
+}
+
+impl<'a> Reader<'a> {
+    /// Over these octets; `short` where they do not suffice.
+    #[must_use]
+    pub fn new(data: &'a [u8], short: Error) -> Reader<'a> {
+        Reader { data, short }
+    }
+
+    /// The next so many octets.
+    ///
+    /// # Errors
+    /// `short`; so do all others here.
+    pub fn take(&mut self, octets: usize) -> Result<&'a [u8], Error> {
+        let (head, rest) = self.data.split_at_checked(octets).ok_or(self.short)?;
+        self.data = rest;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (head, rest) = self.data.split_first_chunk().ok_or(self.short)?;
+        self.data = rest;
+        Ok(*head)
+    }
+
+    #[expect(missing_docs, clippy::missing_errors_doc, reason = "see `take`")]
+    pub fn u8(&mut self) -> Result<u8, Error> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    #[expect(missing_docs, clippy::missing_errors_doc, reason = "see `take`")]
+    pub fn u16(&mut self) -> Result<u16, Error> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    #[expect(missing_docs, clippy::missing_errors_doc, reason = "see `take`")]
+    pub fn u32(&mut self) -> Result<u32, Error> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    #[expect(missing_docs, clippy::missing_errors_doc, reason = "see `take`")]
+    pub fn u64(&mut self) -> Result<u64, Error> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    #[expect(missing_docs, clippy::missing_errors_doc, reason = "see `take`")]
+    pub fn mac(&mut self) -> Result<::packet::MacAddr, Error> {
+        self.array().map(::packet::MacAddr)
+    }
+
+    /// Leaves octets out.
+    ///
+    /// # Errors
+    /// See [`Reader::take`].
+    pub fn skip(&mut self, octets: usize) -> Result<(), Error> {
+        self.take(octets).map(|_| ())
+    }
+
+    /// The next so many octets as a reader of their own, which must not be read beyond.
+    ///
+    /// # Errors
+    /// See [`Reader::take`].
+    pub fn part(&mut self, octets: usize) -> Result<Reader<'a>, Error> {
+        Ok(Reader { data: self.take(octets)?, short: self.short })
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+}
+
+/// Writes big-endian numbers behind what is there.
+pub trait Put {
+    #[expect(missing_docs, reason = "by name")]
+    fn u8(&mut self, value: u8);
+    #[expect(missing_docs, reason = "by name")]
+    fn u16(&mut self, value: u16);
+    #[expect(missing_docs, reason = "by name")]
+    fn u32(&mut self, value: u32);
+    #[expect(missing_docs, reason = "by name")]
+    fn u64(&mut self, value: u64);
+    /// So many zeros.
+    fn zeros(&mut self, octets: usize);
+    /// Zeros up to the next multiple of eight behind `start`.
+    fn align(&mut self, start: usize);
+    /// A text of so many octets, ended by at least one zero.
+    fn text(&mut self, text: &str, octets: usize);
+    /// Puts the number of octets since `start` where the length stands, `at` octets behind it.
+    fn set_length(&mut self, start: usize, at: usize);
+    /// Puts a number in the place of one that was written.
+    fn patch16(&mut self, at: usize, value: usize);
+}
+
+impl Put for Vec<u8> {
+    fn u8(&mut self, value: u8) {
+        self.push(value);
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn zeros(&mut self, octets: usize) {
+        self.resize(self.len() + octets, 0);
+    }
+
+    fn align(&mut self, start: usize) {
+        let octets = (self.len() - start).next_multiple_of(8);
+        self.resize(start + octets, 0);
+    }
+
+    fn text(&mut self, text: &str, octets: usize) {
+        let mut end = text.len().min(octets.saturating_sub(1));
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.extend_from_slice(&text.as_bytes()[..end]);
+        self.zeros(octets - end);
+    }
+
+    fn set_length(&mut self, start: usize, at: usize) {
+        self.patch16(start + at, self.len() - start);
+    }
+
+    fn patch16(&mut self, at: usize, value: usize) {
+        self[at..at + 2].copy_from_slice(&low16(value).to_be_bytes());
+    }
+}
+
+/// The number, or the highest of 16 bits.
+#[must_use]
+pub(crate) fn low16(value: usize) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}
+
+/// Seconds and nanoseconds of so many nanoseconds.
+#[must_use]
+pub(crate) fn seconds(ns: u64) -> (u32, u32) {
+    let rest = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
+    (u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX), rest)
+}
+
+/// Begins a message; [`finish`] ends it.
+pub fn begin(out: &mut Vec<u8>, version: Version, kind: u8, xid: u32) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[version.number(), kind, 0, 0]);
+    out.u32(xid);
+    start
+}
+
+/// Begins an experimenter's message.
+pub fn begin_experimenter(out: &mut Vec<u8>, version: Version, vendor: u32, subtype: u32, xid: u32) -> usize {
+    let start = begin(out, version, 4, xid);
+    out.u32(vendor);
+    out.u32(subtype);
+    start
+}
+
+/// Writes the length of the message that begins there.
+pub fn finish(out: &mut Vec<u8>, start: usize) {
+    out.set_length(start, 2);
+}
+
+/// A port's number of OpenFlow 1.0 in 32 bits.
+#[must_use]
+pub fn port_from_16(port: u16) -> u32 {
+    if port >= 0xff00 { 0xffff_0000 | u32::from(port) } else { u32::from(port) }
+}
+
+/// A port's number for OpenFlow 1.0, which has none for those from 0xff00 to 0xfffffeff: no port then.
+#[must_use]
+pub fn port_to_16(port: u32) -> u16 {
+    match u16::try_from(port) {
+        Ok(port) if port < 0xff00 => port,
+        _ if port >= 0xffff_ff00 => u16::try_from(port & 0xffff).unwrap_or(u16::MAX),
+        _ => u16::MAX,
+    }
+}
+
+/// Reads a port's number as the version writes it.
+pub(crate) fn get_port(from: &mut Reader<'_>, version: Version) -> Result<u32, Error> {
+    if version == Version::V10 { from.u16().map(port_from_16) } else { from.u32() }
+}
+
+/// A list of properties (type, length with this header, padding to eight octets): calls `each` with type and value.
+pub(crate) fn properties<'a>(
+    mut from: Reader<'a>,
+    mut each: impl FnMut(u16, Reader<'a>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    while !from.is_empty() {
+        let kind = from.u16()?;
+        let length = usize::from(from.u16()?);
+        let value = from.part(length.checked_sub(4).ok_or(from.short)?)?;
+        let padding = length.next_multiple_of(8) - length;
+        from.skip(padding.min(from.data.len()))?;
+        each(kind, value)?;
+    }
+    Ok(())
+}

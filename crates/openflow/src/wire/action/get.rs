@@ -1,0 +1,292 @@
+//! Reading actions and instructions.
+
+use switch::flow::{Action, Field, Instructions, Match, SubField};
+
+use super::{DEPTH, nicira};
+use crate::wire::error::Error;
+use crate::wire::oxm::{Entry, Wire, entry, header, subfield};
+use crate::wire::{NICIRA, ONF, Reader, Version, get_port};
+
+/// What a list of actions says.
+pub(super) struct Reading<'m> {
+    pub version: Version,
+    /// The rule's match, which tells what OpenFlow 1.0's "transport port" is.
+    pub matching: &'m Match,
+    pub depth: usize,
+    /// NXAST_WRITE_METADATA, which is no action but an instruction.
+    pub metadata: Option<(u64, u64)>,
+}
+
+/// Reads a list of actions up to the end.
+///
+/// # Errors
+/// OFPBAC_*.
+pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Result<Vec<Action>, Error> {
+    let mut reading = Reading { version, matching, depth: 0, metadata: None };
+    let actions = reading.list(from)?;
+    if reading.metadata.is_some() { Err(Error::InstructionUnsupported) } else { Ok(actions) }
+}
+
+/// Reads OpenFlow 1.0's actions of a rule.
+///
+/// # Errors
+/// OFPBAC_*.
+pub fn get_plain(from: Reader<'_>, matching: &Match) -> Result<Instructions, Error> {
+    let mut reading = Reading { version: Version::V10, matching, depth: 0, metadata: None };
+    let apply = reading.list(from)?;
+    Ok(Instructions { apply, metadata: reading.metadata, ..Instructions::default() })
+}
+
+/// Reads instructions up to the end.
+///
+/// # Errors
+/// OFPBIC_* and OFPBAC_*.
+pub fn get_instructions(from: Reader<'_>, version: Version, matching: &Match) -> Result<Instructions, Error> {
+    let mut from = Reader { short: Error::InstructionLength, ..from };
+    let mut out = Instructions::default();
+    let mut seen = 0_u8;
+    while !from.is_empty() {
+        let kind = from.u16()?;
+        let length = usize::from(from.u16()?);
+        if length < 8 || !length.is_multiple_of(8) {
+            return Err(Error::InstructionLength);
+        }
+        let mut body = from.part(length - 4)?;
+        if !(1..=6).contains(&kind) {
+            return Err(if kind == 0xffff {
+                Error::InstructionExperimenter
+            } else {
+                Error::InstructionUnknown
+            });
+        }
+        if seen & 1 << kind != 0 {
+            return Err(Error::InstructionTwice);
+        }
+        seen |= 1 << kind;
+        let exact = |octets| if length == octets { Ok(()) } else { Err(Error::InstructionLength) };
+        match kind {
+            1 => {
+                exact(8)?;
+                out.goto = Some(body.u8()?);
+            }
+            2 => {
+                exact(24)?;
+                body.skip(4)?;
+                let (value, mask) = (body.u64()?, body.u64()?);
+                out.metadata = Some((value & mask, mask));
+            }
+            3 | 4 => {
+                body.skip(4)?;
+                let body = Reader::new(body.data, Error::ActionLength);
+                let actions = get_actions(body, version, matching)?;
+                if kind == 3 {
+                    out.write = actions;
+                } else {
+                    out.apply = actions;
+                }
+            }
+            5 => {
+                exact(8)?;
+                out.clear = true;
+            }
+            _ => {
+                exact(8)?;
+                out.meter = Some(body.u32()?);
+            }
+        }
+    }
+    Ok(out)
+}
+
+impl Reading<'_> {
+    pub(super) fn list(&mut self, from: Reader<'_>) -> Result<Vec<Action>, Error> {
+        if self.depth >= DEPTH {
+            return Err(Error::ActionTooMany);
+        }
+        self.depth += 1;
+        let mut from = Reader::new(from.data, Error::ActionLength);
+        let mut out = Vec::new();
+        while !from.is_empty() {
+            let kind = from.u16()?;
+            let length = usize::from(from.u16()?);
+            if length < 8 || !length.is_multiple_of(8) {
+                return Err(Error::ActionLength);
+            }
+            let body = from.part(length - 4)?;
+            if kind == 0xffff {
+                self.experimenter(body, &mut out)?;
+            } else if self.version == Version::V10 {
+                out.push(self.plain(kind, body)?);
+            } else {
+                out.push(self.standard(kind, body)?);
+            }
+        }
+        self.depth -= 1;
+        Ok(out)
+    }
+
+    fn experimenter(&mut self, mut body: Reader<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
+        let (who, subtype) = (body.u32()?, body.u16()?);
+        match who {
+            NICIRA => nicira::get(self, subtype, body, out),
+            ONF if subtype == super::nx::ONF_COPY_FIELD => {
+                body.skip(2)?;
+                let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
+                body.skip(2)?;
+                out.push(copy_field(body, bits, from_bit, to_bit)?);
+                Ok(())
+            }
+            ONF => Err(Error::ActionExperimenterType),
+            _ => Err(Error::ActionExperimenter),
+        }
+    }
+
+    /// OpenFlow 1.0's.
+    fn plain(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
+        let octets = body.data.len() + 4;
+        let exact = match kind {
+            4 | 5 | 11 => 16,
+            _ => 8,
+        };
+        if octets != exact {
+            return Err(if kind <= 11 { Error::ActionLength } else { Error::ActionType });
+        }
+        let whole =
+            |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
+        Ok(match kind {
+            0 => Action::Output { port: get_port(&mut body, Version::V10)?, max_len: body.u16()? },
+            1 => match body.u16()? {
+                vid if vid < 0x1000 => Action::SetVlanVid(vid),
+                _ => return Err(Error::ActionArgument),
+            },
+            2 => match body.u8()? {
+                pcp if pcp < 8 => Action::SetVlanPcp(pcp),
+                _ => return Err(Error::ActionArgument),
+            },
+            3 => Action::PopVlan,
+            4 | 5 => {
+                let address = body.take(6)?.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
+                whole(if kind == 4 { Field::EthSrc } else { Field::EthDst }, address)
+            }
+            6 => whole(Field::Ipv4Src, u128::from(body.u32()?)),
+            7 => whole(Field::Ipv4Dst, u128::from(body.u32()?)),
+            8 => match body.u8()? {
+                tos if tos & 3 == 0 => whole(Field::IpDscp, u128::from(tos >> 2)),
+                _ => return Err(Error::ActionArgument),
+            },
+            9 | 10 => {
+                let fields = match self.matching.exact(Field::IpProto) {
+                    Some(17) => [Field::UdpSrc, Field::UdpDst],
+                    Some(132) => [Field::SctpSrc, Field::SctpDst],
+                    _ => [Field::TcpSrc, Field::TcpDst],
+                };
+                whole(fields[usize::from(kind == 10)], u128::from(body.u16()?))
+            }
+            11 => {
+                let port = get_port(&mut body, Version::V10)?;
+                body.skip(6)?;
+                Action::Enqueue { port, queue: body.u32()? }
+            }
+            _ => return Err(Error::ActionType),
+        })
+    }
+
+    /// Those of OpenFlow 1.3 and later.
+    fn standard(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
+        let exact = match kind {
+            0 => Some(16),
+            25 | 28 => None,
+            11 | 12 | 15..=24 | 26 | 27 | 29 => Some(8),
+            _ => return Err(Error::ActionType),
+        };
+        if exact.is_some_and(|exact| body.data.len() + 4 != exact) {
+            return Err(Error::ActionLength);
+        }
+        Ok(match kind {
+            0 => Action::Output { port: body.u32()?, max_len: body.u16()? },
+            11 => Action::CopyTtlOut,
+            12 => Action::CopyTtlIn,
+            15 => Action::SetMplsTtl(body.u8()?),
+            16 => Action::DecMplsTtl,
+            17 => match body.u16()? {
+                kind @ (0x8100 | 0x88a8) => Action::PushVlan(kind),
+                _ => return Err(Error::ActionArgument),
+            },
+            18 => Action::PopVlan,
+            19 => match body.u16()? {
+                kind @ (0x8847 | 0x8848) => Action::PushMpls(kind),
+                _ => return Err(Error::ActionArgument),
+            },
+            20 => Action::PopMpls(body.u16()?),
+            21 => Action::SetQueue(body.u32()?),
+            22 => Action::Group(body.u32()?),
+            23 => Action::SetTtl(body.u8()?),
+            24 => Action::DecTtl(Vec::new()),
+            25 => set_field(&mut body, self.version)?,
+            26 => match body.u16()? {
+                kind @ 0x88e7 => Action::PushPbb(kind),
+                _ => return Err(Error::ActionArgument),
+            },
+            27 => Action::PopPbb,
+            28 if self.version >= Version::V15 => {
+                let (bits, from_bit, to_bit) = (body.u16()?, body.u16()?, body.u16()?);
+                body.skip(2)?;
+                copy_field(body, bits, from_bit, to_bit)?
+            }
+            29 if self.version >= Version::V15 => Action::Meter(body.u32()?),
+            _ => return Err(Error::ActionType),
+        })
+    }
+}
+
+/// A field with value, and a mask since OpenFlow 1.5; padded with zeros.
+fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Error> {
+    body.short = Error::ActionSetLength;
+    let masked = body.data.get(2).is_some_and(|number| number & 1 != 0);
+    let action = match entry(body)? {
+        Entry::Field(wire, value, mask) => set(wire, value, mask, false)?,
+        Entry::Cookie(..) | Entry::Unknown => return Err(Error::ActionSetType),
+    };
+    if masked && version < Version::V15 {
+        return Err(Error::ActionSetMask);
+    }
+    if body.data.len() >= 8 {
+        return Err(Error::ActionSetLength);
+    }
+    if body.data.iter().any(|byte| *byte != 0) {
+        return Err(Error::ActionMustBeZero);
+    }
+    Ok(action)
+}
+
+pub(super) fn set(wire: Wire, value: u128, mask: u128, load: bool) -> Result<Action, Error> {
+    if !wire.field.is_writable() {
+        return Err(Error::ActionSetType);
+    }
+    if mask != wire.field.all_ones() && !wire.field.is_maskable() && !load {
+        return Err(Error::ActionSetMask);
+    }
+    if value & !mask != 0 {
+        return Err(Error::ActionSetArgument);
+    }
+    Ok(Action::Set { field: wire.field, value, mask, load })
+}
+
+fn copy_field(mut body: Reader<'_>, bits: u16, from_bit: u16, to_bit: u16) -> Result<Action, Error> {
+    let from = header(&mut body)?.wire;
+    let to = header(&mut body)?.wire;
+    movement(
+        subfield(from, from_bit, bits, Error::ActionSetType)?,
+        subfield(to, to_bit, bits, Error::ActionSetType)?,
+    )
+}
+
+pub(super) fn movement(from: SubField, to: SubField) -> Result<Action, Error> {
+    if from.bits != to.bits {
+        return Err(Error::ActionArgument);
+    }
+    if !to.field.is_writable() {
+        return Err(Error::ActionSetType);
+    }
+    Ok(Action::Move { from, to })
+}

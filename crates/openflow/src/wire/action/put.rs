@@ -1,0 +1,507 @@
+//! Writing actions and instructions.
+
+use switch::flow::{Action, Field, Instructions, Learn, LearnPart, LearnSource, SubField, port};
+
+use super::nicira::{BUNDLE, HASHES, LEARN_IMMEDIATE, LEARN_LOAD, LEARN_OUTPUT, LEARN_RESULT, MULTIPATH};
+use super::nx;
+use crate::wire::oxm::{Wire, nx_subfield};
+use crate::wire::{NICIRA, Put, Version, low16, port_to_16};
+
+/// Writes a list of actions.
+pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
+    for action in actions {
+        put(out, version, action);
+    }
+}
+
+/// Writes a rule's actions as OpenFlow 1.0 has them. What only later versions have (action sets, tables) is written as Nicira's
+/// actions, or left out.
+pub fn put_plain(out: &mut Vec<u8>, instructions: &Instructions) {
+    put_actions(out, Version::V10, &instructions.apply);
+    if let Some((value, mask)) = instructions.metadata {
+        nicira(out, nx::WRITE_METADATA, |out| {
+            out.zeros(6);
+            out.u64(value);
+            out.u64(mask);
+        });
+    }
+    if let Some(table) = instructions.goto {
+        put(out, Version::V10, &Action::Resubmit { port: None, table: Some(table) });
+    }
+}
+
+/// Writes instructions.
+pub fn put_instructions(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
+    let mut apply = instructions.apply.as_slice();
+    let mut meter = instructions.meter;
+    if let (true, None, [Action::Meter(id), rest @ ..]) = (version < Version::V15, meter, apply) {
+        (meter, apply) = (Some(*id), rest);
+    }
+    if let (Some(id), true) = (meter, version < Version::V15) {
+        out.u16(6);
+        out.u16(8);
+        out.u32(id);
+    }
+    let meter = meter.filter(|_| version >= Version::V15);
+    if !apply.is_empty() || meter.is_some() {
+        list(out, 4, |out| {
+            if let Some(id) = meter {
+                put(out, version, &Action::Meter(id));
+            }
+            put_actions(out, version, apply);
+        });
+    }
+    if instructions.clear {
+        out.u16(5);
+        out.u16(8);
+        out.u32(0);
+    }
+    if !instructions.write.is_empty() {
+        list(out, 3, |out| put_actions(out, version, &instructions.write));
+    }
+    if let Some((value, mask)) = instructions.metadata {
+        out.u16(2);
+        out.u16(24);
+        out.u32(0);
+        out.u64(value);
+        out.u64(mask);
+    }
+    if let Some(table) = instructions.goto {
+        out.u16(1);
+        out.u16(8);
+        out.extend_from_slice(&[table, 0, 0, 0]);
+    }
+}
+
+fn list(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.u16(kind);
+    out.u16(0);
+    out.u32(0);
+    body(out);
+    out.set_length(start, 2);
+}
+
+/// An action with this number and body, padded.
+fn standard(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.u16(kind);
+    out.u16(0);
+    body(out);
+    out.align(start);
+    out.set_length(start, 2);
+}
+
+/// One of Nicira's, padded.
+fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    standard(out, 0xffff, |out| {
+        out.u32(NICIRA);
+        out.u16(subtype);
+        body(out);
+        // The smallest is 16 octets.
+    });
+    debug_assert!(out.len().is_multiple_of(2));
+}
+
+/// One that is standard since OpenFlow 1.1 and Nicira's before.
+fn either(out: &mut Vec<u8>, version: Version, kind: u16, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    if version == Version::V10 { nicira(out, subtype, body) } else { standard(out, kind, body) }
+}
+
+fn number(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+fn packed(first: u16, bits: u16) -> u16 {
+    first << 6 | bits.saturating_sub(1) & 0x3f
+}
+
+/// First bit and width as Nicira's actions count them, then the header.
+fn put_packed(out: &mut Vec<u8>, part: &SubField, between: impl FnOnce(&mut Vec<u8>)) {
+    if let Some((wire, first, bits)) = nx_subfield(part, Version::V10) {
+        out.u16(packed(first, bits));
+        between(out);
+        wire.put_header(out, false);
+    }
+}
+
+fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
+    let plain = version == Version::V10;
+    match action {
+        Action::Output { port, max_len } if plain => standard(out, 0, |out| {
+            out.u16(port_to_16(*port));
+            out.u16(*max_len);
+        }),
+        Action::Output { port, max_len } => standard(out, 0, |out| {
+            out.u32(*port);
+            out.u16(*max_len);
+            out.zeros(6);
+        }),
+        Action::OutputReg { source, max_len } => nicira(out, nx::OUTPUT_REG, |out| {
+            put_packed(out, source, |_| {});
+            out.u16(*max_len);
+            out.zeros(6);
+        }),
+        Action::Controller { max_len, id, reason, userdata, pause, meter } => {
+            put_controller(out, (*max_len, *id, *reason), userdata, *pause, *meter);
+        }
+        Action::Enqueue { port, queue } if plain => standard(out, 11, |out| {
+            out.u16(port_to_16(*port));
+            out.zeros(6);
+            out.u32(*queue);
+        }),
+        Action::Enqueue { port, queue } => {
+            put(out, version, &Action::SetQueue(*queue));
+            put(out, version, &Action::Output { port: *port, max_len: 0 });
+            put(out, version, &Action::PopQueue);
+        }
+        Action::SetQueue(queue) => either(out, version, 21, nx::SET_QUEUE, |out| {
+            if plain {
+                out.zeros(2);
+            }
+            out.u32(*queue);
+        }),
+        Action::PopQueue => nicira(out, nx::POP_QUEUE, |out| out.zeros(6)),
+        Action::Group(group) => either(out, version, 22, nx::GROUP, |out| {
+            if plain {
+                out.zeros(2);
+            }
+            out.u32(*group);
+        }),
+        Action::Meter(meter) => {
+            if version >= Version::V15 {
+                standard(out, 29, |out| out.u32(*meter));
+            }
+        }
+        Action::Set { field, value, mask, load } => put_set(out, version, *field, *value, *mask, *load),
+        Action::Move { from, to } => put_move(out, version, from, to),
+        Action::Push(part) => put_stack(out, nx::STACK_PUSH, part),
+        Action::Pop(part) => put_stack(out, nx::STACK_POP, part),
+        Action::PushVlan(kind) => {
+            // OpenFlow 1.0 pushes where it sets the VLAN.
+            if !plain {
+                standard(out, 17, |out| out.u16(*kind));
+            }
+        }
+        Action::PopVlan => standard(out, if plain { 3 } else { 18 }, |out| out.zeros(4)),
+        Action::SetVlanVid(vid) if plain => standard(out, 1, |out| out.u16(*vid)),
+        Action::SetVlanVid(vid) => {
+            standard(out, 17, |out| out.u16(0x8100));
+            let value = 0x1000 | u128::from(*vid);
+            put_set(out, version, Field::VlanVid, value, Field::VlanVid.all_ones(), false);
+        }
+        Action::SetVlanPcp(pcp) if plain => standard(out, 2, |out| out.u8(*pcp)),
+        Action::SetVlanPcp(pcp) => {
+            standard(out, 17, |out| out.u16(0x8100));
+            put_set(out, version, Field::VlanPcp, u128::from(*pcp), Field::VlanPcp.all_ones(), false);
+        }
+        Action::PushMpls(kind) => either(out, version, 19, nx::PUSH_MPLS, |out| out.u16(*kind)),
+        Action::PopMpls(kind) => either(out, version, 20, nx::POP_MPLS, |out| out.u16(*kind)),
+        Action::PushPbb(kind) if !plain => standard(out, 26, |out| out.u16(*kind)),
+        Action::PopPbb if !plain => standard(out, 27, |out| out.zeros(4)),
+        Action::CopyTtlOut if !plain => standard(out, 11, |out| out.zeros(4)),
+        Action::CopyTtlIn if !plain => standard(out, 12, |out| out.zeros(4)),
+        // OpenFlow 1.0 has nothing for these, nor has Nicira.
+        Action::PushPbb(_) | Action::PopPbb | Action::CopyTtlOut | Action::CopyTtlIn => {}
+        Action::SetMplsTtl(ttl) => either(out, version, 15, nx::SET_MPLS_TTL, |out| out.u8(*ttl)),
+        Action::DecMplsTtl => either(out, version, 16, nx::DEC_MPLS_TTL, |out| out.zeros(4)),
+        Action::SetTtl(ttl) if plain => {
+            put_set(out, version, Field::NwTtl, u128::from(*ttl), Field::NwTtl.all_ones(), true);
+        }
+        Action::SetTtl(ttl) => standard(out, 23, |out| out.u8(*ttl)),
+        Action::DecTtl(ids) if ids.is_empty() => either(out, version, 24, nx::DEC_TTL, |out| out.zeros(4)),
+        Action::DecTtl(ids) => nicira(out, nx::DEC_TTL_CNT_IDS, |out| {
+            out.u16(low16(ids.len()));
+            out.zeros(4);
+            ids.iter().for_each(|id| out.u16(*id));
+        }),
+        Action::Resubmit { port, table } => {
+            let port = port_to_16(port.unwrap_or(port::IN_PORT));
+            match table {
+                None => nicira(out, nx::RESUBMIT, |out| out.u16(port)),
+                Some(table) => nicira(out, nx::RESUBMIT_TABLE, |out| {
+                    out.u16(port);
+                    out.u8(*table);
+                }),
+            }
+        }
+        Action::Learn(learn) => put_learn(out, learn),
+        Action::Conjunction(part) => nicira(out, nx::CONJUNCTION, |out| {
+            out.u8(part.clause);
+            out.u8(part.clauses);
+            out.u32(part.id);
+        }),
+        Action::Note(note) => nicira(out, nx::NOTE, |out| out.extend_from_slice(note)),
+        Action::Clone(actions) => nicira(out, nx::CLONE, |out| {
+            out.zeros(6);
+            put_actions(out, version, actions);
+        }),
+        Action::Multipath { fields, basis, mode, max_link, argument, to } => {
+            nicira(out, nx::MULTIPATH, |out| {
+                out.u16(place(&HASHES, fields));
+                out.u16(*basis);
+                out.zeros(2);
+                out.u16(place(&MULTIPATH, mode));
+                out.u16(*max_link);
+                out.u32(*argument);
+                out.zeros(2);
+                put_packed(out, to, |_| {});
+            });
+        }
+        Action::Bundle { fields, basis, mode, ports, to } => {
+            let subtype = if to.is_some() { nx::BUNDLE_LOAD } else { nx::BUNDLE };
+            nicira(out, subtype, |out| {
+                out.u16(place(&BUNDLE, mode));
+                out.u16(place(&HASHES, fields));
+                out.u16(*basis);
+                out.u32(0x0002);
+                out.u16(low16(ports.len()));
+                match to {
+                    Some(to) => put_packed(out, to, |_| {}),
+                    None => out.zeros(6),
+                }
+                out.zeros(4);
+                ports.iter().for_each(|port| out.u16(port_to_16(*port)));
+            });
+        }
+        Action::CheckPktLarger { len, to } => nicira(out, nx::CHECK_PKT_LARGER, |out| {
+            out.u16(*len);
+            if let Some((wire, first, _)) = nx_subfield(to, Version::V10) {
+                out.u16(first);
+                wire.put_header(out, false);
+            }
+        }),
+        Action::FinTimeout { idle, hard } => nicira(out, nx::FIN_TIMEOUT, |out| {
+            out.u16(*idle);
+            out.u16(*hard);
+        }),
+        Action::Exit => nicira(out, nx::EXIT, |out| out.zeros(6)),
+    }
+}
+
+fn place<T: PartialEq>(all: &[T], one: &T) -> u16 {
+    low16(all.iter().position(|it| it == one).unwrap_or(0))
+}
+
+fn put_stack(out: &mut Vec<u8>, subtype: u16, part: &SubField) {
+    if let Some((wire, first, bits)) = nx_subfield(part, Version::V10) {
+        nicira(out, subtype, |out| {
+            out.u16(first);
+            wire.put_header(out, false);
+            out.u16(bits);
+        });
+    }
+}
+
+fn put_move(out: &mut Vec<u8>, version: Version, from: &SubField, to: &SubField) {
+    let (head, standards) = if version >= Version::V15 { (version, true) } else { (Version::V10, false) };
+    let narrow = |part: &SubField| {
+        // Widths are equal in both, so a field that is written wider keeps its own.
+        nx_subfield(part, head).map(|(wire, first, _)| (wire, first))
+    };
+    let (Some((from_wire, from_bit)), Some((to_wire, to_bit))) = (narrow(from), narrow(to)) else { return };
+    let body = |out: &mut Vec<u8>| {
+        out.u16(from.bits);
+        out.u16(from_bit);
+        out.u16(to_bit);
+        if standards {
+            out.zeros(2);
+        }
+        from_wire.put_header(out, false);
+        to_wire.put_header(out, false);
+    };
+    if standards { standard(out, 28, body) } else { nicira(out, nx::REG_MOVE, body) }
+}
+
+fn put_set(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask: u128, load: bool) {
+    let whole = mask == field.all_ones();
+    match version {
+        Version::V15 => set_field(out, version, field, value, mask),
+        Version::V10 if !load && whole && put_legacy(out, field, value) => {}
+        Version::V13 | Version::V14 if !load && whole => set_field(out, version, field, value, mask),
+        _ => put_load(out, field, value, mask),
+    }
+}
+
+fn set_field(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask: u128) {
+    // A port of 16 bits cannot carry all numbers, so the field of OpenFlow 1.2 and later is used.
+    if let Some(wire) = Wire::of(field, version) {
+        standard(out, 25, |out| wire.put(out, value, mask));
+    }
+}
+
+/// By NXAST_REG_LOAD where its 64 bits suffice, else by NXAST_REG_LOAD2.
+fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
+    let first = mask.trailing_zeros();
+    let width = mask.count_ones();
+    let contiguous = width > 0 && mask >> first == u128::MAX >> (128 - width);
+    let part =
+        SubField { field, first: u16::try_from(first).unwrap_or(0), bits: u16::try_from(width).unwrap_or(0) };
+    if let (true, Some((wire, from, bits))) = (contiguous && width <= 64, nx_subfield(&part, Version::V10)) {
+        let whole_port = field == Field::InPort && mask == field.all_ones();
+        let port16 = u32::try_from(value).map_or(u16::MAX, port_to_16);
+        if let (true, Some(wire)) = (whole_port, Wire::of(field, Version::V10)) {
+            nicira(out, nx::REG_LOAD, |out| {
+                out.u16(packed(0, 16));
+                wire.put_header(out, false);
+                out.u64(u64::from(port16));
+            });
+            return;
+        }
+        nicira(out, nx::REG_LOAD, |out| {
+            out.u16(packed(from, bits));
+            wire.put_header(out, false);
+            out.u64(number(value >> first));
+        });
+    } else if let Some(wire) = Wire::of(field, Version::V10) {
+        nicira(out, nx::REG_LOAD2, |out| wire.put(out, value, mask));
+    }
+}
+
+/// By an action of OpenFlow 1.0, if there is one.
+fn put_legacy(out: &mut Vec<u8>, field: Field, value: u128) -> bool {
+    let bytes = value.to_be_bytes();
+    let last = |octets: usize| &bytes[16 - octets..];
+    let (kind, body) = match field {
+        Field::EthSrc => (4, last(6)),
+        Field::EthDst => (5, last(6)),
+        Field::Ipv4Src => (6, last(4)),
+        Field::Ipv4Dst => (7, last(4)),
+        Field::IpDscp => {
+            standard(out, 8, |out| out.u8(bytes[15] << 2));
+            return true;
+        }
+        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => (9, last(2)),
+        Field::TcpDst | Field::UdpDst | Field::SctpDst => (10, last(2)),
+        Field::TunId => {
+            if let Ok(id) = u32::try_from(value) {
+                nicira(out, nx::SET_TUNNEL, |out| {
+                    out.zeros(2);
+                    out.u32(id);
+                });
+            } else {
+                nicira(out, nx::SET_TUNNEL64, |out| {
+                    out.zeros(6);
+                    out.u64(number(value));
+                });
+            }
+            return true;
+        }
+        Field::MplsLabel => {
+            nicira(out, nx::SET_MPLS_LABEL, |out| {
+                out.zeros(2);
+                out.extend_from_slice(last(4));
+            });
+            return true;
+        }
+        Field::MplsTc => {
+            nicira(out, nx::SET_MPLS_TC, |out| out.u8(bytes[15]));
+            return true;
+        }
+        _ => return false,
+    };
+    standard(out, kind, |out| out.extend_from_slice(body));
+    true
+}
+
+fn put_controller(
+    out: &mut Vec<u8>,
+    (max_len, id, reason): (u16, u16, u8),
+    userdata: &[u8],
+    pause: bool,
+    meter: Option<u32>,
+) {
+    if userdata.is_empty() && !pause && meter.is_none() {
+        nicira(out, nx::CONTROLLER, |out| {
+            out.u16(max_len);
+            out.u16(id);
+            out.u8(reason);
+            out.u8(0);
+        });
+        return;
+    }
+    nicira(out, nx::CONTROLLER2, |out| {
+        out.zeros(6);
+        let mut property = |kind: u16, length: usize, value: &[u8]| {
+            let start = out.len();
+            out.u16(kind);
+            out.u16(low16(length));
+            out.extend_from_slice(value);
+            out.align(start);
+        };
+        if max_len != u16::MAX {
+            property(0, 8, &max_len.to_be_bytes());
+        }
+        if id != 0 {
+            property(1, 8, &id.to_be_bytes());
+        }
+        if reason != 1 {
+            property(2, 8, &[reason]);
+        }
+        if !userdata.is_empty() {
+            property(3, 4 + userdata.len(), userdata);
+        }
+        if pause {
+            property(4, 4, &[]);
+        }
+        if let Some(meter) = meter {
+            property(5, 8, &meter.to_be_bytes());
+        }
+    });
+}
+
+fn put_learn(out: &mut Vec<u8>, learn: &Learn) {
+    let second = learn.limit != 0 || learn.flags & LEARN_RESULT != 0;
+    nicira(out, if second { nx::LEARN2 } else { nx::LEARN }, |out| {
+        out.u16(learn.idle_timeout);
+        out.u16(learn.hard_timeout);
+        out.u16(learn.priority);
+        out.u64(learn.cookie);
+        out.u16(learn.flags);
+        out.u8(learn.table);
+        out.u8(0);
+        out.u16(learn.fin_idle_timeout);
+        out.u16(learn.fin_hard_timeout);
+        if second {
+            let result = learn.result.filter(|_| learn.flags & LEARN_RESULT != 0);
+            let result = result.and_then(|part| nx_subfield(&part, Version::V10));
+            out.u32(learn.limit);
+            out.u16(result.map_or(0, |(_, first, _)| first));
+            out.zeros(2);
+            if let Some((wire, ..)) = result {
+                wire.put_header(out, false);
+            }
+        }
+        for part in &learn.parts {
+            match part {
+                LearnPart::Match(source, to) => put_learn_part(out, 0, source, Some(to)),
+                LearnPart::Load(source, to) => put_learn_part(out, LEARN_LOAD, source, Some(to)),
+                LearnPart::Output(from) => {
+                    put_learn_part(out, LEARN_OUTPUT, &LearnSource::Field(*from), None);
+                }
+            }
+        }
+    });
+}
+
+fn put_learn_part(out: &mut Vec<u8>, kind: u16, source: &LearnSource, to: Option<&SubField>) {
+    let to = to.and_then(|part| nx_subfield(part, Version::V10));
+    match source {
+        LearnSource::Field(part) => {
+            let Some((wire, first, bits)) = nx_subfield(part, Version::V10) else { return };
+            out.u16(kind | if to.is_some() { part.bits } else { bits });
+            wire.put_header(out, false);
+            out.u16(first);
+        }
+        LearnSource::Constant { value, bits } => {
+            let bits = to.map_or(*bits, |(_, _, bits)| bits);
+            out.u16(kind | LEARN_IMMEDIATE | bits);
+            let octets = 2 * usize::from(bits.div_ceil(16));
+            out.extend_from_slice(&value.to_be_bytes()[16 - octets.min(16)..]);
+        }
+    }
+    if let Some((wire, first, _)) = to {
+        wire.put_header(out, false);
+        out.u16(first);
+    }
+}

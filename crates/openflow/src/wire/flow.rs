@@ -1,0 +1,623 @@
+//! Rules: flow-mods, their statistics, their end, and what monitors are told of them.
+
+use switch::flow::{
+    ALL_TABLES, ANY_GROUP, FlowCommand, FlowFilter, FlowFlags, FlowMod, FlowStats, Removed, port,
+};
+
+use super::action::{get_instructions, get_plain, put_instructions, put_plain};
+use super::error::Error;
+use super::matching::{get_10, get_nxm, get_oxm, put_10, put_nxm, put_oxm};
+use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
+
+/// The part that OpenFlow 1.0 and Nicira's flow-mod share.
+struct Old {
+    command: u16,
+    idle: u16,
+    hard: u16,
+    priority: u16,
+    buffer: u32,
+    out_port: u16,
+    flags: u16,
+}
+
+fn old(from: &mut Reader<'_>) -> Result<Old, Error> {
+    Ok(Old {
+        command: from.u16()?,
+        idle: from.u16()?,
+        hard: from.u16()?,
+        priority: from.u16()?,
+        buffer: from.u32()?,
+        out_port: from.u16()?,
+        flags: from.u16()?,
+    })
+}
+
+fn some(value: u32, none: u32) -> Option<u32> {
+    (value != none).then_some(value)
+}
+
+fn command(number: u16, or_add: bool) -> Result<FlowCommand, Error> {
+    Ok(match number {
+        0 => FlowCommand::Add,
+        1 | 2 => FlowCommand::Modify { strict: number == 2, or_add },
+        3 | 4 => FlowCommand::Delete { strict: number == 4 },
+        _ => return Err(Error::FlowCommand),
+    })
+}
+
+fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
+    let known = if version == Version::V10 { 3 } else { 0x1f };
+    if raw & !known != 0 {
+        // OpenFlow 1.0's emergency flows, which nobody keeps.
+        return Err(if version == Version::V10 && raw & !7 == 0 {
+            Error::TableFull
+        } else {
+            Error::FlowFlags
+        });
+    }
+    Ok(FlowFlags {
+        send_removed: raw & 1 != 0,
+        check_overlap: raw & 2 != 0,
+        reset_counts: raw & 4 != 0,
+        no_packet_counts: raw & 8 != 0,
+        no_byte_counts: raw & 16 != 0,
+    })
+}
+
+/// The flags that a rule keeps.
+fn put_flags(flags: FlowFlags) -> u16 {
+    u16::from(flags.send_removed)
+        | u16::from(flags.no_packet_counts) << 3
+        | u16::from(flags.no_byte_counts) << 4
+}
+
+/// Reads the body of OFPT_FLOW_MOD. `table_ids`: NXT_FLOW_MOD_TABLE_ID is on.
+///
+/// # Errors
+/// OFPFMFC_*, OFPBMC_*, OFPBAC_*, OFPBIC_*.
+pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Result<FlowMod, Error> {
+    if version == Version::V10 {
+        let matching = get_10(&mut from)?;
+        let cookie = from.u64()?;
+        let head = old(&mut from)?;
+        return finish_old(from, head, matching, cookie, (0, 0), table_ids);
+    }
+    let (cookie, cookie_mask) = (from.u64()?, from.u64()?);
+    let (table, number) = (from.u8()?, from.u8()?);
+    let (idle_timeout, hard_timeout, priority) = (from.u16()?, from.u16()?, from.u16()?);
+    let (buffer, out_port, out_group) = (from.u32()?, from.u32()?, from.u32()?);
+    let (raw, importance) = (from.u16()?, from.u16()?);
+    let matching = get_oxm(&mut from)?.matching;
+    let instructions = get_instructions(from, version, &matching)?;
+    let command = command(u16::from(number), false)?;
+    let delete = matches!(command, FlowCommand::Delete { .. });
+    let add = command == FlowCommand::Add;
+    let cookie_mask = if add { 0 } else { cookie_mask };
+    Ok(FlowMod {
+        command,
+        table,
+        matching,
+        priority,
+        cookie: add.then_some(cookie),
+        cookie_mask,
+        cookie_value: cookie & cookie_mask,
+        idle_timeout,
+        hard_timeout,
+        importance: if version >= Version::V14 { importance } else { 0 },
+        flags: flags(raw, version)?,
+        instructions,
+        out_port: some(out_port, port::ANY).filter(|_| delete),
+        out_group: some(out_group, ANY_GROUP).filter(|_| delete),
+        buffer: some(buffer, NO_BUFFER).filter(|_| !delete),
+    })
+}
+
+/// Reads the body of NXT_FLOW_MOD.
+///
+/// # Errors
+/// See [`get_mod`].
+pub fn get_mod_nx(mut from: Reader<'_>, table_ids: bool) -> Result<FlowMod, Error> {
+    let cookie = from.u64()?;
+    let head = old(&mut from)?;
+    let octets = usize::from(from.u16()?);
+    from.skip(6)?;
+    let fields = get_nxm(&mut from, octets)?;
+    finish_old(from, head, fields.matching, cookie, fields.cookie, table_ids)
+}
+
+fn finish_old(
+    from: Reader<'_>,
+    head: Old,
+    matching: switch::flow::Match,
+    cookie: u64,
+    (cookie_value, cookie_mask): (u64, u64),
+    table_ids: bool,
+) -> Result<FlowMod, Error> {
+    let (number, table) = if table_ids {
+        (head.command & 0xff, head.command.to_be_bytes()[0])
+    } else {
+        (head.command, ALL_TABLES)
+    };
+    let command = command(number, cookie_mask == 0)?;
+    let instructions = get_plain(from, &matching)?;
+    let delete = matches!(command, FlowCommand::Delete { .. });
+    let add = command == FlowCommand::Add;
+    let mut flags = flags(head.flags, Version::V10)?;
+    // OpenFlow 1.0 always begins at zero.
+    flags.reset_counts = add;
+    Ok(FlowMod {
+        command,
+        table: if table == ALL_TABLES && !delete { 0 } else { table },
+        matching,
+        priority: head.priority,
+        // All ones: as it was.
+        cookie: Some(cookie).filter(|cookie| add || *cookie != u64::MAX),
+        cookie_mask: if add { 0 } else { cookie_mask },
+        cookie_value: if add { 0 } else { cookie_value },
+        idle_timeout: head.idle,
+        hard_timeout: head.hard,
+        importance: 0,
+        flags,
+        instructions,
+        out_port: some(port_from_16(head.out_port), port::ANY).filter(|_| delete),
+        out_group: None,
+        buffer: some(head.buffer, NO_BUFFER).filter(|_| !delete),
+    })
+}
+
+/// Writes a flow-mod: OFPT_FLOW_MOD, in OpenFlow 1.0 NXT_FLOW_MOD with the table in the command.
+pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) {
+    let number: u8 = match change.command {
+        FlowCommand::Add => 0,
+        FlowCommand::Modify { strict, .. } => 1 + u8::from(strict),
+        FlowCommand::Delete { strict } => 3 + u8::from(strict),
+    };
+    let flags = put_flags(change.flags)
+        | u16::from(change.flags.check_overlap) << 1
+        | u16::from(change.flags.reset_counts) << 2;
+    let buffer = change.buffer.unwrap_or(NO_BUFFER);
+    if version == Version::V10 {
+        let start = begin_experimenter(out, version, super::NICIRA, 13, xid);
+        out.u64(change.cookie.unwrap_or(u64::MAX));
+        out.u8(change.table);
+        out.u8(number);
+        out.u16(change.idle_timeout);
+        out.u16(change.hard_timeout);
+        out.u16(change.priority);
+        out.u32(buffer);
+        out.u16(super::port_to_16(change.out_port.unwrap_or(port::ANY)));
+        out.u16(flags & 3);
+        let length_at = out.len();
+        out.zeros(8);
+        let octets = put_nxm(out, &change.matching, Some((change.cookie_value, change.cookie_mask)));
+        out.patch16(length_at, usize::from(octets));
+        put_plain(out, &change.instructions);
+        finish(out, start);
+        return;
+    }
+    let start = begin(out, version, 14, xid);
+    out.u64(change.cookie.unwrap_or(change.cookie_value));
+    out.u64(change.cookie_mask);
+    out.u8(change.table);
+    out.u8(number);
+    out.u16(change.idle_timeout);
+    out.u16(change.hard_timeout);
+    out.u16(change.priority);
+    out.u32(buffer);
+    out.u32(change.out_port.unwrap_or(port::ANY));
+    out.u32(change.out_group.unwrap_or(ANY_GROUP));
+    out.u16(flags);
+    out.u16(if version >= Version::V14 { change.importance } else { 0 });
+    put_oxm(out, &change.matching, version);
+    put_instructions(out, version, &change.instructions);
+    finish(out, start);
+}
+
+/// Reads the body of a request for statistics of rules, single or summed up.
+///
+/// # Errors
+/// OFPBMC_*.
+pub fn get_filter(mut from: Reader<'_>, version: Version) -> Result<FlowFilter, Error> {
+    if version == Version::V10 {
+        let matching = get_10(&mut from)?;
+        let table = from.u8()?;
+        from.skip(1)?;
+        let out_port = some(port_from_16(from.u16()?), port::ANY);
+        return Ok(FlowFilter { table, matching, out_port, ..FlowFilter::default() });
+    }
+    let table = from.u8()?;
+    from.skip(3)?;
+    let (out_port, out_group) = (from.u32()?, from.u32()?);
+    from.skip(4)?;
+    let (cookie, cookie_mask) = (from.u64()?, from.u64()?);
+    let matching = get_oxm(&mut from)?.matching;
+    Ok(FlowFilter {
+        table,
+        matching,
+        cookie: cookie & cookie_mask,
+        cookie_mask,
+        out_port: some(out_port, port::ANY),
+        out_group: some(out_group, ANY_GROUP),
+    })
+}
+
+/// Reads the body of NXST_FLOW and NXST_AGGREGATE.
+///
+/// # Errors
+/// OFPBMC_*.
+pub fn get_filter_nx(mut from: Reader<'_>) -> Result<FlowFilter, Error> {
+    let out_port = some(port_from_16(from.u16()?), port::ANY);
+    let octets = usize::from(from.u16()?);
+    let table = from.u8()?;
+    from.skip(3)?;
+    let fields = get_nxm(&mut from, octets)?;
+    let (cookie, cookie_mask) = fields.cookie;
+    Ok(FlowFilter { table, matching: fields.matching, cookie, cookie_mask, out_port, out_group: None })
+}
+
+/// How statistics of a rule are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// OFPST_FLOW as the version has it.
+    Standard,
+    /// NXST_FLOW.
+    Nicira,
+    /// OpenFlow 1.5's counters alone (OFPMP_FLOW_STATS).
+    Brief,
+}
+
+fn put_counters(out: &mut Vec<u8>, flow: &FlowStats) {
+    out.u64(flow.packets);
+    out.u64(flow.bytes);
+}
+
+/// Time, use and counters as OXS fields, padded.
+fn put_oxs(out: &mut Vec<u8>, flow: &FlowStats) {
+    let start = out.len();
+    out.u32(0);
+    for (number, (first, second)) in [(0, seconds(flow.age_ns)), (1, seconds(flow.idle_ns))] {
+        put_oxs_header(out, number, 8);
+        out.u32(first);
+        out.u32(second);
+    }
+    for (number, value) in [(4, flow.packets), (5, flow.bytes)] {
+        put_oxs_header(out, number, 8);
+        out.u64(value);
+    }
+    out.set_length(start, 2);
+    out.align(start);
+}
+
+fn put_oxs_header(out: &mut Vec<u8>, number: u8, octets: u8) {
+    out.u16(0x8002);
+    out.u8(number << 1);
+    out.u8(octets);
+}
+
+/// The reply to OpenFlow 1.5's request for sums.
+pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
+    let start = out.len();
+    out.u32(0);
+    put_oxs_header(out, 3, 4);
+    out.u32(sums.flows);
+    for (number, value) in [(4, sums.packets), (5, sums.bytes)] {
+        put_oxs_header(out, number, 8);
+        out.u64(value);
+    }
+    out.set_length(start, 2);
+    out.align(start);
+}
+
+/// Writes one rule of a reply.
+pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowStats) {
+    let start = out.len();
+    let (sec, nsec) = seconds(flow.age_ns);
+    let idle = seconds(flow.idle_ns).0;
+    out.u16(0);
+    match (form, version) {
+        (Form::Nicira, _) => {
+            out.u8(flow.table);
+            out.u8(0);
+            out.u32(sec);
+            out.u32(nsec);
+            out.u16(flow.priority);
+            out.u16(flow.idle_timeout);
+            out.u16(flow.hard_timeout);
+            let length_at = out.len();
+            out.u16(0);
+            // Ages are one more than they are; zero says nothing.
+            out.u16(u16::try_from(idle).unwrap_or(u16::MAX).saturating_add(1));
+            out.u16(u16::try_from(sec).unwrap_or(u16::MAX).saturating_add(1));
+            out.u64(flow.cookie);
+            put_counters(out, flow);
+            let octets = put_nxm(out, &flow.matching, None);
+            out.patch16(length_at, usize::from(octets));
+            put_plain(out, &flow.instructions);
+        }
+        (_, Version::V10) => {
+            out.u8(flow.table);
+            out.u8(0);
+            put_10(out, &flow.matching);
+            out.u32(sec);
+            out.u32(nsec);
+            out.u16(flow.priority);
+            out.u16(flow.idle_timeout);
+            out.u16(flow.hard_timeout);
+            out.zeros(6);
+            out.u64(flow.cookie);
+            put_counters(out, flow);
+            put_plain(out, &flow.instructions);
+        }
+        (_, Version::V13 | Version::V14) => {
+            out.u8(flow.table);
+            out.u8(0);
+            out.u32(sec);
+            out.u32(nsec);
+            out.u16(flow.priority);
+            out.u16(flow.idle_timeout);
+            out.u16(flow.hard_timeout);
+            out.u16(put_flags(flow.flags));
+            out.u16(if version == Version::V14 { flow.importance } else { 0 });
+            out.zeros(2);
+            out.u64(flow.cookie);
+            put_counters(out, flow);
+            put_oxm(out, &flow.matching, version);
+            put_instructions(out, version, &flow.instructions);
+        }
+        (Form::Standard, Version::V15) => {
+            out.zeros(2);
+            out.u8(flow.table);
+            out.u8(0);
+            out.u16(flow.priority);
+            out.u16(flow.idle_timeout);
+            out.u16(flow.hard_timeout);
+            out.u16(put_flags(flow.flags));
+            out.u16(flow.importance);
+            out.u64(flow.cookie);
+            put_oxm(out, &flow.matching, version);
+            put_oxs(out, flow);
+            put_instructions(out, version, &flow.instructions);
+        }
+        (Form::Brief, Version::V15) => {
+            out.zeros(2);
+            out.u8(flow.table);
+            out.u8(0);
+            out.u16(flow.priority);
+            put_oxm(out, &flow.matching, version);
+            put_oxs(out, flow);
+        }
+    }
+    out.set_length(start, 0);
+}
+
+/// Writes that a rule has gone; `nicira`: as NXT_FLOW_REMOVED.
+pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &FlowStats, why: Removed) {
+    let reason = match (why, version) {
+        (Removed::IdleTimeout, _) => 0,
+        (Removed::HardTimeout, _) => 1,
+        (Removed::MeterDelete, Version::V14 | Version::V15) => 4,
+        (Removed::Eviction, Version::V14 | Version::V15) => 5,
+        (Removed::GroupDelete, _) if version != Version::V10 => 3,
+        _ => 2,
+    };
+    let (sec, nsec) = seconds(flow.age_ns);
+    if nicira {
+        let start = begin_experimenter(out, version, super::NICIRA, 14, 0);
+        out.u64(flow.cookie);
+        out.u16(flow.priority);
+        out.u8(reason);
+        // One more than it is; zero says nothing.
+        out.u8(flow.table.wrapping_add(1));
+        out.u32(sec);
+        out.u32(nsec);
+        out.u16(flow.idle_timeout);
+        let length_at = out.len();
+        out.u16(0);
+        put_counters(out, flow);
+        let octets = put_nxm(out, &flow.matching, None);
+        out.patch16(length_at, usize::from(octets));
+        finish(out, start);
+        return;
+    }
+    let start = begin(out, version, 11, 0);
+    match version {
+        Version::V10 => {
+            put_10(out, &flow.matching);
+            out.u64(flow.cookie);
+            out.u16(flow.priority);
+            out.u8(reason);
+            out.u8(flow.table.wrapping_add(1));
+            out.u32(sec);
+            out.u32(nsec);
+            out.u16(flow.idle_timeout);
+            out.zeros(2);
+            put_counters(out, flow);
+        }
+        Version::V13 | Version::V14 => {
+            out.u64(flow.cookie);
+            out.u16(flow.priority);
+            out.u8(reason);
+            out.u8(flow.table);
+            out.u32(sec);
+            out.u32(nsec);
+            out.u16(flow.idle_timeout);
+            out.u16(flow.hard_timeout);
+            put_counters(out, flow);
+            put_oxm(out, &flow.matching, version);
+        }
+        Version::V15 => {
+            out.u8(flow.table);
+            out.u8(reason);
+            out.u16(flow.priority);
+            out.u16(flow.idle_timeout);
+            out.u16(flow.hard_timeout);
+            out.u64(flow.cookie);
+            put_oxm(out, &flow.matching, version);
+            put_oxs(out, flow);
+        }
+    }
+    finish(out, start);
+}
+
+/// What a monitor wants (bits of OpenFlow 1.4's OFPFMF_*).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Monitor {
+    /// Its number.
+    pub id: u32,
+    /// 1 initial, 2 added, 4 removed, 8 modified, 16 instructions.
+    pub flags: u16,
+    /// Of these rules.
+    pub filter: FlowFilter,
+}
+
+/// What a request says about a monitor.
+#[derive(Clone, PartialEq, Debug)]
+pub enum MonitorRequest {
+    /// Begins one.
+    Add(Monitor),
+    /// Changes one.
+    Modify(Monitor),
+    /// Ends one.
+    Delete(u32),
+}
+
+/// Flags of Nicira's requests in OpenFlow 1.4's bits.
+fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
+    let known = if version >= Version::V14 { 0x7f } else { 0x3f };
+    if raw & 0x0e == 0 || raw & !known != 0 {
+        return Err(Error::MonitorFlags);
+    }
+    Ok(raw & 0x1f)
+}
+
+/// Reads the next request for a monitor: NXST_FLOW_MONITOR in OpenFlow 1.0, the ONF's in 1.3, the standard's since.
+///
+/// # Errors
+/// OFPMOFC_* and OFPBMC_*.
+pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorRequest, Error> {
+    let id = from.u32()?;
+    if version >= Version::V14 {
+        let (out_port, out_group) = (from.u32()?, from.u32()?);
+        let (raw, table, command) = (from.u16()?, from.u8()?, from.u8()?);
+        let matching = get_oxm(from)?.matching;
+        if command == 2 {
+            return Ok(MonitorRequest::Delete(id));
+        }
+        let filter = FlowFilter {
+            table,
+            matching,
+            out_port: some(out_port, port::ANY),
+            out_group: some(out_group, ANY_GROUP),
+            ..FlowFilter::default()
+        };
+        let monitor = Monitor { id, flags: monitor_flags(raw, version)?, filter };
+        return match command {
+            0 => Ok(MonitorRequest::Add(monitor)),
+            1 => Ok(MonitorRequest::Modify(monitor)),
+            _ => Err(Error::MonitorCommand),
+        };
+    }
+    let raw = from.u16()?;
+    let (out_port, table, matching);
+    if version == Version::V10 {
+        out_port = port_from_16(from.u16()?);
+        let octets = usize::from(from.u16()?);
+        table = from.u8()?;
+        if from.take(5)? != [0; 5] {
+            return Err(Error::MustBeZero);
+        }
+        matching = get_nxm(from, octets)?.matching;
+    } else {
+        from.skip(2)?;
+        out_port = from.u32()?;
+        table = from.u8()?;
+        from.skip(3)?;
+        matching = get_oxm(from)?.matching;
+    }
+    let filter = FlowFilter { table, matching, out_port: some(out_port, port::ANY), ..FlowFilter::default() };
+    Ok(MonitorRequest::Add(Monitor { id, flags: monitor_flags(raw, version)?, filter }))
+}
+
+/// What a monitor is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// The rule was there when the monitor began.
+    Initial,
+    /// Added.
+    Added,
+    /// Gone.
+    Removed(Removed),
+    /// Changed.
+    Modified,
+}
+
+/// Writes one update; `instructions`: with what the rule does.
+pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &FlowStats, instructions: bool) {
+    let start = out.len();
+    let reason = match update {
+        Update::Removed(why) => {
+            let reason: u8 = match why {
+                Removed::IdleTimeout => 0,
+                Removed::HardTimeout => 1,
+                Removed::Delete => 2,
+                Removed::GroupDelete => 3,
+                Removed::MeterDelete => 4,
+                Removed::Eviction => 5,
+            };
+            reason
+        }
+        _ => 0,
+    };
+    out.u16(0);
+    if version >= Version::V14 {
+        out.u16(match update {
+            Update::Initial => 0,
+            Update::Added => 1,
+            Update::Removed(_) => 2,
+            Update::Modified => 3,
+        });
+        out.u8(flow.table);
+        out.u8(reason);
+        out.u16(flow.idle_timeout);
+        out.u16(flow.hard_timeout);
+        out.u16(flow.priority);
+        out.zeros(4);
+        out.u64(flow.cookie);
+        put_oxm(out, &flow.matching, version);
+        if instructions {
+            put_instructions(out, version, &flow.instructions);
+        }
+    } else {
+        out.u16(match update {
+            Update::Initial | Update::Added => 0,
+            Update::Removed(_) => 1,
+            Update::Modified => 2,
+        });
+        out.u16(u16::from(reason));
+        out.u16(flow.priority);
+        out.u16(flow.idle_timeout);
+        out.u16(flow.hard_timeout);
+        let length_at = out.len();
+        out.u16(0);
+        out.u8(flow.table);
+        out.u8(0);
+        out.u64(flow.cookie);
+        if version == Version::V10 {
+            let octets = put_nxm(out, &flow.matching, None);
+            out.patch16(length_at, usize::from(octets));
+            if instructions {
+                put_plain(out, &flow.instructions);
+            }
+        } else {
+            let before = out.len();
+            put_oxm(out, &flow.matching, version);
+            // Without its padding, as the match itself says.
+            let octets = u16::from_be_bytes([out[before + 2], out[before + 3]]);
+            out.patch16(length_at, usize::from(octets));
+            if instructions {
+                put_instructions(out, version, &flow.instructions);
+            }
+        }
+    }
+    out.set_length(start, 0);
+}

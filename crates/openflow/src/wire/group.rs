@@ -1,0 +1,327 @@
+//! Groups: OpenFlow 1.3's and 1.4's form, 1.5's (NXT_GROUP_MOD too) with buckets that have numbers, and the property by which
+//! select groups name their hash.
+
+use switch::flow::{
+    ALL_GROUPS, Bucket, BucketPlace, Field, Group, GroupKind, GroupMod, GroupStats, Match, SelectMethod, port,
+};
+
+use super::action::{get_actions, put_actions};
+use super::error::Error;
+use super::oxm::{Wire, header};
+use super::{Put, Reader, Version, properties, seconds};
+
+const ANY: u32 = u32::MAX;
+const MAX_ID: u32 = 0xffff_ff00;
+/// Netronome's experimenter number, and the one it had before.
+const NETRONOME: [u32; 2] = [0x154d, 0x1540];
+const ADD_OR_MODIFY: u16 = 0x8000;
+
+fn kind(number: u8) -> Result<GroupKind, Error> {
+    match number {
+        0 => Ok(GroupKind::All),
+        1 => Ok(GroupKind::Select),
+        2 => Ok(GroupKind::Indirect),
+        3 => Ok(GroupKind::FastFailover),
+        _ => Err(Error::GroupType),
+    }
+}
+
+fn kind_number(kind: GroupKind) -> u8 {
+    match kind {
+        GroupKind::All => 0,
+        GroupKind::Select => 1,
+        GroupKind::Indirect => 2,
+        GroupKind::FastFailover => 3,
+    }
+}
+
+/// Reads the body of OFPT_GROUP_MOD (NXT_GROUP_MOD in OpenFlow 1.0).
+///
+/// # Errors
+/// OFPGMFC_*, OFPBAC_*, OFPBPC_*.
+pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<GroupMod, Error> {
+    let (command, raw_kind) = (from.u16()?, from.u8()?);
+    from.skip(1)?;
+    let id = from.u32()?;
+    let numbered = matches!(version, Version::V10 | Version::V15);
+    if numbered {
+        let octets = usize::from(from.u16()?);
+        from.skip(2)?;
+        let place = from.u32()?;
+        let buckets = get_buckets_15(from.part(octets).map_err(|_| Error::BadLength)?, version)?;
+        let method = get_method(from)?;
+        return match command {
+            3 => Ok(GroupMod::InsertBuckets(id, bucket_place(place), buckets)),
+            5 => Ok(GroupMod::RemoveBuckets(id, bucket_place(place))),
+            _ => whole(command, raw_kind, id, buckets, method),
+        };
+    }
+    let buckets = get_buckets(from, version)?;
+    whole(command, raw_kind, id, buckets, SelectMethod::Default)
+}
+
+fn whole(
+    command: u16,
+    raw_kind: u8,
+    id: u32,
+    buckets: Vec<Bucket>,
+    method: SelectMethod,
+) -> Result<GroupMod, Error> {
+    if command == 2 {
+        return Ok(GroupMod::Delete(id));
+    }
+    if !matches!(command, 0 | 1 | ADD_OR_MODIFY) {
+        return Err(Error::GroupCommand);
+    }
+    let kind = kind(raw_kind)?;
+    if method != SelectMethod::Default && kind != GroupKind::Select {
+        return Err(Error::PropertyValue);
+    }
+    if id > MAX_ID {
+        return Err(Error::GroupInvalid);
+    }
+    let group = Group { id, kind, method, buckets };
+    Ok(match command {
+        0 => GroupMod::Add(group),
+        _ => GroupMod::Modify { group, or_add: command == ADD_OR_MODIFY },
+    })
+}
+
+fn bucket_place(place: u32) -> BucketPlace {
+    match place {
+        0xffff_fffd => BucketPlace::First,
+        0xffff_fffe => BucketPlace::Last,
+        0xffff_ffff => BucketPlace::All,
+        id => BucketPlace::Id(id),
+    }
+}
+
+fn some(value: u32) -> Option<u32> {
+    (value != ANY).then_some(value)
+}
+
+fn get_buckets(mut from: Reader<'_>, version: Version) -> Result<Vec<Bucket>, Error> {
+    let mut out = Vec::new();
+    while !from.is_empty() {
+        let length = usize::from(from.u16()?);
+        if length < 16 || !length.is_multiple_of(8) {
+            return Err(Error::GroupBucket);
+        }
+        let mut body = from.part(length - 2).map_err(|_| Error::GroupBucket)?;
+        let weight = body.u16()?;
+        let (watch_port, watch_group) = (some(body.u32()?), some(body.u32()?));
+        body.skip(4)?;
+        let actions = get_actions(body, version, &Match::ANY)?;
+        let id = u32::try_from(out.len()).unwrap_or(ANY);
+        out.push(Bucket { id, weight, watch_port, watch_group, actions });
+    }
+    Ok(out)
+}
+
+fn get_buckets_15(mut from: Reader<'_>, version: Version) -> Result<Vec<Bucket>, Error> {
+    let mut out: Vec<Bucket> = Vec::new();
+    while !from.is_empty() {
+        let length = usize::from(from.u16()?);
+        let octets = usize::from(from.u16()?);
+        let rest = length.checked_sub(4).filter(|_| length.is_multiple_of(8)).ok_or(Error::GroupBucket)?;
+        let mut body = from.part(rest).map_err(|_| Error::GroupBucket)?;
+        let id = body.u32().map_err(|_| Error::GroupBucket)?;
+        if id > MAX_ID {
+            return Err(Error::GroupBucket);
+        }
+        let actions = get_actions(body.part(octets).map_err(|_| Error::GroupBucket)?, version, &Match::ANY)?;
+        let mut bucket = Bucket { id, weight: 0, watch_port: None, watch_group: None, actions };
+        properties(Reader::new(body.data, Error::PropertyLength), |kind, mut value| {
+            match kind {
+                0 => bucket.weight = value.u16()?,
+                1 => bucket.watch_port = some(value.u32()?),
+                2 => bucket.watch_group = some(value.u32()?),
+                0xffff => return Err(Error::PropertyExperimenter),
+                _ => return Err(Error::PropertyType),
+            }
+            Ok(())
+        })?;
+        out.push(bucket);
+    }
+    Ok(out)
+}
+
+fn get_method(from: Reader<'_>) -> Result<SelectMethod, Error> {
+    let mut method = SelectMethod::Default;
+    properties(Reader::new(from.data, Error::PropertyLength), |kind, mut value| {
+        if kind != 0xffff {
+            return Err(Error::PropertyType);
+        }
+        if !NETRONOME.contains(&value.u32()?) || value.u32()? != 1 {
+            return Err(Error::PropertyExperimenter);
+        }
+        value.skip(4)?;
+        let name = value.take(16)?;
+        let parameter = value.u64()?;
+        let end = name.iter().position(|byte| *byte == 0).ok_or(Error::PropertyValue)?;
+        method = match &name[..end] {
+            b"hash" => SelectMethod::Hash { fields: get_field_array(value)?, parameter },
+            b"dp_hash" if value.is_empty() => SelectMethod::DpHash { parameter },
+            _ => return Err(Error::PropertyValue),
+        };
+        Ok(())
+    })?;
+    Ok(method)
+}
+
+/// Fields, each with the bits that count: all of them, unless a mask says otherwise.
+fn get_field_array(mut from: Reader<'_>) -> Result<Vec<(Field, u128)>, Error> {
+    let mut out = Vec::new();
+    while !from.is_empty() {
+        let head = header(&mut from)?;
+        let wire = head.wire.ok_or(Error::MatchField)?;
+        let own = if head.masked { head.len / 2 } else { head.len };
+        let bytes = from.take(own)?;
+        let mask = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
+        let mask = mask & wire.field.all_ones();
+        if head.masked {
+            from.skip(own)?;
+        }
+        out.push((wire.field, if mask == 0 { wire.field.all_ones() } else { mask }));
+    }
+    Ok(out)
+}
+
+fn put_bucket(out: &mut Vec<u8>, version: Version, kind: GroupKind, bucket: &Bucket) {
+    let start = out.len();
+    if !matches!(version, Version::V10 | Version::V15) {
+        out.u16(0);
+        out.u16(bucket.weight);
+        out.u32(bucket.watch_port.unwrap_or(port::ANY));
+        out.u32(bucket.watch_group.unwrap_or(ANY));
+        out.zeros(4);
+        put_actions(out, version, &bucket.actions);
+        out.set_length(start, 0);
+        return;
+    }
+    out.zeros(4);
+    out.u32(bucket.id);
+    let before = out.len();
+    put_actions(out, version, &bucket.actions);
+    let octets = out.len() - before;
+    if kind == GroupKind::Select || bucket.weight != 0 {
+        out.u16(0);
+        out.u16(8);
+        out.u16(bucket.weight);
+        out.zeros(2);
+    }
+    for (property, value) in [(1, bucket.watch_port), (2, bucket.watch_group)] {
+        if let Some(value) = value {
+            out.u16(property);
+            out.u16(8);
+            out.u32(value);
+        }
+    }
+    out.set_length(start, 0);
+    out.patch16(start + 2, octets);
+}
+
+fn put_method(out: &mut Vec<u8>, version: Version, method: &SelectMethod) {
+    let (name, parameter, fields) = match method {
+        SelectMethod::Default => return,
+        SelectMethod::Hash { fields, parameter } => ("hash", *parameter, fields.as_slice()),
+        SelectMethod::DpHash { parameter } => ("dp_hash", *parameter, [].as_slice()),
+    };
+    let start = out.len();
+    out.u16(0xffff);
+    out.u16(0);
+    out.u32(NETRONOME[0]);
+    out.u32(1);
+    out.zeros(4);
+    out.text(name, 16);
+    out.u64(parameter);
+    for (field, mask) in fields {
+        // The value says which bits count; there is no mask on the wire.
+        if let Some(wire) = Wire::of(*field, version) {
+            wire.put_header(out, false);
+            let octets = wire.octets(false) - wire.octets_of_header();
+            out.extend_from_slice(&mask.to_be_bytes()[16 - octets..]);
+        }
+    }
+    out.set_length(start, 2);
+    out.align(start);
+}
+
+/// Writes the body of a change that adds a group.
+pub fn put_mod(out: &mut Vec<u8>, version: Version, group: &Group) {
+    out.u16(0);
+    out.u8(kind_number(group.kind));
+    out.u8(0);
+    out.u32(group.id);
+    let numbered = matches!(version, Version::V10 | Version::V15);
+    let length_at = out.len();
+    if numbered {
+        out.zeros(4);
+        out.u32(u32::MAX);
+    }
+    let before = out.len();
+    group.buckets.iter().for_each(|bucket| put_bucket(out, version, group.kind, bucket));
+    if numbered {
+        let octets = out.len() - before;
+        out.patch16(length_at, octets);
+        put_method(out, version, &group.method);
+    }
+}
+
+/// Writes a group with its buckets.
+pub fn put_desc(out: &mut Vec<u8>, version: Version, group: &Group) {
+    let start = out.len();
+    out.u16(0);
+    out.u8(kind_number(group.kind));
+    out.u8(0);
+    out.u32(group.id);
+    let numbered = matches!(version, Version::V10 | Version::V15);
+    if numbered {
+        out.zeros(8);
+    }
+    let before = out.len();
+    group.buckets.iter().for_each(|bucket| put_bucket(out, version, group.kind, bucket));
+    if numbered {
+        let octets = out.len() - before;
+        out.patch16(start + 8, octets);
+        put_method(out, version, &group.method);
+    }
+    out.set_length(start, 0);
+}
+
+/// Writes a group's counters.
+pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
+    let start = out.len();
+    out.zeros(4);
+    out.u32(group.id);
+    out.u32(group.references);
+    out.zeros(4);
+    out.u64(group.packets);
+    out.u64(group.bytes);
+    if version != Version::V10 {
+        let (sec, nsec) = seconds(group.age_ns);
+        out.u32(sec);
+        out.u32(nsec);
+    }
+    for (packets, bytes) in &group.buckets {
+        out.u64(*packets);
+        out.u64(*bytes);
+    }
+    out.set_length(start, 0);
+}
+
+/// Writes what groups can be.
+pub fn put_features(out: &mut Vec<u8>, max_groups: u32) {
+    out.u32(0xf);
+    // Weights, liveness, chains and checks of chains.
+    out.u32(0xf);
+    (0..4).for_each(|_| out.u32(max_groups));
+    // Output, TTLs, VLAN, MPLS, queues, groups, set-field, PBB.
+    (0..4).for_each(|_| out.u32(0x0fff_9801));
+}
+
+/// A group in a request, `None` where all are meant.
+#[must_use]
+pub fn wanted(id: u32) -> Option<u32> {
+    (id != ALL_GROUPS && id != ANY).then_some(id)
+}

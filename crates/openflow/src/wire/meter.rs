@@ -1,0 +1,111 @@
+//! Meters (OpenFlow 1.3 and later).
+
+use switch::flow::{Band, BandKind, Meter, MeterMod, MeterStats};
+
+use super::error::Error;
+use super::{Put, Reader, low16, seconds};
+
+/// All meters, in requests.
+pub const ALL: u32 = u32::MAX;
+const KBPS: u16 = 1;
+const PKTPS: u16 = 2;
+const BURST: u16 = 4;
+const STATS: u16 = 8;
+
+/// Reads the body of OFPT_METER_MOD.
+///
+/// # Errors
+/// OFPMMFC_*.
+pub fn get_mod(mut from: Reader<'_>) -> Result<MeterMod, Error> {
+    let (command, flags, id) = (from.u16()?, from.u16()?, from.u32()?);
+    if command == 2 {
+        return Ok(MeterMod::Delete((id != ALL).then_some(id)));
+    }
+    if command > 2 {
+        return Err(Error::MeterCommand);
+    }
+    if flags & !(KBPS | PKTPS | BURST | STATS) != 0 || flags & (KBPS | PKTPS) == KBPS | PKTPS {
+        return Err(Error::MeterFlags);
+    }
+    let mut bands = Vec::new();
+    while !from.is_empty() {
+        bands.push(get_band(&mut from)?);
+    }
+    if bands.is_empty() {
+        return Err(Error::MeterBand);
+    }
+    let meter = Meter {
+        id,
+        packets: flags & PKTPS != 0,
+        bursts: flags & BURST != 0,
+        stats: flags & STATS != 0,
+        bands,
+    };
+    Ok(if command == 0 { MeterMod::Add(meter) } else { MeterMod::Modify(meter) })
+}
+
+fn get_band(from: &mut Reader<'_>) -> Result<Band, Error> {
+    let (kind, length) = (from.u16()?, from.u16()?);
+    let mut body = from.part(usize::from(length).checked_sub(4).ok_or(Error::BadLength)?)?;
+    let (rate, burst) = (body.u32()?, body.u32()?);
+    let kind = match (kind, length) {
+        (1, 16) => BandKind::Drop,
+        (2, 16) => BandKind::DscpRemark(body.u8()?),
+        (1 | 2, _) => return Err(Error::BadLength),
+        _ => return Err(Error::MeterBand),
+    };
+    Ok(Band { kind, rate, burst })
+}
+
+/// Writes flags, number and bands.
+fn put_body(out: &mut Vec<u8>, meter: &Meter) {
+    out.u16(
+        if meter.packets { PKTPS } else { KBPS }
+            | if meter.bursts { BURST } else { 0 }
+            | if meter.stats { STATS } else { 0 },
+    );
+    out.u32(meter.id);
+    for band in &meter.bands {
+        let (kind, level) = match band.kind {
+            BandKind::Drop => (1, 0),
+            BandKind::DscpRemark(level) => (2, level),
+        };
+        out.u16(kind);
+        out.u16(16);
+        out.u32(band.rate);
+        out.u32(band.burst);
+        out.u8(level);
+        out.zeros(3);
+    }
+}
+
+/// Writes the body of a change that adds a meter.
+pub fn put_mod(out: &mut Vec<u8>, meter: &Meter) {
+    out.u16(0);
+    put_body(out, meter);
+}
+
+/// Writes a meter's configuration.
+pub fn put_config(out: &mut Vec<u8>, meter: &Meter) {
+    let start = out.len();
+    out.u16(0);
+    put_body(out, meter);
+    out.set_length(start, 0);
+}
+
+/// Writes a meter's counters.
+pub fn put_stats(out: &mut Vec<u8>, meter: &MeterStats) {
+    let (sec, nsec) = seconds(meter.age_ns);
+    out.u32(meter.id);
+    out.u16(low16(40 + meter.bands.len() * 16));
+    out.zeros(6);
+    out.u32(meter.flows);
+    out.u64(meter.packets);
+    out.u64(meter.bytes);
+    out.u32(sec);
+    out.u32(nsec);
+    for (packets, bytes) in &meter.bands {
+        out.u64(*packets);
+        out.u64(*bytes);
+    }
+}

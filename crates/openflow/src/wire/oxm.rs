@@ -1,0 +1,288 @@
+//! Headers of match fields: NXM and OXM, with the ONF's experimenter class (OpenFlow 1.5.1, 7.2.3; ovs-fields(7)).
+//!
+//! A header is class (16 bits), field (7), has-mask (1) and the octets of the value (8), with the experimenter behind it in
+//! class 0xffff. [`Wire`] says how a [`Field`] is written in one place; reading knows all ways.
+
+use std::sync::LazyLock;
+
+use switch::flow::{Field, SubField};
+
+use super::error::Error;
+use super::{ONF, Put, Reader, Version, port_from_16, port_to_16};
+
+const EXPERIMENTER: u16 = 0xffff;
+/// The cookie, in Nicira's flow-mods and requests (8 octets; with one octet the same number is MPLS TTL).
+const NXM_COOKIE: (u16, u8, usize) = (1, 30, 8);
+
+/// How a field is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wire {
+    /// The field.
+    pub field: Field,
+    class: u16,
+    number: u8,
+    /// Octets of the value.
+    len: u8,
+    /// Bits that the value stands higher than in [`Field`].
+    shift: u8,
+    /// Its width on the wire, which zeros fill.
+    bits: u16,
+    /// A port's number of 16 bits.
+    port16: bool,
+}
+
+fn plain(field: Field, (class, number, len): (u16, u8, u8)) -> Wire {
+    let tos = field == Field::IpDscp && class == 0;
+    Wire {
+        field,
+        class,
+        number,
+        len,
+        shift: if tos { 2 } else { 0 },
+        bits: match field {
+            Field::ArpOp => 16,
+            _ if tos => 8,
+            field => u16::try_from(field.bits()).unwrap_or(0),
+        },
+        port16: false,
+    }
+}
+
+const IN_PORT_16: Wire =
+    Wire { field: Field::InPort, class: 0, number: 0, len: 2, shift: 0, bits: 16, port16: true };
+
+/// What is known by class and number: Nicira's two classes, the basic one, packet registers, the ONF's.
+static KNOWN: LazyLock<[Vec<Option<Wire>>; 5]> = LazyLock::new(|| {
+    let mut known: [Vec<Option<Wire>>; 5] = std::array::from_fn(|_| vec![None; 128]);
+    for field in Field::ALL {
+        for id in [field.nxm(), field.oxm()].into_iter().flatten() {
+            if let Some(class) = class_index(id.class) {
+                known[class][usize::from(id.field)] = Some(plain(field, (id.class, id.field, id.len)));
+            }
+        }
+    }
+    known[0][0] = Some(IN_PORT_16);
+    for field in [Field::TcpFlags, Field::ActsetOutput] {
+        if let Some(id) = field.oxm() {
+            known[4][usize::from(id.field)] =
+                Some(Wire { class: EXPERIMENTER, ..plain(field, (id.class, id.field, id.len)) });
+        }
+    }
+    known
+});
+
+fn class_index(class: u16) -> Option<usize> {
+    match class {
+        0 => Some(0),
+        1 => Some(1),
+        0x8000 => Some(2),
+        0x8001 => Some(3),
+        EXPERIMENTER => Some(4),
+        _ => None,
+    }
+}
+
+/// How a version's own messages write a field: OXM since 1.3, NXM before.
+static BY_VERSION: LazyLock<[[Option<Wire>; 3]; Field::ALL.len()]> = LazyLock::new(|| {
+    Field::ALL.map(|field| {
+        let nxm = match field {
+            Field::InPort => Some(IN_PORT_16),
+            _ => field.nxm().or(field.oxm()).map(|id| plain(field, (id.class, id.field, id.len))),
+        };
+        let oxm = field.oxm().or(field.nxm()).map(|id| plain(field, (id.class, id.field, id.len)));
+        let onf = matches!(field, Field::TcpFlags | Field::ActsetOutput);
+        let oxm13 = oxm.map(|wire| if onf { Wire { class: EXPERIMENTER, ..wire } } else { wire });
+        [nxm, oxm13, oxm]
+    })
+});
+
+impl Wire {
+    /// As a version's own messages have it.
+    #[must_use]
+    pub fn of(field: Field, version: Version) -> Option<Wire> {
+        let column = match version {
+            Version::V10 => 0,
+            Version::V13 | Version::V14 => 1,
+            Version::V15 => 2,
+        };
+        BY_VERSION[field as usize][column]
+    }
+
+    fn known(class: u16, number: u8, len: usize) -> Option<Wire> {
+        let wire = (*KNOWN.get(class_index(class)?)?.get(usize::from(number))?)?;
+        (usize::from(wire.len) == len).then_some(wire)
+    }
+
+    /// Octets with its header.
+    #[must_use]
+    pub fn octets(&self, masked: bool) -> usize {
+        4 + if self.class == EXPERIMENTER { 4 } else { 0 }
+            + usize::from(self.len) * if masked { 2 } else { 1 }
+    }
+
+    /// Octets of its header alone.
+    #[must_use]
+    pub fn octets_of_header(&self) -> usize {
+        if self.class == EXPERIMENTER { 8 } else { 4 }
+    }
+
+    /// Writes the header alone, as if the value followed.
+    pub fn put_header(&self, out: &mut Vec<u8>, masked: bool) {
+        let experimenter = if self.class == EXPERIMENTER { 4 } else { 0 };
+        let len = (self.len << u8::from(masked)) + experimenter;
+        out.u16(self.class);
+        out.u8(self.number << 1 | u8::from(masked));
+        out.u8(len);
+        if experimenter > 0 {
+            out.u32(ONF);
+        }
+    }
+
+    fn put_value(&self, out: &mut Vec<u8>, value: u128) {
+        let bytes = (value << self.shift).to_be_bytes();
+        out.extend_from_slice(&bytes[16 - usize::from(self.len)..]);
+    }
+
+    /// Writes a field with its value, and a mask unless it has all bits.
+    pub fn put(&self, out: &mut Vec<u8>, value: u128, mask: u128) {
+        let all = self.field.all_ones();
+        if self.port16 {
+            self.put_header(out, false);
+            out.u16(port_to_16(u32::try_from(value).unwrap_or(u32::MAX)));
+        } else if mask & all == all {
+            self.put_header(out, false);
+            self.put_value(out, value);
+        } else {
+            self.put_header(out, true);
+            self.put_value(out, value);
+            self.put_value(out, mask);
+        }
+    }
+
+    /// Value or mask from the wire.
+    fn value(&self, bytes: &[u8], mask: bool) -> Result<u128, Error> {
+        let mut value = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
+        if self.port16 {
+            return Ok(u128::from(port_from_16(u16::try_from(value).unwrap_or(u16::MAX))));
+        }
+        if mask && value.trailing_ones() >= u32::from(self.bits) {
+            // Whole, written with more ones than the field has bits (ARP's operation).
+            return Ok(self.field.all_ones());
+        }
+        if self.shift > 0 && value.trailing_zeros() < u32::from(self.shift) {
+            return Err(Error::MatchValue);
+        }
+        value >>= self.shift;
+        if value & !self.field.all_ones() != 0 {
+            return Err(Error::MatchValue);
+        }
+        Ok(value)
+    }
+}
+
+/// A header as it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldHeader {
+    /// What it names; `None`: not known.
+    pub wire: Option<Wire>,
+    /// Nicira's cookie.
+    pub cookie: bool,
+    /// A mask follows the value.
+    pub masked: bool,
+    /// Octets behind the header (experimenter read already).
+    pub len: usize,
+}
+
+/// Reads a header, with the experimenter behind it.
+///
+/// # Errors
+/// The reader's.
+pub fn header(from: &mut Reader<'_>) -> Result<FieldHeader, Error> {
+    let class = from.u16()?;
+    let number = from.u8()?;
+    let (masked, number) = (number & 1 != 0, number >> 1);
+    let mut len = usize::from(from.u8()?);
+    let mut onf = true;
+    if class == EXPERIMENTER {
+        onf = from.u32()? == ONF;
+        len = len.checked_sub(4).ok_or(from.short)?;
+    }
+    let own = if masked { len / 2 } else { len };
+    let whole = !masked || len.is_multiple_of(2);
+    let wire = if onf && whole { Wire::known(class, number, own) } else { None };
+    Ok(FieldHeader { wire, cookie: (class, number, own) == NXM_COOKIE && whole, masked, len })
+}
+
+/// What [`entry`] reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry {
+    /// A field with value and mask.
+    Field(Wire, u128, u128),
+    /// The cookie with value and mask.
+    Cookie(u64, u64),
+    /// Something that is not known.
+    Unknown,
+}
+
+/// Reads a field with value and mask. Bits outside the mask are left to the reader's caller.
+///
+/// # Errors
+/// The reader's, and [`Error::MatchValue`].
+pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Error> {
+    let head = header(from)?;
+    let own = if head.masked { head.len / 2 } else { head.len };
+    let mut body = from.part(head.len)?;
+    if head.cookie {
+        let value = body.u64()?;
+        return Ok(Entry::Cookie(value, if head.masked { body.u64()? } else { u64::MAX }));
+    }
+    let Some(wire) = head.wire else { return Ok(Entry::Unknown) };
+    let value = wire.value(body.take(own)?, false)?;
+    let mask = if head.masked { wire.value(body.take(own)?, true)? } else { wire.field.all_ones() };
+    Ok(Entry::Field(wire, value, mask))
+}
+
+/// Part of a field, as Nicira's actions name it: bits counted as on the wire.
+///
+/// # Errors
+/// `bad` where the field is not known, or the bits do not lie within it.
+pub fn subfield(wire: Option<Wire>, first: u16, bits: u16, bad: Error) -> Result<SubField, Error> {
+    let wire = wire.ok_or(bad)?;
+    if bits == 0 || first.checked_add(bits).is_none_or(|end| end > wire.bits.max(1)) {
+        return Err(bad);
+    }
+    if wire.shift > 0 {
+        let first = first.checked_sub(u16::from(wire.shift)).ok_or(bad)?;
+        return Ok(SubField { field: wire.field, first, bits });
+    }
+    let own = u16::try_from(wire.field.bits()).unwrap_or(0);
+    let bits = bits.min(own.checked_sub(first).filter(|left| *left > 0).ok_or(bad)?);
+    Ok(SubField { field: wire.field, first, bits })
+}
+
+/// How Nicira's actions write part of a field: header, first bit and width there.
+#[must_use]
+pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)> {
+    let mut wire = Wire::of(part.field, version)?;
+    if wire.port16 && part.first + part.bits > 16 {
+        wire = Wire::of(part.field, Version::V15)?;
+    }
+    // All of a field that is wider on the wire.
+    let whole = part.first == 0 && usize::from(part.bits) == part.field.bits() && wire.shift == 0;
+    let bits = if whole { wire.bits } else { part.bits };
+    Some((wire, part.first + u16::from(wire.shift), bits))
+}
+
+impl Wire {
+    /// Whether it is the port of 16 bits.
+    #[must_use]
+    pub fn is_port16(&self) -> bool {
+        self.port16
+    }
+
+    /// Its width on the wire.
+    #[must_use]
+    pub fn wire_bits(&self) -> u16 {
+        self.bits
+    }
+}

@@ -1,0 +1,230 @@
+//! Ports and queues.
+
+use switch::flow::{PortDesc, PortStats, port};
+
+use super::error::Error;
+use super::{Put, Reader, Version, begin, finish, get_port, port_to_16, properties, seconds};
+use crate::datapath::{PortMod, QueueConfig, QueueStats};
+
+/// What a port may be configured to (OFPPC_*): no flooding is OpenFlow 1.0's alone.
+fn config_bits(version: Version) -> u32 {
+    if version == Version::V10 { 0x7f } else { 0x65 }
+}
+
+/// The feature bit of a speed in kilobits a second.
+fn speed_bit(speed: u32) -> u32 {
+    match speed {
+        10_000 => 1 << 1,
+        100_000 => 1 << 3,
+        1_000_000 => 1 << 5,
+        10_000_000 => 1 << 6,
+        _ => 0,
+    }
+}
+
+/// The same for the speeds that OpenFlow 1.1 added.
+fn speed_bit_11(speed: u32) -> u32 {
+    match speed {
+        0 => 0,
+        40_000_000 => 1 << 7,
+        100_000_000 => 1 << 8,
+        1_000_000_000 => 1 << 9,
+        speed if speed_bit(speed) != 0 => speed_bit(speed),
+        _ => 1 << 10,
+    }
+}
+
+/// Writes a port.
+pub fn put_desc(out: &mut Vec<u8>, version: Version, port: &PortDesc) {
+    let start = out.len();
+    let config = port.config & config_bits(version);
+    match version {
+        Version::V10 => {
+            out.u16(port_to_16(port.number));
+            out.extend_from_slice(&port.mac.0);
+            out.text(&port.name, 16);
+            out.u32(config);
+            // Whether it has no link; the rest is spanning tree's.
+            out.u32(port.state & 1);
+            out.u32(speed_bit(port.speed));
+            out.zeros(12);
+        }
+        _ => {
+            out.u32(port.number);
+            out.zeros(4);
+            out.extend_from_slice(&port.mac.0);
+            out.zeros(2);
+            out.text(&port.name, 16);
+            out.u32(config);
+            out.u32(port.state & 7);
+            let ethernet = version >= Version::V14;
+            if ethernet {
+                out.u16(0);
+                out.u16(32);
+                out.zeros(4);
+            }
+            out.u32(speed_bit_11(port.speed));
+            out.zeros(12);
+            out.u32(port.speed);
+            out.u32(port.speed);
+            if ethernet {
+                out.set_length(start, 4);
+            }
+        }
+    }
+}
+
+/// Writes what happened to a port: 0 added, 1 removed, 2 changed.
+pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, port: &PortDesc) {
+    let start = begin(out, version, 12, 0);
+    out.u8(reason);
+    out.zeros(7);
+    put_desc(out, version, port);
+    finish(out, start);
+}
+
+/// Writes a port's counters. What is not counted is all ones.
+pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
+    let start = out.len();
+    let (sec, nsec) = seconds(port.age_ns);
+    match version {
+        Version::V10 => {
+            out.u16(port_to_16(port.number));
+            out.zeros(6);
+        }
+        Version::V13 => {
+            out.u32(port.number);
+            out.zeros(4);
+        }
+        _ => {
+            out.zeros(4);
+            out.u32(port.number);
+            out.u32(sec);
+            out.u32(nsec);
+        }
+    }
+    let counters = [
+        port.rx_packets,
+        port.tx_packets,
+        port.rx_bytes,
+        port.tx_bytes,
+        port.rx_dropped,
+        port.tx_dropped,
+        port.rx_errors,
+        port.tx_errors,
+    ];
+    counters.into_iter().for_each(|counter| out.u64(counter));
+    if version >= Version::V14 {
+        out.u16(0);
+        out.u16(40);
+        out.zeros(4);
+    }
+    // Frame, overrun and CRC errors, collisions.
+    (0..4).for_each(|_| out.u64(u64::MAX));
+    match version {
+        Version::V10 => {}
+        Version::V13 => {
+            out.u32(sec);
+            out.u32(nsec);
+        }
+        _ => out.set_length(start, 0),
+    }
+}
+
+/// Writes a queue's counters.
+pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) {
+    let start = out.len();
+    if version >= Version::V14 {
+        out.zeros(8);
+    }
+    if version == Version::V10 {
+        out.u16(port_to_16(queue.port));
+        out.zeros(2);
+    } else {
+        out.u32(queue.port);
+    }
+    out.u32(queue.queue);
+    out.u64(queue.tx_bytes);
+    out.u64(queue.tx_packets);
+    out.u64(queue.tx_errors);
+    if version != Version::V10 {
+        let (sec, nsec) = seconds(queue.age_ns);
+        out.u32(sec);
+        out.u32(nsec);
+    }
+    if version >= Version::V14 {
+        out.set_length(start, 0);
+    }
+}
+
+/// Writes a queue's rates: for the queue-get-config reply of OpenFlow 1.0 to 1.3, for OFPMP_QUEUE_DESC since.
+pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
+    let start = out.len();
+    let length_at = match version {
+        Version::V10 => {
+            out.u32(queue.queue);
+            out.zeros(4);
+            4
+        }
+        Version::V13 => {
+            out.u32(queue.queue);
+            out.u32(queue.port);
+            out.zeros(8);
+            8
+        }
+        _ => {
+            out.u32(queue.port);
+            out.u32(queue.queue);
+            out.zeros(8);
+            8
+        }
+    };
+    for (kind, rate) in [(1, queue.min_rate), (2, queue.max_rate)] {
+        let Some(rate) = rate else { continue };
+        out.u16(kind);
+        if version >= Version::V14 {
+            out.u16(8);
+            out.u16(rate);
+            out.zeros(2);
+        } else {
+            out.u16(16);
+            out.zeros(4);
+            out.u16(rate);
+            out.zeros(6);
+        }
+    }
+    out.set_length(start, length_at);
+}
+
+/// Reads the body of OFPT_PORT_MOD.
+///
+/// # Errors
+/// The reader's, OFPPMFC_BAD_CONFIG.
+pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<PortMod, Error> {
+    let number = get_port(&mut from, version)?;
+    if version != Version::V10 {
+        from.skip(4)?;
+    }
+    let mac = from.mac()?;
+    if version != Version::V10 {
+        from.skip(2)?;
+    }
+    let (config, mask) = (from.u32()?, from.u32()?);
+    if version >= Version::V14 {
+        properties(Reader::new(from.data, Error::PropertyLength), |kind, _| match kind {
+            0 => Ok(()),
+            0xffff => Err(Error::PropertyExperimenter),
+            _ => Err(Error::PropertyType),
+        })?;
+    } else {
+        from.skip(8)?;
+    }
+    let bits = config_bits(version);
+    Ok(PortMod { number, mac, config: config & bits, mask: mask & bits })
+}
+
+/// A port in a request, `None` where all are meant.
+#[must_use]
+pub fn wanted(number: u32) -> Option<u32> {
+    (number != port::ANY && number != port::ALL).then_some(number)
+}

@@ -1,0 +1,176 @@
+//! Tables: counters, features, configuration.
+
+use switch::flow::{Field, TableStats};
+
+use super::error::Error;
+use super::oxm::Wire;
+use super::{Put, Reader, Version, properties};
+use crate::datapath::{Miss, TableConfig, TableMod};
+
+const EVICTION: u32 = 1 << 2;
+const VACANCY: u32 = 1 << 3;
+/// Fields that OpenFlow 1.0 matches: all its wildcards.
+const WILDCARDS_10: u32 = 0x003f_ffff;
+
+/// Writes a table's counters.
+pub fn put_stats(out: &mut Vec<u8>, version: Version, table: &TableStats, name: &str) {
+    out.u8(table.table);
+    out.zeros(3);
+    if version == Version::V10 {
+        out.text(name, 32);
+        out.u32(WILDCARDS_10);
+        out.u32(table.max_entries);
+    }
+    out.u32(table.active);
+    out.u64(table.lookups);
+    out.u64(table.matched);
+}
+
+/// A property that lists numbers, each as a header of its own.
+fn put_list(out: &mut Vec<u8>, property: u16, kinds: impl Iterator<Item = u16>) {
+    let start = out.len();
+    out.u16(property);
+    out.u16(0);
+    for kind in kinds {
+        out.u16(kind);
+        out.u16(4);
+    }
+    out.set_length(start, 2);
+    out.align(start);
+}
+
+fn put_fields(out: &mut Vec<u8>, version: Version, property: u16, masks: bool, wanted: fn(Field) -> bool) {
+    let start = out.len();
+    out.u16(property);
+    out.u16(0);
+    for field in Field::ALL.into_iter().filter(|field| wanted(*field)) {
+        if let Some(wire) = Wire::of(field, version) {
+            wire.put_header(out, masks && field.is_maskable());
+        }
+    }
+    out.set_length(start, 2);
+    out.align(start);
+}
+
+/// Writes what a table can: every instruction, action and field, with a table-miss rule as without.
+pub fn put_features(out: &mut Vec<u8>, version: Version, config: &TableConfig, tables: u8) {
+    let start = out.len();
+    out.u16(0);
+    out.u8(config.table);
+    out.zeros(5);
+    out.text(&config.name, 32);
+    out.u64(u64::MAX);
+    out.u64(u64::MAX);
+    out.u32(if version >= Version::V14 { EVICTION | VACANCY } else { 0 });
+    out.u32(config.max_entries);
+    let last = config.table.saturating_add(1) >= tables;
+    for miss in 0..2 {
+        let no_meter = version >= Version::V15;
+        put_list(out, miss, (1..=6).filter(|kind| !(*kind == 1 && last || *kind == 6 && no_meter)));
+        let begin = out.len();
+        out.u16(2 + miss);
+        out.u16(0);
+        out.extend(config.table.saturating_add(1)..tables);
+        out.set_length(begin, 2);
+        out.align(begin);
+        for (actions, fields) in [(4, 12), (6, 14)] {
+            let top = if version >= Version::V15 { 29 } else { 27 };
+            let kinds = (0..=top).filter(|kind| matches!(kind, 0 | 11 | 12 | 15..=29));
+            put_list(out, actions + miss, kinds);
+            put_fields(out, version, fields + miss, false, Field::is_writable);
+        }
+    }
+    put_fields(out, version, 8, true, |_| true);
+    put_fields(out, version, 10, false, |_| true);
+    out.set_length(start, 0);
+}
+
+/// Reads a request that describes tables: their names are taken, nothing else of them changes.
+///
+/// # Errors
+/// OFPTFFC_*, OFPBRC_BAD_LEN.
+pub fn get_features(mut from: Reader<'_>) -> Result<Vec<TableMod>, Error> {
+    let mut out = Vec::new();
+    while !from.is_empty() {
+        let length = usize::from(from.u16()?);
+        let mut body = from.part(length.checked_sub(2).ok_or(Error::BadLength)?)?;
+        let table = body.u8()?;
+        body.skip(5)?;
+        let name = body.take(32)?;
+        body.skip(24)?;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(31);
+        let name = String::from_utf8_lossy(&name[..end.min(31)]).into_owned();
+        out.push(TableMod { table, name: Some(name), ..TableMod::default() });
+    }
+    Ok(out)
+}
+
+/// Writes how a table is configured (OpenFlow 1.4 and later).
+pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
+    let start = out.len();
+    out.u16(0);
+    out.u8(config.table);
+    out.u8(0);
+    let eviction = if config.eviction { EVICTION } else { 0 };
+    out.u32(eviction | if config.vacancy.is_some() { VACANCY } else { 0 });
+    // What it goes by: other things, importance, lifetime.
+    out.u16(2);
+    out.u16(8);
+    out.u32(7);
+    if let Some((down, up)) = config.vacancy {
+        let free = u64::from(config.max_entries.saturating_sub(active)) * 100;
+        let vacancy = free / u64::from(config.max_entries.max(1));
+        out.u16(3);
+        out.u16(8);
+        out.extend_from_slice(&[down, up, u8::try_from(vacancy).unwrap_or(100), 0]);
+    }
+    out.set_length(start, 0);
+}
+
+/// Reads the body of OFPT_TABLE_MOD.
+///
+/// # Errors
+/// OFPTMFC_BAD_CONFIG, OFPBPC_*.
+pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<TableMod, Error> {
+    let table = from.u8()?;
+    from.skip(3)?;
+    let config = from.u32()?;
+    if version < Version::V14 {
+        // OpenFlow 1.3 has no configuration; 1.1's miss bits are let pass.
+        let miss = match config {
+            0 => Miss::Default,
+            1 => Miss::Continue,
+            2 => Miss::Drop,
+            _ => return Err(Error::TableModConfig),
+        };
+        return Ok(TableMod { table, miss: Some(miss), ..TableMod::default() });
+    }
+    if config & !(EVICTION | VACANCY) != 0 {
+        return Err(Error::TableModConfig);
+    }
+    let mut vacancy = None;
+    properties(Reader::new(from.data, Error::PropertyLength), |kind, mut value| match kind {
+        2 => value.u32().map(|_| ()),
+        3 => {
+            let (down, up) = (value.u8()?, value.u8()?);
+            if down > up || up > 100 {
+                return Err(Error::PropertyValue);
+            }
+            vacancy = Some((down, up));
+            Ok(())
+        }
+        0xffff => Err(Error::PropertyExperimenter),
+        _ => Err(Error::PropertyType),
+    })?;
+    let vacancy = match (config & VACANCY != 0, vacancy) {
+        (false, _) => None,
+        (true, None) => return Err(Error::PropertyValue),
+        (true, some) => some,
+    };
+    Ok(TableMod {
+        table,
+        eviction: Some(config & EVICTION != 0),
+        vacancy: Some(vacancy),
+        ..TableMod::default()
+    })
+}
