@@ -23,8 +23,14 @@
 //! assert_eq!(read, Ok(vec![Action::SetQueue(3)]));
 //! ```
 
+pub mod controllers;
 pub mod datapath;
+mod hub;
+mod session;
+pub mod target;
 pub mod wire;
 
+pub use controllers::{Controllers, Status};
 pub use datapath::{Datapath, Subscription, events};
+pub use target::{Address, Target, TargetError};
 pub use wire::Version;

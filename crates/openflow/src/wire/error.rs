@@ -148,6 +148,7 @@ errors! {
     MeterBand "OFPMMFC_BAD_BAND": X10, s(12, 8), s(12, 8), s(12, 8);
     MetersFull "OFPMMFC_OUT_OF_METERS": X10, s(12, 10), s(12, 10), s(12, 10);
     BandsFull "OFPMMFC_OUT_OF_BANDS": X10, s(12, 11), s(12, 11), s(12, 11);
+    FeaturesTable "OFPTFFC_BAD_TABLE": X10, s(13, 0), s(13, 0), s(13, 0);
     FeaturesPermission "OFPTFFC_EPERM": X10, s(13, 5), s(13, 5), s(13, 5);
     PropertyType "OFPBPC_BAD_TYPE": v(13, 2), s(13, 2), s(14, 0), s(14, 0);
     PropertyLength "OFPBPC_BAD_LEN": v(13, 3), s(13, 3), s(14, 1), s(14, 1);

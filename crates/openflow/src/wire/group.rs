@@ -290,7 +290,7 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, group: &Group) {
 }
 
 /// Writes a group's counters.
-pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
+pub fn put_stats(out: &mut Vec<u8>, group: &GroupStats) {
     let start = out.len();
     out.zeros(4);
     out.u32(group.id);
@@ -298,11 +298,9 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
     out.zeros(4);
     out.u64(group.packets);
     out.u64(group.bytes);
-    if version != Version::V10 {
-        let (sec, nsec) = seconds(group.age_ns);
-        out.u32(sec);
-        out.u32(nsec);
-    }
+    let (sec, nsec) = seconds(group.age_ns);
+    out.u32(sec);
+    out.u32(nsec);
     for (packets, bytes) in &group.buckets {
         out.u64(*packets);
         out.u64(*bytes);
@@ -311,13 +309,14 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
 }
 
 /// Writes what groups can be.
-pub fn put_features(out: &mut Vec<u8>, max_groups: u32) {
+pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     out.u32(0xf);
     // Weights, liveness, chains and checks of chains.
     out.u32(0xf);
     (0..4).for_each(|_| out.u32(max_groups));
-    // Output, TTLs, VLAN, MPLS, queues, groups, set-field, PBB.
-    (0..4).for_each(|_| out.u32(0x0fff_9801));
+    // Output, TTLs, VLAN, MPLS, queues, groups, set-field, PBB; all twelve of OpenFlow 1.0.
+    let actions = if version == Version::V10 { 0x0fff } else { 0x0fff_9801 };
+    (0..4).for_each(|_| out.u32(actions));
 }
 
 /// A group in a request, `None` where all are meant.

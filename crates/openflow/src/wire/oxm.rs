@@ -263,6 +263,8 @@ pub fn subfield(wire: Option<Wire>, first: u16, bits: u16, bad: Error) -> Result
 /// How Nicira's actions write part of a field: header, first bit and width there.
 #[must_use]
 pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)> {
+    // A port is written with 16 bits where they suffice, as Open vSwitch has it.
+    let version = if part.field == Field::InPort { Version::V10 } else { version };
     let mut wire = Wire::of(part.field, version)?;
     if wire.port16 && part.first + part.bits > 16 {
         wire = Wire::of(part.field, Version::V15)?;

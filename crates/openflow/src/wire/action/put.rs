@@ -324,7 +324,8 @@ fn put_set(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask:
 }
 
 fn set_field(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask: u128) {
-    // A port of 16 bits cannot carry all numbers, so the field of OpenFlow 1.2 and later is used.
+    // Open vSwitch's clients know actions on a port of 16 bits alone.
+    let version = if field == Field::InPort { Version::V10 } else { version };
     if let Some(wire) = Wire::of(field, version) {
         standard(out, 25, |out| wire.put(out, value, mask));
     }

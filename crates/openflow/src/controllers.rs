@@ -1,0 +1,370 @@
+//! A bridge's controllers: sessions begin, go on and end as the list of targets changes.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::datapath::Datapath;
+use crate::hub::{Hub, Role};
+use crate::session::{self, Ended, Options};
+use crate::target::{Address, Target};
+use crate::wire::Version;
+
+/// Sessions that one listener holds at the same time.
+const SESSIONS: usize = 64;
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How it stands with a target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Which.
+    pub address: Address,
+    /// A session is there and has agreed on a version (for listeners: at least one).
+    pub connected: bool,
+    /// What it may do.
+    pub role: Role,
+    /// What is spoken.
+    pub version: Option<Version>,
+    /// Sessions (for listeners there may be several).
+    pub sessions: usize,
+    /// Why the last session ended, or none came about.
+    pub last_error: Option<String>,
+    /// Since when it is as it is.
+    pub since: Instant,
+    /// Messages that were lost because the controller did not take them in time, or over its rate limit.
+    pub lost: u64,
+}
+
+/// What tasks write and [`Controllers::status`] reads.
+pub(crate) struct Board {
+    status: Mutex<Status>,
+    pub lost: AtomicU64,
+}
+
+impl Board {
+    fn change(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub fn came(&self, version: Version) {
+        self.change(|status| {
+            status.sessions += 1;
+            if !status.connected {
+                status.since = Instant::now();
+            }
+            (status.connected, status.version, status.role) = (true, Some(version), Role::Equal);
+        });
+    }
+
+    pub fn left(&self) {
+        self.change(|status| {
+            status.sessions = status.sessions.saturating_sub(1);
+            if status.sessions == 0 {
+                (status.connected, status.version, status.since) = (false, None, Instant::now());
+            }
+        });
+    }
+
+    pub fn role(&self, role: Role) {
+        self.change(|status| status.role = role);
+    }
+
+    fn failed(&self, why: String) {
+        self.change(|status| status.last_error = Some(why));
+    }
+}
+
+struct Running {
+    target: Target,
+    board: Arc<Board>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// See the [module](self). Lives in a tokio runtime of several threads; dropping it ends all sessions.
+pub struct Controllers {
+    hub: Arc<Hub>,
+    events: JoinHandle<()>,
+    running: HashMap<Address, Running>,
+}
+
+impl Controllers {
+    /// Nobody yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn new(datapath: Arc<dyn Datapath>) -> Controllers {
+        let subscription = datapath.subscribe();
+        let hub = Hub::new(datapath);
+        let events = tokio::spawn(Arc::clone(&hub).run(subscription));
+        Controllers { hub, events, running: HashMap::new() }
+    }
+
+    /// From now on these. What is as it was goes on undisturbed; the rest ends, or begins. Of targets with the same address the
+    /// last one counts.
+    pub async fn set(&mut self, targets: Vec<Target>) {
+        let wanted: HashMap<Address, Target> =
+            targets.into_iter().map(|target| (target.address.clone(), target)).collect();
+        let gone: Vec<Address> = self
+            .running
+            .iter()
+            .filter(|(address, running)| wanted.get(*address) != Some(&running.target))
+            .map(|(address, _)| address.clone())
+            .collect();
+        for address in gone {
+            if let Some(running) = self.running.remove(&address) {
+                end(running).await;
+            }
+        }
+        for (address, target) in wanted {
+            if !self.running.contains_key(&address) {
+                let running = self.begin(target);
+                self.running.insert(address, running);
+            }
+        }
+    }
+
+    fn begin(&self, target: Target) -> Running {
+        let board = Arc::new(Board {
+            status: Mutex::new(Status {
+                address: target.address.clone(),
+                connected: false,
+                role: Role::Equal,
+                version: None,
+                sessions: 0,
+                last_error: None,
+                since: Instant::now(),
+                lost: 0,
+            }),
+            lost: AtomicU64::new(0),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let own =
+            Own { hub: Arc::clone(&self.hub), board: Arc::clone(&board), target: target.clone(), stopped };
+        let task = if target.address.is_passive() {
+            tokio::spawn(own.listen())
+        } else {
+            tokio::spawn(own.connect())
+        };
+        Running { target, board, stop, task }
+    }
+
+    /// How it stands with each, by address.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        let mut all: Vec<Status> = self
+            .running
+            .values()
+            .map(|running| {
+                let status = running.board.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Status { lost: running.board.lost.load(Ordering::Relaxed), ..status }
+            })
+            .collect();
+        all.sort_by_key(|status| status.address.to_string());
+        all
+    }
+
+    /// Ends all sessions and waits for them.
+    pub async fn shutdown(mut self) {
+        for (_, running) in std::mem::take(&mut self.running) {
+            end(running).await;
+        }
+    }
+}
+
+async fn end(running: Running) {
+    // The task may have ended by itself.
+    let _ = running.stop.send(true);
+    let _ = running.task.await;
+    if let Address::ListenUnix(path) = &running.target.address {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+impl Drop for Controllers {
+    fn drop(&mut self) {
+        self.events.abort();
+        for running in self.running.values() {
+            running.task.abort();
+            if let Address::ListenUnix(path) = &running.target.address {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// What a target's task has.
+#[derive(Clone)]
+struct Own {
+    hub: Arc<Hub>,
+    board: Arc<Board>,
+    target: Target,
+    stopped: watch::Receiver<bool>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Own {
+    fn options(&self) -> Options {
+        Options {
+            controller: !self.target.address.is_passive(),
+            inactivity_probe: self.target.inactivity_probe,
+            rate_limit: self.target.rate_limit,
+            asynchronous: self.target.asynchronous,
+            versions: self.target.versions.clone(),
+        }
+    }
+
+    /// Connects again and again, with growing pauses where sessions do not last.
+    async fn connect(mut self) {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            let began = Instant::now();
+            let attempt = tokio::time::timeout(CONNECT, open(&self.target.address));
+            let stream = tokio::select! {
+                stream = attempt => stream,
+                () = session::until(&mut self.stopped) => return,
+            };
+            let error = match stream {
+                Ok(Ok(stream)) => {
+                    session::run(stream, &self.hub, &self.board, self.options(), self.stopped.clone()).await
+                }
+                Ok(Err(error)) => Ended::Io(error),
+                Err(_) => Ended::Io(io::ErrorKind::TimedOut.into()),
+            };
+            if matches!(error, Ended::Stopped) {
+                return;
+            }
+            let why = format!("controller {}: {error}", self.target.address);
+            tracing::debug!("{why}");
+            self.board.failed(why);
+            if began.elapsed() >= self.target.max_backoff.max(Duration::from_secs(1)) {
+                pause = Duration::from_secs(1);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause.min(self.target.max_backoff)) => {}
+                () = session::until(&mut self.stopped) => return,
+            }
+            pause = (pause * 2).min(self.target.max_backoff);
+        }
+    }
+
+    /// Waits for others to connect.
+    async fn listen(self) {
+        let mut stopped = self.stopped.clone();
+        loop {
+            let listener = match Listener::open(&self.target.address).await {
+                Ok(listener) => listener,
+                Err(error) => {
+                    let why = format!(
+                        "controller {}: cannot listen there: {error}; free the address, or choose another",
+                        self.target.address
+                    );
+                    tracing::warn!("{why}");
+                    self.board.failed(why);
+                    tokio::select! {
+                        () = tokio::time::sleep(self.target.max_backoff.max(Duration::from_secs(1))) => continue,
+                        () = session::until(&mut stopped) => return,
+                    }
+                }
+            };
+            let mut sessions = JoinSet::new();
+            loop {
+                tokio::select! {
+                    stream = listener.accept(), if sessions.len() < SESSIONS => match stream {
+                        Ok(stream) => {
+                            let own = self.clone();
+                            sessions.spawn(async move {
+                                let ended =
+                                    session::run(stream, &own.hub, &own.board, own.options(), own.stopped.clone())
+                                        .await;
+                                if !matches!(ended, Ended::Closed | Ended::Stopped) {
+                                    own.board.failed(format!("controller {}: {ended}", own.target.address));
+                                }
+                            });
+                        }
+                        Err(error) => {
+                            self.board.failed(format!("controller {}: {error}", self.target.address));
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                        }
+                    },
+                    Some(_) = sessions.join_next() => {}
+                    () = session::until(&mut stopped) => {
+                        drop(listener);
+                        while sessions.join_next().await.is_some() {}
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn open(address: &Address) -> io::Result<Box<dyn Stream>> {
+    Ok(match address {
+        Address::Tcp(to) => {
+            let stream = TcpStream::connect(to).await?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        }
+        Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Address::ListenTcp(_) | Address::ListenUnix(_) => return Err(io::ErrorKind::InvalidInput.into()),
+    })
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    async fn open(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::ListenTcp(at) => Ok(Listener::Tcp(TcpListener::bind(at).await?)),
+            Address::ListenUnix(path) => {
+                clear(path).await?;
+                let listener = UnixListener::bind(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                Ok(Listener::Unix(listener))
+            }
+            Address::Tcp(_) | Address::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let stream = listener.accept().await?.0;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            Listener::Unix(listener) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Removes a socket that nobody listens at any more.
+async fn clear(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {}
+        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match UnixStream::connect(path).await {
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(_) => std::fs::remove_file(path),
+    }
+}

@@ -1,0 +1,160 @@
+//! Where a bridge's sessions meet: its events are shown to all of them, and among controllers there is one master.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use switch::flow::Event;
+use tokio::sync::mpsc;
+
+use crate::datapath::{Datapath, Subscription};
+
+/// What a session is told from outside that it has not taken yet.
+const QUEUE: usize = 1024;
+
+/// What a controller may do (OpenFlow 1.5.1, 6.3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// Everything, beside others.
+    #[default]
+    Equal,
+    /// Everything, alone of its kind.
+    Master,
+    /// Look.
+    Slave,
+}
+
+/// What a session is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Notice {
+    /// By the bridge.
+    Event(Arc<Event>),
+    /// Another one is the master now.
+    Demoted,
+}
+
+struct Member {
+    to: mpsc::Sender<Notice>,
+    lost: Arc<AtomicU64>,
+    role: Role,
+    controller: bool,
+}
+
+#[derive(Default)]
+struct State {
+    members: HashMap<u64, Member>,
+    next: u64,
+    generation: Option<u64>,
+}
+
+/// See the [module](self).
+pub(crate) struct Hub {
+    pub datapath: Arc<dyn Datapath>,
+    state: Mutex<State>,
+}
+
+/// A session's place in the hub; it leaves by being dropped.
+pub(crate) struct Seat {
+    hub: Arc<Hub>,
+    id: u64,
+    pub notices: mpsc::Receiver<Notice>,
+    pub lost: Arc<AtomicU64>,
+}
+
+/// The generation is older than one that was seen.
+#[derive(Debug)]
+pub(crate) struct Stale;
+
+impl Hub {
+    pub fn new(datapath: Arc<dyn Datapath>) -> Arc<Hub> {
+        Arc::new(Hub { datapath, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the lock can leave half a change behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a session; `controller`: one that we connected to.
+    pub fn join(self: &Arc<Self>, controller: bool) -> Seat {
+        let (to, notices) = mpsc::channel(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 1;
+        let first = controller && !state.members.values().any(|member| member.controller);
+        state.members.insert(id, Member { to, lost: Arc::clone(&lost), role: Role::Equal, controller });
+        if first {
+            self.datapath.controllers_connected(true);
+        }
+        Seat { hub: Arc::clone(self), id, notices, lost }
+    }
+
+    fn leave(&self, id: u64) {
+        let mut state = self.state();
+        let member = state.members.remove(&id);
+        let last = member.is_some_and(|member| member.controller)
+            && !state.members.values().any(|member| member.controller);
+        if last {
+            self.datapath.controllers_connected(false);
+        }
+    }
+
+    /// Shows an event to all. Packets leave the last quarter of a session's queue to everything else.
+    fn show(&self, event: Event) {
+        let packet = matches!(event, Event::PacketIn(_));
+        let event = Arc::new(event);
+        for member in self.state().members.values() {
+            let room = !packet || member.to.capacity() > QUEUE / 4;
+            if !room || member.to.try_send(Notice::Event(Arc::clone(&event))).is_err() {
+                member.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Shows the bridge's events until it has none any more.
+    pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
+        while let Some(event) = subscription.events.recv().await {
+            self.show(event);
+        }
+    }
+}
+
+impl Seat {
+    /// Changes this session's role; `None`: only says what it is. The generation that counts comes back.
+    pub fn role(&self, to: Option<Role>, generation: Option<u64>) -> Result<(Role, u64), Stale> {
+        let mut state = self.hub.state();
+        if let (Some(new), Some(Role::Master | Role::Slave)) = (generation, to) {
+            let older = state.generation.is_some_and(|old| new.wrapping_sub(old) > u64::MAX / 2);
+            if older {
+                return Err(Stale);
+            }
+            state.generation = Some(new);
+        }
+        if to == Some(Role::Master) {
+            for (id, member) in &mut state.members {
+                if *id != self.id && member.role == Role::Master {
+                    member.role = Role::Slave;
+                    if member.to.try_send(Notice::Demoted).is_err() {
+                        member.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+        let generation = state.generation.unwrap_or(u64::MAX);
+        let Some(own) = state.members.get_mut(&self.id) else { return Ok((Role::Equal, generation)) };
+        own.role = to.unwrap_or(own.role);
+        Ok((own.role, generation))
+    }
+
+    /// This session's role, which another one may have changed.
+    pub fn current(&self) -> Role {
+        self.hub.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.hub.leave(self.id);
+    }
+}

@@ -1,0 +1,336 @@
+//! A session: one connection with a controller, or with a client such as `ovs-ofctl`.
+//!
+//! One task reads requests, answers them in their order and shows the bridge's events between them. It waits for nobody but its own
+//! peer: what the peer does not take in time is lost (packets) or ends the session (answers), and others go on.
+
+mod bundle;
+mod multipart;
+mod notice;
+mod request;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::bundle::Bundles;
+use self::notice::{Async, Limit};
+use crate::controllers::Board;
+use crate::hub::{Hub, Role, Seat};
+use crate::wire::error::Error;
+use crate::wire::flow::Monitor;
+use crate::wire::packet::Form;
+use crate::wire::{HEADER, Header, Put, Version, begin, finish};
+
+/// Octets that are read at once.
+const READ: usize = 64 * 1024;
+/// Octets of answers that are gathered before they are sent.
+const GATHER: usize = 256 * 1024;
+/// How long a peer may take to say which versions it speaks, and to take an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a session is given.
+pub(crate) struct Options {
+    /// We connected, so it is one of the bridge's controllers; else a client that came to us.
+    pub controller: bool,
+    pub inactivity_probe: Option<Duration>,
+    pub rate_limit: Option<(u32, u32)>,
+    pub asynchronous: bool,
+    pub versions: Vec<Version>,
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("the session was ended here")]
+    Stopped,
+    #[error("it closed the connection")]
+    Closed,
+    #[error("{0}; see that it runs and can be reached")]
+    Io(#[from] io::Error),
+    #[error("it speaks none of the versions that are allowed here; allow one of its own")]
+    Version,
+    #[error("it does not speak OpenFlow: {0}")]
+    Garbage(&'static str),
+    #[error("it has not answered for {} s", .0.as_secs())]
+    Silent(Duration),
+    #[error("it has taken nothing for {} s", PATIENCE.as_secs())]
+    Stuck,
+}
+
+/// What it is told about a request: nothing more, or that it was refused.
+pub(crate) type Answer = Result<(), Refused>;
+
+/// Why a request was not done, or why the session cannot go on.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    Error(Error),
+    Ended(Ended),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused::Error(error)
+    }
+}
+
+impl From<Ended> for Refused {
+    fn from(ended: Ended) -> Refused {
+        Refused::Ended(ended)
+    }
+}
+
+/// The reading half, with what has come.
+struct Incoming<S> {
+    from: ReadHalf<S>,
+    data: Vec<u8>,
+    /// What has been used up.
+    used: usize,
+}
+
+impl<S: AsyncRead> Incoming<S> {
+    /// A message that has come whole.
+    fn message(&mut self) -> Result<Option<Vec<u8>>, Ended> {
+        let rest = &self.data[self.used..];
+        let Some(head) = Header::read(rest) else { return Ok(None) };
+        let length = usize::from(head.length);
+        if length < HEADER {
+            return Err(Ended::Garbage("a message is shorter than its header"));
+        }
+        let Some(message) = rest.get(..length) else { return Ok(None) };
+        self.used += length;
+        Ok(Some(message.to_vec()))
+    }
+
+    /// Waits for more. Nothing is lost when the waiting ends early.
+    async fn more(&mut self) -> Result<(), Ended> {
+        self.data.drain(..self.used);
+        self.used = 0;
+        self.data.reserve(READ);
+        match self.from.read_buf(&mut self.data).await? {
+            0 if self.data.is_empty() => Err(Ended::Closed),
+            0 => Err(Ended::Garbage("it closed the connection within a message")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A session that has agreed on a version.
+pub(crate) struct Session<S> {
+    hub: Arc<Hub>,
+    board: Arc<Board>,
+    seat: Seat,
+    options: Options,
+    version: Version,
+    to: WriteHalf<S>,
+    /// Answers that are not sent yet.
+    out: Vec<u8>,
+    miss_send_len: u16,
+    invalid_ttl: bool,
+    table_ids: bool,
+    nxm: bool,
+    packet_form: Form,
+    controller_id: u16,
+    asynchronous: Option<Async>,
+    limit: Option<Limit>,
+    bundles: Bundles,
+    monitors: Vec<Monitor>,
+}
+
+/// Resolves when it is to stop, or nobody is there any more who could say so.
+pub(crate) async fn until(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// Carries a session to its end.
+pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    hub: &Arc<Hub>,
+    board: &Arc<Board>,
+    options: Options,
+    mut stopped: watch::Receiver<bool>,
+) -> Ended {
+    let (from, mut to) = tokio::io::split(stream);
+    let mut incoming = Incoming { from, data: Vec::new(), used: 0 };
+    let negotiated = tokio::select! {
+        done = tokio::time::timeout(PATIENCE, negotiate(&mut incoming, &mut to, &options.versions)) => done,
+        () = until(&mut stopped) => return Ended::Stopped,
+    };
+    let version = match negotiated {
+        Ok(Ok(version)) => version,
+        Ok(Err(ended)) => return ended,
+        Err(_) => return Ended::Silent(PATIENCE),
+    };
+    let mut session = Session {
+        seat: hub.join(options.controller),
+        hub: Arc::clone(hub),
+        board: Arc::clone(board),
+        version,
+        to,
+        out: Vec::new(),
+        // Clients hear of packets when they have said how much of them.
+        miss_send_len: if options.controller { 128 } else { 0 },
+        invalid_ttl: false,
+        table_ids: false,
+        nxm: false,
+        packet_form: Form::Standard,
+        controller_id: 0,
+        asynchronous: None,
+        limit: options.rate_limit.map(Limit::new),
+        bundles: Bundles::default(),
+        monitors: Vec::new(),
+        options,
+    };
+    board.came(version);
+    let ended = tokio::select! {
+        ended = session.serve(&mut incoming) => ended,
+        () = until(&mut stopped) => Ended::Stopped,
+    };
+    board.lost.fetch_add(session.seat.lost.load(Ordering::Relaxed), Ordering::Relaxed);
+    drop(session);
+    board.left();
+    ended
+}
+
+/// Says which versions are spoken, hears the same, and takes the highest that both have (OpenFlow 1.5.1, 6.3.1).
+async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
+    incoming: &mut Incoming<S>,
+    to: &mut WriteHalf<S>,
+    versions: &[Version],
+) -> Result<Version, Ended> {
+    let highest = versions.iter().max().copied().unwrap_or(Version::V15);
+    let mut hello = Vec::new();
+    let start = begin(&mut hello, highest, 0, 1);
+    if highest > Version::V10 {
+        hello.u16(1);
+        hello.u16(8);
+        hello.u32(versions.iter().fold(0, |bits, version| bits | 1 << version.number()));
+    }
+    finish(&mut hello, start);
+    to.write_all(&hello).await?;
+    let message = loop {
+        if let Some(message) = incoming.message()? {
+            break message;
+        }
+        // No greeting is long; who sends other things is not let go on.
+        if incoming.data.len() >= HEADER && incoming.data[1] != 0 {
+            return Err(Ended::Garbage("it does not begin with a greeting"));
+        }
+        incoming.more().await?;
+    };
+    let head = Header::read(&message).ok_or(Ended::Garbage("a message is shorter than its header"))?;
+    if head.kind != 0 {
+        return Err(Ended::Garbage("it does not begin with a greeting"));
+    }
+    let theirs = bitmap(&message[HEADER..]);
+    let agreed = match theirs {
+        Some(bits) => versions.iter().filter(|version| bits & 1 << version.number() != 0).max().copied(),
+        // Without a list: the lower of both highest ones, if it is spoken.
+        None => Version::from_wire(head.version.min(highest.number()))
+            .filter(|version| versions.contains(version)),
+    };
+    let Some(version) = agreed else {
+        let mut out = Vec::new();
+        let lower = Version::ALL.into_iter().rev().find(|version| version.number() <= head.version);
+        let text = b"OpenFlow 1.0, 1.3, 1.4 and 1.5 are spoken here, as far as they are allowed";
+        Error::HelloIncompatible.write(&mut out, lower.unwrap_or(Version::V10), head.xid, text);
+        to.write_all(&out).await?;
+        to.flush().await?;
+        return Err(Ended::Version);
+    };
+    Ok(version)
+}
+
+/// The versions in a greeting, as far as they have numbers below 32.
+fn bitmap(mut elements: &[u8]) -> Option<u32> {
+    while let [kind0, kind1, len0, len1, rest @ ..] = elements {
+        let length = usize::from(u16::from_be_bytes([*len0, *len1]));
+        let body = rest.get(..length.checked_sub(4)?)?;
+        if (*kind0, *kind1) == (0, 1) {
+            return body.first_chunk().map(|bits| u32::from_be_bytes(*bits));
+        }
+        elements = rest.get(length.next_multiple_of(8) - 4..)?;
+    }
+    None
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
+    async fn serve(&mut self, incoming: &mut Incoming<S>) -> Ended {
+        match self.serve_until(incoming).await {
+            Ok(never) => match never {},
+            Err(ended) => {
+                // What has been answered is still sent, if that goes at once.
+                let _ = tokio::time::timeout(Duration::from_millis(100), self.to.write_all(&self.out)).await;
+                let _ = tokio::time::timeout(Duration::from_millis(100), self.to.shutdown()).await;
+                ended
+            }
+        }
+    }
+
+    async fn serve_until(&mut self, incoming: &mut Incoming<S>) -> Result<std::convert::Infallible, Ended> {
+        let mut heard = Instant::now();
+        let mut asked = false;
+        loop {
+            while let Some(message) = incoming.message()? {
+                (heard, asked) = (Instant::now(), false);
+                self.handle(&message).await?;
+                if self.out.len() >= GATHER {
+                    self.flush().await?;
+                }
+            }
+            while let Ok(notice) = self.seat.notices.try_recv() {
+                self.notice(notice);
+                if self.out.len() >= GATHER {
+                    self.flush().await?;
+                }
+            }
+            self.flush().await?;
+            let probe = self.options.inactivity_probe.filter(|probe| !probe.is_zero());
+            let due = heard + probe.unwrap_or(Duration::from_secs(3600)) * if asked { 2 } else { 1 };
+            tokio::select! {
+                more = incoming.more() => more?,
+                Some(notice) = self.seat.notices.recv() => self.notice(notice),
+                () = tokio::time::sleep_until(due), if probe.is_some() => {
+                    if asked {
+                        return Err(Ended::Silent(heard.elapsed()));
+                    }
+                    asked = true;
+                    let start = begin(&mut self.out, self.version, 2, 0);
+                    finish(&mut self.out, start);
+                }
+            }
+        }
+    }
+
+    /// Sends what has been gathered.
+    async fn flush(&mut self) -> Result<(), Ended> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        tokio::time::timeout(PATIENCE, self.to.write_all(&self.out)).await.map_err(|_| Ended::Stuck)??;
+        self.out.clear();
+        self.out.shrink_to(GATHER * 2);
+        Ok(())
+    }
+
+    async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {
+        let Some(head) = Header::read(message) else { return Ok(()) };
+        match self.request(head, message).await {
+            Ok(()) => Ok(()),
+            Err(Refused::Error(error)) => {
+                tracing::debug!("request {} refused: {error}", head.kind);
+                error.write(&mut self.out, self.version, head.xid, message);
+                Ok(())
+            }
+            Err(Refused::Ended(ended)) => Err(ended),
+        }
+    }
+
+    fn slave(&self) -> bool {
+        self.seat.current() == Role::Slave
+    }
+}

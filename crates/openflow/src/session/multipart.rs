@@ -1,0 +1,482 @@
+//! Requests for statistics and descriptions (OFPST, OFPMP), whose replies go in parts of at most 64 KiB.
+
+use std::sync::Arc;
+
+use switch::flow::{ALL_TABLES, FlowError, FlowFilter, FlowStats, port};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Answer, Ended, GATHER, Session};
+use crate::datapath::Datapath;
+use crate::wire::error::Error;
+use crate::wire::flow::{Form, Monitor, MonitorRequest, Update};
+use crate::wire::{
+    Header, NICIRA, ONF, Put, Reader, Version, begin, finish, flow, get_port, group, meter,
+    port as wire_port, table,
+};
+
+/// Experimenters' kind.
+const EXPERIMENTER: u16 = 0xffff;
+/// Octets of a message at most.
+const MOST: usize = 0xffff;
+/// Monitors of a session.
+const MONITORS: usize = 1024;
+
+/// What a reply is to.
+#[derive(Clone, Copy)]
+struct Kind {
+    number: u16,
+    /// Experimenter and subtype.
+    who: Option<(u32, u32)>,
+}
+
+/// A reply in parts.
+struct Parts {
+    version: Version,
+    xid: u32,
+    kind: Kind,
+    start: usize,
+}
+
+impl Parts {
+    fn begin(out: &mut Vec<u8>, version: Version, xid: u32, kind: Kind) -> Parts {
+        let reply = if version == Version::V10 { 17 } else { 19 };
+        let start = begin(out, version, reply, xid);
+        out.u16(kind.number);
+        out.u16(0);
+        if version != Version::V10 {
+            out.zeros(4);
+        }
+        if let Some((vendor, subtype)) = kind.who {
+            out.u32(vendor);
+            out.u32(subtype);
+            if version == Version::V10 {
+                out.zeros(4);
+            }
+        }
+        Parts { version, xid, kind, start }
+    }
+
+    /// Adds one thing, which is not split.
+    fn add(&mut self, out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+        let at = out.len();
+        put(out);
+        if out.len() - self.start <= MOST {
+            return;
+        }
+        let entry = out.split_off(at);
+        // More follows.
+        out.patch16(self.start + 10, 1);
+        finish(out, self.start);
+        *self = Parts::begin(out, self.version, self.xid, self.kind);
+        if out.len() - self.start + entry.len() <= MOST {
+            out.extend_from_slice(&entry);
+        }
+    }
+
+    fn end(self, out: &mut Vec<u8>) {
+        finish(out, self.start);
+    }
+}
+
+/// Begins an update for monitors.
+pub(super) fn begin_monitor(out: &mut Vec<u8>, version: Version, xid: u32) -> usize {
+    Parts::begin(out, version, xid, monitor_kind(version)).start
+}
+
+fn monitor_kind(version: Version) -> Kind {
+    match version {
+        Version::V10 => Kind { number: EXPERIMENTER, who: Some((NICIRA, 2)) },
+        Version::V13 => Kind { number: EXPERIMENTER, who: Some((ONF, 1870)) },
+        Version::V14 | Version::V15 => Kind { number: 16, who: None },
+    }
+}
+
+/// Whether a filter is about this rule.
+pub(super) fn within(filter: &FlowFilter, flow: &FlowStats) -> bool {
+    (filter.table == ALL_TABLES || filter.table == flow.table)
+        && flow.cookie & filter.cookie_mask == filter.cookie
+        && flow.matching.is_within(&filter.matching)
+        && filter.out_port.is_none_or(|port| flow.instructions.outputs_to(port))
+        && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
+}
+
+/// Calls the bridge where that holds nobody up.
+async fn apart<T: Send + 'static>(
+    datapath: &Arc<dyn Datapath>,
+    call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
+) -> T {
+    let datapath = Arc::clone(datapath);
+    match tokio::task::spawn_blocking(move || call(&*datapath)).await {
+        Ok(done) => done,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
+    pub(super) async fn multipart(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+        let (number, flags) = (body.u16()?, body.u16()?);
+        if self.version != Version::V10 {
+            body.skip(4)?;
+            if flags & 1 != 0 {
+                return Err(Error::MultipartOverflow.into());
+            }
+        }
+        let xid = head.xid;
+        let kind = Kind { number, who: None };
+        let version = self.version;
+        match (number, version) {
+            (0, _) => self.description(xid, kind),
+            (1, _) => {
+                let filter = flow::get_filter(body, version)?;
+                self.flows(xid, kind, Form::Standard, filter).await
+            }
+            (17, Version::V15) => {
+                let filter = flow::get_filter(body, version)?;
+                self.flows(xid, kind, Form::Brief, filter).await
+            }
+            (2, _) => {
+                let filter = flow::get_filter(body, version)?;
+                self.aggregate(xid, kind, filter).await
+            }
+            (3, _) => self.tables(xid, kind),
+            (4, _) => self.port_stats(xid, kind, body),
+            (5, _) => self.queue_stats(xid, kind, body),
+            (13, _) => self.port_descs(xid, kind, body),
+            (EXPERIMENTER, _) => {
+                let (who, subtype) = (body.u32()?, body.u32()?);
+                if version == Version::V10 {
+                    body.skip(4)?;
+                }
+                let kind = Kind { number, who: Some((who, subtype)) };
+                match (who, subtype, version) {
+                    (NICIRA, 0, Version::V10) => {
+                        let filter = flow::get_filter_nx(body)?;
+                        self.flows(xid, kind, Form::Nicira, filter).await
+                    }
+                    (NICIRA, 1, Version::V10) => {
+                        let filter = flow::get_filter_nx(body)?;
+                        self.aggregate(xid, kind, filter).await
+                    }
+                    (NICIRA, 2, Version::V10) | (ONF, 1870, Version::V13) => {
+                        self.monitor(xid, kind, body).await
+                    }
+                    (NICIRA, 7, Version::V10) => self.group_stats(xid, kind, body),
+                    (NICIRA, 8, Version::V10) => self.group_descs(xid, kind, body),
+                    (NICIRA, 9, Version::V10) => self.group_features(xid, kind),
+                    (NICIRA | ONF, ..) => Err(Error::BadSubtype.into()),
+                    _ => Err(Error::BadExperimenter.into()),
+                }
+            }
+            (_, Version::V10) => Err(Error::BadMultipart.into()),
+            (6, _) => self.group_stats(xid, kind, body),
+            (7, _) => self.group_descs(xid, kind, body),
+            (8, _) => self.group_features(xid, kind),
+            (9 | 10, _) => self.meters(xid, kind, body),
+            (11, _) => self.meter_features(xid, kind),
+            (12, _) => self.table_features(xid, kind, body).await,
+            (14, Version::V14 | Version::V15) => self.table_descs(xid, kind),
+            (15, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body),
+            (16, Version::V14 | Version::V15) => self.monitor(xid, kind, body).await,
+            _ => Err(Error::BadMultipart.into()),
+        }
+    }
+
+    fn parts(&mut self, xid: u32, kind: Kind) -> Parts {
+        Parts::begin(&mut self.out, self.version, xid, kind)
+    }
+
+    fn description(&mut self, xid: u32, kind: Kind) -> Answer {
+        let about = self.hub.datapath.description();
+        let parts = self.parts(xid, kind);
+        self.out.text(&about.manufacturer, 256);
+        self.out.text(&about.hardware, 256);
+        self.out.text(&about.software, 256);
+        self.out.text(&about.serial, 32);
+        self.out.text(&about.datapath, 256);
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    /// Writes many things, some of which are sent while others are still to be written.
+    async fn many<T>(
+        &mut self,
+        xid: u32,
+        kind: Kind,
+        things: Vec<T>,
+        mut put: impl FnMut(&mut Vec<u8>, &T),
+    ) -> Result<(), Ended> {
+        let mut parts = self.parts(xid, kind);
+        for thing in things {
+            parts.add(&mut self.out, |out| put(out, &thing));
+            if self.out.len() >= GATHER {
+                // Only whole parts go; the one that is being written stays.
+                let rest = self.out.split_off(parts.start);
+                self.flush().await?;
+                self.out = rest;
+                parts.start = 0;
+            }
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    async fn flows(&mut self, xid: u32, kind: Kind, form: Form, filter: FlowFilter) -> Answer {
+        let flows = apart(&self.hub.datapath, move |datapath| datapath.flows(&filter)).await;
+        let version = self.version;
+        self.many(xid, kind, flows, |out, flow| flow::put_stats(out, version, form, flow)).await?;
+        Ok(())
+    }
+
+    async fn aggregate(&mut self, xid: u32, kind: Kind, filter: FlowFilter) -> Answer {
+        let sums = apart(&self.hub.datapath, move |datapath| datapath.aggregate(&filter)).await;
+        let parts = self.parts(xid, kind);
+        if self.version == Version::V15 {
+            flow::put_oxs_sums(&mut self.out, &sums);
+        } else {
+            self.out.u64(sums.packets);
+            self.out.u64(sums.bytes);
+            self.out.u32(sums.flows);
+            self.out.zeros(4);
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
+        let datapath = Arc::clone(&self.hub.datapath);
+        let mut parts = self.parts(xid, kind);
+        let version = self.version;
+        for stats in datapath.tables() {
+            let name = match version {
+                Version::V10 => datapath.table_config(stats.table).map(|config| config.name),
+                _ => None,
+            };
+            let name =
+                name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("table{}", stats.table));
+            parts.add(&mut self.out, |out| table::put_stats(out, version, &stats, &name));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn port_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let wanted = wire_port::wanted(get_port(&mut body, self.version)?);
+        let stats = self.hub.datapath.port_stats(wanted);
+        let (mut parts, version) = (self.parts(xid, kind), self.version);
+        for stats in stats {
+            parts.add(&mut self.out, |out| wire_port::put_stats(out, version, &stats));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    /// Port and queue of a request, `None` where all are meant.
+    fn queue(&mut self, body: &mut Reader<'_>) -> Result<(Option<u32>, Option<u32>), Error> {
+        let wanted = wire_port::wanted(get_port(body, self.version)?);
+        if self.version == Version::V10 {
+            body.skip(2)?;
+        }
+        let queue = body.u32()?;
+        if wanted.is_some_and(|number| !self.has_port(number)) {
+            return Err(Error::QueuePort);
+        }
+        Ok((wanted, (queue != u32::MAX).then_some(queue)))
+    }
+
+    fn queue_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let (wanted, queue) = self.queue(&mut body)?;
+        let stats = self.hub.datapath.queue_stats(wanted, queue);
+        if stats.is_empty() && queue.is_some() {
+            return Err(Error::QueueUnknown.into());
+        }
+        let (mut parts, version) = (self.parts(xid, kind), self.version);
+        for stats in stats {
+            parts.add(&mut self.out, |out| wire_port::put_queue_stats(out, version, &stats));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn queue_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let (wanted, queue) = self.queue(&mut body)?;
+        let mut queues = self.hub.datapath.queues(wanted);
+        queues.retain(|one| queue.is_none_or(|queue| queue == one.queue));
+        if queues.is_empty() && queue.is_some() {
+            return Err(Error::QueueUnknown.into());
+        }
+        let (mut parts, version) = (self.parts(xid, kind), self.version);
+        for queue in queues {
+            parts.add(&mut self.out, |out| wire_port::put_queue(out, version, &queue));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn port_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let wanted = match self.version {
+            Version::V15 => wire_port::wanted(body.u32()?),
+            _ => None,
+        };
+        let mut ports = self.hub.datapath.ports();
+        ports.retain(|port| wanted.is_none_or(|wanted| wanted == port.number));
+        if ports.is_empty() && wanted.is_some_and(|wanted| wanted != port::ANY) {
+            return Err(Error::BadPort.into());
+        }
+        let (mut parts, version) = (self.parts(xid, kind), self.version);
+        for port in ports {
+            parts.add(&mut self.out, |out| wire_port::put_desc(out, version, &port));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn group_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let wanted = group::wanted(body.u32()?);
+        let stats = self.hub.datapath.group_stats(wanted);
+        let mut parts = self.parts(xid, kind);
+        for stats in stats {
+            parts.add(&mut self.out, |out| group::put_stats(out, &stats));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn group_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let wanted = match self.version {
+            Version::V10 | Version::V15 => group::wanted(body.u32()?),
+            Version::V13 | Version::V14 => None,
+        };
+        let mut groups = self.hub.datapath.groups();
+        groups.retain(|group| wanted.is_none_or(|wanted| wanted == group.id));
+        let (mut parts, version) = (self.parts(xid, kind), self.version);
+        for group in groups {
+            parts.add(&mut self.out, |out| group::put_desc(out, version, &group));
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn group_features(&mut self, xid: u32, kind: Kind) -> Answer {
+        let most = self.hub.datapath.features().max_groups;
+        let parts = self.parts(xid, kind);
+        group::put_features(&mut self.out, self.version, most);
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let id = body.u32()?;
+        let wanted = (id != meter::ALL).then_some(id);
+        let mut meters = self.hub.datapath.meters();
+        meters.retain(|meter| wanted.is_none_or(|wanted| wanted == meter.id));
+        if meters.is_empty() && wanted.is_some() {
+            return Err(Error::MeterUnknown.into());
+        }
+        let stats = if kind.number == 9 { self.hub.datapath.meter_stats(wanted) } else { Vec::new() };
+        let mut parts = self.parts(xid, kind);
+        if kind.number == 9 {
+            for stats in stats {
+                parts.add(&mut self.out, |out| meter::put_stats(out, &stats));
+            }
+        } else {
+            for meter in meters {
+                parts.add(&mut self.out, |out| meter::put_config(out, &meter));
+            }
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    fn meter_features(&mut self, xid: u32, kind: Kind) -> Answer {
+        let features = self.hub.datapath.features();
+        let parts = self.parts(xid, kind);
+        self.out.u32(features.max_meters);
+        // Drop and DSCP remark; kilobits, packets, bursts, statistics.
+        self.out.u32(0b110);
+        self.out.u32(0b1111);
+        self.out.u8(features.max_bands);
+        self.out.zeros(3);
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    async fn table_features(&mut self, xid: u32, kind: Kind, body: Reader<'_>) -> Answer {
+        if !body.is_empty() {
+            self.not_as_slave()?;
+            for change in table::get_features(body)? {
+                self.hub.datapath.table_mod(&change).map_err(|error| match error {
+                    FlowError::BadTable => Error::FeaturesTable,
+                    _ => Error::FeaturesPermission,
+                })?;
+            }
+        }
+        let tables = self.hub.datapath.features().tables;
+        let configs: Vec<_> = (0..tables).filter_map(|table| self.hub.datapath.table_config(table)).collect();
+        let version = self.version;
+        self.many(xid, kind, configs, |out, config| table::put_features(out, version, config, tables))
+            .await?;
+        Ok(())
+    }
+
+    fn table_descs(&mut self, xid: u32, kind: Kind) -> Answer {
+        let datapath = Arc::clone(&self.hub.datapath);
+        let mut parts = self.parts(xid, kind);
+        for stats in datapath.tables() {
+            if let Some(config) = datapath.table_config(stats.table) {
+                parts.add(&mut self.out, |out| table::put_desc(out, &config, stats.active));
+            }
+        }
+        parts.end(&mut self.out);
+        Ok(())
+    }
+
+    async fn monitor(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let mut added: Vec<Monitor> = Vec::new();
+        let mut monitors = self.monitors.clone();
+        while !body.is_empty() {
+            let place = |monitors: &[Monitor], id| monitors.iter().position(|monitor| monitor.id == id);
+            match flow::get_monitor(&mut body, self.version)? {
+                MonitorRequest::Add(monitor) => {
+                    if place(&monitors, monitor.id).is_some() {
+                        return Err(Error::MonitorExists.into());
+                    }
+                    if monitors.len() >= MONITORS {
+                        return Err(Error::MonitorUnknown.into());
+                    }
+                    monitors.push(monitor.clone());
+                    added.push(monitor);
+                }
+                MonitorRequest::Modify(monitor) => {
+                    let at = place(&monitors, monitor.id).ok_or(Error::MonitorMissing)?;
+                    monitors[at] = monitor.clone();
+                    added.push(monitor);
+                }
+                MonitorRequest::Delete(id) => {
+                    let at = place(&monitors, id).ok_or(Error::MonitorMissing)?;
+                    monitors.remove(at);
+                }
+            }
+        }
+        // From here on changes are told; what was there before follows at once.
+        self.monitors = monitors;
+        let mut flows: Vec<(FlowStats, bool)> = Vec::new();
+        for monitor in added.into_iter().filter(|monitor| monitor.flags & 1 != 0) {
+            let whole = monitor.flags & 16 != 0;
+            let more = apart(&self.hub.datapath, move |datapath| datapath.flows(&monitor.filter)).await;
+            flows.extend(more.into_iter().map(|flow| (flow, whole)));
+        }
+        let version = self.version;
+        self.many(xid, kind, flows, |out, (flow, whole)| {
+            flow::put_update(out, version, Update::Initial, flow, *whole);
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub(super) fn monitor_cancel(&mut self, mut body: Reader<'_>) -> Answer {
+        let id = body.u32()?;
+        let at = self.monitors.iter().position(|monitor| monitor.id == id).ok_or(Error::MonitorMissing)?;
+        self.monitors.remove(at);
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! What a session is told without asking: packets, rules and ports that went or changed, by its role and its wishes.
+
+use std::sync::atomic::Ordering;
+
+use switch::flow::{Event, PacketIn, Reason, Removed};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use super::{Answer, Session};
+use crate::hub::{Notice, Role};
+use crate::wire::error::Error;
+use crate::wire::flow::{self, Update};
+use crate::wire::{Header, Put, Reader, Version, begin, finish, packet, port, properties};
+
+const PACKETS: usize = 0;
+const PORTS: usize = 1;
+const REMOVED: usize = 2;
+const ROLES: usize = 3;
+/// Kinds of messages: packets, ports, removed rules, roles, tables, forwarded requests.
+const KINDS: usize = 6;
+
+/// Which messages are wanted: by kind, as master (or equal) and as slave, a bit for each reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Async([[u32; 2]; KINDS]);
+
+impl Async {
+    /// What a version begins with (OpenFlow 1.5.1, 6.1.1; the reasons of 1.4 stand for an action in earlier ones).
+    pub fn standard(version: Version) -> Async {
+        let mut wanted = [[0; 2]; KINDS];
+        wanted[PACKETS] = [0b11_1011, 0];
+        wanted[PORTS] = [0b111, 0b111];
+        wanted[REMOVED] = [
+            match version {
+                Version::V10 => 0b111,
+                Version::V13 => 0b1111,
+                Version::V14 | Version::V15 => 0b11_1111,
+            },
+            0,
+        ];
+        if version >= Version::V14 {
+            wanted[ROLES] = [0b111, 0b111];
+        }
+        Async(wanted)
+    }
+
+    /// Reads NXT_SET_ASYNC_CONFIG and OpenFlow 1.3's OFPT_SET_ASYNC.
+    pub fn get_legacy(mut body: Reader<'_>) -> Result<Async, Error> {
+        let mut wanted = [[0; 2]; KINDS];
+        for kind in [PACKETS, PORTS, REMOVED] {
+            for mask in &mut wanted[kind] {
+                *mask = body.u32()?;
+                if kind == PACKETS && *mask & 2 != 0 {
+                    *mask |= 0b11_1000;
+                }
+            }
+        }
+        Ok(Async(wanted))
+    }
+
+    fn wants(&self, kind: usize, slave: bool, reason: u8) -> bool {
+        self.0[kind][usize::from(slave)] & 1 << reason != 0
+    }
+}
+
+/// A bucket of tokens for packets.
+pub(crate) struct Limit {
+    rate: f64,
+    burst: f64,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Limit {
+    /// So many a second, and so many at once.
+    pub fn new((rate, burst): (u32, u32)) -> Limit {
+        let burst = f64::from(burst.max(1));
+        Limit { rate: f64::from(rate), burst, tokens: burst, filled: Instant::now() }
+    }
+
+    fn take(&mut self) -> bool {
+        let now = Instant::now();
+        let gained = (now - self.filled).as_secs_f64() * self.rate;
+        self.filled = now;
+        self.tokens = (self.tokens + gained).min(self.burst);
+        let enough = self.tokens >= 1.0;
+        if enough {
+            self.tokens -= 1.0;
+        }
+        enough
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
+    fn wanted(&self) -> Async {
+        match self.asynchronous {
+            Some(wanted) => wanted,
+            None if self.options.asynchronous => Async::standard(self.version),
+            None => Async([[0; 2]; KINDS]),
+        }
+    }
+
+    fn wants(&self, kind: usize, reason: u8) -> bool {
+        // Clients that came to us hear nothing until they have said how much of packets they want.
+        if !self.options.controller && self.miss_send_len == 0 {
+            return false;
+        }
+        self.wanted().wants(kind, self.slave(), reason)
+    }
+
+    pub(super) fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Demoted => {
+                self.board.role(Role::Slave);
+                if self.version >= Version::V14 && self.wanted().wants(ROLES, true, 0) {
+                    let generation =
+                        self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
+                    let start = begin(&mut self.out, self.version, 30, 0);
+                    self.out.u32(3);
+                    self.out.u8(0);
+                    self.out.zeros(3);
+                    self.out.u64(generation);
+                    finish(&mut self.out, start);
+                }
+            }
+            Notice::Event(event) => match &*event {
+                Event::PacketIn(packet) => self.packet_in(packet),
+                Event::Port(reason, port) => {
+                    if *reason < 3 && self.wants(PORTS, *reason) {
+                        port::put_status(&mut self.out, self.version, *reason, port);
+                    }
+                }
+                Event::Removed(flow, why) => {
+                    if flow.flags.send_removed && self.wants(REMOVED, *why as u8) {
+                        flow::put_removed(&mut self.out, self.version, self.nxm, flow, *why);
+                    }
+                    self.monitored(Update::Removed(*why), flow);
+                }
+                Event::Added(flow) => self.monitored(Update::Added, flow),
+                Event::Modified(flow) => self.monitored(Update::Modified, flow),
+            },
+        }
+    }
+
+    fn packet_in(&mut self, packet: &PacketIn) {
+        if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason as u8) {
+            return;
+        }
+        if packet.reason == Reason::InvalidTtl && self.version == Version::V10 && !self.invalid_ttl {
+            return;
+        }
+        if self.limit.as_mut().is_some_and(|limit| !limit.take()) {
+            self.board.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let octets = match (packet.reason, self.version) {
+            (Reason::NoMatch, Version::V10) => self.miss_send_len.min(packet.max_len),
+            _ => packet.max_len,
+        };
+        // What a message can hold beside its other parts.
+        let octets = usize::from(octets).min(0xffff - 1024 - packet.userdata.len().min(0xf000));
+        packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
+    }
+
+    fn monitored(&mut self, update: Update, flow: &switch::flow::FlowStats) {
+        let bit = match update {
+            Update::Initial => 1,
+            Update::Added => 2,
+            Update::Removed(Removed::IdleTimeout | Removed::HardTimeout) | Update::Removed(_) => 4,
+            Update::Modified => 8,
+        };
+        let asked = self
+            .monitors
+            .iter()
+            .filter(|monitor| monitor.flags & bit != 0 && super::multipart::within(&monitor.filter, flow));
+        // One message for all monitors, with what the rule does if any of them wants that.
+        let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
+        let Some(flags) = flags else { return };
+        let start = super::multipart::begin_monitor(&mut self.out, self.version, 0);
+        flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
+        finish(&mut self.out, start);
+    }
+
+    pub(super) fn get_async(&mut self, head: Header, body: Reader<'_>) -> Answer {
+        if !body.is_empty() {
+            return Err(Error::BadLength.into());
+        }
+        let wanted = self.wanted();
+        let start = begin(&mut self.out, self.version, 27, head.xid);
+        if self.version == Version::V13 {
+            for masks in &wanted.0[..3] {
+                // Reasons that the version does not have are left out.
+                masks.iter().for_each(|mask| self.out.u32(mask & 0b1111));
+            }
+        } else {
+            for (kind, masks) in (0_u16..).zip(wanted.0) {
+                for (slot, mask) in [(0, masks[1]), (1, masks[0])] {
+                    self.out.u16(kind * 2 + slot);
+                    self.out.u16(8);
+                    self.out.u32(mask);
+                }
+            }
+        }
+        finish(&mut self.out, start);
+        Ok(())
+    }
+
+    pub(super) fn set_async(&mut self, body: Reader<'_>) -> Answer {
+        if self.version == Version::V13 {
+            self.asynchronous = Some(Async::get_legacy(body)?);
+            return Ok(());
+        }
+        self.set_async_properties(body)
+    }
+
+    pub(super) fn set_async_properties(&mut self, body: Reader<'_>) -> Answer {
+        let mut wanted = self.wanted();
+        properties(Reader::new(body.data, Error::PropertyLength), |kind, mut value| {
+            let known: [u32; KINDS] = [0x3f, 0x07, 0x3f, 0x07, 0x18, 0x03];
+            let index = usize::from(kind / 2);
+            let Some(known) = known.get(index) else {
+                return Err(if kind >= 0xfffe { Error::PropertyExperimenter } else { Error::PropertyType });
+            };
+            let mask = value.u32()?;
+            if mask & !known != 0 {
+                return Err(Error::AsyncInvalid);
+            }
+            wanted.0[index][usize::from(kind % 2 == 0)] = mask;
+            Ok(())
+        })?;
+        self.asynchronous = Some(wanted);
+        Ok(())
+    }
+}

@@ -1,0 +1,350 @@
+//! Requests: which message is which, by version, and the small ones of them.
+
+use std::sync::Arc;
+
+use switch::flow::{Mod, port};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::notice::Async;
+use super::{Answer, Refused, Session};
+use crate::datapath::{Datapath, Fragments};
+use crate::hub::Role;
+use crate::wire::error::Error;
+use crate::wire::packet::Form;
+use crate::wire::{
+    HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, flow, group, meter,
+    packet, port as wire_port, port_to_16, table,
+};
+
+/// Changes in one call that may take longer than others should wait.
+const MANY: usize = 32;
+
+/// Nothing may follow.
+fn none(body: Reader<'_>) -> Result<(), Error> {
+    if body.is_empty() { Ok(()) } else { Err(Error::BadLength) }
+}
+
+/// Reads one change of tables, groups or meters: the body of a message of this kind.
+pub(super) fn get_mod(
+    kind: u8,
+    body: Reader<'_>,
+    version: Version,
+    table_ids: bool,
+) -> Result<Option<Mod>, Error> {
+    Ok(Some(match (kind, version) {
+        (14, _) => Mod::Flow(Box::new(flow::get_mod(body, version, table_ids)?)),
+        (15, Version::V13 | Version::V14 | Version::V15) => Mod::Group(group::get_mod(body, version)?),
+        (29, Version::V13 | Version::V14 | Version::V15) => Mod::Meter(meter::get_mod(body)?),
+        (4, _) => {
+            let mut body = body;
+            if body.u32()? != NICIRA {
+                return Ok(None);
+            }
+            match (body.u32()?, version) {
+                (13, _) => Mod::Flow(Box::new(flow::get_mod_nx(body, table_ids)?)),
+                (31, Version::V10) => Mod::Group(group::get_mod(body, version)?),
+                _ => return Ok(None),
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Makes changes where they hold nobody up.
+pub(super) async fn modify(
+    datapath: &Arc<dyn Datapath>,
+    changes: Vec<Mod>,
+) -> Result<(), (usize, switch::flow::FlowError)> {
+    if changes.len() < MANY {
+        return datapath.modify(changes);
+    }
+    let datapath = Arc::clone(datapath);
+    let done = tokio::task::spawn_blocking(move || datapath.modify(changes)).await;
+    match done {
+        Ok(done) => done,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
+    pub(super) async fn request(&mut self, head: Header, message: &[u8]) -> Answer {
+        if head.version != self.version.number() {
+            return match head.kind {
+                // Another greeting says nothing new.
+                0 => Ok(()),
+                _ => Err(Error::BadVersion.into()),
+            };
+        }
+        let body = Reader::new(&message[HEADER..], Error::BadLength);
+        let old = self.version == Version::V10;
+        match head.kind {
+            // Greetings, answers to our echoes and what it did not like.
+            0 | 3 => Ok(()),
+            1 => {
+                tracing::debug!("it refuses a message: {:?}", &message[HEADER..message.len().min(16)]);
+                Ok(())
+            }
+            2 => {
+                let start = begin(&mut self.out, self.version, 3, head.xid);
+                self.out.extend_from_slice(body.data);
+                finish(&mut self.out, start);
+                Ok(())
+            }
+            5 => self.features(head, body),
+            7 => self.get_config(head, body),
+            9 => self.set_config(body),
+            13 => self.packet_out(body),
+            14 => self.change(head.kind, body).await,
+            15 if old => self.port_mod(body),
+            15 | 29 if !old => self.change(head.kind, body).await,
+            16 if !old => self.port_mod(body),
+            17 if !old => self.table_mod(body),
+            16 | 18 if old => match head.kind {
+                16 => self.multipart(head, body).await,
+                _ => self.barrier(head, body, 19).await,
+            },
+            18 => self.multipart(head, body).await,
+            20 if old => self.queue_config(head, body, 21),
+            20 => self.barrier(head, body, 21).await,
+            22 if self.version == Version::V13 => self.queue_config(head, body, 23),
+            24 if !old => self.role(head, body),
+            26 if !old => self.get_async(head, body),
+            28 if !old => self.set_async(body),
+            33 if self.version >= Version::V14 => self.bundle_control(head, body).await,
+            34 if self.version >= Version::V14 => self.bundle_add(head, body),
+            4 => self.experimenter(head, body).await,
+            _ => Err(Error::BadType.into()),
+        }
+    }
+
+    async fn experimenter(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+        let whole = body;
+        let (who, subtype) = (body.u32()?, body.u32()?);
+        match (who, subtype) {
+            (NICIRA, 10) => self.role_nx(head, body),
+            (NICIRA, 12) => {
+                let format = body.u32()?;
+                if !matches!(format, 0 | 2) {
+                    return Err(Error::RequestPermission.into());
+                }
+                self.nxm = format == 2;
+                Ok(())
+            }
+            (NICIRA, 13) => self.change(4, whole).await,
+            (NICIRA, 31) if self.version == Version::V10 => self.change(4, whole).await,
+            (NICIRA, 15) => {
+                self.table_ids = body.u8()? != 0;
+                Ok(())
+            }
+            (NICIRA, 16) => {
+                self.packet_form = match body.u32()? {
+                    0 => Form::Standard,
+                    1 => Form::Nicira,
+                    2 => Form::Nicira2,
+                    _ => return Err(Error::RequestPermission.into()),
+                };
+                Ok(())
+            }
+            // Ages are always told.
+            (NICIRA, 18) => Ok(none(body)?),
+            (NICIRA, 19) => {
+                self.asynchronous = Some(Async::get_legacy(body)?);
+                Ok(())
+            }
+            (NICIRA, 27) if self.version < Version::V14 => self.set_async_properties(body),
+            (NICIRA, 20) => {
+                body.skip(6)?;
+                self.controller_id = body.u16()?;
+                Ok(())
+            }
+            (NICIRA, 21) if self.version == Version::V10 => self.monitor_cancel(body),
+            (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
+            (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body).await,
+            (ONF, 2301) if self.version == Version::V13 => self.bundle_add(head, body),
+            (NICIRA | ONF, _) => Err(Error::BadSubtype.into()),
+            _ => Err(Error::BadExperimenter.into()),
+        }
+    }
+
+    fn features(&mut self, head: Header, body: Reader<'_>) -> Answer {
+        none(body)?;
+        let features = self.hub.datapath.features();
+        let start = begin(&mut self.out, self.version, 6, head.xid);
+        self.out.u64(features.datapath_id);
+        self.out.u32(0);
+        self.out.u8(features.tables);
+        self.out.zeros(3);
+        let queues = if features.queues { 1 << 6 } else { 0 };
+        let (bits, actions): (u32, u32) = match self.version {
+            // ARP's addresses are matched; twelve actions.
+            Version::V10 => (0x87 | queues, 0x0fff),
+            Version::V13 => (0x0f | queues, 0),
+            // Bundles and flow monitors.
+            Version::V14 | Version::V15 => (0x60f | queues, 0),
+        };
+        self.out.u32(bits);
+        self.out.u32(actions);
+        if self.version == Version::V10 {
+            for port in self.hub.datapath.ports() {
+                wire_port::put_desc(&mut self.out, self.version, &port);
+            }
+        }
+        finish(&mut self.out, start);
+        Ok(())
+    }
+
+    fn get_config(&mut self, head: Header, body: Reader<'_>) -> Answer {
+        none(body)?;
+        let start = begin(&mut self.out, self.version, 8, head.xid);
+        let fragments = match self.hub.datapath.fragments() {
+            Fragments::Normal => 0,
+            Fragments::Drop => 1,
+            Fragments::Reassemble => 2,
+            Fragments::NxMatch => 3,
+        };
+        let ttl = if self.invalid_ttl && self.version == Version::V10 { 4 } else { 0 };
+        self.out.u16(fragments | ttl);
+        self.out.u16(self.miss_send_len);
+        finish(&mut self.out, start);
+        Ok(())
+    }
+
+    fn set_config(&mut self, mut body: Reader<'_>) -> Answer {
+        let (flags, miss_send_len) = (body.u16()?, body.u16()?);
+        none(body)?;
+        if flags & !7 != 0 {
+            return Err(Error::ConfigFlags.into());
+        }
+        let fragments = match flags & 3 {
+            0 => Fragments::Normal,
+            1 => Fragments::Drop,
+            2 => Fragments::Reassemble,
+            _ => Fragments::NxMatch,
+        };
+        if !self.slave() && fragments != self.hub.datapath.fragments() {
+            // As Open vSwitch, which goes on with what it has: clients read it back.
+            self.hub.datapath.set_fragments(fragments);
+        }
+        self.invalid_ttl = flags & 4 != 0;
+        self.miss_send_len = miss_send_len;
+        Ok(())
+    }
+
+    fn packet_out(&mut self, body: Reader<'_>) -> Answer {
+        self.not_as_slave()?;
+        let (packet, buffer) = packet::get_out(body, self.version)?;
+        if buffer.is_some() {
+            return Err(Error::UnknownBuffer.into());
+        }
+        self.hub.datapath.packet_out(packet).map_err(Error::from)?;
+        Ok(())
+    }
+
+    pub(super) fn not_as_slave(&self) -> Result<(), Error> {
+        if self.slave() { Err(Error::IsSlave) } else { Ok(()) }
+    }
+
+    async fn change(&mut self, kind: u8, body: Reader<'_>) -> Answer {
+        self.not_as_slave()?;
+        let change = get_mod(kind, body, self.version, self.table_ids)?.ok_or(Error::BadType)?;
+        modify(&self.hub.datapath, vec![change]).await.map_err(|(_, error)| Error::from(error))?;
+        Ok(())
+    }
+
+    fn port_mod(&mut self, body: Reader<'_>) -> Answer {
+        self.not_as_slave()?;
+        let change = wire_port::get_mod(body, self.version)?;
+        self.hub.datapath.port_mod(&change).map_err(Error::from)?;
+        Ok(())
+    }
+
+    fn table_mod(&mut self, body: Reader<'_>) -> Answer {
+        self.not_as_slave()?;
+        let change = table::get_mod(body, self.version)?;
+        match self.hub.datapath.table_mod(&change) {
+            Ok(()) => Ok(()),
+            Err(switch::flow::FlowError::BadTable) => Err(Error::TableModTable.into()),
+            Err(_) => Err(Error::TableModConfig.into()),
+        }
+    }
+
+    async fn barrier(&mut self, head: Header, body: Reader<'_>, reply: u8) -> Answer {
+        none(body)?;
+        // What was answered before is not held back meanwhile.
+        self.flush().await.map_err(Refused::Ended)?;
+        self.hub.datapath.barrier().await;
+        let start = begin(&mut self.out, self.version, reply, head.xid);
+        finish(&mut self.out, start);
+        Ok(())
+    }
+
+    fn queue_config(&mut self, head: Header, mut body: Reader<'_>, reply: u8) -> Answer {
+        let number = crate::wire::get_port(&mut body, self.version)?;
+        let wanted = wire_port::wanted(number);
+        if wanted.is_some_and(|number| number >= port::MAX && number != port::LOCAL)
+            || (wanted.is_none() && self.version == Version::V10)
+            || wanted.is_some_and(|number| !self.has_port(number))
+        {
+            return Err(Error::QueuePort.into());
+        }
+        let start = begin(&mut self.out, self.version, reply, head.xid);
+        if self.version == Version::V10 {
+            self.out.u16(port_to_16(number));
+            self.out.zeros(6);
+        } else {
+            self.out.u32(number);
+            self.out.zeros(4);
+        }
+        for queue in self.hub.datapath.queues(wanted) {
+            wire_port::put_queue(&mut self.out, self.version, &queue);
+        }
+        finish(&mut self.out, start);
+        Ok(())
+    }
+
+    pub(super) fn has_port(&self, number: u32) -> bool {
+        self.hub.datapath.ports().iter().any(|port| port.number == number)
+    }
+
+    fn role(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+        let wanted = body.u32()?;
+        body.skip(4)?;
+        let generation = body.u64()?;
+        none(body)?;
+        let wanted = match wanted {
+            0 => None,
+            1 => Some(Role::Equal),
+            2 => Some(Role::Master),
+            3 => Some(Role::Slave),
+            _ => return Err(Error::RoleBad.into()),
+        };
+        let (role, generation) = self.seat.role(wanted, Some(generation)).map_err(|_| Error::RoleStale)?;
+        self.board.role(role);
+        let start = begin(&mut self.out, self.version, 25, head.xid);
+        self.out.u32(match role {
+            Role::Equal => 1,
+            Role::Master => 2,
+            Role::Slave => 3,
+        });
+        self.out.zeros(4);
+        self.out.u64(generation);
+        finish(&mut self.out, start);
+        Ok(())
+    }
+
+    fn role_nx(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+        let wanted = body.u32()?;
+        let role = match wanted {
+            0 => Role::Equal,
+            1 => Role::Master,
+            2 => Role::Slave,
+            _ => return Err(Error::RoleBad.into()),
+        };
+        let (role, _) = self.seat.role(Some(role), None).map_err(|_| Error::RoleStale)?;
+        self.board.role(role);
+        let start = begin_experimenter(&mut self.out, self.version, NICIRA, 11, head.xid);
+        self.out.u32(wanted);
+        finish(&mut self.out, start);
+        Ok(())
+    }
+}

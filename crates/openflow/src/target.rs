@@ -1,0 +1,148 @@
+//! Where controllers are, or are waited for, in Open vSwitch's words (ovs-vswitchd.conf.db(5), table Controller).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::wire::Version;
+
+/// OpenFlow's port.
+pub const PORT: u16 = 6653;
+
+/// An address.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Address {
+    /// `tcp:IP[:PORT]`: we connect.
+    Tcp(SocketAddr),
+    /// `unix:PATH`: we connect.
+    Unix(PathBuf),
+    /// `ptcp:[PORT][:IP]`: they connect.
+    ListenTcp(SocketAddr),
+    /// `punix:PATH`: they connect.
+    ListenUnix(PathBuf),
+}
+
+/// Why an address is not understood.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Neither of the forms.
+    #[error(
+        "controller {0:?}: not an address; write tcp:IP[:PORT], unix:PATH, ptcp:[PORT][:IP] or punix:PATH (names are not looked up)"
+    )]
+    Form(String),
+    /// TLS.
+    #[error("controller {0:?}: TLS is not spoken to controllers; use tcp: through a tunnel, or unix:")]
+    Tls(String),
+}
+
+impl Address {
+    /// Whether they connect to us.
+    #[must_use]
+    pub fn is_passive(&self) -> bool {
+        matches!(self, Address::ListenTcp(_) | Address::ListenUnix(_))
+    }
+}
+
+impl FromStr for Address {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Address, TargetError> {
+        let bad = || TargetError::Form(text.to_owned());
+        let (kind, rest) = text.split_once(':').ok_or_else(bad)?;
+        match kind {
+            "tcp" => socket(rest).map(Address::Tcp).ok_or_else(bad),
+            "ptcp" => {
+                let (port, ip) = rest.split_once(':').unwrap_or((rest, ""));
+                let port = if port.is_empty() { PORT } else { port.parse().map_err(|_| bad())? };
+                let ip = match ip {
+                    "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                    ip => ip.trim_matches(['[', ']']).parse().map_err(|_| bad())?,
+                };
+                Ok(Address::ListenTcp(SocketAddr::new(ip, port)))
+            }
+            "unix" if !rest.is_empty() => Ok(Address::Unix(rest.into())),
+            "punix" if !rest.is_empty() => Ok(Address::ListenUnix(rest.into())),
+            "ssl" | "pssl" => Err(TargetError::Tls(text.to_owned())),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// `IP[:PORT]`, IPv6 in brackets where a port follows.
+fn socket(text: &str) -> Option<SocketAddr> {
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Some(SocketAddr::new(ip, PORT));
+    }
+    text.parse().ok()
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(to) => write!(f, "tcp:{to}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::ListenTcp(at) if at.ip().is_ipv6() => write!(f, "ptcp:{}:[{}]", at.port(), at.ip()),
+            Address::ListenTcp(at) => write!(f, "ptcp:{}:{}", at.port(), at.ip()),
+            Address::ListenUnix(path) => write!(f, "punix:{}", path.display()),
+        }
+    }
+}
+
+/// A controller, or a place where some may come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Where.
+    pub address: Address,
+    /// Silence after which it is asked whether it is there; as much again ends the session. `None`: never asked.
+    pub inactivity_probe: Option<Duration>,
+    /// Longest time between two attempts to connect, which begin at a second.
+    pub max_backoff: Duration,
+    /// Packets a second that it is sent at most, and how many at once; `None`: all.
+    pub rate_limit: Option<(u32, u32)>,
+    /// Whether it is sent asynchronous messages unless it says otherwise.
+    pub asynchronous: bool,
+    /// Versions that it may speak, the highest of which is chosen.
+    pub versions: Vec<Version>,
+}
+
+impl Target {
+    /// With Open vSwitch's defaults: 5 s, 8 s, no limit, all versions.
+    #[must_use]
+    pub fn new(address: Address) -> Target {
+        Target {
+            inactivity_probe: Some(Duration::from_secs(5)).filter(|_| !address.is_passive()),
+            address,
+            max_backoff: Duration::from_secs(8),
+            rate_limit: None,
+            asynchronous: true,
+            versions: Version::ALL.to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_open_vswitch_reads_them() {
+        for (text, shown) in [
+            ("tcp:10.0.0.1", "tcp:10.0.0.1:6653"),
+            ("tcp:10.0.0.1:6633", "tcp:10.0.0.1:6633"),
+            ("tcp:[::1]:66", "tcp:[::1]:66"),
+            ("tcp:[::1]", "tcp:[::1]:6653"),
+            ("ptcp:", "ptcp:6653:0.0.0.0"),
+            ("ptcp:6654:127.0.0.1", "ptcp:6654:127.0.0.1"),
+            ("ptcp:1:[::1]", "ptcp:1:[::1]"),
+            ("unix:/run/c", "unix:/run/c"),
+            ("punix:/run/br0.mgmt", "punix:/run/br0.mgmt"),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
+        }
+        for text in ["", "tcp", "tcp:", "tcp:host", "udp:1.1.1.1", "punix:", "ptcp:99999", "tcp:1.2.3.4:x"] {
+            assert_eq!(text.parse::<Address>(), Err(TargetError::Form(text.into())));
+        }
+        assert_eq!("ssl:1.2.3.4".parse::<Address>(), Err(TargetError::Tls("ssl:1.2.3.4".into())));
+    }
+}

@@ -1,0 +1,458 @@
+//! A bridge in memory: tables, groups and meters as lists, and no packets but those of controllers.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use openflow::datapath::{
+    Description, EventSender, Features, PortMod, PortModError, QueueConfig, QueueStats, Settled, TableConfig,
+    TableMod,
+};
+use openflow::{Datapath, Subscription, events};
+use packet::MacAddr;
+use switch::flow::{
+    ALL_GROUPS, ALL_TABLES, Action, Bucket, BucketPlace, Event, Field, Flow, FlowCommand, FlowError,
+    FlowFilter, FlowMod, FlowStats, Group, GroupMod, GroupStats, Meter, MeterMod, MeterStats, Mod, PacketIn,
+    PacketOut, PortDesc, PortStats, Reason, Removed, TableStats, port,
+};
+
+#[derive(Clone, Default)]
+pub struct Tables {
+    pub flows: Vec<FlowStats>,
+    pub groups: Vec<Group>,
+    pub meters: Vec<Meter>,
+    pub names: Vec<(u8, TableConfig)>,
+    pub ports: Vec<PortDesc>,
+    /// Rules of a table at most.
+    pub limit: usize,
+    fresh: bool,
+}
+
+pub struct Memory {
+    pub tables: Mutex<Tables>,
+    pub sent: Mutex<Vec<PacketOut>>,
+    pub connected: Mutex<Vec<bool>>,
+    pub barriers: Mutex<u32>,
+    /// Rules that are added are new, so none is looked for that they would replace.
+    pub fresh: AtomicBool,
+    subscribers: Mutex<Vec<EventSender>>,
+}
+
+fn desc(number: u32, name: &str, mac: u8) -> PortDesc {
+    PortDesc {
+        number,
+        name: name.into(),
+        mac: MacAddr([2, 0, 0, 0, 0, mac]),
+        config: 0,
+        state: 4,
+        speed: 10_000_000,
+    }
+}
+
+impl Memory {
+    pub fn new() -> Arc<Memory> {
+        let ports = vec![desc(1, "p1", 1), desc(2, "p2", 2), desc(port::LOCAL, "br0", 0xff)];
+        Arc::new(Memory {
+            tables: Mutex::new(Tables { ports, limit: 1 << 20, ..Tables::default() }),
+            sent: Mutex::default(),
+            connected: Mutex::default(),
+            barriers: Mutex::default(),
+            fresh: AtomicBool::new(false),
+            subscribers: Mutex::default(),
+        })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap()
+    }
+
+    pub fn tell(&self, event: &Event) {
+        self.subscribers.lock().unwrap().retain(|to| to.send(event.clone()));
+    }
+
+    /// A packet that a rule sends to controllers.
+    pub fn packet(&self, in_port: u32, frame: &[u8], reason: Reason, max_len: u16) {
+        let mut flow = Flow::ZERO;
+        flow.set(Field::InPort, u128::from(in_port));
+        flow.set(Field::Reg3, 7);
+        self.tell(&Event::PacketIn(PacketIn {
+            reason,
+            table: 3,
+            cookie: 0x1234,
+            flow,
+            frame: frame.to_vec(),
+            max_len,
+            controller: 0,
+            userdata: vec![1, 2, 3],
+        }));
+    }
+}
+
+fn selected(flow: &FlowStats, change: &FlowMod, strict: bool) -> bool {
+    (change.table == ALL_TABLES || change.table == flow.table)
+        && flow.cookie & change.cookie_mask == change.cookie_value
+        && if strict {
+            flow.priority == change.priority && flow.matching == change.matching
+        } else {
+            flow.matching.is_within(&change.matching)
+        }
+        && change.out_port.is_none_or(|port| flow.instructions.outputs_to(port))
+        && change.out_group.is_none_or(|group| flow.instructions.uses_group(group))
+}
+
+fn check(tables: &Tables, actions: &[Action]) -> Result<(), FlowError> {
+    for action in actions {
+        match action {
+            Action::Group(id) if !tables.groups.iter().any(|group| group.id == *id) => {
+                return Err(FlowError::BadOutGroup);
+            }
+            Action::Meter(id) if !tables.meters.iter().any(|meter| meter.id == *id) => {
+                return Err(FlowError::UnknownMeter);
+            }
+            Action::Output { port: 0, .. } => return Err(FlowError::BadOutPort),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn change_flow(tables: &mut Tables, change: &FlowMod, told: &mut Vec<Event>) -> Result<(), FlowError> {
+    if let Some(meter) = change.instructions.meter
+        && !tables.meters.iter().any(|it| it.id == meter)
+    {
+        return Err(FlowError::UnknownMeter);
+    }
+    if change.instructions.goto.is_some_and(|to| to <= change.table) {
+        return Err(FlowError::BadGoto);
+    }
+    check(tables, &change.instructions.apply)?;
+    check(tables, &change.instructions.write)?;
+    match change.command {
+        FlowCommand::Add => add(tables, change, told),
+        FlowCommand::Modify { strict, or_add } => {
+            let mut any = false;
+            for flow in tables.flows.iter_mut().filter(|flow| selected(flow, change, strict)) {
+                any = true;
+                flow.instructions = change.instructions.clone();
+                flow.cookie = change.cookie.unwrap_or(flow.cookie);
+                told.push(Event::Modified(flow.clone()));
+            }
+            if any || !or_add { Ok(()) } else { add(tables, change, told) }
+        }
+        FlowCommand::Delete { strict } => {
+            tables.flows.retain(|flow| {
+                let gone = selected(flow, change, strict);
+                if gone {
+                    told.push(Event::Removed(flow.clone(), Removed::Delete));
+                }
+                !gone
+            });
+            Ok(())
+        }
+    }
+}
+
+fn add(tables: &mut Tables, change: &FlowMod, told: &mut Vec<Event>) -> Result<(), FlowError> {
+    if change.table == ALL_TABLES {
+        return Err(FlowError::BadTable);
+    }
+    if change.flags.check_overlap
+        && tables.flows.iter().any(|flow| {
+            flow.table == change.table
+                && flow.priority == change.priority
+                && flow.matching.overlaps(&change.matching)
+        })
+    {
+        return Err(FlowError::Overlap);
+    }
+    let flow = FlowStats {
+        table: change.table,
+        matching: change.matching,
+        priority: change.priority,
+        cookie: change.cookie.unwrap_or(0),
+        age_ns: 1_500_000_000,
+        idle_ns: 0,
+        idle_timeout: change.idle_timeout,
+        hard_timeout: change.hard_timeout,
+        importance: change.importance,
+        flags: change.flags,
+        packets: 3,
+        bytes: 180,
+        instructions: change.instructions.clone(),
+    };
+    let same = |it: &FlowStats| {
+        it.table == flow.table && it.priority == flow.priority && it.matching == flow.matching
+    };
+    if !tables.fresh {
+        tables.flows.retain(|it| !same(it));
+    }
+    if tables.flows.len() >= tables.limit {
+        return Err(FlowError::TableFull);
+    }
+    told.push(Event::Added(flow.clone()));
+    tables.flows.push(flow);
+    Ok(())
+}
+
+fn change_group(tables: &mut Tables, change: GroupMod) -> Result<(), FlowError> {
+    let place = |tables: &Tables, id| tables.groups.iter().position(|group| group.id == id);
+    match change {
+        GroupMod::Add(group) if place(tables, group.id).is_some() => Err(FlowError::GroupExists),
+        GroupMod::Add(group) => {
+            tables.groups.push(group);
+            Ok(())
+        }
+        GroupMod::Modify { group, or_add } => match place(tables, group.id) {
+            Some(at) => {
+                tables.groups[at] = group;
+                Ok(())
+            }
+            None if or_add => {
+                tables.groups.push(group);
+                Ok(())
+            }
+            None => Err(FlowError::UnknownGroup),
+        },
+        GroupMod::Delete(id) => {
+            tables.groups.retain(|group| id != ALL_GROUPS && group.id != id);
+            Ok(())
+        }
+        GroupMod::InsertBuckets(id, at, new) => {
+            let buckets = buckets(tables, id)?;
+            let index = match at {
+                BucketPlace::First => 0,
+                BucketPlace::Last | BucketPlace::All => buckets.len(),
+                BucketPlace::Id(id) => {
+                    1 + buckets.iter().position(|bucket| bucket.id == id).ok_or(FlowError::UnknownBucket)?
+                }
+            };
+            buckets.splice(index..index, new);
+            Ok(())
+        }
+        GroupMod::RemoveBuckets(id, at) => {
+            let buckets = buckets(tables, id)?;
+            match at {
+                BucketPlace::All => buckets.clear(),
+                BucketPlace::First => drop(buckets.remove(0)),
+                BucketPlace::Last => drop(buckets.pop()),
+                BucketPlace::Id(id) => buckets.retain(|bucket| bucket.id != id),
+            }
+            Ok(())
+        }
+    }
+}
+
+fn buckets(tables: &mut Tables, id: u32) -> Result<&mut Vec<Bucket>, FlowError> {
+    let group = tables.groups.iter_mut().find(|group| group.id == id).ok_or(FlowError::UnknownGroup)?;
+    Ok(&mut group.buckets)
+}
+
+fn change_meter(tables: &mut Tables, change: MeterMod) -> Result<(), FlowError> {
+    let place = |tables: &Tables, id| tables.meters.iter().position(|meter| meter.id == id);
+    match change {
+        MeterMod::Add(meter) if place(tables, meter.id).is_some() => return Err(FlowError::MeterExists),
+        MeterMod::Add(meter) => tables.meters.push(meter),
+        MeterMod::Modify(meter) => {
+            let at = place(tables, meter.id).ok_or(FlowError::UnknownMeter)?;
+            tables.meters[at] = meter;
+        }
+        MeterMod::Delete(id) => tables.meters.retain(|meter| id.is_some_and(|id| id != meter.id)),
+    }
+    Ok(())
+}
+
+impl Datapath for Memory {
+    fn features(&self) -> Features {
+        Features {
+            datapath_id: 0x0000_0200_0000_00ff,
+            tables: 254,
+            max_groups: 1000,
+            max_meters: 100,
+            max_bands: 8,
+            queues: true,
+        }
+    }
+
+    fn description(&self) -> Description {
+        Description {
+            manufacturer: "Trivium".into(),
+            hardware: "memory".into(),
+            software: "test".into(),
+            serial: "None".into(),
+            datapath: "br0".into(),
+        }
+    }
+
+    fn ports(&self) -> Vec<PortDesc> {
+        self.lock().ports.clone()
+    }
+
+    fn port_stats(&self, wanted: Option<u32>) -> Vec<PortStats> {
+        let ports = self.ports().into_iter().filter(|port| wanted.is_none_or(|wanted| wanted == port.number));
+        ports
+            .map(|port| PortStats {
+                number: port.number,
+                rx_packets: 11,
+                tx_packets: 22,
+                rx_bytes: 1100,
+                tx_bytes: 2200,
+                rx_dropped: 1,
+                tx_dropped: 2,
+                age_ns: 2_500_000_000,
+                ..PortStats::default()
+            })
+            .collect()
+    }
+
+    fn port_mod(&self, change: &PortMod) -> Result<(), PortModError> {
+        let mut tables = self.lock();
+        let desc = tables.ports.iter_mut().find(|port| port.number == change.number);
+        let desc = desc.ok_or(PortModError::NoPort)?;
+        if desc.mac != change.mac {
+            return Err(PortModError::Address);
+        }
+        desc.config = desc.config & !change.mask | change.config & change.mask;
+        let event = Event::Port(2, desc.clone());
+        drop(tables);
+        self.tell(&event);
+        Ok(())
+    }
+
+    fn queue_stats(&self, port: Option<u32>, queue: Option<u32>) -> Vec<QueueStats> {
+        let all = [QueueStats { port: 1, queue: 7, tx_packets: 5, tx_bytes: 500, tx_errors: 0, age_ns: 0 }];
+        let wanted =
+            |it: &QueueStats| port.is_none_or(|port| port == it.port) && queue.is_none_or(|q| q == it.queue);
+        all.into_iter().filter(wanted).collect()
+    }
+
+    fn queues(&self, port: Option<u32>) -> Vec<QueueConfig> {
+        let all = [QueueConfig { port: 1, queue: 7, min_rate: Some(100), max_rate: Some(500) }];
+        all.into_iter().filter(|it| port.is_none_or(|port| port == it.port)).collect()
+    }
+
+    fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)> {
+        let mut tables = self.lock();
+        let mut next = tables.clone();
+        next.fresh = self.fresh.load(Ordering::Relaxed);
+        let mut told = Vec::new();
+        for (index, change) in changes.into_iter().enumerate() {
+            let done = match change {
+                Mod::Flow(change) => change_flow(&mut next, &change, &mut told),
+                Mod::Group(change) => change_group(&mut next, change),
+                Mod::Meter(change) => change_meter(&mut next, change),
+            };
+            done.map_err(|error| (index, error))?;
+        }
+        *tables = next;
+        drop(tables);
+        told.iter().for_each(|event| self.tell(event));
+        Ok(())
+    }
+
+    fn flows(&self, filter: &FlowFilter) -> Vec<FlowStats> {
+        let tables = self.lock();
+        let wanted = |flow: &&FlowStats| {
+            (filter.table == ALL_TABLES || filter.table == flow.table)
+                && flow.cookie & filter.cookie_mask == filter.cookie
+                && flow.matching.is_within(&filter.matching)
+                && filter.out_port.is_none_or(|port| flow.instructions.outputs_to(port))
+                && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
+        };
+        tables.flows.iter().filter(wanted).cloned().collect()
+    }
+
+    fn tables(&self) -> Vec<TableStats> {
+        let tables = self.lock();
+        let active = |table| tables.flows.iter().filter(|flow| flow.table == table).count();
+        (0..254)
+            .map(|table| TableStats {
+                table,
+                active: u32::try_from(active(table)).unwrap(),
+                max_entries: 1_000_000,
+                lookups: 10,
+                matched: 9,
+            })
+            .collect()
+    }
+
+    fn table_config(&self, table: u8) -> Option<TableConfig> {
+        let own =
+            self.lock().names.iter().find(|(number, _)| *number == table).map(|(_, config)| config.clone());
+        let fresh = TableConfig { table, max_entries: 1_000_000, ..TableConfig::default() };
+        (table < 254).then(|| own.unwrap_or(fresh))
+    }
+
+    fn table_mod(&self, change: &TableMod) -> Result<(), FlowError> {
+        let mut config = self.table_config(change.table).ok_or(FlowError::BadTable)?;
+        config.eviction = change.eviction.unwrap_or(config.eviction);
+        config.vacancy = change.vacancy.unwrap_or(config.vacancy);
+        config.name = change.name.clone().unwrap_or(config.name);
+        let mut tables = self.lock();
+        tables.names.retain(|(number, _)| *number != change.table);
+        tables.names.push((change.table, config));
+        Ok(())
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        self.lock().groups.clone()
+    }
+
+    fn group_stats(&self, wanted: Option<u32>) -> Vec<GroupStats> {
+        let groups = self.groups().into_iter().filter(|group| wanted.is_none_or(|wanted| wanted == group.id));
+        groups
+            .map(|group| GroupStats {
+                id: group.id,
+                references: 1,
+                packets: 4,
+                bytes: 400,
+                age_ns: 3_000_000_000,
+                buckets: group.buckets.iter().map(|_| (2, 200)).collect(),
+            })
+            .collect()
+    }
+
+    fn meters(&self) -> Vec<Meter> {
+        self.lock().meters.clone()
+    }
+
+    fn meter_stats(&self, wanted: Option<u32>) -> Vec<MeterStats> {
+        let meters = self.meters().into_iter().filter(|meter| wanted.is_none_or(|wanted| wanted == meter.id));
+        meters
+            .map(|meter| MeterStats {
+                id: meter.id,
+                flows: 1,
+                packets: 6,
+                bytes: 600,
+                age_ns: 4_000_000_000,
+                bands: meter.bands.iter().map(|_| (1, 60)).collect(),
+            })
+            .collect()
+    }
+
+    fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError> {
+        for action in &packet.actions {
+            if let Action::Output { port: port::CONTROLLER, max_len } = action {
+                self.packet(packet.in_port, &packet.frame, Reason::PacketOut, *max_len);
+            }
+        }
+        self.sent.lock().unwrap().push(packet);
+        Ok(())
+    }
+
+    fn barrier(&self) -> Settled {
+        *self.barriers.lock().unwrap() += 1;
+        Box::pin(tokio::time::sleep(Duration::from_millis(1)))
+    }
+
+    fn subscribe(&self) -> Subscription {
+        let (to, subscription) = events(4096);
+        self.subscribers.lock().unwrap().push(to);
+        subscription
+    }
+
+    fn controllers_connected(&self, connected: bool) {
+        self.connected.lock().unwrap().push(connected);
+    }
+}

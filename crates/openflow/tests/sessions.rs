@@ -1,0 +1,411 @@
+//! Sessions with controllers that are well, slow, gone, hostile or several; a controller here is a socket and octets.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod memory;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memory::Memory;
+use openflow::wire::{self, Put, Version};
+use openflow::{Address, Controllers, Target};
+use switch::flow::{Action, FlowMod, Instructions, Match, Reason};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A peer that has been greeted.
+struct Peer {
+    stream: TcpStream,
+    version: u8,
+}
+
+/// A message: kind, xid, body.
+type Message = (u8, u32, Vec<u8>);
+
+impl Peer {
+    async fn greet(mut stream: TcpStream, version: u8) -> Peer {
+        stream.write_all(&[version, 0, 0, 8, 0, 0, 0, 1]).await.unwrap();
+        let mut peer = Peer { stream, version };
+        assert_eq!(peer.next().await.0, 0, "a greeting");
+        peer
+    }
+
+    async fn connect(to: SocketAddr, version: u8) -> Peer {
+        Peer::greet(TcpStream::connect(to).await.unwrap(), version).await
+    }
+
+    fn message(&self, kind: u8, xid: u32, body: &[u8]) -> Vec<u8> {
+        let mut out = vec![self.version, kind];
+        out.u16(u16::try_from(8 + body.len()).unwrap());
+        out.u32(xid);
+        out.extend_from_slice(body);
+        out
+    }
+
+    async fn send(&mut self, kind: u8, xid: u32, body: &[u8]) {
+        let message = self.message(kind, xid, body);
+        self.stream.write_all(&message).await.unwrap();
+    }
+
+    async fn try_next(&mut self) -> std::io::Result<Message> {
+        let mut head = [0; 8];
+        let reading = async {
+            self.stream.read_exact(&mut head).await?;
+            let length = u16::from_be_bytes([head[2], head[3]]);
+            let mut body = vec![0; usize::from(length) - 8];
+            self.stream.read_exact(&mut body).await?;
+            Ok((head[1], u32::from_be_bytes([head[4], head[5], head[6], head[7]]), body))
+        };
+        tokio::time::timeout(Duration::from_secs(20), reading).await.expect("something in 20 s")
+    }
+
+    async fn next(&mut self) -> Message {
+        self.try_next().await.unwrap()
+    }
+
+    /// The next one of this kind; what comes before is left.
+    async fn wait_for(&mut self, kind: u8) -> Message {
+        loop {
+            let message = self.next().await;
+            if message.0 == kind {
+                return message;
+            }
+        }
+    }
+
+    /// All until the answer to a barrier that is sent now.
+    async fn until_barrier(&mut self) -> Vec<Message> {
+        self.send(20, 0xbbbb, &[]).await;
+        let mut all = Vec::new();
+        loop {
+            let message = self.next().await;
+            if message.0 == 21 && message.1 == 0xbbbb {
+                return all;
+            }
+            all.push(message);
+        }
+    }
+
+    /// Asks for a role; the kind of the answer.
+    async fn role(&mut self, role: u32, generation: u64) -> Message {
+        let mut body = Vec::new();
+        body.u32(role);
+        body.u32(0);
+        body.u64(generation);
+        self.send(24, 7, &body).await;
+        loop {
+            let message = self.next().await;
+            if message.1 == 7 {
+                return message;
+            }
+        }
+    }
+}
+
+fn error(message: &Message) -> (u16, u16) {
+    assert_eq!(message.0, 1, "an error: {message:?}");
+    (u16::from_be_bytes([message.2[0], message.2[1]]), u16::from_be_bytes([message.2[2], message.2[3]]))
+}
+
+fn flow_mod(version: Version, priority: u16) -> Vec<u8> {
+    let actions = Instructions::apply(vec![Action::Output { port: 2, max_len: 0 }]);
+    let mut out = Vec::new();
+    wire::flow::put_mod(&mut out, version, 5, &FlowMod::add(0, priority, Match::ANY, actions));
+    out
+}
+
+/// A bridge that listens.
+async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let bridge = Memory::new();
+    let mut controllers = Controllers::new(bridge.clone());
+    controllers.set(vec![Target::new(Address::ListenTcp(free))]).await;
+    while TcpStream::connect(free).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (bridge, controllers, free)
+}
+
+async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not in 20 s: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versions_are_negotiated() {
+    let (_bridge, controllers, at) = listening().await;
+    for (theirs, bits, agreed) in [
+        (1, None, Some(1)),
+        (4, None, Some(4)),
+        (6, None, Some(6)),
+        (9, None, Some(6)),
+        // 1.1 and 1.2 are not spoken, and nothing lower was offered.
+        (2, None, None),
+        (3, Some(0b1110), Some(1)),
+        (6, Some(0b111_0000), Some(6)),
+        (5, Some(0b11_1100), Some(5)),
+        (3, Some(0b1100), None),
+    ] {
+        let mut stream = TcpStream::connect(at).await.unwrap();
+        let mut hello = vec![theirs, 0, 0, if bits.is_some() { 16 } else { 8 }, 0, 0, 0, 3];
+        if let Some(bits) = bits {
+            hello.extend([0, 1, 0, 8]);
+            hello.u32(bits);
+        }
+        stream.write_all(&hello).await.unwrap();
+        let mut peer = Peer { stream, version: agreed.unwrap_or(theirs) };
+        let greeting = peer.next().await;
+        assert_eq!(greeting.2, [0, 1, 0, 8, 0, 0, 0, 0b111_0010], "1.0, 1.3, 1.4, 1.5");
+        match agreed {
+            Some(_) => {
+                peer.send(2, 9, b"ping").await;
+                assert_eq!(peer.next().await, (3, 9, b"ping".to_vec()));
+            }
+            None => {
+                assert_eq!(error(&peer.next().await), (0, 0));
+                assert!(peer.try_next().await.is_err(), "and the session is over");
+            }
+        }
+    }
+    controllers.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_messages_are_refused_by_type_and_code_and_the_session_goes_on() {
+    let (bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 4).await;
+    let long = [7_u8; 100];
+    for (kind, body, wanted) in [
+        (200_u8, &long[..], (1, 1)),
+        (5, &long[..4], (1, 6)),
+        (9, &long[..2], (1, 6)),
+        (14, &long[..20], (1, 6)),
+        (18, &[0, 99, 0, 0, 0, 0, 0, 0][..], (1, 2)),
+        (18, &[0, 0, 0, 1, 0, 0, 0, 0], (1, 13)),
+        (4, &[0, 0, 1, 2, 0, 0, 0, 0], (1, 3)),
+        (4, &[0, 0, 0x23, 0x20, 0, 0, 9, 9], (1, 4)),
+        (24, &[0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], (11, 2)),
+        (13, &[0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], (1, 8)),
+        (13, &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0], (1, 6)),
+    ] {
+        peer.send(kind, 77, body).await;
+        let answer = peer.next().await;
+        assert_eq!((answer.1, error(&answer)), (77, wanted), "{kind} {body:?}");
+        let request = peer.message(kind, 77, body);
+        assert_eq!(answer.2[4..], request[..request.len().min(64)], "it carries the first 64 octets");
+    }
+    // Another version's message.
+    peer.stream.write_all(&[1, 5, 0, 8, 0, 0, 0, 3]).await.unwrap();
+    assert_eq!(error(&peer.next().await), (1, 0));
+    // Half a message, and its other half later.
+    let whole = flow_mod(Version::V13, 3);
+    peer.stream.write_all(&whole[..30]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    peer.stream.write_all(&whole[30..]).await.unwrap();
+    assert!(peer.until_barrier().await.is_empty());
+    assert_eq!(bridge.lock().flows.len(), 1);
+    controllers.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_ends_a_session_and_no_other() {
+    let (bridge, controllers, at) = listening().await;
+    let mut good = Peer::connect(at, 4).await;
+    for garbage in [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0xff; 4096],
+        vec![4, 0, 0, 3, 0, 0, 0, 0],
+        vec![4, 5, 0, 8, 0, 0, 0, 0],
+    ] {
+        let mut bad = TcpStream::connect(at).await.unwrap();
+        bad.write_all(&garbage).await.unwrap();
+        let mut rest = Vec::new();
+        // A greeting, then the end (a reset where we had not read everything).
+        let _ =
+            tokio::time::timeout(Duration::from_secs(10), bad.read_to_end(&mut rest)).await.expect("an end");
+    }
+    // A header that is shorter than itself, after the greeting.
+    let mut bad = Peer::connect(at, 4).await;
+    bad.stream.write_all(&[4, 2, 0, 4, 0, 0, 0, 0]).await.unwrap();
+    assert!(bad.try_next().await.is_err());
+    // One that goes away within a message.
+    let mut bad = Peer::connect(at, 4).await;
+    bad.stream.write_all(&[4, 14, 0, 80, 0, 0]).await.unwrap();
+    drop(bad);
+    good.stream.write_all(&flow_mod(Version::V13, 3)).await.unwrap();
+    assert!(good.until_barrier().await.is_empty());
+    assert_eq!(bridge.lock().flows.len(), 1);
+    eventually("the others have gone", || controllers.status()[0].sessions == 1).await;
+    controllers.shutdown().await;
+}
+
+/// A listener of ours as a controller's address, and the bridge's side.
+async fn controlled(change: impl Fn(&mut Target)) -> (Arc<Memory>, Controllers, Vec<TcpListener>) {
+    let bridge = Memory::new();
+    let mut controllers = Controllers::new(bridge.clone());
+    let mut listeners = Vec::new();
+    let mut targets = Vec::new();
+    for _ in 0..2 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut target = Target::new(Address::Tcp(listener.local_addr().unwrap()));
+        change(&mut target);
+        targets.push(target);
+        listeners.push(listener);
+    }
+    controllers.set(targets).await;
+    (bridge, controllers, listeners)
+}
+
+async fn accept(listener: &TcpListener, version: u8) -> Peer {
+    let accepted = tokio::time::timeout(Duration::from_secs(20), listener.accept()).await;
+    Peer::greet(accepted.expect("it connects").unwrap().0, version).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_flaps_is_found_again_and_the_bridge_hears_when_none_is_left() {
+    let (bridge, mut controllers, listeners) = controlled(|_| {}).await;
+    let one = accept(&listeners[0], 4).await;
+    let two = accept(&listeners[1], 6).await;
+    eventually("both", || controllers.status().iter().all(|status| status.connected)).await;
+    assert_eq!(*bridge.connected.lock().unwrap(), [true]);
+    drop(one);
+    eventually("one has gone", || controllers.status().iter().any(|status| !status.connected)).await;
+    assert_eq!(*bridge.connected.lock().unwrap(), [true], "the other is still there");
+    drop(two);
+    eventually("none", || *bridge.connected.lock().unwrap() == [true, false]).await;
+    assert!(controllers.status().iter().all(|status| status.last_error.is_some()));
+    let again = accept(&listeners[0], 1).await;
+    eventually("one again", || *bridge.connected.lock().unwrap() == [true, false, true]).await;
+    eventually("its version", || {
+        controllers.status().iter().any(|status| status.version == Some(Version::V10))
+    })
+    .await;
+    // What stays is not disturbed by what goes.
+    let kept = Target::new(Address::Tcp(listeners[0].local_addr().unwrap()));
+    controllers.set(vec![kept]).await;
+    assert_eq!(controllers.status().len(), 1);
+    assert!(controllers.status()[0].connected);
+    let mut again = again;
+    again.send(2, 4, &[]).await;
+    assert_eq!(again.next().await, (3, 4, vec![]));
+    controllers.set(Vec::new()).await;
+    assert!(again.try_next().await.is_err(), "its session has ended");
+    assert_eq!(*bridge.connected.lock().unwrap(), [true, false, true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_asked_about_and_then_ends_the_session() {
+    let probe = |target: &mut Target| target.inactivity_probe = Some(Duration::from_millis(150));
+    let (_bridge, controllers, listeners) = controlled(probe).await;
+    let mut answers = accept(&listeners[0], 4).await;
+    let mut silent = accept(&listeners[1], 4).await;
+    assert_eq!(silent.next().await.0, 2, "an echo request");
+    for _ in 0..4 {
+        let (kind, xid, body) = answers.next().await;
+        assert_eq!(kind, 2);
+        answers.send(3, xid, &body).await;
+    }
+    assert!(silent.try_next().await.is_err(), "given up");
+    answers.send(2, 1, &[]).await;
+    answers.wait_for(3).await;
+    controllers.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_is_one_master_and_slaves_look_only() {
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut one = accept(&listeners[0], 5).await;
+    let mut two = accept(&listeners[1], 5).await;
+    assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
+    assert_eq!(two.role(2, 11).await.2[..4], [0, 0, 0, 2]);
+    // OpenFlow 1.4 says that it was demoted.
+    assert_eq!(one.wait_for(30).await.2[..5], [0, 0, 0, 3, 0]);
+    assert_eq!(error(&one.role(2, 10).await), (11, 0), "stale");
+    one.stream.write_all(&flow_mod(Version::V14, 1)).await.unwrap();
+    assert_eq!(error(&one.wait_for(1).await), (1, 10), "a slave changes nothing");
+    two.stream.write_all(&flow_mod(Version::V14, 1)).await.unwrap();
+    assert!(two.until_barrier().await.is_empty());
+    assert_eq!(bridge.lock().flows.len(), 1);
+    // Packets go to the master alone, ports to both.
+    bridge.packet(1, &[0; 60], Reason::Action, 0xffff);
+    let desc = bridge.lock().ports[0].clone();
+    bridge.tell(&switch::flow::Event::Port(2, desc));
+    assert_eq!(two.wait_for(10).await.0, 10);
+    let told = loop {
+        let message = one.next().await;
+        assert_ne!(message.0, 10, "a slave gets no packets");
+        if message.0 == 12 {
+            break message;
+        }
+    };
+    assert_eq!(told.2[0], 2);
+    assert_eq!(one.role(0, 0).await.2[..4], [0, 0, 0, 3], "asking changes nothing");
+    controllers.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
+    let (bridge, controllers, listeners) = controlled(|target| target.rate_limit = Some((1, 5))).await;
+    let mut slow = accept(&listeners[0], 4).await;
+    let mut other = accept(&listeners[1], 4).await;
+    eventually("both", || controllers.status().iter().all(|status| status.connected)).await;
+    for _ in 0..50 {
+        bridge.packet(1, &[9; 1000], Reason::Action, 100);
+    }
+    // Five at once, whole seconds for more.
+    let packets: Vec<Message> = other.until_barrier().await.into_iter().filter(|it| it.0 == 10).collect();
+    eventually("the rest is counted", || controllers.status().iter().all(|status| status.lost >= 43)).await;
+    assert!(packets.len() <= 7, "{}", packets.len());
+    let first = slow.wait_for(10).await;
+    assert_eq!(u16::from_be_bytes([first.2[4], first.2[5]]), 1000, "whole length");
+    assert!(first.2.ends_with(&[9; 100]) && !first.2.ends_with(&[9; 101]));
+    controllers.shutdown().await;
+
+    // A controller that reads nothing.
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let _deaf = accept(&listeners[0], 4).await;
+    let mut other = accept(&listeners[1], 4).await;
+    eventually("both", || controllers.status().iter().all(|status| status.connected)).await;
+    let frame = vec![1; 60_000];
+    for _ in 0..400 {
+        bridge.packet(1, &frame, Reason::Action, 0xffff);
+        assert_eq!(other.wait_for(10).await.2.len() - 60_000, other_parts());
+    }
+    controllers.shutdown().await;
+}
+
+/// Octets of a packet-in of OpenFlow 1.3 beside header and frame: its fixed part, a match with port and register, padding.
+fn other_parts() -> usize {
+    16 + 24 + 2
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asynchronous_messages_are_as_configured() {
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut peer = accept(&listeners[0], 4).await;
+    peer.send(26, 1, &[]).await;
+    let mut standard = Vec::new();
+    for mask in [0b1011_u32, 0, 7, 7, 15, 0] {
+        standard.u32(mask);
+    }
+    assert_eq!(peer.wait_for(27).await.2, standard);
+    let mut none = vec![0; 24];
+    peer.send(28, 2, &none).await;
+    assert!(peer.until_barrier().await.is_empty());
+    bridge.packet(1, &[0; 60], Reason::Action, 0xffff);
+    assert!(peer.until_barrier().await.iter().all(|message| message.0 != 10));
+    none[3] = 2;
+    peer.send(28, 2, &none).await;
+    assert!(peer.until_barrier().await.is_empty());
+    bridge.packet(1, &[0; 60], Reason::InvalidTtl, 0xffff);
+    bridge.packet(1, &[0; 60], Reason::Action, 0xffff);
+    assert_eq!(peer.wait_for(10).await.2[6], 1, "by an action");
+    controllers.shutdown().await;
+}
