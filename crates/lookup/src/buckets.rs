@@ -1,208 +1,252 @@
 //! A hash table from 32-bit hashes to 32-bit numbers, for owners who keep the keys elsewhere.
 //!
-//! A bucket is a cache line of seven hashes and the numbers beside them. What finds its bucket full goes to the next one that has
-//! room, and each bucket that it passed counts it: a search ends at a bucket that nobody passed, nothing is left behind by what is
-//! removed, and growing needs no key.
+//! Entries stand in groups of fifteen. A group has a tag of eight bits for each, so that sixteen octets tell whether it may hold a
+//! hash: what is not there, which is what a search under many masks mostly finds, touches nothing else, and the tags of a large table still
+//! fit into a small cache. What finds its group full goes to the next one that has room, and each group that it passed counts
+//! it: a search ends at a group that nobody passed, nothing is left behind by what is removed, and growing needs no key.
 
-/// What [`Buckets::first`] gives where it finds nothing; it is not to be stored.
+use sync::cpu::prefetch_read;
+
+use crate::simd;
+
+/// What [`Buckets::number_at`] gives for [`Slot::NONE`]; it is not to be stored.
 pub const NO_NUMBER: u32 = u32::MAX;
-const WAYS: usize = 7;
-/// Entries per bucket on average when the table grows. Then one in eight buckets is full.
-const MOST_PER_BUCKET: usize = 5;
+const WAYS: usize = 15;
+/// Entries per group on average when the table grows. Then one in twenty groups is full.
+const MOST_PER_GROUP: usize = 10;
 
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-struct Bucket {
-    hashes: [u32; WAYS],
-    /// Entries that would belong here, or to a bucket before, and are in one behind.
-    passed: u32,
-    numbers: [u32; WAYS],
-    /// A bit for each way that holds an entry.
-    used: u32,
-}
+/// Fifteen tags, 0 for what is free, and in the highest octet how many entries passed this group: those that would belong here, or to a
+/// group before, and are in one behind. 255 is for ever.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+struct Tags([u64; 2]);
 
-const _: () = assert!(size_of::<Bucket>() == 64);
+const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
-impl Bucket {
-    const EMPTY: Bucket = Bucket { hashes: [0; WAYS], passed: 0, numbers: [0; WAYS], used: 0 };
-
-    /// A bit for each way that holds an entry of this hash.
+impl Tags {
+    /// A bit for each way that holds this tag.
     #[inline(always)]
-    fn matches(&self, hash: u32) -> u32 {
-        let mut matches = 0;
-        for (way, stored) in self.hashes.iter().enumerate() {
-            matches |= u32::from(*stored == hash) << way;
-        }
-        matches & self.used
+    fn ways(self, tag: u8) -> u32 {
+        simd::octets_that_are(self.0, tag) & ALL_WAYS
+    }
+
+    #[inline(always)]
+    fn passed(self) -> u8 {
+        self.0[1].to_le_bytes()[7]
+    }
+
+    fn set_passed(&mut self, passed: u8) {
+        self.0[1] = self.0[1] & !(0xff << PASSED) | u64::from(passed) << PASSED;
+    }
+
+    fn set(&mut self, way: usize, tag: u8) {
+        let shift = way % 8 * 8;
+        let word = &mut self.0[way / 8];
+        *word = *word & !(0xff << shift) | u64::from(tag) << shift;
     }
 }
 
-/// A place in the table: bucket and way.
-type Place = (usize, usize);
+/// The first of the ways that [`Tags::ways`] tells.
+#[inline(always)]
+fn first_way(ways: u32) -> usize {
+    ways.trailing_zeros() as usize
+}
+
+/// The tag of a hash; its lowest bits tell the group.
+#[inline(always)]
+fn tag(hash: u32) -> u8 {
+    // Not 0, which is free.
+    hash.to_le_bytes()[3].max(1)
+}
+
+/// Where an entry may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(u32);
+
+impl Slot {
+    /// Nowhere.
+    pub const NONE: Slot = Slot(u32::MAX);
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    hash: u32,
+    number: u32,
+}
 
 /// See the [module](self). Several entries may have the same hash.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     /// A power of two of them.
-    buckets: Vec<Bucket>,
+    tags: Vec<Tags>,
+    entries: Vec<Entry>,
     len: usize,
-}
-
-#[inline(always)]
-fn way_of(bits: u32) -> usize {
-    bits.trailing_zeros() as usize % WAYS
 }
 
 impl Buckets {
     pub fn new() -> Buckets {
-        Buckets { buckets: vec![Bucket::EMPTY], len: 0 }
+        Buckets::with_groups(1)
+    }
+
+    fn with_groups(groups: usize) -> Buckets {
+        Buckets { tags: vec![Tags([0; 2]); groups], entries: vec![Entry::default(); groups * WAYS], len: 0 }
     }
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.buckets.capacity() * size_of::<Bucket>()
+        self.tags.capacity() * size_of::<Tags>() + self.entries.capacity() * size_of::<Entry>()
     }
 
     #[inline(always)]
-    fn next(&self, at: usize) -> usize {
-        at.wrapping_add(1) & (self.buckets.len() - 1)
+    fn next(&self, group: usize) -> usize {
+        group.wrapping_add(1) & (self.tags.len() - 1)
     }
 
     #[inline(always)]
     fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.buckets.len() - 1)
-    }
-
-    /// The number stored under this hash that is the one.
-    #[inline(always)]
-    pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
-        let bucket = &self.buckets[self.home(hash)];
-        let mut matches = bucket.matches(hash);
-        while matches != 0 {
-            let number = bucket.numbers[way_of(matches)];
-            if is(number) {
-                return Some(number);
-            }
-            matches &= matches - 1;
-        }
-        if bucket.passed == 0 { None } else { self.find_behind(hash, is) }
+        hash as usize & (self.tags.len() - 1)
     }
 
     /// Fetches what a search for this hash reads first.
     #[inline(always)]
     pub fn prefetch(&self, hash: u32) {
-        sync::cpu::prefetch_read(&self.buckets[self.home(hash)]);
+        prefetch_read(&self.tags[self.home(hash)]);
     }
 
-    /// A number that is stored under this hash in the first bucket that it can be in; [`NO_NUMBER`] if there is none.
+    /// Where an entry of this hash likely is, and whether there may be any.
     #[inline(always)]
-    pub fn first(&self, hash: u32) -> u32 {
-        let bucket = &self.buckets[self.home(hash)];
-        let matches = bucket.matches(hash);
-        // Chosen without a branch: which way it is nobody can foresee.
-        let number = bucket.numbers[way_of(matches)];
-        if matches == 0 { NO_NUMBER } else { number }
+    pub fn glance(&self, hash: u32) -> (Slot, bool) {
+        let group = self.home(hash);
+        let tags = self.tags[group];
+        let ways = tags.ways(tag(hash));
+        // There are not as many entries as would not fit.
+        let slot = u32::try_from(group * WAYS + first_way(ways)).unwrap_or(u32::MAX);
+        (if ways == 0 { Slot::NONE } else { Slot(slot) }, (ways != 0) | (tags.passed() != 0))
     }
 
-    /// Whether what [`Buckets::first`] gave is all that is stored under this hash.
+    /// Fetches an entry.
     #[inline(always)]
-    pub fn is_all(&self, hash: u32, first: u32) -> bool {
-        first == NO_NUMBER && self.buckets[self.home(hash)].passed == 0
+    pub fn prefetch_slot(&self, slot: Slot) {
+        if let Some(entry) = self.entries.get(slot.0 as usize) {
+            prefetch_read(entry);
+        }
     }
 
-    /// The search in the buckets behind the first.
+    /// The number of an entry.
+    #[inline(always)]
+    pub fn number_at(&self, slot: Slot) -> u32 {
+        self.entries.get(slot.0 as usize).map_or(NO_NUMBER, |entry| entry.number)
+    }
+
+    /// The number stored under this hash that is the one.
+    #[inline(always)]
+    pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+        let group = self.home(hash);
+        let tags = self.tags[group];
+        if let Some(way) = self.way(group, tags, hash, &mut is) {
+            return Some(self.entries[group * WAYS + way].number);
+        }
+        if tags.passed() == 0 {
+            return None;
+        }
+        self.place_behind(hash, is).map(|at| self.entries[at].number)
+    }
+
+    /// The way of a group that holds the one.
+    #[inline(always)]
+    fn way(&self, group: usize, tags: Tags, hash: u32, is: &mut impl FnMut(u32) -> bool) -> Option<usize> {
+        let mut ways = tags.ways(tag(hash));
+        while ways != 0 {
+            let way = first_way(ways);
+            let entry = self.entries[group * WAYS + way];
+            if entry.hash == hash && is(entry.number) {
+                return Some(way);
+            }
+            ways &= ways - 1;
+        }
+        None
+    }
+
+    /// The search in the groups behind the first.
     #[cold]
-    fn find_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
-        let mut at = self.home(hash);
-        while self.buckets[at].passed != 0 {
-            at = self.next(at);
-            let bucket = &self.buckets[at];
-            let mut matches = bucket.matches(hash);
-            while matches != 0 {
-                let number = bucket.numbers[way_of(matches)];
-                if is(number) {
-                    return Some(number);
-                }
-                matches &= matches - 1;
+    fn place_behind(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
+        let mut group = self.home(hash);
+        while self.tags[group].passed() != 0 {
+            group = self.next(group);
+            if let Some(way) = self.way(group, self.tags[group], hash, &mut is) {
+                return Some(group * WAYS + way);
+            }
+            if group == self.home(hash) {
+                break;
             }
         }
         None
     }
 
     /// Where an entry is.
-    fn place(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<Place> {
-        let mut at = self.home(hash);
-        loop {
-            let bucket = &self.buckets[at];
-            let mut matches = bucket.matches(hash);
-            while matches != 0 {
-                let way = way_of(matches);
-                if is(bucket.numbers[way]) {
-                    return Some((at, way));
-                }
-                matches &= matches - 1;
-            }
-            if bucket.passed == 0 {
-                return None;
-            }
-            at = self.next(at);
+    fn place(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<usize> {
+        let group = self.home(hash);
+        match self.way(group, self.tags[group], hash, &mut is) {
+            Some(way) => Some(group * WAYS + way),
+            None => self.place_behind(hash, is),
         }
     }
 
     /// Adds an entry.
     pub fn insert(&mut self, hash: u32, number: u32) {
-        if self.len >= self.buckets.len() * MOST_PER_BUCKET {
-            self.grow();
-        }
-        self.put(hash, number);
-        self.len += 1;
-    }
-
-    fn put(&mut self, hash: u32, number: u32) {
-        let mut at = self.home(hash);
-        // There are more ways than entries.
-        while self.buckets[at].used == ALL_WAYS {
-            self.buckets[at].passed += 1;
-            at = self.next(at);
-        }
-        let bucket = &mut self.buckets[at];
-        let way = way_of(!bucket.used);
-        bucket.used |= 1 << way;
-        bucket.hashes[way] = hash;
-        bucket.numbers[way] = number;
-    }
-
-    fn grow(&mut self) {
-        let larger = vec![Bucket::EMPTY; self.buckets.len() * 2];
-        for bucket in std::mem::replace(&mut self.buckets, larger) {
-            let mut used = bucket.used;
-            while used != 0 {
-                let way = way_of(used);
-                self.put(bucket.hashes[way], bucket.numbers[way]);
-                used &= used - 1;
+        if self.len >= self.tags.len() * MOST_PER_GROUP {
+            let old = std::mem::replace(self, Buckets::with_groups(self.tags.len() * 2));
+            for (group, tags) in old.tags.iter().enumerate() {
+                let free = tags.ways(0);
+                for way in (0..WAYS).filter(|way| free >> way & 1 == 0) {
+                    self.put(old.entries[group * WAYS + way]);
+                }
             }
         }
+        self.put(Entry { hash, number });
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let mut group = self.home(entry.hash);
+        // There are more ways than entries.
+        let way = loop {
+            let tags = &mut self.tags[group];
+            let free = tags.ways(0);
+            if free != 0 {
+                break first_way(free);
+            }
+            tags.set_passed(tags.passed().saturating_add(1));
+            group = self.next(group);
+        };
+        self.tags[group].set(way, tag(entry.hash));
+        self.entries[group * WAYS + way] = entry;
+        self.len += 1;
     }
 
     /// Puts another number in the place of one.
     pub fn replace(&mut self, hash: u32, old: u32, new: u32) {
-        if let Some((at, way)) = self.place(hash, |number| number == old) {
-            self.buckets[at].numbers[way] = new;
+        if let Some(at) = self.place(hash, |number| number == old) {
+            self.entries[at].number = new;
         }
     }
 
     /// Removes an entry; whether it was there.
     pub fn remove(&mut self, hash: u32, number: u32) -> bool {
-        let Some((end, way)) = self.place(hash, |stored| stored == number) else { return false };
-        self.buckets[end].used &= !(1 << way);
-        let mut at = self.home(hash);
-        while at != end {
-            self.buckets[at].passed -= 1;
-            at = self.next(at);
+        let Some(at) = self.place(hash, |stored| stored == number) else { return false };
+        self.clear(at);
+        true
+    }
+
+    fn clear(&mut self, at: usize) {
+        self.tags[at / WAYS].set(at % WAYS, 0);
+        let mut group = self.home(self.entries[at].hash);
+        while group != at / WAYS {
+            let passed = self.tags[group].passed();
+            self.tags[group].set_passed(if passed == u8::MAX { passed } else { passed - 1 });
+            group = self.next(group);
         }
         self.len -= 1;
-        true
     }
 }
 
@@ -227,18 +271,16 @@ impl HashCounts {
 
     pub fn add(&mut self, hash: u32) {
         match self.0.place(hash, |_| true) {
-            Some((at, way)) => self.0.buckets[at].numbers[way] += 1,
+            Some(at) => self.0.entries[at].number += 1,
             None => self.0.insert(hash, 1),
         }
     }
 
     pub fn remove(&mut self, hash: u32) {
-        let Some((at, way)) = self.0.place(hash, |_| true) else { return };
-        match self.0.buckets[at].numbers[way] {
-            1 => {
-                self.0.remove(hash, 1);
-            }
-            count => self.0.buckets[at].numbers[way] = count - 1,
+        let Some(at) = self.0.place(hash, |_| true) else { return };
+        match self.0.entries[at].number {
+            1 => self.0.clear(at),
+            count => self.0.entries[at].number = count - 1,
         }
     }
 }
@@ -252,14 +294,15 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Hashes are drawn from few, so that buckets run over into others.
+        /// Hashes are drawn from few, so that groups run over into others.
         #[test]
         fn entries_are_found_until_they_are_removed(
-            ops in prop::collection::vec((any::<bool>(), 0_u32..6, 0_u32..40), 1..400),
+            ops in prop::collection::vec((any::<bool>(), 0_u32..6, 0_u32..60), 1..500),
         ) {
             let mut buckets = Buckets::new();
             let mut oracle = BTreeSet::new();
             for (insert, hash, number) in ops {
+                let hash = (hash << 24) | (hash % 3);
                 if insert {
                     if oracle.insert((hash, number)) {
                         buckets.insert(hash, number);
@@ -267,10 +310,14 @@ mod tests {
                 } else {
                     prop_assert_eq!(buckets.remove(hash, number), oracle.remove(&(hash, number)));
                 }
-                for hash in 0..6 {
-                    for number in 0..40 {
+                prop_assert_eq!(buckets.len, oracle.len());
+                for hash in (0..6).map(|hash| (hash << 24) | (hash % 3)) {
+                    for number in 0..60 {
                         let found = buckets.find(hash, |stored| stored == number).is_some();
                         prop_assert_eq!(found, oracle.contains(&(hash, number)));
+                        let (slot, any) = buckets.glance(hash);
+                        prop_assert!(any || !found);
+                        prop_assert!(slot == Slot::NONE || buckets.number_at(slot) < 60);
                     }
                 }
             }
@@ -278,7 +325,7 @@ mod tests {
                 prop_assert!(buckets.remove(hash, number));
             }
             prop_assert!(buckets.len == 0);
-            prop_assert!(buckets.buckets.iter().all(|bucket| bucket.used == 0 && bucket.passed == 0));
+            prop_assert!(buckets.tags.iter().all(|Tags(words)| *words == [0; 2]));
         }
 
         #[test]
@@ -294,5 +341,17 @@ mod tests {
             }
             prop_assert!(counts.0.len == 0);
         }
+    }
+
+    #[test]
+    fn what_hundreds_have_passed_stays_passed() {
+        let mut buckets = Buckets::new();
+        for number in 0..1000 {
+            buckets.insert(7, number);
+        }
+        assert!((0..1000).all(|number| buckets.remove(7, number)));
+        assert_eq!(buckets.find(7, |_| true), None);
+        buckets.insert(7, 5);
+        assert_eq!(buckets.find(7, |number| number == 5), Some(5));
     }
 }

@@ -10,7 +10,7 @@
 //!                          +-----------+-------+       +------+------------+--------------+
 //!                                 | no, or stale       | mask | generation | the value    |
 //!                                 v                    +------+------------+--------------+
-//!  masks by hits:  key & mask --hash--> buckets of 7 --^
+//!  masks by hits:  key & mask --hash--> groups of 15 -^
 //! ```
 //!
 //! Flows have no priorities: they are expected to be disjoint, and where two overlap, either may answer. A hint is never believed: what it

@@ -1,9 +1,13 @@
-//! Look-ups with the CPU's own counting of bits (`popcnt`), which x86-64 does not promise. It is compiled from the same source as its
-//! twin without, [`look_up`](crate::trie::look_up); tests compare both.
+//! What some CPUs do in fewer instructions; tests compare each with its twin for all CPUs.
+//!
+//! Look-ups with the CPU's own counting of bits (`popcnt`), which x86-64 does not promise, are compiled from the same source as their
+//! twin without, [`look_up`](crate::trie::look_up); and so are those in a [`FlowCache`], with words of 256 bits and multiplications that
+//! leave the flags alone (`avx2`, `bmi1`, `bmi2`). Sixteen octets are compared at once by SSE2, which x86-64 promises.
 #![allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 
 use std::sync::atomic::AtomicU64;
 
+use crate::flow_cache::{FlowCache, KEY_WORDS};
 use crate::prefix::Address;
 use crate::trie::Hop;
 
@@ -31,12 +35,103 @@ pub fn look_up<A: Address>(_: &[AtomicU64], _: &[A], _: &mut [Hop]) -> bool {
     false
 }
 
+/// As [`FlowCache::find_burst`]; `false`, and nothing done, on a CPU without the instructions.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn find_burst<'k, const X: usize, T>(
+    cache: &mut FlowCache<X, T>,
+    key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    beyond: &mut impl FnMut(usize) -> [u64; X],
+    found: &mut [u32],
+) -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    if !(has!("avx2") && has!("bmi1") && has!("bmi2")) {
+        return false;
+    }
+    // SAFETY: the CPU has the features, which were asked for just now.
+    unsafe { find_burst_in_wide_words(cache, key, beyond, found) }
+    true
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn find_burst_in_wide_words<'k, const X: usize, T>(
+    cache: &mut FlowCache<X, T>,
+    key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    beyond: &mut impl FnMut(usize) -> [u64; X],
+    found: &mut [u32],
+) {
+    cache.find_in_bursts(key, beyond, found);
+}
+
+/// Elsewhere there is only the twin.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn find_burst<'k, const X: usize, T>(
+    _: &mut FlowCache<X, T>,
+    _: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    _: &mut impl FnMut(usize) -> [u64; X],
+    _: &mut [u32],
+) -> bool {
+    false
+}
+
+/// The octets of two words that are the one wanted: a bit for each.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub fn octets_that_are(words: [u64; 2], wanted: u8) -> u32 {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
+    // SAFETY: the instructions are SSE2's, which every x86-64 CPU has.
+    let bits = unsafe {
+        let octets = _mm_set_epi64x(words[1].cast_signed(), words[0].cast_signed());
+        _mm_movemask_epi8(_mm_cmpeq_epi8(octets, _mm_set1_epi8(wanted.cast_signed())))
+    };
+    bits.cast_unsigned()
+}
+
+/// As on x86-64.
+#[cfg(any(test, not(target_arch = "x86_64"), miri))]
+pub fn octets_that_are_anywhere(words: [u64; 2], wanted: u8) -> u32 {
+    let octets = words.into_iter().flat_map(u64::to_le_bytes);
+    octets.enumerate().fold(0, |bits, (at, octet)| bits | u32::from(octet == wanted) << at)
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub use octets_that_are_anywhere as octets_that_are;
+
 #[cfg(test)]
 mod tests {
     use sync::qsbr::Domain;
 
     use super::*;
     use crate::{Hop, Prefix, Table};
+
+    #[test]
+    fn both_twins_find_the_same_flows() {
+        let mut cache = FlowCache::<1, u32>::new(crate::FlowLimits::default());
+        let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = |number: u64| std::array::from_fn(|word| scattered(number << 3 | word as u64));
+        for number in 0..2000 {
+            let mask = std::array::from_fn(|word| if word as u64 <= number % 8 { u64::MAX } else { 0 });
+            cache.insert(&key(number), &[number], &mask, &[number % 2], 0).unwrap();
+        }
+        let keys: Vec<[u64; KEY_WORDS]> = (0..3000).map(key).collect();
+        for _ in 0..2 {
+            let (mut with, mut without) = (vec![0; keys.len()], vec![0; keys.len()]);
+            cache.find_in_bursts(&|at| &keys[at], &mut |at| [at as u64], &mut without);
+            let done = find_burst(&mut cache, &|at| &keys[at], &mut |at| [at as u64], &mut with);
+            assert!(!done || with == without);
+            assert_eq!(without.iter().filter(|found| **found != crate::MISS).count(), 2000);
+        }
+    }
+
+    #[test]
+    fn both_twins_find_the_same_octets() {
+        let words = [0x00ff_7f80_0100_ff01, 0x8000_01ff_7f00_0180_u64];
+        for wanted in [0, 1, 2, 0x7f, 0x80, 0xff] {
+            assert_eq!(octets_that_are(words, wanted), octets_that_are_anywhere(words, wanted));
+        }
+        assert_eq!(octets_that_are(words, 0x7f), 1 << 5 | 1 << 11);
+    }
 
     #[test]
     fn both_twins_find_the_same() {

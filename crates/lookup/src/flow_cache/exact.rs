@@ -78,13 +78,8 @@ impl Hints {
     #[inline(always)]
     pub fn find(&self, hash: u32) -> u32 {
         let Set(ways) = &self.sets[Self::set(hash)];
-        // No search that ends where it finds: which way it is nobody can foresee.
-        let mut found = self.places;
-        for hint in ways {
-            let other = hint ^ hash & !self.places;
-            found = if other <= self.places { other } else { found };
-        }
-        found
+        // What is left of a hint of this tag is a place, of all others more: no search, and no branch.
+        ways.iter().fold(u32::MAX, |least, hint| least.min(hint ^ hash & !self.places))
     }
 
     /// The next of a row of numbers that repeats after 2^32 - 1 (Marsaglia's xorshift).

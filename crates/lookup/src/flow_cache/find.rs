@@ -1,8 +1,12 @@
-//! The way of a burst through the cache: what memory is asked for, is asked for all packets before any waits for it.
+//! The way of a burst through the cache: what memory is asked for, is asked for all packets before any waits for it; and packets are
+//! sorted into those that go on and those that do not without a branch, which nobody could foresee.
 
 use sync::cpu::prefetch_read;
 
+use super::mask::Mask;
 use super::{FlowCache, KEY_WORDS};
+use crate::buckets::{NO_NUMBER, Slot};
+use crate::simd;
 
 /// What stands for "no flow" among the places that [`FlowCache::find_burst`] names.
 pub const MISS: u32 = u32::MAX;
@@ -13,11 +17,35 @@ const TOGETHER: usize = 256;
 struct Notes {
     /// Hashes of the whole keys.
     exact: [u32; TOGETHER],
-    /// Hashes under the mask that is being asked.
+    /// Hashes under the mask that is being asked, of the packets without a flow yet, in their order.
     masked: [u32; TOGETHER],
-    /// Packets without a flow yet: their numbers stand first.
-    rest: [u16; TOGETHER],
-    left: usize,
+    /// Packets without a flow yet.
+    rest: Packets,
+    /// Those of them that the mask may have a flow for, with their hashes and where the flow's number stands.
+    likely: Packets,
+    hashes: [u32; TOGETHER],
+    slots: [Slot; TOGETHER],
+}
+
+/// Some of a burst's packets, by number.
+struct Packets {
+    numbers: [u16; TOGETHER],
+    len: usize,
+}
+
+impl Packets {
+    const NONE: Packets = Packets { numbers: [0; TOGETHER], len: 0 };
+
+    fn all(&self) -> &[u16] {
+        &self.numbers[..self.len.min(TOGETHER)]
+    }
+
+    /// Adds one, if told so.
+    #[inline(always)]
+    fn add_if(&mut self, number: u16, is: bool) {
+        self.numbers[self.len % TOGETHER] = number;
+        self.len += usize::from(is);
+    }
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
@@ -30,17 +58,34 @@ impl<const X: usize, T> FlowCache<X, T> {
         mut beyond: impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        let mut notes = Notes { exact: [0; TOGETHER], masked: [0; TOGETHER], rest: [0; TOGETHER], left: 0 };
+        if !simd::find_burst(self, &key, &mut beyond, found) {
+            self.find_in_bursts(&key, &mut beyond, found);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn find_in_bursts<'k>(
+        &mut self,
+        key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+        beyond: &mut impl FnMut(usize) -> [u64; X],
+        found: &mut [u32],
+    ) {
+        let mut notes = Notes {
+            exact: [0; TOGETHER],
+            masked: [0; TOGETHER],
+            rest: Packets::NONE,
+            likely: Packets::NONE,
+            hashes: [0; TOGETHER],
+            slots: [Slot::NONE; TOGETHER],
+        };
         let mut from = 0;
         for found in found.chunks_mut(TOGETHER) {
             let (key, mut beyond) = (|at: usize| key(from + at), |at: usize| beyond(from + at));
+            notes.rest.len = 0;
             if self.hints.is_on() {
                 self.ask_hints(&mut notes, &key, &mut beyond, found);
             } else {
-                for (at, rest) in (0_u16..).zip(&mut notes.rest[..found.len()]) {
-                    *rest = at;
-                }
-                notes.left = found.len();
+                (0_u16..).zip(&*found).for_each(|(packet, _)| notes.rest.add_if(packet, true));
             }
             self.ask_masks(&mut notes, &key, &mut beyond, found);
             from += found.len();
@@ -55,8 +100,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        let count = found.len();
-        for (at, hash) in notes.exact[..count].iter_mut().enumerate() {
+        for (at, hash) in notes.exact[..found.len()].iter_mut().enumerate() {
             *hash = self.hints.hash(key(at));
             self.hints.prefetch(*hash);
         }
@@ -64,18 +108,16 @@ impl<const X: usize, T> FlowCache<X, T> {
             *found = self.hints.find(*hash);
             self.prefetch_flow(*found);
         }
-        notes.left = 0;
-        for (at, found) in (0_u16..).zip(found) {
-            let packet = usize::from(at);
+        for (packet, found) in (0_u16..).zip(found.iter_mut()) {
+            let at = usize::from(packet);
             let is = self.flows.get(*found as usize).is_some_and(|flow| {
                 let mask = self.masks.get(flow.mask as usize);
-                mask.is_some_and(|mask| flow.is(mask, &self.beyond, key(packet), || beyond(packet)))
+                mask.is_some_and(|mask| flow.is(mask, &self.beyond, key(at), || beyond(at)))
             });
             *found = if is { *found } else { MISS };
-            notes.rest[notes.left] = at;
-            notes.left += usize::from(!is);
+            notes.rest.add_if(packet, !is);
         }
-        self.counters.exact += (count - notes.left) as u64;
+        self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
 
     /// Both lines of a flow; the second is for whoever reads the value.
@@ -95,19 +137,19 @@ impl<const X: usize, T> FlowCache<X, T> {
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        let waiting = notes.left;
+        let waiting = notes.rest.len;
         for place in 0..self.order.len() {
-            if notes.left == 0 {
+            if notes.rest.len == 0 {
                 break;
             }
-            self.counters.probes += notes.left as u64;
+            self.counters.probes += notes.rest.len as u64;
             self.ask_mask(self.order[place], notes, key, beyond, found);
         }
-        for packet in &notes.rest[..notes.left] {
+        for packet in notes.rest.all() {
             found[usize::from(*packet)] = MISS;
         }
-        self.counters.wildcard += (waiting - notes.left) as u64;
-        self.counters.misses += notes.left as u64;
+        self.counters.wildcard += (waiting - notes.rest.len) as u64;
+        self.counters.misses += notes.rest.len as u64;
     }
 
     /// Asks all packets that are left against one mask; those that it has no flow for are left.
@@ -121,41 +163,62 @@ impl<const X: usize, T> FlowCache<X, T> {
         found: &mut [u32],
     ) {
         let mask = &self.masks[number as usize];
-        let asked = notes.left;
-        for (packet, hash) in notes.rest[..asked].iter().zip(&mut notes.masked) {
-            let packet = usize::from(*packet);
-            *hash = mask.hash(key(packet), || beyond(packet));
-            mask.index.prefetch(*hash);
+        let asked = notes.rest.len;
+        match mask.pairs() {
+            1 => hash_all::<1, X>(mask, notes, key, beyond),
+            2 => hash_all::<2, X>(mask, notes, key, beyond),
+            3 => hash_all::<3, X>(mask, notes, key, beyond),
+            _ => hash_all::<4, X>(mask, notes, key, beyond),
         }
-        for (packet, hash) in notes.rest[..asked].iter().zip(&notes.masked) {
-            let first = mask.index.first(*hash);
-            found[usize::from(*packet)] = first;
-            self.prefetch_flow(first);
+        (notes.rest.len, notes.likely.len) = (0, 0);
+        for at in 0..asked.min(TOGETHER) {
+            let (packet, hash) = (notes.rest.numbers[at], notes.masked[at]);
+            let (slot, is_likely) = mask.index.glance(hash);
+            (notes.slots[notes.likely.len % TOGETHER], notes.hashes[notes.likely.len % TOGETHER]) =
+                (slot, hash);
+            notes.likely.add_if(packet, is_likely);
+            notes.rest.add_if(packet, !is_likely);
         }
-        notes.left = 0;
-        for at in 0..asked {
-            let packet = usize::from(notes.rest[at]);
+        for slot in &notes.slots[..notes.likely.len.min(TOGETHER)] {
+            mask.index.prefetch_slot(*slot);
+        }
+        for (packet, slot) in notes.likely.all().iter().zip(&notes.slots) {
+            let flow = mask.index.number_at(*slot);
+            found[usize::from(*packet)] = flow;
+            self.prefetch_flow(flow);
+        }
+        for (packet, hash) in notes.likely.all().iter().zip(&notes.hashes) {
+            let at = usize::from(*packet);
             let mut is = |place: u32| {
                 let flow = self.flows.get(place as usize);
-                flow.is_some_and(|flow| flow.is(mask, &self.beyond, key(packet), || beyond(packet)))
+                flow.is_some_and(|flow| flow.is(mask, &self.beyond, key(at), || beyond(at)))
             };
-            let first = found[packet];
-            let hit = if is(first) {
-                true
-            } else if mask.index.is_all(notes.masked[at], first) {
-                false
-            } else {
-                let other = mask.index.find(notes.masked[at], is);
-                found[packet] = other.unwrap_or(MISS);
-                other.is_some()
+            // Mostly it is the likely one; if not, another may have the same tag.
+            let hit = is(found[at]) || {
+                found[at] = mask.index.find(*hash, is).unwrap_or(NO_NUMBER);
+                found[at] != NO_NUMBER
             };
+            notes.rest.add_if(*packet, !hit);
             if hit {
-                self.hints.offer(notes.exact[packet], found[packet]);
+                self.hints.offer(notes.exact[at], found[at]);
             }
-            notes.rest[notes.left] = notes.rest[at];
-            notes.left += usize::from(!hit);
         }
-        let hits = asked - notes.left;
+        let hits = asked - notes.rest.len;
         self.masks[number as usize].hits += hits as u64;
+    }
+}
+
+/// Hashes the packets that are left, and fetches what a search for them reads first.
+#[inline(always)]
+fn hash_all<'k, const PAIRS: usize, const X: usize>(
+    mask: &Mask<X>,
+    notes: &mut Notes,
+    key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+    beyond: &mut impl FnMut(usize) -> [u64; X],
+) {
+    for (packet, hash) in notes.rest.all().iter().zip(&mut notes.masked) {
+        let packet = usize::from(*packet);
+        *hash = mask.hash_pairs::<PAIRS>(key(packet), || beyond(packet));
+        mask.index.prefetch(*hash);
     }
 }

@@ -18,7 +18,7 @@ struct Pair {
 pub(super) struct Mask<const X: usize> {
     key: [u64; KEY_WORDS],
     pairs: [Pair; KEY_WORDS / 2],
-    /// Pairs that the mask has bits in.
+    /// Pairs that the mask has bits in; at least 1, which is then of no words.
     used: usize,
     has_beyond: bool,
     pub index: Buckets,
@@ -42,7 +42,7 @@ impl<const X: usize> Mask<X> {
         Mask {
             key: *key,
             pairs,
-            used: words.len().div_ceil(2),
+            used: words.len().div_ceil(2).max(1),
             has_beyond: beyond.iter().any(|word| *word != 0),
             index: Buckets::new(),
             hits: 0,
@@ -93,12 +93,33 @@ impl<const X: usize> Mask<X> {
         (0..KEY_WORDS).fold(0, |other, at| other | (key[at] & self.key[at] ^ masked[at])) == 0
     }
 
+    /// Products that a hash is the sum of, of words of the key: 1 to 4.
+    pub fn pairs(&self) -> usize {
+        self.used
+    }
+
     /// The hash of a packet's masked words.
-    #[inline(always)]
     pub fn hash(&self, key: &[u64; KEY_WORDS], beyond: impl FnOnce() -> [u64; X]) -> u32 {
-        let word = |pair: &Pair, which: usize| key[pair.at[which]] & pair.mask[which] ^ pair.add[which];
-        let products = self.pairs[..self.used].iter().map(|pair| fold(word(pair, 0), word(pair, 1)));
-        let mut sum = products.fold(0, u64::wrapping_add);
+        match self.used {
+            1 => self.hash_pairs::<1>(key, beyond),
+            2 => self.hash_pairs::<2>(key, beyond),
+            3 => self.hash_pairs::<3>(key, beyond),
+            _ => self.hash_pairs::<4>(key, beyond),
+        }
+    }
+
+    /// As [`Mask::hash`], if there are so many pairs: who says it outside of a loop has no loop within.
+    #[inline(always)]
+    pub fn hash_pairs<const PAIRS: usize>(
+        &self,
+        key: &[u64; KEY_WORDS],
+        beyond: impl FnOnce() -> [u64; X],
+    ) -> u32 {
+        let mut sum: u64 = 0;
+        for pair in self.pairs.iter().take(PAIRS) {
+            let word = |which: usize| key[pair.at[which] % KEY_WORDS] & pair.mask[which] ^ pair.add[which];
+            sum = sum.wrapping_add(fold(word(0), word(1)));
+        }
         if self.has_beyond() {
             for ((word, mask), secret) in beyond().iter().zip(&self.beyond).zip(&self.beyond_secrets) {
                 sum = sum.wrapping_add(fold(word & mask ^ secret.add, secret.multiply));
