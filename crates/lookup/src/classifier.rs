@@ -10,13 +10,13 @@
 //!  | 500  subtable  |      +---------+---------+---------+---------+
 //!  | 500  subtable  |      |    whole hash -> rule -> rule of lower priority   |   masked words, priority, payload
 //!  |   0  subtable  |      +-------------------------------------------+-------+
-//!  +----------------+        prefixes that rules have of tracked fields: a trie each     ports: a trie of the subtable's own
+//!  +----------------+        prefixes that rules have of tracked fields     ports: a trie of the subtable's own
 //! ```
 //!
 //! The ideas are those of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 5; each can be switched off by the
 //! [`Options`] and changes only how much of a key an answer depends on and what a look-up costs, never the answer's priority.
 //!
-//! Invariants: no subtable is empty; `order` holds each subtable once; what tries, stages and partitions count is what rules there are
+//! Invariants: no subtable is empty; `order` holds each subtable once; what prefixes, stages and partitions count is what rules there are
 //! whose use the options allow.
 //!
 //! ```
@@ -38,6 +38,7 @@
 //! ```
 
 mod layout;
+mod octet_sets;
 mod partitions;
 mod search;
 mod subtable;
@@ -47,9 +48,10 @@ use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
 use layout::field;
 pub use layout::{Layout, Octets};
+use octet_sets::OctetSets;
 use partitions::Partitions;
 use subtable::{NONE, Subtable, ports_of};
-use trie::Trie;
+use trie::{Reach, Trie};
 
 /// A value in the bits of a mask, and what it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +134,56 @@ pub struct Entry<'a, const W: usize, T> {
 struct Tracked {
     octets: Octets,
     stage: usize,
-    trie: Trie,
+    prefixes: Prefixes,
+}
+
+/// As finely as the [`PrefixStep`] says.
+#[derive(Debug)]
+enum Prefixes {
+    Bits(Trie),
+    Octets(OctetSets),
+}
+
+impl Prefixes {
+    fn new(step: PrefixStep, secrets: &Secrets) -> Prefixes {
+        match step {
+            PrefixStep::Bit => Prefixes::Bits(Trie::new()),
+            PrefixStep::Octet => Prefixes::Octets(OctetSets::new(secrets)),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Prefixes::Bits(trie) => trie.memory(),
+            Prefixes::Octets(sets) => sets.memory(),
+        }
+    }
+
+    fn count(&mut self, bits: u128, length: u32, change: Change) {
+        match (self, change) {
+            (Prefixes::Bits(trie), Change::Comes) => trie.insert(bits, length),
+            (Prefixes::Bits(trie), Change::Goes) => trie.remove(bits, length),
+            (Prefixes::Octets(sets), Change::Comes) => sets.insert(bits, length),
+            (Prefixes::Octets(sets), Change::Goes) => sets.remove(bits, length),
+        }
+    }
+
+    /// How many bits of a value tell that no prefix of this length, which is not 0, matches it; `None` if one does. `known` is what was found out
+    /// about this value before.
+    #[inline(always)]
+    fn bits_without(&self, value: u128, length: u32, known: &mut Option<Reach>) -> Option<u32> {
+        let (matches, bits) = match self {
+            Prefixes::Bits(trie) => {
+                let reach = known.get_or_insert_with(|| trie.walk(value));
+                (reach.has(length), reach.bits)
+            }
+            Prefixes::Octets(sets) if sets.has(value, length) => (true, length),
+            Prefixes::Octets(sets) => {
+                (false, known.get_or_insert_with(|| Reach::of_bits(sets.bits(value))).bits)
+            }
+        };
+        (!matches).then_some(bits.min(length))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +225,7 @@ impl<const W: usize, T> Classifier<W, T> {
         let tracked = |octets: &Octets| Tracked {
             octets: *octets,
             stage: layout.stage_of(octets.from),
-            trie: Trie::new(),
+            prefixes: Prefixes::new(options.prefix_step, &secrets),
         };
         Classifier {
             options: in_effect(&layout, options),
@@ -200,7 +251,7 @@ impl<const W: usize, T> Classifier<W, T> {
     pub fn set_options(&mut self, options: Options) {
         self.options = in_effect(&self.layout, options);
         for tracked in &mut self.tries {
-            tracked.trie = Trie::new();
+            tracked.prefixes = Prefixes::new(options.prefix_step, &self.secrets);
         }
         self.partitions.clear();
         for at in 0..self.subtables.len() {
@@ -242,7 +293,7 @@ impl<const W: usize, T> Classifier<W, T> {
             + self.subtables.capacity() * size_of::<Option<Subtable<W, T>>>()
             + self.subtables.iter().flatten().map(Subtable::memory).sum::<usize>()
             + self.order.capacity() * size_of::<Ranked>()
-            + self.tries.iter().map(|tracked| tracked.trie.memory()).sum::<usize>()
+            + self.tries.iter().map(|tracked| tracked.prefixes.memory()).sum::<usize>()
             + self.partitions.memory()
     }
 
@@ -374,10 +425,8 @@ impl<const W: usize, T> Classifier<W, T> {
             for (tracked, length) in self.tries.iter_mut().zip(subtable.lengths) {
                 let length = u32::from(length);
                 let bits = field(value, tracked.octets) & trie::leading(length);
-                match change {
-                    _ if length == 0 => {}
-                    Change::Comes => tracked.trie.insert(bits, length),
-                    Change::Goes => tracked.trie.remove(bits, length),
+                if length != 0 {
+                    tracked.prefixes.count(bits, length, change);
                 }
             }
         }

@@ -8,13 +8,20 @@ use super::layout::{MOST_PREFIXES, Octets, field, or_field};
 use super::partitions;
 use super::subtable::{NONE, Subtable, Word, ports_of};
 use super::trie::{Reach, leading};
-use super::{Classifier, PrefixStep};
+use super::{Classifier, Ranked};
 use crate::hash::short;
+
+/// Subtables whose first place in memory is asked for before the first of them is searched.
+const AHEAD: usize = 8;
 
 /// How a subtable is searched.
 trait Finder<const W: usize> {
+    /// A subtable will be searched, as the one at this place among [`AHEAD`].
+    fn prepare<T>(&mut self, at: usize, subtable: &Subtable<W, T>);
+
     /// The first rule of the key's value in a subtable.
-    fn find<T>(&mut self, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) -> Option<u32>;
+    fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
+    -> Option<u32>;
 
     /// A subtable was passed over because of the partition.
     fn passed_over<T>(&mut self, classifier: &Classifier<W, T>);
@@ -23,12 +30,18 @@ trait Finder<const W: usize> {
 /// Nothing is written down, so the shortest way is taken.
 struct Plain<'a, const W: usize> {
     key: &'a [u64; W],
+    sums: [u64; AHEAD],
 }
 
 impl<const W: usize> Finder<W> for Plain<'_, W> {
     #[inline(always)]
-    fn find<T>(&mut self, _: &Classifier<W, T>, subtable: &Subtable<W, T>) -> Option<u32> {
-        subtable.find(self.key)
+    fn prepare<T>(&mut self, at: usize, subtable: &Subtable<W, T>) {
+        self.sums[at % AHEAD] = subtable.prefetch(self.key);
+    }
+
+    #[inline(always)]
+    fn find<T>(&mut self, at: usize, _: &Classifier<W, T>, subtable: &Subtable<W, T>) -> Option<u32> {
+        subtable.find_hashed(self.sums[at % AHEAD], self.key)
     }
 
     fn passed_over<T>(&mut self, _: &Classifier<W, T>) {}
@@ -38,7 +51,7 @@ impl<const W: usize> Finder<W> for Plain<'_, W> {
 struct Tracking<'a, const W: usize> {
     key: &'a [u64; W],
     wild: &'a mut [u64; W],
-    /// What the tries said about the key, once they were asked.
+    /// What is known about prefixes of the key, once it was asked.
     reaches: [Option<Reach>; MOST_PREFIXES],
 }
 
@@ -64,13 +77,8 @@ impl<const W: usize> Tracking<'_, W> {
                 continue;
             }
             let value = field(self.key, tracked.octets);
-            let reach = *self.reaches[at].get_or_insert_with(|| tracked.trie.walk(value));
-            if !reach.has(length) {
-                let bits = match classifier.options.prefix_step {
-                    PrefixStep::Bit => reach.bits,
-                    PrefixStep::Octet => reach.bits.next_multiple_of(8),
-                };
-                or_field(self.wild, tracked.octets, leading(bits.min(length)));
+            if let Some(bits) = tracked.prefixes.bits_without(value, length, &mut self.reaches[at]) {
+                or_field(self.wild, tracked.octets, leading(bits));
                 return true;
             }
         }
@@ -98,7 +106,10 @@ impl<const W: usize> Tracking<'_, W> {
 
 impl<const W: usize> Finder<W> for Tracking<'_, W> {
     #[inline(always)]
-    fn find<T>(&mut self, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) -> Option<u32> {
+    fn prepare<T>(&mut self, _: usize, _: &Subtable<W, T>) {}
+
+    #[inline(always)]
+    fn find<T>(&mut self, _: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) -> Option<u32> {
         let (mut sum, mut done) = (0, 0);
         for (stage, cut) in subtable.cuts.into_iter().enumerate() {
             if cut == done {
@@ -136,7 +147,7 @@ impl<const W: usize, T> Classifier<W, T> {
     #[inline]
     #[must_use]
     pub fn lookup(&self, key: &[u64; W]) -> Option<(&T, u16)> {
-        self.search(key, &mut Plain { key }, |_, _| true)
+        self.search(key, &mut Plain { key, sums: [0; AHEAD] }, |_, _| true)
     }
 
     /// As [`Classifier::lookup`]. Sets the bits of `wild` that the answer depends on: every key that agrees with this one in the bits
@@ -169,27 +180,33 @@ impl<const W: usize, T> Classifier<W, T> {
     ) -> Option<(&T, u16)> {
         let here = if self.options.partitions { self.partitions.bits(key) } else { u64::MAX };
         let mut best: Option<(&T, u16)> = None;
-        for ranked in &self.order {
-            if self.options.sorted && best.is_some_and(|(_, priority)| ranked.highest <= priority) {
+        for some in self.order.chunks(AHEAD) {
+            let done = |best: Option<(&T, u16)>, ranked: &Ranked| {
+                self.options.sorted && best.is_some_and(|(_, priority)| ranked.highest <= priority)
+            };
+            if some.first().is_some_and(|ranked| done(best, ranked)) {
                 break;
             }
-            let Some(subtable) = &self.subtables[ranked.subtable as usize] else { continue };
-            if subtable.partitioned && here & partitions::bit(ranked.subtable) == 0 {
-                finder.passed_over(self);
-                continue;
+            let subtable = |ranked: &Ranked| self.subtables[ranked.subtable as usize].as_ref();
+            let has_none = |ranked: &Ranked, subtable: &Subtable<W, T>| {
+                subtable.partitioned && here & partitions::bit(ranked.subtable) == 0
+            };
+            for (at, ranked) in some.iter().enumerate() {
+                if let Some(subtable) = subtable(ranked).filter(|subtable| !has_none(ranked, subtable)) {
+                    finder.prepare(at, subtable);
+                }
             }
-            let mut at = finder.find(self, subtable).unwrap_or(NONE);
-            while at != NONE {
-                let slot = &subtable.slots[at as usize];
-                if best.is_some_and(|(_, priority)| slot.priority <= priority) {
+            for (at, ranked) in some.iter().enumerate() {
+                if done(best, ranked) {
                     break;
                 }
-                if let Some(payload) = slot.payload.as_ref().filter(|payload| wanted(payload, slot.priority))
-                {
-                    best = Some((payload, slot.priority));
-                    break;
+                let Some(subtable) = subtable(ranked) else { continue };
+                if has_none(ranked, subtable) {
+                    finder.passed_over(self);
+                    continue;
                 }
-                at = slot.next;
+                let first = finder.find(at, self, subtable).unwrap_or(NONE);
+                subtable.better(first, &mut best, &mut wanted);
             }
         }
         best

@@ -161,6 +161,36 @@ impl<const W: usize, T> Subtable<W, T> {
         self.find_hashed(Self::add_hash(0, &self.words, key), key)
     }
 
+    /// Hashes a key and fetches what a search for it reads first.
+    #[inline(always)]
+    pub fn prefetch(&self, key: &[u64; W]) -> u64 {
+        let sum = Self::add_hash(0, &self.words, key);
+        self.index.prefetch(short(sum));
+        sum
+    }
+
+    /// Puts the first rule that is wanted, from one on by falling priority, in the place of the best if it is better.
+    #[inline(always)]
+    pub fn better<'a>(
+        &'a self,
+        first: u32,
+        best: &mut Option<(&'a T, u16)>,
+        wanted: &mut impl FnMut(&T, u16) -> bool,
+    ) {
+        let mut at = first;
+        while at != NONE {
+            let slot = &self.slots[at as usize];
+            if best.is_some_and(|(_, priority)| slot.priority <= priority) {
+                return;
+            }
+            if let Some(payload) = slot.payload.as_ref().filter(|payload| wanted(payload, slot.priority)) {
+                *best = Some((payload, slot.priority));
+                return;
+            }
+            at = slot.next;
+        }
+    }
+
     /// The slot of a rule.
     pub fn find_rule(&self, value: &[u64; W], priority: u16) -> Option<u32> {
         match self.walk(value, |slot, own| match own.cmp(&priority) {

@@ -21,6 +21,11 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// Without lengths.
+    pub fn of_bits(bits: u32) -> Reach {
+        Reach { lengths: 0, bits }
+    }
+
     /// Whether a prefix of this length, 1 to 128, matches.
     #[inline(always)]
     pub fn has(&self, length: u32) -> bool {

@@ -1,0 +1,130 @@
+//! Which prefixes rules have of one field, told apart by octets: sets of hashes instead of a trie, so that what is asked of a large
+//! table is a few places in memory that do not wait for one another.
+//!
+//! One set holds the prefixes; and for each number of octets one holds the first octets of the prefixes that are longer. The first of
+//! those that a key's octets are not in tells how many of them show that no longer prefix matches. Where two hashes are equal by chance, a
+//! prefix that is not there seems to be: then an answer depends on more bits than it need, never on fewer.
+
+use super::trie::leading;
+use crate::buckets::HashCounts;
+use crate::hash::{Secret, Secrets, fold, short};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct OctetSets {
+    secret: Secret,
+    prefixes: HashCounts,
+    /// For one octet, for two, and so on.
+    longer: Vec<HashCounts>,
+}
+
+impl OctetSets {
+    pub fn new(secrets: &Secrets) -> OctetSets {
+        OctetSets { secret: secrets.of(usize::MAX / 2), prefixes: HashCounts::new(), longer: Vec::new() }
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        let sets = self.longer.capacity() * size_of::<HashCounts>();
+        sets + self.prefixes.memory() + self.longer.iter().map(HashCounts::memory).sum::<usize>()
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a prefix")]
+    fn hash(&self, value: u128, length: u32) -> u32 {
+        let bits = value & leading(length);
+        let product = fold((bits >> 64) as u64 ^ self.secret.add, bits as u64 ^ self.secret.multiply);
+        short(product.wrapping_add(u64::from(length).wrapping_mul(self.secret.add | 1)))
+    }
+
+    /// How many octets come before the last that a prefix has bits in.
+    fn octets_before(length: u32) -> u32 {
+        length.saturating_sub(1) / 8
+    }
+
+    /// Adds a prefix, which is left-aligned.
+    pub fn insert(&mut self, bits: u128, length: u32) {
+        self.prefixes.add(self.hash(bits, length));
+        for (at, octets) in (1..=Self::octets_before(length)).enumerate() {
+            let hash = self.hash(bits, octets * 8);
+            if at == self.longer.len() {
+                self.longer.push(HashCounts::new());
+            }
+            self.longer[at].add(hash);
+        }
+    }
+
+    /// Takes out what [`OctetSets::insert`] added once.
+    pub fn remove(&mut self, bits: u128, length: u32) {
+        self.prefixes.remove(self.hash(bits, length));
+        for (at, octets) in (1..=Self::octets_before(length)).enumerate() {
+            let hash = self.hash(bits, octets * 8);
+            if let Some(set) = self.longer.get_mut(at) {
+                set.remove(hash);
+            }
+        }
+    }
+
+    /// Whether a left-aligned value has a prefix of this length.
+    #[inline(always)]
+    pub fn has(&self, value: u128, length: u32) -> bool {
+        self.prefixes.contains(self.hash(value, length))
+    }
+
+    /// How many bits, whole octets, tell that no prefix which is longer than these matches.
+    pub fn bits(&self, value: u128) -> u32 {
+        let mut bits = 8;
+        for set in &self.longer {
+            if !set.contains(self.hash(value, bits)) {
+                break;
+            }
+            bits += 8;
+        }
+        bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_a_search_finds(
+            prefixes in prop::collection::vec((0_u8..3, 0_u8..3, 0_u8..3, 1_u32..=24), 0..30),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..30),
+            asked in prop::collection::vec((0_u8..3, 0_u8..3, 0_u8..3), 1..20),
+        ) {
+            let bits = |a: u8, b: u8, c: u8| u128::from_be_bytes(std::array::from_fn(|at| [a, b, c].get(at).copied().unwrap_or(0)));
+            let mut all: Vec<(u128, u32)> =
+                prefixes.iter().map(|(a, b, c, length)| (bits(*a, *b, *c) & leading(*length), *length)).collect();
+            let mut sets = OctetSets::new(&Secrets::new());
+            for (bits, length) in &all {
+                sets.insert(*bits, *length);
+            }
+            for index in removed {
+                if !all.is_empty() {
+                    let (bits, length) = all.swap_remove(index.index(all.len()));
+                    sets.remove(bits, length);
+                }
+            }
+            for (a, b, c) in asked {
+                let value = bits(a, b, c);
+                for length in 1..=24 {
+                    let there = all.contains(&(value & leading(length), length));
+                    prop_assert_eq!(sets.has(value, length), there);
+                }
+                let shown = sets.bits(value);
+                let longer = |bits: u32| all.iter().any(|(own, length)| *length > bits && (own ^ value) & leading(bits) == 0);
+                prop_assert!(shown.is_multiple_of(8) && !longer(shown));
+                prop_assert!((8..shown).step_by(8).all(longer) || shown > 24);
+            }
+            for (bits, length) in all {
+                sets.remove(bits, length);
+            }
+            prop_assert!((1..=24).all(|length| !sets.has(bits(1, 1, 1), length)) && sets.bits(0) == 8);
+        }
+    }
+}
