@@ -25,6 +25,7 @@
 
 pub mod controllers;
 pub mod datapath;
+pub mod fuzz;
 mod hub;
 mod session;
 pub mod target;

@@ -263,9 +263,6 @@ pub(super) fn set(wire: Wire, value: u128, mask: u128, load: bool) -> Result<Act
     if !wire.field.is_writable() {
         return Err(Error::ActionSetType);
     }
-    if mask != wire.field.all_ones() && !wire.field.is_maskable() && !load {
-        return Err(Error::ActionSetMask);
-    }
     if value & !mask != 0 {
         return Err(Error::ActionSetArgument);
     }

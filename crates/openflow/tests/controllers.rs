@@ -1,0 +1,118 @@
+//! Real controllers: `ovs-testcontroller` of Debian, and a learning switch on os-ken (PyPI) where there is one.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod memory;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use memory::Memory;
+use openflow::{Address, Controllers, Target};
+use switch::flow::{Action, Reason, port};
+use tokio::process::Command;
+
+async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not in 30 s: {what}");
+}
+
+/// Two stations speak: the controller floods the first packet and has the second one's way made a rule.
+async fn stations_speak(bridge: &Memory, controllers: &Controllers, who: &str) {
+    eventually(&format!("{who} is there"), || controllers.status()[0].connected).await;
+    let frame = |to: u8, from: u8| {
+        let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
+        // An IPv4 header that is whole.
+        frame.extend([0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, from, 10, 0, 0, to]);
+        frame.resize(60, 0);
+        frame
+    };
+    let sent_to = |wanted: u32| {
+        bridge.sent.lock().unwrap().iter().any(|packet| {
+            packet.frame.len() == 60
+                && packet
+                    .actions
+                    .iter()
+                    .any(|it| matches!(it, Action::Output { port, .. } if *port == wanted))
+        })
+    };
+    // Events before the controller listens are not repeated, so it is told again.
+    let mut told = 0;
+    eventually(&format!("{who} floods"), || {
+        if told % 50 == 0 {
+            bridge.packet(1, &frame(2, 1), Reason::NoMatch, 0xffff);
+        }
+        told += 1;
+        sent_to(port::FLOOD)
+    })
+    .await;
+    bridge.packet(2, &frame(1, 2), Reason::NoMatch, 0xffff);
+    let rule = || bridge.lock().flows.iter().any(|flow| flow.instructions.outputs_to(1));
+    eventually(&format!("{who} makes a rule"), rule).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stock_test_controller_makes_rules() {
+    if Command::new("ovs-testcontroller").arg("--version").output().await.is_err() {
+        assert!(std::env::var_os("CI").is_none(), "install openvswitch-testcontroller");
+        eprintln!("skipped: there is no ovs-testcontroller; install openvswitch-testcontroller");
+        return;
+    }
+    for version in ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"] {
+        let path = std::env::temp_dir().join(format!("trivium-of-{}-{version}", std::process::id()));
+        let mut process = Command::new("ovs-testcontroller");
+        process.env("OVS_RUNDIR", std::env::temp_dir()).args(["-O", version, "-vconsole:off"]);
+        process.arg(format!("punix:{}", path.display())).stdin(Stdio::null()).kill_on_drop(true);
+        let mut process = process.spawn().unwrap();
+        let bridge = Memory::new();
+        let mut controllers = Controllers::new(bridge.clone());
+        controllers.set(vec![Target::new(Address::Unix(path.clone()))]).await;
+        stations_speak(&bridge, &controllers, version).await;
+        controllers.shutdown().await;
+        process.kill().await.unwrap();
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learning_switch_on_os_ken_makes_rules() {
+    let python = std::env::var("OSKEN_PYTHON").unwrap_or_else(|_| "python3".into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/learning.py");
+    for version in ["1.3", "1.5"] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut process = Command::new(&python);
+        process.args([script, version, &free.port().to_string()]).kill_on_drop(true);
+        process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = process.spawn().unwrap();
+        let bridge = Memory::new();
+        let mut controllers = Controllers::new(bridge.clone());
+        let mut target = Target::new(Address::Tcp(free));
+        target.max_backoff = Duration::from_secs(1);
+        controllers.set(vec![target]).await;
+        for _ in 0..100 {
+            if let Some(ended) = process.try_wait().unwrap() {
+                assert_eq!(ended.code(), Some(77), "the controller ended");
+                eprintln!(
+                    "skipped: {python} has no os_ken; `pip install os-ken`, and name the python in OSKEN_PYTHON"
+                );
+                return;
+            }
+            if controllers.status()[0].connected {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        stations_speak(&bridge, &controllers, version).await;
+        controllers.shutdown().await;
+        process.kill().await.unwrap();
+        let output = process.wait_with_output().await.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("desc Trivium") && text.contains("ports br0 p1 p2"), "{version}: {text}");
+        assert!(!text.contains("error"), "{version}: {text}");
+    }
+}
