@@ -106,7 +106,7 @@ impl Controllers {
     #[must_use]
     pub fn new(datapath: Arc<dyn Datapath>) -> Controllers {
         let subscription = datapath.subscribe();
-        let hub = Hub::new(datapath);
+        let hub = Hub::new(datapath, Arc::clone(&subscription.monitored));
         let events = tokio::spawn(Arc::clone(&hub).run(subscription));
         Controllers { hub, events, running: HashMap::new() }
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use packet::MacAddr;
 use switch::flow::{
@@ -288,6 +288,7 @@ pub trait Datapath: Send + Sync + 'static {
 pub struct EventSender {
     to: mpsc::Sender<Event>,
     lost: Arc<AtomicU64>,
+    monitored: Arc<AtomicUsize>,
 }
 
 /// Where it arrives.
@@ -297,6 +298,8 @@ pub struct Subscription {
     pub events: mpsc::Receiver<Event>,
     /// How many were lost because the queue was full.
     pub lost: Arc<AtomicU64>,
+    /// How many sessions monitor rules; while it is zero, changes of rules that nobody waits for are not put in.
+    pub monitored: Arc<AtomicUsize>,
 }
 
 /// A queue for so many events (at least 4). Packets leave the last quarter of it to everything else.
@@ -304,12 +307,29 @@ pub struct Subscription {
 pub fn events(capacity: usize) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
     let lost = Arc::new(AtomicU64::new(0));
-    (EventSender { to, lost: Arc::clone(&lost) }, Subscription { events, lost })
+    let monitored = Arc::new(AtomicUsize::new(0));
+    let sender = EventSender { to, lost: Arc::clone(&lost), monitored: Arc::clone(&monitored) };
+    (sender, Subscription { events, lost, monitored })
 }
 
 impl EventSender {
-    /// Puts it in without waiting; what does not fit is lost, and counted. False: nobody listens any more.
+    /// Whether anybody wants to hear of rules that are added or changed, or go without `send_removed`.
+    #[must_use]
+    pub fn is_monitored(&self) -> bool {
+        self.monitored.load(Ordering::Relaxed) > 0
+    }
+
+    /// Puts it in without waiting; what does not fit is lost, and counted. Changes of rules are left out while nobody
+    /// [monitors](EventSender::is_monitored) them. False: nobody listens any more.
     pub fn send(&self, event: Event) -> bool {
+        let unasked = match &event {
+            Event::Added(_) | Event::Modified(_) => true,
+            Event::Removed(flow, _) => !flow.flags.send_removed,
+            Event::PacketIn(_) | Event::Port(..) => false,
+        };
+        if unasked && !self.is_monitored() {
+            return !self.to.is_closed();
+        }
         let packet = matches!(event, Event::PacketIn(_));
         if packet && self.to.capacity() <= self.to.max_capacity() / 4 {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -334,7 +354,7 @@ impl EventSender {
 
 #[cfg(test)]
 mod tests {
-    use switch::flow::{Flow, PacketIn, Reason};
+    use switch::flow::{Flow, FlowFlags, Instructions, Match, PacketIn, Reason, Removed};
 
     use super::*;
 
@@ -371,5 +391,38 @@ mod tests {
         assert_eq!(packets, 6);
         drop(from);
         assert!(!to.send(packet()), "nobody listens");
+    }
+
+    #[test]
+    fn changes_of_rules_are_left_out_while_nobody_monitors_them() {
+        let (to, mut from) = events(8);
+        let flow = |send_removed| FlowStats {
+            table: 0,
+            matching: Match::ANY,
+            priority: 1,
+            cookie: 0,
+            age_ns: 0,
+            idle_ns: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            importance: 0,
+            flags: FlowFlags { send_removed, ..FlowFlags::default() },
+            packets: 0,
+            bytes: 0,
+            instructions: Instructions::default(),
+        };
+        let tell = || {
+            assert!(to.send(Event::Added(flow(false))));
+            assert!(to.send(Event::Modified(flow(false))));
+            assert!(to.send(Event::Removed(flow(false), Removed::Delete)));
+            assert!(to.send(Event::Removed(flow(true), Removed::Delete)));
+        };
+        tell();
+        assert!(matches!(from.events.try_recv(), Ok(Event::Removed(flow, _)) if flow.flags.send_removed));
+        assert!(from.events.try_recv().is_err());
+        from.monitored.fetch_add(1, Ordering::Relaxed);
+        assert!(to.is_monitored());
+        tell();
+        assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
     }
 }

@@ -1,7 +1,7 @@
 //! Where a bridge's sessions meet: its events are shown to all of them, and among controllers there is one master.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use switch::flow::Event;
@@ -50,6 +50,8 @@ struct State {
 /// See the [module](self).
 pub(crate) struct Hub {
     pub datapath: Arc<dyn Datapath>,
+    /// Sessions that monitor rules; the bridge looks at it.
+    monitored: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
 
@@ -57,6 +59,7 @@ pub(crate) struct Hub {
 pub(crate) struct Seat {
     hub: Arc<Hub>,
     id: u64,
+    monitoring: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
 }
@@ -66,8 +69,8 @@ pub(crate) struct Seat {
 pub(crate) struct Stale;
 
 impl Hub {
-    pub fn new(datapath: Arc<dyn Datapath>) -> Arc<Hub> {
-        Arc::new(Hub { datapath, state: Mutex::default() })
+    pub fn new(datapath: Arc<dyn Datapath>, monitored: Arc<AtomicUsize>) -> Arc<Hub> {
+        Arc::new(Hub { datapath, monitored, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -87,7 +90,7 @@ impl Hub {
         if first {
             self.datapath.controllers_connected(true);
         }
-        Seat { hub: Arc::clone(self), id, notices, lost }
+        Seat { hub: Arc::clone(self), id, monitoring: false, notices, lost }
     }
 
     fn leave(&self, id: u64) {
@@ -147,6 +150,18 @@ impl Seat {
         Ok((own.role, generation))
     }
 
+    /// Says whether this session monitors rules.
+    pub fn monitor(&mut self, on: bool) {
+        if on != self.monitoring {
+            self.monitoring = on;
+            if on {
+                self.hub.monitored.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.hub.monitored.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// This session's role, which another one may have changed.
     pub fn current(&self) -> Role {
         self.hub.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
@@ -155,6 +170,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.monitor(false);
         self.hub.leave(self.id);
     }
 }

@@ -459,6 +459,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         // From here on changes are told; what was there before follows at once.
         self.monitors = monitors;
+        self.seat.monitor(!self.monitors.is_empty());
         let mut flows: Vec<(FlowStats, bool)> = Vec::new();
         for monitor in added.into_iter().filter(|monitor| monitor.flags & 1 != 0) {
             let whole = monitor.flags & 16 != 0;
@@ -477,6 +478,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let id = body.u32()?;
         let at = self.monitors.iter().position(|monitor| monitor.id == id).ok_or(Error::MonitorMissing)?;
         self.monitors.remove(at);
+        self.seat.monitor(!self.monitors.is_empty());
         Ok(())
     }
 }
