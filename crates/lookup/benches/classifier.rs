@@ -115,6 +115,7 @@ fn classifier(c: &mut Criterion) {
     let mut table = rules(Options::default());
     println!("{} rules: {} MiB", table.len(), table.memory() >> 20);
     for (what, tracked) in [("", false), (", tracked", true)] {
+        look_up(c, &table, &format!("10 keys{what}"), 10, tracked);
         look_up(c, &table, &format!("100 keys{what}"), 100, tracked);
         look_up(c, &table, &format!("fresh keys{what}"), u64::MAX - RULES, tracked);
     }

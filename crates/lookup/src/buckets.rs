@@ -264,6 +264,12 @@ impl HashCounts {
         self.0.memory()
     }
 
+    /// Fetches what is asked about a hash first.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u32) {
+        self.0.prefetch(hash);
+    }
+
     #[inline(always)]
     pub fn contains(&self, hash: u32) -> bool {
         self.0.find(hash, |_| true).is_some()

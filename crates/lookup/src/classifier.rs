@@ -168,21 +168,29 @@ impl Prefixes {
         }
     }
 
+    /// Fetches what is asked first about a value.
+    #[inline(always)]
+    fn prefetch(&self, value: u128) {
+        match self {
+            Prefixes::Bits(_) => {}
+            Prefixes::Octets(sets) => sets.prefetch(value),
+        }
+    }
+
     /// How many bits of a value tell that no prefix of this length, which is not 0, matches it; `None` if one does. `known` is what was found out
     /// about this value before.
     #[inline(always)]
     fn bits_without(&self, value: u128, length: u32, known: &mut Option<Reach>) -> Option<u32> {
-        let (matches, bits) = match self {
+        match self {
             Prefixes::Bits(trie) => {
                 let reach = known.get_or_insert_with(|| trie.walk(value));
-                (reach.has(length), reach.bits)
+                (!reach.has(length)).then_some(reach.bits.min(length))
             }
-            Prefixes::Octets(sets) if sets.has(value, length) => (true, length),
             Prefixes::Octets(sets) => {
-                (false, known.get_or_insert_with(|| Reach::of_bits(sets.bits(value))).bits)
+                let Reach { bits, .. } = *known.get_or_insert_with(|| Reach::of_bits(sets.bits(value)));
+                if length > bits { Some(bits) } else { (!sets.has(value, length)).then_some(length) }
             }
-        };
-        (!matches).then_some(bits.min(length))
+        }
     }
 }
 

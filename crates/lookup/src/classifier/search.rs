@@ -17,7 +17,7 @@ const AHEAD: usize = 8;
 /// How a subtable is searched.
 trait Finder<const W: usize> {
     /// A subtable will be searched, as the one at this place among [`AHEAD`].
-    fn prepare<T>(&mut self, at: usize, subtable: &Subtable<W, T>);
+    fn prepare<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>);
 
     /// The first rule of the key's value in a subtable.
     fn find<T>(&mut self, at: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>)
@@ -35,7 +35,7 @@ struct Plain<'a, const W: usize> {
 
 impl<const W: usize> Finder<W> for Plain<'_, W> {
     #[inline(always)]
-    fn prepare<T>(&mut self, at: usize, subtable: &Subtable<W, T>) {
+    fn prepare<T>(&mut self, at: usize, _: &Classifier<W, T>, subtable: &Subtable<W, T>) {
         self.sums[at % AHEAD] = subtable.prefetch(self.key);
     }
 
@@ -106,7 +106,12 @@ impl<const W: usize> Tracking<'_, W> {
 
 impl<const W: usize> Finder<W> for Tracking<'_, W> {
     #[inline(always)]
-    fn prepare<T>(&mut self, _: usize, _: &Subtable<W, T>) {}
+    fn prepare<T>(&mut self, _: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) {
+        // Where prefixes count, they are asked first, and rarely anything after them.
+        if subtable.lengths == [0; MOST_PREFIXES] || !classifier.options.prefixes {
+            subtable.prefetch(self.key);
+        }
+    }
 
     #[inline(always)]
     fn find<T>(&mut self, _: usize, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) -> Option<u32> {
@@ -168,6 +173,11 @@ impl<const W: usize, T> Classifier<W, T> {
         wild: &mut [u64; W],
         wanted: impl FnMut(&T, u16) -> bool,
     ) -> Option<(&T, u16)> {
+        if self.options.prefixes {
+            for tracked in &self.tries {
+                tracked.prefixes.prefetch(field(key, tracked.octets));
+            }
+        }
         self.search(key, &mut Tracking { key, wild, reaches: [None; MOST_PREFIXES] }, wanted)
     }
 
@@ -193,7 +203,7 @@ impl<const W: usize, T> Classifier<W, T> {
             };
             for (at, ranked) in some.iter().enumerate() {
                 if let Some(subtable) = subtable(ranked).filter(|subtable| !has_none(ranked, subtable)) {
-                    finder.prepare(at, subtable);
+                    finder.prepare(at, self, subtable);
                 }
             }
             for (at, ranked) in some.iter().enumerate() {
