@@ -112,12 +112,11 @@ impl<const W: usize, T> Subtable<W, T> {
         }
     }
 
-    /// Bytes of memory, its own size included.
+    /// Bytes of memory, its own size aside.
     pub fn memory(&self) -> usize {
         // A tree's node holds up to 11 entries; half of that is usual.
         let priorities = self.priorities.len() * 2 * size_of::<(u16, u32)>();
-        size_of::<Self>()
-            + self.words.len() * size_of::<Word>()
+        self.words.len() * size_of::<Word>()
             + self.stages.iter().map(HashCounts::memory).sum::<usize>()
             + self.ports.memory()
             + self.index.memory()
