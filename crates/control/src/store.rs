@@ -8,7 +8,7 @@
 //! that a client which goes away does not leave one half done. A change that has to be confirmed is rolled back by
 //! itself; while it waits, no other is taken.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl Store {
     /// The store of a data plane that has no ports yet and runs with `settings` (whose ports and bridges do not
     /// matter here). Objects that the API had stored are brought back by [`Store::start`].
     pub fn new(plane: Arc<dyn Plane>, settings: &Config) -> Arc<Store> {
-        let running = settings_of(settings);
+        let running = settings.settings();
         let layers = Layers { base: running.clone(), ..Layers::default() };
         let merged = Arc::new(Merged { config: running.clone(), ..Merged::default() });
         let state = watch::Sender::new(Arc::new(State { layers, merged, stored: BTreeSet::new() }));
@@ -109,8 +109,8 @@ impl Store {
         Arc::new(Store { plane, storage, running, state, ending, gate: Mutex::default() })
     }
 
-    /// Applies the file and the stored objects of the API together, or, after a hand-over, those that the predecessor
-    /// gave ([`Store::handed_over`]).
+    /// Applies the file and the stored objects of the API together, or, after a hand-over, the objects of other owners that
+    /// the predecessor gave.
     ///
     /// # Errors
     ///
@@ -118,14 +118,14 @@ impl Store {
     pub async fn start(
         self: &Arc<Self>,
         file: Config,
-        given: Option<Fragment>,
+        given: Option<BTreeMap<Owner, Fragment>>,
     ) -> Result<Outcome, ChangeError> {
         let stored = self.storage.read()?;
         let names: BTreeSet<ObjectKey> = stored.objects().collect();
-        let api = given.unwrap_or(stored);
+        let given = given.unwrap_or_else(|| BTreeMap::from([(Owner::Api, stored)]));
         self.make(Terms::default(), move |state| {
             let mut layers = state.layers.replaced(Owner::File, &file).map_err(ChangeError::Refused)?;
-            layers.fragments.insert(Owner::Api, api);
+            layers.fragments.extend(given);
             Ok((layers, names))
         })
         .await
@@ -153,9 +153,11 @@ impl Store {
         self.state.borrow().merged.clone()
     }
 
-    /// The objects of the API, for a successor.
-    pub fn handed_over(&self) -> Fragment {
-        self.state.borrow().layers.fragments.get(&Owner::Api).cloned().unwrap_or_default()
+    /// The objects of other owners than the file, for a successor.
+    pub fn handed_over(&self) -> BTreeMap<Owner, Fragment> {
+        let mut fragments = self.state.borrow().layers.fragments.clone();
+        fragments.remove(&Owner::File);
+        fragments
     }
 
     /// Applies a configuration as all that `owner` has.
@@ -398,15 +400,6 @@ impl Store {
 /// If the file exists and cannot be read.
 pub fn stored_api_objects(state_dir: &Path) -> Result<Fragment, StorageError> {
     Storage::new(state_dir).read()
-}
-
-fn settings_of(config: &Config) -> Config {
-    Config {
-        daemon: config.daemon.clone(),
-        engine: config.engine.clone(),
-        memory: config.memory.clone(),
-        ..Config::default()
-    }
 }
 
 fn stored_objects(state: &State) -> Fragment {

@@ -10,6 +10,7 @@
 mod cli;
 mod client;
 mod cmd;
+mod database;
 mod demo;
 mod failure;
 mod filter;
@@ -18,6 +19,7 @@ mod notify;
 mod pcap;
 mod plane;
 mod table;
+mod unixctl;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use packet::{MacParseError, VlanId};
 
-use crate::{InterfaceAddress, NameError};
+use crate::{InterfaceAddress, NameError, TargetError};
 
 /// What is wrong.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,6 +55,8 @@ pub enum Cause {
     NotAHost { address: InterfaceAddress, role: &'static str },
     #[error("{text:?} is not {what}")]
     BadText { text: String, what: &'static str, example: &'static str },
+    #[error("{text:?} is no OVSDB server that can be followed: {source}")]
+    BadTarget { text: String, source: TargetError },
     #[error("{text:?} is neither a VLAN nor a range of VLANs")]
     BadVlanRange { text: String },
     #[error("the range {from}-{to} runs backwards")]
@@ -171,6 +173,7 @@ impl Cause {
             BadAddress { .. } => "write it as \"10.0.0.1/24\" or \"fd00::1/64\"".to_owned(),
             NotAHost { .. } => "use an address between the network's first and its last".to_owned(),
             BadText { example, .. } => format!("write it as {example}"),
+            BadTarget { .. } => "write it as \"unix:/FILE\" or \"tcp:HOST:PORT\"".to_owned(),
             BadVlanRange { .. } => "write 10, or \"10-20\", or \"all\"".to_owned(),
             ReversedRange { from, to } => format!("write \"{to}-{from}\""),
             RelativePath { text } => {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use crate::load::{Format, load_on};
 use crate::{
     Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Router, RouterName, RouterPort, Steer,
-    SteerName,
+    SteerName, Target,
 };
 
 /// Everything that Trivium is told to be.
@@ -24,6 +24,9 @@ pub struct Config {
     pub engine: Engine,
     /// The frame memory.
     pub memory: Memory,
+    /// The OVSDB server that is followed.
+    #[serde(skip_serializing_if = "Ovsdb::is_default")]
+    pub ovsdb: Ovsdb,
     /// Filters by name.
     #[serde(rename = "filter", skip_serializing_if = "BTreeMap::is_empty")]
     pub filters: BTreeMap<FilterName, Filter>,
@@ -53,6 +56,9 @@ pub struct Daemon {
     pub tcp: Option<Tcp>,
     /// Directory for objects that the API made and that shall survive a restart.
     pub state_dir: PathBuf,
+    /// Path of the unix socket for `ovs-appctl`; `None`: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unixctl: Option<PathBuf>,
 }
 
 /// The API over TCP.
@@ -112,6 +118,28 @@ pub enum HugePages {
     Off,
 }
 
+/// The OVSDB server whose tables are followed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Ovsdb {
+    /// Where it is; `None`: none is followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<Target>,
+    /// Entries of each of the four rings of a port that it asks for: a power of two, 64..=32768.
+    pub ring_size: u32,
+}
+
+impl Default for Ovsdb {
+    fn default() -> Self {
+        Ovsdb { database: None, ring_size: 2048 }
+    }
+}
+
+impl Ovsdb {
+    fn is_default(&self) -> bool {
+        *self == Ovsdb::default()
+    }
+}
+
 impl Default for Daemon {
     fn default() -> Self {
         Daemon {
@@ -119,6 +147,7 @@ impl Default for Daemon {
             group: "trivium".to_owned(),
             tcp: None,
             state_dir: PathBuf::from("/var/lib/trivium"),
+            unixctl: None,
         }
     }
 }
@@ -143,6 +172,17 @@ impl Default for Memory {
 }
 
 impl Config {
+    /// What is the process's alone: no filters, steerings, ports, bridges or routers.
+    pub fn settings(&self) -> Config {
+        Config {
+            daemon: self.daemon.clone(),
+            engine: self.engine.clone(),
+            memory: self.memory.clone(),
+            ovsdb: self.ovsdb.clone(),
+            ..Config::default()
+        }
+    }
+
     /// The bridge that this port belongs to, and how it belongs to it.
     pub fn bridge_of(&self, port: &str) -> Option<(&BridgeName, &Member)> {
         self.bridges.iter().find_map(|(name, bridge)| Some((name, bridge.ports.get(port)?)))

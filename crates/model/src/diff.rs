@@ -556,6 +556,7 @@ fn settings(old: &Config, new: &Config, operations: &mut Vec<Operation>) {
     all.extend(prefixed("daemon", fields(&old.daemon, &new.daemon, |_| How::Restart)));
     all.extend(prefixed("engine", fields(&old.engine, &new.engine, |_| How::Restart)));
     all.extend(prefixed("memory", fields(&old.memory, &new.memory, |_| How::Restart)));
+    all.extend(prefixed("ovsdb", fields(&old.ovsdb, &new.ovsdb, |_| How::Restart)));
     operations.extend(all.into_iter().map(Operation::NeedsRestart));
 }
 

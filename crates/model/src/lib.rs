@@ -49,13 +49,14 @@ mod spelling;
 mod state;
 mod steer;
 mod stored;
+mod target;
 mod text;
 mod vlan;
 
 pub use bridge::{Bridge, BridgeSettings, Member, StaticKey, Storm};
 pub use cause::Cause;
 pub use check::{Machine, validate};
-pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Tcp};
+pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp};
 pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use filter::{
@@ -92,4 +93,5 @@ pub use steer::{
     SteerTable, SteerTarget, SteerTargetError,
 };
 pub use stored::StoredError;
+pub use target::{Target, TargetError};
 pub use vlan::{VlanMode, VlanSet};

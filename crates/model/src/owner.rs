@@ -355,7 +355,7 @@ pub struct Merged {
 /// All owners' objects, and the process settings, which are the file's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
-    /// Daemon, engine and memory settings; no filters, ports, bridges or routers.
+    /// Settings of the process; no filters, ports, bridges or routers.
     pub base: Config,
     /// Objects by owner.
     pub fragments: BTreeMap<Owner, Fragment>,
@@ -367,7 +367,7 @@ impl Layers {
         self.fragments.iter().find(|(_, fragment)| fragment.contains(object)).map(|(owner, _)| *owner)
     }
 
-    /// The layers with this configuration as all that `owner` has. The file's also sets daemon, engine and memory.
+    /// The layers with this configuration as all that `owner` has. The file's also sets the process.
     ///
     /// # Errors
     ///
@@ -376,9 +376,7 @@ impl Layers {
         let mut layers = self.clone();
         layers.fragments.insert(owner, Fragment::from(config));
         if owner == Owner::File {
-            let (daemon, engine, memory) =
-                (config.daemon.clone(), config.engine.clone(), config.memory.clone());
-            layers.base = Config { daemon, engine, memory, ..Config::default() };
+            layers.base = config.settings();
         }
         let mut refusals = Vec::new();
         for object in layers.fragments.get(&owner).into_iter().flat_map(Fragment::objects) {

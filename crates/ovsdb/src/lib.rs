@@ -34,7 +34,6 @@ mod replica;
 pub mod rpc;
 mod schema;
 mod session;
-mod target;
 mod told;
 
 pub use client::{Client, Options, Standing};
@@ -42,8 +41,8 @@ pub use datum::{Atom, Datum, DatumError, Uuid};
 pub use desired::{
     Bridge, Controller, Desired, FailMode, FlowTable, Interface, Mode, Policing, Port, VlanMode,
 };
+pub use model::{Target, TargetError};
 pub use replica::{Replica, UpdateError};
 pub use schema::{Schema, SchemaError};
 pub use session::{Event, Session, SessionError};
-pub use target::{Target, TargetError};
 pub use told::{BridgeTold, ControllerTold, InterfaceTold, Told};

@@ -3,21 +3,25 @@
 //! SIGTERM and SIGINT end it: hooks are taken off unless they are persistent, devices of our making stay. SIGHUP reads the
 //! file again and applies it; a file with mistakes changes nothing. systemd is told READY, RELOADING and WATCHDOG.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
 use model::{Config, Format, Fragment, Machine, Owner};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::reload::Handle;
 
 use crate::cli::Run;
 use crate::cmd::check;
+use crate::database::Database;
 use crate::failure::{Failure, Kind};
 use crate::notify::Notifier;
 use crate::plane::{DataPlane, Prepared, Surroundings};
+use crate::unixctl::{self, commands};
 
 /// Threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
@@ -30,7 +34,8 @@ pub fn run(args: &Run) -> Result<(), Failure> {
     start_log();
     let runtime = runtime()?;
     let service = if args.take_over { Service::take_over(args)? } else { Service::start(args)? };
-    let (plane, api) = (Arc::clone(&service.plane), service.config.daemon.api.clone());
+    let plane = Arc::clone(&service.plane);
+    let sockets = [Some(service.config.daemon.api.clone()), service.config.daemon.unixctl.clone()];
     let served = runtime.block_on(service.serve());
     if let Ok(End::HandedOver) = served {
         // Everything is the successor's now, the socket's name included.
@@ -38,7 +43,9 @@ pub fn run(args: &Run) -> Result<(), Failure> {
     }
     plane.shut_down();
     // A name that nobody listens behind would keep clients waiting.
-    let _ = std::fs::remove_file(&api);
+    for socket in sockets.into_iter().flatten() {
+        let _ = std::fs::remove_file(&socket);
+    }
     served.map(drop)
 }
 
@@ -55,8 +62,8 @@ enum End {
 struct Service {
     file: PathBuf,
     config: Config,
-    /// The API's objects that a predecessor gave.
-    given: Option<Fragment>,
+    /// The objects of others than the file that a predecessor gave.
+    given: Option<BTreeMap<Owner, Fragment>>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
 }
@@ -79,10 +86,10 @@ impl Service {
         if let Err(error) = prepared.running() {
             tracing::warn!(%error, "the predecessor has gone early");
         }
-        let Prepared { file, api, unix, tcp, .. } = prepared;
+        let Prepared { file, others, unix, tcp, .. } = prepared;
         let listeners =
             Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
-        Ok(Service { file: args.config.clone(), config: file, given: Some(api), plane, listeners })
+        Ok(Service { file: args.config.clone(), config: file, given: Some(others), plane, listeners })
     }
 
     /// Serves the API and waits for the end.
@@ -92,10 +99,17 @@ impl Service {
         let taken_over = given.is_some();
         plane.surround(surroundings(&file, &listeners)?);
         let store = Store::new(plane.clone(), &config);
+        let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
         let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
         for note in outcome.notices.iter().filter(|note| note.severity > model::Finding::Ok) {
             tracing::info!("{}: {}", note.object, note.finding);
         }
+        let mut database = Database::follow(&store, &plane, &followed);
+        // Hooks that wait for ports of the database would be taken off. A successor has its ports already.
+        if let Some(database) = database.as_mut().filter(|_| !taken_over) {
+            database.settled().await;
+        }
+        let _unixctl = unixctl.map(|path| answer(&path, &store, database.as_ref())).transpose()?;
         plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"))?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
@@ -120,11 +134,46 @@ impl Service {
     }
 }
 
+/// Answers `ovs-appctl` at a socket.
+fn answer(
+    path: &Path,
+    store: &Arc<Store>,
+    database: Option<&Database>,
+) -> Result<tokio::task::JoinHandle<()>, Failure> {
+    let failed = |error| failure_at("daemon.unixctl", &error, path);
+    let server = unixctl::Server::bind(path).map_err(failed)?;
+    let layout = database.map(|database| database.layout.clone());
+    server.serve(commands::general(store, layout)).map_err(failed)
+}
+
+fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
+    Failure::new(object, format!("{}: {error}", path.display()), "make its directory, or choose another path")
+}
+
 /// What a successor will get besides the data plane.
 fn surroundings(file: &Path, listeners: &Listeners) -> Result<Surroundings, Failure> {
     let failed = |error| Failure::new("daemon.api", error, "raise the limit of open files (LimitNOFILE)");
     let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
     Ok(Surroundings { file: file.to_owned(), unix: listeners.unix.try_clone().map_err(failed)?, tcp })
+}
+
+type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// Changes what is logged, once the log is set up.
+static LEVEL: OnceLock<SetLevel> = OnceLock::new();
+
+/// Logs from this level on: `off`, `error`, `warn`, `info`, `debug`.
+///
+/// # Errors
+/// If there is no log.
+pub fn set_log_level(level: &str) -> Result<(), String> {
+    LEVEL.get().ok_or("there is no log")?(level)
+}
+
+fn set_level<S: 'static>(handle: Handle<EnvFilter, S>) -> SetLevel {
+    Box::new(move |level| {
+        handle.reload(EnvFilter::new(level)).map_err(|error| format!("the level cannot be changed: {error}"))
+    })
 }
 
 /// Log lines on standard error; `RUST_LOG` chooses others than `info`.
@@ -134,7 +183,15 @@ pub fn start_log() {
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    let started = if journal { log.without_time().try_init() } else { log.try_init() };
+    let started = if journal {
+        let log = log.without_time().with_filter_reloading();
+        let _ = LEVEL.set(set_level(log.reload_handle()));
+        log.try_init()
+    } else {
+        let log = log.with_filter_reloading();
+        let _ = LEVEL.set(set_level(log.reload_handle()));
+        log.try_init()
+    };
     if started.is_err() {
         eprintln!("trivium: the log is set up already");
     }

@@ -1,8 +1,8 @@
-//! Reads `[daemon]`, `[engine]` and `[memory]`.
+//! Reads `[daemon]`, `[engine]`, `[memory]` and `[ovsdb]`.
 
 use super::fields::{Fields, Findings, number_in, table_of};
 use super::tree::Node;
-use crate::{Cause, Daemon, Engine, EngineMode, HugePages, Memory, Tcp};
+use crate::{Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp};
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
     let default = Daemon::default();
@@ -13,6 +13,7 @@ pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
         group: read_group(&mut fields, findings).unwrap_or(default.group),
         tcp: tcp.and_then(|entry| read_tcp(&entry.node, findings)),
         state_dir: fields.file("state_dir", findings).unwrap_or(default.state_dir),
+        unixctl: fields.file("unixctl", findings),
     };
     fields.finish(findings);
     daemon
@@ -82,6 +83,21 @@ pub(super) fn read_memory(node: &Node, findings: &mut Findings) -> Memory {
     };
     fields.finish(findings);
     memory
+}
+
+pub(super) fn read_ovsdb(node: &Node, findings: &mut Findings) -> Ovsdb {
+    let default = Ovsdb::default();
+    let Some(mut fields) = table_of("ovsdb", node, findings) else { return default };
+    let bad = |text, source| Cause::BadTarget { text, source };
+    let ovsdb = Ovsdb {
+        database: fields.parsed("database", bad, findings),
+        ring_size: fields.power_of_two("ring_size", (64, 32_768), findings).unwrap_or(default.ring_size),
+    };
+    if !fields.has("database") {
+        fields.missing("database", "database = \"unix:/run/openvswitch/db.sock\"", findings);
+    }
+    fields.finish(findings);
+    ovsdb
 }
 
 fn read_frame_size(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<u32> {

@@ -162,6 +162,9 @@ fn read(table: &Table) -> (Config, Findings, BTreeSet<String>) {
     if let Some(entry) = fields.get("memory", &mut findings) {
         config.memory = daemon::read_memory(&entry.node, &mut findings);
     }
+    if let Some(entry) = fields.get("ovsdb", &mut findings) {
+        config.ovsdb = daemon::read_ovsdb(&entry.node, &mut findings);
+    }
     if let Some(entry) = fields.get("filter", &mut findings) {
         config.filters = fields::named("filter", &entry.node, &mut findings, filter::read_filter);
         limit("filters", "filter", config.filters.len(), FILTER_LIMIT, &mut findings);

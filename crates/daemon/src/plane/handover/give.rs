@@ -69,11 +69,12 @@ impl Successor {
         memory: &FrameMemory,
     ) -> Result<(), HandoverError> {
         self.link.patience(PATIENCE).map_err(|error| HandoverError::Silent("its start", error))?;
-        let (file, api) = parts(merged);
+        let (file, api, ovsdb) = parts(merged);
         let offer = Offer {
             version: VERSION,
             file: file.to_toml(),
             api: api.to_json(),
+            ovsdb: ovsdb.to_json(),
             memory: MemoryLetter {
                 frames: memory.frames(),
                 frame_size: memory.frame_size(),
@@ -127,23 +128,18 @@ pub fn refused(binary: &Path, error: &dyn std::error::Error) -> PlaneError {
     }
 }
 
-/// The file's part of the configuration as a file would say it, and the API's objects.
-fn parts(merged: &Merged) -> (Config, Fragment) {
+/// The file's part of the configuration as a file would say it, the API's objects, and those of an OVSDB server.
+fn parts(merged: &Merged) -> (Config, Fragment, Fragment) {
     let all = Fragment::from(&merged.config);
     let of = |owner| {
         move |object: &model::ObjectKey| merged.owners.get(object).copied().unwrap_or(Owner::File) == owner
     };
-    let base = Config {
-        daemon: merged.config.daemon.clone(),
-        engine: merged.config.engine.clone(),
-        memory: merged.config.memory.clone(),
-        ..Config::default()
-    };
+    let base = merged.config.settings();
     let mut layers = Layers { base, ..Layers::default() };
     layers.fragments.insert(Owner::File, all.only(of(Owner::File)));
     // A file's members stand in a file's bridges: this cannot be refused. Were it, the whole is the file's.
     let file = layers.merged().map_or_else(|_| merged.config.clone(), |merged| merged.config);
-    (file, all.only(of(Owner::Api)))
+    (file, all.only(of(Owner::Api)), all.only(of(Owner::Ovsdb)))
 }
 
 #[cfg(test)]
@@ -152,21 +148,25 @@ mod tests {
 
     #[test]
     fn the_parts_make_the_whole_again() {
-        let text = "[port.a]\nkind = \"null\"\n[port.b]\nkind = \"null\"\n[bridge.br0.port.a]\n[bridge.br0.port.b]\n";
+        let text = "[port.a]\nkind = \"null\"\n[port.b]\nkind = \"null\"\n[port.c]\nkind = \"null\"\n[bridge.br0.port.a]\n[bridge.br0.port.b]\n";
         let config = model::load(text, "test.toml").unwrap();
         let mut owners: std::collections::BTreeMap<_, _> =
             Fragment::from(&config).objects().map(|object| (object, Owner::File)).collect();
         for (object, owner) in &mut owners {
             if object.to_string().ends_with("port.b") {
                 *owner = Owner::Api;
+            } else if object.to_string() == "port.c" {
+                *owner = Owner::Ovsdb;
             }
         }
-        let (file, api) = parts(&Merged { config: config.clone(), owners });
+        let (file, api, ovsdb) = parts(&Merged { config: config.clone(), owners });
         assert_eq!(file.ports.len(), 1);
         assert_eq!(api.objects().count(), 2, "the port and its membership");
+        assert_eq!(ovsdb.objects().count(), 1, "the other port");
         let again = model::load(&file.to_toml(), "again.toml").unwrap();
         let mut layers = Layers::default().replaced(Owner::File, &again).unwrap();
         layers.fragments.insert(Owner::Api, Fragment::from_json(&api.to_json()).unwrap());
+        layers.fragments.insert(Owner::Ovsdb, Fragment::from_json(&ovsdb.to_json()).unwrap());
         assert_eq!(layers.merged().unwrap().config, config);
     }
 }

@@ -17,6 +17,9 @@ pub struct Offer {
     pub file: String,
     /// The API's objects, as they are stored.
     pub api: String,
+    /// The objects of an OVSDB server, likewise.
+    #[serde(default)]
+    pub ovsdb: String,
     /// The frame memory.
     pub memory: MemoryLetter,
     /// Whether a TCP socket is among the descriptors.

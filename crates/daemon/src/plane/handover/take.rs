@@ -1,5 +1,6 @@
 //! The side of the process that comes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,9 +28,9 @@ pub struct Prepared {
     link: Link,
     /// The file's part of the configuration.
     pub file: Config,
-    /// The API's objects.
-    pub api: Fragment,
-    /// Both together.
+    /// The objects of other owners.
+    pub others: BTreeMap<Owner, Fragment>,
+    /// All together.
     pub merged: Merged,
     /// The frame memory.
     pub memory: Arc<FrameMemory>,
@@ -57,9 +58,9 @@ impl Prepared {
         link.patience(PATIENCE).map_err(own)?;
         let (offer, descriptors) = link.receive::<Offer>("the offer")?;
         match prepare(&offer, descriptors) {
-            Ok(((file, api, merged), (memory, unix, tcp), filters, (workers, routers))) => {
+            Ok(((file, others, merged), (memory, unix, tcp), filters, (workers, routers))) => {
                 let routers = Some(routers);
-                Ok(Prepared { link, file, api, merged, memory, unix, tcp, workers, filters, routers })
+                Ok(Prepared { link, file, others, merged, memory, unix, tcp, workers, filters, routers })
             }
             Err(error) => {
                 // It would wait in vain otherwise.
@@ -105,7 +106,7 @@ impl Prepared {
     }
 }
 
-type Configurations = (Config, Fragment, Merged);
+type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);
 type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>);
 
 type Made = (Configurations, Sockets, Vec<(FilterName, Definition)>, (EngineConfig, Routers));
@@ -118,11 +119,19 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
     let file = model::load(&offer.file, "the predecessor's configuration").map_err(|problems| {
         HandoverError::Own(problems.first().map(ToString::to_string).unwrap_or_default())
     })?;
-    let api = Fragment::from_json(&offer.api).map_err(|error| HandoverError::Own(error.to_string()))?;
+    let mut others = BTreeMap::new();
+    for (owner, objects) in [(Owner::Api, &offer.api), (Owner::Ovsdb, &offer.ovsdb)] {
+        // A predecessor that knows nothing of an owner says nothing.
+        if !objects.is_empty() {
+            let fragment =
+                Fragment::from_json(objects).map_err(|error| HandoverError::Own(error.to_string()))?;
+            others.insert(owner, fragment);
+        }
+    }
     let mut layers =
         Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
-    layers.fragments.insert(Owner::Api, api.clone());
-    let merged = layers.merged().map_err(|_| strange("the API's objects"))?;
+    layers.fragments.extend(others.clone());
+    let merged = layers.merged().map_err(|_| strange("the objects of other owners"))?;
     // A block list that is not there any more is to be found out while the predecessor still runs.
     let filters =
         Filters::default().prepare(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
@@ -136,5 +145,5 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
     let workers = engine_config(&merged.config, &engine::engine::domain());
     let mut routers = Routers::new(&workers.domain, workers.cores.len());
     routers.load(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
-    Ok(((file, api, merged), (Arc::new(memory), unix, tcp), filters, (workers, routers)))
+    Ok(((file, others, merged), (Arc::new(memory), unix, tcp), filters, (workers, routers)))
 }

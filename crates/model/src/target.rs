@@ -1,9 +1,11 @@
-//! Where a database server is: `unix:FILE` or `tcp:HOST:PORT`, as the tools of Open vSwitch write it (ovsdb(7), "Connection
+//! Where an OVSDB server is: `unix:FILE` or `tcp:HOST:PORT`, as the tools of Open vSwitch write it (ovsdb(7), "Connection
 //! Methods").
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
 
 /// The server's port where none is named (RFC 7047 section 7).
 const PORT: u16 = 6640;
@@ -21,21 +23,19 @@ pub enum Target {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TargetError {
     /// TLS.
-    #[error("`ssl:` is not there yet; use `unix:FILE` or `tcp:HOST:PORT`")]
+    #[error("`ssl:` is not there yet")]
     Ssl,
     /// A server that would connect to us.
-    #[error(
-        "`{0}:` waits for the server to connect, which is not there yet; use `unix:FILE` or `tcp:HOST:PORT`"
-    )]
+    #[error("`{0}:` would wait for the server to connect, which is not there yet")]
     Passive(String),
     /// Something else.
-    #[error("write `unix:FILE` or `tcp:HOST:PORT`")]
+    #[error("it names no way to connect")]
     Unknown,
     /// A path that is not from the root.
-    #[error("the socket's path must begin with `/`")]
+    #[error("the socket's path does not begin with `/`")]
     Relative,
     /// A port that is none.
-    #[error("`{0}` is no TCP port; choose one from 1 to 65535")]
+    #[error("`{0}` is none of the TCP ports 1 to 65535")]
     Port(String),
 }
 
@@ -88,6 +88,12 @@ impl fmt::Display for Target {
             Target::Tcp(host, port) if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
             Target::Tcp(host, port) => write!(f, "tcp:{host}:{port}"),
         }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }
 

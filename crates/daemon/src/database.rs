@@ -1,0 +1,296 @@
+//! The tables of an OVSDB server as the configuration of one owner: followed, applied whole, and told what became of them.
+//!
+//! ```text
+//!   ovsdb-server ──> ovsdb::Client ──Desired──> wanted (ports, bridges, what cannot be had) ──> Store::apply as Owner::Ovsdb
+//!        ^                                                                                        |
+//!        └────────────── Told: numbers, errors, states, statistics, cur_cfg <── told <── ports ──┘
+//! ```
+//!
+//! What cannot be had is left out, with the reason in its interface's `error`, and the rest is applied: a plan that the data
+//! plane refuses names its port, which is left out then. `cur_cfg` follows once a state of the tables runs. While the server
+//! is away, everything goes on as it was last wanted.
+
+mod numbers;
+mod told;
+mod wanted;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{ChangeError, FailureKind, Plane, Store, Terms};
+use model::{ObjectKey, Owner, PortState, Severity};
+use ovsdb::{Client, ControllerTold, Desired, Options, Told, Uuid};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+
+use numbers::Numbers;
+use wanted::{LeftOut, Wanted};
+
+use crate::plane::DataPlane;
+
+pub use wanted::UNTAGGED;
+
+/// How often states of links are compared, and devices looked for that were missing.
+const TICK: Duration = Duration::from_secs(1);
+/// Between statistics, unless `other_config:stats-update-interval` says more.
+const STATISTICS: Duration = Duration::from_secs(5);
+/// After which something that the data plane refused is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long the start waits for the tables.
+const FIRST: Duration = Duration::from_secs(3);
+
+/// What runs of what the tables want, for those who serve more of it (OpenFlow, `ovs-appctl`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Layout {
+    /// What is wanted, controllers, fail modes and flow tables among it.
+    pub desired: Arc<Desired>,
+    /// OpenFlow port numbers of the ports that run, by bridge and name.
+    pub numbers: BTreeMap<String, BTreeMap<String, u16>>,
+}
+
+impl Layout {
+    /// A port's OpenFlow number.
+    pub fn number(&self, bridge: &str, port: &str) -> Option<u16> {
+        self.numbers.get(bridge)?.get(port).copied()
+    }
+}
+
+/// The ends that others hold.
+#[derive(Clone, Debug)]
+pub struct Database {
+    /// What runs; changes after each state of the tables that was applied.
+    pub layout: watch::Receiver<Layout>,
+    /// What is told of controllers, by row; whoever speaks OpenFlow sets it.
+    #[allow(dead_code, reason = "OpenFlow's sessions are wired next, and tell by it how controllers stand")]
+    pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerTold>>>,
+    first: watch::Receiver<bool>,
+}
+
+impl Database {
+    /// Follows the server of these settings from now on, if they name one.
+    pub fn follow(store: &Arc<Store>, plane: &Arc<DataPlane>, settings: &model::Ovsdb) -> Option<Database> {
+        let target = settings.database.clone()?;
+        let (client, work) = ovsdb::client::run(Options::new(target));
+        tokio::spawn(work);
+        let (layout, laid_out) = watch::channel(Layout::default());
+        let (controllers, told_controllers) = watch::channel(BTreeMap::new());
+        let (first, first_done) = watch::channel(false);
+        let follower = Follower {
+            store: Arc::clone(store),
+            plane: Arc::clone(plane),
+            ring_size: settings.ring_size,
+            client,
+            layout,
+            controllers: told_controllers,
+            first,
+            numbers: Numbers::default(),
+            wanted: Wanted::default(),
+            applied: None,
+            told: Told::default(),
+            told_statistics: None,
+            tried: None,
+            retry_at: None,
+        };
+        tokio::spawn(follower.run());
+        Some(Database { layout: laid_out, controllers: Arc::new(controllers), first: first_done })
+    }
+
+    /// Waits until the tables have been applied once, but not for long: a server may be away for days.
+    pub async fn settled(&mut self) {
+        if timeout(FIRST, self.first.wait_for(|first| *first)).await.is_err() {
+            tracing::warn!("ovsdb: the database has not been read yet; its ports come when it has");
+        }
+    }
+}
+
+struct Follower {
+    store: Arc<Store>,
+    plane: Arc<DataPlane>,
+    ring_size: u32,
+    client: Client,
+    layout: watch::Sender<Layout>,
+    controllers: watch::Receiver<BTreeMap<Uuid, ControllerTold>>,
+    first: watch::Sender<bool>,
+    numbers: Numbers,
+    /// What was made of the last state of the tables.
+    wanted: Wanted,
+    /// That state, if it runs.
+    applied: Option<Arc<Desired>>,
+    told: Told,
+    told_statistics: Option<Instant>,
+    /// The state of the tables that was tried last.
+    tried: Option<Arc<Desired>>,
+    /// When what was refused of it is tried again.
+    retry_at: Option<Instant>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                changed = self.client.desired.changed() => if changed.is_err() { return },
+                Ok(()) = self.controllers.changed() => {}
+                _ = tick.tick() => {}
+            }
+            // While another daemon has the lock, nothing is ours to change or tell.
+            let Some(desired) = self.client.desired.borrow_and_update().clone() else { continue };
+            if self.is_due(&desired).await {
+                self.apply(&desired).await;
+            }
+            self.tell(&desired).await;
+            self.first.send_if_modified(|first| !std::mem::replace(first, true));
+        }
+    }
+
+    /// Whether something is to be done: the tables are others, or what was missing may be there.
+    async fn is_due(&mut self, desired: &Arc<Desired>) -> bool {
+        if self.tried.as_ref().is_none_or(|tried| !same(tried, desired)) {
+            return true;
+        }
+        if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+            return true;
+        }
+        let missing = self.wanted.missing.clone();
+        if missing.is_empty() {
+            return false;
+        }
+        blocking(move || missing.iter().any(|device| port::link::find(device).is_ok())).await.unwrap_or(false)
+    }
+
+    /// Makes it so, as far as it can be had.
+    async fn apply(&mut self, desired: &Arc<Desired>) {
+        let mut left_out = LeftOut::default();
+        self.tried = Some(Arc::clone(desired));
+        self.retry_at = Some(Instant::now() + RETRY);
+        // Each round leaves something out.
+        loop {
+            let (of, out, ring_size) = (Arc::clone(desired), left_out.clone(), self.ring_size);
+            let Some(wanted) = blocking(move || wanted::read(&of, ring_size, &out)).await else { return };
+            let error = match self.store.apply(Owner::Ovsdb, wanted.config.clone(), Terms::default()).await {
+                Ok(outcome) => {
+                    if outcome.applied && !outcome.plan.lines.is_empty() {
+                        tracing::info!("ovsdb: applied, {} changes", outcome.plan.lines.len());
+                    }
+                    self.done(desired, wanted, &left_out);
+                    return;
+                }
+                Err(error) => error,
+            };
+            if is_passing(&error) {
+                tracing::info!("ovsdb: {error}; trying again");
+                self.retry_at = Some(Instant::now() + TICK);
+                return;
+            }
+            let blamed = wanted.blame(&named(&error));
+            let blamed = if blamed.is_empty() { self.newest(&wanted, &error) } else { blamed };
+            if blamed.is_empty() {
+                tracing::error!("ovsdb: {error}; everything is as before");
+                return;
+            }
+            left_out.0.extend(blamed);
+        }
+    }
+
+    /// The last interface that does not run yet: what no object is to blame for (frames that are too few) is for its sake.
+    fn newest(&self, wanted: &Wanted, error: &ChangeError) -> BTreeMap<Uuid, String> {
+        let running = &self.store.merged().config.ports;
+        let newest = wanted.rows.iter().rev().find(|(port, _)| !running.contains_key(*port));
+        newest.map(|(_, row)| (*row, error.to_string())).into_iter().collect()
+    }
+
+    fn done(&mut self, desired: &Arc<Desired>, wanted: Wanted, left_out: &LeftOut) {
+        for (name, why) in wanted.problems() {
+            if !self.wanted.problems().any(|known| known == (name, why)) {
+                tracing::warn!("ovsdb: {name}: {why}");
+            }
+        }
+        self.retry_at = self.retry_at.filter(|_| !left_out.0.is_empty());
+        self.wanted = wanted;
+        self.numbers.assign(desired, &self.wanted.refused);
+        self.applied = Some(Arc::clone(desired));
+        let mut numbers: BTreeMap<String, BTreeMap<String, u16>> = BTreeMap::new();
+        for (bridge, _, name, interface) in desired.interfaces() {
+            if let Some(number) = self.numbers.of(interface.uuid) {
+                numbers.entry(bridge.to_owned()).or_default().insert(name.to_owned(), number);
+            }
+        }
+        let layout = Layout { desired: Arc::clone(desired), numbers };
+        self.layout.send_if_modified(|before| {
+            let changed = *before != layout;
+            *before = layout;
+            changed
+        });
+    }
+
+    /// Says how everything stands, with statistics when their time has come.
+    async fn tell(&mut self, desired: &Arc<Desired>) {
+        let plane = Arc::clone(&self.plane);
+        let Some(states) = blocking(move || plane.ports()).await else { return };
+        let states: BTreeMap<String, PortState> =
+            states.into_iter().map(|state| (state.name.clone(), state)).collect();
+        let interval = desired.other_config.get("stats-update-interval").and_then(|text| text.parse().ok());
+        let interval = interval.map_or(STATISTICS, |ms| Duration::from_millis(ms).max(STATISTICS));
+        let now = Instant::now();
+        let counting = self.told_statistics.is_none_or(|last| now.duration_since(last) >= interval);
+        if counting {
+            self.told_statistics = Some(now);
+        }
+        let before = (!counting).then_some(&self.told);
+        let mut told = told::told(desired, &self.wanted, &self.numbers, &states, before);
+        // Rows are told of as they were applied, and only what runs is acknowledged.
+        told.cur_cfg = self.applied.as_ref().map(|applied| applied.next_cfg);
+        told.controllers = self.controllers.borrow().clone();
+        if told != self.told {
+            self.told = told;
+            self.client.told.send_replace(Arc::new(self.told.clone()));
+        }
+    }
+}
+
+/// Whether two states of the tables want the same; the numbers that we have told aside.
+fn same(one: &Desired, other: &Desired) -> bool {
+    let numberless = |desired: &Desired| {
+        let mut desired = desired.clone();
+        let ports = desired.bridges.values_mut().flat_map(|bridge| bridge.ports.values_mut());
+        ports.flat_map(|port| port.interfaces.values_mut()).for_each(|interface| interface.ofport = None);
+        desired
+    };
+    numberless(one) == numberless(other)
+}
+
+/// Whether it is only not the moment for a change.
+fn is_passing(error: &ChangeError) -> bool {
+    match error {
+        ChangeError::Pending { .. } | ChangeError::Interrupted => true,
+        ChangeError::Plane(error) => error.kind == FailureKind::Busy,
+        _ => false,
+    }
+}
+
+/// The objects that an error names, with what is wrong.
+fn named(error: &ChangeError) -> Vec<(String, String)> {
+    match error {
+        ChangeError::Problems(problems) => problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .map(|problem| (problem.object.clone(), problem.to_string()))
+            .collect(),
+        ChangeError::Refused(refusals) => {
+            let object = |object: &ObjectKey| match object {
+                ObjectKey::Member(_, port) => format!("port.{port}"),
+                other => other.to_string(),
+            };
+            refusals.iter().map(|refusal| (object(refusal.object()), refusal.to_string())).collect()
+        }
+        ChangeError::Plane(error) => vec![(error.object.clone(), error.to_string())],
+        _ => Vec::new(),
+    }
+}
+
+/// Runs what may block on a thread of its own; `None` where that is lost.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}

@@ -1,0 +1,117 @@
+//! OpenFlow port numbers: 65534 is the bridge's own interface; others have what they ask for, else what they had, else the
+//! lowest that is free. A number stays with its interface as long as that is in the tables, across restarts too: the
+//! database tells it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ovsdb::{Desired, Interface, Uuid};
+
+/// `OFPP_LOCAL`: the bridge's own interface.
+pub const LOCAL: u16 = 65_534;
+/// The highest number of a port, `OFPP_MAX` of OpenFlow 1.0 less one.
+const HIGHEST: u16 = 65_279;
+
+/// See the module documentation.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Numbers {
+    held: BTreeMap<Uuid, u16>,
+    /// Interfaces that cannot be had: their numbers wait for them.
+    idle: BTreeSet<Uuid>,
+}
+
+impl Numbers {
+    /// The number of an interface that runs.
+    pub fn of(&self, interface: Uuid) -> Option<u16> {
+        self.held.get(&interface).copied().filter(|_| !self.idle.contains(&interface))
+    }
+
+    /// Gives every interface that can be had a number; those that have gone lose theirs.
+    pub fn assign(&mut self, desired: &Desired, refused: &BTreeMap<Uuid, String>) {
+        let mut all = BTreeMap::new();
+        self.idle.clear();
+        for (name, bridge) in &desired.bridges {
+            let interfaces: Vec<(&String, &Interface)> =
+                bridge.ports.values().flat_map(|port| &port.interfaces).collect();
+            let mut taken = BTreeMap::new();
+            let mut take = |number: Option<u16>, row: Uuid| {
+                let free =
+                    number.filter(|number| (1..=HIGHEST).contains(number) && !taken.contains_key(number));
+                free.map(|number| taken.insert(number, row)).is_some()
+            };
+            let mut left = Vec::new();
+            for (own, interface) in &interfaces {
+                if refused.contains_key(&interface.uuid) {
+                    self.idle.insert(interface.uuid);
+                }
+                if *own == name {
+                    all.insert(interface.uuid, LOCAL);
+                } else if !take(interface.ofport_request, interface.uuid) {
+                    left.push(*interface);
+                }
+            }
+            left.retain(|interface| !take(self.held.get(&interface.uuid).copied(), interface.uuid));
+            let told = |interface: &Interface| interface.ofport.and_then(|number| u16::try_from(number).ok());
+            left.retain(|interface| !take(told(interface), interface.uuid));
+            let mut lowest = 1;
+            for interface in left.into_iter().filter(|interface| !refused.contains_key(&interface.uuid)) {
+                while lowest <= HIGHEST && !take(Some(lowest), interface.uuid) {
+                    lowest += 1;
+                }
+            }
+            all.extend(taken.into_iter().map(|(number, row)| (row, number)));
+        }
+        self.held = all;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ovsdb::{Bridge, Port};
+
+    fn desired(ports: &[(&str, u128, Option<u16>, Option<i64>)]) -> Desired {
+        let mut bridge = Bridge::default();
+        for (name, row, ofport_request, ofport) in ports {
+            let (ofport_request, ofport) = (*ofport_request, *ofport);
+            let interface = Interface { uuid: Uuid(*row), ofport_request, ofport, ..Interface::default() };
+            let interfaces = [((*name).to_owned(), interface)].into();
+            bridge.ports.insert((*name).to_owned(), Port { interfaces, ..Port::default() });
+        }
+        Desired { bridges: [("br0".to_owned(), bridge)].into(), ..Desired::default() }
+    }
+
+    #[test]
+    fn who_asks_gets_it_and_who_had_keeps_it() {
+        let mut numbers = Numbers::default();
+        let of = |numbers: &Numbers| (1..=5).map(|row| numbers.of(Uuid(row))).collect::<Vec<_>>();
+        let first = desired(&[
+            ("br0", 1, None, None),
+            ("a", 2, None, None),
+            ("b", 3, Some(1), None),
+            ("c", 4, None, Some(9)),
+        ]);
+        numbers.assign(&first, &BTreeMap::new());
+        assert_eq!(of(&numbers), [Some(LOCAL), Some(2), Some(1), Some(9), None]);
+        // `b` has gone: its number is the next newcomer's, and `a` keeps its own.
+        let second = desired(&[
+            ("br0", 1, None, None),
+            ("a", 2, None, Some(2)),
+            ("c", 4, None, Some(9)),
+            ("d", 5, None, Some(2)),
+        ]);
+        numbers.assign(&second, &BTreeMap::new());
+        assert_eq!(of(&numbers), [Some(LOCAL), Some(2), None, Some(9), Some(1)]);
+        // What cannot be had has none, and comes back with its own.
+        numbers.assign(&second, &[(Uuid(2), "gone".to_owned())].into());
+        assert_eq!(numbers.of(Uuid(2)), None);
+        numbers.assign(&second, &BTreeMap::new());
+        assert_eq!(numbers.of(Uuid(2)), Some(2));
+    }
+
+    #[test]
+    fn a_number_that_two_ask_for_is_one_of_theirs() {
+        let mut numbers = Numbers::default();
+        numbers.assign(&desired(&[("a", 2, Some(7), None), ("b", 3, Some(7), None)]), &BTreeMap::new());
+        assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(7), Some(1)));
+    }
+}

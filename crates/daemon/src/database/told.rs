@@ -1,0 +1,76 @@
+//! What the tables are told of ports that run and of those that do not.
+
+use std::collections::BTreeMap;
+
+use model::PortState;
+use ovsdb::{BridgeTold, Desired, InterfaceTold, Told};
+
+use super::numbers::Numbers;
+use super::wanted::{TYPES, Wanted};
+
+/// How everything stands. Statistics are those of `before`, where that is given.
+pub fn told(
+    desired: &Desired,
+    wanted: &Wanted,
+    numbers: &Numbers,
+    states: &BTreeMap<String, PortState>,
+    before: Option<&Told>,
+) -> Told {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let mut told = Told {
+        version: Some(format!("{}-trivium", env!("CARGO_PKG_VERSION"))),
+        iface_types: texts(&TYPES),
+        datapath_types: texts(&["netdev", "system"]),
+        ..Told::default()
+    };
+    for (row, id) in &wanted.ids {
+        told.bridges.insert(*row, BridgeTold { datapath_id: Some(id.clone()) });
+    }
+    for (_, _, name, interface) in desired.interfaces() {
+        let row = interface.uuid;
+        let refused = wanted.refused.get(&row);
+        let state = states.get(name).filter(|_| refused.is_none());
+        let number = numbers.of(row).filter(|_| state.is_some());
+        let mut one = match (state, refused) {
+            (Some(state), _) => interface_told(state),
+            (None, Some(_)) => InterfaceTold::default(),
+            // Not applied yet: nothing is known of it.
+            (None, None) => continue,
+        };
+        one.ofport = Some(number.map_or(-1, i64::from));
+        one.error = refused.cloned().or(one.error).or_else(|| wanted.lacks.get(&row).cloned());
+        if let Some(before) = before {
+            let last = before.interfaces.get(&row).map(|last| last.statistics.clone());
+            one.statistics = last.unwrap_or(one.statistics);
+        }
+        told.interfaces.insert(row, one);
+    }
+    told
+}
+
+fn interface_told(state: &PortState) -> InterfaceTold {
+    let counters = &state.counters;
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let statistics = [
+        ("rx_packets", counters.rx_packets),
+        ("rx_bytes", counters.rx_bytes),
+        ("rx_dropped", counters.drops),
+        ("rx_missed_errors", counters.rx_missed),
+        ("tx_packets", counters.tx_packets),
+        ("tx_bytes", counters.tx_bytes),
+    ];
+    let driver = state.driver.clone().map(|driver| ("driver_name".to_owned(), driver));
+    let mode = state.mode.clone().map(|mode| ("xdp_mode".to_owned(), mode));
+    InterfaceTold {
+        ofport: None,
+        error: state.trouble.clone(),
+        admin_up: Some(state.admin_up),
+        link_up: Some(state.link_up),
+        link_speed: None,
+        mtu: Some(state.mtu.into()),
+        mac_in_use: state.mac.map(|mac| mac.to_string()),
+        ifindex: state.ifindex.map(i64::from),
+        statistics: statistics.into_iter().map(|(name, count)| (name.to_owned(), number(count))).collect(),
+        status: driver.into_iter().chain(mode).collect(),
+    }
+}

@@ -1,0 +1,511 @@
+//! From what the tables want to objects of the configuration, and to a reason for everything that cannot be had.
+//!
+//! Untagged frames are of VLAN 0 in Open vSwitch, which is none here: VLAN 4094 stands for it ([`UNTAGGED`]), and is refused
+//! where the tables name it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    AfXdp, Bridge, BridgeName, BridgeSettings, Config, DeviceName, Filter, FilterAction, FilterMatch,
+    FilterName, FilterRule, Member, Mtu, Peer, Port, PortKind, PortName, Queues, RateLimit, RateUnit, Tap,
+    Veth, VlanMode, VlanSet, XdpMode, XdpOptions, ZeroCopy,
+};
+use ovsdb::{Desired, FailMode, Interface, Mode, Policing, Uuid};
+use packet::{MacAddr, VlanId};
+
+/// The VLAN of frames that have none.
+pub const UNTAGGED: VlanId = VlanId::MAX;
+/// Types of interfaces that can be had.
+pub const TYPES: [&str; 5] = ["afxdp", "internal", "system", "tap", "veth"];
+
+/// Interfaces that are not to be had whatever the tables say, with the reason.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut(pub BTreeMap<Uuid, String>);
+
+/// What is made of the tables.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// Ports, bridges and filters.
+    pub config: Config,
+    /// Interfaces that cannot be had, and why.
+    pub refused: BTreeMap<Uuid, String>,
+    /// Interfaces that run and do not do all that they are asked to, and what.
+    pub lacks: BTreeMap<Uuid, String>,
+    /// What of bridges is not done.
+    remarks: BTreeMap<String, String>,
+    /// The interface of each port.
+    pub rows: BTreeMap<PortName, Uuid>,
+    /// Names of interfaces.
+    names: BTreeMap<Uuid, String>,
+    /// The data-path identifier of each bridge, sixteen digits.
+    pub ids: BTreeMap<Uuid, String>,
+    /// Devices that are not there.
+    pub missing: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// Everything that is not as the tables want it, by name.
+    pub fn problems(&self) -> impl Iterator<Item = (&str, &str)> {
+        let interfaces = self.refused.iter().chain(&self.lacks);
+        let interfaces =
+            interfaces.filter_map(|(row, why)| Some((self.names.get(row)?.as_str(), why.as_str())));
+        interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
+    }
+
+    /// The interfaces that objects of the configuration with problems stand for.
+    pub fn blame(&self, problems: &[(String, String)]) -> BTreeMap<Uuid, String> {
+        let mut blamed = BTreeMap::new();
+        for (object, why) in problems {
+            let is_part = |name: &str| {
+                object.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            let bridge_of = |port: &PortName| {
+                let bridge = self.config.bridge_of(port.as_str()).map(|(bridge, _)| bridge);
+                bridge.map_or_else(String::new, |bridge| format!("bridge.{bridge}"))
+            };
+            let named = |port: &PortName| {
+                is_part(&format!("port.{port}"))
+                    || is_part(&format!("filter.{}", policing_name(port.as_str())))
+                    || is_part(&format!("{}.port.{port}", bridge_of(port)))
+            };
+            // Names may hold dots: `port.eth1.5` is the port `eth1.5` where there is one.
+            let longest = self.rows.keys().filter(|port| named(port)).max_by_key(|port| port.as_str().len());
+            let whole = |port: &&PortName| *object == bridge_of(port);
+            for port in self.rows.keys().filter(whole).chain(longest) {
+                blamed.extend(self.rows.get(port).map(|row| (*row, why.clone())));
+            }
+        }
+        blamed
+    }
+}
+
+/// What is to be made of the tables, with AF_XDP rings of so many entries. Looks for devices, so it may block.
+pub fn read(desired: &Desired, ring_size: u32, left_out: &LeftOut) -> Wanted {
+    let is_there = |device: &str| port::link::find(device).is_ok();
+    read_with(desired, ring_size, left_out, &is_there)
+}
+
+fn read_with(
+    desired: &Desired,
+    ring_size: u32,
+    left_out: &LeftOut,
+    is_there: &dyn Fn(&str) -> bool,
+) -> Wanted {
+    let mut wanted = Wanted::default();
+    for (name, bridge) in &desired.bridges {
+        let mac = bridge
+            .other_config
+            .get("hwaddr")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(own_mac(bridge.uuid));
+        wanted.ids.insert(bridge.uuid, datapath_id(bridge, mac));
+        let mut remarks: Vec<String> =
+            bridge.besides.iter().map(|column| format!("`{column}` is not there yet")).collect();
+        let silent = bridge.fail_mode == FailMode::Secure;
+        if silent {
+            remarks.push("with fail_mode=secure and without flows nothing is forwarded".to_owned());
+        }
+        if !remarks.is_empty() {
+            wanted.remarks.insert(format!("bridge {name}"), remarks.join("; "));
+        }
+        let made = name.parse::<BridgeName>().map_err(|error| format!("bridge {name}: {error}"));
+        let mut made = made.map(|name| (name, Bridge { settings: settings(bridge), ..Bridge::default() }));
+        for (port_name, port) in &bridge.ports {
+            for (own, interface) in &port.interfaces {
+                let row = interface.uuid;
+                wanted.names.insert(row, own.clone());
+                let local = (own == name).then_some(mac);
+                let one = match (&mut made, left_out.0.get(&row)) {
+                    (_, Some(why)) => Err(Refused::Other(why.clone())),
+                    (Err(why), None) => Err(Refused::Other(why.clone())),
+                    (Ok(_), None) if port.interfaces.len() > 1 => {
+                        let count = port.interfaces.len();
+                        Err(Refused::Other(format!(
+                            "port {port_name} has {count} interfaces: bonds are not there yet"
+                        )))
+                    }
+                    (Ok((_, made)), None) => {
+                        one_port(own, interface, port, local, (ring_size, silent), is_there)
+                            .map(|one| (made, one))
+                    }
+                };
+                match one {
+                    Ok((made, one)) => {
+                        if let Some(lack) = one.lack {
+                            wanted.lacks.insert(row, lack);
+                        }
+                        wanted.rows.insert(one.name.clone(), row);
+                        wanted.config.filters.extend(one.filter);
+                        made.ports.insert(one.name.clone(), one.member);
+                        wanted.config.ports.insert(one.name, one.port);
+                    }
+                    Err(refused) => {
+                        if let Refused::Missing(device) = &refused {
+                            wanted.missing.insert(device.clone());
+                        }
+                        wanted.refused.insert(row, refused.to_string());
+                    }
+                }
+            }
+        }
+        if let Ok((name, made)) = made {
+            wanted.config.bridges.insert(name, made);
+        }
+    }
+    wanted
+}
+
+/// Why an interface cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+enum Refused {
+    #[error("there is no device {0}; it is taken as soon as there is")]
+    Missing(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Refused {
+        Refused::Other(why)
+    }
+}
+
+/// An interface as objects.
+struct One {
+    name: PortName,
+    port: Port,
+    member: Member,
+    filter: Option<(FilterName, Filter)>,
+    lack: Option<String>,
+}
+
+fn one_port(
+    name: &str,
+    interface: &Interface,
+    port: &ovsdb::Port,
+    local: Option<MacAddr>,
+    (ring_size, silent): (u32, bool),
+    is_there: &dyn Fn(&str) -> bool,
+) -> Result<One, Refused> {
+    let vlans = match silent {
+        true => VlanMode::Trunk { allowed: VlanSet::new(), native: None, native_tagged: false },
+        false => vlans(&port.vlans)?,
+    };
+    let mtu = interface.mtu_request.map(|bytes| {
+        let mtu = u16::try_from(bytes).ok().and_then(Mtu::new);
+        mtu.ok_or_else(|| format!("mtu_request={bytes}: ports carry {} to {}", Mtu::MIN, Mtu::MAX))
+    });
+    let mut kind = kind(name, interface, local, ring_size)?;
+    if let PortKind::AfXdp(af_xdp) = &kind
+        && !is_there(af_xdp.device.as_str())
+    {
+        return Err(Refused::Missing(af_xdp.device.to_string()));
+    }
+    let mut lacks = Vec::new();
+    let mut filter = None;
+    if interface.policing.is_set() {
+        match &mut kind {
+            PortKind::AfXdp(AfXdp { xdp, .. }) | PortKind::Veth(Veth { xdp, .. }) => {
+                let made: FilterName =
+                    policing_name(name).parse().map_err(|error| format!("ingress_policing_rate: {error}"))?;
+                xdp.filter = Some(made.clone());
+                filter = Some((made, policing(interface.policing)?));
+            }
+            _ => lacks.push("ingress_policing_rate is not there yet for interfaces without a driver hook"),
+        }
+    }
+    if port.qos {
+        lacks.push("qos is not there yet");
+    }
+    Ok(One {
+        name: name.parse().map_err(|error| format!("{name}: {error}"))?,
+        port: Port { mtu: mtu.transpose()?, workers: Vec::new(), spread: false, admin: true, kind },
+        member: Member { vlans, protected: port.protected, ..Member::default() },
+        filter,
+        lack: (!lacks.is_empty()).then(|| lacks.join("; ")),
+    })
+}
+
+fn kind(
+    name: &str,
+    interface: &Interface,
+    local: Option<MacAddr>,
+    ring_size: u32,
+) -> Result<PortKind, String> {
+    let device: DeviceName = name.parse().map_err(|error| format!("device {name}: {error}"))?;
+    let mac =
+        interface.mac.as_deref().map(|text| text.parse().map_err(|error| format!("mac={text}: {error}")));
+    let mac: Option<MacAddr> = mac.transpose()?;
+    let tap = || Tap {
+        device: device.clone(),
+        namespace: None,
+        address: Vec::new(),
+        mac: mac.or(local),
+        queues: 1,
+    };
+    match interface.kind.as_str() {
+        "internal" => Ok(PortKind::Internal(tap())),
+        "tap" => Ok(PortKind::Tap(tap())),
+        "" | "system" | "afxdp" => {
+            Ok(PortKind::AfXdp(AfXdp { device, namespace: None, xdp: xdp_options(interface, ring_size)? }))
+        }
+        "veth" => {
+            let peer =
+                interface.options.get("peer").ok_or("type veth needs options:peer, the other end's name")?;
+            let namespace = interface.options.get("netns").map(|text| text.parse());
+            let peer = Peer {
+                name: peer.parse().map_err(|error| format!("options:peer={peer}: {error}"))?,
+                namespace: namespace.transpose().map_err(|error| format!("options:netns: {error}"))?,
+                address: Vec::new(),
+                mac: None,
+                mtu: None,
+            };
+            Ok(PortKind::Veth(Veth {
+                device,
+                namespace: None,
+                peer,
+                xdp: xdp_options(interface, ring_size)?,
+            }))
+        }
+        other => Err(format!("type {other} is not there yet; use one of {}", TYPES.join(", "))),
+    }
+}
+
+/// `options:xdp-mode` and `options:n_rxq`, as for OVS's own type `afxdp`.
+fn xdp_options(interface: &Interface, ring_size: u32) -> Result<XdpOptions, String> {
+    let mut xdp = XdpOptions { ring_size, ..XdpOptions::default() };
+    (xdp.mode, xdp.zero_copy) = match interface.options.get("xdp-mode").map(String::as_str) {
+        None | Some("best-effort") => (xdp.mode, xdp.zero_copy),
+        Some("native-with-zerocopy") => (XdpMode::Native, ZeroCopy::Require),
+        Some("native") => (XdpMode::Native, ZeroCopy::Off),
+        Some("generic") => (XdpMode::Generic, ZeroCopy::Off),
+        Some(other) => {
+            return Err(format!(
+                "options:xdp-mode={other}: use best-effort, native-with-zerocopy, native or generic"
+            ));
+        }
+    };
+    if let Some(text) = interface.options.get("n_rxq") {
+        let count = text.parse().ok().filter(|count| (1..=256).contains(count));
+        xdp.queues =
+            Queues::First(count.ok_or_else(|| format!("options:n_rxq={text}: use a number from 1 to 256"))?);
+    }
+    Ok(xdp)
+}
+
+/// The members' VLANs as ours.
+fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
+    let vlan = |number: u16| match VlanId::new(number) {
+        _ if number == 0 => Ok(UNTAGGED),
+        Some(vlan) if vlan != UNTAGGED => Ok(vlan),
+        _ => Err(format!("VLAN {number} cannot be had: 4094 stands for untagged frames here; use 1 to 4093")),
+    };
+    let mut allowed = VlanSet::new();
+    for number in &wanted.trunks {
+        let vlan = vlan(*number)?;
+        allowed.insert(vlan, vlan);
+    }
+    let everything = wanted.trunks.is_empty();
+    let native = match wanted.effective() {
+        Mode::Access => return Ok(VlanMode::Access(vlan(wanted.tag.unwrap_or_default())?)),
+        Mode::Other(other) => return Err(format!("vlan_mode={other} is not there yet")),
+        Mode::Trunk => {
+            if everything {
+                allowed = VlanSet::all();
+            }
+            let native = allowed.contains(UNTAGGED).then_some(UNTAGGED);
+            return Ok(VlanMode::Trunk { allowed, native, native_tagged: false });
+        }
+        Mode::NativeTagged | Mode::NativeUntagged => vlan(wanted.tag.unwrap_or_default())?,
+    };
+    if everything {
+        // What has no tag elsewhere would leave with one here.
+        VlanId::new(UNTAGGED.get() - 1).into_iter().for_each(|last| allowed.insert(VlanId::MIN, last));
+    }
+    allowed.insert(native, native);
+    let native_tagged = wanted.effective() == Mode::NativeTagged && native != UNTAGGED;
+    Ok(VlanMode::Trunk { allowed, native: Some(native), native_tagged })
+}
+
+fn policing_name(interface: &str) -> String {
+    format!("policing.{interface}")
+}
+
+/// Limits as rules of a filter in the interface's hook. Bursts that are not given are those of `ovs-vswitchd`.
+fn policing(wanted: Policing) -> Result<Filter, String> {
+    const MOST: u64 = 1_000_000_000_000;
+    let limit = |name: &str, unit, rate: Option<u64>, burst: Option<u64>| {
+        let both = rate.zip(burst).filter(|(rate, burst)| *rate <= MOST && *burst <= MOST);
+        let (rate, burst) =
+            both.ok_or_else(|| format!("ingress policing of {name}: the rate is too high"))?;
+        Ok::<_, String>(FilterRule {
+            name: name.parse().map_err(|error| format!("{name}: {error}"))?,
+            priority: 0,
+            action: FilterAction::Limit(RateLimit { rate, unit, per: 1, burst, per_source: None }),
+            dry_run: false,
+            expires: None,
+            matches: FilterMatch::default(),
+        })
+    };
+    let or = |value: u64, usual: u64| if value == 0 { usual } else { value };
+    let mut rules = Vec::new();
+    if wanted.rate_kbps != 0 {
+        let bytes = |kilobits: u64| kilobits.checked_mul(125);
+        rules.push(limit(
+            "bits",
+            RateUnit::Bytes,
+            bytes(wanted.rate_kbps),
+            bytes(or(wanted.burst_kb, 8000)),
+        )?);
+    }
+    if wanted.rate_kpkts != 0 {
+        let packets = |thousands: u64| thousands.checked_mul(1000);
+        let burst = packets(or(wanted.burst_kpkts, 16));
+        rules.push(limit("packets", RateUnit::Packets, packets(wanted.rate_kpkts), burst)?);
+    }
+    Ok(Filter { blocklist: None, rules })
+}
+
+fn settings(bridge: &ovsdb::Bridge) -> BridgeSettings {
+    let number = |key: &str, least: u32, most: u32, usual: u32| {
+        let number = bridge.other_config.get(key).and_then(|text| text.parse().ok());
+        number.map_or(usual, |number: u32| number.clamp(least, most))
+    };
+    let hook = bridge.other_config.get("hook").is_none_or(|text| text != "false");
+    // The bounds and defaults of ovs-vswitchd.conf.db(5).
+    BridgeSettings {
+        ageing: number("mac-aging-time", 15, 3600, 300),
+        mac_limit: number("mac-table-size", 10, 1_000_000, 8192),
+        snooping: bridge.mcast_snooping,
+        hook,
+    }
+}
+
+/// An address of the bridge's own that is the same whenever its interface is made: locally administered, by its row.
+fn own_mac(row: Uuid) -> MacAddr {
+    let bytes = row.0.to_be_bytes();
+    MacAddr([0x02, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
+}
+
+/// `other_config:datapath-id`, else zeros and the address.
+fn datapath_id(bridge: &ovsdb::Bridge, mac: MacAddr) -> String {
+    let digits = |text: &String| {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let sound = digits.len() <= 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u64::from_str_radix(digits, 16).ok().filter(|id| sound && *id != 0)
+    };
+    let id = bridge.datapath_id.as_ref().and_then(digits).unwrap_or(mac.as_u64());
+    format!("{id:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(row: u128, kind: &str) -> Interface {
+        Interface { uuid: Uuid(row), kind: kind.to_owned(), ..Interface::default() }
+    }
+
+    fn desired(interfaces: Vec<(&str, Interface)>) -> Desired {
+        let mut bridge = ovsdb::Bridge { uuid: Uuid(0xabcd), ..ovsdb::Bridge::default() };
+        for (name, interface) in interfaces {
+            let port =
+                ovsdb::Port { interfaces: [(name.to_owned(), interface)].into(), ..ovsdb::Port::default() };
+            bridge.ports.insert(name.to_owned(), port);
+        }
+        Desired { bridges: [("br0".to_owned(), bridge)].into(), ..Desired::default() }
+    }
+
+    fn wanted(desired: &Desired) -> Wanted {
+        read_with(desired, 512, &LeftOut::default(), &|device| device != "gone")
+    }
+
+    #[test]
+    fn what_can_be_had_is_made_and_the_rest_is_refused_by_name() {
+        let policed = Policing { rate_kbps: 800, ..Policing::default() };
+        let desired = desired(vec![
+            ("br0", interface(1, "internal")),
+            ("eth1", Interface { mtu_request: Some(1400), policing: policed, ..interface(2, "") }),
+            ("gone", interface(3, "system")),
+            ("vx", interface(4, "vxlan")),
+            ("a name", interface(5, "internal")),
+            ("big", Interface { mtu_request: Some(70_000), ..interface(6, "tap") }),
+            ("t0", Interface { policing: policed, ..interface(7, "tap") }),
+        ]);
+        let wanted = wanted(&desired);
+        assert_eq!(wanted.rows.keys().map(PortName::as_str).collect::<Vec<_>>(), ["br0", "eth1", "t0"]);
+        let why = |row: u128| wanted.refused[&Uuid(row)].as_str();
+        assert!(why(3).contains("no device gone") && why(4).contains("vxlan") && why(5).contains("a name"));
+        assert!(why(6).contains("70000"));
+        assert!(wanted.lacks[&Uuid(7)].contains("ingress_policing_rate"));
+        assert_eq!(wanted.missing.iter().collect::<Vec<_>>(), ["gone"]);
+        assert_eq!(wanted.ids[&Uuid(0xabcd)], "000002000000abcd");
+        // The configuration is one that can run, as far as it goes.
+        assert!(model::validate(&wanted.config, None).is_empty());
+        let filter = &wanted.config.filters["policing.eth1"];
+        let FilterAction::Limit(limit) = &filter.rules[0].action else { panic!("{filter:?}") };
+        assert_eq!((limit.rate, limit.burst), (100_000, 1_000_000));
+        let PortKind::Internal(tap) = &wanted.config.ports["br0"].kind else { panic!() };
+        assert_eq!(tap.mac.unwrap().to_string(), "02:00:00:00:ab:cd");
+    }
+
+    #[test]
+    fn an_error_is_blamed_on_its_interface() {
+        let desired = desired(vec![("eth1", interface(2, "")), ("eth1.5", interface(3, ""))]);
+        let wanted = wanted(&desired);
+        let blame = |object: &str| {
+            wanted.blame(&[(object.to_owned(), "why".to_owned())]).keys().map(|row| row.0).collect::<Vec<_>>()
+        };
+        assert_eq!(blame("port.eth1.5"), [3]);
+        assert_eq!(blame("port.eth1.mtu"), [2]);
+        assert_eq!(blame("filter.policing.eth1.rule[0]"), [2]);
+        assert_eq!(blame("port.eth1"), [2]);
+        assert_eq!(blame("bridge.br0.port.eth1"), [2]);
+        assert_eq!(blame("bridge.br0"), [2, 3]);
+        assert_eq!(blame("memory.frames"), Vec::<u128>::new());
+    }
+
+    fn mode(mode: Option<Mode>, tag: Option<u16>, trunks: &[u16]) -> Result<VlanMode, String> {
+        vlans(&ovsdb::VlanMode { mode, tag, trunks: trunks.iter().copied().collect() })
+    }
+
+    #[test]
+    fn vlans_are_what_they_mean() {
+        let id = |number| VlanId::new(number).unwrap();
+        let trunk = |allowed: &[u16], native: Option<VlanId>, native_tagged| VlanMode::Trunk {
+            allowed: allowed.iter().map(|number| id(*number)).collect(),
+            native,
+            native_tagged,
+        };
+        assert_eq!(mode(None, Some(10), &[]).unwrap(), VlanMode::Access(id(10)));
+        assert_eq!(mode(Some(Mode::Access), None, &[]).unwrap(), VlanMode::Access(UNTAGGED));
+        let all = VlanMode::Trunk { allowed: VlanSet::all(), native: Some(UNTAGGED), native_tagged: false };
+        assert_eq!(mode(None, None, &[]).unwrap(), all);
+        assert_eq!(mode(None, None, &[5, 6]).unwrap(), trunk(&[5, 6], None, false));
+        assert_eq!(mode(None, None, &[0, 5]).unwrap(), trunk(&[5, 4094], Some(UNTAGGED), false));
+        assert_eq!(mode(Some(Mode::NativeTagged), Some(7), &[5]).unwrap(), trunk(&[5, 7], Some(id(7)), true));
+        let native = mode(Some(Mode::NativeUntagged), Some(7), &[]).unwrap();
+        assert!(!native.carries(UNTAGGED) && native.carries(id(4093)) && native.untagged() == Some(id(7)));
+        for wrong in [4094, 4095] {
+            assert!(mode(None, Some(wrong), &[]).is_err() && mode(None, None, &[wrong]).is_err());
+        }
+        assert!(
+            mode(Some(Mode::Other("dot1q-tunnel".into())), Some(5), &[])
+                .unwrap_err()
+                .contains("dot1q-tunnel")
+        );
+    }
+
+    #[test]
+    fn identifiers_are_those_that_are_asked_for() {
+        let id = |text: &str| {
+            let bridge = ovsdb::Bridge { datapath_id: Some(text.to_owned()), ..ovsdb::Bridge::default() };
+            datapath_id(&bridge, MacAddr([2, 0, 0, 0, 0, 1]))
+        };
+        assert_eq!(id("00000000000000aa"), "00000000000000aa");
+        assert_eq!(id("0xab"), "00000000000000ab");
+        for odd in ["0", "+1", "zz", "11111111111111111"] {
+            assert_eq!(id(odd), "0000020000000001", "{odd}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The socket of `ovs-appctl`: JSON-RPC over a unix socket, one method per command, with texts in and a text out.
+//!
+//! What there is stands in a registry ([`Commands`]), to which each part of the daemon adds its own: the general ones are
+//! here in `unixctl/commands.rs`. Clients are served one request after the other, each on a thread that may block.
+
+pub mod commands;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ovsdb::rpc::{Framer, Message};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+/// Longest request.
+const REQUEST_LIMIT: usize = 1 << 20;
+/// Clients that are served at the same time; others wait.
+const CLIENT_LIMIT: usize = 32;
+
+/// What a command answers: a text, or what is wrong.
+pub type Answer = Result<String, String>;
+
+type Run = Box<dyn Fn(&[String]) -> Answer + Send + Sync>;
+
+struct Command {
+    usage: &'static str,
+    arguments: RangeInclusive<usize>,
+    run: Run,
+}
+
+/// Commands by name.
+#[derive(Default)]
+pub struct Commands {
+    commands: BTreeMap<&'static str, Command>,
+}
+
+impl Commands {
+    /// Adds a command with so many arguments; `run` may block.
+    pub fn add(
+        &mut self,
+        name: &'static str,
+        usage: &'static str,
+        arguments: RangeInclusive<usize>,
+        run: impl Fn(&[String]) -> Answer + Send + Sync + 'static,
+    ) {
+        self.commands.insert(name, Command { usage, arguments, run: Box::new(run) });
+    }
+
+    fn list(&self) -> String {
+        let mut text = "The available commands are:\n".to_owned();
+        let names = self.commands.iter().map(|(name, command)| (*name, command.usage));
+        let mut all: Vec<(&str, &str)> = names.chain([("list-commands", "")]).collect();
+        all.sort_unstable();
+        for (name, usage) in all {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {}", format!("{name:<23} {usage}").trim_end());
+        }
+        text
+    }
+
+    /// Runs a command.
+    ///
+    /// # Errors
+    /// If there is none of the name, it takes another number of arguments, or what it says itself.
+    pub fn run(&self, name: &str, arguments: &[String]) -> Answer {
+        if name == "list-commands" {
+            return Ok(self.list());
+        }
+        let command = self.commands.get(name).ok_or_else(|| {
+            format!(
+                "\"{name}\" is not a valid command (use \"list-commands\" to see a list of valid commands)"
+            )
+        })?;
+        let (least, most) = (*command.arguments.start(), *command.arguments.end());
+        if arguments.len() < least {
+            return Err(format!("\"{name}\" command requires at least {least} arguments"));
+        }
+        if arguments.len() > most {
+            return Err(format!("\"{name}\" command takes at most {most} arguments"));
+        }
+        (command.run)(arguments)
+    }
+}
+
+/// A socket that is bound and not yet served.
+pub struct Server {
+    listener: std::os::unix::net::UnixListener,
+    path: PathBuf,
+}
+
+impl Server {
+    /// Listens at `path`, in the place of a socket that a process before has left there. Root alone may use it.
+    ///
+    /// # Errors
+    /// If it cannot, or something else than a socket is there.
+    pub fn bind(path: &Path) -> io::Result<Server> {
+        if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = std::os::unix::net::UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Server { listener, path: path.to_owned() })
+    }
+
+    /// Serves clients until the task is dropped.
+    ///
+    /// # Errors
+    /// If the event loop does not take the socket.
+    pub fn serve(self, commands: Commands) -> io::Result<tokio::task::JoinHandle<()>> {
+        let listener = UnixListener::from_std(self.listener)?;
+        let (commands, path) = (Arc::new(commands), self.path);
+        Ok(tokio::spawn(async move {
+            let room = Arc::new(Semaphore::new(CLIENT_LIMIT));
+            loop {
+                let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((client, _)) => {
+                        let commands = Arc::clone(&commands);
+                        tokio::spawn(async move {
+                            if let Err(error) = attend(client, commands).await {
+                                tracing::debug!("unixctl: {error}");
+                            }
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!("{}: {error}; trying again", path.display());
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                }
+            }
+        }))
+    }
+}
+
+async fn attend(mut client: UnixStream, commands: Arc<Commands>) -> io::Result<()> {
+    let mut framer = Framer::new(REQUEST_LIMIT);
+    let mut received = vec![0; 1 << 12];
+    loop {
+        let count = client.read(&mut received).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        framer.push(received.get(..count).unwrap_or_default());
+        while let Some(message) = framer.next_message().map_err(io::Error::other)? {
+            let Message::Request { method, params, id } = message else { continue };
+            let commands = Arc::clone(&commands);
+            let outcome = tokio::task::spawn_blocking(move || answer(&commands, &method, &params)).await;
+            let outcome =
+                outcome.unwrap_or_else(|_| Err(json!("the command was lost; look at the daemon's log")));
+            client.write_all(&Message::Reply { id, outcome }.bytes()).await?;
+        }
+    }
+}
+
+fn answer(commands: &Commands, method: &str, params: &[Value]) -> Result<Value, Value> {
+    let texts: Option<Vec<String>> = params.iter().map(|param| param.as_str().map(str::to_owned)).collect();
+    let Some(texts) = texts else {
+        return Err(json!(format!("\"{method}\" command has non-string argument")));
+    };
+    commands.run(method, &texts).map(Value::from).map_err(Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands() -> Commands {
+        let mut commands = Commands::default();
+        commands.add("fdb/show", "BRIDGE", 1..=1, |arguments| Ok(arguments.concat()));
+        commands
+    }
+
+    #[test]
+    fn arguments_are_counted_and_unknown_commands_named() {
+        let commands = commands();
+        let run = |name: &str, arguments: &[&str]| {
+            commands.run(name, &arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(run("fdb/show", &["br0"]).unwrap(), "br0");
+        assert!(run("fdb/show", &[]).unwrap_err().contains("at least 1"));
+        assert!(run("fdb/show", &["a", "b"]).unwrap_err().contains("at most 1"));
+        assert!(run("fdb/hide", &[]).unwrap_err().contains("list-commands"));
+        let list = run("list-commands", &[]).unwrap();
+        assert!(
+            list.contains("  fdb/show                BRIDGE\n") && list.contains("  list-commands\n"),
+            "{list}"
+        );
+    }
+
+    #[test]
+    fn arguments_are_texts() {
+        assert!(answer(&commands(), "fdb/show", &[json!(7)]).is_err());
+        assert_eq!(answer(&commands(), "fdb/show", &[json!("x")]), Ok(json!("x")));
+    }
+
+    #[test]
+    fn what_is_no_socket_stays() {
+        let path = std::env::temp_dir().join(format!("unixctl-{}", std::process::id()));
+        std::fs::write(&path, "kept").unwrap();
+        assert!(Server::bind(&path).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+        std::fs::remove_file(&path).unwrap();
+        drop(Server::bind(&path).unwrap());
+        // What a killed process left is no hindrance.
+        drop(Server::bind(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

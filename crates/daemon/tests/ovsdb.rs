@@ -1,0 +1,401 @@
+//! The daemon behind the real `ovsdb-server`: what `ovs-vsctl` and `ovs-appctl` say is done, and what cannot be had is told.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use testbed::{OvsdbServer, RawReceiver, RawSender, UdpFlow, eventually, require};
+
+/// A rig whose daemon follows a database.
+struct Switch {
+    rig: Rig,
+    server: OvsdbServer,
+}
+
+impl Switch {
+    fn new(hosts: u8) -> Switch {
+        let rig = Rig::new(hosts);
+        let server = OvsdbServer::start(&rig.path("ovs")).unwrap();
+        Switch { rig, server }
+    }
+
+    fn start(hosts: u8) -> Switch {
+        let mut switch = Switch::new(hosts);
+        switch.run("");
+        switch
+    }
+
+    fn configuration(&self, more: &str) -> String {
+        let text =
+            self.rig.configuration_with("", &vec![0; self.rig.hosts.len()]).replace("[bridge.br0]\n", "");
+        text.replace("[memory]", &format!("unixctl = {:?}\n[memory]", self.rig.path("ctl")))
+            + &format!("[ovsdb]\ndatabase = {:?}\n{more}", self.server.target())
+    }
+
+    fn run(&mut self, more: &str) {
+        let configuration = self.configuration(more);
+        self.rig.start(&configuration);
+    }
+
+    /// `ovs-vsctl`, which waits until the daemon has done it.
+    fn vsctl(&self, line: &str) -> String {
+        self.server.vsctl(line.split(' ')).unwrap()
+    }
+
+    /// A column of an interface, without quotes.
+    fn interface(&self, name: &str, column: &str) -> String {
+        self.vsctl(&format!("get interface {name} {column}")).replace('"', "")
+    }
+
+    fn until(&self, name: &str, column: &str, wanted: impl Fn(&str) -> bool) -> String {
+        eventually(&format!("{column} of {name}"), PATIENCE, || {
+            let value = self.interface(name, column);
+            if wanted(&value) { Ok(value) } else { Err(value) }
+        })
+        .unwrap()
+    }
+
+    fn appctl(&self, arguments: &[&str]) -> Result<String, String> {
+        appctl(&self.rig.path("ctl"), arguments)
+    }
+
+    /// br0 with all hosts.
+    fn build(&self) {
+        let ports = self.rig.hosts.iter().map(|host| format!(" -- add-port br0 {}", host.device()));
+        let told = self.vsctl(&("add-br br0".to_owned() + &ports.collect::<String>()));
+        assert_eq!(told, "", "no error is told");
+    }
+}
+
+fn appctl(socket: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("ovs-appctl")
+        .arg("-T")
+        .arg("20")
+        .arg("-t")
+        .arg(socket)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn a_bridge_is_built_and_taken_apart_by_ovs_vsctl() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let switch = Switch::start(2);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+
+    assert_eq!(switch.interface("br0", "ofport"), "65534");
+    let mut numbers = [switch.interface("h1", "ofport"), switch.interface("h2", "ofport")];
+    numbers.sort_unstable();
+    assert_eq!(numbers, ["1", "2"]);
+    switch.until("h1", "link_state", |state| state == "up");
+    assert_eq!(switch.interface("h1", "mtu"), "1500");
+    switch.until("h1", "statistics:rx_packets", |count| count != "0");
+    let mac = switch.interface("br0", "mac_in_use").replace(':', "");
+    assert_eq!(switch.vsctl("get bridge br0 datapath_id"), format!("\"0000{mac}\""));
+    assert!(switch.vsctl("get open_vswitch . iface_types").contains("internal"));
+    let port = switch.rig.port("h1");
+    assert_eq!((port["owner"].as_str(), port["bridge"].as_str()), (Some("ovsdb"), Some("br0")));
+
+    // LOCAL is an interface of the host's.
+    let hub = switch.rig.lab.hub();
+    hub.run(["ip", "address", "add", "10.8.0.100/24", "dev", "br0"]).unwrap();
+    hub.run(["ip", "link", "set", "br0", "up"]).unwrap();
+    let local = || switch.rig.hosts[0].ping("10.8.0.100", 2).is_ok_and(|report| report.received > 0);
+    eventually("LOCAL", PATIENCE, || if local() { Ok(()) } else { Err(String::new()) }).unwrap();
+
+    // A link that goes is told.
+    switch.rig.hosts[1].run(["ip", "link", "set", "eth0", "down"]).unwrap();
+    switch.until("h2", "link_state", |state| state == "down");
+    switch.rig.hosts[1].run(["ip", "link", "set", "eth0", "up"]).unwrap();
+    switch.rig.until_reachable(1, 2);
+
+    // Settings of a port that runs.
+    switch.vsctl("set interface h1 mtu_request=1400 ofport_request=77");
+    switch.until("h1", "ofport", |number| number == "77");
+    switch.until("h1", "mtu", |mtu| mtu == "1400");
+
+    switch.vsctl("del-port br0 h2");
+    assert!(!switch.rig.hosts[0].reaches(&switch.rig.hosts[1]));
+    assert!(!switch.rig.ok(&["show", "ports"]).contains("h2"));
+    assert!(hub.run(["ip", "link", "show", "h2"]).is_ok(), "the device is the kernel's again");
+    switch.vsctl("del-br br0");
+    assert_eq!(switch.rig.ok(&["show", "bridges", "--json"]).trim(), "[]");
+    assert!(hub.run(["ip", "link", "show", "br0"]).is_err(), "the bridge's interface went with it");
+}
+
+/// A broadcast of an experimental protocol (IEEE 802 clause 9.2.4) with its VLAN as tag and as content.
+fn tagged(vlan: u8) -> Vec<u8> {
+    let head = [[0xff; 6], [2, 0, 0, 0, 0x33, vlan]].concat();
+    [head, vec![0x81, 0x00, 0, vlan, 0x88, 0xb5, vlan], vec![0; 45]].concat()
+}
+
+/// The VLANs of those that come out of a wire.
+fn vlans_seen(wire: &RawReceiver) -> Vec<u8> {
+    let mut seen = Vec::new();
+    while let Some(frame) = wire.arrived(Duration::from_millis(500)).unwrap() {
+        if frame[12..14] == [0x88, 0xb5] {
+            seen.push(frame[14]);
+        }
+    }
+    seen
+}
+
+#[test]
+fn vlans_separate_and_join() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let switch = Switch::start(3);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    let (one, two, three) = (&switch.rig.hosts[0], &switch.rig.hosts[1], &switch.rig.hosts[2]);
+    switch.vsctl("set port h1 tag=10");
+    assert!(!one.reaches(two), "untagged and VLAN 10");
+    switch.vsctl("set port h2 tag=10");
+    switch.rig.until_reachable(1, 2);
+    assert!(!one.reaches(three));
+    // Of a trunk's tags each goes where it is.
+    switch.vsctl("set port h2 tag=20 -- set port h3 trunks=10,20");
+    let wires = [RawReceiver::open(one, "eth0").unwrap(), RawReceiver::open(two, "eth0").unwrap()];
+    let sender = RawSender::open(three, "eth0").unwrap();
+    for vlan in [10, 20, 30] {
+        sender.send(&tagged(vlan)).unwrap();
+    }
+    assert_eq!(wires.each_ref().map(vlans_seen), [[10], [20]]);
+    // A trunk with a native VLAN takes what has no tag for that one.
+    switch.vsctl("set port h3 vlan_mode=native-untagged tag=10 -- set port h2 tag=10");
+    switch.rig.until_reachable(1, 3);
+    switch.rig.until_reachable(1, 2);
+    switch.vsctl("clear port h1 tag -- clear port h2 tag");
+    switch.rig.until_reachable(1, 2);
+    assert!(!one.reaches(three));
+    let told = switch.vsctl("set port h1 tag=4094");
+    assert!(switch.interface("h1", "error").contains("4094"), "{told}");
+    assert_eq!(switch.interface("h1", "ofport"), "-1");
+}
+
+#[test]
+fn what_cannot_be_had_is_told_and_the_rest_runs() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let mut switch = Switch::new(3);
+    // A port of the file's, which the database wants, too.
+    switch.run("[port.h3]\nkind = \"af_xdp\"\ndevice = \"h3\"\n");
+    let told = switch.vsctl(
+        "add-br br0 -- add-port br0 h1 -- add-port br0 h2 -- add-port br0 later -- add-port br0 h3 -- add-port br0 vx \
+         -- set interface vx type=vxlan options:remote_ip=10.0.0.1 -- add-bond br0 bond0 b1 b2",
+    );
+    assert!(told.contains("later") && told.contains("no device"), "ovs-vsctl prints it: {told}");
+    switch.rig.until_reachable(1, 2);
+    for (name, why) in
+        [("later", "no device later"), ("h3", "belongs to file"), ("vx", "vxlan"), ("b1", "bonds")]
+    {
+        assert_eq!(switch.interface(name, "ofport"), "-1", "{name}");
+        assert!(switch.interface(name, "error").contains(why), "{name}: {}", switch.interface(name, "error"));
+    }
+    assert_eq!(switch.interface("h1", "error"), "[]");
+    // It comes as soon as there is one, and its error goes.
+    let hub = switch.rig.lab.hub();
+    hub.run(["ip", "link", "add", "later", "type", "veth", "peer", "name", "peer"]).unwrap();
+    switch.until("later", "ofport", |number| number != "-1");
+    assert_eq!(switch.interface("later", "error"), "[]");
+    // A device that goes is told, and does not hold up others.
+    hub.run(["ip", "link", "del", "later"]).unwrap();
+    switch.until("later", "error", |error| error != "[]");
+    switch.vsctl("set port h1 tag=5 -- set port h2 tag=5");
+    switch.rig.until_reachable(1, 2);
+}
+
+#[test]
+fn ports_beyond_the_memory_are_refused_one_by_one() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let mut switch = Switch::new(3);
+    let small = switch.configuration("ring_size = 2048\n").replace("frames = 32768", "frames = 4800");
+    switch.rig.start(&small);
+    let told = switch.vsctl("add-br br0 -- add-port br0 h1 -- add-port br0 h2 -- add-port br0 h3");
+    assert!(told.contains("frames"), "{told}");
+    let without = ["h1", "h2", "h3"].iter().filter(|name| switch.interface(name, "ofport") == "-1").count();
+    assert_eq!(without, 1);
+    // Room that comes free is theirs.
+    let gone = ["h1", "h2"].into_iter().find(|name| switch.interface(name, "ofport") != "-1").unwrap();
+    switch.vsctl(&format!("del-port br0 {gone}"));
+    for name in ["h1", "h2", "h3"].iter().filter(|name| **name != gone) {
+        assert_ne!(switch.interface(name, "ofport"), "-1", "{name}");
+    }
+}
+
+#[test]
+fn policing_limits_what_an_interface_sends() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let switch = Switch::start(2);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    switch.vsctl("set interface h1 ingress_policing_kpkts_rate=1 ingress_policing_kpkts_burst=1");
+    assert_eq!(switch.interface("h1", "error"), "[]");
+    let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 5_000).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let report = flow.stop().unwrap();
+    // A thousand at once, and a thousand a second: three thousand of ten.
+    assert!(report.received > report.sent / 10 && report.received < report.sent * 6 / 10, "{report:?}");
+    switch.vsctl("set interface h1 ingress_policing_kpkts_rate=0");
+    let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 1_000).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    assert_eq!(flow.stop().unwrap().lost(), 0);
+}
+
+#[test]
+fn a_server_that_restarts_under_traffic_costs_no_packet() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let mut switch = Switch::start(3);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    switch.rig.pin_neighbours();
+    let numbers = [switch.interface("h1", "ofport"), switch.interface("h2", "ofport")];
+    let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    switch.server.halt().unwrap();
+    flow.wait_for(2_000, PATIENCE).unwrap();
+    switch.server.resume().unwrap();
+    // Changed before the daemon looks again, or after: both is found out.
+    switch.vsctl("--no-wait del-port br0 h3");
+    eventually("the change", PATIENCE, || {
+        let ports = switch.rig.ok(&["show", "ports"]);
+        if ports.contains("h3") { Err(ports) } else { Ok(()) }
+    })
+    .unwrap();
+    switch.vsctl("set open_vswitch . external-ids:seen=yes");
+    flow.wait_for(2_000, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    assert_eq!(numbers, [switch.interface("h1", "ofport"), switch.interface("h2", "ofport")]);
+}
+
+#[test]
+fn a_daemon_that_was_killed_finds_everything_again() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let mut switch = Switch::start(2);
+    switch.build();
+    switch.vsctl("set interface h2 ofport_request=9");
+    switch.vsctl("clear interface h2 ofport_request");
+    switch.rig.until_reachable(1, 2);
+    assert_eq!(switch.interface("h2", "ofport"), "9");
+    let daemon = switch.rig.daemon.take().unwrap();
+    daemon.stop(Signal::KILL, PATIENCE).unwrap();
+    // Changed while nobody looks; `ovs-vsctl` would wait.
+    switch.vsctl("--no-wait add-port br0 t1 -- set interface t1 type=internal");
+    switch.run("");
+    // Its ports are there when it says that it is ready.
+    assert_eq!(switch.rig.port("h1")["bridge"], "br0");
+    switch.rig.until_reachable(1, 2);
+    assert_eq!(switch.interface("h2", "ofport"), "9", "numbers stay");
+    switch.until("t1", "ofport", |number| number != "[]" && number != "-1");
+    switch.vsctl("set port h1 tag=3 -- set port h2 tag=3");
+    switch.rig.until_reachable(1, 2);
+    switch.vsctl("del-br br0");
+    let hub = switch.rig.lab.hub();
+    for device in ["br0", "t1"] {
+        assert!(hub.run(["ip", "link", "show", device]).is_err(), "{device} is left");
+    }
+    assert_eq!(switch.rig.pins(), Vec::<String>::new());
+}
+
+#[test]
+fn a_successor_keeps_the_ports_and_follows_on() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let switch = Switch::start(2);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    switch.rig.pin_neighbours();
+    let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    switch.rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    switch.vsctl("add-port br0 t1 -- set interface t1 type=internal");
+    assert_eq!(switch.interface("t1", "ofport"), "3");
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
+    assert!(switch.appctl(&["version"]).unwrap().contains("Trivium"));
+    switch.appctl(&["exit"]).unwrap();
+}
+
+#[test]
+fn without_a_server_the_daemon_starts_and_waits_for_it() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let mut switch = Switch::start(2);
+    switch.build();
+    switch.rig.daemon = None;
+    switch.server.halt().unwrap();
+    switch.run("");
+    assert_eq!(switch.rig.ok(&["show", "bridges", "--json"]).trim(), "[]");
+    switch.server.resume().unwrap();
+    switch.rig.until_reachable(1, 2);
+}
+
+#[test]
+fn ovs_appctl_is_answered() {
+    require!("ovs-vsctl", "ovsdb-server", "ovs-appctl");
+    let mut switch = Switch::start(2);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    assert!(switch.appctl(&["version"]).unwrap().contains("Trivium"));
+    assert!(switch.appctl(&["list-commands"]).unwrap().contains("fdb/show"));
+    let text = switch.appctl(&["fdb/show", "br0"]).unwrap();
+    let (mac, number) = (switch.rig.hosts[0].mac().unwrap(), switch.interface("h1", "ofport"));
+    let line = text.lines().find(|line| line.contains(&mac)).unwrap_or_else(|| panic!("{mac}: {text}"));
+    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), [number.as_str(), "0", mac.as_str()]);
+    assert!(switch.appctl(&["fdb/show", "br1"]).unwrap_err().contains("no such bridge"));
+    assert!(switch.appctl(&["coverage/show"]).unwrap().contains("port_rx"));
+    assert!(switch.appctl(&["memory/show"]).unwrap().contains("ports:3"));
+    switch.appctl(&["vlog/set", "ANY:file:dbg"]).unwrap();
+    assert!(switch.appctl(&["vlog/set", "loud"]).unwrap_err().contains("no such level"));
+    assert!(switch.appctl(&["ofproto/paint"]).unwrap_err().contains("not a valid command"));
+    switch.appctl(&["exit"]).unwrap();
+    let (status, output) = switch.rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    assert!(status.success(), "{output}");
+    assert!(!switch.rig.path("ctl").exists());
+}
+
+#[test]
+fn scripts_that_start_ovs_vswitchd_start_trivium() {
+    require!("ovs-vsctl", "ovsdb-server", "ovs-appctl", "bash");
+    let switch = Switch::new(2);
+    let wrapper = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/ovs-vswitchd");
+    let (run, pidfile) = (switch.rig.path("run"), switch.rig.path("run/ovs-vswitchd.pid"));
+    let target = switch.server.target();
+    let line = [
+        wrapper,
+        &target,
+        "--pidfile",
+        "--log-file",
+        "--detach",
+        "-vconsole:off",
+        "--mlockall",
+        "-vfile:info",
+    ];
+    let mut command = switch.rig.lab.hub().command(line);
+    for (name, path) in [("RUNDIR", "run"), ("LOGDIR", "log"), ("DBDIR", "db"), ("SYSCONFDIR", "etc")] {
+        command.env(format!("OVS_{name}"), switch.rig.path(path));
+    }
+    let output = command.env("TRIVIUM", TRIVIUM).output().unwrap();
+    let log = || std::fs::read_to_string(switch.rig.path("log/ovs-vswitchd.log")).unwrap_or_default();
+    assert!(output.status.success(), "{output:?}\n{}", log());
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    let pid = std::fs::read_to_string(&pidfile).unwrap();
+    let socket = run.join(format!("ovs-vswitchd.{}.ctl", pid.trim()));
+    assert!(appctl(&socket, &["version"]).unwrap().contains("Trivium"));
+    assert!(log().contains("following the database"), "{}", log());
+    // A second one is refused.
+    let second = command.output().unwrap();
+    assert!(String::from_utf8_lossy(&second.stderr).contains("already running"), "{second:?}");
+    appctl(&socket, &["exit"]).unwrap();
+    let gone = || if Path::new("/proc").join(pid.trim()).exists() { Err(log()) } else { Ok(()) };
+    eventually("its end", PATIENCE, gone).unwrap();
+}
