@@ -151,6 +151,10 @@ impl Worker {
             let port = queues[index].port;
             // What comes before a new port is in the snapshot waits in its queue.
             let Some(view) = forwarding.port(port) else { continue };
+            // So does what comes before there is a decider.
+            if matches!(view.room, Room::Flows(_)) && tools.flows.is_none() {
+                continue;
+            }
             let n = receive::run(&mut *queues[index].queue, port, view, burst, tools);
             if n == 0 {
                 continue;

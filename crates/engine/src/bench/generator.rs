@@ -48,6 +48,8 @@ pub struct Writer {
     words: [u64; 8],
     aim: Aim,
     state: u64,
+    /// Source ports stay as they are: a destination is one flow.
+    steady: bool,
 }
 
 /// An address spread over the 46 bits that a locally administered unicast address leaves, its first octet lowest.
@@ -69,6 +71,7 @@ impl Writer {
             words: words(&template),
             aim: Aim::Hosts(flows),
             state: 0x2545_f491_4f6c_dd1d ^ u64::from(flows.first),
+            steady: false,
         }
     }
 
@@ -95,7 +98,14 @@ impl Writer {
                 Aim::Six(list.clone(), from)
             }
         };
-        Self { words: words(&template), aim, state: 0x2545_f491_4f6c_dd1d ^ from as u64 }
+        Self { words: words(&template), aim, state: 0x2545_f491_4f6c_dd1d ^ from as u64, steady: false }
+    }
+
+    /// The same with one source port: each destination is one flow.
+    #[must_use]
+    pub fn steady(mut self) -> Self {
+        self.steady = true;
+        self
     }
 
     /// Bytes of its frames.
@@ -111,7 +121,7 @@ impl Writer {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        let (a, b) = (self.state as u32, (self.state >> 32) as u32);
+        let (a, b) = (if self.steady { 0 } else { self.state as u32 }, (self.state >> 32) as u32);
         let port = |word: u64| word & 0xffff_ffff_0000_ffff | u64::from(a & 0xffff) << 16;
         // Whole words are written, so that a reader right behind is not held up by stores narrower than its loads.
         match &mut self.aim {

@@ -5,6 +5,7 @@
 //! `ns_per_packet`.
 
 mod churn;
+mod flows;
 mod generator;
 mod routes;
 mod scenario;

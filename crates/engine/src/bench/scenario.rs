@@ -11,6 +11,7 @@ use sync::cpu::{tsc, tsc_hz};
 use sync::qsbr::Domain;
 
 use crate::bench::BenchError;
+use crate::bench::flows::FlowLoad;
 use crate::bench::generator::{Flows, Writer, fill, pair};
 use crate::bench::routes::{self, OWN, Popularity, Route, Tables};
 use crate::burst::Burst;
@@ -46,11 +47,15 @@ pub enum Scenario {
     RouteFull4,
     /// The same of IPv6.
     RouteFull6,
+    /// OpenFlow: 4,096 flows, each answered by the exact-match cache.
+    Emc,
+    /// OpenFlow: 100,000 flows of so many masks, the exact-match cache off.
+    Megaflow(u8),
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::PortToPort,
         Self::Parse,
         Self::Bridge,
@@ -58,6 +63,12 @@ impl Scenario {
         Self::Route1,
         Self::RouteFull4,
         Self::RouteFull6,
+        Self::Emc,
+        Self::Megaflow(1),
+        Self::Megaflow(5),
+        Self::Megaflow(10),
+        Self::Megaflow(20),
+        Self::Megaflow(30),
     ];
 
     /// Its name on the command line.
@@ -71,6 +82,12 @@ impl Scenario {
             Self::Route1 => "route-1",
             Self::RouteFull4 => "route-full4",
             Self::RouteFull6 => "route-full6",
+            Self::Emc => "emc",
+            Self::Megaflow(1) => "megaflow-1",
+            Self::Megaflow(5) => "megaflow-5",
+            Self::Megaflow(10) => "megaflow-10",
+            Self::Megaflow(20) => "megaflow-20",
+            Self::Megaflow(_) => "megaflow-30",
         }
     }
 
@@ -88,10 +105,22 @@ impl Scenario {
     /// What the packets of one side are.
     pub(super) fn writer(self, side: u32, tables: Option<&Tables>) -> Writer {
         let half = self.hosts() / 2;
+        if let Some(load) = self.flows() {
+            return Writer::routed(OWN, &load.destinations(), side as usize * load.flows() / 2).steady();
+        }
         match tables {
             // The sides go through the destinations at two places, so that neither warms the caches for the other.
             Some(tables) => Writer::routed(OWN, &tables.destinations, side as usize * tables.len() / 2),
             None => Writer::new(Flows { first: side * half, hosts: half, peer_first: (1 - side) * half }),
+        }
+    }
+
+    /// The flows that it has cached, if it goes by rules.
+    fn flows(self) -> Option<FlowLoad> {
+        match self {
+            Self::Emc => Some(FlowLoad { each: 2048, masks: 1, exact: true }),
+            Self::Megaflow(masks) => Some(FlowLoad { each: 50_000, masks: u32::from(masks), exact: false }),
+            _ => None,
         }
     }
 
@@ -176,7 +205,9 @@ impl Report {
 pub fn run(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let _ = sync::cpu::pin_current_thread(options.first_core);
     match scenario {
-        Scenario::Parse if options.workers > 1 => Err(BenchError::OneWorker(scenario.name())),
+        Scenario::Parse | Scenario::Emc | Scenario::Megaflow(_) if options.workers > 1 => {
+            Err(BenchError::OneWorker(scenario.name()))
+        }
         Scenario::Parse => parse_alone(options),
         _ if options.workers > 1 => threaded(scenario, options),
         _ => inline(scenario, options),
@@ -202,6 +233,10 @@ pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn
         (_, Some(tables)) => {
             let room = |inside, outside| Room::Route(Arc::new(tables.router(inside, outside)), 0);
             (room(A, B), room(B, A))
+        }
+        (Scenario::Emc | Scenario::Megaflow(_), None) => {
+            let room = super::flows::room(bridge);
+            (room.clone(), room)
         }
         (Scenario::Bridge | Scenario::Bridge100k, None) => {
             (Room::Switch(bridge.clone()), Room::Switch(bridge))
@@ -308,6 +343,9 @@ fn inline(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let (a, b) = pair(&mut pool, ROTATION / 2, writer(0), writer(1));
     worker.add(owned(WorkerId(0), A, QueueId(0), Box::new(a)));
     worker.add(owned(WorkerId(0), B, QueueId(0), Box::new(b)));
+    if let Some(load) = scenario.flows() {
+        load.put(worker);
+    }
     publish(&engine, worker, &forwarding(scenario, tables.as_ref()));
     warm_up(scenario, worker);
     let mut writer = writer(0);

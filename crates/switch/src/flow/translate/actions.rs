@@ -8,6 +8,11 @@ const TAG: u128 = 0x1000;
 /// All that a push or pop of a label hides or shows: L3 and L4.
 const L3: std::ops::Range<usize> = 19..29;
 
+/// The port that part of a field names: sixteen bits have OpenFlow 1.0's numbers, whose reserved ports begin at 0xfff8.
+pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
+    if part.bits <= 16 && value >= 0xfff8 { value | 0xffff_0000 } else { value }
+}
+
 /// The TTL of the IP header behind the one label of a frame.
 fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
     let mut key = FlowKey::ZERO;
@@ -36,7 +41,7 @@ impl<'p> Run<'p> {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputReg { source, max_len } => {
-                let to = self.part(source);
+                let to = port_of(self.part(source), source);
                 match u32::try_from(to) {
                     Ok(to) => self.output(to, *max_len),
                     Err(_) => self.note("the field names no port"),

@@ -1,0 +1,89 @@
+//! Bridges that go by rules: flows are put into the worker's cache as the decider would, so that the tier that a scenario names is the
+//! one that it measures.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use packet::{DropReason, FlowKey, PortId};
+use switch::Bridge;
+use switch::flow::{Op, Pipeline, Program};
+use sync::wake::Waker;
+
+use crate::bench::generator::Destinations;
+use crate::bench::scenario::{A, B};
+use crate::flows::{CachedFlow, Compiled, FlowBridge, FlowTables, Live, rings};
+use crate::stage::flows::Flows;
+use crate::state::Room;
+use crate::worker::Worker;
+
+/// What a scenario has cached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlowLoad {
+    /// Flows of each of the two ports.
+    pub each: u32,
+    /// Different masks, 1 to 31.
+    pub masks: u32,
+    /// The exact-match cache is on, and every packet that it does not know leaves a hint.
+    pub exact: bool,
+}
+
+impl FlowLoad {
+    /// Flows of one port.
+    pub fn flows(self) -> usize {
+        self.each as usize
+    }
+
+    /// Where packets go: a destination is a flow, in an order that no prefetcher foresees.
+    pub fn destinations(self) -> Destinations {
+        let mut all: Vec<u32> = (0..self.each).map(|flow| 0x0a00_0000 + flow).collect();
+        let mut state = 0x9e37_79b9_u64;
+        for at in (1..all.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let with = usize::try_from((state >> 33) % (at as u64 + 1)).unwrap_or(0);
+            all.swap(at, with);
+        }
+        Destinations::Four(all.into())
+    }
+
+    /// Puts its flows into a worker's cache. Masks differ in which of the source's lowest bits they ask for: what the exact key has there is
+    /// the same for all packets.
+    pub fn put(self, worker: &mut Worker) {
+        let Ok(waker) = Waker::new() else { return };
+        let waker = Arc::new(waker);
+        let (mine, _) = rings(&waker, &waker);
+        let mut flows = Flows::new(mine, lookup::FlowLimits::default());
+        flows.set_exact(if self.exact { NonZeroU32::new(1) } else { None });
+        for (port, out) in [(A, B), (B, A)] {
+            let program = Program { ops: vec![Op::Output(out)] };
+            let compiled = Arc::new(Compiled::new(program, DropReason::RuleDrop, Vec::new()));
+            for flow in 0..self.each {
+                let (key, mask) = self.flow(port, flow);
+                let cached =
+                    CachedFlow { id: flow, compiled: Arc::clone(&compiled), live: Arc::<Live>::default() };
+                flows.put(&key, &mask, cached);
+            }
+        }
+        worker.tools.flows = Some(Box::new(flows));
+    }
+
+    fn flow(self, port: PortId, flow: u32) -> (FlowKey, FlowKey) {
+        let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+        key.set_in_port(port);
+        mask.set_in_port(PortId(u16::MAX));
+        key.set_eth_type(0x0800);
+        mask.set_eth_type(0xffff);
+        key.set_ipv4_dst((0x0a00_0000 + flow).into());
+        mask.set_ipv4_dst(u32::MAX.into());
+        key.set_ipv4_src(0x0a00_0001.into());
+        mask.set_ipv4_src((flow % self.masks).into());
+        (key.masked(&mask), mask)
+    }
+}
+
+/// A bridge whose tables are empty: whatever is not cached is a miss.
+pub(super) fn room(bridge: Arc<Bridge>) -> Room {
+    // Nobody waits at it: there is no decider.
+    let waker = Arc::new(Waker::new().unwrap_or_else(|error| panic!("an eventfd cannot be had: {error}")));
+    let tables = Arc::new(FlowTables::new(0, Pipeline::new(), waker));
+    Room::Flows(Arc::new(FlowBridge { tables, bridge }))
+}
