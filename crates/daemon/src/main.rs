@@ -10,6 +10,7 @@
 mod cli;
 mod client;
 mod cmd;
+mod controllers;
 mod database;
 mod demo;
 mod failure;

@@ -30,13 +30,44 @@ pub struct BridgeSettings {
     pub mac_limit: u32,
     /// Whether IGMP and MLD are read, so that multicast goes only where somebody listens.
     pub snooping: bool,
-    /// Whether known unicast between kernel devices is answered in the driver hook.
+    /// Whether known unicast between kernel devices is answered in the driver hook. A bridge with `openflow` leaves all to the workers.
     pub hook: bool,
+    /// Packets go by OpenFlow's rules; this bridge is what their `NORMAL` means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub openflow: Option<OpenFlow>,
+}
+
+/// How a bridge is led by OpenFlow controllers.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct OpenFlow {
+    /// Where they are, as `ovs-vsctl set-controller` has it: `tcp:10.0.0.1:6653`, `ptcp:6654:127.0.0.1`, `unix:PATH`, `punix:PATH`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<String>,
+    /// What becomes of packets while none of them is there.
+    pub fail_mode: FailMode,
+    /// Its number for controllers; `None`: made of its name.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "datapath_id")]
+    pub datapath_id: Option<u64>,
+}
+
+/// What a bridge does while no controller is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailMode {
+    /// It is a learning bridge: one rule of priority 0 says `NORMAL`.
+    #[default]
+    Standalone,
+    /// Its rules are all there is; without any, packets are dropped.
+    Secure,
+}
+
+fn datapath_id<S: Serializer>(id: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&format!("{:016x}", id.unwrap_or_default()))
 }
 
 impl Default for BridgeSettings {
     fn default() -> Self {
-        BridgeSettings { ageing: 300, mac_limit: 16_384, snooping: true, hook: true }
+        BridgeSettings { ageing: 300, mac_limit: 16_384, snooping: true, hook: true, openflow: None }
     }
 }
 
@@ -55,6 +86,8 @@ pub struct Member {
     pub mac_limit: Option<u32>,
     /// Limits for what it may flood.
     pub storm: Storm,
+    /// Its number for OpenFlow, 1..=65279; `None`: the lowest that is free.
+    pub number: Option<u16>,
 }
 
 impl Default for Member {
@@ -66,6 +99,7 @@ impl Default for Member {
             flood: true,
             mac_limit: None,
             storm: Storm::default(),
+            number: None,
         }
     }
 }
@@ -117,6 +151,9 @@ impl Serialize for Member {
         map.serialize_entry("flood", &self.flood)?;
         if let Some(limit) = self.mac_limit {
             map.serialize_entry("mac_limit", &limit)?;
+        }
+        if let Some(number) = self.number {
+            map.serialize_entry("number", &number)?;
         }
         if self.storm != Storm::default() {
             map.serialize_entry("storm", &self.storm)?;

@@ -98,6 +98,7 @@ impl Service {
         let notifier = Notifier::from_environment();
         let taken_over = given.is_some();
         plane.surround(surroundings(&file, &listeners)?);
+        let api_path = config.daemon.api.clone();
         let store = Store::new(plane.clone(), &config);
         let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
         let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
@@ -115,6 +116,7 @@ impl Service {
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
             let _ = stopped.await;
         }));
+        let sessions = tokio::spawn(crate::controllers::run(Arc::clone(&plane), api_path));
         let status = status(&plane);
         tracing::info!("ready: {status}");
         if taken_over {
@@ -125,6 +127,7 @@ impl Service {
         if end == End::Told {
             notifier.stopping();
         }
+        sessions.abort();
         drop(stop);
         match api.await {
             Ok(Ok(())) => Ok(end),

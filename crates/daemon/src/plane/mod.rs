@@ -11,6 +11,7 @@ mod doctor;
 mod dump;
 mod fault;
 pub mod filters;
+mod flows;
 mod foreign;
 mod handover;
 mod hooks;
@@ -63,6 +64,7 @@ use site::Site;
 use snoop::Snooping;
 use watch::Load;
 
+pub use flows::Leader;
 pub use handover::HandoverError;
 pub use handover::give::Surroundings;
 pub use handover::take::Prepared;
@@ -239,6 +241,8 @@ impl DataPlane {
             std::mem::replace(&mut site.routers, Routers::new(&self.domain, workers.cores.len()));
         let mut pool = engine.pool();
         let queues = engine.stop().map_err(|error| handover::give::refused(binary, &error))?;
+        // Behind the workers: what they have counted last goes to the rules.
+        site.flows.halt();
         let held = estate::gather(&mut site, queues, &mut pool);
         match successor.take(&held) {
             Ok(pid) => {
@@ -254,7 +258,12 @@ impl DataPlane {
                         // What they have in the kernel is the same.
                         let filters = std::mem::take(&mut site.filters);
                         let steers = std::mem::take(&mut site.steers);
-                        *site = Site { filters, steers, ..rebuilt };
+                        // Rules stay where they are; only what serves them is new.
+                        let flows = std::mem::take(&mut site.flows);
+                        let mut rebuilt = rebuilt;
+                        rebuilt.flows.halt();
+                        *site = Site { filters, steers, flows, ..rebuilt };
+                        site.publish(&engine);
                         let Site { filters, steers, ports, .. } = &mut *site;
                         if let Err(error) = filters.ensure(ports).and_then(|()| steers.ensure(ports)) {
                             tracing::error!(%error, "filter or steering could not be given back to it");
@@ -283,6 +292,30 @@ impl DataPlane {
     /// A copy of the names that steps mention.
     pub fn names(&self) -> Names {
         locked(&self.site).names.clone()
+    }
+
+    /// Who leads which bridge by OpenFlow, now and whenever it changes.
+    pub fn leaders(
+        &self,
+    ) -> tokio::sync::watch::Receiver<
+        std::collections::BTreeMap<model::BridgeName, (model::OpenFlow, Arc<Leader>)>,
+    > {
+        locked(&self.site).flows.leaders()
+    }
+
+    /// The counters of a bridge's port, as controllers see them.
+    pub fn flow_port_stats(&self, number: u32, id: PortId) -> switch::flow::PortStats {
+        let totals = self.with_engine(|engine| engine.port_totals(id)).unwrap_or_default();
+        switch::flow::PortStats {
+            number,
+            rx_packets: totals.rx_packets,
+            tx_packets: totals.tx_packets,
+            rx_bytes: totals.rx_bytes,
+            tx_bytes: totals.tx_bytes,
+            rx_dropped: totals.dropped(),
+            age_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ..switch::flow::PortStats::default()
+        }
     }
 
     /// Whether the workers still answer: each is asleep or has got on since the last question.
@@ -325,6 +358,7 @@ impl DataPlane {
             }
         }
         let mut pool = engine.pool();
+        site.flows.halt();
         site.routers.clear(&mut pool);
         match engine.stop() {
             Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),

@@ -16,6 +16,7 @@ use xdp::user::UserProgram;
 
 use super::bridges::Bridges;
 use super::device::{Device, object};
+use super::flows::Flows;
 use super::open::{Footprint, Opened, Wanted};
 use super::pins::Claim;
 use super::routers::Routers;
@@ -249,6 +250,7 @@ pub fn compose(
     ports: &Ports,
     bridges: &Bridges,
     routers: &Routers,
+    flows: &Flows,
     captured: &[bool],
 ) -> Forwarding {
     let mut forwarding = Forwarding::default();
@@ -257,9 +259,12 @@ pub fn compose(
         forwarding.set_port(id, Some(view));
     }
     for (name, running) in ports {
-        let bridge = config.bridge_of(name.as_str()).and_then(|(bridge, _)| bridges.get(bridge));
+        let home = config.bridge_of(name.as_str()).map(|(bridge, _)| bridge);
+        let bridge = home.and_then(|home| {
+            flows.room(home).or_else(|| bridges.get(home).map(|bridge| Room::Switch(Arc::clone(bridge))))
+        });
         let room = match (bridge, routed.remove(name)) {
-            (Some(bridge), _) => Room::Switch(Arc::clone(bridge)),
+            (Some(room), _) => room,
             (None, Some(room)) => room,
             (None, None) => Room::None,
         };
@@ -271,11 +276,18 @@ pub fn compose(
 }
 
 /// Publishes ports, bridges and routers. When it returns no worker acts on the snapshot before.
-pub fn publish(engine: &Engine, config: &Config, ports: &Ports, bridges: &Bridges, routers: &Routers) {
+pub fn publish(
+    engine: &Engine,
+    config: &Config,
+    ports: &Ports,
+    bridges: &Bridges,
+    routers: &Routers,
+    flows: &Flows,
+) {
     engine.update(|forwarding: &mut Forwarding| {
         let captured: Vec<bool> =
             forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
-        forwarding.ports = compose(config, ports, bridges, routers, &captured).ports;
+        forwarding.ports = compose(config, ports, bridges, routers, flows, &captured).ports;
     });
 }
 

@@ -315,7 +315,9 @@ fn wanted<'s>(
 ) -> Option<(&'s BridgeName, &'s Arc<Bridge>, BridgePort)> {
     let (bridge_name, _) = config.bridge_of(name.as_str())?;
     let bridge = bridges.get(bridge_name)?;
-    let allowed = config.bridges.get(bridge_name)?.settings.hook;
+    let settings = &config.bridges.get(bridge_name)?.settings;
+    // Rules may say anything: only workers know them.
+    let allowed = settings.hook && settings.openflow.is_none();
     // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only. What one worker gives another to
     // do is not waited for where a port is spread.
     let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);

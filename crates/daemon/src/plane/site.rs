@@ -21,6 +21,7 @@ use super::bridges::{self, Bridges};
 use super::change;
 use super::device::{Device, inside, object, place};
 use super::filters::{Changed, Definition, Filters};
+use super::flows::Flows;
 use super::foreign::Former;
 use super::ids::Names;
 use super::open::{self, Footprint, Opened, Wanted};
@@ -47,6 +48,8 @@ pub struct Site {
     pub filters: Filters,
     /// The steerings of ports' hooks.
     pub steers: Steers,
+    /// The bridges that go by OpenFlow's rules.
+    pub flows: Flows,
     /// What ports' hooks answer by themselves.
     pub shortcuts: Shortcuts,
     /// Looks after routers so far.
@@ -108,6 +111,7 @@ impl Site {
             routers,
             filters: Filters::default(),
             steers: Steers::default(),
+            flows: Flows::default(),
             shortcuts: Shortcuts::default(),
             seconds: 0,
         }
@@ -343,8 +347,10 @@ impl Site {
     }
 
     /// Publishes what runs.
-    pub fn publish(&self, engine: &Engine) {
-        publish(engine, &self.config, &self.ports, &self.bridges, &self.routers);
+    pub fn publish(&mut self, engine: &Engine) {
+        self.flows.follow(&self.config, &self.ports, &self.bridges);
+        self.flows.ensure(engine);
+        publish(engine, &self.config, &self.ports, &self.bridges, &self.routers, &self.flows);
     }
 
     /// The plan's ports, and those whose hook must be told otherwise because a bridge takes or leaves them.

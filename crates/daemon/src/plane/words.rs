@@ -272,6 +272,13 @@ fn switching(step: &Step, names: &Names) -> String {
             FloodClass::Multicast => "multicast nobody is known for: to every member of the VLAN".to_owned(),
             FloodClass::Unknown => "nobody knows the destination: to every member of the VLAN".to_owned(),
         },
+        Step::Rule { table, priority, cookie } => {
+            format!("table {table}: the rule of priority {priority} (cookie {cookie:#x}) matches")
+        }
+        Step::NoRule { table } => format!("table {table}: no rule matches"),
+        Step::FlowHit => "a cached flow says what becomes of it".to_owned(),
+        Step::Upcall => "no cached flow matches: the decider looks into the tables".to_owned(),
+        Step::ToController => "a copy goes to the controllers".to_owned(),
         Step::Routed { port, to } => format!(
             "a route leads to {to} behind {}; its addresses and hop count are written anew",
             names.port(*port)

@@ -44,6 +44,7 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
     let mut held = Held::default();
     let blocks = site.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
     held.letter.blocks = blocks.collect();
+    held.letter.rules = site.flows.letters();
     for (name, bridge) in &site.bridges {
         held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
@@ -181,9 +182,12 @@ pub fn rebuild(
     queues.extend(site.routers.plug_all(&mut site.names));
     site.routers.settle(config);
     site.routers.tell_hooks(config, &mut site.ports);
-    let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &[]);
+    site.flows.take_over(letter.rules);
+    site.flows.follow(&site.config, &site.ports, &site.bridges);
+    let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &site.flows, &[]);
     let engine = Engine::resume(workers, depot, forwarding, queues)
         .map_err(|error| HandoverError::Own(error.to_string()))?;
+    site.flows.ensure(&engine);
     Ok((engine, site))
 }
 

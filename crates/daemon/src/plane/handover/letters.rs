@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::plane::filters::Expiring;
+use crate::plane::flows::RulesLetter;
 use crate::plane::foreign::Former;
 
 /// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any.
@@ -72,6 +73,9 @@ pub struct Estate {
     /// What was blocked in each filter while the daemon ran, by name. Rules and counters stay in the hooks.
     #[serde(default)]
     pub blocks: BTreeMap<String, Vec<Expiring>>,
+    /// The rules of each bridge that goes by OpenFlow's, by name.
+    #[serde(default)]
+    pub rules: BTreeMap<String, RulesLetter>,
 }
 
 /// A port that runs.

@@ -1,0 +1,329 @@
+//! Bridges that go by OpenFlow's rules: their tables, the decider's thread, and what controllers see of them.
+//!
+//! Tables live as long as their bridge has `openflow`, whatever else of it changes; the snapshot that workers follow names them.
+//! Sessions run beside the plane ([`crate::controllers`]), and reach a bridge through its [`Leader`].
+
+mod leader;
+mod letter;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use engine::decider::Knobs;
+use engine::rest::Waker;
+use engine::worker::monotonic;
+use engine::{Engine, FlowBridge, FlowTables, Room};
+use model::{BridgeName, Config, FailMode, OpenFlow, PortName};
+use packet::MacAddr;
+use switch::flow::{
+    Action, FlowFilter, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port,
+};
+
+use super::bridges::Bridges;
+use super::ports::{Ports, Running};
+
+pub use leader::Leader;
+pub use letter::RulesLetter;
+
+/// Megaflows that one worker's cache holds, and different masks: what an attack on the tuple space can add.
+const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 200_000, masks: 256 };
+
+/// A bridge with rules.
+pub struct Flowing {
+    /// Its rules.
+    pub tables: Arc<FlowTables>,
+    /// As workers see it.
+    bridge: Arc<FlowBridge>,
+    /// OpenFlow's numbers of its ports.
+    numbers: BTreeMap<PortName, u32>,
+    settings: OpenFlow,
+    leader: Arc<Leader>,
+}
+
+/// A decider at work.
+struct Deciding {
+    knobs: Arc<Knobs>,
+    thread: JoinHandle<()>,
+}
+
+/// All bridges with rules.
+pub struct Flows {
+    waker: Option<Arc<Waker>>,
+    served: engine::decider::Bridges,
+    bridges: BTreeMap<BridgeName, Flowing>,
+    deciding: Option<Deciding>,
+    /// What a predecessor had of bridges that are not there yet.
+    given: BTreeMap<String, RulesLetter>,
+    /// Who leads which bridge, for the sessions.
+    leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Flows {
+            waker: None,
+            served: Arc::new(Mutex::new(BTreeMap::new())),
+            bridges: BTreeMap::new(),
+            deciding: None,
+            given: BTreeMap::new(),
+            leaders: tokio::sync::watch::Sender::new(BTreeMap::new()),
+        }
+    }
+}
+
+impl Flows {
+    /// Makes, changes and removes tables as `config` says, and numbers and describes their ports.
+    pub fn follow(&mut self, config: &Config, ports: &Ports, bridges: &Bridges) {
+        let wants =
+            |name: &BridgeName| config.bridges.get(name).is_some_and(|own| own.settings.openflow.is_some());
+        let before = self.bridges.len();
+        self.bridges.retain(|name, _| wants(name) && bridges.contains_key(name));
+        let mut changed = self.bridges.len() != before;
+        for (name, bridge) in bridges {
+            let Some(own) = config.bridges.get(name) else { continue };
+            let Some(settings) = &own.settings.openflow else { continue };
+            if !self.bridges.contains_key(name) {
+                let Some(flowing) = self.make(name, bridge, settings) else { continue };
+                self.bridges.insert(name.clone(), flowing);
+                changed = true;
+            }
+            let Some(flowing) = self.bridges.get_mut(name) else { continue };
+            changed |= flowing.follow(bridge, settings);
+            flowing.follow_ports(name, &own.ports, ports);
+        }
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        *served = self
+            .bridges
+            .values()
+            .map(|flowing| (flowing.tables.number(), Arc::clone(&flowing.bridge)))
+            .collect();
+        drop(served);
+        if changed {
+            let leaders = self
+                .bridges
+                .iter()
+                .map(|(name, own)| (name.clone(), (own.settings.clone(), Arc::clone(&own.leader))));
+            self.leaders.send_replace(leaders.collect());
+        }
+    }
+
+    fn make(
+        &mut self,
+        name: &BridgeName,
+        bridge: &Arc<switch::Bridge>,
+        settings: &OpenFlow,
+    ) -> Option<Flowing> {
+        if self.waker.is_none() {
+            match Waker::new() {
+                Ok(waker) => self.waker = Some(Arc::new(waker)),
+                Err(error) => {
+                    tracing::error!(bridge = %name, %error, "its rules cannot be decided: no descriptor is left");
+                    return None;
+                }
+            }
+        }
+        let waker = Arc::clone(self.waker.as_ref()?);
+        let tables = Arc::new(FlowTables::new(bridge.id().0, Pipeline::new(), waker));
+        let leader = Leader::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
+        let mut numbers = BTreeMap::new();
+        match self.given.remove(name.as_str()) {
+            Some(letter) => {
+                let refused = letter.give(&mut tables.lock(), now());
+                if refused > 0 {
+                    tracing::error!(bridge = %name, refused, "rules of the predecessor could not be taken over");
+                }
+                let port = |(port, number): (&String, &u32)| Some((port.parse().ok()?, *number));
+                numbers.extend(letter.numbers.iter().filter_map(port));
+            }
+            None => leader.begin(),
+        }
+        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge: Arc::clone(bridge) });
+        Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
+    }
+
+    /// The decider's thread, where there is a bridge for it and none yet.
+    pub fn ensure(&mut self, engine: &Engine) {
+        let Some(waker) = self.waker.as_ref().filter(|_| !self.bridges.is_empty() && self.deciding.is_none())
+        else {
+            return;
+        };
+        let decider = match engine.decider(CACHE, Arc::clone(waker), Arc::clone(&self.served)) {
+            Ok(decider) => decider,
+            Err(error) => {
+                tracing::error!(%error, "packets of unknown flows cannot be decided");
+                return;
+            }
+        };
+        let knobs = decider.knobs();
+        match std::thread::Builder::new().name("decider".to_owned()).spawn(move || decider.run()) {
+            Ok(thread) => self.deciding = Some(Deciding { knobs, thread }),
+            Err(error) => {
+                tracing::error!(%error, "packets of unknown flows cannot be decided: no thread is left")
+            }
+        }
+    }
+
+    /// Ends the decider: its engine stops. What workers have cached goes with them.
+    pub fn halt(&mut self) {
+        let Some(deciding) = self.deciding.take() else { return };
+        deciding.knobs.stop.store(true, Ordering::Release);
+        if let Some(waker) = &self.waker {
+            waker.notify();
+        }
+        let _ = deciding.thread.join();
+    }
+
+    /// What a successor gets.
+    pub fn letters(&self) -> BTreeMap<String, RulesLetter> {
+        let letter = |(name, own): (&BridgeName, &Flowing)| {
+            let numbers =
+                own.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect();
+            (name.as_str().to_owned(), RulesLetter::of(&own.tables.lock(), numbers, now()))
+        };
+        self.bridges.iter().map(letter).collect()
+    }
+
+    /// What bridges that are made from now on begin with.
+    pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>) {
+        self.given = letters;
+    }
+
+    /// The room of a bridge's ports.
+    pub fn room(&self, name: &BridgeName) -> Option<Room> {
+        self.bridges.get(name).map(|flowing| Room::Flows(Arc::clone(&flowing.bridge)))
+    }
+
+    /// Who leads which bridge, now and whenever it changes.
+    pub fn leaders(&self) -> tokio::sync::watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>> {
+        self.leaders.subscribe()
+    }
+}
+
+impl Flowing {
+    /// Takes a bridge and settings that may be others; whether sessions have to know.
+    fn follow(&mut self, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
+        if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
+            let tables = Arc::clone(&self.tables);
+            self.bridge = Arc::new(FlowBridge { tables, bridge: Arc::clone(bridge) });
+        }
+        let changed = self.settings != *settings;
+        if changed {
+            self.settings = settings.clone();
+            self.leader.set_fail_mode(settings.fail_mode);
+        }
+        changed
+    }
+
+    /// Its ports as they are now.
+    fn follow_ports(
+        &mut self,
+        bridge: &BridgeName,
+        members: &BTreeMap<PortName, model::Member>,
+        ports: &Ports,
+    ) {
+        let here = |name: &PortName| members.contains_key(name) && ports.contains_key(name);
+        let gone: Vec<u32> =
+            self.numbers.iter().filter(|(name, _)| !here(name)).map(|(_, number)| *number).collect();
+        self.numbers.retain(|name, _| here(name));
+        let mut taken: BTreeSet<u32> = self.numbers.values().copied().collect();
+        for (name, member) in members.iter().filter(|(name, _)| here(name)) {
+            let wanted = if name.as_str() == bridge.as_str() {
+                Some(port::LOCAL)
+            } else {
+                member.number.map(u32::from)
+            };
+            let known =
+                self.numbers.get(name).copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known));
+            if known.is_some() {
+                continue;
+            }
+            let free = || (1..).find(|number| !taken.contains(number) && !is_asked_for(members, *number));
+            if let Some(number) = wanted.filter(|number| !taken.contains(number)).or_else(free) {
+                taken.insert(number);
+                self.numbers.insert(name.clone(), number);
+            }
+        }
+        let numbers = &self.numbers;
+        let leader = &self.leader;
+        self.tables.change(|pipeline| {
+            let old: Vec<u32> = pipeline.ports().keys().copied().collect();
+            for number in gone.into_iter().chain(old) {
+                if !numbers.values().any(|own| *own == number) {
+                    pipeline.set_port(number, None);
+                }
+            }
+            for (name, number) in numbers {
+                let (Some(running), Some(member)) = (ports.get(name), members.get(name)) else { continue };
+                pipeline.set_port(*number, Some(leader.dress(describe(name, *number, running, member))));
+            }
+        });
+    }
+}
+
+fn is_asked_for(members: &BTreeMap<PortName, model::Member>, number: u32) -> bool {
+    members.values().any(|member| member.number.map(u32::from) == Some(number))
+}
+
+/// OFPPC_PORT_DOWN.
+const DOWN: u32 = 1;
+/// OFPPS_LINK_DOWN and OFPPS_LIVE.
+const LINK_DOWN: u32 = 1;
+const LIVE: u32 = 4;
+
+fn describe(name: &PortName, number: u32, running: &Running, member: &model::Member) -> FlowPort {
+    let live = running.is_up();
+    let admin = running.wanted.port.admin;
+    let mac = running.device.as_ref().and_then(|device| device.mac).unwrap_or_else(|| made_up(name));
+    let desc = PortDesc {
+        number,
+        name: name.as_str().to_owned(),
+        mac,
+        config: if admin { 0 } else { DOWN },
+        state: if live { LIVE } else { LINK_DOWN },
+        speed: 0,
+    };
+    FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
+}
+
+/// An address for a port without one: of its name, locally administered.
+fn made_up(name: &PortName) -> MacAddr {
+    let mut hasher = DefaultHasher::new();
+    name.as_str().hash(&mut hasher);
+    let [a, b, c, d, e, ..] = hasher.finish().to_be_bytes();
+    MacAddr([2, a, b, c, d, e])
+}
+
+/// The configured number, or one made of this machine's and the bridge's name: the same after a restart.
+fn datapath_id(name: &BridgeName, settings: &OpenFlow) -> u64 {
+    settings.datapath_id.unwrap_or_else(|| {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().hash(&mut hasher);
+        name.as_str().hash(&mut hasher);
+        // As an address: locally administered, of one station.
+        0x0200_0000_0000 | hasher.finish() & 0xff_ffff_ffff
+    })
+}
+
+/// The rule that makes a bridge a learning bridge.
+fn normal() -> Mod {
+    let actions = vec![Action::Output { port: port::NORMAL, max_len: 0 }];
+    Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(actions))))
+}
+
+/// Whether a bridge has no rule at all.
+fn is_bare(pipeline: &Pipeline) -> bool {
+    pipeline.flows(&FlowFilter::default(), 0).is_empty()
+}
+
+/// Nanoseconds of the clock that workers read.
+fn now() -> u64 {
+    monotonic().ns
+}
+
+/// What a bridge does while nobody leads it.
+fn stands_alone(mode: FailMode) -> bool {
+    mode == FailMode::Standalone
+}

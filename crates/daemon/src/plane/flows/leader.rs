@@ -1,0 +1,264 @@
+//! A bridge as its controllers see it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use engine::FlowTables;
+use model::{BridgeName, FailMode};
+use openflow::datapath::{
+    Aggregate, Description, EventSender, Features, PortMod, PortModError, Settled, Subscription, TableConfig,
+    TableMod,
+};
+use openflow::{Datapath, events};
+use switch::flow::{
+    ALL_TABLES, FlowError, FlowFilter, FlowPort, FlowStats, Group, GroupStats, Meter, MeterStats, Mod,
+    PacketOut, PortDesc, PortStats, TABLES, TableStats,
+};
+
+use super::{is_bare, normal, now, stands_alone};
+use crate::plane::DataPlane;
+
+/// Events that one listener may be behind.
+const EVENTS: usize = 4096;
+
+/// OFPPC_*: down, receives nothing, left out of floods, sends nothing, no packet-ins.
+const PORT_DOWN: u32 = 1;
+const NO_RECEIVE: u32 = 4;
+const NO_FLOOD: u32 = 16;
+const NO_FORWARD: u32 = 32;
+
+/// See the [module](self).
+pub struct Leader {
+    name: String,
+    datapath_id: u64,
+    secure: AtomicBool,
+    tables: Arc<FlowTables>,
+    listeners: Arc<Mutex<Vec<EventSender>>>,
+    /// What controllers have changed of ports, by number: OFPPC_* bits.
+    configs: Mutex<BTreeMap<u32, u32>>,
+    names: Mutex<BTreeMap<u8, String>>,
+    limits: Mutex<BTreeMap<u8, bool>>,
+    plane: Mutex<Weak<DataPlane>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Leader {
+    pub(super) fn new(
+        name: &BridgeName,
+        datapath_id: u64,
+        mode: FailMode,
+        tables: Arc<FlowTables>,
+    ) -> Leader {
+        let listeners: Arc<Mutex<Vec<EventSender>>> = Arc::default();
+        let told = Arc::clone(&listeners);
+        tables.listen(Some(Arc::new(move |events| {
+            locked(&told).retain(|listener| events.iter().all(|event| listener.send(event.clone())));
+        })));
+        Leader {
+            name: name.as_str().to_owned(),
+            datapath_id,
+            secure: AtomicBool::new(!stands_alone(mode)),
+            tables,
+            listeners,
+            configs: Mutex::default(),
+            names: Mutex::default(),
+            limits: Mutex::default(),
+            plane: Mutex::default(),
+        }
+    }
+
+    /// Where ports' counters are.
+    pub fn of(&self, plane: &Arc<DataPlane>) {
+        *locked(&self.plane) = Arc::downgrade(plane);
+    }
+
+    /// What a new bridge does before anybody has led it.
+    pub(super) fn begin(&self) {
+        if !self.secure.load(Ordering::Relaxed) {
+            self.tables.change(|pipeline| {
+                if is_bare(pipeline) {
+                    // A rule without conditions cannot be refused.
+                    let _ = pipeline.modify(&[normal()], now());
+                }
+            });
+        }
+    }
+
+    pub(super) fn set_fail_mode(&self, mode: FailMode) {
+        self.secure.store(!stands_alone(mode), Ordering::Relaxed);
+    }
+
+    /// A port with what controllers have changed of it.
+    pub(super) fn dress(&self, mut port: FlowPort) -> FlowPort {
+        let config = locked(&self.configs).get(&port.desc.number).copied().unwrap_or_default();
+        port.desc.config |= config;
+        port.floods &= config & NO_FLOOD == 0;
+        port.forwards &= config & (NO_FORWARD | PORT_DOWN) == 0;
+        port.receives &= config & (NO_RECEIVE | PORT_DOWN) == 0;
+        port
+    }
+}
+
+impl Datapath for Leader {
+    fn features(&self) -> Features {
+        Features {
+            datapath_id: self.datapath_id,
+            tables: u8::try_from(TABLES).unwrap_or(u8::MAX),
+            max_groups: 65_536,
+            max_meters: 65_536,
+            max_bands: 16,
+            queues: false,
+        }
+    }
+
+    fn description(&self) -> Description {
+        Description {
+            manufacturer: "Trivium".to_owned(),
+            hardware: "Trivium".to_owned(),
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            serial: "None".to_owned(),
+            datapath: self.name.clone(),
+        }
+    }
+
+    fn ports(&self) -> Vec<PortDesc> {
+        self.tables.lock().ports().values().map(|port| port.desc.clone()).collect()
+    }
+
+    fn port_stats(&self, port: Option<u32>) -> Vec<PortStats> {
+        let ports: Vec<(u32, packet::PortId)> = self
+            .tables
+            .lock()
+            .ports()
+            .iter()
+            .filter(|(number, _)| port.is_none_or(|port| port == **number))
+            .map(|(number, port)| (*number, port.id))
+            .collect();
+        let Some(plane) = locked(&self.plane).upgrade() else { return Vec::new() };
+        ports.into_iter().map(|(number, id)| plane.flow_port_stats(number, id)).collect()
+    }
+
+    fn port_mod(&self, change: &PortMod) -> Result<(), PortModError> {
+        self.tables.change(|pipeline| {
+            let mut port = pipeline.ports().get(&change.number).cloned().ok_or(PortModError::NoPort)?;
+            if port.desc.mac != change.mac {
+                return Err(PortModError::Address);
+            }
+            let config = {
+                let mut configs = locked(&self.configs);
+                let own = configs.entry(change.number).or_default();
+                *own = *own & !change.mask | change.config & change.mask;
+                *own
+            };
+            port.desc.config = port.desc.config & !change.mask | config;
+            (port.floods, port.forwards, port.receives) = (true, true, true);
+            let port = self.dress(port);
+            pipeline.set_port(change.number, Some(port));
+            Ok(())
+        })
+    }
+
+    fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)> {
+        self.tables.change(|pipeline| pipeline.modify(&changes, now()))
+    }
+
+    fn flows(&self, filter: &FlowFilter) -> Vec<FlowStats> {
+        self.tables.lock().flows(filter, now())
+    }
+
+    fn aggregate(&self, filter: &FlowFilter) -> Aggregate {
+        let (packets, bytes, flows) = self.tables.lock().aggregate(filter);
+        Aggregate { packets, bytes, flows }
+    }
+
+    fn tables(&self) -> Vec<TableStats> {
+        self.tables.lock().table_stats()
+    }
+
+    fn table_config(&self, table: u8) -> Option<TableConfig> {
+        let stats = self.tables.lock().table_stats().into_iter().find(|stats| stats.table == table)?;
+        Some(TableConfig {
+            table,
+            name: locked(&self.names).get(&table).cloned().unwrap_or_default(),
+            max_entries: stats.max_entries,
+            eviction: locked(&self.limits).get(&table).copied().unwrap_or_default(),
+            ..TableConfig::default()
+        })
+    }
+
+    fn table_mod(&self, change: &TableMod) -> Result<(), FlowError> {
+        let is_default =
+            |miss| matches!(miss, openflow::datapath::Miss::Default | openflow::datapath::Miss::Drop);
+        if change.miss.is_some_and(|miss| !is_default(miss)) || change.vacancy.is_some_and(|it| it.is_some())
+        {
+            return Err(FlowError::UnsupportedInstruction);
+        }
+        let last = u8::try_from(TABLES - 1).unwrap_or(u8::MAX);
+        let tables = if change.table == ALL_TABLES { 0..=last } else { change.table..=change.table };
+        for table in tables {
+            if let Some(name) = &change.name {
+                locked(&self.names).insert(table, name.clone());
+            }
+            if let Some(evicts) = change.eviction {
+                locked(&self.limits).insert(table, evicts);
+                self.tables.change(|pipeline| {
+                    let limit = pipeline.table_stats().get(usize::from(table)).map(|stats| stats.max_entries);
+                    pipeline.set_table_limit(table, limit, evicts);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        self.tables.lock().groups().cloned().collect()
+    }
+
+    fn group_stats(&self, group: Option<u32>) -> Vec<GroupStats> {
+        let mut stats = self.tables.lock().group_stats(now());
+        stats.retain(|own| group.is_none_or(|group| group == own.id));
+        stats
+    }
+
+    fn meters(&self) -> Vec<Meter> {
+        self.tables.lock().meters().cloned().collect()
+    }
+
+    fn meter_stats(&self, meter: Option<u32>) -> Vec<MeterStats> {
+        let mut stats = self.tables.lock().meter_stats(now());
+        stats.retain(|own| meter.is_none_or(|meter| meter == own.id));
+        stats
+    }
+
+    fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError> {
+        self.tables.packet_out(packet);
+        Ok(())
+    }
+
+    fn barrier(&self) -> Settled {
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        self.tables.barrier(move || {
+            let _ = done.send(());
+        });
+        Box::pin(async move {
+            // The decider has ended, and with it everything cached.
+            let _ = is_done.await;
+        })
+    }
+
+    fn subscribe(&self) -> Subscription {
+        let (sender, subscription) = events(EVENTS);
+        locked(&self.listeners).push(sender);
+        subscription
+    }
+
+    fn controllers_connected(&self, connected: bool) {
+        if !connected {
+            self.begin();
+        }
+    }
+}

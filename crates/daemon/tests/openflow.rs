@@ -1,0 +1,181 @@
+//! A bridge led by OpenFlow on the real binary, with the stock `ovs-ofctl`: rules are added, changed and removed under traffic, and
+//! packets go by them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::process::{Command, Output};
+
+use rig::{PATIENCE, Rig};
+use testbed::{UdpFlow, eventually, require};
+
+/// Three hosts on a bridge with rules, in the VLAN-less form: what comes untagged stays so.
+fn start(settings: &str) -> Rig {
+    let mut rig = Rig::new(3);
+    let text = rig.configuration("") + "[bridge.br0.openflow]\n" + settings;
+    rig.start(&text);
+    rig.pin_neighbours();
+    rig
+}
+
+fn ofctl_with(rig: &Rig, options: &[&str], arguments: &[&str]) -> Output {
+    let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
+    let (command, rest) = arguments.split_first().unwrap();
+    Command::new("ovs-ofctl").args(options).arg(command).arg(bridge).args(rest).output().unwrap()
+}
+
+/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must work.
+fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
+    let output = ofctl_with(rig, &["-O", "OpenFlow13"], arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn reaches(rig: &Rig, from: usize, to: usize) -> bool {
+    rig.hosts[from - 1].reaches(&rig.hosts[to - 1])
+}
+
+#[test]
+fn packets_go_by_rules_and_rules_change_under_them() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("");
+    // Nobody leads it: a learning bridge, by a rule that says so.
+    rig.until_reachable(1, 2);
+    let flows = ofctl(&rig, &["dump-flows"]);
+    assert!(flows.contains("priority=0 actions=NORMAL"), "{flows}");
+    let shown = ofctl(&rig, &["show"]);
+    for port in ["1(h1)", "2(h2)", "3(h3)"] {
+        assert!(shown.contains(port), "{shown}");
+    }
+    // One way only.
+    ofctl(&rig, &["del-flows"]);
+    eventually("no rule, no way", PATIENCE, || if reaches(&rig, 1, 2) { Err(String::new()) } else { Ok(()) })
+        .unwrap();
+    for (from, to) in [(1, 2), (2, 1)] {
+        ofctl(&rig, &["add-flow", &format!("priority=10,in_port={from},actions=output:{to}")]);
+    }
+    assert!(reaches(&rig, 1, 2), "the answer to a change means that packets meet it");
+    assert!(!reaches(&rig, 1, 3) && !reaches(&rig, 3, 2));
+    // Counted, each once.
+    let count = |what: &str| -> u64 {
+        let flows = ofctl(&rig, &["dump-flows", what]);
+        let counts =
+            flows.split("n_packets=").skip(1).filter_map(|part| part.split(',').next()?.parse::<u64>().ok());
+        counts.sum()
+    };
+    let before = count("in_port=1");
+    let report = rig.hosts[0].ping(rig.hosts[1].ip(), 5).unwrap();
+    assert_eq!(report.loss(), 0.0);
+    eventually("five more counted", PATIENCE, || match count("in_port=1") - before {
+        5 => Ok(()),
+        other => Err(other.to_string()),
+    })
+    .unwrap();
+    // A rule of higher priority takes ICMP away, and gives it back.
+    ofctl(&rig, &["add-flow", "priority=20,icmp,in_port=1,actions=drop"]);
+    assert!(!reaches(&rig, 1, 2));
+    ofctl(&rig, &["del-flows", "icmp"]);
+    assert!(reaches(&rig, 1, 2));
+    // What is wrong is refused by name, and half-applies nothing.
+    let refused = ofctl_with(&rig, &["-O", "OpenFlow13"], &["add-flow", "priority=1,actions=group:77"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPBAC_BAD_OUT_GROUP"));
+    let explained = rig.ok(&["explain", "--in", "h1", "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=10.8.0.1,ip_dst=10.8.0.2,udp"]);
+    assert!(explained.contains("table 0: the rule of priority 10"), "{explained}");
+}
+
+#[test]
+fn no_packet_of_a_known_flow_is_lost_while_rules_change() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    ofctl(&rig, &["add-flow", "priority=1,in_port=1,actions=resubmit(,1)"]);
+    ofctl(&rig, &["add-flow", "table=1,priority=1,actions=output:2"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    for round in 0..20 {
+        // The same fate by another way, and rules that other packets meet.
+        let table = 2 + round;
+        ofctl(&rig, &["add-flow", &format!("table={table},priority=1,actions=output:2")]);
+        ofctl(&rig, &["mod-flows", &format!("in_port=1,actions=resubmit(,{table})")]);
+        ofctl(&rig, &["add-flow", &format!("priority=9,ip,nw_dst=10.9.{round}.0/24,actions=drop")]);
+    }
+    flow.wait_for(500, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!(report.lost(), 0, "{report:?}");
+}
+
+#[test]
+fn an_upgrade_keeps_rules_counts_and_packets() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    ofctl(&rig, &["add-group", "group_id=5,type=all,bucket=output:2"]);
+    ofctl(&rig, &["add-flow", "cookie=0x77,priority=7,in_port=1,udp,actions=group:5"]);
+    ofctl(&rig, &["add-flow", "table=9,priority=1,ip,nw_dst=10.9.9.0/24,actions=output:3"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    let pid = |rig: &Rig| rig.ok(&["show", "config", "--json"]).len();
+    let before = pid(&rig);
+    for _ in 0..2 {
+        rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+        flow.wait_for(1_000, PATIENCE).unwrap();
+    }
+    assert_eq!(pid(&rig), before);
+    let report = flow.stop().unwrap();
+    assert_eq!(report.lost(), 0, "{report:?}");
+    let sent = report.received;
+    // The socket is the successor's; its tables know what was there and what was counted.
+    eventually("all counted", PATIENCE, || {
+        let flows = ofctl(&rig, &["dump-flows"]);
+        let line = flows.lines().find(|line| line.contains("cookie=0x77")).unwrap_or_default();
+        let counted = line.split("n_packets=").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
+        let is_whole = line.contains("group:5") && flows.contains("nw_dst=10.9.9.0/24");
+        if is_whole && counted == Some(sent) { Ok(()) } else { Err(format!("{sent} sent: {flows}")) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn bundles_groups_and_meters_work_from_the_stock_client() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    ofctl(&rig, &["add-group", "group_id=5,type=all,bucket=output:2,bucket=output:3"]);
+    ofctl(&rig, &["add-meter", "meter=3,pktps,band=type=drop,rate=100000"]);
+    let file = rig.write("flows.txt", "priority=5,in_port=1 actions=group:5\npriority=5,in_port=2 actions=output:1\npriority=5,in_port=3 actions=meter:3,output:1\n");
+    let added = ofctl_with(&rig, &["-O", "OpenFlow14", "--bundle"], &["add-flows", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&added.stderr).into_owned();
+    assert!(added.status.success(), "{said}");
+    assert!(reaches(&rig, 1, 2), "by the group");
+    assert!(reaches(&rig, 1, 3) && reaches(&rig, 3, 1), "by the meter back");
+    let groups = ofctl(&rig, &["dump-group-stats"]);
+    assert!(groups.contains("group_id=5"), "{groups}");
+    // One bad line, and nothing of the bundle is done.
+    let bad =
+        rig.write("bad.txt", "priority=9,in_port=1 actions=drop\npriority=9,in_port=2 actions=group:99\n");
+    let refused = ofctl_with(&rig, &["-O", "OpenFlow14", "--bundle"], &["add-flows", bad.to_str().unwrap()]);
+    assert!(!refused.status.success());
+    assert!(!ofctl(&rig, &["dump-flows"]).contains("priority=9"));
+    assert!(reaches(&rig, 1, 2));
+}
+
+#[test]
+fn tags_and_headers_are_written() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    // A host that is reached by another address: rewritten there and back, checksums too.
+    let mac = rig.hosts[1].mac().unwrap();
+    let there = format!(
+        "priority=5,in_port=1,ip,nw_dst=10.8.0.77,actions=mod_dl_dst:{mac},mod_nw_dst:{},output:2",
+        rig.hosts[1].ip()
+    );
+    ofctl(&rig, &["add-flow", &there]);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=2,ip,actions=mod_nw_src:10.8.0.77,output:1"]);
+    rig.hosts[0]
+        .run(["ip", "neighbour", "replace", "10.8.0.77", "lladdr", "02:00:00:00:00:77", "dev", "eth0"])
+        .unwrap();
+    eventually("the other address answers", PATIENCE, || {
+        let report = rig.hosts[0].ping("10.8.0.77", 1).unwrap();
+        if report.loss() == 0.0 { Ok(()) } else { Err(String::new()) }
+    })
+    .unwrap();
+}
