@@ -62,7 +62,6 @@ pub struct Database {
     /// What runs; changes after each state of the tables that was applied.
     pub layout: watch::Receiver<Layout>,
     /// What is told of controllers, by row; whoever speaks OpenFlow sets it.
-    #[allow(dead_code, reason = "OpenFlow's sessions are wired next, and tell by it how controllers stand")]
     pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerTold>>>,
     first: watch::Receiver<bool>,
 }
@@ -168,7 +167,10 @@ impl Follower {
         // Each round leaves something out.
         loop {
             let (of, out, ring_size) = (Arc::clone(desired), left_out.clone(), self.ring_size);
-            let Some(wanted) = blocking(move || wanted::read(&of, ring_size, &out)).await else { return };
+            let Some(mut wanted) = blocking(move || wanted::read(&of, ring_size, &out)).await else { return };
+            let mut numbers = self.numbers.clone();
+            numbers.assign(desired, &wanted.refused);
+            wanted.number(&numbers);
             let error = match self.store.apply(Owner::Ovsdb, wanted.config.clone(), Terms::default()).await {
                 Ok(outcome) => {
                     if outcome.applied && !outcome.plan.lines.is_empty() {

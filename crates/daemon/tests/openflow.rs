@@ -81,7 +81,8 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     // What is wrong is refused by name, and half-applies nothing.
     let refused = ofctl_with(&rig, &["-O", "OpenFlow13"], &["add-flow", "priority=1,actions=group:77"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OFPBAC_BAD_OUT_GROUP"));
-    let explained = rig.ok(&["explain", "--in", "h1", "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=10.8.0.1,ip_dst=10.8.0.2,udp"]);
+    let explained =
+        rig.ok(&["explain", "--in", "h1", "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=10.8.0.1,ip_dst=10.8.0.2,udp"]);
     assert!(explained.contains("table 0: the rule of priority 10"), "{explained}");
 }
 
@@ -128,7 +129,8 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
     eventually("all counted", PATIENCE, || {
         let flows = ofctl(&rig, &["dump-flows"]);
         let line = flows.lines().find(|line| line.contains("cookie=0x77")).unwrap_or_default();
-        let counted = line.split("n_packets=").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
+        let counted =
+            line.split("n_packets=").nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
         let is_whole = line.contains("group:5") && flows.contains("nw_dst=10.9.9.0/24");
         if is_whole && counted == Some(sent) { Ok(()) } else { Err(format!("{sent} sent: {flows}")) }
     })

@@ -399,3 +399,45 @@ fn scripts_that_start_ovs_vswitchd_start_trivium() {
     let gone = || if Path::new("/proc").join(pid.trim()).exists() { Err(log()) } else { Ok(()) };
     eventually("its end", PATIENCE, gone).unwrap();
 }
+
+#[test]
+fn a_bridge_is_led_by_ovs_ofctl_and_by_a_controller() {
+    require!("ovs-vsctl", "ovsdb-server", "ovs-ofctl", "ovs-testcontroller");
+    let switch = Switch::start(2);
+    switch.build();
+    switch.rig.until_reachable(1, 2);
+    switch.vsctl("set-fail-mode br0 secure");
+    let hosts = &switch.rig.hosts;
+    eventually("no rule, no way", PATIENCE, || {
+        if hosts[0].reaches(&hosts[1]) { Err(String::new()) } else { Ok(()) }
+    })
+    .unwrap();
+    // Numbers are those that the database tells.
+    let bridge = format!("unix:{}", switch.rig.path("br0.mgmt").display());
+    let (one, two) = (switch.interface("h1", "ofport"), switch.interface("h2", "ofport"));
+    for (from, to) in [(&one, &two), (&two, &one)] {
+        let rule = format!("in_port={from},actions=output:{to}");
+        let output = Command::new("ovs-ofctl").args(["add-flow", &bridge, &rule]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    switch.rig.until_reachable(1, 2);
+    // A controller that learns by itself, in the place of those rules.
+    let mut command = switch.rig.lab.hub().command(["ovs-testcontroller", "ptcp:6699:127.0.0.1"]);
+    command.env("OVS_RUNDIR", &switch.rig.directory);
+    let controller = testbed::Process::start(command).unwrap();
+    let output = Command::new("ovs-ofctl").args(["del-flows", &bridge]).output().unwrap();
+    assert!(output.status.success());
+    switch.vsctl("set-controller br0 tcp:127.0.0.1:6699");
+    eventually("the controller is there", PATIENCE, || {
+        let told = switch.vsctl("get controller br0 is_connected");
+        if told.trim() == "true" { Ok(()) } else { Err(told) }
+    })
+    .unwrap();
+    switch.rig.until_reachable(1, 2);
+    controller.stop(Signal::TERM, PATIENCE).unwrap();
+    eventually("it is gone", PATIENCE, || {
+        let told = switch.vsctl("get controller br0 is_connected");
+        if told.trim() == "false" { Ok(()) } else { Err(told) }
+    })
+    .unwrap();
+}

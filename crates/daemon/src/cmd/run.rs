@@ -116,7 +116,7 @@ impl Service {
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
             let _ = stopped.await;
         }));
-        let sessions = tokio::spawn(crate::controllers::run(Arc::clone(&plane), api_path));
+        let sessions = tokio::spawn(crate::controllers::run(Arc::clone(&plane), api_path, database));
         let status = status(&plane);
         tracing::info!("ready: {status}");
         if taken_over {

@@ -13,6 +13,8 @@ use model::{
 use ovsdb::{Desired, FailMode, Interface, Mode, Policing, Uuid};
 use packet::{MacAddr, VlanId};
 
+use super::numbers::{LOCAL, Numbers};
+
 /// The VLAN of frames that have none.
 pub const UNTAGGED: VlanId = VlanId::MAX;
 /// Types of interfaces that can be had.
@@ -99,17 +101,14 @@ fn read_with(
             .and_then(|text| text.parse().ok())
             .unwrap_or(own_mac(bridge.uuid));
         wanted.ids.insert(bridge.uuid, datapath_id(bridge, mac));
-        let mut remarks: Vec<String> =
+        let remarks: Vec<String> =
             bridge.besides.iter().map(|column| format!("`{column}` is not there yet")).collect();
-        let silent = bridge.fail_mode == FailMode::Secure;
-        if silent {
-            remarks.push("with fail_mode=secure and without flows nothing is forwarded".to_owned());
-        }
         if !remarks.is_empty() {
             wanted.remarks.insert(format!("bridge {name}"), remarks.join("; "));
         }
         let made = name.parse::<BridgeName>().map_err(|error| format!("bridge {name}: {error}"));
-        let mut made = made.map(|name| (name, Bridge { settings: settings(bridge), ..Bridge::default() }));
+        let settings = settings(bridge, mac);
+        let mut made = made.map(|name| (name, Bridge { settings, ..Bridge::default() }));
         for (port_name, port) in &bridge.ports {
             for (own, interface) in &port.interfaces {
                 let row = interface.uuid;
@@ -125,8 +124,7 @@ fn read_with(
                         )))
                     }
                     (Ok((_, made)), None) => {
-                        one_port(own, interface, port, local, (ring_size, silent), is_there)
-                            .map(|one| (made, one))
+                        one_port(own, interface, port, local, ring_size, is_there).map(|one| (made, one))
                     }
                 };
                 match one {
@@ -153,6 +151,18 @@ fn read_with(
         }
     }
     wanted
+}
+
+impl Wanted {
+    /// Gives ports of bridges with rules their OpenFlow numbers.
+    pub fn number(&mut self, numbers: &Numbers) {
+        for bridge in self.config.bridges.values_mut().filter(|bridge| bridge.settings.openflow.is_some()) {
+            for (port, member) in &mut bridge.ports {
+                let number = self.rows.get(port).and_then(|row| numbers.of(*row));
+                member.number = number.filter(|number| *number != LOCAL);
+            }
+        }
+    }
 }
 
 /// Why an interface cannot be had.
@@ -184,13 +194,10 @@ fn one_port(
     interface: &Interface,
     port: &ovsdb::Port,
     local: Option<MacAddr>,
-    (ring_size, silent): (u32, bool),
+    ring_size: u32,
     is_there: &dyn Fn(&str) -> bool,
 ) -> Result<One, Refused> {
-    let vlans = match silent {
-        true => VlanMode::Trunk { allowed: VlanSet::new(), native: None, native_tagged: false },
-        false => vlans(&port.vlans)?,
-    };
+    let vlans = vlans(&port.vlans)?;
     let mtu = interface.mtu_request.map(|bytes| {
         let mtu = u16::try_from(bytes).ok().and_then(Mtu::new);
         mtu.ok_or_else(|| format!("mtu_request={bytes}: ports carry {} to {}", Mtu::MIN, Mtu::MAX))
@@ -366,7 +373,7 @@ fn policing(wanted: Policing) -> Result<Filter, String> {
     Ok(Filter { blocklist: None, rules })
 }
 
-fn settings(bridge: &ovsdb::Bridge) -> BridgeSettings {
+fn settings(bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSettings {
     let number = |key: &str, least: u32, most: u32, usual: u32| {
         let number = bridge.other_config.get(key).and_then(|text| text.parse().ok());
         number.map_or(usual, |number: u32| number.clamp(least, most))
@@ -378,7 +385,19 @@ fn settings(bridge: &ovsdb::Bridge) -> BridgeSettings {
         mac_limit: number("mac-table-size", 10, 1_000_000, 8192),
         snooping: bridge.mcast_snooping,
         hook,
+        openflow: openflow(bridge, mac),
     }
+}
+
+/// A bridge goes by rules where somebody leads it, or is to: what nobody leads is a learning bridge, which hooks can answer for.
+fn openflow(bridge: &ovsdb::Bridge, mac: MacAddr) -> Option<model::OpenFlow> {
+    let asked = bridge.other_config.get("openflow").is_some_and(|text| text == "true");
+    let secure = bridge.fail_mode == FailMode::Secure;
+    (asked || secure || !bridge.controllers.is_empty()).then(|| model::OpenFlow {
+        controllers: bridge.controllers.values().map(|controller| controller.target.clone()).collect(),
+        fail_mode: if secure { model::FailMode::Secure } else { model::FailMode::Standalone },
+        datapath_id: u64::from_str_radix(&datapath_id(bridge, mac), 16).ok(),
+    })
 }
 
 /// An address of the bridge's own that is the same whenever its interface is made: locally administered, by its row.

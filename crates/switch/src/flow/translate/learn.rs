@@ -22,7 +22,8 @@ impl Run<'_> {
                     actions.push(Action::Set { field: to.field, value, mask: to.mask(), load: true });
                 }
                 LearnPart::Output(from) => {
-                    let port = u32::try_from(super::actions::port_of(self.part(from), from)).unwrap_or(super::port::ANY);
+                    let port = u32::try_from(super::actions::port_of(self.part(from), from))
+                        .unwrap_or(super::port::ANY);
                     actions.push(Action::Output { port, max_len: 0 });
                 }
             }
