@@ -36,6 +36,10 @@ fn add(pipeline: &mut Pipeline, table: u8, priority: u16, matching: Match, actio
     pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
 }
 
+fn from(port: u32) -> Match {
+    Match::ANY.with(Field::InPort, u128::from(port))
+}
+
 fn out(port: u32) -> Action {
     Action::Output { port, max_len: 0 }
 }
@@ -492,4 +496,120 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_was_set_before_a_label_came_off_is_kept() {
+    let mut pipeline = pipeline();
+    let mpls = Match::ANY.with(Field::EthType, 0x8847);
+    let actions =
+        vec![Action::PopMpls(0x0800), set(Field::EthDst, 0x0200_0000_0042), Action::DecTtl(vec![]), out(3)];
+    add(&mut pipeline, 0, 1, mpls, actions);
+    let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+    frame.splice(12..14, [0x88, 0x47, 0, 0x06, 0x41, 60]);
+    let left = run(&pipeline, &frame, 1);
+    let flow = read(&left[0].1, 1);
+    assert_eq!((flow.get(Field::EthDst), flow.get(Field::NwTtl)), (0x0200_0000_0042, 59));
+    assert!(is_sound(&left[0].1));
+}
+
+#[test]
+fn a_controller_gets_the_frame_as_it_was_then() {
+    let mut pipeline = pipeline();
+    let tells =
+        |dst| vec![set(Field::EthDst, dst), Action::Output { port: port::CONTROLLER, max_len: 0xffff }];
+    let mut actions = vec![Action::Clone(tells(0x0200_0000_0011))];
+    actions.extend([Action::Output { port: port::CONTROLLER, max_len: 0xffff }]);
+    actions.extend(tells(0x0200_0000_0022));
+    add(&mut pipeline, 0, 1, Match::ANY, actions);
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+    let flow = read(&frame, 1);
+    let fate = pipeline.translate(asked(&flow, Some(&frame)));
+    let told = fate.to_controller.iter().map(|to| to.frame.as_ref().unwrap()[5]);
+    assert_eq!(told.collect::<Vec<_>>(), [0x11, frame[5], 0x22]);
+}
+
+#[test]
+fn hostile_groups_and_lists_come_to_an_end() {
+    let mut pipeline = pipeline();
+    let group = |id, kind, buckets| {
+        Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets }))
+    };
+    // Two buckets each that watch the group itself: nobody is alive, and that is found out at once.
+    let watching =
+        |id| Bucket { id, weight: 1, watch_port: None, watch_group: Some(1), actions: vec![out(2)] };
+    let watches = group(1, GroupKind::FastFailover, (0..8).map(watching).collect());
+    // Thirty-one times two buckets, each of which leads to the next.
+    let leads = |id, to| Bucket {
+        id,
+        weight: 1,
+        watch_port: None,
+        watch_group: None,
+        actions: vec![Action::Group(to)],
+    };
+    let chain = (2..32).map(|id| group(id, GroupKind::All, vec![leads(0, id + 1), leads(1, id + 1)]));
+    let mods: Vec<Mod> = std::iter::once(watches).chain(chain).collect();
+    pipeline.modify(&mods, 0).unwrap();
+    add(&mut pipeline, 0, 1, from(1), vec![Action::Group(1)]);
+    add(&mut pipeline, 0, 1, from(2), vec![Action::Group(2)]);
+    let tell = Action::Output { port: port::CONTROLLER, max_len: 0 };
+    let mut list = vec![tell; 4000];
+    list.push(Action::Resubmit { port: None, table: Some(0) });
+    add(&mut pipeline, 0, 1, from(3), list);
+    let multipath = Action::Multipath {
+        fields: switch::flow::HashFields::EthSrc,
+        basis: 0,
+        mode: switch::flow::BundleMode::Iterative,
+        max_link: 0,
+        argument: u32::MAX,
+        to: SubField::whole(Field::Reg0),
+    };
+    add(&mut pipeline, 0, 1, from(4), vec![multipath, out(1)]);
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    for in_port in 1..=4 {
+        let flow = read(&frame, in_port);
+        let fate = pipeline.translate(asked(&flow, Some(&frame)));
+        assert!(fate.to_controller.len() <= 256 && fate.groups.len() <= 65_536);
+        assert_eq!(fate.program.ops.is_empty(), in_port != 4, "{in_port}");
+    }
+    // Clones hide no loop.
+    let hidden = Bucket { actions: vec![Action::Clone(vec![Action::Group(50)])], ..leads(0, 0) };
+    pipeline.modify(&[group(51, GroupKind::All, vec![hidden])], 0).unwrap();
+    let back = pipeline.modify(&[group(50, GroupKind::All, vec![leads(0, 51)])], 0);
+    assert_eq!(back, Err((0, FlowError::GroupLoop)));
+}
+
+#[test]
+fn sctp_padding_is_no_part_of_its_checksum() {
+    let mut pipeline = pipeline();
+    let sctp = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 132);
+    add(&mut pipeline, 0, 1, sctp, vec![set(Field::SctpDst, 9000), out(2)]);
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.extend([0x45, 0, 0, 36, 0, 1, 0, 0, 64, 132, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let sum = packet::checksum::ipv4_header(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let mut message = vec![0x10, 0, 0x20, 0, 0, 0, 0, 9, 0, 0, 0, 0, 11, 0, 0, 4];
+    let crc = packet::checksum::crc32c(&message);
+    message[8..12].copy_from_slice(&crc.to_le_bytes());
+    frame.extend(&message);
+    frame.resize(60, 0xee);
+    let left = run(&pipeline, &frame, 1);
+    let mut got = left[0].1[34..50].to_vec();
+    let crc = u32::from_le_bytes(got[8..12].try_into().unwrap());
+    got[8..12].fill(0);
+    assert_eq!(crc, packet::checksum::crc32c(&got));
+    assert_eq!(u16::from_be_bytes([got[2], got[3]]), 9000);
+}
+
+#[test]
+fn a_resubmit_looks_up_elsewhere_and_acts_where_it_came_in() {
+    let mut pipeline = pipeline();
+    add(&mut pipeline, 0, 1, from(1), vec![Action::Resubmit { port: Some(4), table: Some(1) }, out(3)]);
+    add(&mut pipeline, 1, 1, from(4), vec![Action::DecTtl(vec![]), out(port::FLOOD)]);
+    let ports = |ttl| {
+        let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), ttl);
+        run(&pipeline, &frame, 1).into_iter().map(|(port, _)| port.0).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(60), [2, 3, 4, 3], "not back to 1");
+    assert_eq!(ports(1), [3], "a spent TTL ends the inner list alone");
 }

@@ -53,7 +53,7 @@ macro_rules! fields {
     ($($variant:ident $name:literal at $byte:literal . $bit:literal bits $bits:literal $prereq:ident
        $(nxm $nclass:literal : $nfield:literal / $nlen:literal)? $(oxm $oclass:literal : $ofield:literal / $olen:literal)?
        $([$($flag:ident)*])? ;)+) => {
-        /// A field. See the [module](self).
+        /// A field. See the module documentation.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u8)]
         pub enum Field { $(#[doc = $name] $variant,)+ }

@@ -7,7 +7,7 @@ use super::message::{
 };
 use super::pipeline::{GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched};
 use super::rule::{Rule, RuleRef};
-use super::{Action, Field, Instructions, Match};
+use super::{Action, Instructions, Match};
 
 /// Buckets of a group at most.
 const MAX_BUCKETS: usize = 4096;
@@ -450,9 +450,7 @@ impl Pipeline {
                     ALL_GROUPS => self.groups.keys().copied().collect(),
                     id => self.groups.contains_key(&id).then_some(id).into_iter().collect(),
                 };
-                for id in gone {
-                    self.delete_group(id, now_ns, undo);
-                }
+                self.delete_groups(&gone, now_ns, undo);
                 Ok(())
             }
             GroupMod::InsertBuckets(id, place, buckets) => {
@@ -549,18 +547,35 @@ impl Pipeline {
         Err(FlowError::GroupLoop)
     }
 
-    fn delete_group(&mut self, id: u32, now_ns: u64, undo: &mut Vec<Undo>) {
-        let Some(state) = self.groups.remove(&id) else { return };
-        undo.push(Undo::Group(id, Some(Box::new(state))));
+    fn delete_groups(&mut self, gone: &[u32], now_ns: u64, undo: &mut Vec<Undo>) {
+        for id in gone {
+            if let Some(state) = self.groups.remove(id) {
+                undo.push(Undo::Group(*id, Some(Box::new(state))));
+            }
+        }
+        if gone.is_empty() {
+            return;
+        }
         self.touch(Touched::All);
+        // Once over the rules, however many groups go: those that use a group that is not there.
+        let uses = |actions: &[Action]| actions.iter().any(|action| self.names_no_group(action));
         let users: Vec<RuleRef> = self
             .rules
             .iter()
-            .filter(|(_, rule)| rule.instructions.uses_group(id))
+            .filter(|(_, rule)| uses(&rule.instructions.apply) || uses(&rule.instructions.write))
             .map(|(at, _)| at)
             .collect();
         for at in users {
             self.remove_rule(at, Removed::GroupDelete, now_ns, undo);
+        }
+    }
+
+    /// Whether an action goes by a group that is not there.
+    fn names_no_group(&self, action: &Action) -> bool {
+        match action {
+            Action::Group(id) => !self.groups.contains_key(id),
+            Action::Clone(actions) => actions.iter().any(|action| self.names_no_group(action)),
+            _ => false,
         }
     }
 
@@ -657,10 +672,18 @@ fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
 
 /// The groups that a group's buckets lead to.
 fn followers(group: &Group) -> impl Iterator<Item = u32> {
-    group.buckets.iter().flat_map(|bucket| &bucket.actions).filter_map(|action| match action {
-        Action::Group(id) => Some(*id),
-        _ => None,
-    })
+    fn within(actions: &[Action], found: &mut Vec<u32>) {
+        for action in actions {
+            match action {
+                Action::Group(id) => found.push(*id),
+                Action::Clone(actions) => within(actions, found),
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    group.buckets.iter().for_each(|bucket| within(&bucket.actions, &mut found));
+    found.into_iter()
 }
 
 /// Whether a group's buckets lead to another.
@@ -696,13 +719,5 @@ impl Rule {
         } else {
             Removed::IdleTimeout
         })
-    }
-}
-
-/// The field that an action set has one action for.
-pub(crate) fn set_field(action: &Action) -> Option<Field> {
-    match action {
-        Action::Set { field, .. } => Some(*field),
-        _ => None,
     }
 }

@@ -94,7 +94,7 @@ pub enum Touched {
     All,
 }
 
-/// The tables of one bridge. See the [module](self).
+/// The tables of one bridge. See the module documentation.
 pub struct Pipeline {
     pub(crate) tables: Vec<Table>,
     pub(crate) rules: Rules,

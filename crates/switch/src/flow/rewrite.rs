@@ -86,7 +86,10 @@ pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
             Ok(())
         }
         Op::PopPbb => {
-            if frame.head().len() < 18 + 14 || !frame.trim(18) {
+            // A tag of the backbone's may stand in front.
+            let n = read(frame)?.1.l2_len() + 4;
+            let trims = u16::try_from(n).unwrap_or(u16::MAX);
+            if frame.head().len() < n + 14 || !frame.trim(trims) {
                 return Err(DropReason::EthTruncated);
             }
             Ok(())
@@ -222,7 +225,8 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
     let sum = l4.and_then(|l4| {
         Some(match key.proto() {
             ip_proto::TCP => Sum { at: l4 + 16, pseudo: true, optional: false, open },
-            ip_proto::UDP => Sum { at: l4 + 6, pseudo: true, optional: is_v4 && !open, open },
+            // Zero says that there is none, in IPv6 too (RFC 8200, 8.1; RFC 6935).
+            ip_proto::UDP => Sum { at: l4 + 6, pseudo: true, optional: !open, open },
             ip_proto::ICMP if is_v4 => Sum { at: l4 + 2, pseudo: false, optional: false, open: false },
             ip_proto::ICMPV6 => Sum { at: l4 + 2, pseudo: true, optional: false, open: false },
             _ => return None,
@@ -249,24 +253,34 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
         change(head, l3 + 1, value, mask, &[]);
     }
     if let Some(l4) = l4 {
-        set_l4(head, l4, total, key, sum, bits);
+        let at = |place: usize| usize::from(u16::from_be_bytes([head[place], head[place + 1]]));
+        let end = if is_v4 { l3 + at(l3 + 2) } else { l3 + 40 + at(l3 + 4) };
+        // Of a fragment, or of a packet in several segments, not all of the message is here.
+        let whole = (head.len() == total && end <= total && !key.is_fragment()).then_some(end);
+        set_l4(head, l4, whole, key, sum, bits);
     }
 }
 
-fn set_l4(head: &mut [u8], l4: usize, total: usize, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
+fn set_l4(head: &mut [u8], l4: usize, end: Option<usize>, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
     // What is not summed up yet changes without it.
     let sum = sum.filter(|sum| !sum.open);
     let (value, mask) = part(bits, 224..228);
     match key.proto() {
         ip_proto::TCP | ip_proto::UDP => change(head, l4, value, mask, &[sum]),
         ip_proto::SCTP if mask != [0; 4] => {
-            change(head, l4, value, mask, &[]);
-            // A CRC cannot be mended; the whole message is there, or it is left to the receiver to refuse.
-            if head.len() == total && head.len() >= l4 + 12 {
-                head[l4 + 8..l4 + 12].fill(0);
-                let crc = checksum::crc32c(&head[l4..]);
-                head[l4 + 8..l4 + 12].copy_from_slice(&crc.to_le_bytes());
-            }
+            // A CRC is linear: what the change does to it is added, so that one that was wrong stays wrong (as Open vSwitch). It needs the
+            // whole message; otherwise the receiver refuses it.
+            let Some(message) =
+                end.and_then(|end| head.get_mut(l4..end)).filter(|message| message.len() >= 12)
+            else {
+                return change(head, l4, value, mask, &[]);
+            };
+            let was = u32::from_le_bytes([message[8], message[9], message[10], message[11]]);
+            message[8..12].fill(0);
+            let before = checksum::crc32c(message);
+            mix(&mut message[..4], value, mask);
+            let after = checksum::crc32c(message);
+            message[8..12].copy_from_slice(&(was ^ before ^ after).to_le_bytes());
         }
         ip_proto::ICMP | ip_proto::ICMPV6 => {
             change(head, l4, &[value[1], value[3]], &[mask[1], mask[3]], &[sum]);

@@ -28,6 +28,10 @@ const MAX_DEPTH: u32 = 64;
 const MAX_LOOKUPS: u32 = 4096;
 /// Steps of a program, at most.
 const MAX_OPS: usize = 4096;
+/// Actions and buckets for one packet, at most.
+const MAX_WORK: u32 = 65_536;
+/// Copies for controllers and rules that are taught, of one packet, at most.
+const MAX_TOLD: usize = 256;
 /// Values on the stack, at most.
 const MAX_STACK: usize = 1024;
 
@@ -48,8 +52,8 @@ pub struct ToController {
     pub userdata: Vec<u8>,
     /// Registers and metadata as they were.
     pub flow: Flow,
-    /// The frame as it is after so many steps.
-    pub after: usize,
+    /// The frame as it was then; none where there was none to begin with.
+    pub frame: Option<Vec<u8>>,
 }
 
 /// One thing that happened, for whoever asks why.
@@ -77,7 +81,7 @@ pub enum Trace {
     Note(u32, &'static str),
 }
 
-/// A packet's fate. See the [module](self).
+/// A packet's fate. See the module documentation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Translated {
     /// What is done to it.
@@ -118,30 +122,18 @@ impl Translated {
             program: self.program.clone(),
         })
     }
-
-    /// The frame as a controller is to get it.
-    #[must_use]
-    pub fn frame_for(&self, to: &ToController, frame: &[u8]) -> Vec<u8> {
-        let mut own = frame.to_vec();
-        render(&mut own, &self.program.ops, to.after);
-        own
-    }
 }
 
-/// Does the first `until` steps to a frame; of copies only the one that is reached.
-fn render(frame: &mut Vec<u8>, ops: &[Op], until: usize) {
+/// Does steps to a frame; what is done to copies only is left out.
+fn render(frame: &mut Vec<u8>, ops: &[Op]) {
     let mut at = 0;
-    while at < ops.len().min(until) {
+    while at < ops.len() {
         if let Op::Clone(n) = ops[at] {
-            let end = at + 1 + usize::from(n);
-            if until < end {
-                return render(frame, &ops[at + 1..end.min(ops.len())], until - at - 1);
-            }
-            at = end;
-            continue;
+            at += usize::from(n);
+        } else {
+            // What cannot be done is not done for the others either.
+            let _ = rewrite::apply(frame, &ops[at]);
         }
-        // What cannot be done is not done for the others either.
-        let _ = rewrite::apply(frame, &ops[at]);
         at += 1;
     }
 }
@@ -168,7 +160,7 @@ impl Pipeline {
             .and_then(|number| self.ports.get(&number))
             .is_none_or(|port| port.receives);
         if receives {
-            run.table(0, false);
+            run.table(0, None, false);
             run.finish_action_set();
         } else {
             run.out.dropped = DropReason::PortDown;
@@ -221,8 +213,12 @@ struct Run<'p> {
     lookups: u32,
     /// Nothing more is done at all.
     stopped: bool,
-    /// Nothing more is done of this list.
+    /// Nothing more is done of this list, nor of those around it.
     exits: bool,
+    /// Nothing more is done of this list; those around it go on.
+    ends: bool,
+    /// Actions and buckets so far.
+    work: u32,
     from_controller: bool,
     in_bucket: bool,
     in_action_set: bool,
@@ -234,6 +230,8 @@ impl<'p> Run<'p> {
         let mut made = Flow::ZERO;
         // Metadata and registers do not come from the packet.
         made.0[..super::STAGES[0]].fill(u64::MAX);
+        let mut flow = *asked.flow;
+        flow.set(Field::ActsetOutput, u128::from(port::UNSET));
         Run {
             pipeline,
             asked,
@@ -252,7 +250,7 @@ impl<'p> Run<'p> {
                 is_own: false,
                 trace: Vec::new(),
             },
-            flow: *asked.flow,
+            flow,
             made,
             dirty: Flow::ZERO,
             tags: [Origin::Packet(0), Origin::Packet(1)],
@@ -266,6 +264,8 @@ impl<'p> Run<'p> {
             lookups: 0,
             stopped: false,
             exits: false,
+            ends: false,
+            work: 0,
             from_controller: false,
             in_bucket: false,
             in_action_set: false,
@@ -284,6 +284,16 @@ impl<'p> Run<'p> {
         if self.asked.trace {
             self.out.trace.push(Trace::Note(self.depth, words));
         }
+    }
+
+    /// Counts an action or bucket; false when there were too many.
+    fn works(&mut self) -> bool {
+        self.work += 1;
+        if self.work > MAX_WORK {
+            self.note("too much is to be done for one packet");
+            self.stopped = true;
+        }
+        !self.stopped
     }
 
     /// The fate depends on these bits of the flow as it is now; returns those that are new in the mask.
@@ -336,6 +346,8 @@ impl<'p> Run<'p> {
         }
         self.opaque = false;
         self.out.is_own = true;
+        // What is not in the frame yet would be forgotten.
+        self.commit();
         self.note(
             "what is behind the header that was taken off is read from the frame; the flow is not cached",
         );
@@ -349,7 +361,7 @@ impl<'p> Run<'p> {
     /// The frame as the steps so far have made it.
     fn frame_now(&self) -> Option<Vec<u8>> {
         let mut own = self.asked.frame?.to_vec();
-        render(&mut own, &self.out.program.ops, usize::MAX);
+        render(&mut own, &self.out.program.ops);
         Some(own)
     }
 
@@ -384,7 +396,9 @@ impl<'p> Run<'p> {
     }
 
     /// Looks up in a table and does what the rule says.
-    fn table(&mut self, table: u8, is_resubmit: bool) {
+    ///
+    /// With `port`, as if the packet had come in there; what the rule does then sees the port that it did come in by.
+    fn table(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
         if self.stopped {
             return;
         }
@@ -396,7 +410,12 @@ impl<'p> Run<'p> {
         }
         self.see_through();
         let mut bits = Flow::ZERO;
+        let in_port = self.flow.get(Field::InPort);
+        if let Some(port) = port {
+            self.flow.set(Field::InPort, u128::from(port));
+        }
         let found = self.pipeline.look_up(table, &mut self.flow, &mut bits);
+        self.flow.set(Field::InPort, in_port);
         let new = self.depend(&bits);
         self.out.first_again |= table == 0 && self.lookups > 1;
         self.out.tables[usize::from(table) / 64] |= 1 << (table % 64);
@@ -425,11 +444,12 @@ impl<'p> Run<'p> {
             self.push(Op::Meter(meter));
         }
         self.list(&instructions.apply);
-        if self.exits || self.stopped {
+        if self.exits || self.ends || self.stopped {
             return;
         }
         if instructions.clear {
             self.action_set.clear();
+            self.note_output();
         }
         for action in &instructions.write {
             self.put_in_set(action);
@@ -438,19 +458,26 @@ impl<'p> Run<'p> {
             self.write(Field::Metadata, u128::from(value), u128::from(mask));
         }
         if let Some(next) = instructions.goto {
-            self.table(next, false);
+            self.table(next, None, false);
         }
     }
 
     /// One of a kind stays in the set, fields one each (OpenFlow 1.3, 5.10).
     fn put_in_set(&mut self, action: &Action) {
-        let is_same = |own: &Action| match (super::modify::set_field(own), super::modify::set_field(action)) {
-            (Some(own), Some(new)) => own == new,
-            (None, None) => std::mem::discriminant(own) == std::mem::discriminant(action),
-            _ => false,
+        let is_same = |own: &Action| match (own, action) {
+            (Action::Set { field, mask, .. }, Action::Set { field: new, mask: bits, .. }) => {
+                (field, mask) == (new, bits)
+            }
+            (Action::Move { to, .. }, Action::Move { to: new, .. }) => to == new,
+            _ => std::mem::discriminant(own) == std::mem::discriminant(action),
         };
         self.action_set.retain(|own| !is_same(own));
         self.action_set.push(action.clone());
+        self.note_output();
+    }
+
+    /// Where the action set sends, for `actset_output`.
+    fn note_output(&mut self) {
         let to = self.action_set.iter().find_map(|action| match action {
             Action::Output { port, .. } => Some(*port),
             _ => None,
@@ -462,7 +489,7 @@ impl<'p> Run<'p> {
 
     /// Does the action set, in the order of OpenFlow 1.3, 5.10.
     fn finish_action_set(&mut self) {
-        if self.stopped || self.exits {
+        if self.stopped || self.exits || self.ends {
             return;
         }
         let set = std::mem::take(&mut self.action_set);
@@ -505,22 +532,26 @@ impl<'p> Run<'p> {
             self.opaque,
             self.action_set.clone(),
             self.stack.clone(),
-            self.exits,
+            (self.exits, self.ends),
         );
         let from = self.out.program.ops.len();
-        let told = self.out.to_controller.len();
         does(self);
         self.dirty = Flow::ZERO;
-        (self.flow, self.made, self.tags, self.opaque, self.action_set, self.stack, self.exits) = before;
+        (
+            self.flow,
+            self.made,
+            self.tags,
+            self.opaque,
+            self.action_set,
+            self.stack,
+            (self.exits, self.ends),
+        ) = before;
         let ops = &mut self.out.program.ops;
         let changes = |op: &Op| !matches!(op, Op::Output(_) | Op::Normal);
         if ops[from..].iter().any(changes)
             && let Ok(n) = u16::try_from(ops.len() - from)
         {
             ops.insert(from, Op::Clone(n));
-            for to in &mut self.out.to_controller[told..] {
-                to.after += 1;
-            }
         }
     }
 }

@@ -26,7 +26,7 @@ impl<'p> Run<'p> {
     /// Does actions, one after the other.
     pub(super) fn list(&mut self, actions: &[Action]) {
         for action in actions {
-            if self.stopped || self.exits {
+            if self.stopped || self.exits || self.ends || !self.works() {
                 return;
             }
             if self.asked.trace {
@@ -179,6 +179,14 @@ impl<'p> Run<'p> {
         self.see_through();
         // The new tag is a copy of the outer one, where there is one (OpenFlow 1.3, 5.12).
         let outer = self.ask(Field::VlanTci) | TAG;
+        let mut inner = Flow::ZERO;
+        inner.set_bits((TCI + 2) * 8, 16, TAG);
+        self.depend(&inner);
+        if self.flow.bits((TCI + 2) * 8, 16) & TAG != 0 {
+            self.note("the packet has two tags already, and takes no third");
+            self.stopped = true;
+            return;
+        }
         self.commit();
         self.push(Op::PushVlan(tpid, u16::try_from(outer).unwrap_or_default()));
         let inner = self.flow.bits(TCI * 8, 16);
@@ -215,6 +223,11 @@ impl<'p> Run<'p> {
         } else {
             1 << 8 | 64
         };
+        let is_labelled = matches!(self.flow.get(Field::EthType), 0x8847 | 0x8848);
+        if is_labelled {
+            self.depend_on(Field::MplsBos);
+        }
+        let below = self.flow.bits(136 * 8, 32);
         self.commit();
         self.push(Op::PushMpls(eth_type, u32::try_from(entry).unwrap_or_default()));
         // Labels below and everything behind them are out of sight.
@@ -225,6 +238,10 @@ impl<'p> Run<'p> {
         self.flow.set(Field::IpFrag, 0);
         self.flow.set(Field::EthType, u128::from(eth_type));
         self.flow.set_bits(136 * 8, 32, entry);
+        if is_labelled {
+            // The one that was the outer one is the second now.
+            self.flow.set_bits(140 * 8, 32, below);
+        }
         self.made.0[17..29].fill(u64::MAX);
         for field in [Field::EthType, Field::IpProto, Field::IpFrag] {
             self.made.want(field);
@@ -268,7 +285,7 @@ impl<'p> Run<'p> {
             self.tell_controller(0xffff, *controller, Reason::InvalidTtl, &[]);
         }
         self.note("its TTL is spent");
-        self.exits = true;
+        self.ends = true;
         self.action_set.clear();
     }
 
@@ -306,14 +323,11 @@ impl<'p> Run<'p> {
     }
 
     pub(super) fn resubmit(&mut self, port: Option<u32>, table: Option<u8>) {
-        let before = self.flow.get(Field::InPort);
-        if let Some(port) = port.filter(|port| *port != super::port::IN_PORT) {
-            self.flow.set(Field::InPort, u128::from(port));
-        }
         self.depth += 1;
-        self.table(table.unwrap_or(self.table), true);
+        let port = port.filter(|port| *port != super::port::IN_PORT);
+        self.table(table.unwrap_or(self.table), port, true);
         self.depth -= 1;
-        self.flow.set(Field::InPort, before);
+        self.ends = false;
     }
 
     pub(super) fn output(&mut self, to: u32, max_len: u16) {
@@ -322,9 +336,13 @@ impl<'p> Run<'p> {
             port::IN_PORT => self.send(in_port),
             port::TABLE => {
                 if self.from_controller {
-                    self.table(0, false);
+                    self.table(0, None, false);
                     self.finish_action_set();
                 }
+            }
+            // A controller's packet that came in nowhere: nothing is to be learned from it.
+            port::NORMAL if self.from_controller && !self.pipeline.ports.contains_key(&in_port) => {
+                self.output(port::FLOOD, 0);
             }
             port::NORMAL => {
                 self.commit();
@@ -377,6 +395,14 @@ impl<'p> Run<'p> {
 
     fn tell_controller(&mut self, max_len: u16, controller: u16, reason: Reason, userdata: &[u8]) {
         self.commit();
+        if self.out.to_controller.len() >= super::MAX_TOLD {
+            return self.note("too many copies for controllers");
+        }
+        let mut flow = self.flow;
+        if flow.get(Field::ActsetOutput) == u128::from(port::UNSET) {
+            flow.set(Field::ActsetOutput, 0);
+        }
+        let frame = self.frame_now();
         self.out.to_controller.push(ToController {
             reason,
             table: self.table,
@@ -384,8 +410,8 @@ impl<'p> Run<'p> {
             max_len,
             controller,
             userdata: userdata.to_vec(),
-            flow: self.flow,
-            after: self.out.program.ops.len(),
+            flow,
+            frame,
         });
     }
 }

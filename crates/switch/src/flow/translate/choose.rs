@@ -1,13 +1,12 @@
 //! Groups, bundles and multipath: one of several is chosen by a hash of the packet.
 
+use std::collections::BTreeSet;
+
 use super::{Field, Flow, Run};
 use crate::flow::action::{BundleMode, HashFields, SubField};
 use crate::flow::message::{Bucket, GroupKind, SelectMethod};
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
-
-/// Groups inside groups, at most.
-const MAX_GROUPS: u32 = 32;
 
 /// A well-mixed number of two (the finaliser of MurmurHash3; Appleby, 2011).
 fn mix(a: u64, b: u64) -> u64 {
@@ -54,7 +53,7 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
         }
         BundleMode::Iterative => {
             // Numbers below the next power of two are tried until one is a link.
-            let range = links.max(argument).next_power_of_two();
+            let range = links.max(argument.min(links.saturating_mul(2))).next_power_of_two();
             (0..).map(|round| mix(hash, round) as u32 % range).find(|link| *link < links).unwrap_or(0)
         }
     }
@@ -62,15 +61,17 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
 
 impl Pipeline {
     /// Whether a bucket's port or group is alive; without either, it is.
-    fn is_live(&self, bucket: &Bucket, depth: u32) -> bool {
+    fn is_live(&self, bucket: &Bucket, seen: &mut BTreeSet<u32>) -> bool {
         let by_port = bucket.watch_port.filter(|number| *number != port::ANY);
         let by_group = bucket.watch_group.filter(|number| *number != port::ANY);
         let port_lives = |number| self.ports.get(&number).is_some_and(|port| port.live);
-        let group_lives = |id| {
-            depth < MAX_GROUPS
-                && self.groups.get(&id).is_some_and(|state| {
-                    state.group.buckets.iter().any(|bucket| self.is_live(bucket, depth + 1))
-                })
+        // A group that was asked already has no live bucket, or the question would have ended there.
+        let mut group_lives = |id| {
+            seen.insert(id)
+                && self
+                    .groups
+                    .get(&id)
+                    .is_some_and(|state| state.group.buckets.iter().any(|bucket| self.is_live(bucket, seen)))
         };
         match (by_port, by_group) {
             (None, None) => true,
@@ -96,7 +97,7 @@ impl Run<'_> {
             return;
         }
         let group = &state.group;
-        let live = |bucket: &&Bucket| pipeline.is_live(bucket, 0);
+        let live = |bucket: &&Bucket| pipeline.is_live(bucket, &mut BTreeSet::new());
         match group.kind {
             GroupKind::All => {
                 for place in 0..group.buckets.len() {
@@ -126,7 +127,7 @@ impl Run<'_> {
     }
 
     fn bucket(&mut self, id: u32, place: usize, bucket: &Bucket) {
-        if self.stopped {
+        if self.stopped || !self.works() {
             return;
         }
         self.out.groups.push((id, place));

@@ -9,6 +9,9 @@ const SEND_REMOVED: u16 = 1;
 
 impl Run<'_> {
     pub(super) fn learn(&mut self, learn: &Learn) {
+        if self.out.learns.len() >= super::MAX_TOLD {
+            return self.note("too many rules are taught by one packet");
+        }
         let mut matching = Match::ANY;
         let mut actions = Vec::new();
         for part in &learn.parts {
