@@ -138,6 +138,34 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
 }
 
 #[test]
+fn a_port_that_changes_its_bridge_goes_by_the_new_rules() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("");
+    rig.until_reachable(1, 2);
+    let home = rig.configuration("") + "[bridge.br0.openflow]\n";
+    let away = home.replace("[bridge.br0.port.h2]", "[bridge.br1.openflow]\n[bridge.br1.port.h2]");
+    // Traffic goes on meanwhile, so that it is asked about at once wherever it arrives.
+    let flow = UdpFlow::start(&rig.hosts[1], &rig.hosts[0], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    for _ in 0..2 {
+        let file = rig.write("away.toml", &away);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        assert!(!reaches(&rig, 1, 2) && !reaches(&rig, 2, 1), "nothing of the old bridge serves it");
+        let file = rig.write("home.toml", &home);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        rig.until_reachable(1, 2);
+    }
+    drop(flow.stop());
+    // The rule of standing alone goes with its mode, and comes back with it.
+    let secure = rig.write("secure.toml", &(home.clone() + "fail_mode = \"secure\"\n"));
+    rig.ok(&["apply", secure.to_str().unwrap()]);
+    assert!(!reaches(&rig, 1, 2));
+    let file = rig.write("home.toml", &home);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    rig.until_reachable(1, 2);
+}
+
+#[test]
 fn bundles_groups_and_meters_work_from_the_stock_client() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start("fail_mode = \"secure\"\n");

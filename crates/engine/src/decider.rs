@@ -12,7 +12,7 @@
     reason = "a control thread: it locks tables and reads clocks"
 )]
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -98,6 +98,8 @@ struct Barrier {
     number: u64,
     /// Workers that have not come so far yet.
     left: Vec<bool>,
+    /// Workers that were told to put something out since they were asked: they are asked again.
+    again: Vec<bool>,
 }
 
 /// See the [module](self).
@@ -119,6 +121,10 @@ pub struct Decider {
     second: u64,
     barrier: Option<Barrier>,
     asking: Vec<Box<dyn FnOnce() + Send>>,
+    /// By worker: flows that were to go before it was known where they stand.
+    owed: Vec<Vec<FlowRef>>,
+    /// By worker: it has come to a barrier, and owed something then.
+    resync: Vec<bool>,
     syncs: u64,
     view: Arc<DeciderView>,
     /// Switches and limits that others set.
@@ -148,8 +154,11 @@ impl Decider {
             limit: AtomicU32::new(u32::try_from(FLOWS).unwrap_or(u32::MAX)),
             stop: AtomicBool::new(false),
         };
+        let count = workers.len();
         Decider {
             workers,
+            owed: vec![Vec::new(); count],
+            resync: vec![false; count],
             waker,
             pool,
             bridges,
@@ -205,8 +214,9 @@ impl Decider {
             }
             self.waker.awake();
         }
-        // What flows have counted since the last look.
+        // What flows and meters have counted since the last look.
         self.hear();
+        self.tick(monotonic().ns);
         for id in (0_u32..).take(self.records.len()) {
             if let Some((bridge, credit)) = self.take_counts(id) {
                 credit(&mut bridge.tables.lock());
@@ -231,6 +241,7 @@ impl Decider {
     pub fn round(&mut self) -> bool {
         let now = monotonic().ns;
         let mut did = self.hear();
+        self.pay();
         did |= self.requests(now);
         did |= self.collect();
         did |= self.decide(now);
@@ -262,7 +273,12 @@ impl Decider {
                         if let Some(barrier) =
                             self.barrier.as_mut().filter(|barrier| barrier.number == number)
                         {
-                            barrier.left[worker] = false;
+                            let again = std::mem::take(&mut barrier.again[worker]);
+                            if again || !self.owed[worker].is_empty() {
+                                self.resync[worker] = true;
+                            } else {
+                                barrier.left[worker] = false;
+                            }
                         }
                     }
                 }
@@ -277,12 +293,30 @@ impl Decider {
             Some(at) => {
                 record.at = Some(at);
                 if record.leaving {
+                    // Not from here: the ring may be full.
                     let worker = record.worker;
-                    let _ = self.workers[worker].answers.push(Answer::Remove(at));
+                    self.owed[worker].push(at);
+                    if let Some(barrier) = &mut self.barrier {
+                        barrier.again[worker] = true;
+                    }
                 }
             }
             // The cache had no room: there never was such a flow.
             None => self.forget(id),
+        }
+    }
+
+    /// Has workers put out what was to go before it was known where it stands, and come to the barrier once more.
+    fn pay(&mut self) {
+        for worker in 0..self.workers.len() {
+            while let Some(at) = self.owed[worker].pop() {
+                self.answer(worker, Answer::Remove(at));
+            }
+            if std::mem::take(&mut self.resync[worker])
+                && let Some(number) = self.barrier.as_ref().map(|barrier| barrier.number)
+            {
+                self.answer(worker, Answer::Sync(number));
+            }
         }
     }
 
@@ -296,7 +330,11 @@ impl Decider {
 
     fn forget(&mut self, id: u32) {
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
-            self.names.remove(&name(&record));
+            let name = name(&record);
+            // Another one may have it by now.
+            if self.names.get(&name) == Some(&id) {
+                self.names.remove(&name);
+            }
             self.flows -= 1;
             self.free.push(id);
         }
@@ -366,9 +404,7 @@ impl Decider {
             key: None,
             compiled: Arc::new(compiled),
         };
-        if let Err(Answer::Release { packet, .. }) = self.workers[0].answers.push(answer) {
-            self.pool.free(packet);
-        }
+        self.answer(0, answer);
     }
 
     /// Sorts packets of unknown flows by port.
@@ -413,13 +449,16 @@ impl Decider {
             let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
             let flow = Flow::new(&key, &beyond, in_port);
             let fate = pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false });
+            // What it teaches may concern itself.
+            let version = pipeline.version();
             // What it is taught counts before the packet is released.
             self.effects(&mut pipeline, &fate, &flow, &frame, now);
-            (fate, flow, in_port, pipeline.version(), pipeline.take_events())
+            (fate, flow, in_port, version, pipeline.take_events())
         };
         bridge.tables.publish(&events);
         let compiled = Arc::new(self.compile(&bridge, &fate));
-        let megaflow = fate.megaflow(&flow);
+        // A port that has left the bridge meanwhile is nobody's to remember.
+        let megaflow = fate.megaflow(&flow).filter(|_| in_port != port::ANY);
         if let Some(megaflow) = megaflow.filter(|_| self.flows < self.limit + self.limit / 4) {
             let record = Record {
                 worker,
@@ -451,18 +490,24 @@ impl Decider {
     /// Pushes an answer; waits for room, which a worker makes in its next round.
     fn answer(&mut self, worker: usize, answer: Answer) {
         let mut answer = answer;
-        for _ in 0..100_000 {
+        let mut turns = 0_u32;
+        // Until the worker has made room; whoever ends the workers tells us to stop.
+        while !self.knobs.stop.load(Ordering::Acquire) {
             match self.workers[worker].answers.push(answer) {
                 Ok(()) => return,
                 Err(back) => {
                     answer = back;
                     self.workers[worker].waker.notify_if_sleeping();
                     self.hear();
-                    std::thread::yield_now();
+                    turns += 1;
+                    if turns < 1000 {
+                        std::thread::yield_now();
+                    } else {
+                        std::thread::sleep(std::time::Duration::from_micros(50));
+                    }
                 }
             }
         }
-        // The worker has ended.
         if let Answer::Release { packet, .. } = answer {
             self.pool.free(packet);
         }
@@ -511,7 +556,7 @@ impl Decider {
                 table: to.table,
                 cookie: to.cookie,
                 flow: to.flow,
-                frame: fate.frame_for(to, frame),
+                frame: to.frame.clone().unwrap_or_default(),
                 max_len: to.max_len,
                 controller: to.controller,
                 userdata: to.userdata.clone(),
@@ -532,17 +577,25 @@ impl Decider {
             return Vec::new();
         }
         let number = bridge.tables.number();
-        let pipeline = bridge.tables.lock();
+        let mut pipeline = bridge.tables.lock();
         let now = monotonic().ns;
-        ids.into_iter()
-            .filter_map(|id| {
-                let meter = pipeline.meters().find(|meter| meter.id == id)?;
-                let own = self.meters.get(&(number, id)).filter(|live| live.meter == *meter).cloned();
-                let live = own.unwrap_or_else(|| Arc::new(MeterLive::new(meter, now)));
-                self.meters.insert((number, id), Arc::clone(&live));
-                Some((id, live))
-            })
-            .collect()
+        let mut found = Vec::new();
+        for id in ids {
+            let Some(meter) = pipeline.meters().find(|meter| meter.id == id).cloned() else { continue };
+            let live = match self.meters.get(&(number, id)) {
+                Some(live) if live.meter == meter => Arc::clone(live),
+                old => {
+                    if let Some((packets, bytes, bands)) = old.map(|old| old.take()) {
+                        pipeline.credit_meter(id, packets, bytes, &bands);
+                    }
+                    let live = Arc::new(MeterLive::new(&meter, now));
+                    self.meters.insert((number, id), Arc::clone(&live));
+                    live
+                }
+            };
+            found.push((id, live));
+        }
+        found
     }
 
     /// Looks at a slice of the flows, or at all of them while somebody waits for a barrier.
@@ -554,6 +607,7 @@ impl Decider {
                 sweep: Some(0),
                 number: self.syncs,
                 left: vec![true; self.workers.len()],
+                again: vec![false; self.workers.len()],
             });
         }
         let begin = monotonic().ns;
@@ -567,6 +621,7 @@ impl Decider {
                 barrier.sweep = (!all).then_some(end);
                 let number = barrier.number;
                 if all {
+                    self.pay();
                     for worker in 0..self.workers.len() {
                         self.answer(worker, Answer::Sync(number));
                         self.workers[worker].waker.notify_if_sleeping();
@@ -732,6 +787,9 @@ impl Decider {
                         pipeline.credit_meter(*id, packets, bytes, &bands);
                     }
                 }
+                let number = bridge.tables.number();
+                let known: BTreeSet<u32> = pipeline.meters().map(|meter| meter.id).collect();
+                self.meters.retain(|(own, id), _| *own != number || known.contains(id));
                 pipeline.expire(now);
                 pipeline.take_events()
             };

@@ -472,10 +472,25 @@ impl Engine {
         let mut ends = Vec::with_capacity(self.workers.len());
         for (id, handle) in (0_u16..).map(WorkerId).zip(&self.workers) {
             let (mine, end) = crate::flows::rings(&waker, &handle.waker);
-            self.tell(id, Command::Flows(Some(Box::new(Flows::new(mine, limits)))))?;
+            self.tell(id, Command::Flows(Box::new(Flows::new(mine, limits))))?;
             ends.push(end);
         }
         Ok(Decider::new(ends, waker, self.depot.pool(), bridges))
+    }
+
+    /// Takes flows and rings from all workers: none gives the decider anything any more when this returns, and what arrives at bridges with
+    /// rules waits in its queue until there is a [`Engine::decider`] again. End the decider, then [`Flows::close`] them.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn detach_flows(&self) -> Result<Vec<Box<Flows>>, EngineError> {
+        let mut all = Vec::new();
+        for id in (0_u16..).map(WorkerId).take(self.workers.len()) {
+            let (tx, rx) = mpsc::channel();
+            self.tell(id, Command::NoFlows(tx))?;
+            all.extend(rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(id.0))?);
+        }
+        Ok(all)
     }
 
     /// What each worker's caches of flows hold and have done.

@@ -46,8 +46,10 @@ pub enum Command {
     Trace(Option<Producer<Box<Traced>>>),
     /// Where copies for the snooper go.
     Punt(Producer<Punt>),
-    /// Bridges may go by OpenFlow's rules from now on; or no longer.
-    Flows(Option<Box<flows::Flows>>),
+    /// Bridges may go by OpenFlow's rules from now on.
+    Flows(Box<flows::Flows>),
+    /// They may no longer: give the flows back. What waits is counted as dropped.
+    NoFlows(mpsc::Sender<Option<Box<flows::Flows>>>),
     /// Tell what is cached of flows.
     FlowsView(mpsc::Sender<flows::FlowsView>),
     /// One of so many packets leaves a hint in the exact-match cache of flows; `None`: that cache is off.
@@ -152,7 +154,7 @@ impl Worker {
             // What comes before a new port is in the snapshot waits in its queue.
             let Some(view) = forwarding.port(port) else { continue };
             // So does what comes before there is a decider.
-            if matches!(view.room, Room::Flows(_)) && tools.flows.is_none() {
+            if waits_for_decider(forwarding, port, tools) {
                 continue;
             }
             let n = receive::run(&mut *queues[index].queue, port, view, burst, tools);
@@ -269,11 +271,13 @@ impl Worker {
                 }
                 Command::Trace(ring) => self.trace = ring,
                 Command::Punt(ring) => self.tools.punt = Some(ring),
-                Command::Flows(flows) => {
-                    let pool = &mut self.tools.pool;
-                    if let Some(mut old) = std::mem::replace(&mut self.tools.flows, flows) {
-                        old.close(&mut |packet| pool.free(packet));
+                Command::Flows(flows) => self.tools.flows = Some(flows),
+                Command::NoFlows(reply) => {
+                    let mut flows = self.tools.flows.take();
+                    if let Some(flows) = &mut flows {
+                        flows.abandon(&self.tools.counters);
                     }
+                    let _ = reply.send(flows);
                 }
                 Command::FlowsView(reply) => {
                     let view = self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default();
@@ -300,6 +304,7 @@ impl Worker {
                     let queues = ports.into_iter().flat_map(|port| self.remove(port)).collect();
                     let pool = &mut self.tools.pool;
                     if let Some(mut flows) = self.tools.flows.take() {
+                        flows.abandon(&self.tools.counters);
                         flows.close(&mut |packet| pool.free(packet));
                     }
                     self.links.drain(|packet| pool.free(packet));
@@ -314,7 +319,8 @@ impl Worker {
 
     #[cold]
     fn tell_quiet(&self) {
-        if let Some(look) = self.draining.filter(|_| !self.links.has_pending()) {
+        let settled = self.tools.flows.as_ref().is_none_or(|flows| flows.is_settled());
+        if let Some(look) = self.draining.filter(|_| settled && !self.links.has_pending()) {
             self.status.quiet.store(look, Ordering::Release);
         }
     }
@@ -520,6 +526,11 @@ fn handed_over(
     let mut arrived = None;
     while !burst.packets.is_full() {
         match exits.links.take(from) {
+            // Before there is a decider it waits.
+            Some((packet, port)) if waits_for_decider(forwarding, port, tools) => {
+                exits.links.put_back(from, packet, port);
+                break;
+            }
             Some((packet, port)) if arrived.is_none_or(|p| p == port) => {
                 arrived = Some(port);
                 burst.packets.push(packet);
@@ -550,6 +561,11 @@ fn handed_over(
     }
     tools.counters.taken_over.add((relayed + n) as u64);
     relayed + n
+}
+
+/// Whether a port's packets cannot be decided yet.
+fn waits_for_decider(forwarding: &Forwarding, port: PortId, tools: &Tools) -> bool {
+    tools.flows.is_none() && forwarding.port(port).is_some_and(|view| matches!(view.room, Room::Flows(_)))
 }
 
 /// Puts a packet that another worker decided into the outbox.

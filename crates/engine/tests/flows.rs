@@ -221,6 +221,81 @@ fn controllers_get_packets_and_send_some() {
     let left = switch.outputs();
     assert_eq!(left.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(left[0].1[12..14], [0x81, 0x00]);
+    switch.rig.assert_accounted();
+}
+
+#[test]
+fn a_flow_that_was_under_way_when_rules_changed_is_not_kept_as_it_was() {
+    let mut switch = Switch::new(4);
+    switch.add(0, 5, Match::ANY, vec![out(2)]);
+    switch.rig.send(0, &frame(1, 2, 0));
+    switch.rig.round();
+    // The flow is on its way to the worker, who has not taken it yet.
+    switch.decider.round();
+    switch.add(0, 5, Match::ANY, vec![out(3)]);
+    switch.barrier();
+    switch.rig.outputs();
+    switch.rig.send(0, &frame(1, 2, 1));
+    assert_eq!(switch.outputs().iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [2]);
+    switch.rig.assert_accounted();
+}
+
+#[test]
+fn a_packet_that_teaches_a_rule_about_itself_meets_it() {
+    use switch::flow::{Learn, LearnPart, LearnSource, SubField};
+    let mut switch = Switch::new(4);
+    let mac = SubField::whole(Field::EthSrc);
+    let port = SubField::whole(Field::Reg0);
+    let learn = Learn {
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 50,
+        cookie: 0,
+        flags: 0,
+        table: 0,
+        limit: 0,
+        result: None,
+        parts: vec![LearnPart::Match(LearnSource::Field(mac), mac), LearnPart::Output(port)],
+    };
+    let set = Action::Set { field: Field::Reg0, value: 3, mask: Field::Reg0.all_ones(), load: true };
+    switch.add(0, 5, Match::ANY, vec![set, Action::Learn(Box::new(learn)), out(2)]);
+    let ports = |left: Vec<(PortId, Vec<u8>)>| left.into_iter().map(|(port, _)| port.0).collect::<Vec<_>>();
+    switch.rig.send(0, &frame(1, 2, 0));
+    assert_eq!(ports(switch.outputs()), [1], "the rule came behind the look-up");
+    switch.barrier();
+    switch.rig.send(0, &frame(1, 2, 1));
+    assert_eq!(ports(switch.outputs()), [2]);
+}
+
+#[test]
+fn what_waits_when_flows_are_taken_away_is_counted() {
+    let mut switch = Switch::new(2);
+    switch.add(0, 5, from(1), vec![out(2)]);
+    for sequence in 0..10 {
+        switch.rig.send(0, &frame(1, 2, sequence));
+    }
+    switch.rig.round();
+    switch.decider.round();
+    let Switch { rig: Rig { engine, worker, .. }, .. } = &mut switch;
+    std::thread::scope(|scope| {
+        let detached = scope.spawn(|| engine.detach_flows().unwrap());
+        while !detached.is_finished() {
+            worker.while_offline(std::thread::yield_now);
+            worker.round_with_commands();
+        }
+        let mut pool = engine.pool();
+        detached
+            .join()
+            .unwrap()
+            .into_iter()
+            .for_each(|mut flows| flows.close(&mut |packet| pool.free(packet)));
+    });
+    let lost = switch.rig.dropped()[DropReason::UpcallLimit.index()];
+    let left = switch.rig.outputs().len() as u64;
+    assert_eq!(lost + left, 10);
+    switch.rig.assert_accounted();
 }
 
 #[test]

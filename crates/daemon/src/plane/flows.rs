@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use engine::decider::Knobs;
 use engine::rest::Waker;
@@ -30,6 +31,9 @@ pub use letter::RulesLetter;
 
 /// Megaflows that one worker's cache holds, and different masks: what an attack on the tuple space can add.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 200_000, masks: 256 };
+
+/// How long a look at all cached flows may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A bridge with rules.
 pub struct Flowing {
@@ -55,6 +59,8 @@ pub struct Flows {
     served: engine::decider::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
+    /// Workers' caches hold what must not serve any more.
+    stale: bool,
     /// What a predecessor had of bridges that are not there yet.
     given: BTreeMap<String, RulesLetter>,
     /// Who leads which bridge, for the sessions.
@@ -68,6 +74,7 @@ impl Default for Flows {
             served: Arc::new(Mutex::new(BTreeMap::new())),
             bridges: BTreeMap::new(),
             deciding: None,
+            stale: false,
             given: BTreeMap::new(),
             leaders: tokio::sync::watch::Sender::new(BTreeMap::new()),
         }
@@ -82,6 +89,8 @@ impl Flows {
         let before = self.bridges.len();
         self.bridges.retain(|name, _| wants(name) && bridges.contains_key(name));
         let mut changed = self.bridges.len() != before;
+        // What was cached for a port may not serve it in another bridge.
+        self.stale |= changed;
         for (name, bridge) in bridges {
             let Some(own) = config.bridges.get(name) else { continue };
             let Some(settings) = &own.settings.openflow else { continue };
@@ -92,7 +101,7 @@ impl Flows {
             }
             let Some(flowing) = self.bridges.get_mut(name) else { continue };
             changed |= flowing.follow(bridge, settings);
-            flowing.follow_ports(name, &own.ports, ports);
+            self.stale |= flowing.follow_ports(name, &own.ports, ports);
         }
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         *served = self
@@ -144,6 +153,23 @@ impl Flows {
         Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
     }
 
+    /// Takes away what workers have cached of ports or bridges that have gone, before they are told what is now. What arrives waits until
+    /// [`Flows::ensure`].
+    pub fn forget(&mut self, engine: &Engine) {
+        if !std::mem::take(&mut self.stale) || self.deciding.is_none() {
+            return;
+        }
+        let detached = engine.detach_flows();
+        self.halt();
+        match detached {
+            Ok(flows) => {
+                let mut pool = engine.pool();
+                flows.into_iter().for_each(|mut own| own.close(&mut |packet| pool.free(packet)));
+            }
+            Err(error) => tracing::error!(%error, "a worker keeps flows of ports or bridges that have gone"),
+        }
+    }
+
     /// The decider's thread, where there is a bridge for it and none yet.
     pub fn ensure(&mut self, engine: &Engine) {
         let Some(waker) = self.waker.as_ref().filter(|_| !self.bridges.is_empty() && self.deciding.is_none())
@@ -174,6 +200,27 @@ impl Flows {
             waker.notify();
         }
         let _ = deciding.thread.join();
+    }
+
+    /// Waits until workers meet the tables as they are: a change of ports has been made and is about to be answered.
+    pub fn settle(&self) {
+        if self.deciding.is_none() {
+            return;
+        }
+        let ask = |flowing: &Flowing| {
+            let (done, is_done) = std::sync::mpsc::channel();
+            flowing.tables.barrier(move || {
+                let _ = done.send(());
+            });
+            is_done
+        };
+        let deadline = std::time::Instant::now() + PATIENCE;
+        for is_done in self.bridges.values().map(ask).collect::<Vec<_>>() {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if is_done.recv_timeout(left).is_err() {
+                tracing::warn!("cached flows have not been looked at within {PATIENCE:?}");
+            }
+        }
     }
 
     /// What a successor gets.
@@ -217,13 +264,13 @@ impl Flowing {
         changed
     }
 
-    /// Its ports as they are now.
+    /// Its ports as they are now; whether any has gone.
     fn follow_ports(
         &mut self,
         bridge: &BridgeName,
         members: &BTreeMap<PortName, model::Member>,
         ports: &Ports,
-    ) {
+    ) -> bool {
         let here = |name: &PortName| members.contains_key(name) && ports.contains_key(name);
         let gone: Vec<u32> =
             self.numbers.iter().filter(|(name, _)| !here(name)).map(|(_, number)| *number).collect();
@@ -246,6 +293,7 @@ impl Flowing {
                 self.numbers.insert(name.clone(), number);
             }
         }
+        let has_gone = !gone.is_empty();
         let numbers = &self.numbers;
         let leader = &self.leader;
         self.tables.change(|pipeline| {
@@ -260,6 +308,7 @@ impl Flowing {
                 pipeline.set_port(*number, Some(leader.dress(describe(name, *number, running, member))));
             }
         });
+        has_gone
     }
 }
 
@@ -316,6 +365,15 @@ fn normal() -> Mod {
 /// Whether a bridge has no rule at all.
 fn is_bare(pipeline: &Pipeline) -> bool {
     pipeline.flows(&FlowFilter::default(), 0).is_empty()
+}
+
+/// Whether the only rule is the one of standing alone.
+fn stands_by_itself(pipeline: &Pipeline) -> bool {
+    let flows = pipeline.flows(&FlowFilter::default(), 0);
+    let Mod::Flow(normal) = normal() else { return false };
+    matches!(&flows[..], [only] if (only.table, only.priority) == (0, 0)
+        && only.matching == Match::ANY
+        && only.instructions == normal.instructions)
 }
 
 /// Nanoseconds of the clock that workers read.

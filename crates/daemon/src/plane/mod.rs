@@ -358,12 +358,13 @@ impl DataPlane {
             }
         }
         let mut pool = engine.pool();
-        site.flows.halt();
         site.routers.clear(&mut pool);
         match engine.stop() {
             Ok(queues) => queues.into_iter().for_each(|(_, _, _, queue)| queue.close(&mut pool)),
             Err(error) => tracing::warn!(%error, "a worker did not stop"),
         }
+        // Behind the workers, which wait for what it decides.
+        site.flows.halt();
     }
 
     /// Asks a router's mirror, holding up nothing else.

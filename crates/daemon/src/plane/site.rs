@@ -224,6 +224,7 @@ impl Site {
         self.filters.retain(new);
         self.steers.retain(new);
         self.publish(engine);
+        self.flows.settle();
         self.forget_numbers();
         // Entries that were learned between the new view's making and its publication.
         for bridge in self.bridges.values() {
@@ -349,8 +350,9 @@ impl Site {
     /// Publishes what runs.
     pub fn publish(&mut self, engine: &Engine) {
         self.flows.follow(&self.config, &self.ports, &self.bridges);
-        self.flows.ensure(engine);
+        self.flows.forget(engine);
         publish(engine, &self.config, &self.ports, &self.bridges, &self.routers, &self.flows);
+        self.flows.ensure(engine);
     }
 
     /// The plan's ports, and those whose hook must be told otherwise because a bridge takes or leaves them.

@@ -107,6 +107,25 @@ impl Flows {
         }
     }
 
+    /// Whether no packet is with the decider or waits behind one, and nothing that it has said is undone.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.rings.answers.is_empty()
+    }
+
+    /// Counts what waits, here and at the decider's, as dropped: nobody will send it.
+    pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
+        for waiting in self.pending.values().flatten() {
+            counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
+        }
+        for (port, asked) in (0_u16..).zip(&mut self.asked) {
+            let asked = std::mem::take(asked);
+            if asked > 0 {
+                counters.port(PortId(port)).drop_n(DropReason::UpcallLimit, u64::from(asked));
+            }
+        }
+    }
+
     /// Puts a flow in without a decider: for benches.
     pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
         let nothing = Beyond::ZERO.0;
@@ -114,8 +133,8 @@ impl Flows {
         let _ = self.cache.insert(key.words(), &nothing, mask.words(), &nothing, flow);
     }
 
-    /// Frees what waits: the worker ends.
-    pub(crate) fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
+    /// Frees what waits. The decider has ended, or frees what it has itself.
+    pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
         for waiting in self.pending.drain().flat_map(|(_, waiting)| waiting) {
             tools_free(waiting.packet);
         }
@@ -305,6 +324,11 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
         match answer {
             Answer::Release { bridge, port, packet, key, compiled } => {
                 packets += 1;
+                tools.clones_left = crate::stage::CLONE_BUDGET;
+                if key.is_none() {
+                    // A controller's: it has come in by no port.
+                    tools.counters.port(port).copies.add(1);
+                }
                 act(
                     forwarding,
                     port,

@@ -12,11 +12,11 @@ use openflow::datapath::{
 };
 use openflow::{Datapath, events};
 use switch::flow::{
-    ALL_TABLES, FlowError, FlowFilter, FlowPort, FlowStats, Group, GroupStats, Meter, MeterStats, Mod,
-    PacketOut, PortDesc, PortStats, TABLES, TableStats,
+    ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupStats, Match, Meter,
+    MeterStats, Mod, PacketOut, PortDesc, PortStats, TABLES, TableStats,
 };
 
-use super::{is_bare, normal, now, stands_alone};
+use super::{is_bare, normal, now, stands_alone, stands_by_itself};
 use crate::plane::DataPlane;
 
 /// Events that one listener may be behind.
@@ -88,8 +88,23 @@ impl Leader {
         }
     }
 
+    /// Another mode: the rule of standing alone goes with it, or comes.
     pub(super) fn set_fail_mode(&self, mode: FailMode) {
-        self.secure.store(!stands_alone(mode), Ordering::Relaxed);
+        let secure = !stands_alone(mode);
+        if self.secure.swap(secure, Ordering::Relaxed) == secure {
+            return;
+        }
+        if secure {
+            self.tables.change(|pipeline| {
+                if stands_by_itself(pipeline) {
+                    let all = FlowMod::delete(ALL_TABLES, Match::ANY);
+                    // What is there can be removed.
+                    let _ = pipeline.modify(&[Mod::Flow(Box::new(all))], now());
+                }
+            });
+        } else {
+            self.begin();
+        }
     }
 
     /// A port with what controllers have changed of it.

@@ -7,7 +7,7 @@ use openflow::Version;
 use openflow::wire::error::Error;
 use openflow::wire::{Reader, flow, group, meter};
 use serde::{Deserialize, Serialize};
-use switch::flow::{ALL_TABLES, FlowFilter, FlowMod, Match, Mod, Pipeline};
+use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, Match, Mod, Pipeline};
 
 /// Octets of a message's header.
 const HEADER: usize = 8;
@@ -25,9 +25,10 @@ pub struct RulesLetter {
     pub numbers: BTreeMap<String, u32>,
 }
 
-/// A rule: its message, packets, octets, and when it was added and used (CLOCK_MONOTONIC, nanoseconds).
+/// A rule: its message, packets, octets, when it was added and used (CLOCK_MONOTONIC, nanoseconds), and whether its meter is an
+/// instruction, which OpenFlow 1.5 has as the first action.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct RuleLetter(String, u64, u64, u64, u64);
+struct RuleLetter(String, u64, u64, u64, u64, bool);
 
 impl RulesLetter {
     /// What a bridge has.
@@ -38,13 +39,14 @@ impl RulesLetter {
             hex(&octets)
         };
         let rules = pipeline.flows(&FlowFilter::default(), now).into_iter().map(|stats| {
+            let metered = stats.instructions.meter.is_some();
             let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
             change.cookie = Some(stats.cookie);
             (change.idle_timeout, change.hard_timeout) = (stats.idle_timeout, stats.hard_timeout);
             (change.importance, change.flags) = (stats.importance, stats.flags);
             let text = body(&|octets| flow::put_mod(octets, Version::V15, 0, &change));
             let (created, used) = (now.saturating_sub(stats.age_ns), now.saturating_sub(stats.idle_ns));
-            RuleLetter(text, stats.packets, stats.bytes, created, used)
+            RuleLetter(text, stats.packets, stats.bytes, created, used, metered)
         });
         RulesLetter {
             meters: pipeline.meters().map(|own| body(&|octets| meter::put_mod(octets, own))).collect(),
@@ -77,11 +79,18 @@ impl RulesLetter {
                 .and_then(|octets| group::get_mod(Reader::new(&octets, Error::BadLength), Version::V15).ok());
             put(read.map(Mod::Group), pipeline);
         }
-        for RuleLetter(text, packets, bytes, created, used) in &self.rules {
-            let read = unhex(text).and_then(|octets| {
+        for RuleLetter(text, packets, bytes, created, used, metered) in &self.rules {
+            let mut read = unhex(text).and_then(|octets| {
                 let body = octets.get(HEADER..)?;
                 flow::get_mod(Reader::new(body, Error::BadLength), Version::V15, false).ok()
             });
+            if let Some(instructions) =
+                read.as_mut().filter(|_| *metered).map(|change| &mut change.instructions)
+                && let Some(Action::Meter(id)) = instructions.apply.first()
+            {
+                instructions.meter = Some(*id);
+                instructions.apply.remove(0);
+            }
             let place = read.as_ref().map(|change| (change.table, change.matching, change.priority));
             if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
                 && let Some((table, matching, priority)) = place
@@ -107,7 +116,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use switch::flow::{
-        Action, Band, BandKind, Bucket, Field, Group, GroupKind, GroupMod, Instructions, Meter, MeterMod,
+        Band, BandKind, Bucket, Field, Group, GroupKind, GroupMod, Instructions, Meter, MeterMod,
         SelectMethod,
     };
 
