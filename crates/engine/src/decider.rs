@@ -12,7 +12,9 @@
     reason = "a control thread: it locks tables and reads clocks"
 )]
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod look;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +22,7 @@ use ::port::FramePool;
 use lookup::FlowRef;
 use packet::{FlowKey, PortId};
 use switch::flow::{
-    Asked as Question, Beyond, Event, Field, Flow, FlowMod, Mod, Op, PacketIn, PacketOut, Pipeline, RuleRef,
+    Asked as Question, Beyond, Event, Flow, FlowMod, Mod, Op, PacketIn, PacketOut, Pipeline, RuleRef,
     Translated, port,
 };
 use sync::wake::Waker;
@@ -597,219 +599,6 @@ impl Decider {
         }
         found
     }
-
-    /// Looks at a slice of the flows, or at all of them while somebody waits for a barrier.
-    fn look(&mut self, now: u64) -> bool {
-        if self.barrier.is_none() && !self.asking.is_empty() {
-            self.syncs += 1;
-            self.barrier = Some(Barrier {
-                done: std::mem::take(&mut self.asking),
-                sweep: Some(0),
-                number: self.syncs,
-                left: vec![true; self.workers.len()],
-                again: vec![false; self.workers.len()],
-            });
-        }
-        let begin = monotonic().ns;
-        let mut did = false;
-        if let Some(at) = self.barrier.as_ref().and_then(|barrier| barrier.sweep) {
-            let end = (at + 4 * SLICE).min(self.records.len());
-            self.slice(at, end, now);
-            did = true;
-            let all = end >= self.records.len();
-            if let Some(barrier) = &mut self.barrier {
-                barrier.sweep = (!all).then_some(end);
-                let number = barrier.number;
-                if all {
-                    self.pay();
-                    for worker in 0..self.workers.len() {
-                        self.answer(worker, Answer::Sync(number));
-                        self.workers[worker].waker.notify_if_sleeping();
-                    }
-                }
-            }
-        } else if self.cursor < self.records.len() {
-            // A round takes its time, so that idle cores idle; more flows take bigger slices.
-            let due =
-                self.records.len() as u64 * now.saturating_sub(self.round_began).min(ROUND_NS) / ROUND_NS;
-            let due = usize::try_from(due).unwrap_or(usize::MAX);
-            if due > self.cursor {
-                let end = due.min(self.cursor + SLICE).min(self.records.len());
-                self.slice(self.cursor, end, now);
-                self.cursor = end;
-                did = true;
-            }
-        } else if now.saturating_sub(self.round_began) >= ROUND_NS {
-            self.end_round(now);
-        }
-        self.round_work_ns += monotonic().ns - begin;
-        did
-    }
-
-    fn end_round(&mut self, now: u64) {
-        let took = self.round_work_ns;
-        self.view.round_us.store(took / 1000, Ordering::Relaxed);
-        let most = self.knobs.limit.load(Ordering::Relaxed) as usize;
-        // A round is to stay under a second (as the paper has it).
-        if took > 1_000_000_000 {
-            self.limit = (self.limit * 3 / 4).max(1000);
-        } else if took < 500_000_000 {
-            self.limit = (self.limit + 1000).min(most);
-        }
-        self.limit = self.limit.min(most);
-        (self.cursor, self.round_began, self.round_work_ns) = (0, now, 0);
-        self.view.flows.store(self.flows as u64, Ordering::Relaxed);
-        self.view.limit.store(self.limit as u64, Ordering::Relaxed);
-    }
-
-    fn slice(&mut self, from: usize, to: usize, now: u64) {
-        let idle = if self.flows > self.limit { IDLE_FULL_NS } else { IDLE_NS };
-        for id in from..to {
-            let Ok(id) = u32::try_from(id) else { break };
-            self.look_at(id, now, idle);
-        }
-    }
-
-    /// One flow: its counts, its time, its fate.
-    fn look_at(&mut self, id: u32, now: u64, idle: u64) {
-        let Some(Some(record)) = self.records.get(id as usize) else { return };
-        if record.leaving {
-            return;
-        }
-        let bridge = Arc::clone(&record.bridge);
-        let used = record.live.used_ns.get().max(record.created_ns);
-        let fresh = record.live.packets.get() != record.seen.0;
-        let (version, is_current) = {
-            let current = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
-            let here = current.get(&bridge.tables.number());
-            (record.version, here.is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables)))
-        };
-        let counts = if fresh { self.take_counts(id) } else { None };
-        let mut pipeline = bridge.tables.lock();
-        if let Some((_, credit)) = counts {
-            credit(&mut pipeline);
-        }
-        let Some(Some(record)) = self.records.get(id as usize) else { return };
-        if fresh && !record.learns.is_empty() {
-            teach(&mut pipeline, &record.learns, now);
-        }
-        if !is_current || now.saturating_sub(used) > idle {
-            drop(pipeline);
-            return self.dismiss(id);
-        }
-        let changed = pipeline.version() != version && {
-            let arrived = switch::flow::Match {
-                value: with_port(&record.flow, record.in_port),
-                mask: with_all_ports(&record.mask),
-            };
-            pipeline.may_differ(version, &record.tables, (!record.first_again).then_some(&arrived))
-        };
-        // Now and then a flow is followed again though nothing has changed: what it would show is a defect of ours.
-        let sampled = (u64::from(id) + self.second).is_multiple_of(SAMPLE);
-        if !changed && !sampled {
-            let version = pipeline.version();
-            drop(pipeline);
-            if let Some(Some(record)) = self.records.get_mut(id as usize) {
-                record.version = version;
-            }
-            return;
-        }
-        self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
-        let in_port = pipeline.number_of(record.port).unwrap_or(port::ANY);
-        let asked = with_port(&record.flow, in_port);
-        let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
-        let version = pipeline.version();
-        drop(pipeline);
-        if !changed && fate.program != record.compiled.program {
-            self.view.wrong.fetch_add(1, Ordering::Relaxed);
-        }
-        self.refate(id, fate, in_port, version);
-    }
-
-    /// Gives a flow the fate that the tables have for it now.
-    fn refate(&mut self, id: u32, fate: Translated, in_port: u32, version: u64) {
-        let Some(Some(record)) = self.records.get(id as usize) else { return };
-        let wider = (0..fate.mask.0.len()).any(|word| fate.mask.0[word] & !record.mask.0[word] != 0);
-        if wider || fate.is_own || !fate.to_controller.is_empty() {
-            return self.dismiss(id);
-        }
-        let bridge = Arc::clone(&record.bridge);
-        let meters = self.meters_of(&bridge, &fate.program.ops);
-        let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
-        let same = record.compiled.is_same(&fate.program, fate.dropped, &meters);
-        (record.rules, record.missed, record.groups) = (fate.rules, fate.missed, fate.groups);
-        (record.tables, record.first_again, record.learns) = (fate.tables, fate.first_again, fate.learns);
-        (record.version, record.in_port) = (version, in_port);
-        if same {
-            return;
-        }
-        let compiled = Arc::new(Compiled::new(fate.program, fate.dropped, meters));
-        record.compiled = Arc::clone(&compiled);
-        match (record.at, record.worker) {
-            (Some(at), worker) => self.answer(worker, Answer::Replace(at, compiled)),
-            // Where it stands is not known yet: it goes as soon as it is.
-            (None, _) => self.dismiss(id),
-        }
-    }
-
-    /// Has a worker put a flow out of its cache.
-    fn dismiss(&mut self, id: u32) {
-        let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
-        record.leaving = true;
-        let name = name(record);
-        let (at, worker) = (record.at, record.worker);
-        self.names.remove(&name);
-        if let Some(at) = at {
-            self.answer(worker, Answer::Remove(at));
-        }
-    }
-
-    /// Ends a barrier that every worker has come to.
-    fn settle(&mut self) -> bool {
-        let is_done = self
-            .barrier
-            .as_ref()
-            .is_some_and(|barrier| barrier.sweep.is_none() && !barrier.left.contains(&true));
-        if is_done && let Some(barrier) = self.barrier.take() {
-            barrier.done.into_iter().for_each(|done| done());
-        }
-        is_done
-    }
-
-    /// Twice a second: rules whose time is over, and what meters have counted.
-    fn tick(&mut self, now: u64) {
-        for bridge in self.bridges().into_values() {
-            let events = {
-                let mut pipeline = bridge.tables.lock();
-                for ((number, id), live) in &self.meters {
-                    if *number == bridge.tables.number() {
-                        let (packets, bytes, bands) = live.take();
-                        pipeline.credit_meter(*id, packets, bytes, &bands);
-                    }
-                }
-                let number = bridge.tables.number();
-                let known: BTreeSet<u32> = pipeline.meters().map(|meter| meter.id).collect();
-                self.meters.retain(|(own, id), _| *own != number || known.contains(id));
-                pipeline.expire(now);
-                pipeline.take_events()
-            };
-            bridge.tables.publish(&events);
-        }
-        self.view.flows.store(self.flows as u64, Ordering::Relaxed);
-        self.view.limit.store(self.limit as u64, Ordering::Relaxed);
-    }
-}
-
-fn with_port(flow: &Flow, in_port: u32) -> Flow {
-    let mut own = *flow;
-    own.set(Field::InPort, u128::from(in_port));
-    own
-}
-
-fn with_all_ports(mask: &Flow) -> Flow {
-    let mut own = *mask;
-    own.want(Field::InPort);
-    own
 }
 
 fn name(record: &Record) -> Name {
