@@ -35,20 +35,8 @@ pub fn run<R: Recorder>(
     decided(forwarding, port, bridge, burst, exits, tools, recorder);
 }
 
-/// The same for a burst whose decisions are `bridge`'s.
-pub(crate) fn bridged<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    bridge: &Bridge,
-    burst: &mut Burst,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
-    recorder: &mut R,
-) {
-    decided(forwarding, port, Some(bridge), burst, exits, tools, recorder);
-}
-
-fn decided<R: Recorder>(
+/// The same for a burst whose decisions are `bridge`'s, or speak of single ports.
+pub(crate) fn decided<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
     bridge: Option<&Bridge>,
@@ -71,24 +59,10 @@ fn decided<R: Recorder>(
     }
 }
 
-/// Does what `bridge` decided about one packet.
-#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
-pub(crate) fn one<R: Recorder>(
-    forwarding: &Forwarding,
-    port: PortId,
-    bridge: &Bridge,
-    packet: Packet,
-    decision: &Decision,
-    exits: &mut Exits<'_>,
-    tools: &mut Tools,
-    recorder: &mut R,
-) {
-    decide(forwarding, port, Some(bridge), packet, decision, exits, tools, recorder);
-}
-
+/// Does what was decided about one packet.
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 #[inline(always)]
-fn decide<R: Recorder>(
+pub(crate) fn decide<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
     bridge: Option<&Bridge>,

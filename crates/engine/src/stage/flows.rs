@@ -244,9 +244,9 @@ fn one_by_one<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let mut packets = std::mem::take(&mut burst.packets);
+    let Burst { packets, keys, layers, .. } = burst;
     for (i, packet) in packets.drain(..).enumerate() {
-        let key = &burst.keys[i];
+        let key = &keys[i];
         let waits = !flows.pending.is_empty() && flows.pending.contains_key(&identity(key));
         let found = flows.cache.get_at(flows.found[i]).filter(|_| !waits);
         match found {
@@ -254,19 +254,17 @@ fn one_by_one<R: Recorder>(
                 if !counted {
                     count(flow, &packet, now);
                 }
-                let compiled = Arc::clone(&flow.compiled);
                 recorder.step(i, Step::FlowHit);
-                act(forwarding, port, bridge, packet, &compiled, now, exits, tools, recorder);
+                act(forwarding, port, bridge, packet, &flow.compiled, now, exits, tools, recorder);
             }
             None => {
-                let beyond = Beyond::extract(packet.head(tools.pool.memory()), key, &burst.layers[i]);
+                let beyond = Beyond::extract(packet.head(tools.pool.memory()), key, &layers[i]);
                 recorder.step(i, Step::Upcall);
                 let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, beyond };
                 miss(asks, flows, tools);
             }
         }
     }
-    burst.packets = packets;
     bell(flows);
 }
 
@@ -660,7 +658,7 @@ fn normal_burst<R: Recorder>(
         &mut burst.decisions[..n],
         recorder,
     );
-    execute::bridged(forwarding, port, &bridge.bridge, burst, exits, tools, recorder);
+    execute::decided(forwarding, port, Some(&bridge.bridge), burst, exits, tools, recorder);
 }
 
 /// The learning bridge decides about one packet, as it is now.
@@ -686,7 +684,7 @@ fn normal<R: Recorder>(
     };
     let mut decision = [Decision::default()];
     bridge.bridge.forward(&[key], &[layers], now, &mut tools.scratch, &mut decision, recorder);
-    execute::one(forwarding, port, &bridge.bridge, packet, &decision[0], exits, tools, recorder);
+    execute::decide(forwarding, port, Some(&bridge.bridge), packet, &decision[0], exits, tools, recorder);
 }
 
 /// What would become of packets: the tables themselves are asked, and nothing is cached or counted.
@@ -702,15 +700,15 @@ fn dry<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let mut packets = std::mem::take(&mut burst.packets);
+    let Burst { packets, keys, layers, .. } = burst;
     for (i, packet) in packets.drain(..).enumerate() {
         let mut frame = vec![0; packet.len()];
         packet.copy_to(tools.pool.memory(), &mut frame);
         let compiled = {
             let pipeline = bridge.tables.lock();
             let in_port = pipeline.number_of(port).unwrap_or(switch::flow::port::ANY);
-            let beyond = Beyond::extract(&frame, &burst.keys[i], &burst.layers[i]);
-            let flow = Flow::new(&burst.keys[i], &beyond, in_port);
+            let beyond = Beyond::extract(&frame, &keys[i], &layers[i]);
+            let flow = Flow::new(&keys[i], &beyond, in_port);
             let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: false });
             for rule in fate.rules.iter().filter_map(|rule| pipeline.rule(*rule)) {
                 let (table, priority, cookie) = (rule.table, rule.priority, rule.cookie);
@@ -726,5 +724,4 @@ fn dry<R: Recorder>(
         };
         act(forwarding, port, bridge, packet, &compiled, now, exits, tools, recorder);
     }
-    burst.packets = packets;
 }
