@@ -22,7 +22,8 @@ use xdp::route::{
 use super::super::device::{inside, object};
 use super::super::locked;
 use super::super::ports::Running as Port;
-use super::{PATHS, Seat};
+use super::PATHS;
+use super::seen::Seat;
 
 /// Groups of several ways; what leads to further ones is the workers'.
 const GROUPS: u32 = 512;

@@ -1,0 +1,266 @@
+//! One router that runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+use control::PlaneError;
+use engine::Engine;
+use engine::worker::monotonic;
+use model::{Config, PortName, RouterName};
+use netlink::{Change, Feed, Follower, Limits, Mirror};
+use port::link;
+use port::netns::Netns;
+use router::{Gate, Interface, Kernel, Mirrored, Router};
+use sync::qsbr::Domain;
+use xdp::route::{Own, RoutePort};
+
+use super::super::device::inside;
+use super::super::locked;
+use super::super::ports::Ports;
+use super::door::Door;
+use super::hook::{self, Hook};
+use super::seen::{Seat, Seen, State};
+use super::{PATHS, object};
+
+/// Neighbours that the kernel is asked for in one go.
+const PROMPTS: usize = 512;
+
+/// One of them.
+pub struct Running {
+    pub wanted: model::Router,
+    pub follower: Arc<Follower>,
+    pub state: Arc<Mutex<State>>,
+    pub gate: Arc<Gate>,
+    pub seed: u32,
+    pub door: Door,
+    /// What hooks answer by, where they do.
+    pub hook: Option<Hook>,
+    /// This host's own addresses, as the hooks of its ports have them.
+    pub own: Own,
+    /// Packets sent to each neighbour when it was looked last.
+    pub sent: BTreeMap<(u32, IpAddr), u64>,
+}
+
+/// Two words of the trie for a route, as full tables need, with room for change; never fewer than its root takes.
+fn words(routes: u32) -> usize {
+    usize::try_from(routes).unwrap_or(usize::MAX).saturating_mul(2).max(1 << 21)
+}
+
+impl Running {
+    /// Reads the state of its namespace and begins to follow it.
+    pub fn start(
+        name: &RouterName,
+        wanted: &model::Router,
+        domain: &Arc<Domain>,
+        workers: usize,
+        wake: &SyncSender<()>,
+        fpm: Option<netlink::Fpm>,
+    ) -> Result<Running, PlaneError> {
+        let failed = |error: &dyn std::error::Error| {
+            PlaneError::failed(object(name), error, "see that its namespace is there, and the privileges")
+        };
+        let limits = Limits {
+            words: words(wanted.settings.routes),
+            paths: PATHS,
+            neighbours: wanted.settings.neighbours,
+        };
+        let (hook, feed) = match hook::wanted(name, &wanted.settings, domain) {
+            Some((hook, programs)) => (Some(hook), Feed::mirrored(domain, limits, workers, programs)),
+            None => (None, Feed::new(domain, limits, workers)),
+        };
+        let state = Arc::new(Mutex::new(State {
+            router: name.clone(),
+            feed,
+            interfaces: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            seen: Seen::default(),
+            permanent: BTreeSet::new(),
+            switch: hook.as_ref().map(|hook| hook.switch().clone()),
+            wake: wake.clone(),
+            refused: None,
+        }));
+        let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
+        let writer = Arc::clone(&state);
+        let told = move |mirror: &Mirror, changes: &[Change]| locked(&writer).apply(mirror, changes);
+        let follower = match fpm {
+            Some(fpm) => Follower::start_with_fpm(netns.as_ref(), Follower::BUFFER, fpm, told),
+            None => Follower::start(netns.as_ref(), Follower::BUFFER, move |mirror: &Mirror, changes| {
+                drop(told(mirror, changes));
+            }),
+        };
+        let follower = follower.map_err(|error| failed(&error))?;
+        let door = Door::make(name, wanted.settings.namespace.as_ref())?;
+        Ok(Running {
+            wanted: wanted.clone(),
+            follower: Arc::new(follower),
+            state,
+            gate: Arc::new(Gate::new(wanted.settings.punts, workers, monotonic().ns)),
+            seed: fastrand(),
+            door,
+            hook,
+            own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
+            sent: BTreeMap::new(),
+        })
+    }
+
+    /// Numbers its interfaces: those that it had keep theirs.
+    pub fn number(&self, config: &Config, name: &RouterName) -> Result<(), PlaneError> {
+        let device =
+            |port: &PortName| config.ports.get(port)?.kind.device().map(|(device, _)| device.to_string());
+        let wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
+        let mut state = locked(&self.state);
+        let before = state.interfaces.clone();
+        state.interfaces.retain(|device, _| wanted.contains(device));
+        for device in wanted {
+            let taken: BTreeSet<u16> = state.interfaces.values().copied().collect();
+            let free = (0..router::FOREIGN).find(|number| !taken.contains(number));
+            if let (false, Some(number)) = (state.interfaces.contains_key(&device), free) {
+                state.interfaces.insert(device, number);
+            }
+        }
+        if state.interfaces == before {
+            return Ok(());
+        }
+        drop(state);
+        let writer = Arc::clone(&self.state);
+        let looked = self.follower.look(move |mirror| locked(&writer).look(mirror));
+        looked.map_err(|error| PlaneError::failed(object(name), &error, "restart the daemon"))
+    }
+
+    /// The router as workers have it, and the number of each of its ports.
+    pub fn compose(&self, config: &Config, ports: &Ports) -> (Router, BTreeMap<PortName, u16>) {
+        let state = locked(&self.state);
+        let mut numbers = BTreeMap::new();
+        let most = state.interfaces.values().max().map_or(0, |number| usize::from(*number) + 1);
+        let mut interfaces = vec![None; most];
+        for name in self.wanted.ports.keys() {
+            let device = config.ports.get(name).and_then(|port| port.kind.device());
+            let Some((device, _)) = device else { continue };
+            let Some(number) = state.interfaces.get(device.as_str()) else { continue };
+            numbers.insert(name.clone(), *number);
+            let (Some(running), Some(seat)) = (ports.get(name), state.seen.devices.get(device.as_str()))
+            else {
+                continue;
+            };
+            interfaces[usize::from(*number)] =
+                Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu });
+        }
+        let router = Router {
+            interfaces,
+            four: state.seen.four.clone(),
+            six: state.seen.six.clone(),
+            adjacencies: state.feed.adjacencies().view(),
+            kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
+            mirrored: Mirrored::default(),
+            gate: Arc::clone(&self.gate),
+            seed: self.seed,
+        };
+        (router, numbers)
+    }
+
+    /// Puts the hooks of its ports into its room, and tells them what is this host's own and what its interfaces are.
+    pub fn tell_hooks(&mut self, router: &RouterName, config: &Config, ports: &mut Ports) {
+        let (own, devices, numbers) = {
+            let state = locked(&self.state);
+            (state.seen.own.clone(), state.seen.devices.clone(), state.interfaces.clone())
+        };
+        let own = own.0.into_iter().map(IpAddr::V4).chain(own.1.into_iter().map(IpAddr::V6)).collect();
+        if let Err(error) = self.own.replace_all(&own) {
+            tracing::error!(%error, "hooks do not know all of this host's addresses; workers give those packets to the kernel");
+        }
+        let names = self.wanted.ports.keys().filter_map(|name| {
+            let (device, _) = config.ports.get(name)?.kind.device()?;
+            Some((name, *numbers.get(device.as_str())?, *devices.get(device.as_str())?))
+        });
+        let mut names: Vec<(&PortName, u16, Seat)> = names.collect();
+        names.retain(|(name, ..)| ports.get(*name).is_some_and(|port| port.hook.is_some()));
+        if let Some(hook) = &mut self.hook {
+            // Without being wanted, it is left by all of them.
+            let wanted = names.iter().filter(|_| self.wanted.settings.hook);
+            let seen: Vec<_> = wanted
+                .filter_map(|(name, number, seat)| {
+                    Some(hook::Seen { number: *number, name, port: ports.get(*name)?, seat: *seat })
+                })
+                .collect();
+            hook.tell(router, self.wanted.settings.namespace.as_ref(), &seen);
+        }
+        for (name, _, seat) in names {
+            let Some(port) = ports.get_mut(name) else { continue };
+            let of = RoutePort { mac: seat.mac.0, vrrp: false };
+            let mut none = None;
+            let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
+            if let Err(error) = hook::put(hook, name, port, &of, &self.own, self.seed) {
+                tracing::error!(port = %name, %error, "its hook does not route");
+            }
+        }
+    }
+
+    /// Keeps the neighbours that packets are sent to fresh in the kernel, and has it ask for gateways that it does not know.
+    pub fn prompt(&mut self, name: &RouterName) {
+        let (used, permanent) = {
+            let state = locked(&self.state);
+            let used: Vec<router::AdjacencyUse> = state.feed.adjacencies().iter().collect();
+            (used, state.permanent.clone())
+        };
+        let mut wanted = Vec::new();
+        let mut sent = BTreeMap::new();
+        for one in used {
+            let Some(address) = one.address else { continue };
+            let key = (one.device, address);
+            // To say that one is used takes its permanence away (Linux `__neigh_update`), and nobody need say it.
+            if permanent.contains(&key) {
+                continue;
+            }
+            let is_used = self.sent.get(&key).is_some_and(|before| *before != one.packets);
+            if is_used || one.mac.is_none() && one.ways > 0 {
+                wanted.push(key);
+            }
+            sent.insert(key, one.packets);
+        }
+        self.sent = sent;
+        wanted.truncate(PROMPTS);
+        if wanted.is_empty() {
+            return;
+        }
+        let told = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
+            link::use_neighbours(wanted).map_err(|error| PlaneError::failed(object(name), &error, ""))
+        });
+        if let Err(error) = told {
+            tracing::warn!(router = %name, %error, "the kernel cannot be told which neighbours are used");
+        }
+    }
+
+    /// Whether it can become what is wanted where it stands.
+    pub fn fits(&self, wanted: &model::Router) -> bool {
+        // Tables that hooks read are made with the router.
+        if wanted.settings.hook && !self.wanted.settings.hook && self.hook.is_none() {
+            return false;
+        }
+        let built = |router: &model::Router| {
+            let settings = &router.settings;
+            let limits = (settings.routes, settings.neighbours);
+            (settings.namespace.clone(), limits, settings.fpm, settings.fpm_settle)
+        };
+        built(&self.wanted) == built(wanted)
+    }
+
+    pub fn close(mut self, engine: &Engine) {
+        let mut pool = engine.pool();
+        if let Some(port) = self.door.port {
+            let queues = engine.remove_queues(port).unwrap_or_default();
+            queues.into_iter().for_each(|(_, _, queue)| queue.close(&mut pool));
+        }
+        if let Some(queue) = self.door.queue.take() {
+            queue.close(&mut pool);
+        }
+        tracing::debug!(tap = self.door.name, "a router's way into the kernel is closed");
+    }
+}
+
+/// A number by chance.
+fn fastrand() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    u32::try_from(RandomState::new().hash_one(0) >> 32).unwrap_or(1)
+}

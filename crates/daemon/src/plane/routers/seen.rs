@@ -1,0 +1,115 @@
+//! What a router's follower sees of its namespace, and writes for workers and hooks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use model::RouterName;
+use netlink::{Change, Feed, Mirror, own_addresses};
+use packet::MacAddr;
+use router::Lookup;
+
+use super::hook::Switch;
+
+/// What the follower's thread writes.
+pub struct State {
+    pub router: RouterName,
+    pub feed: Feed,
+    /// The numbers of the router's interfaces by the names of their devices.
+    pub interfaces: BTreeMap<String, u16>,
+    /// Those of them that are there.
+    pub bound: BTreeMap<u32, u16>,
+    pub seen: Seen,
+    /// Neighbours that somebody has entered for good.
+    pub permanent: BTreeSet<(u32, IpAddr)>,
+    /// Says when hooks answer.
+    pub switch: Option<Switch>,
+    pub wake: SyncSender<()>,
+    pub refused: Option<Instant>,
+}
+
+/// What is seen of a namespace besides routes and neighbours.
+#[derive(Default)]
+pub struct Seen {
+    pub devices: BTreeMap<String, Seat>,
+    pub own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
+    pub four: Vec<Lookup>,
+    pub six: Vec<Lookup>,
+    pub tables: Vec<u32>,
+}
+
+/// A device of an interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    pub mac: MacAddr,
+    pub mtu: u32,
+}
+
+impl State {
+    /// What has changed in the mirror; gives the prefixes of routes that found no room.
+    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<String> {
+        let errors = self.feed.apply(mirror, changes);
+        if let Some(error) = errors.first() {
+            // A table that is full says so with every route: once a minute is enough.
+            if self.refused.is_none_or(|last| last.elapsed().as_secs() >= 60) {
+                let count = errors.len();
+                tracing::error!(router = %self.router, count, "{error}; what there is goes on forwarding");
+                self.refused = Some(Instant::now());
+            }
+        }
+        for change in changes {
+            let Change::Neighbour(key) = change else { continue };
+            if mirror.neighbours.get(key).is_some_and(|known| known.permanent) {
+                self.permanent.insert((key.link, key.address));
+            } else {
+                self.permanent.remove(&(key.link, key.address));
+            }
+        }
+        let elsewhere = |change: &Change| match change {
+            Change::Link(_) | Change::Address(_) | Change::Rules => true,
+            Change::Route4(key) => key.table == 255,
+            Change::Route6(key) => key.table == 255,
+            Change::Neighbour(_) | Change::NextHop(_) => false,
+        };
+        if changes.iter().any(elsewhere) || !self.feed.tables().eq(self.seen.tables.iter().copied()) {
+            self.look(mirror);
+            // One that waits to be taken is enough.
+            let _ = self.wake.try_send(());
+        }
+        errors.iter().map(|error| error.prefix().to_owned()).collect()
+    }
+
+    /// Looks at everything but routes and neighbours.
+    pub fn look(&mut self, mirror: &Mirror) {
+        let mut devices = BTreeMap::new();
+        let mut bound = BTreeMap::new();
+        for link in mirror.links.values() {
+            let (Some(number), Ok(mac)) =
+                (self.interfaces.get(&link.name), link.address.as_slice().try_into())
+            else {
+                continue;
+            };
+            bound.insert(link.index, *number);
+            devices.insert(link.name.clone(), Seat { mac: MacAddr(mac), mtu: link.mtu });
+        }
+        for device in self.bound.keys().chain(bound.keys()).copied().collect::<BTreeSet<u32>>() {
+            if self.bound.get(&device) != bound.get(&device) {
+                self.feed.bind(device, bound.get(&device).copied());
+            }
+        }
+        self.bound = bound;
+        let number = |name: &str| self.interfaces.get(name).copied();
+        self.seen = Seen {
+            devices,
+            own: own_addresses(mirror),
+            four: self.feed.lookups(mirror, false, number),
+            six: self.feed.lookups(mirror, true, number),
+            tables: self.feed.tables().collect(),
+        };
+        if let Some(switch) = &self.switch {
+            let known = |lookups: &[Lookup]| self.feed.serves_programs(lookups);
+            switch.know(known(&self.seen.four), known(&self.seen.six));
+        }
+    }
+}

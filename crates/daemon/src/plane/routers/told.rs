@@ -1,0 +1,134 @@
+//! What is said of a router when it is asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use control::PlaneError;
+use model::{Config, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
+use netlink::{Follower, Mirror};
+use packet::MacAddr;
+use router::Punt;
+
+use super::super::locked;
+use super::super::ports::Ports;
+use super::super::routes;
+use super::{Running, fpm};
+
+/// How a router is, when it is asked for.
+pub type StateOf = Box<dyn FnOnce() -> RouterState>;
+
+/// What `look` makes of the mirror of a router.
+///
+/// # Errors
+/// If its namespace is not followed any more.
+pub fn ask<R: Send + 'static>(
+    name: &str,
+    follower: &Follower,
+    look: impl FnOnce(&Mirror) -> R + Send + 'static,
+) -> Result<R, PlaneError> {
+    follower.look(look).map_err(|error| ended(name, &error))
+}
+
+/// Compares the tables of a router with the kernel's and repairs what differs.
+///
+/// # Errors
+/// As [`ask`], and if the kernel's cannot be read.
+pub fn drift(name: &str, follower: &Follower) -> Result<DriftState, PlaneError> {
+    let found = follower.check().map_err(|error| ended(name, &error))?;
+    Ok(routes::drift(&found, ask(name, follower, routes::objects)?))
+}
+
+fn ended(name: &str, error: &netlink::NetlinkError) -> PlaneError {
+    PlaneError::failed(format!("router.{name}"), error, "restart the daemon if it lasts")
+}
+
+impl Running {
+    /// How it is.
+    pub fn state(
+        &self,
+        wanted: &model::Router,
+        config: &Config,
+        ports: &Ports,
+        empty: RouterState,
+    ) -> StateOf {
+        let status = self.follower.status();
+        let punt = |punt: Punt| {
+            let (packets, refused) = self.gate.counted(punt);
+            PuntState { class: punt.name().to_owned(), packets, refused }
+        };
+        let state = RouterState {
+            in_step: status.behind == 0,
+            events: status.events,
+            overruns: status.overruns,
+            resyncs: status.resyncs,
+            resync_ms: status.resync_ns / 1_000_000,
+            drifted: status.drifted,
+            punts: Punt::ALL.map(punt).into(),
+            ..empty
+        };
+        let devices: Vec<(PortName, String, Miss)> = wanted
+            .ports
+            .iter()
+            .filter_map(|(name, port)| {
+                let (device, _) = config.ports.get(name)?.kind.device()?;
+                Some((name.clone(), device.to_string(), port.miss))
+            })
+            .collect();
+        let up: BTreeMap<PortName, bool> =
+            ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
+        let fpm = fpm::state(&self.follower, wanted);
+        let look = move |mirror: &Mirror| {
+            let by_name: BTreeMap<&str, &netlink::Link> =
+                mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
+            let interfaces = devices.into_iter().map(|(port, device, miss)| {
+                let link = by_name.get(device.as_str());
+                InterfaceState {
+                    index: link.map_or(0, |link| link.index),
+                    mac: link.and_then(|link| link.address.as_slice().try_into().ok()).map(MacAddr),
+                    mtu: link.map_or(0, |link| link.mtu),
+                    up: up.get(&port).copied().unwrap_or(false)
+                        && link.is_some_and(|link| link.up && link.carrier),
+                    addresses: link.map(|link| routes::addresses(mirror, link.index)).unwrap_or_default(),
+                    port: port.to_string(),
+                    device,
+                    miss,
+                    ..InterfaceState::default()
+                }
+            });
+            let interfaces: Vec<InterfaceState> = interfaces.collect();
+            RouterState {
+                interfaces,
+                routes4: mirror.routes4.len() as u64,
+                routes6: mirror.routes6.len() as u64,
+                neighbours: mirror.neighbours.len() as u64,
+                rules: u32::try_from(mirror.rules.len()).unwrap_or(u32::MAX),
+                fpm: fpm.map(|fpm| fpm.told(mirror)),
+                ..RouterState::default()
+            }
+        };
+        let (follower, own) = (Arc::clone(&self.follower), Arc::clone(&self.state));
+        Box::new(move || {
+            let looked = follower.look(look);
+            let (refused, tables) = {
+                let own = locked(&own);
+                (own.feed.refused(), u32::try_from(own.feed.tables().count()).unwrap_or(u32::MAX))
+            };
+            match looked {
+                Ok(looked) => RouterState {
+                    interfaces: looked.interfaces,
+                    routes4: looked.routes4,
+                    routes6: looked.routes6,
+                    neighbours: looked.neighbours,
+                    rules: looked.rules,
+                    fpm: looked.fpm,
+                    tables,
+                    refused,
+                    ..state
+                },
+                Err(error) => {
+                    RouterState { in_step: false, tables, refused, trouble: Some(error.to_string()), ..state }
+                }
+            }
+        })
+    }
+}
