@@ -8,5 +8,5 @@
 mod device;
 mod queue;
 
-pub use device::{Tap, TapConfig, TapError};
+pub use device::{Tap, TapConfig, TapControl, TapError};
 pub use queue::{TapHandOver, TapQueue};

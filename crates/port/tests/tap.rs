@@ -252,3 +252,44 @@ fn an_interface_that_is_down_or_gone_is_a_state() {
     pool.flush();
     assert_eq!(depot.available(), 1024);
 }
+
+#[test]
+fn a_persistent_tap_outlives_its_queues_with_what_was_set_on_it() {
+    if !privileged("a_persistent_tap_outlives_its_queues_with_what_was_set_on_it") {
+        return;
+    }
+    let space = Space::new();
+    let config = TapConfig { netns: Some(space.netns()), persistent: true, ..TapConfig::new("lasting") };
+    let tap = Tap::create(&config).unwrap();
+    let index = tap.link.ifindex;
+    let find = || space.run(|| port::link::find("lasting"));
+    let control = tap.queues[0].control().unwrap();
+    assert!(find().unwrap().running);
+    control.set_carrier(false).unwrap();
+    assert!(!find().unwrap().running);
+    control.set_carrier(true).unwrap();
+    assert!(find().unwrap().running);
+    let mac = packet::MacAddr([2, 0, 0, 0, 9, 9]);
+    let change = port::link::LinkChange { mtu: Some(1400), mac: Some(mac), ..Default::default() };
+    space.run(|| port::link::set(index, &change)).unwrap();
+    drop((tap, control));
+    // Nobody is there: it has no carrier, and everything else.
+    let left = find().unwrap();
+    assert_eq!((left.ifindex, left.mtu, left.mac, left.running), (index, 1400, Some(mac), false));
+    // Only one that asks for it gets it, and finds it as it was.
+    assert!(matches!(
+        Tap::create(&TapConfig { persistent: false, ..config.clone() }),
+        Err(TapError::Exists { .. })
+    ));
+    let again = Tap::create(&config).unwrap();
+    assert_eq!((again.link.ifindex, again.link.mtu, again.link.mac), (index, 1400, Some(mac)));
+    assert!(find().unwrap().running);
+    // A device that is not of our making is nobody's to take.
+    space
+        .run(|| port::link::set(index, &port::link::LinkChange { alias: Some("mine"), ..Default::default() }))
+        .unwrap();
+    drop(again);
+    assert!(matches!(Tap::create(&config), Err(TapError::Exists { .. })));
+    space.run(|| port::link::delete("lasting")).unwrap();
+    assert!(find().is_err());
+}

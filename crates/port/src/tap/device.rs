@@ -17,6 +17,8 @@ use crate::vnet::VNET_HEADER;
 const TUNSETIFF: u64 = 0x4004_54ca;
 const TUNSETOFFLOAD: u64 = 0x4004_54d0;
 const TUNSETVNETHDRSZ: u64 = 0x4004_54d8;
+const TUNSETPERSIST: u64 = 0x4004_54cb;
+const TUNSETCARRIER: u64 = 0x4004_54e2;
 
 const IFF_TAP: i32 = 0x0002;
 const IFF_MULTI_QUEUE: i32 = 0x0100;
@@ -50,6 +52,8 @@ pub struct TapConfig {
     pub mac: Option<MacAddr>,
     /// Whether the kernel may leave checksums and segmentation to us.
     pub offload: bool,
+    /// Whether the interface outlives its queues, with what was set on it. One of this name that was left behind so is taken as it is.
+    pub persistent: bool,
 }
 
 impl TapConfig {
@@ -65,6 +69,7 @@ impl TapConfig {
             mtu: 1500,
             mac: None,
             offload: true,
+            persistent: false,
         }
     }
 }
@@ -120,7 +125,7 @@ pub enum TapError {
     },
 }
 
-/// A TAP that stands: its interface, and its queues for the workers. It goes away with its last queue.
+/// A TAP that stands: its interface, and its queues for the workers. Unless it is persistent, it goes away with its last queue.
 pub struct Tap {
     /// The interface, as its namespace sees it.
     pub link: LinkInfo,
@@ -139,19 +144,57 @@ impl Tap {
     }
 }
 
+/// Steers a TAP whose queue a worker has. While it is there, the TAP counts as being in use.
+#[derive(Debug)]
+pub struct TapControl(OwnedFd);
+
+impl TapControl {
+    pub(super) fn new(queue: OwnedFd) -> Self {
+        TapControl(queue)
+    }
+
+    /// Says whether its interface has a carrier: without one the kernel takes routes by it for dead.
+    ///
+    /// # Errors
+    /// What the kernel says: `ENODEV` where it is gone, `EPERM`, `EINVAL` while it is not up.
+    pub fn set_carrier(&self, there: bool) -> io::Result<()> {
+        let mut there = i32::from(there);
+        // SAFETY: TUNSETCARRIER reads one int.
+        unsafe { sys::ioctl(self.0.as_fd(), TUNSETCARRIER, &mut there) }.map(drop)
+    }
+}
+
 impl TapConfig {
+    /// Whether a persistent TAP of this name was left behind by one of ours.
+    fn stands(&self) -> bool {
+        self.persistent
+            && link::find(&self.name)
+                .is_ok_and(|link| link.kind.as_deref() == Some("tun") && link.alias == Some(self.alias()))
+    }
+
+    fn alias(&self) -> String {
+        format!("trivium:{}", self.name)
+    }
+
     fn os(&self, call: &'static str) -> impl FnOnce(io::Error) -> TapError + '_ {
         move |source| TapError::Os { name: self.name.clone(), call, source }
     }
 
     fn create_here(&self) -> Result<Tap, TapError> {
-        let mut queues = Vec::new();
+        let failed = |source| TapError::Link { name: self.name.clone(), source };
+        let adopted = self.stands();
+        let mut opened = Vec::new();
         for i in 0..self.queues.max(1) {
-            let fd = self.open_queue(i == 0)?;
+            let fd = self.open_queue(i == 0 && !adopted)?;
             let uso = self.set_offloads(&fd)?;
-            queues.push(TapQueue::new(fd, self.kind, self.mtu, uso));
+            opened.push((fd, uso));
         }
-        let link = self.set_up().map_err(|source| TapError::Link { name: self.name.clone(), source })?;
+        let link = if adopted { link::find(&self.name) } else { self.set_up() }.map_err(failed)?;
+        if let Some((fd, _)) = opened.first().filter(|_| self.persistent) {
+            sys::ioctl_number(fd.as_fd(), TUNSETPERSIST, 1).map_err(self.os("TUNSETPERSIST"))?;
+        }
+        let queue = |(fd, uso)| TapQueue::new(fd, self.kind, link.mtu, uso);
+        let queues = opened.into_iter().map(queue).collect();
         Ok(Tap { link, queues })
     }
 
@@ -205,7 +248,7 @@ impl TapConfig {
 
     fn set_up(&self) -> Result<LinkInfo, LinkError> {
         let ifindex = link::find(&self.name)?.ifindex;
-        let alias = format!("trivium:{}", self.name);
+        let alias = self.alias();
         let change = LinkChange {
             mtu: Some(self.mtu),
             mac: self.mac,

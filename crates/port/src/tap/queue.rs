@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use arrayvec::ArrayVec;
 
+use super::device::TapControl;
 use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::Packet;
 use crate::pool::FramePool;
@@ -76,6 +77,14 @@ impl TapQueue {
         self.kick(pool);
         self.release(pool);
         TapHandOver { fd: self.fd, kind: self.kind, mtu: self.mtu, uso: self.uso }
+    }
+
+    /// Steers the TAP from another thread.
+    ///
+    /// # Errors
+    /// If there is no descriptor left.
+    pub fn control(&self) -> io::Result<TapControl> {
+        self.fd.try_clone().map(TapControl::new)
     }
 
     /// Resumes a queue that a predecessor handed over.
