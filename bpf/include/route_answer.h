@@ -279,7 +279,10 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, __u64 high, __u6
 	return XDP_REDIRECT;
 }
 
-/* A verdict, or ROUTE_UP. The frame has a whole IP header, whose addresses and hop limit are fit to go on. */
+/*
+ * A verdict, or ROUTE_UP. The frame has a whole IP header, whose addresses and hop limit are fit to go on, or
+ * the tag of a VLAN that is an interface.
+ */
 static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -293,6 +296,9 @@ static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 	if (!on || (void *)(ethernet + 1) > end)
 		return ROUTE_UP;
 	v4 = ethernet->h_proto == bpf_htons(ETH_P_IP);
+	/* Tagged: the worker's. */
+	if (route.present & ROUTE_HAS_VLANS && !v4 && ethernet->h_proto != bpf_htons(ETH_P_IPV6))
+		return ROUTE_UP;
 	if (!(ROUTE_WORD(on->families) & (v4 ? ROUTE_IPV4 : ROUTE_IPV6)))
 		return ROUTE_UP;
 	if (route.partial && is_partial(ethernet + 1, end, ethernet->h_proto))

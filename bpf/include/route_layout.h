@@ -10,7 +10,7 @@
 
 /* The constants of one port's stage. */
 struct route_conf {
-	__u32 present;
+	__u32 present; /* 1, or with ROUTE_HAS_VLANS */
 	__u32 vrrp; /* whether the Ethernet addresses of VRRP are the port's, too */
 	__u64 mac;  /* the device's address, first octet lowest */
 	/* Of routes that are answered here: */
@@ -23,6 +23,12 @@ struct route_conf {
 	__u32 lines;      /* of route_links, a power of two, less one */
 	__u32 neighbours; /* of route_nexthops: of route_sent each CPU has so many */
 };
+
+/* Of `present`: some VLANs are the router's interfaces, and their frames the worker's. */
+#define ROUTE_HAS_VLANS 2
+
+/* One bit for each VLAN identifier. */
+#define ROUTE_VLAN_WORDS 128
 
 /* Addresses of each family that a router can have of its own. */
 #define ROUTE_OWN 65536

@@ -38,6 +38,21 @@ struct {
 #define VRRP_MAC_IPV6 (VRRP_MAC | 2ULL << 32)
 #define VRRP_MAC_MASK 0xffffffffffULL
 
+/* The VLANs that are interfaces: read where ROUTE_HAS_VLANS says so. */
+const volatile __u32 route_vlans[ROUTE_VLAN_WORDS] SEC(".rodata.vlans") = {};
+
+/* Whether the outer tag is that of such a VLAN. Its frames are the worker's, whatever is in them. */
+TRIVIUM_INLINE int route_is_vlan(struct ethhdr *ethernet, void *end)
+{
+	struct vlan_tag *tag = (void *)(ethernet + 1);
+	__u32 vid;
+
+	if (ethernet->h_proto != bpf_htons(ETH_P_8021Q) || (void *)(tag + 1) > end)
+		return 0;
+	vid = bpf_ntohs(tag->control) & 0xfff;
+	return route_vlans[vid >> 5] >> (vid & 31) & 1;
+}
+
 /* Whether the frame is for the port: by its device's address, or by VRRP's for the packet's family. */
 TRIVIUM_INLINE int route_is_for_port(struct ethhdr *ethernet, int v4)
 {
@@ -104,7 +119,9 @@ static __attribute__((noinline)) int stage_route(struct xdp_md *ctx)
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	v4 = ethernet->h_proto == bpf_htons(ETH_P_IP);
 	if (is_vlan(ethernet->h_proto))
-		return TRIVIUM_COUNT_ROUTE_TAGGED;
+		return route.present & ROUTE_HAS_VLANS && route_is_vlan(ethernet, end) ?
+			       NOT_THE_KERNELS :
+			       TRIVIUM_COUNT_ROUTE_TAGGED;
 	if (!v4 && ethernet->h_proto != bpf_htons(ETH_P_IPV6))
 		return TRIVIUM_COUNT_PASSED_CONTROL;
 	if (ethernet->h_dest[0] & 1)

@@ -11,9 +11,9 @@ use crate::counters::Counters;
 use crate::dump::Dump;
 use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, ROUTE_CONF, STEER_CONF};
+use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, ROUTE_CONF, ROUTE_VLANS, STEER_CONF};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
-use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage};
+use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage, VLAN_WORDS};
 use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
@@ -654,6 +654,15 @@ impl MapsOfProgram {
         &self,
         section: &'static str,
     ) -> Result<Option<[u32; WORDS]>, Error> {
+        let conf = self.words::<BYTES, WORDS>(section)?;
+        Ok(conf.filter(|conf| conf.first().is_some_and(|present| *present > 0)))
+    }
+
+    /// The words of a section; `None` where the program does not read it.
+    fn words<const BYTES: usize, const WORDS: usize>(
+        &self,
+        section: &'static str,
+    ) -> Result<Option<[u32; WORDS]>, Error> {
         let Some((_, map)) = self.0.iter().find(|(name, _)| name == section) else { return Ok(None) };
         let failed = |source| Error::Map { map: section, operation: "read", source };
         let bytes = sys::map_lookup::<BYTES>(map.as_fd(), 0).map_err(failed)?;
@@ -661,7 +670,7 @@ impl MapsOfProgram {
         for (word, bytes) in conf.iter_mut().zip(bytes.chunks_exact(4)) {
             *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
         }
-        Ok(Some(conf).filter(|conf| conf.first().is_some_and(|present| *present > 0)))
+        Ok(Some(conf))
     }
 
     /// What the program's filter consists of; `None` without one.
@@ -684,8 +693,10 @@ impl MapsOfProgram {
 
     /// What the program's stage of a virtual router consists of; `None` without one.
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
-        let conf = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)?;
-        conf.map(|conf| RouteMaps::adopt(conf, |name| self.take(name))).transpose()
+        let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
+        // A program without VLANs does not refer to them.
+        let vlans = self.words::<{ 4 * VLAN_WORDS }, VLAN_WORDS>(ROUTE_VLANS)?.unwrap_or([0; VLAN_WORDS]);
+        RouteMaps::adopt(conf, vlans, |name| self.take(name)).map(Some)
     }
 
     /// What the program's steering consists of; `None` without one.

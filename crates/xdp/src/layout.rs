@@ -311,7 +311,7 @@ fn fibs_constants_are_the_kernels_side() {
 
 #[test]
 fn routes_constants_are_the_kernels_side() {
-    use crate::route::{OWN_CAPACITY, ROUTE_WORDS};
+    use crate::route::{OWN_CAPACITY, ROUTE_WORDS, VLAN_WORDS};
     let (fields, size) = members(PORT, "route_conf");
     let answers = ["answers", "partial", "port", "seed", "words4", "words6", "lines", "neighbours"];
     let all = [("present", 0), ("vrrp", 4), ("mac", 8)]
@@ -320,6 +320,8 @@ fn routes_constants_are_the_kernels_side() {
     assert_eq!((fields, size), (at(all), 4 * ROUTE_WORDS));
     let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    let vlans = open.maps().find(|map| map.name() == crate::object::ROUTE_VLANS).unwrap();
+    assert_eq!(vlans.value_size() as usize, 4 * VLAN_WORDS);
     for map in ["route_own4", "route_own6"] {
         assert_eq!(usize::try_from(entries(map)).unwrap(), OWN_CAPACITY);
     }

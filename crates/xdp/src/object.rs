@@ -78,6 +78,8 @@ pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
 /// The same of `route`.
 pub(crate) const ROUTE_CONF: &str = ".rodata.route";
+/// Section of `route_vlans`.
+pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
 /// The same of `steer`.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
 /// The same of `watch`.

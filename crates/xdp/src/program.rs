@@ -16,8 +16,8 @@ use crate::dump::DumpMaps;
 use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
 use crate::object::{
-    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, ROUTE_CONF, STEER_CONF, dump_object, port_object,
-    services_dump_object, services_object,
+    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, ROUTE_CONF, ROUTE_VLANS, STEER_CONF, dump_object,
+    port_object, services_dump_object, services_object,
 };
 use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
@@ -322,6 +322,8 @@ impl Loaded {
             Some(route) => {
                 let conf: Vec<u8> = route.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(ROUTE_CONF, &conf)?;
+                let vlans: Vec<u8> = route.vlans.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(ROUTE_VLANS, &vlans)?;
                 route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }

@@ -38,6 +38,10 @@ pub const OWN_CAPACITY: usize = 65_536;
 
 /// Words of `struct route_conf`.
 pub(crate) const ROUTE_WORDS: usize = 12;
+/// Words of `route_vlans`: one bit for each VLAN identifier.
+pub(crate) const VLAN_WORDS: usize = 128;
+/// Of the first word: some VLANs are interfaces (`ROUTE_HAS_VLANS`).
+const HAS_VLANS: u32 = 2;
 /// Where those begin that are of routes that are answered.
 const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
@@ -82,6 +86,7 @@ pub struct RouteStage {
 #[derive(Debug)]
 pub(crate) struct RouteMaps {
     pub conf: [u32; ROUTE_WORDS],
+    pub vlans: [u32; VLAN_WORDS],
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
 }
@@ -246,8 +251,8 @@ impl RouteStage {
     /// For a port of the router whose own addresses these are.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
-        let maps = RouteMaps { conf: words(port), own: Arc::clone(&own.maps), answers: None };
-        RouteStage::over(Arc::new(maps))
+        let (conf, vlans) = (words(port), [0; VLAN_WORDS]);
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own: Arc::clone(&own.maps), answers: None }))
     }
 
     /// The same with routes that are answered in the hook, by these tables.
@@ -257,8 +262,27 @@ impl RouteStage {
         for (word, more) in conf.iter_mut().skip(ANSWERS_AT).zip(answers.maps().conf(answer)) {
             *word = more;
         }
-        let answers = Some(Arc::clone(answers.maps()));
-        RouteStage::over(Arc::new(RouteMaps { conf, own: Arc::clone(&own.maps), answers }))
+        let (vlans, answers) = ([0; VLAN_WORDS], Some(Arc::clone(answers.maps())));
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own: Arc::clone(&own.maps), answers }))
+    }
+
+    /// The same where frames with the tag (IEEE 802.1Q) of one of these VLANs, 1 to 4094, are the worker's, whatever is in them. Those of
+    /// other VLANs are left to the kernel.
+    #[must_use]
+    pub fn with_vlans(self, vlans: impl IntoIterator<Item = u16>) -> RouteStage {
+        let RouteMaps { mut conf, own, answers, .. } = self.maps.shared();
+        let mut bits = [0; VLAN_WORDS];
+        for vlan in vlans.into_iter().filter(|vlan| (1..=4094).contains(vlan)) {
+            bits[usize::from(vlan) / 32] |= 1_u32 << (vlan % 32);
+        }
+        conf[0] = if bits.iter().any(|word| *word != 0) { 1 | HAS_VLANS } else { 1 };
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans: bits, own, answers }))
+    }
+
+    /// The VLANs whose frames are the worker's.
+    pub fn vlans(&self) -> impl Iterator<Item = u16> + '_ {
+        let set = |vlan: &u16| self.maps.vlans[usize::from(*vlan) / 32] >> (vlan % 32) & 1 == 1;
+        (1..=4094).filter(set)
     }
 
     pub(crate) fn over(maps: Arc<RouteMaps>) -> RouteStage {
@@ -279,7 +303,8 @@ impl RouteStage {
     /// [`Error::Map`].
     pub fn is_same(&self, other: &RouteStage) -> Result<bool, Error> {
         let tables = |stage: &RouteStage| stage.maps.answers.as_ref().map(|maps| maps.id()).transpose();
-        let alike = self.maps.conf == other.maps.conf && self.own_id()? == other.own_id()?;
+        let constants = |stage: &RouteStage| (stage.maps.conf, stage.maps.vlans);
+        let alike = constants(self) == constants(other) && self.own_id()? == other.own_id()?;
         Ok(alike && tables(self)? == tables(other)?)
     }
 
@@ -323,20 +348,27 @@ impl RouteMaps {
         self.answers.as_deref()
     }
 
+    /// The same maps once more.
+    fn shared(&self) -> RouteMaps {
+        let RouteMaps { conf, vlans, own, answers } = self;
+        RouteMaps { conf: *conf, vlans: *vlans, own: Arc::clone(own), answers: answers.clone() }
+    }
+
     /// The same with counts of its own, so that a test run counts nothing where others read it.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
-        Ok(RouteMaps { conf: self.conf, own: Arc::clone(&self.own), answers })
+        Ok(RouteMaps { answers, ..self.shared() })
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.
     pub fn adopt(
         conf: [u32; ROUTE_WORDS],
+        vlans: [u32; VLAN_WORDS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<RouteMaps, Error> {
         let own = Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)? });
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), take)?.map(Arc::new);
-        Ok(RouteMaps { conf, own, answers })
+        Ok(RouteMaps { conf, vlans, own, answers })
     }
 }
 
@@ -392,10 +424,14 @@ mod tests {
             let own = OwnMaps { v4: null(), v6: null() };
             let stage = RouteStage::over(Arc::new(RouteMaps {
                 conf: words(&port),
+                vlans: [0; VLAN_WORDS],
                 own: Arc::new(own),
                 answers: None,
             }));
             assert_eq!(stage.port(), port);
+            let stage = stage.with_vlans([4094, 1, 32, 31, 0, 4095]);
+            assert!(stage.vlans().eq([1, 31, 32, 4094]) && stage.port() == port);
+            assert_eq!(stage.with_vlans([]).vlans().count(), 0);
         }
     }
 
