@@ -89,6 +89,14 @@ pub enum Cause {
     TwoRooms { port: String, other: String },
     #[error("a router's port needs a device of the kernel for now, and `{port}` is of kind {kind}")]
     NotRoutable { port: String, kind: &'static str },
+    #[error(
+        "the device of VLAN {vlan} would be called `{device}`, which is longer than the kernel's 15 characters"
+    )]
+    VlanDeviceTooLong { vlan: VlanId, device: String },
+    #[error("the device of VLAN {vlan} would be called `{device}`, and that one is port `{port}`'s")]
+    VlanDeviceTaken { vlan: VlanId, device: String, port: String },
+    #[error("its ports have {count} VLANs together, and {limit} of a router can be interfaces")]
+    TooManyVlans { count: usize, limit: usize },
     #[error("the device of port `{port}` is in {of_port}, and the router in {of_router}")]
     OtherNamespace { port: String, of_port: String, of_router: String },
     #[error("{namespace} is already that of router `{other}`, and each has the kernel's tables of its own")]
@@ -202,6 +210,9 @@ impl Cause {
             NotAMember { port } => format!("make `{port}` a member, or name one that is"),
             TwoBridges { .. } | TwoRooms { .. } => "remove it from one of the two".to_owned(),
             NotRoutable { .. } => "use af_xdp or veth".to_owned(),
+            VlanDeviceTooLong { .. } => "give the port's device a shorter name".to_owned(),
+            VlanDeviceTaken { .. } => "rename one of the two devices".to_owned(),
+            TooManyVlans { .. } => "spread them over several routers".to_owned(),
             OtherNamespace { .. } => "give the port and the router the same `namespace`".to_owned(),
             SharedNamespace { other, .. } => {
                 format!("give one of the two another `namespace`, or make these ports `{other}`'s")

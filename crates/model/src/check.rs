@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::spelling::nearest;
 use crate::{
     AfXdp, Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
-    PortKind, PortName, Problem, Router, RouterName, SteerName, Veth, XdpMode, ZeroCopy,
+    PortKind, PortName, Problem, Router, RouterName, RouterPort, SteerName, Veth, XdpMode, ZeroCopy,
 };
 
 /// What a configuration is held against if it shall run here.
@@ -352,7 +352,12 @@ fn check_interfaces<'a>(
     rooms: &mut Rooms<'a>,
     problems: &mut Vec<Problem>,
 ) {
-    for port in router.ports.keys() {
+    let count = router.ports.values().map(|port| port.vlans.iter().count()).sum();
+    if count > RouterPort::VLANS_MAX {
+        let cause = Cause::TooManyVlans { count, limit: RouterPort::VLANS_MAX };
+        problems.push(Problem::new(format!("router.{name}"), cause));
+    }
+    for (port, settings) in &router.ports {
         let object = format!("router.{name}.port.{port}");
         if !exists(config, declared, port) {
             let cause = no_such_port(config, port, problems.len());
@@ -367,6 +372,7 @@ fn check_interfaces<'a>(
         let cause = match kind {
             PortKind::AfXdp(AfXdp { namespace, .. }) | PortKind::Veth(Veth { namespace, .. }) => {
                 if namespace.as_ref().map(Namespace::path) == own.map(Namespace::path) {
+                    check_vlans(config, &object, port, settings, problems);
                     continue;
                 }
                 let of_port = namespace_text(namespace.as_ref());
@@ -375,5 +381,32 @@ fn check_interfaces<'a>(
             other => Cause::NotRoutable { port: port.to_string(), kind: other.name() },
         };
         problems.push(Problem::new(object, cause));
+    }
+}
+
+/// Each VLAN has a device of its own beside the port's.
+fn check_vlans(
+    config: &Config,
+    object: &str,
+    port: &PortName,
+    settings: &RouterPort,
+    problems: &mut Vec<Problem>,
+) {
+    let Some((own, namespace)) = config.ports.get(port).and_then(|port| port.kind.device()) else { return };
+    let place = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
+    for vlan in settings.vlans.iter() {
+        let device = RouterPort::vlan_device(own.as_str(), vlan);
+        let taken = config.ports.iter().find(|(_, other)| {
+            other
+                .kind
+                .device()
+                .is_some_and(|(other, beside)| other.as_str() == device && place(beside) == place(namespace))
+        });
+        let cause = match taken {
+            _ if device.len() > 15 => Cause::VlanDeviceTooLong { vlan, device },
+            Some((port, _)) => Cause::VlanDeviceTaken { vlan, device, port: port.to_string() },
+            None => continue,
+        };
+        problems.push(Problem::new(format!("{object}.vlans"), cause));
     }
 }

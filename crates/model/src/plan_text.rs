@@ -202,7 +202,8 @@ fn member_detail(member: &crate::Member) -> String {
 }
 
 fn interface_detail(settings: &crate::RouterPort) -> String {
-    format!("miss {}", settings.miss)
+    let vlans = if settings.vlans.is_empty() { String::new() } else { format!(", VLANs {}", settings.vlans) };
+    format!("miss {}{vlans}", settings.miss)
 }
 
 fn values(change: &FieldChange) -> String {

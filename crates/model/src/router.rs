@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
+use packet::VlanId;
 use serde::{Deserialize, Serialize};
 
-use crate::{Namespace, PortName};
+use crate::{Namespace, PortName, VlanSet};
 
 /// A virtual router: the routing state of one network namespace, and the ports that packets are routed between.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -70,6 +71,19 @@ impl Default for RouterSettings {
 pub struct RouterPort {
     /// What becomes of packets that no route is for.
     pub miss: Miss,
+    /// VLANs of the port that are interfaces of their own, each with a device `DEVICE.VLAN` in the router's namespace.
+    #[serde(skip_serializing_if = "VlanSet::is_empty")]
+    pub vlans: VlanSet,
+}
+
+impl RouterPort {
+    /// Most VLANs of a router that are interfaces: each has a device of the kernel's and a queue.
+    pub const VLANS_MAX: usize = 256;
+
+    /// The device of a VLAN of a port whose own device is `device`.
+    pub fn vlan_device(device: &str, vlan: VlanId) -> String {
+        format!("{device}.{vlan}")
+    }
 }
 
 /// What becomes of packets that came in by an interface and that no route is for.

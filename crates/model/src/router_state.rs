@@ -144,6 +144,9 @@ pub struct InterfaceState {
     pub port: String,
     /// Whose object the interface is.
     pub owner: Owner,
+    /// The VLAN of the port that it is; absent: what comes without a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
     /// Its device in the router's namespace.
     pub device: String,
     /// The device's number there; 0 while there is none.

@@ -252,6 +252,15 @@ fn a_router_changes_in_place_but_for_its_namespace() {
          ~ router.edge: namespace default -> \"red\" (made anew)\n\
          ~ router.edge.port.a: miss unreachable (joins again)\n"
     );
+    // VLANs of a port that are interfaces, too.
+    let tagged = with("[router.edge.port.a]\nvlans=[100,\"20-29\"]\n[router.edge.port.b]\nmiss='punt'\n", "");
+    assert_eq!(
+        diff(&old, &tagged).to_string(),
+        "~ router.edge.port.a: vlans default -> [\"20-29\",\"100-100\"]\n"
+    );
+    assert!(
+        diff(&none, &tagged).to_string().contains("router.edge.port.a: miss unreachable, VLANs 20-29, 100\n")
+    );
     // A port that is made anew leaves its router and joins it again.
     let again = with("[router.edge.port.a]\n[router.edge.port.b]\nmiss='punt'\n", "busy_poll=20");
     let said = diff(&old, &again).to_string();

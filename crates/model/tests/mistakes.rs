@@ -66,6 +66,44 @@ fn a_port_is_not_routed_by_the_kernel_and_bridged() {
     );
 }
 
+#[test]
+fn mistakes_of_interfaces_vlans_are_told() {
+    let text = r#"
+[port.a]
+kind = "af_xdp"
+device = "uplink-slot3"
+[port.b]
+kind = "af_xdp"
+device = "b"
+[port.c]
+kind = "af_xdp"
+device = "b.7"
+[router.edge.port.a]
+vlans = [12, 123]
+[router.edge.port.b]
+vlans = ["5-8", 0, "9-8"]
+[router.edge.port.c]
+vlans = []
+[router.many]
+namespace = "red"
+[port.d]
+kind = "af_xdp"
+namespace = "red"
+[router.many.port.d]
+vlans = "all"
+"#;
+    let expected = "\
+t:12:9: router.edge.port.a.vlans: the device of VLAN 123 would be called `uplink-slot3.123`, which is longer than the kernel's 15 characters; give the port's device a shorter name
+t:14:9: router.edge.port.b.vlans: the device of VLAN 7 would be called `b.7`, and that one is port `c`'s; rename one of the two devices
+t:14:17: router.edge.port.b.vlans[1]: 0 is outside of 1..=4094; choose a value from 1 to 4094
+t:14:20: router.edge.port.b.vlans[2]: the range 9-8 runs backwards; write \"8-9\"
+t:16:1: router.edge.port.c.vlans: `a VLAN` is missing; add `vlans = [10, 20]`
+t:17:9: router.many: its ports have 4094 VLANs together, and 256 of a router can be interfaces; spread them over several routers
+";
+    let said: String = problems(text).iter().map(|problem| format!("{problem}\n")).collect();
+    assert_eq!(said, expected);
+}
+
 /// Each mistake of a router has its place, and its object by name; what could not be read is not held against the rest.
 #[test]
 fn mistakes_of_routers_come_at_once() {
@@ -122,7 +160,7 @@ t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, rout
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: a router's port needs a device of the kernel for now, and `b` is of kind tap; use af_xdp or veth
-t:22:1: router.edge.port.b: `colour` is not known here; use one of miss
+t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans
 t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
 t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two
 t:25:19: router.edge.port.aa: there is no port `aa`; add [port.aa], or remove this

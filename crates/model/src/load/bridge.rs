@@ -2,15 +2,13 @@
 
 use packet::VlanId;
 
-use super::fields::{Fields, Findings, named_in, table_of, vlan_in};
+use super::fields::{Fields, Findings, named_in, table_of};
 use super::tree::Value;
-use crate::vlan::RawRange;
+use super::vlans;
 use crate::{
-    Bridge, BridgeSettings, Cause, FailMode, Member, OpenFlow, PortName, StaticKey, Storm, VlanMode, VlanSet,
+    Bridge, BridgeSettings, Cause, FailMode, Member, OpenFlow, PortName, StaticKey, Storm, VlanMode,
 };
 
-/// Most VLANs and ranges of one list: each VLAN alone.
-const TRUNK_LIMIT: usize = 4094;
 /// Controllers of one bridge at most.
 const CONTROLLER_LIMIT: usize = 16;
 /// OpenFlow 1.0 keeps the numbers from 0xff00 on for itself.
@@ -102,7 +100,7 @@ fn read_vlans(fields: &mut Fields<'_>, findings: &mut Findings) -> VlanMode {
     let access = fields.vlan("access", findings);
     let native = fields.vlan("native", findings);
     let native_tagged = fields.flag("native_tagged", findings).unwrap_or(false);
-    let allowed = read_trunk(fields, findings);
+    let allowed = vlans::read_set(fields, "trunk", "trunk = [10, \"20-29\"]", findings);
     if fields.has("access") && fields.has("trunk") {
         let cause = Cause::Exclusive { first: "access", second: "trunk" };
         findings.add(fields.place_of("trunk"), fields.object.clone(), cause);
@@ -121,46 +119,6 @@ fn read_vlans(fields: &mut Fields<'_>, findings: &mut Findings) -> VlanMode {
         }
         None => access.map_or_else(VlanMode::default, VlanMode::Access),
     }
-}
-
-fn read_trunk(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<VlanSet> {
-    let mut set = VlanSet::new();
-    let items = fields.items("trunk", findings)?;
-    if items.is_empty() {
-        let cause = Cause::Missing { key: "a VLAN", example: "trunk = [10, \"20-29\"]" };
-        findings.add(fields.place_of("trunk"), fields.path("trunk"), cause);
-    }
-    fields.limit("trunk", "VLANs and ranges", items.len(), TRUNK_LIMIT, findings);
-    for (object, item) in items.into_iter().take(TRUNK_LIMIT) {
-        match &item.value {
-            Value::Text(text) if text == "all" => set.insert(VlanId::MIN, VlanId::MAX),
-            Value::Text(text) => match read_range(text) {
-                Ok((from, to)) => set.insert(from, to),
-                Err(cause) => findings.add(item.place, object, cause),
-            },
-            Value::Integer(_) => {
-                if let Some(vlan) = vlan_in(&object, item, findings) {
-                    set.insert(vlan, vlan);
-                }
-            }
-            other => {
-                let expected = "a VLAN or a range of VLANs";
-                findings.add(item.place, object, Cause::WrongType { expected, found: other.found() });
-            }
-        }
-    }
-    Some(set)
-}
-
-fn read_range(text: &str) -> Result<(VlanId, VlanId), Cause> {
-    let RawRange(from, to) = text.parse().map_err(|()| Cause::BadVlanRange { text: text.to_owned() })?;
-    let vlan = |value: i64| {
-        let (min, max) = (VlanId::MIN.get().into(), VlanId::MAX.get().into());
-        let vlan = u16::try_from(value).ok().and_then(VlanId::new);
-        vlan.ok_or(Cause::OutOfRange { value, min, max, unit: "" })
-    };
-    let range = (vlan(from)?, vlan(to)?);
-    if from > to { Err(Cause::ReversedRange { from, to }) } else { Ok(range) }
 }
 
 fn read_storm(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Storm> {

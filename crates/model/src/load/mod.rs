@@ -13,6 +13,7 @@ mod port;
 mod router;
 mod steer;
 mod tree;
+mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,7 @@
 //! Reads `[router.NAME]` with its interfaces.
 
 use super::fields::{Fields, Findings, named_in};
+use super::vlans;
 use crate::cause::Cause;
 use crate::{Miss, Router, RouterPort, RouterSettings};
 
@@ -46,6 +47,7 @@ pub(super) fn read_settings_alone(mut fields: Fields<'_>, findings: &mut Finding
 pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> RouterPort {
     let words = [Miss::Unreachable, Miss::Punt];
     let miss = fields.word("miss", &["unreachable", "punt"], &words, findings).unwrap_or_default();
+    let vlans = vlans::read_set(&mut fields, "vlans", "vlans = [10, 20]", findings).unwrap_or_default();
     fields.finish(findings);
-    RouterPort { miss }
+    RouterPort { miss, vlans }
 }
