@@ -255,7 +255,7 @@ pub fn compose(
 ) -> Forwarding {
     let mut forwarding = Forwarding::default();
     let mut routed = routers.rooms(config, ports);
-    for (id, view) in routers.doors() {
+    for (id, view) in routers.doors(ports) {
         forwarding.set_port(id, Some(view));
     }
     for (name, running) in ports {

@@ -16,6 +16,7 @@ mod hook;
 mod running;
 mod seen;
 mod told;
+mod vlans;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use engine::{Engine, PortView, Room};
 use model::{Config, PortName, RouterName, RouterState};
 use netlink::Follower;
 use packet::{PortId, QueueId, WorkerId};
+use port::tap::TapQueue;
 use port::{FramePool, Queue};
 use sync::qsbr::Domain;
 use xdp::route::RouteCounts;
@@ -39,6 +41,7 @@ use door::{Door, TAP_MTU};
 
 pub use running::Running;
 pub use told::{StateOf, ask, drift};
+pub use vlans::is_port as is_vlan_port;
 
 /// Different things that the routes of one table lead to.
 const PATHS: u32 = 65_536;
@@ -55,6 +58,8 @@ pub struct Routers {
     watchers: u32,
     /// What hooks of routers that are gone have routed for ports that are still there.
     past: BTreeMap<PortName, RouteCounts>,
+    /// Queues of VLANs' devices that a predecessor had.
+    given: vlans::Given,
 }
 
 fn object(name: &RouterName) -> String {
@@ -73,6 +78,7 @@ impl Routers {
             woken: Some(woken),
             watchers: 0,
             past: BTreeMap::new(),
+            given: vlans::Given::new(),
         }
     }
 
@@ -89,6 +95,10 @@ impl Routers {
         let mut prepared = Vec::new();
         for (name, wanted) in &config.routers {
             let before = self.all.get(name);
+            match vlans::check(name, wanted, config, before) {
+                Err(error) if starting => tracing::warn!(%error, "a VLAN has no device"),
+                checked => checked?,
+            }
             if before.is_some_and(|running| running.fits(wanted)) {
                 continue;
             }
@@ -121,7 +131,8 @@ impl Routers {
         &mut self,
         engine: &Engine,
         config: &Config,
-        prepared: Vec<(RouterName, Running)>,
+        ports: &Ports,
+        mut prepared: Vec<(RouterName, Running)>,
         names: &mut Names,
     ) {
         let gone: Vec<RouterName> = self
@@ -133,9 +144,12 @@ impl Routers {
             .cloned()
             .collect();
         for name in gone {
-            if let Some(running) = self.all.remove(&name) {
+            if let Some(mut running) = self.all.remove(&name) {
                 self.remember(&running);
-                running.close(engine);
+                if let Some((_, anew)) = prepared.iter_mut().find(|(new, _)| *new == name) {
+                    anew.inherit_vlans(&mut running);
+                }
+                running.close(&name, engine);
             }
         }
         self.all.extend(prepared);
@@ -146,6 +160,27 @@ impl Routers {
                 tracing::error!(%error, "a router has no way into the kernel");
             }
         }
+        self.follow_vlans(engine, config, ports, names);
+    }
+
+    /// Makes and removes the devices of ports' VLANs.
+    fn follow_vlans(&mut self, engine: &Engine, config: &Config, ports: &Ports, names: &mut Names) {
+        let Routers { all, given, .. } = self;
+        for (name, running) in all {
+            for (worker, port, id, queue) in
+                running.follow_vlans(name, Some(engine), config, ports, names, given)
+            {
+                if let Err(error) = engine.add_queue(worker, port, id, queue) {
+                    tracing::error!(%error, "a VLAN has no way into the kernel");
+                }
+            }
+            running.tell_carriers(ports);
+        }
+    }
+
+    /// A queue of a VLAN's device that a predecessor had, by its name as a port.
+    pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
+        self.given.insert(name, (port, queue));
     }
 
     /// What is wanted of routers that stay.
@@ -176,14 +211,22 @@ impl Routers {
         queues
     }
 
-    /// The same for workers that have not started.
-    pub fn plug_all(&mut self, names: &mut Names) -> Vec<Returned> {
-        self.plug(names).into_iter().map(|(port, queue)| (WorkerId(0), port, QueueId(0), queue)).collect()
+    /// The same for workers that have not started, with the queues of VLANs' devices.
+    pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
+        let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
+        let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();
+        let Routers { all, given, .. } = self;
+        for (name, running) in all {
+            queues.extend(running.follow_vlans(name, None, config, ports, names, given));
+        }
+        queues
     }
 
     /// New ways into the kernel, after workers have gone with the old ones.
     pub fn unplugged(&mut self) {
         for (name, running) in &mut self.all {
+            // Their queues come back with everything else.
+            running.vlans.clear();
             match Door::make(name, running.wanted.settings.namespace.as_ref()) {
                 Ok(door) => running.door = door,
                 Err(error) => tracing::error!(%error, "it has no way into the kernel any more"),
@@ -193,7 +236,9 @@ impl Routers {
 
     /// Whether a port of this name is one of their ways into the kernel.
     pub fn has_port(&self, name: &str) -> bool {
-        self.all.keys().any(|router| Door::port_name(router) == name)
+        self.all
+            .iter()
+            .any(|(router, running)| Door::port_name(router) == name || running.has_vlan_port(router, name))
     }
 
     /// The rooms of all ports that are interfaces.
@@ -208,12 +253,18 @@ impl Routers {
         rooms
     }
 
-    /// The ways into the kernel, as ports.
-    pub fn doors(&self) -> impl Iterator<Item = (PortId, PortView)> + '_ {
-        self.all.values().filter_map(|running| running.door.port).map(|port| {
+    /// The ways into the kernel, and VLANs' devices, as ports.
+    pub fn doors<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
+        let doors = self.all.values().filter_map(|running| running.door.port).map(|port| {
             // What the kernel sends there is for nobody.
             (port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(Room::None, WorkerId(0)) })
-        })
+        });
+        doors.chain(self.all.values().flat_map(|running| running.vlan_ports(ports)))
+    }
+
+    /// Tells VLANs' devices whether their ports are up.
+    pub fn tell_carriers(&mut self, ports: &Ports) {
+        self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
 
     /// Puts the hooks of all interfaces into their routers' rooms, and takes others out.
@@ -231,8 +282,19 @@ impl Routers {
         }
     }
 
-    /// Once a second: neighbours stay fresh, and so do hooks.
-    pub fn look(&mut self, config: &Config, ports: &mut Ports, second: u64) {
+    /// Once a second: neighbours stay fresh, and so do hooks and VLANs' devices.
+    pub fn look(
+        &mut self,
+        engine: &Engine,
+        config: &Config,
+        ports: &mut Ports,
+        names: &mut Names,
+        second: u64,
+    ) {
+        for (name, running) in &mut self.all {
+            running.watch_vlans(name, engine, ports);
+        }
+        self.follow_vlans(engine, config, ports, names);
         self.tell_hooks(config, ports);
         self.past.retain(|name, _| ports.contains_key(name));
         for (name, running) in &mut self.all {
@@ -326,6 +388,9 @@ impl Routers {
             if let Some(queue) = running.door.queue.take() {
                 queue.close(pool);
             }
+        }
+        for (_, queue) in std::mem::take(&mut self.given).into_values() {
+            Box::new(queue).close(pool);
         }
     }
 }

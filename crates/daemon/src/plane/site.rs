@@ -218,7 +218,7 @@ impl Site {
             open::unmake(&gone.name, &gone.wanted, &Footprint { made: true, ..gone.footprint });
         }
         self.bridges = bridges::build(new, &self.bridges, &mut self.names);
-        self.routers.commit(engine, new, routers, &mut self.names);
+        self.routers.commit(engine, new, &self.ports, routers, &mut self.names);
         self.routers.tell_hooks(new, &mut self.ports);
         self.config = new.clone();
         self.filters.retain(new);
@@ -306,11 +306,12 @@ impl Site {
             && !prepared.is_empty()
         {
             let config = self.config.clone();
-            self.routers.commit(engine, &config, prepared, &mut self.names);
+            self.routers.commit(engine, &config, &self.ports, prepared, &mut self.names);
             self.routing_has_changed(engine);
         }
         self.seconds = self.seconds.wrapping_add(1);
-        self.routers.look(&self.config, &mut self.ports, self.seconds);
+        let Site { routers, config, ports, names, .. } = self;
+        routers.look(engine, config, ports, names, self.seconds);
     }
 
     /// What the hooks answer by themselves follows what runs; a few times a second.
@@ -351,6 +352,7 @@ impl Site {
     pub fn publish(&mut self, engine: &Engine) {
         self.flows.follow(&self.config, &self.ports, &self.bridges);
         self.flows.forget(engine);
+        self.routers.tell_carriers(&self.ports);
         publish(engine, &self.config, &self.ports, &self.bridges, &self.routers, &self.flows);
         self.flows.ensure(engine);
     }

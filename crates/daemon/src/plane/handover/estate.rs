@@ -19,13 +19,13 @@ use xdp::user::UserProgram;
 use xdp::{Attached, HandOver, PinPath};
 
 use super::HandoverError;
-use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, StationLetter};
+use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, StationLetter, VlanLetter};
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
 use crate::plane::ports::{Returned, Running, compose};
-use crate::plane::routers::Routers;
+use crate::plane::routers::{Routers, is_vlan_port};
 use crate::plane::site::Site;
 
 /// A letter and the descriptors that it names.
@@ -57,8 +57,18 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
         let letter = gather_port(running, own, &mut held, pool);
         held.letter.ports.insert(name.as_str().to_owned(), letter);
     }
-    // Routers' ways into the kernel: whoever comes has ways of its own.
-    queues.into_iter().for_each(|(_, _, _, queue)| queue.close(pool));
+    for (worker, port, id, queue) in queues {
+        let name = site.names.port(port);
+        if !is_vlan_port(&name) {
+            // Routers' ways into the kernel: whoever comes has ways of its own.
+            queue.close(pool);
+            continue;
+        }
+        let (kind, descriptor) = gather_queue(queue, pool);
+        held.descriptors.extend(descriptor);
+        let queue = QueueLetter { id: id.0, worker: worker.0, kind };
+        held.letter.vlans.insert(name, VlanLetter { id: port.0, queue });
+    }
     held
 }
 
@@ -171,6 +181,14 @@ pub fn rebuild(
             site.ports.insert(key, running);
         }
     }
+    for (name, VlanLetter { id, queue }) in letter.vlans {
+        site.names.ports.insert(id, &name);
+        let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
+        match resume_tap(queue.kind, descriptor) {
+            Ok(queue) => site.routers.give(name, PortId(id), queue),
+            Err(error) => tracing::warn!(%name, %error, "a VLAN's device is opened anew"),
+        }
+    }
     pool.flush();
     site.bridges = bridges::build(config, &site.bridges, &mut site.names);
     for (name, stations) in &letter.stations {
@@ -179,8 +197,8 @@ pub fn rebuild(
             bridge.import(&entries, monotonic().secs);
         }
     }
-    queues.extend(site.routers.plug_all(&mut site.names));
     site.routers.settle(config);
+    queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
     site.routers.tell_hooks(config, &mut site.ports);
     site.flows.take_over(letter.rules);
     site.flows.follow(&site.config, &site.ports, &site.bridges);
@@ -294,6 +312,14 @@ fn hook(name: &PortName, descriptors: Vec<OwnedFd>, pin: Option<&str>) -> Result
     Attached::from_fds(HandOver { fds, pin, user: None }).map_err(|error| failed(&error))
 }
 
+fn resume_tap(kind: QueueKind, descriptor: Option<OwnedFd>) -> Result<TapQueue, HandoverError> {
+    let strange = |what: &str| HandoverError::Strange(what.to_owned());
+    let QueueKind::Tap { internal, mtu, uso } = kind else { return Err(strange("a queue of no TAP")) };
+    let fd = descriptor.ok_or_else(|| strange("a queue without its descriptor"))?;
+    let kind = if internal { "internal" } else { "tap" };
+    Ok(TapQueue::from_hand_over(TapHandOver { fd, kind, mtu, uso }))
+}
+
 fn resume_queue(
     kind: QueueKind,
     descriptor: Option<OwnedFd>,
@@ -301,11 +327,7 @@ fn resume_queue(
 ) -> Result<Box<dyn Queue>, HandoverError> {
     let missing = || HandoverError::Strange("a queue without its descriptor".to_owned());
     match kind {
-        QueueKind::Tap { internal, mtu, uso } => {
-            let kind = if internal { "internal" } else { "tap" };
-            let given = TapHandOver { fd: descriptor.ok_or_else(missing)?, kind, mtu, uso };
-            Ok(Box::new(TapQueue::from_hand_over(given)))
-        }
+        QueueKind::Tap { .. } => Ok(Box::new(resume_tap(kind, descriptor)?)),
         QueueKind::AfXdp {
             ifname,
             queue,

@@ -61,7 +61,8 @@ pub enum Reply {
     Refused(String),
 }
 
-/// Everything that runs. Descriptors: for each port its hook's five, then one for each queue that has one.
+/// Everything that runs. Descriptors: for each port its hook's five, then one for each queue that has one;
+/// behind them those of VLANs' devices.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Estate {
     /// The ports by name.
@@ -76,6 +77,18 @@ pub struct Estate {
     /// The rules of each bridge that goes by OpenFlow's, by name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesLetter>,
+    /// The devices of routers' VLANs, by their names among the ports.
+    #[serde(default)]
+    pub vlans: BTreeMap<String, VlanLetter>,
+}
+
+/// The device of a VLAN that is a router's interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VlanLetter {
+    /// Its number among the ports.
+    pub id: u16,
+    /// Its queue.
+    pub queue: QueueLetter,
 }
 
 /// A port that runs.

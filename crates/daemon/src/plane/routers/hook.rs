@@ -279,7 +279,7 @@ pub fn wanted(
     made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
 }
 
-/// Puts a port's stage into its hook, one without answers where the kernel refuses the other.
+/// Puts a port's stage into its hook, which leaves frames of these VLANs to the worker; one without answers where the kernel refuses the other.
 pub fn put(
     hook: &mut Option<Hook>,
     name: &PortName,
@@ -287,10 +287,12 @@ pub fn put(
     of: &RoutePort,
     own: &Own,
     seed: u32,
+    vlans: &[u16],
 ) -> Result<(), xdp::Error> {
+    let plain = || RouteStage::new(of, own).with_vlans(vlans.iter().copied());
     let stage = match hook {
-        Some(hook) => hook.stage(name, port, of, own, seed),
-        None => RouteStage::new(of, own),
+        Some(hook) => hook.stage(name, port, of, own, seed).with_vlans(vlans.iter().copied()),
+        None => plain(),
     };
     let Some(attached) = port.hook.as_mut() else { return Ok(()) };
     if attached.route().is_some_and(|stands| stands.is_same(&stage).unwrap_or(false)) {
@@ -301,7 +303,7 @@ pub fn put(
         (Err(error), Some(hook)) if stage.is_answering() => {
             tracing::warn!(port = %object(name), %error, "its routes are not answered in the driver hook");
             hook.refuse(name);
-            attached.set_route(Some(&RouteStage::new(of, own)))
+            attached.set_route(Some(&plain()))
         }
         (done, _) => done,
     }

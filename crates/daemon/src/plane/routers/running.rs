@@ -10,6 +10,7 @@ use engine::Engine;
 use engine::worker::monotonic;
 use model::{Config, PortName, RouterName};
 use netlink::{Change, Feed, Follower, Limits, Mirror};
+use packet::VlanId;
 use port::link;
 use port::netns::Netns;
 use router::{Gate, Interface, Kernel, Mirrored, Router};
@@ -22,6 +23,7 @@ use super::super::ports::Ports;
 use super::door::Door;
 use super::hook::{self, Hook};
 use super::seen::{Seat, Seen, State};
+use super::vlans::{self, VlanDevice};
 use super::{PATHS, object};
 
 /// Neighbours that the kernel is asked for in one go.
@@ -39,6 +41,8 @@ pub struct Running {
     pub hook: Option<Hook>,
     /// This host's own addresses, as the hooks of its ports have them.
     pub own: Own,
+    /// Its ports' VLANs that are interfaces.
+    pub vlans: BTreeMap<(PortName, VlanId), VlanDevice>,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
 }
@@ -101,6 +105,7 @@ impl Running {
             door,
             hook,
             own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
+            vlans: BTreeMap::new(),
             sent: BTreeMap::new(),
         })
     }
@@ -109,7 +114,8 @@ impl Running {
     pub fn number(&self, config: &Config, name: &RouterName) -> Result<(), PlaneError> {
         let device =
             |port: &PortName| config.ports.get(port)?.kind.device().map(|(device, _)| device.to_string());
-        let wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
+        let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
+        wanted.extend(vlans::wanted(&self.wanted, config).map(|(_, _, device)| device));
         let mut state = locked(&self.state);
         let before = state.interfaces.clone();
         state.interfaces.retain(|device, _| wanted.contains(device));
@@ -147,13 +153,26 @@ impl Running {
             interfaces[usize::from(*number)] =
                 Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu });
         }
+        let mut mirrored = Mirrored::default();
+        for ((name, vlan), own) in &self.vlans {
+            let (Some(base), Some(number)) = (numbers.get(name), state.interfaces.get(&own.device)) else {
+                continue;
+            };
+            mirrored.add_vlan(*number, *base, vlan.get());
+            let seat = state.seen.devices.get(&own.device);
+            let Some(seat) = seat.filter(|seat| seat.up) else { continue };
+            mirrored.add_kernel(*number, Kernel { port: own.port, mac: seat.mac });
+            let port = ports.get(name).map(|base| base.id);
+            interfaces[usize::from(*number)] =
+                port.map(|port| Interface { port, mac: seat.mac, mtu: seat.mtu });
+        }
         let router = Router {
             interfaces,
             four: state.seen.four.clone(),
             six: state.seen.six.clone(),
             adjacencies: state.feed.adjacencies().view(),
             kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
-            mirrored: Mirrored::default(),
+            mirrored,
             gate: Arc::clone(&self.gate),
             seed: self.seed,
         };
@@ -191,7 +210,9 @@ impl Running {
             let of = RoutePort { mac: seat.mac.0, vrrp: false };
             let mut none = None;
             let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
-            if let Err(error) = hook::put(hook, name, port, &of, &self.own, self.seed) {
+            let vlans = self.vlans.keys().filter(|(of, _)| of == name).map(|(_, vlan)| vlan.get());
+            let vlans: Vec<u16> = vlans.collect();
+            if let Err(error) = hook::put(hook, name, port, &of, &self.own, self.seed, &vlans) {
                 tracing::error!(port = %name, %error, "its hook does not route");
             }
         }
@@ -246,7 +267,8 @@ impl Running {
         built(&self.wanted) == built(wanted)
     }
 
-    pub fn close(mut self, engine: &Engine) {
+    pub fn close(mut self, name: &RouterName, engine: &Engine) {
+        self.remove_vlans(name, engine);
         let mut pool = engine.pool();
         if let Some(port) = self.door.port {
             let queues = engine.remove_queues(port).unwrap_or_default();

@@ -44,6 +44,8 @@ pub struct Seen {
 pub struct Seat {
     pub mac: MacAddr,
     pub mtu: u32,
+    /// Set up by its administrator.
+    pub up: bool,
 }
 
 impl State {
@@ -91,7 +93,7 @@ impl State {
                 continue;
             };
             bound.insert(link.index, *number);
-            devices.insert(link.name.clone(), Seat { mac: MacAddr(mac), mtu: link.mtu });
+            devices.insert(link.name.clone(), Seat { mac: MacAddr(mac), mtu: link.mtu, up: link.up });
         }
         for device in self.bound.keys().chain(bound.keys()).copied().collect::<BTreeSet<u32>>() {
             if self.bound.get(&device) != bound.get(&device) {

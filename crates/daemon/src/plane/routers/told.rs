@@ -66,21 +66,28 @@ impl Running {
             punts: Punt::ALL.map(punt).into(),
             ..empty
         };
-        let devices: Vec<(PortName, String, Miss)> = wanted
+        let vlans: Vec<(PortName, String, Miss, Option<u16>)> = super::vlans::wanted(wanted, config)
+            .map(|(name, vlan, device)| {
+                let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
+                (name.clone(), device, miss, Some(vlan.get()))
+            })
+            .collect();
+        let mut devices: Vec<(PortName, String, Miss, Option<u16>)> = wanted
             .ports
             .iter()
             .filter_map(|(name, port)| {
                 let (device, _) = config.ports.get(name)?.kind.device()?;
-                Some((name.clone(), device.to_string(), port.miss))
+                Some((name.clone(), device.to_string(), port.miss, None))
             })
             .collect();
+        devices.extend(vlans);
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
         let fpm = fpm::state(&self.follower, wanted);
         let look = move |mirror: &Mirror| {
             let by_name: BTreeMap<&str, &netlink::Link> =
                 mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
-            let interfaces = devices.into_iter().map(|(port, device, miss)| {
+            let interfaces = devices.into_iter().map(|(port, device, miss, vlan)| {
                 let link = by_name.get(device.as_str());
                 InterfaceState {
                     index: link.map_or(0, |link| link.index),
@@ -92,6 +99,7 @@ impl Running {
                     port: port.to_string(),
                     device,
                     miss,
+                    vlan,
                     ..InterfaceState::default()
                 }
             });
