@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use crate::datapath::Datapath;
 use crate::hub::{Hub, Role};
 use crate::session::{self, Ended, Options};
 use crate::target::{Address, Target};
+use crate::tls::TlsError;
 use crate::wire::Version;
 
 /// Sessions that one listener holds at the same time.
@@ -39,8 +41,10 @@ pub struct Status {
     pub sessions: usize,
     /// Why the last session ended, or none came about.
     pub last_error: Option<String>,
-    /// Since when it is as it is.
-    pub since: Instant,
+    /// When it last came, and when it last left.
+    pub came: Option<Instant>,
+    /// See `came`.
+    pub left: Option<Instant>,
     /// Messages that were lost because the controller did not take them in time, or over its rate limit.
     pub lost: u64,
 }
@@ -60,7 +64,7 @@ impl Board {
         self.change(|status| {
             status.sessions += 1;
             if !status.connected {
-                status.since = Instant::now();
+                status.came = Some(Instant::now());
             }
             (status.connected, status.version, status.role) = (true, Some(version), Role::Equal);
         });
@@ -70,7 +74,7 @@ impl Board {
         self.change(|status| {
             status.sessions = status.sessions.saturating_sub(1);
             if status.sessions == 0 {
-                (status.connected, status.version, status.since) = (false, None, Instant::now());
+                (status.connected, status.version, status.left) = (false, None, Some(Instant::now()));
             }
         });
     }
@@ -144,7 +148,8 @@ impl Controllers {
                 version: None,
                 sessions: 0,
                 last_error: None,
-                since: Instant::now(),
+                came: None,
+                left: None,
                 lost: 0,
             }),
             lost: AtomicU64::new(0),
@@ -232,17 +237,15 @@ impl Own {
         let mut pause = Duration::from_secs(1);
         loop {
             let began = Instant::now();
-            let attempt = tokio::time::timeout(CONNECT, open(&self.target.address));
             let stream = tokio::select! {
-                stream = attempt => stream,
+                stream = open(&self.target) => stream,
                 () = session::until(&mut self.stopped) => return,
             };
             let error = match stream {
-                Ok(Ok(stream)) => {
+                Ok(stream) => {
                     session::run(stream, &self.hub, &self.board, self.options(), self.stopped.clone()).await
                 }
-                Ok(Err(error)) => Ended::Io(error),
-                Err(_) => Ended::Io(io::ErrorKind::TimedOut.into()),
+                Err(error) => error,
             };
             if matches!(error, Ended::Stopped) {
                 return;
@@ -259,6 +262,22 @@ impl Own {
             }
             pause = (pause * 2).min(self.target.max_backoff);
         }
+    }
+
+    /// Carries a session that others have begun to its end.
+    async fn serve(&self, stream: Box<dyn Stream>) -> Ended {
+        let mut stopped = self.stopped.clone();
+        let stream = match self.target.address {
+            Address::ListenTls(_) => tokio::select! {
+                secured = accept_tls(&self.target, stream) => match secured {
+                    Ok(secured) => secured,
+                    Err(ended) => return ended,
+                },
+                () = session::until(&mut stopped) => return Ended::Stopped,
+            },
+            _ => stream,
+        };
+        session::run(stream, &self.hub, &self.board, self.options(), stopped).await
     }
 
     /// Waits for others to connect.
@@ -287,9 +306,7 @@ impl Own {
                         Ok(stream) => {
                             let own = self.clone();
                             sessions.spawn(async move {
-                                let ended =
-                                    session::run(stream, &own.hub, &own.board, own.options(), own.stopped.clone())
-                                        .await;
+                                let ended = own.serve(stream).await;
                                 if !matches!(ended, Ended::Closed | Ended::Stopped) {
                                     own.board.failed(format!("controller {}: {ended}", own.target.address));
                                 }
@@ -312,16 +329,41 @@ impl Own {
     }
 }
 
-async fn open(address: &Address) -> io::Result<Box<dyn Stream>> {
+async fn open(target: &Target) -> Result<Box<dyn Stream>, Ended> {
+    let late = |_| Ended::Io(io::ErrorKind::TimedOut.into());
+    let stream = tokio::time::timeout(CONNECT, connect(&target.address)).await.map_err(late)??;
+    let Address::Tls(to) = target.address else { return Ok(stream) };
+    let tls = target.tls.clone().ok_or(TlsError::Missing)?;
+    let connector = blocking(move || tls.connector()).await??;
+    let secured = tokio::time::timeout(CONNECT, connector.connect(ServerName::from(to.ip()), stream));
+    Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
+}
+
+async fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
     Ok(match address {
-        Address::Tcp(to) => {
+        Address::Tcp(to) | Address::Tls(to) => {
             let stream = TcpStream::connect(to).await?;
             stream.set_nodelay(true)?;
             Box::new(stream)
         }
         Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
-        Address::ListenTcp(_) | Address::ListenUnix(_) => return Err(io::ErrorKind::InvalidInput.into()),
+        Address::ListenTcp(_) | Address::ListenTls(_) | Address::ListenUnix(_) => {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
     })
+}
+
+/// Speaks TLS with one that has connected to us.
+async fn accept_tls(target: &Target, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, Ended> {
+    let tls = target.tls.clone().ok_or(TlsError::Missing)?;
+    let acceptor = blocking(move || tls.acceptor()).await??;
+    let secured = tokio::time::timeout(CONNECT, acceptor.accept(stream));
+    Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
+}
+
+/// Reads files on a thread that may block.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    Ok(tokio::task::spawn_blocking(work).await?)
 }
 
 enum Listener {
@@ -332,14 +374,16 @@ enum Listener {
 impl Listener {
     async fn open(address: &Address) -> io::Result<Listener> {
         match address {
-            Address::ListenTcp(at) => Ok(Listener::Tcp(TcpListener::bind(at).await?)),
+            Address::ListenTcp(at) | Address::ListenTls(at) => {
+                Ok(Listener::Tcp(TcpListener::bind(at).await?))
+            }
             Address::ListenUnix(path) => {
                 clear(path).await?;
                 let listener = UnixListener::bind(path)?;
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
                 Ok(Listener::Unix(listener))
             }
-            Address::Tcp(_) | Address::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Address::Tcp(_) | Address::Tls(_) | Address::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 

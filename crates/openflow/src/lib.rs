@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ovs-ofctl, controllers              Controllers: targets, listeners, back-off, status
-//!        |  tcp, unix                          |
+//!        |  tcp, tls, unix                     |
 //!        +----------- Session -----------------+        one task each: negotiation, requests in order, echo, roles
 //!                        |  wire: octets <-> switch::flow
 //!                     Datapath                          the bridge, whose events every session is shown
@@ -29,9 +29,12 @@ pub mod fuzz;
 mod hub;
 mod session;
 pub mod target;
+pub mod tls;
 pub mod wire;
 
 pub use controllers::{Controllers, Status};
 pub use datapath::{Datapath, Subscription, events};
+pub use hub::Role;
 pub use target::{Address, Target, TargetError};
+pub use tls::{Tls, TlsError};
 pub use wire::Version;

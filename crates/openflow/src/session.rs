@@ -21,6 +21,7 @@ use self::bundle::Bundles;
 use self::notice::{Async, Limit};
 use crate::controllers::Board;
 use crate::hub::{Hub, Role, Seat};
+use crate::tls::{TlsError, is_from_tls};
 use crate::wire::error::Error;
 use crate::wire::flow::Monitor;
 use crate::wire::packet::Form;
@@ -51,7 +52,15 @@ pub(crate) enum Ended {
     #[error("it closed the connection")]
     Closed,
     #[error("{0}; see that it runs and can be reached")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    #[error(
+        "TLS: {0}; see that it speaks TLS, and that each side's certificate comes from the CA that the other one knows"
+    )]
+    Secret(io::Error),
+    #[error("TLS: {0}")]
+    Keys(#[from] TlsError),
+    #[error("TLS: it has not finished its greeting within {} s", .0.as_secs())]
+    Shy(Duration),
     #[error("it speaks none of the versions that are allowed here; allow one of its own")]
     Version,
     #[error("it does not speak OpenFlow: {0}")]
@@ -60,6 +69,12 @@ pub(crate) enum Ended {
     Silent(Duration),
     #[error("it has taken nothing for {} s", PATIENCE.as_secs())]
     Stuck,
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        if is_from_tls(&error) { Ended::Secret(error) } else { Ended::Io(error) }
+    }
 }
 
 /// What it is told about a request: nothing more, or that it was refused.
@@ -212,6 +227,8 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     }
     finish(&mut hello, start);
     to.write_all(&hello).await?;
+    // Over TLS what is written may not have left.
+    to.flush().await?;
     let message = loop {
         if let Some(message) = incoming.message()? {
             break message;
@@ -311,7 +328,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if self.out.is_empty() {
             return Ok(());
         }
-        tokio::time::timeout(PATIENCE, self.to.write_all(&self.out)).await.map_err(|_| Ended::Stuck)??;
+        let sent = async {
+            self.to.write_all(&self.out).await?;
+            self.to.flush().await
+        };
+        tokio::time::timeout(PATIENCE, sent).await.map_err(|_| Ended::Stuck)??;
         self.out.clear();
         self.out.shrink_to(GATHER * 2);
         Ok(())

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::tls::Tls;
 use crate::wire::Version;
 
 /// OpenFlow's port.
@@ -17,8 +18,12 @@ pub enum Address {
     Tcp(SocketAddr),
     /// `unix:PATH`: we connect.
     Unix(PathBuf),
+    /// `ssl:IP[:PORT]`: we connect, and TLS is spoken.
+    Tls(SocketAddr),
     /// `ptcp:[PORT][:IP]`: they connect.
     ListenTcp(SocketAddr),
+    /// `pssl:[PORT][:IP]`: they connect, and TLS is spoken.
+    ListenTls(SocketAddr),
     /// `punix:PATH`: they connect.
     ListenUnix(PathBuf),
 }
@@ -28,19 +33,23 @@ pub enum Address {
 pub enum TargetError {
     /// Neither of the forms.
     #[error(
-        "controller {0:?}: not an address; write tcp:IP[:PORT], unix:PATH, ptcp:[PORT][:IP] or punix:PATH (names are not looked up)"
+        "controller {0:?}: not an address; write tcp:IP[:PORT], ssl:IP[:PORT], unix:PATH, ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH \
+         (names are not looked up)"
     )]
     Form(String),
-    /// TLS.
-    #[error("controller {0:?}: TLS is not spoken to controllers; use tcp: through a tunnel, or unix:")]
-    Tls(String),
 }
 
 impl Address {
     /// Whether they connect to us.
     #[must_use]
     pub fn is_passive(&self) -> bool {
-        matches!(self, Address::ListenTcp(_) | Address::ListenUnix(_))
+        matches!(self, Address::ListenTcp(_) | Address::ListenTls(_) | Address::ListenUnix(_))
+    }
+
+    /// Whether TLS is spoken.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Address::Tls(_) | Address::ListenTls(_))
     }
 }
 
@@ -52,18 +61,11 @@ impl FromStr for Address {
         let (kind, rest) = text.split_once(':').ok_or_else(bad)?;
         match kind {
             "tcp" => socket(rest).map(Address::Tcp).ok_or_else(bad),
-            "ptcp" => {
-                let (port, ip) = rest.split_once(':').unwrap_or((rest, ""));
-                let port = if port.is_empty() { PORT } else { port.parse().map_err(|_| bad())? };
-                let ip = match ip {
-                    "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                    ip => ip.trim_matches(['[', ']']).parse().map_err(|_| bad())?,
-                };
-                Ok(Address::ListenTcp(SocketAddr::new(ip, port)))
-            }
+            "ssl" => socket(rest).map(Address::Tls).ok_or_else(bad),
+            "ptcp" => passive(rest).map(Address::ListenTcp).ok_or_else(bad),
+            "pssl" => passive(rest).map(Address::ListenTls).ok_or_else(bad),
             "unix" if !rest.is_empty() => Ok(Address::Unix(rest.into())),
             "punix" if !rest.is_empty() => Ok(Address::ListenUnix(rest.into())),
-            "ssl" | "pssl" => Err(TargetError::Tls(text.to_owned())),
             _ => Err(bad()),
         }
     }
@@ -77,13 +79,27 @@ fn socket(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
+/// `[PORT][:IP]`.
+fn passive(text: &str) -> Option<SocketAddr> {
+    let (port, ip) = text.split_once(':').unwrap_or((text, ""));
+    let port = if port.is_empty() { PORT } else { port.parse().ok()? };
+    let ip = match ip {
+        "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        ip => ip.trim_matches(['[', ']']).parse().ok()?,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.is_tls() { "ssl" } else { "tcp" };
         match self {
-            Address::Tcp(to) => write!(f, "tcp:{to}"),
+            Address::Tcp(to) | Address::Tls(to) => write!(f, "{kind}:{to}"),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::ListenTcp(at) if at.ip().is_ipv6() => write!(f, "ptcp:{}:[{}]", at.port(), at.ip()),
-            Address::ListenTcp(at) => write!(f, "ptcp:{}:{}", at.port(), at.ip()),
+            Address::ListenTcp(at) | Address::ListenTls(at) if at.ip().is_ipv6() => {
+                write!(f, "p{kind}:{}:[{}]", at.port(), at.ip())
+            }
+            Address::ListenTcp(at) | Address::ListenTls(at) => write!(f, "p{kind}:{}:{}", at.port(), at.ip()),
             Address::ListenUnix(path) => write!(f, "punix:{}", path.display()),
         }
     }
@@ -104,6 +120,8 @@ pub struct Target {
     pub asynchronous: bool,
     /// Versions that it may speak, the highest of which is chosen.
     pub versions: Vec<Version>,
+    /// What `ssl:` and `pssl:` are spoken with.
+    pub tls: Option<Tls>,
 }
 
 impl Target {
@@ -117,6 +135,7 @@ impl Target {
             rate_limit: None,
             asynchronous: true,
             versions: Version::ALL.to_vec(),
+            tls: None,
         }
     }
 }
@@ -135,6 +154,10 @@ mod tests {
             ("ptcp:", "ptcp:6653:0.0.0.0"),
             ("ptcp:6654:127.0.0.1", "ptcp:6654:127.0.0.1"),
             ("ptcp:1:[::1]", "ptcp:1:[::1]"),
+            ("ssl:10.0.0.1", "ssl:10.0.0.1:6653"),
+            ("ssl:[::1]:66", "ssl:[::1]:66"),
+            ("pssl:", "pssl:6653:0.0.0.0"),
+            ("pssl:6654:[::1]", "pssl:6654:[::1]"),
             ("unix:/run/c", "unix:/run/c"),
             ("punix:/run/br0.mgmt", "punix:/run/br0.mgmt"),
         ] {
@@ -143,6 +166,5 @@ mod tests {
         for text in ["", "tcp", "tcp:", "tcp:host", "udp:1.1.1.1", "punix:", "ptcp:99999", "tcp:1.2.3.4:x"] {
             assert_eq!(text.parse::<Address>(), Err(TargetError::Form(text.into())));
         }
-        assert_eq!("ssl:1.2.3.4".parse::<Address>(), Err(TargetError::Tls("ssl:1.2.3.4".into())));
     }
 }

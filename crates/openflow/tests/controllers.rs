@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod keys;
 mod memory;
 
 use std::process::Stdio;
@@ -77,6 +78,30 @@ async fn the_stock_test_controller_makes_rules() {
         process.kill().await.unwrap();
         let _ = std::fs::remove_file(path);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stock_test_controller_makes_rules_over_tls() {
+    if Command::new("ovs-testcontroller").arg("--version").output().await.is_err() {
+        assert!(std::env::var_os("CI").is_none(), "install openvswitch-testcontroller");
+        eprintln!("skipped: there is no ovs-testcontroller; install openvswitch-testcontroller");
+        return;
+    }
+    let authority = keys::Authority::new();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut process = Command::new("ovs-testcontroller");
+    process.env("OVS_RUNDIR", std::env::temp_dir()).args(["-O", "OpenFlow13", "-vconsole:off"]);
+    process.args(keys::options(&authority.issue("controller", 2)));
+    process.arg(format!("pssl:{}:127.0.0.1", free.port())).stdin(Stdio::null()).kill_on_drop(true);
+    let mut process = process.spawn().unwrap();
+    let bridge = Memory::new();
+    let mut controllers = Controllers::new(bridge.clone());
+    let tls = Some(authority.issue("bridge", 2));
+    let max_backoff = Duration::from_secs(1);
+    controllers.set(vec![Target { tls, max_backoff, ..Target::new(Address::Tls(free)) }]).await;
+    stations_speak(&bridge, &controllers, "TLS").await;
+    controllers.shutdown().await;
+    process.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
