@@ -78,6 +78,9 @@ pub struct Run {
     /// The configuration
     #[arg(short, long, value_name = "FILE", default_value = "/etc/trivium/trivium.toml")]
     pub config: PathBuf,
+    /// Begin with the OpenFlow rules, groups and meters that the last daemon had, also after a kill (as `daemon.restore` does)
+    #[arg(long)]
+    pub restore: bool,
     /// Take over from the running daemon whose socket is standard input (used by `trivium upgrade`)
     #[arg(long, hide = true)]
     pub take_over: bool,

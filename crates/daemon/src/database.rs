@@ -95,11 +95,19 @@ impl Database {
         Some(Database { layout: laid_out, controllers: Arc::new(controllers), first: first_done })
     }
 
-    /// Waits until the tables have been applied once, but not for long: a server may be away for days.
-    pub async fn settled(&mut self) {
-        if timeout(FIRST, self.first.wait_for(|first| *first)).await.is_err() {
+    /// Waits until the tables have been applied once, but not for long: a server may be away for days. Whether they have been.
+    pub async fn settled(&mut self) -> bool {
+        let settled = timeout(FIRST, self.first.wait_for(|first| *first)).await.is_ok();
+        if !settled {
             tracing::warn!("ovsdb: the database has not been read yet; its ports come when it has");
         }
+        settled
+    }
+
+    /// Waits until the tables have been applied once, however long that takes.
+    pub async fn read(&mut self) {
+        // Whoever would read them has gone, else.
+        let _ = self.first.wait_for(|first| *first).await;
     }
 }
 

@@ -54,8 +54,11 @@ pub struct Daemon {
     /// The API over TCP, only ever with TLS and a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
-    /// Directory for objects that the API made and that shall survive a restart.
+    /// Directory for objects that the API made and that shall survive a restart, and for OpenFlow rules.
     pub state_dir: PathBuf,
+    /// Whether bridges begin with the OpenFlow rules that the last daemon had, also after a kill.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restore: bool,
     /// Path of the unix socket for `ovs-appctl`; `None`: there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unixctl: Option<PathBuf>,
@@ -147,6 +150,7 @@ impl Default for Daemon {
             group: "trivium".to_owned(),
             tcp: None,
             state_dir: PathBuf::from("/var/lib/trivium"),
+            restore: false,
             unixctl: None,
         }
     }

@@ -2,12 +2,14 @@
 //! of frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::BTreeMap;
+
 use packet::{FlowKey, MacAddr, PortId};
 use proptest::prelude::*;
 use switch::flow::{
     Action, Asked, Beyond, Bucket, Conjunction, Field, Flow, FlowCommand, FlowError, FlowFilter, FlowMod,
-    FlowPort, Group, GroupKind, GroupMod, Instructions, Learn, LearnPart, LearnSource, Match, Mod, Op,
-    Pipeline, PortDesc, SelectMethod, SubField, port, rewrite,
+    FlowPort, FlowStats, Group, GroupKind, GroupMod, Instructions, Learn, LearnPart, LearnSource, Match, Mod,
+    Op, Pipeline, PortDesc, SelectMethod, SubField, port, rewrite,
 };
 
 fn flow_port(number: u32) -> FlowPort {
@@ -324,7 +326,7 @@ fn a_batch_is_done_whole_or_not_at_all() {
 #[test]
 fn a_full_table_says_so_and_evicts_when_told() {
     let mut pipeline = pipeline();
-    pipeline.set_table_limit(0, Some(2), false);
+    pipeline.set_table_limit(0, Some(2), false, 0);
     let rule = |n: u32, importance| {
         let mut change = FlowMod::add(
             0,
@@ -337,11 +339,80 @@ fn a_full_table_says_so_and_evicts_when_told() {
     };
     pipeline.modify(&[rule(1, 5), rule(2, 3)], 0).unwrap();
     assert_eq!(pipeline.modify(&[rule(3, 4)], 0), Err((0, FlowError::TableFull)));
-    pipeline.set_table_limit(0, Some(2), true);
+    pipeline.set_table_limit(0, Some(2), true, 0);
     pipeline.modify(&[rule(3, 4)], 0).unwrap();
     let left: Vec<u16> =
         pipeline.flows(&FlowFilter::default(), 0).iter().map(|flow| flow.importance).collect();
     assert!(left.contains(&5) && left.contains(&4) && left.len() == 2);
+}
+
+#[test]
+fn rules_that_are_too_many_go_when_a_limit_says_so() {
+    let mut pipeline = pipeline();
+    for importance in 0..10 {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(importance));
+        let mut change = FlowMod::add(0, 1, matching, Instructions::apply(vec![out(2)]));
+        change.importance = importance;
+        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
+    }
+    pipeline.set_table_limit(0, Some(4), false, 0);
+    assert_eq!(pipeline.rule_count(), 10);
+    pipeline.take_events();
+    pipeline.set_table_limit(0, Some(4), true, 0);
+    let mut left: Vec<u16> =
+        pipeline.flows(&FlowFilter::default(), 0).iter().map(|flow| flow.importance).collect();
+    left.sort_unstable();
+    // The one without importance and time-outs stays.
+    assert_eq!(left, [0, 7, 8, 9]);
+    assert_eq!(pipeline.take_events().len(), 6);
+}
+
+#[test]
+fn a_copy_in_parts_is_what_there_was_at_its_end() {
+    let mut pipeline = pipeline();
+    let rule = |n: u32| {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(n));
+        FlowMod::add(0, 1, matching, Instructions::apply(vec![out(2)]))
+    };
+    let put = |pipeline: &mut Pipeline, change: FlowMod| {
+        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
+    };
+    (0..100).for_each(|n| put(&mut pipeline, rule(n)));
+    let began = pipeline.version();
+    let mut copy = BTreeMap::new();
+    let mut from = 0;
+    loop {
+        let more = pipeline.rules_from(from, 7, 0, |place, stats| {
+            copy.insert(place, stats);
+        });
+        if !more {
+            break;
+        }
+        from += 7;
+        // Behind and before where it stands: one goes, one comes, one does something else, and a batch comes to nothing.
+        let n = u32::try_from(from).unwrap();
+        put(&mut pipeline, FlowMod::delete(0, rule(n * 5 % 100).matching));
+        put(&mut pipeline, rule(1000 + n));
+        let mut other = rule(n * 3 % 100);
+        other.command = FlowCommand::Modify { strict: true, or_add: false };
+        other.instructions = Instructions::apply(vec![out(3)]);
+        put(&mut pipeline, other);
+        let wrong =
+            FlowMod::add(0, 1, Match::ANY, Instructions { meter: Some(9), ..Instructions::default() });
+        let batch = [FlowMod::delete(0, Match::ANY), wrong].map(|change| Mod::Flow(Box::new(change)));
+        pipeline.modify(&batch, 0).unwrap_err();
+    }
+    pipeline.rules_since(began, 0, |place, stats| {
+        copy.remove(&place);
+        copy.extend(stats.map(|stats| (place, stats)));
+    });
+    let key = |stats: &FlowStats| stats.matching.exact(Field::Reg0);
+    let mut copied: Vec<FlowStats> = copy.into_values().collect();
+    let mut present = pipeline.flows(&FlowFilter::default(), 0);
+    copied.sort_by_key(key);
+    present.sort_by_key(key);
+    assert_eq!(copied, present);
+    assert!(copied.len() > 50);
 }
 
 #[test]

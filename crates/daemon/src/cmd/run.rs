@@ -77,6 +77,7 @@ impl Service {
             let _ = std::fs::remove_file(&config.daemon.api);
             plane_failure(error)
         })?;
+        plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
         Ok(Service { file: args.config.clone(), config, given: None, plane, listeners })
     }
 
@@ -89,6 +90,7 @@ impl Service {
         let Prepared { file, others, unix, tcp, .. } = prepared;
         let listeners =
             Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
+        plane.keep_rules_in(rules_of(&file), false);
         Ok(Service { file: args.config.clone(), config: file, given: Some(others), plane, listeners })
     }
 
@@ -107,8 +109,20 @@ impl Service {
         }
         let mut database = Database::follow(&store, &plane, &followed);
         // Hooks that wait for ports of the database would be taken off. A successor has its ports already.
-        if let Some(database) = database.as_mut().filter(|_| !taken_over) {
-            database.settled().await;
+        let settled = match database.as_mut().filter(|_| !taken_over) {
+            Some(database) => database.settled().await,
+            None => true,
+        };
+        match database.clone().filter(|_| !settled) {
+            None => plane.forget_given(),
+            Some(mut database) => {
+                // Its bridges' rules wait for them.
+                let plane = Arc::clone(&plane);
+                tokio::spawn(async move {
+                    database.read().await;
+                    plane.forget_given();
+                });
+            }
         }
         let _unixctl = unixctl.map(|path| answer(&path, &store, database.as_ref())).transpose()?;
         plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"))?;
@@ -135,6 +149,11 @@ impl Service {
             Err(error) => Err(Failure::new("api", error, "look at the log")),
         }
     }
+}
+
+/// Where rules of bridges are kept.
+fn rules_of(config: &Config) -> PathBuf {
+    config.daemon.state_dir.join("rules")
 }
 
 /// Answers `ovs-appctl` at a socket.

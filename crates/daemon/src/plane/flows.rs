@@ -3,11 +3,14 @@
 //! Tables live as long as their bridge has `openflow`, whatever else of it changes; the snapshot that workers follow names them.
 //! Sessions run beside the plane ([`crate::controllers`]), and reach a bridge through its [`Leader`].
 
+mod keeper;
+mod kept;
 mod leader;
 mod letter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -26,6 +29,7 @@ use switch::flow::{
 use super::bridges::Bridges;
 use super::ports::{Ports, Running};
 
+pub use keeper::{Keeper, LOOK as KEEPING};
 pub use leader::Leader;
 pub use letter::RulesLetter;
 
@@ -53,6 +57,12 @@ struct Deciding {
     thread: JoinHandle<()>,
 }
 
+/// What a bridge begins with: rules, and numbers of ports by name.
+struct Given {
+    rules: Pipeline,
+    numbers: BTreeMap<String, u32>,
+}
+
 /// All bridges with rules.
 pub struct Flows {
     waker: Option<Arc<Waker>>,
@@ -62,7 +72,7 @@ pub struct Flows {
     /// Workers' caches hold what must not serve any more.
     stale: bool,
     /// What a predecessor had of bridges that are not there yet.
-    given: BTreeMap<String, RulesLetter>,
+    given: BTreeMap<String, Given>,
     /// Who leads which bridge, for the sessions.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
 }
@@ -135,17 +145,16 @@ impl Flows {
             }
         }
         let waker = Arc::clone(self.waker.as_ref()?);
-        let tables = Arc::new(FlowTables::new(bridge.id().0, Pipeline::new(), waker));
+        let given = self.given.remove(name.as_str());
+        let (rules, given) = given.map_or_else(Default::default, |own| (own.rules, Some(own.numbers)));
+        let tables = Arc::new(FlowTables::new(bridge.id().0, rules, waker));
         let leader = Leader::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
         let mut numbers = BTreeMap::new();
-        match self.given.remove(name.as_str()) {
-            Some(letter) => {
-                let refused = letter.give(&mut tables.lock(), now());
-                if refused > 0 {
-                    tracing::error!(bridge = %name, refused, "rules of the predecessor could not be taken over");
-                }
-                let port = |(port, number): (&String, &u32)| Some((port.parse().ok()?, *number));
-                numbers.extend(letter.numbers.iter().filter_map(port));
+        match given {
+            Some(given) => {
+                let port = |(port, number): (String, u32)| Some((port.parse().ok()?, number));
+                numbers.extend(given.into_iter().filter_map(port));
+                leader.resume();
             }
             None => leader.begin(),
         }
@@ -226,16 +235,48 @@ impl Flows {
     /// What a successor gets.
     pub fn letters(&self) -> BTreeMap<String, RulesLetter> {
         let letter = |(name, own): (&BridgeName, &Flowing)| {
-            let numbers =
-                own.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect();
-            (name.as_str().to_owned(), RulesLetter::of(&own.tables.lock(), numbers, now()))
+            (name.as_str().to_owned(), RulesLetter::of(&own.tables.lock(), own.named_numbers(), now()))
         };
         self.bridges.iter().map(letter).collect()
     }
 
     /// What bridges that are made from now on begin with.
     pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>) {
-        self.given = letters;
+        self.given =
+            letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
+    }
+
+    /// Bridges that are made from now on begin with what was kept of them in this directory. Of damaged files it is told, and their bridges
+    /// begin as new ones.
+    pub fn restore(&mut self, directory: &Path) {
+        for name in kept::bridges(directory) {
+            match kept::read(directory, &name) {
+                Ok(letter) => {
+                    let own = given(&name, &letter);
+                    tracing::info!(bridge = %name, rules = own.rules.rule_count(), "its rules are restored");
+                    self.given.insert(name, own);
+                }
+                Err(error) => tracing::error!(bridge = %name, "its rules are not restored: {error}"),
+            }
+        }
+    }
+
+    /// Whoever was to begin with what a predecessor had has done so: bridges that come later are new ones.
+    pub fn forget_given(&mut self) {
+        for name in std::mem::take(&mut self.given).into_keys() {
+            tracing::warn!(bridge = %name, "there is no such bridge any more: the rules that were kept of it are forgotten");
+        }
+    }
+
+    /// What is to be kept for a start after a kill, and bridges whose rules wait for them.
+    pub fn kept(&self) -> (BTreeMap<String, keeper::Kept>, BTreeSet<String>) {
+        let kept = |(name, own): (&BridgeName, &Flowing)| {
+            (
+                name.as_str().to_owned(),
+                keeper::Kept { tables: Arc::clone(&own.tables), numbers: own.named_numbers() },
+            )
+        };
+        (self.bridges.iter().map(kept).collect(), self.given.keys().cloned().collect())
     }
 
     /// The room of a bridge's ports.
@@ -249,7 +290,22 @@ impl Flows {
     }
 }
 
+/// A predecessor's rules, ready for their bridge.
+fn given(name: &str, letter: &RulesLetter) -> Given {
+    let mut rules = Pipeline::new();
+    let refused = letter.give(&mut rules, now());
+    if refused > 0 {
+        tracing::error!(bridge = %name, refused, "rules of the predecessor could not be taken over");
+    }
+    Given { rules, numbers: letter.numbers.clone() }
+}
+
 impl Flowing {
+    /// Numbers of ports by their names.
+    fn named_numbers(&self) -> BTreeMap<String, u32> {
+        self.numbers.iter().map(|(port, number)| (port.as_str().to_owned(), *number)).collect()
+    }
+
     /// Takes a bridge and settings that may be others; whether sessions have to know.
     fn follow(&mut self, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
@@ -364,11 +420,14 @@ fn normal() -> Mod {
 
 /// Whether a bridge has no rule at all.
 fn is_bare(pipeline: &Pipeline) -> bool {
-    pipeline.flows(&FlowFilter::default(), 0).is_empty()
+    pipeline.rule_count() == 0
 }
 
 /// Whether the only rule is the one of standing alone.
 fn stands_by_itself(pipeline: &Pipeline) -> bool {
+    if pipeline.rule_count() != 1 {
+        return false;
+    }
     let flows = pipeline.flows(&FlowFilter::default(), 0);
     let Mod::Flow(normal) = normal() else { return false };
     matches!(&flows[..], [only] if (only.table, only.priority) == (0, 0)

@@ -34,7 +34,7 @@ mod view;
 mod watch;
 mod words;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -55,6 +55,7 @@ use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use sync::qsbr::Domain;
 use tokio::sync::mpsc::Sender;
 
+use flows::Keeper;
 use handover::estate;
 use handover::give::Successor;
 use ids::Names;
@@ -86,6 +87,8 @@ pub struct DataPlane {
     merged: Mutex<Merged>,
     around: Mutex<Option<Surroundings>>,
     left: tokio::sync::watch::Sender<Option<u32>>,
+    /// Who keeps rules; taken before any other lock, and held while files are written.
+    keeper: Mutex<Option<Keeper>>,
     started: Instant,
     /// Whether the daemon has started: from then on a port without its device is refused.
     settled: AtomicBool,
@@ -151,10 +154,32 @@ impl DataPlane {
             merged: Mutex::new(merged),
             around: Mutex::new(None),
             left: tokio::sync::watch::Sender::new(None),
+            keeper: Mutex::new(None),
             started: Instant::now(),
             settled: AtomicBool::new(false),
             me: me.clone(),
         })
+    }
+
+    /// Keeps the rules of bridges in this directory from [`DataPlane::keep_house`] on. With `restore`, bridges begin with what is there.
+    pub fn keep_rules_in(&self, directory: PathBuf, restore: bool) {
+        if restore {
+            locked(&self.site).flows.restore(&directory);
+        }
+        *locked(&self.keeper) = Some(Keeper::new(directory));
+    }
+
+    /// Bridges that come from now on are new ones, whatever was kept of their names.
+    pub fn forget_given(&self) {
+        locked(&self.site).flows.forget_given();
+    }
+
+    /// Brings the files of rules up to date; `last`: this process ends.
+    fn keep_rules(&self, last: bool) {
+        if let Some(keeper) = locked(&self.keeper).as_mut() {
+            let (bridges, waiting) = locked(&self.site).flows.kept();
+            keeper.round(bridges, &waiting, last);
+        }
     }
 
     /// Looks after devices, tables and samples until the plane goes away; call when the first configuration runs.
@@ -186,7 +211,16 @@ impl DataPlane {
                 std::thread::sleep(LOOK);
             }
         };
-        std::thread::Builder::new().name("housekeeping".to_owned()).spawn(housekeeper).map(drop)
+        std::thread::Builder::new().name("housekeeping".to_owned()).spawn(housekeeper)?;
+        let weak = Arc::downgrade(self);
+        let keeper = move || {
+            while let Some(plane) = weak.upgrade() {
+                plane.keep_rules(false);
+                drop(plane);
+                std::thread::sleep(flows::KEEPING);
+            }
+        };
+        std::thread::Builder::new().name("keeper".to_owned()).spawn(keeper).map(drop)
     }
 
     fn look(&self, second: bool, snooping: &mut Option<Snooping>) {
@@ -232,6 +266,16 @@ impl DataPlane {
 
     /// Stops the workers and gives everything to `successor`; takes it back should that fail.
     fn hand_over(&self, binary: &Path, successor: Successor) -> Result<(), PlaneError> {
+        // What it writes after this moment would come behind the successor's.
+        let keeper = locked(&self.keeper).take();
+        let given = self.give(binary, successor);
+        if given.is_err() {
+            *locked(&self.keeper) = keeper;
+        }
+        given
+    }
+
+    fn give(&self, binary: &Path, successor: Successor) -> Result<(), PlaneError> {
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
         let mut site = locked(&self.site);
@@ -365,6 +409,11 @@ impl DataPlane {
         }
         // Behind the workers, which wait for what it decides.
         site.flows.halt();
+        drop(site);
+        // A start that failed has changed nothing.
+        if self.settled.load(Ordering::Acquire) {
+            self.keep_rules(true);
+        }
     }
 
     /// Asks a router's mirror, holding up nothing else.

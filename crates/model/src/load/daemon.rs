@@ -13,6 +13,7 @@ pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
         group: read_group(&mut fields, findings).unwrap_or(default.group),
         tcp: tcp.and_then(|entry| read_tcp(&entry.node, findings)),
         state_dir: fields.file("state_dir", findings).unwrap_or(default.state_dir),
+        restore: fields.flag("restore", findings).unwrap_or(default.restore),
         unixctl: fields.file("unixctl", findings),
     };
     fields.finish(findings);

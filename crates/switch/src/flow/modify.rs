@@ -69,7 +69,7 @@ impl Pipeline {
                 *rule = *old;
                 let held = &mut self.tables[usize::from(table)].conjunctive;
                 *held = *held + parts - were;
-                self.touch(Touched::Rule(table, Box::new(matching)));
+                self.touch_rule(at, table, matching);
             }
             Undo::Group(id, state) => {
                 match state {
@@ -98,7 +98,7 @@ impl Pipeline {
         // Tables are bounded far below what a classifier holds.
         let _ = table.classifier.insert(rule);
         table.conjunctive += parts;
-        self.touch(Touched::Rule(number, Box::new(matching)));
+        self.touch_rule(at, number, matching);
     }
 
     fn take_out(&mut self, at: RuleRef) -> Option<Rule> {
@@ -106,7 +106,7 @@ impl Pipeline {
         let table = &mut self.tables[usize::from(rule.table)];
         table.classifier.remove(&rule.matching.value.0, &rule.matching.mask.0, rule.priority);
         table.conjunctive -= usize::from(rule.is_conjunctive());
-        self.touch(Touched::Rule(rule.table, Box::new(rule.matching)));
+        self.touch_rule(at, rule.table, rule.matching);
         Some(rule)
     }
 
@@ -238,18 +238,34 @@ impl Pipeline {
         let held = &mut self.tables[usize::from(table)].conjunctive;
         *held = *held + parts - were;
         self.events.push(Event::Modified(stats));
-        self.touch(Touched::Rule(table, Box::new(matching)));
+        self.touch_rule(at, table, matching);
     }
 
     /// The rule that makes room in a full table: the least important, of those the one that ends first. Rules without any time-out and
     /// importance stay (OpenFlow 1.4, 6.5).
     fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
+        self.victims(table)
+            .filter(|((own, _), _)| *own <= importance)
+            .min_by_key(|(rank, _)| *rank)
+            .map(|(_, at)| at)
+    }
+
+    /// Rules of a table that may make room, with what they are chosen by.
+    fn victims(&self, table: u8) -> impl Iterator<Item = ((u16, u64), RuleRef)> {
         self.rules
             .iter()
-            .filter(|(_, rule)| rule.table == table && rule.importance <= importance)
+            .filter(move |(_, rule)| rule.table == table)
             .filter(|(_, rule)| rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0)
-            .min_by_key(|(_, rule)| (rule.importance, rule.ends_ns().unwrap_or(u64::MAX)))
-            .map(|(at, _)| at)
+            .map(|(at, rule)| ((rule.importance, rule.ends_ns().unwrap_or(u64::MAX)), at))
+    }
+
+    /// Takes so many rules of a table out, as far as they may make room.
+    pub(crate) fn evict(&mut self, table: u8, count: usize, now_ns: u64) {
+        let mut victims: Vec<_> = self.victims(table).collect();
+        victims.sort_unstable_by_key(|(rank, _)| *rank);
+        for (_, at) in victims.into_iter().take(count) {
+            self.remove_rule(at, Removed::Eviction, now_ns, &mut Vec::new());
+        }
     }
 
     /// Takes out the rules whose time is over.

@@ -150,6 +150,11 @@ impl Pipeline {
         }
     }
 
+    pub(crate) fn touch_rule(&mut self, at: RuleRef, table: u8, matching: Match) {
+        self.touch(Touched::Rule(table, Box::new(matching)));
+        self.rules.mark(at, self.version);
+    }
+
     /// What has been touched since a version; `None`: too much to tell.
     pub fn touched_since(&self, version: u64) -> Option<impl Iterator<Item = &Touched>> {
         let behind =
@@ -219,6 +224,37 @@ impl Pipeline {
         found.into_iter().map(|rule| rule.stats(now_ns)).collect()
     }
 
+    /// Shows the rules of so many places from one on with their places, in no order; whether there are places behind. Who copies all rules
+    /// does it so, in parts, and lets changes go on between them: [`Pipeline::rules_since`] shows what they were.
+    pub fn rules_from(
+        &self,
+        from: usize,
+        count: usize,
+        now_ns: u64,
+        mut see: impl FnMut(usize, FlowStats),
+    ) -> bool {
+        let mut places = from;
+        for (rule, _) in self.rules.places(from, count) {
+            if let Some(rule) = rule {
+                see(places, rule.stats(now_ns));
+            }
+            places += 1;
+        }
+        places - from == count
+    }
+
+    /// Shows every place whose rule has come, changed or gone since a version, with the rule that stands there now.
+    pub fn rules_since(&self, version: u64, now_ns: u64, mut see: impl FnMut(usize, Option<FlowStats>)) {
+        if version == self.version {
+            return;
+        }
+        for (place, (rule, changed)) in self.rules.places(0, usize::MAX).enumerate() {
+            if changed > version {
+                see(place, rule.map(|rule| rule.stats(now_ns)));
+            }
+        }
+    }
+
     /// Packets, octets and number of rules.
     #[must_use]
     pub fn aggregate(&self, filter: &FlowFilter) -> (u64, u64, u32) {
@@ -242,10 +278,13 @@ impl Pipeline {
             .collect()
     }
 
-    /// Sets how many rules a table holds, and whether old ones make room.
-    pub fn set_table_limit(&mut self, table: u8, limit: Option<u32>, evicts: bool) {
-        if let Some(table) = self.tables.get_mut(usize::from(table)) {
-            (table.limit, table.evicts) = (limit.unwrap_or(MAX_RULES), evicts);
+    /// Sets how many rules a table holds, and whether old ones make room: then those that are too many go at once, as far as they may.
+    pub fn set_table_limit(&mut self, table: u8, limit: Option<u32>, evicts: bool, now_ns: u64) {
+        let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
+        (own.limit, own.evicts) = (limit.unwrap_or(MAX_RULES), evicts);
+        let surplus = own.classifier.len().saturating_sub(own.limit as usize);
+        if evicts && surplus > 0 {
+            self.evict(table, surplus, now_ns);
         }
     }
 

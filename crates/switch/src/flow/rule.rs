@@ -79,39 +79,48 @@ impl Rule {
     }
 }
 
+/// Where a rule stands, or may stand.
+#[derive(Clone, Default, Debug)]
+struct Place {
+    generation: u32,
+    /// The version of the tables at which its rule last came, changed or went.
+    changed: u64,
+    rule: Option<Box<Rule>>,
+}
+
 /// Rules by place.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
-    places: Vec<(u32, Option<Box<Rule>>)>,
+    places: Vec<Place>,
     free: Vec<u32>,
 }
 
 impl Rules {
     pub fn insert(&mut self, rule: Rule) -> RuleRef {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push((0, None));
+            self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
         });
-        let (generation, place) = &mut self.places[index as usize];
-        *place = Some(Box::new(rule));
-        RuleRef { index, generation: *generation }
+        let place = &mut self.places[index as usize];
+        place.rule = Some(Box::new(rule));
+        RuleRef { index, generation: place.generation }
     }
 
     pub fn remove(&mut self, at: RuleRef) -> Option<Rule> {
-        let (generation, place) = self.places.get_mut(at.index as usize)?;
-        if *generation != at.generation {
+        let place = self.places.get_mut(at.index as usize)?;
+        if place.generation != at.generation {
             return None;
         }
-        let rule = place.take()?;
-        *generation = generation.wrapping_add(1);
+        let rule = place.rule.take()?;
+        place.generation = place.generation.wrapping_add(1);
         self.free.push(at.index);
         Some(*rule)
     }
 
     /// Puts a rule back where it stood, with the name that it had: nothing else has come there since.
     pub fn restore(&mut self, at: RuleRef, rule: Rule) {
-        if let Some((generation, place)) = self.places.get_mut(at.index as usize) {
-            (*generation, *place) = (at.generation, Some(Box::new(rule)));
+        if let Some(place) = self.places.get_mut(at.index as usize) {
+            (place.generation, place.rule) = (at.generation, Some(Box::new(rule)));
             // Steps are taken back in reverse, so it is at the end.
             if let Some(place) = self.free.iter().rposition(|free| *free == at.index) {
                 self.free.remove(place);
@@ -120,22 +129,31 @@ impl Rules {
     }
 
     pub fn get(&self, at: RuleRef) -> Option<&Rule> {
-        self.places
-            .get(at.index as usize)
-            .filter(|(generation, _)| *generation == at.generation)?
-            .1
-            .as_deref()
+        let place = self.places.get(at.index as usize)?;
+        place.rule.as_deref().filter(|_| place.generation == at.generation)
     }
 
     pub fn get_mut(&mut self, at: RuleRef) -> Option<&mut Rule> {
-        let (generation, rule) = self.places.get_mut(at.index as usize)?;
-        rule.as_deref_mut().filter(|_| *generation == at.generation)
+        let place = self.places.get_mut(at.index as usize)?;
+        place.rule.as_deref_mut().filter(|_| place.generation == at.generation)
+    }
+
+    /// Notes that the rule of this place, which may be gone, is another since this version.
+    pub fn mark(&mut self, at: RuleRef, version: u64) {
+        if let Some(place) = self.places.get_mut(at.index as usize) {
+            place.changed = version;
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (RuleRef, &Rule)> {
-        (0..).zip(&self.places).filter_map(|(index, (generation, rule))| {
-            Some((RuleRef { index, generation: *generation }, rule.as_deref()?))
+        (0..).zip(&self.places).filter_map(|(index, place)| {
+            Some((RuleRef { index, generation: place.generation }, place.rule.as_deref()?))
         })
+    }
+
+    /// So many places from one on: the rule that stands there, and the version at which it came to.
+    pub fn places(&self, from: usize, count: usize) -> impl Iterator<Item = (Option<&Rule>, u64)> {
+        self.places.iter().skip(from).take(count).map(|place| (place.rule.as_deref(), place.changed))
     }
 
     pub fn len(&self) -> usize {

@@ -95,6 +95,15 @@ impl Leader {
             return;
         }
         if secure {
+            self.resume();
+        } else {
+            self.begin();
+        }
+    }
+
+    /// What a bridge does that begins with rules: the one of standing alone is not wanted where it is to be secure.
+    pub(super) fn resume(&self) {
+        if self.secure.load(Ordering::Relaxed) {
             self.tables.change(|pipeline| {
                 if stands_by_itself(pipeline) {
                     let all = FlowMod::delete(ALL_TABLES, Match::ANY);
@@ -102,8 +111,6 @@ impl Leader {
                     let _ = pipeline.modify(&[Mod::Flow(Box::new(all))], now());
                 }
             });
-        } else {
-            self.begin();
         }
     }
 
@@ -222,7 +229,7 @@ impl Datapath for Leader {
                 locked(&self.limits).insert(table, evicts);
                 self.tables.change(|pipeline| {
                     let limit = pipeline.table_stats().get(usize::from(table)).map(|stats| stats.max_entries);
-                    pipeline.set_table_limit(table, limit, evicts);
+                    pipeline.set_table_limit(table, limit, evicts, now());
                 });
             }
         }

@@ -1,60 +1,97 @@
-//! A bridge's rules, groups, meters and numbers of ports as a successor gets them: the messages of OpenFlow 1.5 that would make them,
-//! in hexadecimal, each rule with what it has counted.
+//! A bridge's rules, groups, meters and numbers of ports as a successor process gets them, or the next one after a kill
+//! ([`super::kept`]): the messages of OpenFlow 1.5 that would make them, each rule with what it has counted.
 
 use std::collections::BTreeMap;
 
 use openflow::Version;
 use openflow::wire::error::Error;
 use openflow::wire::{Reader, flow, group, meter};
-use serde::{Deserialize, Serialize};
-use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, Match, Mod, Pipeline};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, Pipeline};
 
 /// Octets of a message's header.
 const HEADER: usize = 8;
+/// Rules that are added before what happened by it is forgotten.
+const BATCH: usize = 1024;
 
 /// See the [module](self).
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct RulesLetter {
     /// Meters.
-    meters: Vec<String>,
+    pub(super) meters: Vec<Message>,
     /// Groups.
-    groups: Vec<String>,
+    pub(super) groups: Vec<Message>,
     /// Rules.
-    rules: Vec<RuleLetter>,
+    pub(super) rules: Vec<RuleLetter>,
     /// OpenFlow's numbers of ports by name.
     pub numbers: BTreeMap<String, u32>,
 }
 
+/// A message's octets; in texts: hexadecimal.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Message(pub Vec<u8>);
+
 /// A rule: its message, packets, octets, when it was added and used (CLOCK_MONOTONIC, nanoseconds), and whether its meter is an
 /// instruction, which OpenFlow 1.5 has as the first action.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct RuleLetter(String, u64, u64, u64, u64, bool);
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct RuleLetter(pub Message, pub u64, pub u64, pub u64, pub u64, pub bool);
+
+impl Message {
+    fn of(write: impl FnOnce(&mut Vec<u8>)) -> Message {
+        let mut octets = Vec::new();
+        write(&mut octets);
+        Message(octets)
+    }
+}
+
+impl RuleLetter {
+    /// A rule as it was at `now`.
+    pub(super) fn of(stats: FlowStats, now: u64) -> RuleLetter {
+        let metered = stats.instructions.meter.is_some();
+        let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
+        change.cookie = Some(stats.cookie);
+        (change.idle_timeout, change.hard_timeout) = (stats.idle_timeout, stats.hard_timeout);
+        (change.importance, change.flags) = (stats.importance, stats.flags);
+        let message = RuleLetter::message(&change);
+        let (created, used) = (now.saturating_sub(stats.age_ns), now.saturating_sub(stats.idle_ns));
+        RuleLetter(message, stats.packets, stats.bytes, created, used, metered)
+    }
+
+    /// The message that adds a rule.
+    pub(super) fn message(change: &FlowMod) -> Message {
+        Message::of(|octets| flow::put_mod(octets, Version::V15, 0, change))
+    }
+
+    /// What adds it.
+    pub(super) fn read(&self) -> Option<FlowMod> {
+        let RuleLetter(message, .., metered) = self;
+        let body = message.0.get(HEADER..)?;
+        let mut change = flow::get_mod(Reader::new(body, Error::BadLength), Version::V15, false).ok()?;
+        let instructions = &mut change.instructions;
+        if *metered && let Some(Action::Meter(id)) = instructions.apply.first() {
+            instructions.meter = Some(*id);
+            instructions.apply.remove(0);
+        }
+        Some(change)
+    }
+}
+
+/// The messages that make a bridge's meters and groups.
+pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Message>) {
+    let meter = |own| Message::of(|octets| meter::put_mod(octets, own));
+    let group = |own| Message::of(|octets| group::put_mod(octets, Version::V15, own));
+    (pipeline.meters().map(meter).collect(), pipeline.groups().map(group).collect())
+}
 
 impl RulesLetter {
     /// What a bridge has.
     pub fn of(pipeline: &Pipeline, numbers: BTreeMap<String, u32>, now: u64) -> RulesLetter {
-        let body = |write: &dyn Fn(&mut Vec<u8>)| {
-            let mut octets = Vec::new();
-            write(&mut octets);
-            hex(&octets)
-        };
-        let rules = pipeline.flows(&FlowFilter::default(), now).into_iter().map(|stats| {
-            let metered = stats.instructions.meter.is_some();
-            let mut change = FlowMod::add(stats.table, stats.priority, stats.matching, stats.instructions);
-            change.cookie = Some(stats.cookie);
-            (change.idle_timeout, change.hard_timeout) = (stats.idle_timeout, stats.hard_timeout);
-            (change.importance, change.flags) = (stats.importance, stats.flags);
-            let text = body(&|octets| flow::put_mod(octets, Version::V15, 0, &change));
-            let (created, used) = (now.saturating_sub(stats.age_ns), now.saturating_sub(stats.idle_ns));
-            RuleLetter(text, stats.packets, stats.bytes, created, used, metered)
-        });
+        let (meters, groups) = meters_and_groups(pipeline);
+        let rules = pipeline.flows(&FlowFilter::default(), now).into_iter();
         RulesLetter {
-            meters: pipeline.meters().map(|own| body(&|octets| meter::put_mod(octets, own))).collect(),
-            groups: pipeline
-                .groups()
-                .map(|own| body(&|octets| group::put_mod(octets, Version::V15, own)))
-                .collect(),
-            rules: rules.collect(),
+            meters,
+            groups,
+            rules: rules.map(|stats| RuleLetter::of(stats, now)).collect(),
             numbers,
         }
     }
@@ -69,48 +106,48 @@ impl RulesLetter {
         };
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
         put(Some(all), pipeline);
-        for text in &self.meters {
-            let read =
-                unhex(text).and_then(|octets| meter::get_mod(Reader::new(&octets, Error::BadLength)).ok());
+        for message in &self.meters {
+            let read = meter::get_mod(Reader::new(&message.0, Error::BadLength)).ok();
             put(read.map(Mod::Meter), pipeline);
         }
-        for text in &self.groups {
-            let read = unhex(text)
-                .and_then(|octets| group::get_mod(Reader::new(&octets, Error::BadLength), Version::V15).ok());
+        for message in &self.groups {
+            let read = group::get_mod(Reader::new(&message.0, Error::BadLength), Version::V15).ok();
             put(read.map(Mod::Group), pipeline);
         }
-        for RuleLetter(text, packets, bytes, created, used, metered) in &self.rules {
-            let mut read = unhex(text).and_then(|octets| {
-                let body = octets.get(HEADER..)?;
-                flow::get_mod(Reader::new(body, Error::BadLength), Version::V15, false).ok()
-            });
-            if let Some(instructions) =
-                read.as_mut().filter(|_| *metered).map(|change| &mut change.instructions)
-                && let Some(Action::Meter(id)) = instructions.apply.first()
-            {
-                instructions.meter = Some(*id);
-                instructions.apply.remove(0);
+        for batch in self.rules.chunks(BATCH) {
+            for rule in batch {
+                let read = rule.read();
+                let place = read.as_ref().map(|change| (change.table, change.matching, change.priority));
+                let RuleLetter(_, packets, bytes, created, used, _) = rule;
+                if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
+                    && let Some((table, matching, priority)) = place
+                {
+                    pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), (*created, *used));
+                }
             }
-            let place = read.as_ref().map(|change| (change.table, change.matching, change.priority));
-            if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
-                && let Some((table, matching, priority)) = place
-            {
-                pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), (*created, *used));
-            }
+            pipeline.take_events();
         }
         pipeline.take_events();
         refused
     }
 }
 
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let digits = |octet: &u8| [octet >> 4, octet & 15];
+        let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
+        to.serialize_str(&self.0.iter().flat_map(digits).map(digit).collect::<String>())
+    }
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(octet).collect())?
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let octets: Option<Vec<u8>> = text.as_bytes().chunks(2).map(octet).collect();
+        let whole = octets.filter(|_| text.len().is_multiple_of(2));
+        whole.map(Message).ok_or_else(|| de::Error::custom("a message that is not in hexadecimal"))
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +182,8 @@ mod tests {
         pipeline.modify(&mods, 1_000).unwrap();
         pipeline.resume_counts(1, &matching, 77, (5, 500), (1_000, 2_000));
         let letter = RulesLetter::of(&pipeline, BTreeMap::new(), 3_000);
+        let text = serde_json::to_string(&letter).unwrap();
+        assert_eq!(serde_json::from_str::<RulesLetter>(&text).unwrap(), letter);
         let mut other = Pipeline::new();
         assert_eq!(letter.give(&mut other, 4_000), 0);
         let all = FlowFilter::default();

@@ -1,0 +1,400 @@
+//! The file in which a bridge's rules outlive a daemon that is killed: one for each bridge, written whole or not at all.
+//!
+//! ```text
+//! "TRIVRULE" | version u32 | CRC-32 of what follows u32 | length of what follows u64
+//! bridge | boot id [16] | CLOCK_MONOTONIC u64 | CLOCK_REALTIME u64     when it was written, nanoseconds
+//! count u32, (port, number u32)*         | numbers of ports
+//! count u32, message*                    | meters
+//! count u32, message*                    | groups
+//! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   rules, up to the end
+//! ```
+//!
+//! Numbers are big-endian; names and messages follow their length (u32). A file that is not whole is refused whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flate2::Crc;
+
+use super::letter::{Message, RuleLetter, RulesLetter};
+
+const MAGIC: &[u8; 8] = b"TRIVRULE";
+const VERSION: u32 = 1;
+/// Magic, version, checksum and length.
+const HEAD: usize = 24;
+/// Longest file that is read, in octets.
+const LIMIT: u64 = 4 << 30;
+/// How the files' names end.
+const SUFFIX: &str = ".rules";
+
+/// Why a file of rules is not used, or could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// The system refuses.
+    #[error("{}: it cannot be {what}: {source}; {}", path.display(), fix(source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// `read` or `written`.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Not such a file, or not whole.
+    #[error("{}: {cause}; its bridge begins without these rules, and controllers bring them again", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: Damage,
+    },
+}
+
+/// What is wrong with a file of rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Damage {
+    /// Something else.
+    #[error("this is no file of rules")]
+    Strange,
+    /// Written by another release.
+    #[error("it is of version {0}, and version {VERSION} is read here")]
+    Version(u32),
+    /// Its end is missing, or there is too much of it.
+    #[error("it is damaged: it does not have the length that it names")]
+    Length,
+    /// The checksum is another.
+    #[error("it is damaged: its checksum is wrong")]
+    Checksum,
+    /// Whole, but with something inside that nobody writes.
+    #[error("it is damaged: its parts do not fit")]
+    Parts,
+    /// Renamed.
+    #[error("it belongs to another bridge")]
+    Bridge,
+}
+
+fn fix(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on its disk: until then a restart finds older rules"
+        }
+        io::ErrorKind::PermissionDenied => "let the daemon use it, or change daemon.state_dir",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a directory that can be written as daemon.state_dir",
+        _ => "look at daemon.state_dir",
+    }
+}
+
+/// Which boot of the machine this is, and its clocks: what was written before tells by them how long ago that was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    boot: [u8; 16],
+    monotonic: u64,
+    real: u64,
+}
+
+impl Moment {
+    pub fn now() -> Moment {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let mut boot = [0; 16];
+        for (octet, pair) in boot.iter_mut().zip(digits.chunks(2)) {
+            let text = std::str::from_utf8(pair).unwrap_or_default();
+            *octet = u8::from_str_radix(text, 16).unwrap_or_default();
+        }
+        let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let real = u64::try_from(real.as_nanos()).unwrap_or(u64::MAX);
+        Moment { boot, monotonic: super::now(), real }
+    }
+
+    /// Nanoseconds from `earlier` until here. Clocks that went back count as no time.
+    fn since(&self, earlier: &Moment) -> u64 {
+        if self.boot == earlier.boot {
+            self.monotonic.saturating_sub(earlier.monotonic)
+        } else {
+            self.real.saturating_sub(earlier.real)
+        }
+    }
+}
+
+/// Where the rules of a bridge are kept.
+pub(super) fn path_of(directory: &Path, bridge: &str) -> PathBuf {
+    directory.join(format!("{bridge}{SUFFIX}"))
+}
+
+/// The bridges of which rules are kept.
+pub(super) fn bridges(directory: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let bridge = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(SUFFIX)?.to_owned());
+    entries.flatten().filter_map(bridge).collect()
+}
+
+fn put(to: &mut Vec<u8>, octets: &[u8]) {
+    // Names and messages are far shorter than 4 GiB.
+    let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+    to.extend(length.to_be_bytes());
+    to.extend(octets);
+}
+
+fn count(to: &mut Vec<u8>, of: usize) {
+    to.extend(u32::try_from(of).unwrap_or(u32::MAX).to_be_bytes());
+}
+
+/// A rule as it stands in a file.
+pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleLetter) {
+    let RuleLetter(message, packets, bytes, created, used, metered) = rule;
+    put(to, &message.0);
+    for number in [packets, bytes, created, used] {
+        to.extend(number.to_be_bytes());
+    }
+    to.push(u8::from(*metered));
+}
+
+/// What stands before the rules.
+pub(super) fn preface(
+    bridge: &str,
+    moment: &Moment,
+    numbers: &BTreeMap<String, u32>,
+    (meters, groups): &(Vec<Message>, Vec<Message>),
+) -> Vec<u8> {
+    let mut body = Vec::new();
+    put(&mut body, bridge.as_bytes());
+    body.extend(moment.boot);
+    body.extend(moment.monotonic.to_be_bytes());
+    body.extend(moment.real.to_be_bytes());
+    count(&mut body, numbers.len());
+    for (port, number) in numbers {
+        put(&mut body, port.as_bytes());
+        body.extend(number.to_be_bytes());
+    }
+    for messages in [meters, groups] {
+        count(&mut body, messages.len());
+        messages.iter().for_each(|message| put(&mut body, &message.0));
+    }
+    body
+}
+
+/// Replaces a bridge's file: the new one is on the disk before it takes the old one's place.
+pub(super) fn write(directory: &Path, bridge: &str, parts: &[&[u8]]) -> Result<(), KeptError> {
+    let path = path_of(directory, bridge);
+    let temporary = directory.join(format!("{bridge}.new"));
+    let write = || {
+        fs::create_dir_all(directory)?;
+        let mut checksum = Crc::new();
+        parts.iter().for_each(|part| checksum.update(part));
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        let mut head = MAGIC.to_vec();
+        head.extend(VERSION.to_be_bytes());
+        head.extend(checksum.sum().to_be_bytes());
+        head.extend((length as u64).to_be_bytes());
+        file.write_all(&head)?;
+        for part in parts {
+            file.write_all(part)?;
+        }
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|source| {
+        let _ = fs::remove_file(&temporary);
+        KeptError::Io { path, what: "written", source }
+    })
+}
+
+/// The rules that were kept of a bridge, with times of this boot.
+pub(super) fn read(directory: &Path, bridge: &str) -> Result<RulesLetter, KeptError> {
+    let path = path_of(directory, bridge);
+    let failed = |source| KeptError::Io { path: path.clone(), what: "read", source };
+    if fs::metadata(&path).map_err(failed)?.len() > LIMIT {
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4 GiB")));
+    }
+    let octets = fs::read(&path).map_err(failed)?;
+    decode(bridge, &octets, &Moment::now()).map_err(|cause| KeptError::Content { path, cause })
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Damage> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Damage::Parts)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Damage::Parts)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u32(&mut self) -> Result<u32, Damage> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, Damage> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    fn octets(&mut self) -> Result<&'a [u8], Damage> {
+        let length = self.u32()?;
+        self.take(length as usize)
+    }
+
+    fn name(&mut self) -> Result<&'a str, Damage> {
+        std::str::from_utf8(self.octets()?).map_err(|_| Damage::Parts)
+    }
+
+    fn messages(&mut self) -> Result<Vec<Message>, Damage> {
+        // Nothing is made room for that is not there.
+        (0..self.u32()?).map(|_| Ok(Message(self.octets()?.to_vec()))).collect()
+    }
+}
+
+fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Damage> {
+    let (head, body) = octets.split_at_checked(HEAD).ok_or(Damage::Strange)?;
+    let mut head = Rest(head);
+    if head.take(MAGIC.len())? != MAGIC {
+        return Err(Damage::Strange);
+    }
+    match head.u32()? {
+        VERSION => {}
+        other => return Err(Damage::Version(other)),
+    }
+    let checksum = head.u32()?;
+    if head.u64()? != body.len() as u64 {
+        return Err(Damage::Length);
+    }
+    let mut sum = Crc::new();
+    sum.update(body);
+    if sum.sum() != checksum {
+        return Err(Damage::Checksum);
+    }
+    let mut rest = Rest(body);
+    if rest.name()? != bridge {
+        return Err(Damage::Bridge);
+    }
+    let then = Moment { boot: rest.array()?, monotonic: rest.u64()?, real: rest.u64()? };
+    let mut letter = RulesLetter::default();
+    for _ in 0..rest.u32()? {
+        let port = rest.name()?.to_owned();
+        letter.numbers.insert(port, rest.u32()?);
+    }
+    letter.meters = rest.messages()?;
+    letter.groups = rest.messages()?;
+    let elapsed = now.since(&then);
+    while !rest.0.is_empty() {
+        let message = Message(rest.octets()?.to_vec());
+        let (packets, bytes) = (rest.u64()?, rest.u64()?);
+        let (created, used) = (rest.u64()?, rest.u64()?);
+        let metered = rest.array::<1>()? != [0];
+        // Silence counts while there was somebody to hear; life goes on.
+        let age = then.monotonic.saturating_sub(created).saturating_add(elapsed);
+        let idle = then.monotonic.saturating_sub(used);
+        let (created, used) = (now.monotonic.saturating_sub(age), now.monotonic.saturating_sub(idle));
+        let rule = RuleLetter(message, packets, bytes, created, used, metered);
+        letter.rules.push(if age > now.monotonic { shortened(rule, age)? } else { rule });
+    }
+    Ok(letter)
+}
+
+/// A rule that is older than this boot, whose clock cannot say so: what is left of its life becomes its hard time-out.
+fn shortened(rule: RuleLetter, age: u64) -> Result<RuleLetter, Damage> {
+    let mut change = rule.read().ok_or(Damage::Parts)?;
+    if change.hard_timeout == 0 {
+        return Ok(rule);
+    }
+    let left = u64::from(change.hard_timeout).saturating_sub(age / 1_000_000_000).max(1);
+    change.hard_timeout = u16::try_from(left).unwrap_or(u16::MAX);
+    let RuleLetter(_, packets, bytes, created, used, metered) = rule;
+    Ok(RuleLetter(RuleLetter::message(&change), packets, bytes, created, used, metered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switch::flow::{Action, FlowFilter, FlowMod, Instructions, Match, Mod, Pipeline};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn moment(boot: u8, monotonic: u64, real: u64) -> Moment {
+        Moment { boot: [boot; 16], monotonic: monotonic * SECOND, real: real * SECOND }
+    }
+
+    /// A bridge with two rules, written 100 s after boot and read back.
+    fn file() -> Vec<u8> {
+        let mut pipeline = Pipeline::new();
+        let out = |port| Instructions::apply(vec![Action::Output { port, max_len: 0 }]);
+        for (priority, hard) in [(1, 0), (2, 60)] {
+            let mut rule = FlowMod::add(0, priority, Match::ANY, out(7));
+            (rule.idle_timeout, rule.hard_timeout) = (50, hard);
+            pipeline.modify(&[Mod::Flow(Box::new(rule))], 80 * SECOND).unwrap();
+            pipeline.resume_counts(0, &Match::ANY, priority, (5, 500), (80 * SECOND, 90 * SECOND));
+        }
+        let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
+        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default());
+        for stats in pipeline.flows(&FlowFilter::default(), 100 * SECOND) {
+            put_rule(&mut body, &RuleLetter::of(stats, 100 * SECOND));
+        }
+        let mut checksum = Crc::new();
+        checksum.update(&body);
+        let mut file = MAGIC.to_vec();
+        file.extend(VERSION.to_be_bytes());
+        file.extend(checksum.sum().to_be_bytes());
+        file.extend((body.len() as u64).to_be_bytes());
+        file.extend(body);
+        file
+    }
+
+    #[test]
+    fn times_go_on_in_this_boot_and_in_the_next() {
+        let file = file();
+        // Priority, seconds since it was added and used, hard time-out.
+        let seen = |now: &Moment| -> Vec<(u16, u64, u64, u16)> {
+            let letter = decode("br0", &file, now).unwrap();
+            assert_eq!(letter.numbers["eth1"], 7);
+            let mut pipeline = Pipeline::new();
+            assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);
+            let flows = pipeline.flows(&FlowFilter::default(), now.monotonic);
+            assert!(flows.iter().all(|flow| (flow.packets, flow.bytes, flow.idle_timeout) == (5, 500, 50)));
+            flows
+                .iter()
+                .map(|it| (it.priority, it.age_ns / SECOND, it.idle_ns / SECOND, it.hard_timeout))
+                .collect()
+        };
+        // Ten seconds later: 30 s old. While there was no daemon, silence was nobody's.
+        assert_eq!(seen(&moment(1, 110, 0)), [(2, 30, 10, 60), (1, 30, 10, 0)]);
+        // After a boot the other clock counts; what is older than the boot has what is left of its life.
+        assert_eq!(seen(&moment(2, 500, 1010)), [(2, 30, 10, 60), (1, 30, 10, 0)]);
+        assert_eq!(seen(&moment(2, 20, 1010)), [(2, 20, 10, 30), (1, 20, 10, 0)]);
+        // A clock that went back.
+        assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
+    }
+
+    #[test]
+    fn a_file_that_is_not_whole_is_refused_whole() {
+        let (file, now) = (file(), moment(1, 110, 0));
+        let damage = |file: &[u8]| decode("br0", file, &now).unwrap_err();
+        for length in 0..file.len() {
+            let cut = damage(&file[..length]);
+            assert_eq!(cut, if length < HEAD { Damage::Strange } else { Damage::Length }, "{length}");
+        }
+        for at in 0..file.len() {
+            let mut other = file.clone();
+            other[at] ^= 1;
+            let expected = match at {
+                0..8 => Damage::Strange,
+                8..12 => Damage::Version(u32::from_be_bytes([other[8], other[9], other[10], other[11]])),
+                16..24 => Damage::Length,
+                _ => Damage::Checksum,
+            };
+            assert_eq!(damage(&other), expected, "{at}");
+        }
+        assert_eq!(decode("br1", &file, &now).unwrap_err(), Damage::Bridge);
+    }
+}

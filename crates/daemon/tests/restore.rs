@@ -1,0 +1,230 @@
+//! Rules outlive a daemon that is killed: the real binary, the stock client, traffic, and files that are damaged, old or too long for
+//! their disk.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use testbed::{Process, UdpFlow, eventually, require};
+
+/// The rule that is added last.
+const LAST: u64 = 0x1a57_c00c_1e00_0000;
+
+fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
+    let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
+    let options = arguments.iter().take_while(|it| it.starts_with("--")).count();
+    let (before, rest) = arguments.split_at(options + 1);
+    let mut client = Command::new("ovs-ofctl");
+    let output = client.args(["-O", "OpenFlow14"]).args(before).arg(&bridge).args(rest).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn secure(rig: &Rig) -> String {
+    rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"
+}
+
+/// Adds so many rules in one bundle, the last of which is found in the file again.
+fn add_rules(rig: &Rig, count: u32) {
+    let mut text = String::new();
+    for n in 1..count {
+        let [_, a, b, c] = n.to_be_bytes();
+        writeln!(text, "table=1,priority=10,ip,nw_dst=11.{a}.{b}.{c},actions=output:3").unwrap();
+    }
+    writeln!(text, "table=2,cookie={LAST:#x},priority=1,actions=output:3").unwrap();
+    let file = rig.write("flows.txt", &text);
+    ofctl(rig, &["--bundle", "add-flows", file.to_str().unwrap()]);
+}
+
+fn file(rig: &Rig) -> PathBuf {
+    rig.path("state").join("rules").join("br0.rules")
+}
+
+/// Waits until the file has a rule of this cookie.
+fn until_kept(rig: &Rig, cookie: u64) {
+    let wanted = cookie.to_be_bytes();
+    eventually("the rules are in the file", PATIENCE, || {
+        let octets = std::fs::read(file(rig)).unwrap_or_default();
+        let found = octets.windows(8).any(|octets| octets == wanted);
+        if found { Ok(()) } else { Err(format!("{} octets", octets.len())) }
+    })
+    .unwrap();
+}
+
+fn kill(rig: &mut Rig) {
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+}
+
+/// Starts the daemon again, with what it had.
+fn restore(rig: &mut Rig) {
+    let file = rig.path("trivium.toml");
+    let command = rig.lab.hub().command([TRIVIUM, "run", "--restore", "-c", file.to_str().unwrap()]);
+    rig.daemon = Some(Process::start(command).unwrap());
+}
+
+fn rule_count(rig: &Rig) -> usize {
+    ofctl(rig, &["dump-flows"]).lines().filter(|line| line.contains("cookie=")).count()
+}
+
+#[test]
+fn ten_thousand_rules_forward_again_after_a_kill_under_traffic() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let mut rig = Rig::new(3);
+    let text = secure(&rig);
+    rig.start(&text);
+    rig.pin_neighbours();
+    // Numbers stay with their ports: without h1, h2 would be the first.
+    let without = text.replace("[bridge.br0.port.h1]\naccess = 10\n", "");
+    let changed = rig.write("changed.toml", &without);
+    rig.ok(&["apply", changed.to_str().unwrap()]);
+    ofctl(&rig, &["add-meter", "meter=3,pktps,band=type=drop,rate=1000000"]);
+    ofctl(&rig, &["add-group", "group_id=5,type=select,bucket=weight:3,output:3"]);
+    // A group may lead to one of a higher number.
+    ofctl(&rig, &["add-group", "group_id=9,type=all,bucket=output:3"]);
+    ofctl(&rig, &["add-group", "group_id=4,type=all,bucket=group:9"]);
+    ofctl(&rig, &["add-flow", "cookie=0x77,priority=5,in_port=2,actions=meter:3,resubmit(,1)"]);
+    ofctl(&rig, &["add-flow", "table=1,priority=1,idle_timeout=600,hard_timeout=3000,actions=group:5"]);
+    add_rules(&rig, 9_998);
+    until_kept(&rig, LAST);
+    let flow = UdpFlow::start(&rig.hosts[1], &rig.hosts[2], 5_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+
+    rig.write("trivium.toml", &without);
+    kill(&mut rig);
+    let before = flow.received();
+    let start = Instant::now();
+    restore(&mut rig);
+    while flow.received() == before && start.elapsed() < PATIENCE {
+        // Far below what is measured.
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let forwarding = start.elapsed();
+    rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
+    println!("10,000 rules: packets go by them {forwarding:?} after the start of the process");
+    assert!(forwarding < PATIENCE / 2, "{forwarding:?}");
+    assert_eq!(rule_count(&rig), 10_000);
+    let flows = ofctl(&rig, &["dump-flows"]);
+    let aged = flows.lines().find(|line| line.contains("idle_timeout=600")).unwrap();
+    assert!(aged.contains("hard_timeout=3000") && aged.contains("actions=group:5"), "{aged}");
+    let groups = ofctl(&rig, &["dump-groups"]);
+    assert!(groups.contains("group_id=4") && groups.contains("weight:3"), "{groups}");
+    assert!(ofctl(&rig, &["dump-meters"]).contains("rate=1000000"));
+    let shown = ofctl(&rig, &["show"]);
+    assert!(shown.contains("2(h2)") && shown.contains("3(h3)"), "{shown}");
+    flow.wait_for(500, PATIENCE).unwrap();
+    drop(flow.stop());
+
+    // An orderly end keeps what there was at last, at once; without being told so, a start begins anew.
+    ofctl(&rig, &["add-flow", "cookie=0x99,table=7,actions=drop"]);
+    rig.daemon.take().unwrap().stop(Signal::TERM, PATIENCE).unwrap();
+    restore(&mut rig);
+    rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
+    assert_eq!(rule_count(&rig), 10_001);
+    kill(&mut rig);
+    rig.start(&without);
+    assert_eq!(rule_count(&rig), 0);
+}
+
+/// What the daemon says while it starts with `--restore`.
+fn restored_with(rig: &mut Rig) -> String {
+    restore(rig);
+    rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
+    rig.daemon().output()
+}
+
+#[test]
+fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let mut rig = Rig::new(2);
+    let text = secure(&rig);
+    rig.start(&text);
+    add_rules(&rig, 100);
+    until_kept(&rig, LAST);
+    kill(&mut rig);
+    let whole = std::fs::read(file(&rig)).unwrap();
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 0x10;
+    let mut newer = whole.clone();
+    newer[11] = 2;
+    for (octets, why) in [
+        (flipped, "checksum"),
+        (whole[..whole.len() - 100].to_vec(), "length"),
+        (newer, "version 2"),
+        (b"something else altogether".to_vec(), "no file of rules"),
+    ] {
+        std::fs::write(file(&rig), &octets).unwrap();
+        let said = restored_with(&mut rig);
+        assert!(said.contains("are not restored") && said.contains(why), "{said}");
+        assert_eq!(rule_count(&rig), 0);
+        // What there is now is kept in its place.
+        ofctl(&rig, &["add-flow", "cookie=0x1234567812345678,actions=drop"]);
+        until_kept(&rig, 0x1234_5678_1234_5678);
+        kill(&mut rig);
+    }
+    // A bridge that is no more, in a file that is whole.
+    std::fs::write(file(&rig), &whole).unwrap();
+    let plain = rig.configuration("");
+    rig.write("trivium.toml", &plain);
+    let said = restored_with(&mut rig);
+    assert!(said.contains("there is no such bridge any more"), "{said}");
+    eventually("its file goes", PATIENCE, || if file(&rig).exists() { Err(String::new()) } else { Ok(()) })
+        .unwrap();
+    // When it comes back it is a new one.
+    let again = rig.write("again.toml", &text);
+    rig.ok(&["apply", again.to_str().unwrap()]);
+    assert_eq!(rule_count(&rig), 0);
+}
+
+/// A small disk at the daemon's state directory.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: &Path, size: &str) -> Disk {
+        std::fs::create_dir_all(at).unwrap();
+        let mut mount = Command::new("mount");
+        let done =
+            mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status().unwrap();
+        assert!(done.success());
+        Disk(at.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a daemon may still have a file open there.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_the_last_whole_file_and_is_told() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl", "mount");
+    let mut rig = Rig::new(2);
+    let _disk = Disk::mount(&rig.path("state"), "256k");
+    let text = secure(&rig);
+    rig.start(&text);
+    add_rules(&rig, 100);
+    until_kept(&rig, LAST);
+    let held = std::fs::read(file(&rig)).unwrap();
+    ofctl(&rig, &["del-flows", &format!("cookie={LAST:#x}/-1")]);
+    add_rules(&rig, 5_000);
+    let said = rig.daemon().wait_for_line("its rules are not kept", PATIENCE).unwrap();
+    assert!(said.contains("br0.rules") && said.contains("make room on its disk"), "{said}");
+    // Perhaps there was room for the first change, but what is there is whole.
+    let now = std::fs::read(file(&rig)).unwrap();
+    assert!(now.len() <= held.len(), "{} octets", now.len());
+    assert!(!rig.path("state").join("rules").join("br0.new").exists());
+    ofctl(&rig, &["del-flows", "table=1"]);
+    rig.daemon().wait_for_line("its rules are kept again", PATIENCE).unwrap();
+    kill(&mut rig);
+    restored_with(&mut rig);
+    assert_eq!(rule_count(&rig), 1);
+}
