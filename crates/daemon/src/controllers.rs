@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{BridgeName, OpenFlow};
-use openflow::{Address, Controllers, Target};
+use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
+use openflow::{Address, Controllers, Role, Status, Target, Tls, Version};
 use ovsdb::ControllerTold;
 use tokio::sync::watch;
 
@@ -18,6 +18,10 @@ use crate::plane::{DataPlane, Leader};
 
 /// How often it is looked how controllers stand.
 const LOOK: Duration = Duration::from_secs(1);
+/// After how many looks the database is told since when.
+const CLOCK: u32 = 5;
+/// Least pause between attempts to connect, at their end.
+const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Sessions of one bridge.
 type Led = BTreeMap<BridgeName, (Arc<Leader>, Controllers)>;
@@ -30,6 +34,7 @@ pub async fn run(plane: Arc<DataPlane>, api: PathBuf, database: Option<Database>
     let mut sessions = Led::new();
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looks = 0_u32;
     follow(&plane, &mut leaders, &mut sessions, &directory).await;
     loop {
         tokio::select! {
@@ -39,10 +44,10 @@ pub async fn run(plane: Arc<DataPlane>, api: PathBuf, database: Option<Database>
                 }
                 follow(&plane, &mut leaders, &mut sessions, &directory).await;
             }
-            _ = tick.tick() => {}
+            _ = tick.tick() => looks = looks.wrapping_add(1),
         }
         if let Some(database) = &database {
-            tell(database, &sessions);
+            tell(database, &sessions, looks.is_multiple_of(CLOCK));
         }
     }
 }
@@ -73,9 +78,10 @@ async fn follow(
     }
 }
 
-/// Writes into the database's rows whether controllers are there.
-fn tell(database: &Database, sessions: &Led) {
+/// Writes into the database's rows whether controllers are there. Seconds go on every [`CLOCK`] alone.
+fn tell(database: &Database, sessions: &Led, clock: bool) {
     let desired = Arc::clone(&database.layout.borrow().desired);
+    let before = database.controllers.borrow().clone();
     let mut told = BTreeMap::new();
     for (name, bridge) in &desired.bridges {
         let Some((_, controllers)) =
@@ -87,12 +93,18 @@ fn tell(database: &Database, sessions: &Led) {
         for (row, controller) in &bridge.controllers {
             let Ok(address) = controller.target.parse::<Address>() else { continue };
             let Some(own) = status.iter().find(|own| own.address == address) else { continue };
-            let mut says = BTreeMap::new();
-            says.insert("state".to_owned(), if own.connected { "ACTIVE" } else { "BACKOFF" }.to_owned());
-            if let Some(error) = own.last_error.as_ref().filter(|_| !own.connected) {
-                says.insert("last_error".to_owned(), error.clone());
+            let mut says = says(own);
+            if let Some(before) =
+                before.get(row).filter(|before| !clock && before.is_connected == own.connected)
+            {
+                for key in SECONDS {
+                    if let Some(seconds) = before.status.get(key) {
+                        says.insert(key.to_owned(), seconds.clone());
+                    }
+                }
             }
-            told.insert(*row, ControllerTold { is_connected: own.connected, role: None, status: says });
+            let role = own.connected.then(|| role(own.role).to_owned());
+            told.insert(*row, ControllerTold { is_connected: own.connected, role, status: says });
         }
     }
     database.controllers.send_if_modified(|before| {
@@ -102,14 +114,80 @@ fn tell(database: &Database, sessions: &Led) {
     });
 }
 
-fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Target> {
-    let own = Address::ListenUnix(directory.join(format!("{name}.mgmt")));
-    let others = settings.controllers.iter().filter_map(|text| match text.parse::<Address>() {
-        Ok(address) => Some(address),
-        Err(error) => {
-            tracing::error!(bridge = %name, %error, "a controller is left out");
-            None
+/// Keys of a status that change by themselves.
+const SECONDS: [&str; 2] = ["sec_since_connect", "sec_since_disconnect"];
+
+/// The column `status` (ovs-vswitchd.conf.db(5), table Controller).
+fn says(status: &Status) -> BTreeMap<String, String> {
+    let mut says = BTreeMap::new();
+    let state = match (status.connected, status.address.is_passive()) {
+        (true, _) => "ACTIVE",
+        (false, true) => "VOID",
+        (false, false) => "BACKOFF",
+    };
+    says.insert("state".to_owned(), state.to_owned());
+    for (key, since) in SECONDS.into_iter().zip([status.came, status.left]) {
+        if let Some(since) = since {
+            says.insert(key.to_owned(), since.elapsed().as_secs().to_string());
         }
-    });
-    std::iter::once(own).chain(others).map(Target::new).collect()
+    }
+    if let Some(error) = &status.last_error {
+        says.insert("last_error".to_owned(), error.clone());
+    }
+    says
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Equal => "other",
+        Role::Master => "master",
+        Role::Slave => "slave",
+    }
+}
+
+fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Target> {
+    let versions: Vec<Version> = match &settings.versions {
+        Some(versions) => versions.iter().map(|version| spoken(*version)).collect(),
+        None => Version::ALL.to_vec(),
+    };
+    let own = Target::new(Address::ListenUnix(directory.join(format!("{name}.mgmt"))));
+    let others =
+        settings.controllers.iter().filter_map(|controller| match controller.target.parse::<Address>() {
+            Ok(address) => Some(target(controller, address, settings)),
+            Err(error) => {
+                tracing::error!(bridge = %name, %error, "a controller is left out");
+                None
+            }
+        });
+    std::iter::once(own).chain(others).map(|target| Target { versions: versions.clone(), ..target }).collect()
+}
+
+/// A controller with its settings, and those that it does not have.
+fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Target {
+    let usual = Target::new(address);
+    let time = |ms: u32| Duration::from_millis(ms.into());
+    let probe = controller.inactivity_probe_ms.map(|ms| Some(time(ms)).filter(|probe| !probe.is_zero()));
+    Target {
+        inactivity_probe: probe.unwrap_or(usual.inactivity_probe),
+        max_backoff: controller.max_backoff_ms.map_or(usual.max_backoff, |ms| time(ms).max(LEAST_BACKOFF)),
+        rate_limit: controller
+            .rate_limit
+            .map(|rate| (rate, controller.burst_limit.unwrap_or(rate / 4).max(1))),
+        asynchronous: controller.asynchronous,
+        tls: settings.tls.as_ref().filter(|_| usual.address.is_tls()).map(|files| Tls {
+            key: files.key.clone(),
+            certificate: files.certificate.clone(),
+            ca: files.ca.clone(),
+        }),
+        ..usual
+    }
+}
+
+fn spoken(version: OpenFlowVersion) -> Version {
+    match version {
+        OpenFlowVersion::V10 => Version::V10,
+        OpenFlowVersion::V13 => Version::V13,
+        OpenFlowVersion::V14 => Version::V14,
+        OpenFlowVersion::V15 => Version::V15,
+    }
 }

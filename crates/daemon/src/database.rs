@@ -11,6 +11,7 @@
 //! is away, everything goes on as it was last wanted.
 
 mod numbers;
+mod openflow;
 mod told;
 mod wanted;
 

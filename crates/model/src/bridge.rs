@@ -1,6 +1,7 @@
 //! Bridges: their settings, members and static entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use packet::{MacAddr, VlanId};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -40,14 +41,146 @@ pub struct BridgeSettings {
 /// How a bridge is led by OpenFlow controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct OpenFlow {
-    /// Where they are, as `ovs-vsctl set-controller` has it: `tcp:10.0.0.1:6653`, `ptcp:6654:127.0.0.1`, `unix:PATH`, `punix:PATH`.
+    /// Where they are, and how they are spoken to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub controllers: Vec<String>,
+    pub controllers: Vec<Controller>,
     /// What becomes of packets while none of them is there.
     pub fail_mode: FailMode,
     /// Its number for controllers; `None`: made of its name.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "datapath_id")]
     pub datapath_id: Option<u64>,
+    /// Versions that may be spoken with it; `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub versions: Option<BTreeSet<OpenFlowVersion>>,
+    /// What `ssl:` and `pssl:` are spoken with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<OpenFlowTls>,
+    /// Tables that are not as tables are, by number.
+    #[serde(rename = "table", skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: BTreeMap<FlowTableId, FlowTable>,
+}
+
+/// A controller, or a place where some may come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Controller {
+    /// As `ovs-vsctl set-controller` has it: `tcp:10.0.0.1:6653`, `ssl:10.0.0.1`, `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
+    pub target: String,
+    /// Milliseconds of silence after which it is asked whether it is there; 0: never; `None`: 5,000 where we connect, else never.
+    pub inactivity_probe_ms: Option<u32>,
+    /// Longest pause between attempts to connect, in milliseconds; `None`: 8,000.
+    pub max_backoff_ms: Option<u32>,
+    /// Packets a second that it is sent at most; `None`: all.
+    pub rate_limit: Option<u32>,
+    /// Packets that it may be sent at once within that; `None`: a quarter of a second's.
+    pub burst_limit: Option<u32>,
+    /// Whether it is sent messages that it has not asked for.
+    pub asynchronous: bool,
+}
+
+impl Controller {
+    /// One with nothing but an address.
+    pub fn at(target: &str) -> Controller {
+        Controller {
+            target: target.to_owned(),
+            inactivity_probe_ms: None,
+            max_backoff_ms: None,
+            rate_limit: None,
+            burst_limit: None,
+            asynchronous: true,
+        }
+    }
+}
+
+/// A version of OpenFlow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub enum OpenFlowVersion {
+    /// 1.0
+    #[serde(rename = "OpenFlow10")]
+    V10,
+    /// 1.3
+    #[serde(rename = "OpenFlow13")]
+    V13,
+    /// 1.4
+    #[serde(rename = "OpenFlow14")]
+    V14,
+    /// 1.5
+    #[serde(rename = "OpenFlow15")]
+    V15,
+}
+
+impl OpenFlowVersion {
+    /// Their names, as `ovs-ofctl -O` has them.
+    pub const NAMES: [&str; 4] = ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
+    /// All, as they are named there.
+    pub const ALL: [OpenFlowVersion; 4] =
+        [OpenFlowVersion::V10, OpenFlowVersion::V13, OpenFlowVersion::V14, OpenFlowVersion::V15];
+}
+
+/// Files in PEM for TLS with controllers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct OpenFlowTls {
+    /// The private key.
+    pub key: PathBuf,
+    /// Its certificate.
+    pub certificate: PathBuf,
+    /// The certificate of the CA that controllers' certificates come from.
+    pub ca: PathBuf,
+}
+
+/// A table's number, 0..=254.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct FlowTableId(pub u8);
+
+impl Serialize for FlowTableId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
+}
+
+/// A table of rules.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct FlowTable {
+    /// What it is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Rules that it holds at most; `None`: a million.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// What becomes of a rule that is one too many.
+    pub when_full: WhenFull,
+}
+
+/// What becomes of a rule that is one too many for its table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// The least important one that may go makes room.
+    Evict,
+}
+
+impl Serialize for Controller {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if *self == Controller::at(&self.target) {
+            return to.serialize_str(&self.target);
+        }
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("target", &self.target)?;
+        for (key, number) in [
+            ("inactivity_probe_ms", self.inactivity_probe_ms),
+            ("max_backoff_ms", self.max_backoff_ms),
+            ("rate_limit", self.rate_limit),
+            ("burst_limit", self.burst_limit),
+        ] {
+            if let Some(number) = number {
+                map.serialize_entry(key, &number)?;
+            }
+        }
+        map.serialize_entry("asynchronous", &self.asynchronous)?;
+        map.end()
+    }
 }
 
 /// What a bridge does while no controller is there.

@@ -53,7 +53,10 @@ mod target;
 mod text;
 mod vlan;
 
-pub use bridge::{Bridge, BridgeSettings, FailMode, Member, OpenFlow, StaticKey, Storm};
+pub use bridge::{
+    Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, OpenFlow, OpenFlowTls,
+    OpenFlowVersion, StaticKey, Storm, WhenFull,
+};
 pub use cause::Cause;
 pub use check::{Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp};

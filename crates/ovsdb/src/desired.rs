@@ -19,10 +19,23 @@ pub struct Desired {
     pub external_ids: BTreeMap<String, String>,
     /// Targets of managers. The server itself serves them.
     pub managers: BTreeSet<String>,
-    /// Whether keys and certificates for TLS are set.
-    pub ssl: bool,
+    /// Keys and certificates for TLS.
+    pub ssl: Option<Ssl>,
     /// Bridges by name.
     pub bridges: BTreeMap<String, Bridge>,
+}
+
+/// Files for TLS with controllers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ssl {
+    /// The private key.
+    pub private_key: String,
+    /// Its certificate.
+    pub certificate: String,
+    /// The certificate of the controllers' CA.
+    pub ca_cert: String,
+    /// Whether that is to be taken from the first controller that is met.
+    pub bootstrap: bool,
 }
 
 /// A bridge.
@@ -217,9 +230,14 @@ impl Desired {
                 .rows("manager_options")
                 .filter_map(|uuid| View::of(replica, "Manager", uuid)?.text("target"))
                 .collect(),
-            ssl: root.rows("ssl").next().is_some(),
+            ssl: root.rows("ssl").next().and_then(|uuid| ssl(&View::of(replica, "SSL", uuid)?)),
             bridges: bridges.collect(),
         })
+    }
+
+    /// Whether rules are about to be given back (`other_config:flow-restore-wait`): until then bridges have those alone.
+    pub fn waits_for_rules(&self) -> bool {
+        self.other_config.get("flow-restore-wait").is_some_and(|text| text == "true")
     }
 
     /// Every interface with the names of bridge and port.
@@ -283,6 +301,15 @@ impl<'a> View<'a> {
         };
         self.get(column).into_iter().flat_map(Datum::elements).filter_map(text).collect()
     }
+}
+
+fn ssl(view: &View<'_>) -> Option<Ssl> {
+    Some(Ssl {
+        private_key: view.text("private_key")?,
+        certificate: view.text("certificate")?,
+        ca_cert: view.text("ca_cert")?,
+        bootstrap: view.is_true("bootstrap_ca_cert"),
+    })
 }
 
 fn bridge(replica: &Replica, uuid: Uuid) -> Option<(String, Bridge)> {

@@ -39,7 +39,7 @@ mod told;
 pub use client::{Client, Options, Standing};
 pub use datum::{Atom, Datum, DatumError, Uuid};
 pub use desired::{
-    Bridge, Controller, Desired, FailMode, FlowTable, Interface, Mode, Policing, Port, VlanMode,
+    Bridge, Controller, Desired, FailMode, FlowTable, Interface, Mode, Policing, Port, Ssl, VlanMode,
 };
 pub use model::{Target, TargetError};
 pub use replica::{Replica, UpdateError};

@@ -10,10 +10,11 @@ use model::{
     FilterName, FilterRule, Member, Mtu, Peer, Port, PortKind, PortName, Queues, RateLimit, RateUnit, Tap,
     Veth, VlanMode, VlanSet, XdpMode, XdpOptions, ZeroCopy,
 };
-use ovsdb::{Desired, FailMode, Interface, Mode, Policing, Uuid};
+use ovsdb::{Desired, Interface, Mode, Policing, Uuid};
 use packet::{MacAddr, VlanId};
 
 use super::numbers::{LOCAL, Numbers};
+use super::openflow;
 
 /// The VLAN of frames that have none.
 pub const UNTAGGED: VlanId = VlanId::MAX;
@@ -101,13 +102,14 @@ fn read_with(
             .and_then(|text| text.parse().ok())
             .unwrap_or(own_mac(bridge.uuid));
         wanted.ids.insert(bridge.uuid, datapath_id(bridge, mac));
-        let remarks: Vec<String> =
+        let mut remarks: Vec<String> =
             bridge.besides.iter().map(|column| format!("`{column}` is not there yet")).collect();
+        remarks.extend(openflow::remarks(desired, bridge));
         if !remarks.is_empty() {
             wanted.remarks.insert(format!("bridge {name}"), remarks.join("; "));
         }
         let made = name.parse::<BridgeName>().map_err(|error| format!("bridge {name}: {error}"));
-        let settings = settings(bridge, mac);
+        let settings = settings(desired, bridge, mac);
         let mut made = made.map(|name| (name, Bridge { settings, ..Bridge::default() }));
         for (port_name, port) in &bridge.ports {
             for (own, interface) in &port.interfaces {
@@ -373,7 +375,7 @@ fn policing(wanted: Policing) -> Result<Filter, String> {
     Ok(Filter { blocklist: None, rules })
 }
 
-fn settings(bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSettings {
+fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSettings {
     let number = |key: &str, least: u32, most: u32, usual: u32| {
         let number = bridge.other_config.get(key).and_then(|text| text.parse().ok());
         number.map_or(usual, |number: u32| number.clamp(least, most))
@@ -385,19 +387,12 @@ fn settings(bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSettings {
         mac_limit: number("mac-table-size", 10, 1_000_000, 8192),
         snooping: bridge.mcast_snooping,
         hook,
-        openflow: openflow(bridge, mac),
+        openflow: openflow::settings(
+            desired,
+            bridge,
+            u64::from_str_radix(&datapath_id(bridge, mac), 16).ok(),
+        ),
     }
-}
-
-/// A bridge goes by rules where somebody leads it, or is to: what nobody leads is a learning bridge, which hooks can answer for.
-fn openflow(bridge: &ovsdb::Bridge, mac: MacAddr) -> Option<model::OpenFlow> {
-    let asked = bridge.other_config.get("openflow").is_some_and(|text| text == "true");
-    let secure = bridge.fail_mode == FailMode::Secure;
-    (asked || secure || !bridge.controllers.is_empty()).then(|| model::OpenFlow {
-        controllers: bridge.controllers.values().map(|controller| controller.target.clone()).collect(),
-        fail_mode: if secure { model::FailMode::Secure } else { model::FailMode::Standalone },
-        datapath_id: u64::from_str_radix(&datapath_id(bridge, mac), 16).ok(),
-    })
 }
 
 /// An address of the bridge's own that is the same whenever its interface is made: locally administered, by its row.

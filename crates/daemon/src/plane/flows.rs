@@ -158,6 +158,7 @@ impl Flows {
             }
             None => leader.begin(),
         }
+        leader.set_tables(&settings.tables);
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge: Arc::clone(bridge) });
         Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
     }
@@ -316,6 +317,7 @@ impl Flowing {
         if changed {
             self.settings = settings.clone();
             self.leader.set_fail_mode(settings.fail_mode);
+            self.leader.set_tables(&settings.tables);
         }
         changed
     }

@@ -3,14 +3,10 @@
 use packet::VlanId;
 
 use super::fields::{Fields, Findings, named_in, table_of};
-use super::tree::Value;
+use super::openflow::read_openflow;
 use super::vlans;
-use crate::{
-    Bridge, BridgeSettings, Cause, FailMode, Member, OpenFlow, PortName, StaticKey, Storm, VlanMode,
-};
+use crate::{Bridge, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode};
 
-/// Controllers of one bridge at most.
-const CONTROLLER_LIMIT: usize = 16;
 /// OpenFlow 1.0 keeps the numbers from 0xff00 on for itself.
 const NUMBER_BOUNDS: (i64, i64) = (1, 0xfeff);
 const TABLE_BOUNDS: (i64, i64) = (1, 1 << 22);
@@ -36,41 +32,6 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> BridgeSett
         snooping: fields.flag("snooping", findings).unwrap_or(default.snooping),
         hook: fields.flag("hook", findings).unwrap_or(default.hook),
         openflow: read_openflow(fields, findings),
-    }
-}
-
-fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {
-    let entry = fields.get("openflow", findings)?;
-    let mut table = table_of(&fields.path("openflow"), &entry.node, findings)?;
-    let mut controllers = Vec::new();
-    for (object, item) in table.items("controllers", findings).unwrap_or_default() {
-        match &item.value {
-            Value::Text(text) => controllers.push(text.clone()),
-            other => {
-                let expected = "a controller's address, such as \"tcp:10.0.0.1:6653\"";
-                findings.add(item.place, object, Cause::WrongType { expected, found: other.found() });
-            }
-        }
-    }
-    table.limit("controllers", "controllers", controllers.len(), CONTROLLER_LIMIT, findings);
-    let words = [FailMode::Standalone, FailMode::Secure];
-    let fail_mode = table.word("fail_mode", &["standalone", "secure"], &words, findings).unwrap_or_default();
-    let bad = |text, ()| Cause::BadText { text, what: "a datapath id", example: "\"00000000000000a1\"" };
-    let datapath_id = table.parsed::<DatapathId>("datapath_id", bad, findings).map(|id| id.0);
-    table.finish(findings);
-    Some(OpenFlow { controllers, fail_mode, datapath_id })
-}
-
-/// Up to sixteen hexadecimal digits, not all zero.
-struct DatapathId(u64);
-
-impl std::str::FromStr for DatapathId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let is_plain = text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let id = u64::from_str_radix(text, 16).ok().filter(|id| is_plain && *id != 0);
-        id.map(DatapathId).ok_or(())
     }
 }
 

@@ -9,6 +9,7 @@ mod bridge;
 mod daemon;
 mod fields;
 mod filter;
+mod openflow;
 mod port;
 mod router;
 mod steer;

@@ -1,11 +1,11 @@
 //! A bridge as its controllers see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use engine::FlowTables;
-use model::{BridgeName, FailMode};
+use model::{BridgeName, FailMode, FlowTable, FlowTableId, WhenFull};
 use openflow::datapath::{
     Aggregate, Description, EventSender, Features, PortMod, PortModError, Settled, Subscription, TableConfig,
     TableMod,
@@ -37,8 +37,11 @@ pub struct Leader {
     listeners: Arc<Mutex<Vec<EventSender>>>,
     /// What controllers have changed of ports, by number: OFPPC_* bits.
     configs: Mutex<BTreeMap<u32, u32>>,
+    /// What tables are called, and whether they evict.
     names: Mutex<BTreeMap<u8, String>>,
     limits: Mutex<BTreeMap<u8, bool>>,
+    /// Tables as they were configured last.
+    configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
     plane: Mutex<Weak<DataPlane>>,
 }
 
@@ -67,6 +70,7 @@ impl Leader {
             configs: Mutex::default(),
             names: Mutex::default(),
             limits: Mutex::default(),
+            configured: Mutex::default(),
             plane: Mutex::default(),
         }
     }
@@ -112,6 +116,28 @@ impl Leader {
                 }
             });
         }
+    }
+
+    /// Tables as the configuration has them; what controllers have changed of others stays.
+    pub(super) fn set_tables(&self, tables: &BTreeMap<FlowTableId, FlowTable>) {
+        let mut configured = locked(&self.configured);
+        let usual = FlowTable::default();
+        let numbers: BTreeSet<FlowTableId> = configured.keys().chain(tables.keys()).copied().collect();
+        for number in numbers {
+            let wanted = tables.get(&number);
+            if wanted == configured.get(&number) {
+                continue;
+            }
+            let wanted = wanted.unwrap_or(&usual);
+            match &wanted.name {
+                Some(name) => drop(locked(&self.names).insert(number.0, name.clone())),
+                None => drop(locked(&self.names).remove(&number.0)),
+            }
+            let evicts = wanted.when_full == WhenFull::Evict;
+            locked(&self.limits).insert(number.0, evicts);
+            self.tables.change(|pipeline| pipeline.set_table_limit(number.0, wanted.limit, evicts, now()));
+        }
+        *configured = tables.clone();
     }
 
     /// A port with what controllers have changed of it.

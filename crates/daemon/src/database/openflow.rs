@@ -1,0 +1,73 @@
+//! What the tables say of a bridge's controllers, as settings of ours.
+
+use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, WhenFull};
+use ovsdb::{Bridge, Desired, FailMode};
+
+/// A bridge goes by rules where somebody leads it, or is to: what nobody leads is a learning bridge, which hooks can answer for.
+pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
+    let asked = bridge.other_config.get("openflow").is_some_and(|text| text == "true");
+    let secure = bridge.fail_mode == FailMode::Secure;
+    if !asked && !secure && bridge.controllers.is_empty() {
+        return None;
+    }
+    // Until its rules are back, nobody but who brings them is to say what it does.
+    let waits = desired.waits_for_rules();
+    let controllers = bridge.controllers.values().filter(|_| !waits).map(controller);
+    let fail_mode = if secure || waits { model::FailMode::Secure } else { model::FailMode::Standalone };
+    let versions = OpenFlowVersion::ALL.into_iter().zip(OpenFlowVersion::NAMES);
+    let versions = versions.filter(|(_, name)| bridge.protocols.contains(*name)).map(|(version, _)| version);
+    let tls = desired.ssl.as_ref().map(|ssl| OpenFlowTls {
+        key: ssl.private_key.clone().into(),
+        certificate: ssl.certificate.clone().into(),
+        ca: ssl.ca_cert.clone().into(),
+    });
+    let table = |(number, table): (&u8, &ovsdb::FlowTable)| {
+        let when_full = if table.evict { WhenFull::Evict } else { WhenFull::Refuse };
+        let own = FlowTable { name: table.name.clone(), limit: table.flow_limit, when_full };
+        (FlowTableId(*number), own)
+    };
+    Some(model::OpenFlow {
+        controllers: controllers.collect(),
+        fail_mode,
+        datapath_id,
+        versions: (!bridge.protocols.is_empty()).then(|| versions.collect()),
+        tls,
+        tables: bridge.flow_tables.iter().map(table).collect(),
+    })
+}
+
+fn controller(row: &ovsdb::Controller) -> Controller {
+    Controller {
+        target: row.target.clone(),
+        inactivity_probe_ms: row.inactivity_probe_ms,
+        max_backoff_ms: row.max_backoff_ms,
+        rate_limit: row.rate_limit.filter(|rate| *rate > 0),
+        burst_limit: row.burst_limit.filter(|burst| *burst > 0),
+        asynchronous: row.async_messages,
+    }
+}
+
+/// What of it is not done.
+pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let strange: Vec<&str> = bridge
+        .protocols
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !OpenFlowVersion::NAMES.contains(name))
+        .collect();
+    if !strange.is_empty() {
+        remarks.push(format!("protocols: {} are not spoken here", strange.join(", ")));
+    }
+    if bridge.flow_tables.values().any(|table| table.evict && !table.groups.is_empty()) {
+        remarks.push(
+            "flow_tables: `groups` change nothing: the least important rules of all make room".to_owned(),
+        );
+    }
+    if desired.ssl.as_ref().is_some_and(|ssl| ssl.bootstrap) {
+        remarks.push(
+            "ssl: `bootstrap_ca_cert` is not done: put the CA's certificate where `ca_cert` says".to_owned(),
+        );
+    }
+    remarks
+}

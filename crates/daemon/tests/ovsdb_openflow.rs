@@ -1,0 +1,321 @@
+//! What the database says of controllers and flow tables is done, and how controllers stand is written back: the real `ovsdb-server`,
+//! `ovs-vsctl`, `ovs-ofctl` and `ovs-testcontroller`, and a controller of octets where it is counted what a real one is sent.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rig::{PATIENCE, Rig};
+use rustix::process::Signal;
+use testbed::{OvsdbServer, Process, UdpFlow, eventually, require};
+
+/// A rig whose daemon follows a database.
+struct Switch {
+    rig: Rig,
+    server: OvsdbServer,
+}
+
+impl Switch {
+    fn new(hosts: u8) -> Switch {
+        let rig = Rig::new(hosts);
+        let server = OvsdbServer::start(&rig.path("ovs")).unwrap();
+        Switch { rig, server }
+    }
+
+    fn run(&mut self) {
+        let text =
+            self.rig.configuration_with("", &vec![0; self.rig.hosts.len()]).replace("[bridge.br0]\n", "");
+        self.rig.start(&(text + &format!("[ovsdb]\ndatabase = {:?}\n", self.server.target())));
+    }
+
+    /// br0 with all hosts, and what more is said of it.
+    fn start(hosts: u8, more: &str) -> Switch {
+        let mut switch = Switch::new(hosts);
+        switch.run();
+        let ports = switch.rig.hosts.iter().map(|host| format!(" -- add-port br0 {}", host.device()));
+        let line = "add-br br0".to_owned() + &ports.collect::<String>() + more;
+        assert_eq!(switch.vsctl(&line), "", "no error is told");
+        switch.rig.pin_neighbours();
+        switch
+    }
+
+    /// `ovs-vsctl`, which waits until the daemon has done it.
+    fn vsctl(&self, line: &str) -> String {
+        self.server.vsctl(line.split(' ')).unwrap()
+    }
+
+    fn controller(&self, column: &str) -> String {
+        self.vsctl(&format!("--if-exists get controller br0 {column}")).replace('"', "")
+    }
+
+    fn until(&self, column: &str, wanted: &str) {
+        eventually(&format!("{column} of the controller"), PATIENCE, || {
+            let value = self.controller(column);
+            if value.contains(wanted) { Ok(()) } else { Err(value) }
+        })
+        .unwrap();
+    }
+
+    fn ofctl_as(&self, version: &str, arguments: &[&str]) -> Output {
+        let bridge = format!("unix:{}", self.rig.path("br0.mgmt").display());
+        let (command, rest) = arguments.split_first().unwrap();
+        let mut client = Command::new("ovs-ofctl");
+        client.args(["-O", version, command, &bridge]).args(rest).output().unwrap()
+    }
+
+    fn ofctl(&self, arguments: &[&str]) -> String {
+        let output = self.ofctl_as("OpenFlow14", arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn versions_and_tables_are_those_of_the_database() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let switch =
+        Switch::start(2, " -- set-fail-mode br0 secure -- set bridge br0 protocols=OpenFlow13,OpenFlow14");
+    let refused = switch.ofctl_as("OpenFlow15", &["dump-flows"]);
+    assert!(said(&refused).contains("version negotiation failed"), "{}", said(&refused));
+    assert!(switch.ofctl_as("OpenFlow13", &["dump-flows"]).status.success());
+    switch.vsctl("clear bridge br0 protocols");
+    assert!(switch.ofctl_as("OpenFlow15", &["dump-flows"]).status.success());
+
+    switch.vsctl(
+        "-- --id=@ft create Flow_Table name=acl flow_limit=3 overflow_policy=refuse -- set bridge br0 flow_tables:0=@ft",
+    );
+    let add = |n: u16| {
+        let rule = format!("priority={n},hard_timeout={},actions=drop", 1000 + n);
+        switch.ofctl_as("OpenFlow14", &["add-flow", &rule])
+    };
+    for n in 1..=3 {
+        assert!(add(n).status.success());
+    }
+    assert!(said(&add(4)).contains("OFPFMFC_TABLE_FULL"), "{}", said(&add(4)));
+    assert!(switch.ofctl(&["dump-table-features"]).contains("acl"));
+    // The rule that ends first makes room.
+    switch.vsctl("set flow_table acl overflow_policy=evict");
+    assert!(add(4).status.success());
+    let flows = switch.ofctl(&["dump-flows"]);
+    assert!(
+        !flows.contains("priority=1,") && !flows.contains("priority=1 ") && flows.contains("priority=4"),
+        "{flows}"
+    );
+    // A lower limit at once.
+    switch.vsctl("set flow_table acl flow_limit=1");
+    assert_eq!(switch.ofctl(&["dump-flows"]).matches("priority=").count(), 1);
+    switch.vsctl("clear bridge br0 flow_tables");
+    for n in 1..=9 {
+        assert!(add(n).status.success(), "as many as ever");
+    }
+    assert!(!switch.ofctl(&["dump-table-features"]).contains("acl"));
+}
+
+#[test]
+fn how_a_controller_stands_is_written_back() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-testcontroller");
+    let switch = Switch::start(2, "");
+    let socket = switch.rig.path("controller");
+    let start = || {
+        let mut command = Command::new("ovs-testcontroller");
+        command.env("OVS_RUNDIR", &switch.rig.directory).arg("-vconsole:off");
+        command.arg(format!("punix:{}", socket.display())).stdin(Stdio::null());
+        Process::start(command).unwrap()
+    };
+    let process = start();
+    switch.vsctl(&format!(
+        "set-controller br0 unix:{} -- set controller br0 max_backoff=1000",
+        socket.display()
+    ));
+    switch.until("is_connected", "true");
+    switch.until("role", "other");
+    switch.until("status", "state=ACTIVE");
+    switch.until("status", "sec_since_connect");
+    switch.rig.until_reachable(1, 2);
+    process.stop(Signal::KILL, PATIENCE).unwrap();
+    switch.until("is_connected", "false");
+    switch.until("status", "state=BACKOFF");
+    switch.until("status", "last_error");
+    switch.until("status", "sec_since_disconnect");
+    assert_eq!(switch.controller("role"), "[]");
+    std::fs::remove_file(&socket).unwrap();
+    let process = start();
+    switch.until("is_connected", "true");
+    drop(process);
+}
+
+/// A controller that greets and counts.
+struct Counting {
+    stream: UnixStream,
+}
+
+impl Counting {
+    fn accept(listener: &UnixListener) -> Counting {
+        let mut stream = listener.accept().unwrap().0;
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        stream.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).unwrap();
+        Counting { stream }
+    }
+
+    /// Kinds of the messages that come in this time; what it is asked by an echo it answers.
+    fn kinds(&mut self, time: Duration) -> Vec<u8> {
+        let end = Instant::now() + time;
+        let (mut octets, mut kinds) = (Vec::new(), Vec::new());
+        let mut part = [0; 65_536];
+        while Instant::now() < end {
+            let Ok(count) = self.stream.read(&mut part) else { continue };
+            assert!(count > 0, "it has ended the session");
+            octets.extend_from_slice(&part[..count]);
+            while octets.len() >= 8 {
+                let length = usize::from(u16::from_be_bytes([octets[2], octets[3]]));
+                if octets.len() < length {
+                    break;
+                }
+                if octets[1] == 2 {
+                    let mut answer: Vec<u8> = octets[..length].to_vec();
+                    answer[1] = 3;
+                    self.stream.write_all(&answer).unwrap();
+                }
+                kinds.push(octets[1]);
+                octets.drain(..length);
+            }
+        }
+        kinds
+    }
+}
+
+#[test]
+fn probes_limits_and_silence_are_as_configured() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let switch = Switch::start(2, " -- set-fail-mode br0 secure");
+    let socket = switch.rig.path("counting");
+    let listener = UnixListener::bind(&socket).unwrap();
+    switch.vsctl(&format!(
+        "set-controller br0 unix:{} -- set controller br0 inactivity_probe=1000 controller_rate_limit=100 controller_burst_limit=25",
+        socket.display()
+    ));
+    let mut controller = Counting::accept(&listener);
+    switch.until("is_connected", "true");
+    let echoes = controller.kinds(Duration::from_secs(4)).iter().filter(|kind| **kind == 2).count();
+    assert!((1..=4).contains(&echoes), "{echoes} in 4 s");
+    switch.ofctl(&["add-flow", "in_port=h1,udp,actions=CONTROLLER:64,output:h2"]);
+    let flow = UdpFlow::start(&switch.rig.hosts[0], &switch.rig.hosts[1], 1_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    let start = Instant::now();
+    let packets = controller.kinds(Duration::from_secs(2)).iter().filter(|kind| **kind == 10).count();
+    let allowed = 25.0 + 100.0 * (start.elapsed().as_secs_f64() + 1.0);
+    assert!(packets >= 50 && packets as f64 <= allowed, "{packets} of {allowed}");
+    // Another setting, another session: it is told nothing that it has not asked for, and not asked whether it is there.
+    switch.vsctl("set controller br0 enable_async_messages=false inactivity_probe=0");
+    let mut controller = Counting::accept(&listener);
+    flow.wait_for(1_000, PATIENCE).unwrap();
+    let kinds = controller.kinds(Duration::from_secs(3));
+    assert!(!kinds.contains(&10) && !kinds.contains(&2), "{kinds:?}");
+    drop(flow.stop());
+}
+
+#[test]
+fn tls_is_spoken_with_the_keys_of_the_database() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl", "openssl");
+    let switch = Switch::start(1, "");
+    let directory = switch.rig.directory.display().to_string();
+    let openssl = |line: &str| {
+        let output = Command::new("openssl")
+            .current_dir(&switch.rig.directory)
+            .args(line.split(' '))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {}", said(&output));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=ca -days 2"));
+    switch.rig.write("extensions", "basicConstraints=CA:FALSE\n");
+    for name in ["bridge", "client"] {
+        openssl(&format!("req {key} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
+        openssl(&format!(
+            "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out {name}.pem"
+        ));
+    }
+    let hub = switch.rig.lab.hub();
+    hub.run(["ip", "link", "set", "lo", "up"]).unwrap();
+    let show = || {
+        let options =
+            ["private-key", "certificate", "ca-cert"].iter().zip(["client.key", "client.pem", "ca.pem"]);
+        let options = options.map(|(option, file)| format!("--{option}={directory}/{file}"));
+        let line = ["ovs-ofctl".to_owned()].into_iter().chain(options);
+        let line = line.chain(["--timeout=5", "show", "ssl:127.0.0.1:6653"].map(str::to_owned));
+        hub.command(line).output().unwrap()
+    };
+    switch.vsctl("set-controller br0 pssl:6653:127.0.0.1");
+    assert!(!show().status.success(), "there are no keys");
+    switch.vsctl(&format!("set-ssl {directory}/bridge.key {directory}/bridge.pem {directory}/ca.pem"));
+    eventually("the client comes in", PATIENCE, || {
+        let shown = show();
+        let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+        if shown.status.success() && text.contains("(h1)") { Ok(()) } else { Err(said(&shown)) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn rules_of_bridges_of_the_database_wait_for_them_after_a_kill() {
+    require!("ip", "ping", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let mut switch = Switch::start(2, " -- set-fail-mode br0 secure");
+    switch.ofctl(&["add-flow", "in_port=h1,actions=output:h2"]);
+    switch.ofctl(&["add-flow", "cookie=0x1a57c00c1e,in_port=h2,actions=output:h1"]);
+    let file = switch.rig.path("state").join("rules").join("br0.rules");
+    eventually("the rules are in the file", PATIENCE, || {
+        let octets = std::fs::read(&file).unwrap_or_default();
+        let found = octets.windows(5).any(|octets| octets == [0x1a, 0x57, 0xc0, 0x0c, 0x1e]);
+        if found { Ok(()) } else { Err(format!("{} octets", octets.len())) }
+    })
+    .unwrap();
+    switch.rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    let text = std::fs::read_to_string(switch.rig.path("trivium.toml")).unwrap();
+    switch.rig.start(&text.replace("[memory]", "restore = true\n[memory]"));
+    switch.rig.until_reachable(1, 2);
+    assert_eq!(switch.ofctl(&["dump-flows"]).matches("actions=output").count(), 2);
+}
+
+#[test]
+fn while_rules_are_given_back_nobody_else_says_what_a_bridge_does() {
+    require!("ip", "ping", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let mut switch = Switch::new(2);
+    let nobody = switch.rig.path("nobody");
+    let listener = UnixListener::bind(&nobody).unwrap();
+    switch
+        .server
+        .vsctl(
+            format!(
+                "--no-wait set open_vswitch . other_config:flow-restore-wait=true -- add-br br0 -- add-port br0 h1 -- add-port br0 h2 -- set-controller br0 unix:{}",
+                nobody.display()
+            )
+            .split(' '),
+        )
+        .unwrap();
+    switch.run();
+    switch.rig.pin_neighbours();
+    let reaches = |from: usize, to: usize| switch.rig.hosts[from].reaches(&switch.rig.hosts[to]);
+    eventually("the bridge is there", PATIENCE, || {
+        if switch.rig.path("br0.mgmt").exists() { Ok(()) } else { Err(String::new()) }
+    })
+    .unwrap();
+    assert!(!reaches(0, 1), "no rules, no packets, although it stands alone");
+    switch.ofctl(&["add-flow", "in_port=h1,actions=output:h2"]);
+    switch.ofctl(&["add-flow", "in_port=h2,actions=output:h1"]);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "it has not asked its controller either");
+    switch.vsctl("remove open_vswitch . other_config flow-restore-wait");
+    assert!(reaches(0, 1) && !switch.ofctl(&["dump-flows"]).contains("NORMAL"));
+    eventually("now it asks", PATIENCE, || listener.accept().map(drop).map_err(|error| error.to_string()))
+        .unwrap();
+}

@@ -1,0 +1,230 @@
+//! Reads `[bridge.NAME.openflow]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::fields::{Fields, Findings, table_of};
+use super::tree::{Node, Value};
+use crate::spelling::nearest;
+use crate::{
+    Cause, Controller, FailMode, FlowTable, FlowTableId, OpenFlow, OpenFlowTls, OpenFlowVersion, WhenFull,
+};
+
+/// Controllers of one bridge at most.
+const CONTROLLER_LIMIT: usize = 16;
+/// An hour.
+const MILLISECONDS: (i64, i64) = (0, 3_600_000);
+/// Rules of a table at most.
+const RULES: (i64, i64) = (0, 1_000_000);
+/// Longest name of a table (OpenFlow 1.5.1, 7.3.5.6: OFP_MAX_TABLE_NAME_LEN with its end).
+const TABLE_NAME: usize = 31;
+
+pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {
+    let entry = fields.get("openflow", findings)?;
+    let mut table = table_of(&fields.path("openflow"), &entry.node, findings)?;
+    let mut controllers = Vec::new();
+    for (object, item) in table.items("controllers", findings).unwrap_or_default() {
+        controllers.extend(read_controller(&object, item, findings));
+    }
+    table.limit("controllers", "controllers", controllers.len(), CONTROLLER_LIMIT, findings);
+    let words = [FailMode::Standalone, FailMode::Secure];
+    let fail_mode = table.word("fail_mode", &["standalone", "secure"], &words, findings).unwrap_or_default();
+    let bad = |text, ()| Cause::BadText { text, what: "a datapath id", example: "\"00000000000000a1\"" };
+    let datapath_id = table.parsed::<DatapathId>("datapath_id", bad, findings).map(|id| id.0);
+    let versions = read_versions(&mut table, findings);
+    let tls = read_tls(&mut table, findings);
+    let tables = read_tables(&mut table, findings);
+    table.finish(findings);
+    Some(OpenFlow { controllers, fail_mode, datapath_id, versions, tls, tables })
+}
+
+/// An address, or a table with one and more.
+fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option<Controller> {
+    match &item.value {
+        Value::Text(text) => Some(Controller::at(text)),
+        Value::Table(_) => {
+            let mut fields = table_of(object, item, findings)?;
+            let target = fields.text("target", findings).map(str::to_owned);
+            if !fields.has("target") {
+                fields.missing("target", "target = \"tcp:10.0.0.1:6653\"", findings);
+            }
+            let mut time = |key, findings: &mut Findings| fields.number(key, MILLISECONDS, " ms", findings);
+            let (inactivity_probe_ms, max_backoff_ms) =
+                (time("inactivity_probe_ms", findings), time("max_backoff_ms", findings));
+            let mut packets =
+                |key, findings: &mut Findings| fields.number(key, (1, 1_000_000_000), " packets", findings);
+            let (rate_limit, burst_limit) =
+                (packets("rate_limit", findings), packets("burst_limit", findings));
+            let asynchronous = fields.flag("asynchronous", findings).unwrap_or(true);
+            fields.finish(findings);
+            let target = target?;
+            Some(Controller {
+                target,
+                inactivity_probe_ms,
+                max_backoff_ms,
+                rate_limit,
+                burst_limit,
+                asynchronous,
+            })
+        }
+        other => {
+            let expected =
+                "a controller's address, such as \"tcp:10.0.0.1:6653\", or a table with its `target`";
+            findings.add(item.place, object, Cause::WrongType { expected, found: other.found() });
+            None
+        }
+    }
+}
+
+fn read_versions(table: &mut Fields<'_>, findings: &mut Findings) -> Option<BTreeSet<OpenFlowVersion>> {
+    const CHOICES: &[&str] = &OpenFlowVersion::NAMES;
+    let items = table.items("versions", findings)?;
+    let mut versions = BTreeSet::new();
+    for (object, item) in items {
+        let Value::Text(text) = &item.value else {
+            let cause = Cause::NotAWord { found: item.value.found(), choices: CHOICES };
+            findings.add(item.place, object, cause);
+            continue;
+        };
+        match OpenFlowVersion::ALL.iter().zip(CHOICES).find(|(_, name)| *name == text) {
+            Some((version, _)) => drop(versions.insert(*version)),
+            None => {
+                let near = nearest(text, CHOICES.iter().copied());
+                let cause = Cause::NotOneOf { value: text.clone(), near, choices: CHOICES };
+                findings.add(item.place, object, cause);
+            }
+        }
+    }
+    if versions.is_empty() {
+        let cause = Cause::Missing { key: "a version", example: "versions = [\"OpenFlow13\"]" };
+        findings.add(table.place_of("versions"), table.path("versions"), cause);
+    }
+    Some(versions)
+}
+
+fn read_tls(table: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlowTls> {
+    let entry = table.get("tls", findings)?;
+    let mut tls = table_of(&table.path("tls"), &entry.node, findings)?;
+    let mut file = |key, example, findings: &mut Findings| {
+        if !tls.has(key) {
+            tls.missing(key, example, findings);
+        }
+        tls.file(key, findings)
+    };
+    let key = file("key", "key = \"/etc/trivium/of-key.pem\"", findings);
+    let certificate = file("certificate", "certificate = \"/etc/trivium/of-cert.pem\"", findings);
+    let ca = file("ca", "ca = \"/etc/trivium/controllers-ca.pem\"", findings);
+    tls.finish(findings);
+    Some(OpenFlowTls { key: key?, certificate: certificate?, ca: ca? })
+}
+
+fn read_tables(table: &mut Fields<'_>, findings: &mut Findings) -> BTreeMap<FlowTableId, FlowTable> {
+    let mut all = BTreeMap::new();
+    let Some(entry) = table.get("table", findings) else { return all };
+    let Some(tables) = table_of(&table.path("table"), &entry.node, findings) else { return all };
+    for entry in tables.entries() {
+        let object = tables.path(&entry.key);
+        let number = entry.key.parse().ok().filter(|number| *number < u8::MAX && !entry.key.starts_with('+'));
+        if number.is_none() {
+            let cause =
+                Cause::BadText { text: entry.key.clone(), what: "a table's number, 0 to 254", example: "0" };
+            findings.add(entry.place, object.clone(), cause);
+        }
+        let Some(mut fields) = table_of(&object, &entry.node, findings) else { continue };
+        let bad = |text, ()| Cause::BadText { text, what: "a table's name", example: "\"acl\"" };
+        let own = FlowTable {
+            name: fields.parsed::<TableName>("name", bad, findings).map(|name| name.0),
+            limit: fields.number("limit", RULES, " rules", findings),
+            when_full: fields
+                .word("when_full", &["refuse", "evict"], &[WhenFull::Refuse, WhenFull::Evict], findings)
+                .unwrap_or_default(),
+        };
+        fields.finish(findings);
+        all.extend(number.map(|number| (FlowTableId(number), own)));
+    }
+    all
+}
+
+/// One to 31 octets without blanks.
+struct TableName(String);
+
+impl std::str::FromStr for TableName {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_plain =
+            (1..=TABLE_NAME).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_plain { Ok(TableName(text.to_owned())) } else { Err(()) }
+    }
+}
+
+/// Up to sixteen hexadecimal digits, not all zero.
+struct DatapathId(u64);
+
+impl std::str::FromStr for DatapathId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_plain = text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u64::from_str_radix(text, 16).ok().filter(|id| is_plain && *id != 0);
+        id.map(DatapathId).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, Controller, FlowTableId, OpenFlowVersion, WhenFull, load};
+
+    fn read(text: &str) -> Result<Config, Vec<String>> {
+        let lines = |problems: Vec<crate::Problem>| problems.iter().map(ToString::to_string).collect();
+        load(&format!("[bridge.br0.openflow]\n{text}"), "test").map_err(lines)
+    }
+
+    #[test]
+    fn settings_are_read_and_written_the_same() {
+        let text = r#"
+            controllers = ["tcp:10.0.0.1", { target = "pssl:", inactivity_probe_ms = 0, max_backoff_ms = 2000, rate_limit = 100, burst_limit = 30, asynchronous = false }]
+            fail_mode = "secure"
+            datapath_id = "a1"
+            versions = ["OpenFlow13", "OpenFlow10"]
+            tls = { key = "/k", certificate = "/c", ca = "/a" }
+            table.0 = { name = "acl", limit = 10, when_full = "evict" }
+            table.254 = { limit = 0 }
+        "#;
+        let config = read(text).unwrap();
+        let again = load(&config.to_toml(), "again").unwrap();
+        assert_eq!(again, config);
+        let json: Config = serde_json::from_value(serde_json::to_value(&config).unwrap()).unwrap();
+        assert_eq!(json, config);
+        let openflow = config.bridges["br0"].settings.openflow.as_ref().unwrap();
+        assert_eq!(openflow.controllers[0], Controller::at("tcp:10.0.0.1"));
+        let second = &openflow.controllers[1];
+        assert_eq!((second.inactivity_probe_ms, second.max_backoff_ms), (Some(0), Some(2000)));
+        assert_eq!(
+            (second.rate_limit, second.burst_limit, second.asynchronous),
+            (Some(100), Some(30), false)
+        );
+        let versions = openflow.versions.as_ref().unwrap();
+        assert!(versions.iter().eq(&[OpenFlowVersion::V10, OpenFlowVersion::V13]));
+        let table = &openflow.tables[&FlowTableId(0)];
+        assert_eq!((table.limit, table.when_full), (Some(10), WhenFull::Evict));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_place() {
+        for (text, place, why) in [
+            ("controllers = [5]", "controllers[0]", "address"),
+            ("controllers = [{ rate_limit = 5 }]", "controllers[0]", "target"),
+            ("controllers = [{ target = \"tcp:1.1.1.1\", rate_limit = 0 }]", "rate_limit", "1"),
+            ("versions = [\"OpenFlow12\"]", "versions[0]", "OpenFlow13"),
+            ("versions = []", "versions", "version"),
+            ("tls = { key = \"k\", certificate = \"/c\" }", "tls", "ca"),
+            ("table.255 = {}", "table.255", "254"),
+            ("table.x = {}", "table.x", "254"),
+            ("table.1.name = \"a b\"", "table.1.name", "name"),
+            ("table.1.when_full = \"wait\"", "table.1.when_full", "evict"),
+        ] {
+            let problems = read(text).unwrap_err().join("\n");
+            assert!(problems.contains(place) && problems.contains(why), "{text}: {problems}");
+        }
+    }
+}
