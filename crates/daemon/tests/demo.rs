@@ -30,7 +30,7 @@ fn it_ends_with_ok() {
     let (status, output) = process.finish(Duration::from_secs(60)).unwrap();
     assert!(status.success(), "{output}");
     let last: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
-    assert_eq!((last["ok"].as_bool(), last["hosts"].as_u64()), (Some(true), Some(4)), "{output}");
+    assert_eq!((last["ok"].as_bool(), last["hosts"].as_u64()), (Some(true), Some(6)), "{output}");
     assert_eq!(last["ping_loss"].as_f64(), Some(0.0));
     assert!(last["tcp_gbps"].as_f64().unwrap() > 0.01);
     assert!(last["flood_dropped"].as_u64().unwrap() > 10_000, "{output}");
@@ -46,6 +46,41 @@ fn it_ends_with_ok() {
 }
 
 #[test]
+fn it_is_driven_live_by_the_stock_client() {
+    require!("ip", "ping", "iperf3", "nsenter", "ovs-ofctl");
+    let mut command = Command::new(TRIVIUM);
+    command.arg("demo");
+    let mut process = Process::start(command).unwrap();
+    let rules = format!("unix:/run/trivium-demo-{}/of0.mgmt", process.pid());
+    let patience = Duration::from_secs(30);
+    process.wait_for_line(&format!("ovs-ofctl dump-flows {rules}"), patience).unwrap();
+    let ofctl = |arguments: &[&str]| {
+        let (command, rest) = arguments.split_first().unwrap();
+        let output = Command::new("ovs-ofctl").arg(command).arg(&rules).args(rest).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(ofctl(&["dump-flows"]).contains("actions=NORMAL"));
+    // Lines from now on.
+    let until = |what: &str| {
+        let before = process.output().len();
+        eventually(what, patience, || {
+            let said = process.output().split_off(before);
+            let line = said.lines().find(|line| line.contains("ping h6 > h5: ") && line.contains(what));
+            if line.is_some() { Ok(()) } else { Err(said) }
+        })
+        .unwrap();
+    };
+    for _ in 0..2 {
+        until(" answers; q");
+        ofctl(&["add-flow", "priority=10,icmp,actions=drop"]);
+        until("no answers");
+        ofctl(&["del-flows", "icmp"]);
+    }
+    process.stop(Signal::INT, patience).unwrap();
+}
+
+#[test]
 fn an_interrupt_and_a_kill_leave_nothing() {
     require!("ip", "ping", "iperf3", "nsenter");
     for signal in [Signal::INT, Signal::KILL] {
@@ -55,7 +90,7 @@ fn an_interrupt_and_a_kill_leave_nothing() {
         let pid = process.pid();
         process.wait_for_line("Look further", Duration::from_secs(30)).unwrap();
         let routed = std::path::Path::new("/usr/lib/frr/zebra").exists();
-        assert_eq!(namespaces(pid).len(), if routed { 7 } else { 5 });
+        assert_eq!(namespaces(pid).len(), if routed { 9 } else { 7 });
         process.stop(signal, Duration::from_secs(30)).unwrap();
         let directory = format!("/run/trivium-demo-{pid}");
         eventually("the clean-up", Duration::from_secs(20), || {

@@ -16,8 +16,12 @@ pub const FLOODED: u8 = 4;
 /// The UDP port of the flood ("discard", RFC 863).
 pub const FLOOD_PORT: u16 = 9;
 
-/// Hosts in the lab: two in VLAN 10, two in VLAN 20.
-pub const HOSTS: u8 = 4;
+/// Hosts in the lab: two in VLAN 10, two in VLAN 20, two behind a bridge that goes by OpenFlow's rules.
+pub const HOSTS: u8 = 6;
+/// The first behind that bridge, which is pinged by the last all the time.
+pub const RULED: u8 = 5;
+/// That bridge.
+pub const RULES: &str = "of0";
 /// The router's neighbours.
 pub const WEST: &str = "west";
 /// See [`WEST`].
@@ -172,7 +176,21 @@ impl Lab {
 
     /// The VLAN of a host.
     pub fn vlan(host: u8) -> u16 {
-        if host <= HOSTS / 2 { 10 } else { 20 }
+        match host {
+            ..=2 => 10,
+            3..RULED => 20,
+            RULED.. => 30,
+        }
+    }
+
+    /// The bridge of a host.
+    fn bridge(host: u8) -> &'static str {
+        if host < RULED { "br0" } else { RULES }
+    }
+
+    /// What `ovs-ofctl` calls the bridge that goes by rules.
+    pub fn rules(&self) -> String {
+        format!("unix:{}/{RULES}.mgmt", self.directory.display())
     }
 
     /// Whether there is a router beside the bridge.
@@ -203,14 +221,16 @@ impl Lab {
         let directory = self.directory.display();
         let mut text = format!(
             "# Written by `trivium demo`.\n[daemon]\napi = \"{directory}/trivium.sock\"\n\
-             state_dir = \"{directory}\"\n\n[memory]\nframes = 32768\n\n[bridge.br0]\nsnooping = true\n"
+             state_dir = \"{directory}\"\n\n[memory]\nframes = 32768\n\n[bridge.br0]\nsnooping = true\n\n\
+             [bridge.{RULES}.openflow]\nfail_mode = \"standalone\"\n"
         );
         for host in 1..=HOSTS {
             let (namespace, address, vlan) = (self.namespace(host), Self::address(host), Self::vlan(host));
+            let bridge = Self::bridge(host);
             text.push_str(&format!(
                 "\n[port.h{host}]\nkind = \"veth\"\ndevice = \"h{host}\"\npersist = false\n\
                  peer = {{ name = \"eth0\", namespace = \"{namespace}\", address = [\"{address}/24\"] }}\n\
-                 [bridge.br0.port.h{host}]\naccess = {vlan}\n"
+                 [bridge.{bridge}.port.h{host}]\naccess = {vlan}\n"
             ));
         }
         text = text.replace(
@@ -242,7 +262,8 @@ impl Lab {
     pub fn picture(&self) -> String {
         let bridge = "\n  h1 10.99.0.1 --veth--+                          +--veth-- h3 10.99.0.3\n\
                       \x20                      |  br0: VLAN 10 | VLAN 20  |\n\
-                      \x20 h2 10.99.0.2 --veth--+   (trivium, AF_XDP)      +--veth-- h4 10.99.0.4\n";
+                      \x20 h2 10.99.0.2 --veth--+   (trivium, AF_XDP)      +--veth-- h4 10.99.0.4\n\
+                      \n  h5 10.99.0.5 --veth---- of0: OpenFlow's rules ------veth-- h6 10.99.0.6\n";
         let router = "\n  100 prefixes             +--------- edge ---------+\n\
                       \x20 west 10.98.1.2 --BGP--+  FRR, Trivium's router  +--OSPF-- east 10.98.2.2 -- 10.60.0.1\n";
         if self.routed { format!("{bridge}{router}") } else { bridge.to_owned() }

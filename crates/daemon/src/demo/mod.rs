@@ -4,6 +4,8 @@
 //!   h1 10.99.0.1 ──veth── h1 ┐                    ┌ h3 ──veth── h3 10.99.0.3
 //!                            ├ br0: VLAN 10 │ 20 ─┤                             all in namespaces of their own;
 //!   h2 10.99.0.2 ──veth── h2 ┘                    └ h4 ──veth── h4 10.99.0.4    the daemon is in one too
+//!
+//!   h5 10.99.0.5 ──veth── h5 ─ of0: OpenFlow's rules ─ h6 ──veth── h6 10.99.0.6  driven live with ovs-ofctl
 //! ```
 //!
 //! The router, with FRR, is [`routing`]'s. Whatever the end is (time, Ctrl-C, an error, a kill), nothing stays: this process cleans up, or the [`reaper`] does,
@@ -30,7 +32,7 @@ use crate::live::{self, Rates};
 use daemon::Daemon;
 use lab::Lab;
 use routing::{Frr, Routed};
-use traffic::{Flood, Pings, Tcp};
+use traffic::{Echoes, Flood, Pings, Tcp};
 
 /// Seconds of TCP before it is started again, when there is no end in sight.
 const SLICE: u64 = 10;
@@ -184,6 +186,7 @@ async fn show(
     let deadline = deadline.map(|deadline| deadline.max(Instant::now() + LEAST));
     let notes = hints(lab, daemon);
     println!("{}\n", notes.join("\n"));
+    let echoes = Echoes::start(lab)?;
     let mut stream = client.stream("/v1/events?interval_ms=1000").await?;
     let full_screen = std::io::stdout().is_terminal() && !args.plain;
     let tcp = Arc::new(Tcp::default());
@@ -191,7 +194,7 @@ async fn show(
         let (tcp, ends) = (Arc::clone(&tcp), lab.tcp_ends());
         move || tcp.run(&ends, deadline, SLICE)
     });
-    let watched = watch(&mut stream, &tcp, full_screen, &notes, deadline, stop).await;
+    let watched = watch(&mut stream, (&tcp, &echoes), full_screen, &notes, deadline, stop).await;
     tcp.stop();
     let ran = tokio::time::timeout(Duration::from_secs(5), runner).await;
     watched?;
@@ -211,6 +214,11 @@ fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
     ];
     lines.extend(HINTS.iter().map(|hint| format!("  {trivium} {hint}")));
     lines.push(format!("  nsenter --net=/run/netns/{} ping 10.99.0.2", lab.namespace(1)));
+    let rules = lab.rules();
+    lines.push(format!("  ovs-ofctl dump-flows {rules}"));
+    lines
+        .push(format!("  ovs-ofctl add-flow {rules} priority=10,icmp,actions=drop     # h6 gets no answers"));
+    lines.push(format!("  ovs-ofctl del-flows {rules} icmp                             # and now it does"));
     if lab.is_routed() {
         lines.push(format!(
             "  {trivium} show why {}     # or show routes, nexthops, neighbours, punts, drift",
@@ -225,7 +233,7 @@ fn hints(lab: &Lab, daemon: &Daemon) -> Vec<String> {
 /// Shows counters until the time is over, the traffic is over, or somebody asks to stop.
 async fn watch(
     stream: &mut Stream,
-    tcp: &Tcp,
+    traffic: (&Tcp, &Echoes),
     full_screen: bool,
     notes: &[String],
     deadline: Option<Instant>,
@@ -235,7 +243,7 @@ async fn watch(
         true => Some(ratatui::try_init().map_err(|error| Failure::new("terminal", error, "use --plain"))?),
         false => None,
     };
-    let shown = watch_on(stream, tcp, terminal.as_mut(), notes, deadline, stop).await;
+    let shown = watch_on(stream, traffic, terminal.as_mut(), notes, deadline, stop).await;
     if terminal.is_some() {
         ratatui::restore();
     }
@@ -244,7 +252,7 @@ async fn watch(
 
 async fn watch_on(
     stream: &mut Stream,
-    tcp: &Tcp,
+    (tcp, echoes): (&Tcp, &Echoes),
     mut terminal: Option<&mut ratatui::DefaultTerminal>,
     notes: &[String],
     deadline: Option<Instant>,
@@ -257,7 +265,8 @@ async fn watch_on(
             counters = top::next(stream) => {
                 let gone = || Failure::new("demo", "the daemon has ended", "look at its output above");
                 rates.update(counters.ok_or_else(gone)?);
-                let line = format!("TCP h1 > h2: {:.2} Gbit/s so far; q or Ctrl-C ends the demo", tcp.gbps());
+                let gbps = tcp.gbps();
+                let line = format!("TCP h1 > h2: {gbps:.2} Gbit/s so far; ping h6 > h5: {echoes}; q or Ctrl-C ends the demo");
                 if let Some(terminal) = terminal.as_mut() {
                     let mut lines: Vec<&str> = notes.iter().map(String::as_str).collect();
                     lines.insert(0, &line);

@@ -1,15 +1,16 @@
 //! The demo's traffic: ping between all pairs of hosts, and TCP from the first to the second.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use model::FilterState;
 use xdp::live::{Generator, Traffic, Vary};
 
 use crate::client::Client;
-use crate::demo::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab};
+use crate::demo::lab::{FLOOD_PORT, FLOODED, FLOODER, HOSTS, Lab, RULED};
 use crate::failure::Failure;
 
 /// Echo requests from each host to each other.
@@ -136,6 +137,55 @@ fn send(from: &str, to: &str) -> Result<u64, String> {
 async fn dropped(client: &Client) -> Result<u64, Failure> {
     let filters: Vec<FilterState> = client.get("/v1/filters").await?;
     Ok(filters.iter().flat_map(|filter| &filter.rules).map(|rule| rule.acted_packets).sum())
+}
+
+/// A ping across the bridge that goes by rules, for as long as the demo lasts: whoever changes rules sees what becomes of it.
+#[derive(Debug)]
+pub struct Echoes {
+    child: Child,
+    answers: Arc<AtomicU64>,
+    /// How many of them had been there when they were last told of.
+    told: AtomicU64,
+}
+
+impl Echoes {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If ping cannot be started.
+    pub fn start(lab: &Lab) -> Result<Echoes, Failure> {
+        let mut command = Lab::command(&lab.namespace(HOSTS), "ping");
+        command.args(["-n", "-i", "0.2", &Lab::address(RULED)]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| Failure::new("ping", error, "run `make setup`"))?;
+        let answers = Arc::new(AtomicU64::new(0));
+        let (seen, output) = (Arc::clone(&answers), child.stdout.take());
+        std::thread::spawn(move || {
+            let Some(output) = output else { return };
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if line.contains(" bytes from ") {
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Ok(Echoes { child, answers, told: AtomicU64::new(0) })
+    }
+}
+
+impl std::fmt::Display for Echoes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let answers = self.answers.load(Ordering::Relaxed);
+        match answers - self.told.swap(answers, Ordering::Relaxed) {
+            0 => f.write_str("no answers"),
+            more => write!(f, "{more} answers"),
+        }
+    }
+}
+
+impl Drop for Echoes {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// One TCP stream, for as long as the demo lasts.
