@@ -116,7 +116,7 @@ pub(crate) const COLUMNS: &[(&str, &[&str])] = &[
     ("Mirror", &["name"]),
     ("QoS", &["type", "queues"]),
     ("Queue", &["dscp"]),
-    ("SSL", &["certificate"]),
+    ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"]),
 ];
 
 /// Without these tables and columns nothing can be read out.
