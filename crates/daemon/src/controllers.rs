@@ -27,8 +27,13 @@ const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 type Led = BTreeMap<BridgeName, (Arc<Leader>, Controllers)>;
 
 /// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory. A database is told how its
-/// controllers stand.
-pub async fn run(plane: Arc<DataPlane>, api: PathBuf, database: Option<Database>) {
+/// controllers stand. `ready` is told when the bridges that there are first can be spoken to.
+pub async fn run(
+    plane: Arc<DataPlane>,
+    api: PathBuf,
+    database: Option<Database>,
+    ready: tokio::sync::oneshot::Sender<()>,
+) {
     let directory = api.parent().unwrap_or(Path::new("/run/trivium")).to_owned();
     let mut leaders = plane.leaders();
     let mut sessions = Led::new();
@@ -36,6 +41,11 @@ pub async fn run(plane: Arc<DataPlane>, api: PathBuf, database: Option<Database>
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut looks = 0_u32;
     follow(&plane, &mut leaders, &mut sessions, &directory).await;
+    for name in sessions.keys() {
+        until_open(&socket(name, &directory)).await;
+    }
+    // Whoever waits for it may have lost patience.
+    let _ = ready.send(());
     loop {
         tokio::select! {
             changed = leaders.changed() => {
@@ -49,6 +59,18 @@ pub async fn run(plane: Arc<DataPlane>, api: PathBuf, database: Option<Database>
         if let Some(database) = &database {
             tell(database, &sessions, looks.is_multiple_of(CLOCK));
         }
+    }
+}
+
+/// Where a bridge listens.
+fn socket(name: &BridgeName, directory: &Path) -> PathBuf {
+    directory.join(format!("{name}.mgmt"))
+}
+
+/// Waits until somebody listens there. A socket that the last daemon has left does not count.
+async fn until_open(path: &Path) {
+    while tokio::net::UnixStream::connect(path).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -150,7 +172,7 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         Some(versions) => versions.iter().map(|version| spoken(*version)).collect(),
         None => Version::ALL.to_vec(),
     };
-    let own = Target::new(Address::ListenUnix(directory.join(format!("{name}.mgmt"))));
+    let own = Target::new(Address::ListenUnix(socket(name, directory)));
     let others =
         settings.controllers.iter().filter_map(|controller| match controller.target.parse::<Address>() {
             Ok(address) => Some(target(controller, address, settings)),

@@ -26,6 +26,9 @@ use crate::unixctl::{self, commands};
 /// Threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
 
+/// How long the start waits for the sockets of bridges.
+const OPEN: Duration = Duration::from_secs(1);
+
 /// Runs until told to stop.
 ///
 /// # Errors
@@ -130,7 +133,11 @@ impl Service {
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
             let _ = stopped.await;
         }));
-        let sessions = tokio::spawn(crate::controllers::run(Arc::clone(&plane), api_path, database));
+        let (open, opened) = tokio::sync::oneshot::channel();
+        let sessions = crate::controllers::run(Arc::clone(&plane), api_path, database, open);
+        let sessions = tokio::spawn(sessions);
+        // Whoever waits for us speaks to bridges next.
+        let _ = tokio::time::timeout(OPEN, opened).await;
         let status = status(&plane);
         tracing::info!("ready: {status}");
         if taken_over {
