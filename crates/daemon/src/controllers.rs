@@ -20,6 +20,8 @@ use crate::plane::{DataPlane, Leader};
 const LOOK: Duration = Duration::from_secs(1);
 /// After how many looks the database is told since when.
 const CLOCK: u32 = 5;
+/// How long bridges may take to listen.
+const OPEN: Duration = Duration::from_secs(1);
 /// Least pause between attempts to connect, at their end.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
@@ -41,9 +43,13 @@ pub async fn run(
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut looks = 0_u32;
     follow(&plane, &mut leaders, &mut sessions, &directory).await;
-    for name in sessions.keys() {
-        until_open(&socket(name, &directory)).await;
-    }
+    let open = async {
+        for name in sessions.keys() {
+            until_open(&socket(name, &directory)).await;
+        }
+    };
+    // One that cannot listen says so in the log, and holds nothing up.
+    let _ = tokio::time::timeout(OPEN, open).await;
     // Whoever waits for it may have lost patience.
     let _ = ready.send(());
     loop {

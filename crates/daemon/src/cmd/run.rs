@@ -26,9 +26,6 @@ use crate::unixctl::{self, commands};
 /// Threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
 
-/// How long the start waits for the sockets of bridges.
-const OPEN: Duration = Duration::from_secs(1);
-
 /// Runs until told to stop.
 ///
 /// # Errors
@@ -137,7 +134,7 @@ impl Service {
         let sessions = crate::controllers::run(Arc::clone(&plane), api_path, database, open);
         let sessions = tokio::spawn(sessions);
         // Whoever waits for us speaks to bridges next.
-        let _ = tokio::time::timeout(OPEN, opened).await;
+        let _ = opened.await;
         let status = status(&plane);
         tracing::info!("ready: {status}");
         if taken_over {
