@@ -184,6 +184,72 @@ fn labels_go_on_and_come_off() {
 }
 
 #[test]
+fn a_first_label_takes_class_and_ttl_from_the_packet() {
+    let mut pipeline = pipeline();
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::PushMpls(0x8847), out(2)]);
+    for (ttl, wanted) in [(60, 60), (1, 1), (0, 64)] {
+        let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), ttl);
+        // Expedited forwarding, 46: its lowest three bits.
+        frame[15] = 46 << 2;
+        let flow = read(&run(&pipeline, &frame, 1)[0].1, 1);
+        assert_eq!((flow.get(Field::MplsTtl), flow.get(Field::MplsTc)), (wanted, 6), "{ttl}");
+    }
+}
+
+#[test]
+fn a_clone_ends_with_the_action_set_and_leaves_it() {
+    let mut pipeline = pipeline();
+    let write = Instructions { write: vec![out(3)], goto: Some(1), ..Instructions::default() };
+    pipeline.modify(&[Mod::Flow(Box::new(FlowMod::add(0, 1, Match::ANY, write)))], 0).unwrap();
+    let clone = Action::Clone(vec![set(Field::EthSrc, 0x0200_0000_0077), out(2)]);
+    add(&mut pipeline, 1, 1, Match::ANY, vec![clone, out(4)]);
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+    let left: Vec<(PortId, u128)> = run(&pipeline, &frame, 1)
+        .iter()
+        .map(|(to, frame)| (*to, read(frame, 1).get(Field::EthSrc)))
+        .collect();
+    let (own, other) = (read(&frame, 1).get(Field::EthSrc), 0x0200_0000_0077);
+    assert_eq!(left, [(PortId(2), other), (PortId(3), other), (PortId(4), own), (PortId(3), own)]);
+}
+
+#[test]
+fn the_checksum_of_icmpv6_within_ipv4_is_left_alone() {
+    let mut pipeline = pipeline();
+    add(
+        &mut pipeline,
+        0,
+        1,
+        Match::ANY.with(Field::EthType, 0x0800),
+        vec![set(Field::Ipv4Src, 0x0a09_0807), out(2)],
+    );
+    let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+    // Its pseudo header has no form over IPv4 (RFC 8200, 8.1).
+    frame[23] = 58;
+    let left = run(&pipeline, &frame, 1);
+    assert_eq!(left[0].1[34..], frame[34..]);
+    assert_eq!(left[0].1[26..30], [10, 9, 8, 7]);
+}
+
+#[test]
+fn to_rules_a_fragment_has_no_ports() {
+    let mut pipeline = pipeline();
+    let tcp_packet = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 6);
+    add(&mut pipeline, 0, 9, tcp_packet.with(Field::TcpDst, 80), vec![out(2)]);
+    add(&mut pipeline, 0, 8, tcp_packet.with(Field::TcpDst, 0), vec![set(Field::TcpDst, 8080), out(3)]);
+    let whole = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+    let mut first = whole.clone();
+    first[20] = 0x20;
+    assert_eq!(run(&pipeline, &whole, 1)[0].0, PortId(2));
+    let left = run(&pipeline, &first, 1);
+    assert_eq!(left[0].0, PortId(3));
+    assert_eq!(left[0].1[36..38], 8080_u16.to_be_bytes(), "actions see the port that is there");
+    // The two are told apart by the bit, and no port by fragments.
+    let mask = |frame: &[u8]| pipeline.translate(asked(&read(frame, 1), Some(frame))).mask;
+    assert_eq!(mask(&whole).get(Field::IpFrag) & 1, 1);
+    assert_eq!((mask(&first).get(Field::IpFrag) & 1, mask(&first).get(Field::TcpSrc)), (1, 0));
+}
+
+#[test]
 fn buckets_and_clones_leave_the_packet_as_it_was() {
     let mut pipeline = pipeline();
     let bucket = |id, dst, to| Bucket {

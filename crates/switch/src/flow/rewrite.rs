@@ -228,7 +228,7 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
             // Zero says that there is none, in IPv6 too (RFC 8200, 8.1; RFC 6935).
             ip_proto::UDP => Sum { at: l4 + 6, pseudo: true, optional: !open, open },
             ip_proto::ICMP if is_v4 => Sum { at: l4 + 2, pseudo: false, optional: false, open: false },
-            ip_proto::ICMPV6 => Sum { at: l4 + 2, pseudo: true, optional: false, open: false },
+            ip_proto::ICMPV6 if !is_v4 => Sum { at: l4 + 2, pseudo: true, optional: false, open: false },
             _ => return None,
         })
     });

@@ -414,7 +414,22 @@ impl<'p> Run<'p> {
         if let Some(port) = port {
             self.flow.set(Field::InPort, u128::from(port));
         }
+        // To rules fragments have no ports (or ICMP type and code), not even the first one (OFPC_FRAG_NORMAL, as Open vSwitch).
+        let l4 = [Field::TcpSrc, Field::TcpDst].map(|field| (field, self.flow.get(field)));
+        let is_fragment = self.flow.get(Field::IpFrag) & 1 != 0;
+        if is_fragment {
+            l4.iter().for_each(|(field, _)| self.flow.set(*field, 0));
+        }
         let found = self.pipeline.look_up(table, &mut self.flow, &mut bits);
+        if l4.iter().any(|(field, _)| bits.get(*field) != 0) {
+            bits.set(Field::IpFrag, bits.get(Field::IpFrag) | 1);
+        }
+        if is_fragment {
+            for (field, value) in l4 {
+                self.flow.set(field, value);
+                bits.set(field, 0);
+            }
+        }
         self.flow.set(Field::InPort, in_port);
         let new = self.depend(&bits);
         self.out.first_again |= table == 0 && self.lookups > 1;
@@ -493,9 +508,9 @@ impl<'p> Run<'p> {
             return;
         }
         let set = std::mem::take(&mut self.action_set);
-        self.in_action_set = true;
+        let before = std::mem::replace(&mut self.in_action_set, true);
         self.ordered(&set);
-        self.in_action_set = false;
+        self.in_action_set = before;
     }
 
     /// Actions of a set or a bucket: each kind in its turn, and output only where there is no group.

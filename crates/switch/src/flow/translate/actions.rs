@@ -114,7 +114,11 @@ impl<'p> Run<'p> {
             Action::CopyTtlOut | Action::CopyTtlIn => self.copy_ttl(matches!(action, Action::CopyTtlOut)),
             Action::Resubmit { port, table } => self.resubmit(*port, *table),
             Action::Learn(learn) => self.learn(learn),
-            Action::Clone(actions) => self.on_copy(|run| run.list(actions)),
+            // As Open vSwitch: for the copy the pipeline ends here, with what its action set holds.
+            Action::Clone(actions) => self.on_copy(|run| {
+                run.list(actions);
+                run.finish_action_set();
+            }),
             Action::Multipath { fields, basis, mode, max_link, argument, to } => {
                 let hash = self.hash_fields(*fields, *basis);
                 let link = super::choose::multipath(*mode, hash, u32::from(*max_link) + 1, *argument);
@@ -217,9 +221,14 @@ impl<'p> Run<'p> {
             let label = self.ask(Field::MplsLabel) << 12 | self.ask(Field::MplsTc) << 9;
             label | self.ask(Field::MplsTtl)
         } else if self.meets(Prerequisite::Ip) {
-            // Label 0 (2 for IPv6), the DSCP's class, the packet's TTL, bottom of the stack (as Open vSwitch).
+            // As Open vSwitch: label 0 (2 for IPv6), the lowest three bits of the DSCP, bottom of the stack, and the packet's TTL unless it
+            // is spent.
             let label: u128 = if self.flow.get(Field::EthType) == 0x86dd { 2 } else { 0 };
-            label << 12 | (self.ask(Field::IpDscp) >> 3) << 9 | 1 << 8 | self.ask(Field::NwTtl)
+            let ttl = match self.ask(Field::NwTtl) {
+                0 => 64,
+                ttl => ttl,
+            };
+            label << 12 | (self.ask(Field::IpDscp) & 7) << 9 | 1 << 8 | ttl
         } else {
             1 << 8 | 64
         };
