@@ -1,0 +1,281 @@
+//! Open vSwitch as oracle: a real `ovs-vswitchd` and our daemon get the same rules by `ovs-ofctl` and the same frames, plain ones and
+//! ones that are broken, and what leaves by each port is compared octet for octet. Where they may differ [`differences`] says so by
+//! name; anything else fails.
+//!
+//! ```text
+//!                    ┌ OVS: datapath in user space, devices that are streams ┐
+//!   rules, frames ── ┤                                                      ├── by port and frame number, in order
+//!                    └ ours: af_xdp ports, cables into a namespace          ┘
+//! ```
+//!
+//! `OVS_ORACLE_ROUNDS` asks for more sets of rules, `OVS_ORACLE_SEED` for others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::cast_possible_truncation, reason = "octets of a generated frame")]
+
+#[path = "ovs_oracle/differences.rs"]
+mod differences;
+#[path = "ovs_oracle/frames.rs"]
+mod frames;
+mod rig;
+#[path = "ovs_oracle/rules.rs"]
+mod rules;
+#[path = "ovs_oracle/switches.rs"]
+mod switches;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use differences::Difference;
+use frames::{FENCE, Frame, Generator, PORTS, mark_of};
+use rig::{PATIENCE, Rig};
+use rules::Rules;
+use switches::{Output, Ovs, Switch};
+use testbed::{Namespace, require};
+
+/// Sets of rules that are compared in CI.
+const ROUNDS: usize = 16;
+/// Frames for each.
+const FRAMES: usize = 192;
+/// Frames that are under way at the same time: less than OVS's dummy devices hold, in copies.
+const WINDOW: usize = 8;
+/// Nothing that comes is later than this.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// The frames of one number that left, by port, in their order.
+type ByPort = BTreeMap<u8, Vec<Vec<u8>>>;
+
+fn by_mark(outputs: Vec<Output>) -> BTreeMap<u32, ByPort> {
+    let mut sorted: BTreeMap<u32, ByPort> = BTreeMap::new();
+    for (port, frame) in outputs {
+        // What the kernel says by itself bears no number.
+        if let Some(mark) = mark_of(&frame) {
+            sorted.entry(mark).or_default().entry(port).or_default().push(frame);
+        }
+    }
+    sorted
+}
+
+fn hex(frame: &[u8]) -> String {
+    frame.iter().fold(String::new(), |mut text, octet| {
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+fn tell(frame: &Frame, ovs: &ByPort, ours: &ByPort) -> String {
+    let mut text = format!(
+        "frame {} into port {} ({}):\n    {}\n",
+        frame.number,
+        frame.port,
+        frame.story,
+        hex(&frame.bytes)
+    );
+    for (who, outputs) in [("OVS", ovs), ("ours", ours)] {
+        let count: usize = outputs.values().map(Vec::len).sum();
+        let _ = writeln!(text, "  {who}: {count} frames");
+        for (port, frame) in outputs.iter().flat_map(|(port, all)| all.iter().map(move |frame| (port, frame)))
+        {
+            let _ = writeln!(text, "  {port}> {}", hex(frame));
+        }
+    }
+    text
+}
+
+/// What was found of some frames.
+struct Found {
+    known: Vec<Difference>,
+    wrong: Vec<String>,
+}
+
+fn compare(frames: &[Frame], ovs: &BTreeMap<u32, ByPort>, ours: &BTreeMap<u32, ByPort>) -> Found {
+    let none = ByPort::new();
+    let mut found = Found { known: Vec::new(), wrong: Vec::new() };
+    for frame in frames {
+        let [ovs, ours] = [ovs, ours].map(|outputs| outputs.get(&frame.number).unwrap_or(&none));
+        if ovs == ours {
+            continue;
+        }
+        match Difference::that_explains(frame, ovs, ours) {
+            Some(known) => found.known.push(known),
+            None => found.wrong.push(tell(frame, ovs, ours)),
+        }
+    }
+    found
+}
+
+/// Gives both switches the same rules. What OVS refuses neither gets; what only ours refuses is told.
+fn teach(rig: &Rig, ovs: &Switch, ours: &Switch, rules: &Rules) -> Vec<String> {
+    let version = rules.version;
+    let mut refused = Vec::new();
+    for switch in [ovs, ours] {
+        switch.ofctl(version, &["del-flows"], &[]).unwrap();
+        if version != "OpenFlow10" {
+            switch.ofctl(version, &["del-groups"], &[]).unwrap();
+        }
+    }
+    for (command, lines) in [("add-group", &rules.groups), ("add-flow", &rules.flows)] {
+        let mut accepted = Vec::new();
+        let file = rig.write("lines", &(lines.join("\n") + "\n"));
+        let all = &[file.to_str().unwrap()][..];
+        let whole = format!("{command}s");
+        if ovs.ofctl(version, &[&whole], all).is_ok() {
+            accepted.clone_from(lines);
+        } else {
+            for line in lines {
+                match ovs.ofctl(version, &[command], &[line]) {
+                    Ok(_) => accepted.push(line.clone()),
+                    Err(error) if std::env::var_os("OVS_ORACLE_SHOW").is_some() => {
+                        println!("OVS refuses {version} {line}: {error}");
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        let file = rig.write("lines", &(accepted.join("\n") + "\n"));
+        if let Err(error) = ours.ofctl(version, &[&whole], &[file.to_str().unwrap()]) {
+            refused.push(format!("{version}: {error}"));
+            for line in &accepted {
+                if let Err(error) = ours.ofctl(version, &[command], &[line]) {
+                    refused.push(format!("{version} {line}: {error}"));
+                }
+            }
+        }
+    }
+    refused
+}
+
+/// The way of some frames through OVS: its devices are served in turn, so that only what follows a second fence at each port has
+/// everything before it.
+fn pass_ovs(ovs: &mut Switch, generator: &mut Generator, frames: &[Frame]) -> Vec<Output> {
+    frames.iter().for_each(|frame| ovs.send(frame));
+    let mut outputs = Vec::new();
+    for _ in 0..2 {
+        let fences: Vec<Frame> = (1..=PORTS).map(|port| generator.fence(port)).collect();
+        fences.iter().for_each(|fence| ovs.send(fence));
+        let mut awaited: BTreeSet<u32> = fences.iter().map(|fence| fence.number).collect();
+        let came = ovs.collect(PATIENCE, |output| {
+            if let Some(mark) = mark_of(&output.1) {
+                awaited.remove(&mark);
+            }
+            awaited.is_empty()
+        });
+        assert!(awaited.is_empty(), "OVS: fences {awaited:?} are not back");
+        outputs.extend(came.into_iter().filter(|(_, frame)| !is_fence(frame)));
+    }
+    outputs
+}
+
+/// Their way through ours: until as many have left as of OVS, or nothing comes any more.
+fn pass_ours(ours: &mut Switch, frames: &[Frame], expected: usize) -> Vec<Output> {
+    frames.iter().for_each(|frame| ours.send(frame));
+    // What is learnt from a packet that leaves nowhere shows by nothing.
+    let quiet = match (expected, frames.len()) {
+        (0, 1) => Duration::from_millis(10),
+        (0, _) => return Vec::new(),
+        _ => QUIET,
+    };
+    let mut marked = 0;
+    ours.collect(quiet, |output| {
+        marked += usize::from(mark_of(&output.1).is_some());
+        marked >= expected
+    })
+}
+
+fn is_fence(frame: &[u8]) -> bool {
+    frame[12..14] == FENCE.to_be_bytes()
+}
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
+}
+
+fn wire(rig: &Rig) -> Namespace {
+    let wire = rig.lab.namespace("wire").unwrap();
+    let hub = rig.lab.hub();
+    for port in 1..=PORTS {
+        let line = format!("ip link add h{port} type veth peer w{port} netns {}", wire.name());
+        hub.run(line.split(' ')).unwrap();
+        hub.run(["ip", "link", "set", &format!("h{port}"), "up"]).unwrap();
+        wire.run(["ip", "link", "set", &format!("w{port}"), "arp", "off", "up"]).unwrap();
+        for (place, device) in [(hub, format!("h{port}")), (&wire, format!("w{port}"))] {
+            let offloads = ["tx", "rx", "tso", "gso", "gro"].map(|name| [name, "off"]);
+            place.run(["ethtool", "-K", &device].into_iter().chain(offloads.concat())).unwrap();
+        }
+    }
+    wire
+}
+
+fn configuration(rig: &Rig) -> String {
+    let mut text = format!(
+        "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[bridge.br0.openflow]\nfail_mode = \"secure\"\n",
+        rig.socket(),
+        rig.path("state")
+    );
+    for port in 1..=PORTS {
+        let _ = write!(
+            text,
+            "[port.h{port}]\nkind = \"af_xdp\"\ndevice = \"h{port}\"\n[bridge.br0.port.h{port}]\naccess = 1\nnumber = {port}\n"
+        );
+    }
+    text
+}
+
+#[test]
+fn what_leaves_is_what_open_vswitch_would_send() {
+    require!("ip", "ethtool", "tcpdump", "ovs-ofctl", "ovs-vswitchd", "ovsdb-server");
+    let mut rig = Rig::new(0);
+    let wire = wire(&rig);
+    let text = configuration(&rig);
+    rig.start(&text);
+    let peer = Ovs::start(&rig);
+    let (mut ovs, mut ours) = (peer.switch(), Switch::ours(&rig, &wire));
+    let seed = number("OVS_ORACLE_SEED", 11);
+    let mut generator = Generator::new(seed as u64);
+    let (mut wrong, mut accepted) = (Vec::new(), BTreeMap::<Difference, usize>::new());
+    let (mut sent, mut left, mut refused) = (0, 0, BTreeSet::new());
+    for _ in 0..number("OVS_ORACLE_ROUNDS", ROUNDS) {
+        let rules = rules::generate(&mut generator.random);
+        refused.extend(teach(&rig, &ovs, &ours, &rules));
+        peer.settle();
+        let frames: Vec<Frame> = (0..FRAMES).map(|_| generator.frame(rules.in_turn)).collect();
+        let (mut of_ovs, mut of_ours) = (Vec::new(), Vec::new());
+        for window in frames.chunks(if rules.in_turn { 1 } else { WINDOW }) {
+            let from_ovs = pass_ovs(&mut ovs, &mut generator, window);
+            let expected = from_ovs.iter().filter(|(_, frame)| mark_of(frame).is_some()).count();
+            of_ours.extend(pass_ours(&mut ours, window, expected));
+            of_ovs.extend(from_ovs);
+        }
+        of_ours.extend(ours.collect(Duration::from_millis(20), |_| false));
+        (sent, left) = (sent + frames.len(), left + of_ovs.len());
+        let of_ovs = by_mark(of_ovs);
+        let mut found = compare(&frames, &of_ovs, &by_mark(of_ours.clone()));
+        if !found.wrong.is_empty() {
+            // On a loaded machine frames may be late.
+            of_ours.extend(ours.collect(Duration::from_secs(2), |_| false));
+            found = compare(&frames, &of_ovs, &by_mark(of_ours));
+        }
+        found.known.into_iter().for_each(|known| *accepted.entry(known).or_default() += 1);
+        if !found.wrong.is_empty() {
+            let Rules { version, groups, flows, .. } = &rules;
+            wrong.push(format!("{version}\n{}\n{}\n", groups.join("\n"), flows.join("\n")));
+            wrong.extend(found.wrong);
+        }
+        if wrong.len() > 60 {
+            break;
+        }
+    }
+    println!("seed {seed}: {sent} frames in, {left} left OVS");
+    for (known, count) in &accepted {
+        println!("{count} frames: {}: {}", known.name(), known.reason());
+    }
+    let refused: Vec<String> = refused.into_iter().collect();
+    assert!(
+        wrong.is_empty() && refused.is_empty(),
+        "seed {seed}, {sent} frames differ:\n{}\nrefused by ours alone:\n{}",
+        wrong.join(""),
+        refused.join("\n")
+    );
+    assert!(left > sent, "most frames leave: {sent} in, {left} out");
+}

@@ -1,0 +1,218 @@
+//! Both switches, seen from outside: frames go in by their ports, and what leaves is known by port.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testbed::{Namespace, OvsdbServer, Process, RawSender, eventually};
+
+use super::frames::{Frame, PORTS};
+use super::rig::{PATIENCE, Rig};
+
+/// What leaves a switch: by which port, and the frame.
+pub type Output = (u8, Vec<u8>);
+
+/// How frames get in.
+enum Ways {
+    /// The streams of OVS's dummy devices: each frame behind its length in two octets.
+    Streams(Vec<UnixStream>),
+    /// The far ends of our ports' cables.
+    Cables(Vec<RawSender>),
+}
+
+pub struct Switch {
+    pub name: &'static str,
+    pub socket: PathBuf,
+    ways: Ways,
+    outputs: Receiver<Output>,
+    /// Readers, which end with it.
+    children: Vec<Child>,
+}
+
+impl Switch {
+    pub fn send(&mut self, frame: &Frame) {
+        let at = usize::from(frame.port) - 1;
+        match &mut self.ways {
+            Ways::Streams(streams) => {
+                let length = (frame.bytes.len() as u16).to_be_bytes();
+                streams[at].write_all(&[&length, frame.bytes.as_slice()].concat()).unwrap();
+            }
+            Ways::Cables(cables) => cables[at].send(&frame.bytes).unwrap(),
+        }
+    }
+
+    /// What leaves until `is_last` says so of one, or nothing has for `quiet`.
+    pub fn collect(&self, quiet: Duration, mut is_last: impl FnMut(&Output) -> bool) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        loop {
+            match self.outputs.recv_timeout(quiet) {
+                Ok(output) => {
+                    let last = is_last(&output);
+                    outputs.push(output);
+                    if last {
+                        return outputs;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return outputs,
+                Err(RecvTimeoutError::Disconnected) => panic!("{}: its ports are gone", self.name),
+            }
+        }
+    }
+
+    /// `ovs-ofctl COMMAND ARGUMENTS`; what it says when it fails.
+    pub fn ofctl(&self, version: &str, command: &[&str], arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new("ovs-ofctl")
+            .args(["-O", version, "--timeout=20"])
+            .args(command)
+            .arg(format!("unix:{}", self.socket.display()))
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Ours: what `hub` forwards, whose ports are the cables' other ends.
+    pub fn ours(rig: &Rig, wire: &Namespace) -> Switch {
+        let (sender, outputs) = channel();
+        let (mut cables, mut children) = (Vec::new(), Vec::new());
+        for port in 1..=PORTS {
+            let end = format!("w{port}");
+            cables.push(RawSender::open(wire, &end).unwrap());
+            // It puts tags back that the kernel takes out of a frame.
+            let mut command = wire.command([
+                "tcpdump",
+                "-i",
+                &end,
+                "-Q",
+                "in",
+                "--immediate-mode",
+                "-B",
+                "16384",
+                "-U",
+                "-n",
+                "-s",
+                "0",
+                "-w",
+                "-",
+            ]);
+            let mut child =
+                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut stream = child.stdout.take().unwrap();
+            children.push(child);
+            // The file's head is there once it listens.
+            let mut head = [0; 24];
+            stream.read_exact(&mut head).unwrap();
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut head = [0; 16];
+                while stream.read_exact(&mut head).is_ok() {
+                    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+                    deliver(port, length as usize, &mut stream, &sender);
+                }
+            });
+        }
+        Switch { name: "ours", socket: rig.path("br0.mgmt"), ways: Ways::Cables(cables), outputs, children }
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>) {
+    let mut frame = vec![0; length];
+    if stream.read_exact(&mut frame).is_ok() {
+        let _ = to.send((port, frame));
+    }
+}
+
+/// A real `ovs-vswitchd` with a bridge on its datapath in user space and devices that are streams.
+pub struct Ovs {
+    directory: PathBuf,
+    _server: OvsdbServer,
+    daemon: Option<Process>,
+}
+
+impl Ovs {
+    pub fn start(rig: &Rig) -> Ovs {
+        let directory = rig.path("ovs");
+        let server = OvsdbServer::start(&directory).unwrap();
+        // Ours matches two tags, too.
+        server.vsctl(["--no-wait", "set", "open_vswitch", ".", "other_config:vlan-limit=2"]).unwrap();
+        let mut command = Command::new("ovs-vswitchd");
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+            command.env(variable, &directory);
+        }
+        let control = directory.join("vswitchd.ctl");
+        command.arg(server.target()).args(["--enable-dummy", "-vconsole:off"]);
+        command.arg(format!("--unixctl={}", control.display()));
+        let daemon = Process::start(command).unwrap();
+        let ovs = Ovs { directory, _server: server, daemon: Some(daemon) };
+        let mut line = "add-br br0 -- set bridge br0 datapath_type=dummy fail_mode=secure \
+                        protocols=OpenFlow10,OpenFlow13,OpenFlow14,OpenFlow15"
+            .to_owned();
+        for port in 1..=PORTS {
+            line += &format!(
+                " -- add-port br0 p{port} -- set interface p{port} type=dummy ofport_request={port} options:pstream=punix:{}",
+                ovs.path(port).display()
+            );
+        }
+        ovs._server.vsctl(line.split_whitespace()).unwrap();
+        ovs
+    }
+
+    fn path(&self, port: u8) -> PathBuf {
+        self.directory.join(format!("p{port}.sock"))
+    }
+
+    pub fn switch(&self) -> Switch {
+        let (sender, outputs) = channel();
+        let mut streams = Vec::new();
+        for port in 1..=PORTS {
+            let stream = eventually("a device's stream", PATIENCE, || {
+                UnixStream::connect(self.path(port)).map_err(|error| error.to_string())
+            })
+            .unwrap();
+            let mut reader = stream.try_clone().unwrap();
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut length = [0; 2];
+                while reader.read_exact(&mut length).is_ok() {
+                    deliver(port, u16::from_be_bytes(length).into(), &mut reader, &sender);
+                }
+            });
+            streams.push(stream);
+        }
+        let socket = self.directory.join("br0.mgmt");
+        Switch { name: "OVS", socket, ways: Ways::Streams(streams), outputs, children: Vec::new() }
+    }
+
+    /// Its caches agree with its tables afterwards; a barrier's answer does not say so.
+    pub fn settle(&self) {
+        let output = Command::new("ovs-appctl")
+            .arg("-t")
+            .arg(self.directory.join("vswitchd.ctl"))
+            .arg("revalidator/purge")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Ovs {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.stop(Signal::TERM, PATIENCE);
+        }
+    }
+}
