@@ -1,0 +1,177 @@
+//! Fields: matched whole, matched in part, set.
+
+use openflow::wire::error::Error;
+use openflow::wire::{Reader, Version, matching};
+use switch::flow::{Action, Field, Match, Prerequisite};
+
+use super::{Lab, VERSIONS, met_in, row};
+
+/// What a field needs, in the client's words and as a match.
+fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) {
+    use Field::{EthType, Icmpv6Code, Icmpv6Type, IpProto, VlanTci};
+    match need {
+        Prerequisite::None => ("", &[]),
+        Prerequisite::Vlan => ("vlan_tci=0x1000/0x1000,", &[(VlanTci, 0x1000)]),
+        Prerequisite::Ip | Prerequisite::Ipv4 => ("ip,", &[(EthType, 0x0800)]),
+        Prerequisite::Ipv6 => ("ipv6,", &[(EthType, 0x86dd)]),
+        Prerequisite::Arp => ("arp,", &[(EthType, 0x0806)]),
+        Prerequisite::Mpls => ("mpls,", &[(EthType, 0x8847)]),
+        Prerequisite::Pbb => ("dl_type=0x88e7,", &[(EthType, 0x88e7)]),
+        Prerequisite::Tcp => ("tcp,", &[(EthType, 0x0800), (IpProto, 6)]),
+        Prerequisite::Udp => ("udp,", &[(EthType, 0x0800), (IpProto, 17)]),
+        Prerequisite::Sctp => ("sctp,", &[(EthType, 0x0800), (IpProto, 132)]),
+        Prerequisite::Icmpv4 => ("icmp,", &[(EthType, 0x0800), (IpProto, 1)]),
+        Prerequisite::Icmpv6 => ("icmp6,", &[(EthType, 0x86dd), (IpProto, 58)]),
+        Prerequisite::Nd | Prerequisite::NdAdvert => (
+            "icmp6,icmp_type=136,icmp_code=0,",
+            &[(EthType, 0x86dd), (IpProto, 58), (Icmpv6Type, 136), (Icmpv6Code, 0)],
+        ),
+        Prerequisite::NdSolicit => (
+            "icmp6,icmp_type=135,icmp_code=0,",
+            &[(EthType, 0x86dd), (IpProto, 58), (Icmpv6Type, 135), (Icmpv6Code, 0)],
+        ),
+    }
+}
+
+/// A value that the field can have, in the client's words, and right-aligned.
+fn value(field: Field) -> (String, u128) {
+    let bits = field.bits();
+    match field {
+        Field::EthType => ("0x0800".into(), 0x0800),
+        Field::IpFrag => ("first".into(), 1),
+        Field::VlanVid => ("0x1005".into(), 0x1005),
+        Field::VlanTci => ("0x1005".into(), 0x1005),
+        Field::TcpFlags => ("0x002".into(), 2),
+        Field::IpDscp => ("32".into(), 32),
+        _ if bits == 48 => ("02:00:00:00:00:05".into(), 0x0200_0000_0005),
+        Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
+            ("10.0.0.5".into(), 0x0a00_0005)
+        }
+        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => ("::5".into(), 5),
+        _ => ("1".into(), 1),
+    }
+}
+
+/// A mask of part of it.
+fn mask(field: Field) -> (String, u128) {
+    let all = field.all_ones();
+    match field {
+        Field::IpFrag => (String::new(), 0),
+        Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
+            ("255.255.0.255".into(), 0xffff_00ff)
+        }
+        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => ("::ffff".into(), 0xffff),
+        _ if field.bits() == 48 => ("ff:ff:ff:00:00:ff".into(), 0xffff_ff00_00ff),
+        Field::VlanVid | Field::VlanTci => ("0x100f".into(), 0x100f),
+        _ => {
+            let mask = if field.bits() > 2 { all & 0x5555_5555_5555_5555_5555_5555_5555_5555 } else { 1 };
+            (format!("{mask:#x}"), mask)
+        }
+    }
+}
+
+/// Whether the codec reads as it has written.
+fn on_the_wire(version: Version, wanted: &Match) -> bool {
+    let mut octets = Vec::new();
+    let read = if version == Version::V10 {
+        let length = matching::put_nxm(&mut octets, wanted, None);
+        matching::get_nxm(&mut Reader::new(&octets, Error::BadLength), length.into())
+            .map(|read| read.matching)
+    } else {
+        matching::put_oxm(&mut octets, wanted, version);
+        matching::get_oxm(&mut Reader::new(&octets, Error::BadLength)).map(|read| read.matching)
+    };
+    read.is_ok_and(|read| read == *wanted)
+}
+
+pub async fn table(lab: &Lab, text: &mut String) {
+    text.push_str(
+        "\n## Fields\n\nEach matched whole; *part*: under a mask; *set*: by `set_field`, here in 1.5.\n\n",
+    );
+    text.push_str(
+        "| field | 1.0 | 1.3 | 1.4 | 1.5 | part | set | packets |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for field in Field::ALL {
+        let (words, needs) = prerequisite(field.prerequisite());
+        let mut base = Match::ANY;
+        for (need, value) in needs {
+            let all = if *need == Field::VlanTci { *value } else { need.all_ones() };
+            base.put(*need, *value, all);
+        }
+        let (said, number) = value(field);
+        let whole = {
+            let mut whole = base;
+            whole.put(field, number, field.all_ones());
+            whole
+        };
+        let mut cells = vec![format!("`{}`", field.name())];
+        for (version, name) in VERSIONS {
+            let rule = format!("{words}{}={said},actions=drop", field.name());
+            cells.push(cell(lab, version, name, &rule, &whole).await);
+        }
+        let part = if field.is_maskable() {
+            let (said_mask, mask) = mask(field);
+            let mut part = base;
+            part.put(field, number & mask, mask);
+            // Their parts have names of their own.
+            let rule = if field == Field::IpFrag {
+                part.put(field, 1, 1);
+                format!("{words}ip_frag=yes,actions=drop")
+            } else {
+                format!("{words}{}={:#x}/{said_mask},actions=drop", field.name(), number & mask)
+                    .replace("=0xa000005/", "=10.0.0.5/")
+                    .replace("=0x5/::", "=::5/::")
+                    .replace("=0x20000000005/", "=02:00:00:00:00:05/")
+            };
+            cell(lab, Version::V15, "OpenFlow15", &rule, &part).await
+        } else {
+            String::new()
+        };
+        cells.push(part);
+        // A tag's id is set where there is a tag.
+        let words = if field == Field::VlanVid { prerequisite(Prerequisite::Vlan).0 } else { words };
+        let rule = format!("{words}actions=set_field:{said}->{}", field.name());
+        let is_set = |action: &Action| matches!(action, Action::Set { field: own, .. } if *own == field);
+        let takes = lab.takes("OpenFlow15", &rule).await;
+        let sets = takes && lab.bridge.lock().flows[0].instructions.apply.iter().any(is_set);
+        assert!(field.is_writable() || !sets, "{field:?}");
+        cells.push(if sets { "+".into() } else { String::new() });
+        cells.push(met_in(&names(field)));
+        row(text, &cells);
+    }
+}
+
+async fn cell(lab: &Lab, version: Version, name: &str, rule: &str, wanted: &Match) -> String {
+    // Parts of wider registers stand for them.
+    if lab.takes(name, rule).await {
+        let found = lab.bridge.lock().flows[0].matching;
+        if found != *wanted {
+            return "**read otherwise**".into();
+        }
+        assert!(lab.printed(name).await.contains("actions=drop"), "{name} {rule}");
+        return "+".into();
+    }
+    if on_the_wire(version, wanted) { "wire".into() } else { String::new() }
+}
+
+/// How tests call a field.
+fn names(field: Field) -> Vec<String> {
+    // Those that go through all fields have this one, too.
+    let mut names = vec![format!("Field::{field:?}"), field.name().to_owned(), "Field::ALL".to_owned()];
+    let also: &[&str] = match field {
+        Field::EthDst => &["dl_dst", "NXM_OF_ETH_DST"],
+        Field::EthSrc => &["dl_src", "NXM_OF_ETH_SRC"],
+        Field::EthType => &["dl_type"],
+        Field::VlanVid => &["dl_vlan"],
+        Field::VlanPcp => &["dl_vlan_pcp"],
+        Field::IpDscp => &["nw_tos"],
+        Field::IpFrag => &["nw_frag"],
+        Field::Ipv4Src => &["nw_src"],
+        Field::Ipv4Dst => &["nw_dst"],
+        Field::IpProto => &["nw_proto"],
+        _ => &[],
+    };
+    names.extend(also.iter().map(|name| (*name).to_owned()));
+    names.push(format!("NXM_NX_{}", field.name().to_uppercase()));
+    names
+}
