@@ -13,6 +13,22 @@ fn bench(arguments: &[&str]) -> Output {
 /// The real one, seen from wherever the test runs.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/data/rib-prefixes.txt.gz");
 
+/// Scenarios whose figures are others than a packet's.
+const OF_TABLES: [&str; 12] = [
+    "fib-load",
+    "route-churn",
+    "classifier-500k",
+    "upcall",
+    "upcall-15",
+    "revalidate-200k",
+    "production",
+    "one-rule",
+    "flow-mods",
+    "paper-table1",
+    "paper-table2",
+    "flow-memory-100k",
+];
+
 #[test]
 fn every_scenario_reports_and_neither_allocates_nor_loses() {
     let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
@@ -20,7 +36,9 @@ fn every_scenario_reports_and_neither_allocates_nor_loses() {
     for wanted in ["port-to-port", "parse", "bridge", "bridge-100k"] {
         assert!(scenarios.contains(&wanted), "{listed}");
     }
-    for scenario in scenarios.into_iter().filter(|scenario| !["fib-load", "route-churn"].contains(scenario)) {
+    assert!(OF_TABLES.iter().all(|scenario| scenarios.contains(scenario)), "{listed}");
+    let of_packets = |scenario: &&str| !OF_TABLES.contains(scenario);
+    for scenario in scenarios.into_iter().filter(of_packets) {
         // The rate has the source in it, so a packet takes longer than its cost and no longer than both and a little: if nothing
         // else has run meanwhile.
         let mut tried = Vec::new();
@@ -89,6 +107,97 @@ fn no_packet_is_lost_while_routes_change() {
     assert!(figure("changes") > 1_000.0 && figure("p99_ratio") > 0.0, "{churn}");
     let output = bench(&["route-churn", "--workers", "2", "--table", TABLE]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("one worker only"));
+}
+
+/// A figure; of a row, if there are several.
+fn figure(report: &Value, row: &str, name: &str) -> f64 {
+    let rows = report["rows"].as_array();
+    let own = rows.map_or(Some(report), |rows| rows.iter().find(|own| own["row"] == row));
+    own.and_then(|own| own[name].as_f64()).unwrap_or_else(|| panic!("no {name} of '{row}' in {report}"))
+}
+
+#[test]
+fn the_classifier_is_asked_among_half_a_million_rules() {
+    let report = last(&["classifier-500k", "--seconds", "0.4"]);
+    for row in ["few keys", "few keys, tracked", "fresh keys", "fresh keys, tracked"] {
+        assert_eq!(figure(&report, row, "masks"), 10.0, "{report}");
+        // Two of the same value and priority are one.
+        assert!((499_000.0..=500_000.0).contains(&figure(&report, row, "rules")), "{report}");
+        assert!(figure(&report, row, "lookups") > 1000.0 && figure(&report, row, "ns_per_lookup") > 0.0);
+    }
+}
+
+#[test]
+fn every_packet_of_upcall_is_decided_once() {
+    for (scenario, tables) in [("upcall", 1.0), ("upcall-15", 15.0)] {
+        let report = last(&[scenario, "--seconds", "0.3"]);
+        assert_eq!((figure(&report, "", "hits"), figure(&report, "", "loss")), (0.0, 0.0), "{report}");
+        assert_eq!(figure(&report, "", "tables"), tables, "{report}");
+        assert!(figure(&report, "", "upcalls") > 1000.0 && figure(&report, "", "flows") > 1000.0, "{report}");
+    }
+    let refused = bench(&["upcall", "--workers", "2"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("one worker only"));
+}
+
+#[test]
+fn all_cached_flows_follow_a_change() {
+    let report = last(&["revalidate-200k", "--seconds", "0.5"]);
+    for row in ["1 table", "15 tables"] {
+        assert!(figure(&report, row, "flows") >= 200_000.0, "{report}");
+        assert!(
+            figure(&report, row, "seconds_of_a_round") > 0.0 && figure(&report, row, "round_p99_us") > 0.0
+        );
+        assert_eq!(figure(&report, row, "loss"), 0.0, "{report}");
+    }
+}
+
+#[test]
+fn the_papers_connections_leave_as_few_flows_as_the_paper_says() {
+    let report = last(&["paper-table1", "--seconds", "0.1"]);
+    let flows = |row: &str| figure(&report, row, "flows");
+    // Each connection two flows, less what is open at the end.
+    for row in ["megaflows off", "no optimisation", "priority sorting"] {
+        assert!(flows(row) > 1.9 * figure(&report, row, "connections"), "{row}: {report}");
+    }
+    for row in ["prefix tracking", "staged look-up", "all"] {
+        assert!((1.0..=20.0).contains(&flows(row)), "{row}: {report}");
+    }
+    let report = last(&["paper-table2", "--seconds", "0.1"]);
+    for (row, is_exact) in [
+        ("exact on, optimisations on", true),
+        ("exact off, optimisations on", false),
+        ("exact on, optimisations off", true),
+        ("exact off, optimisations off", false),
+    ] {
+        assert_eq!(figure(&report, row, "exact_hit_rate") > 0.0, is_exact, "{row}: {report}");
+        assert!(figure(&report, row, "tuples_per_packet") > 0.0 && figure(&report, row, "loss") == 0.0);
+    }
+}
+
+#[test]
+fn a_rule_for_nobody_and_changes_of_many_rules_are_measured() {
+    let report = last(&["one-rule", "--seconds", "0.6"]);
+    assert_eq!((figure(&report, "", "rounds_each"), figure(&report, "", "loss")), (30.0, 0.0), "{report}");
+    assert!(figure(&report, "", "mpps_with") > 0.0 && figure(&report, "", "mpps_without") > 0.0, "{report}");
+    let report = last(&["flow-mods", "--seconds", "0.3"]);
+    assert_eq!(figure(&report, "", "rules"), 100_000.0, "{report}");
+    assert!(figure(&report, "", "flow_mods") >= 3000.0, "{report}");
+}
+
+#[test]
+fn caches_answer_most_packets_of_many_tenants() {
+    let report = last(&["production", "--seconds", "1"]);
+    // In the first second all flows are new; what is left of it in five is measured, not asserted.
+    assert!(figure(&report, "", "hit_rate") > 0.8 && figure(&report, "", "masks") > 4.0, "{report}");
+    assert!(figure(&report, "", "exact_hit_rate") > 0.1, "{report}");
+}
+
+#[test]
+fn a_cached_flow_takes_less_than_a_kibibyte() {
+    let report = last(&["flow-memory-100k"]);
+    assert!((100_000.0..101_000.0).contains(&figure(&report, "", "flows")), "{report}");
+    let bytes = figure(&report, "", "bytes_per_flow");
+    assert!(bytes > figure(&report, "", "worker_bytes_per_flow") && bytes < 1024.0, "{report}");
 }
 
 #[test]

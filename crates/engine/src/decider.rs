@@ -13,22 +13,23 @@
 )]
 
 mod look;
+mod record;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::port::FramePool;
-use lookup::FlowRef;
+use lookup::{FlowRef, WordHash};
 use packet::{FlowKey, PortId};
+use record::{Bits, Fate, Fates, Record};
 use switch::flow::{
-    Asked as Question, Beyond, Event, Flow, FlowMod, Mod, Op, PacketIn, PacketOut, Pipeline, RuleRef,
-    Translated, port,
+    Asked as Question, Beyond, Event, Flow, FlowMod, Mod, Op, PacketIn, PacketOut, Pipeline, Translated, port,
 };
 use sync::wake::Waker;
 
 use crate::flows::{
-    Answer, Asked, CachedFlow, Compiled, FlowBridge, Install, Live, MeterLive, Told, Upcall, WorkerEnd,
+    Answer, Asked, CachedFlow, Compiled, FlowBridge, Install, MeterLive, Told, Upcall, WorkerEnd,
 };
 use crate::worker::monotonic;
 
@@ -64,34 +65,6 @@ pub struct DeciderView {
     pub wrong: AtomicU64,
 }
 
-/// A flow that a worker has.
-struct Record {
-    worker: usize,
-    at: Option<FlowRef>,
-    bridge: Arc<FlowBridge>,
-    port: PortId,
-    in_port: u32,
-    /// Masked, the port set.
-    flow: Flow,
-    mask: Flow,
-    compiled: Arc<Compiled>,
-    live: Arc<Live>,
-    seen: (u64, u64),
-    rules: Vec<RuleRef>,
-    missed: Vec<u8>,
-    groups: Vec<(u32, usize)>,
-    tables: [u64; 4],
-    first_again: bool,
-    learns: Vec<FlowMod>,
-    version: u64,
-    created_ns: u64,
-    /// It was told to go.
-    leaving: bool,
-}
-
-/// What flows are told apart by.
-type Name = (usize, u16, PortId, Box<(Flow, Flow)>);
-
 /// Somebody waits until caches agree with tables.
 struct Barrier {
     done: Vec<Box<dyn FnOnce() + Send>>,
@@ -113,7 +86,15 @@ pub struct Decider {
     queues: BTreeMap<PortId, VecDeque<(usize, Upcall)>>,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
-    names: HashMap<Name, u32>,
+    /// From the hashes of flows' names to their numbers.
+    names: HashMap<u64, u32>,
+    name_hash: WordHash,
+    fates: Fates,
+    /// Boxes that came back empty.
+    #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
+    spare: Vec<Box<Install>>,
+    /// The frame in hand.
+    frame: Vec<u8>,
     meters: HashMap<(u16, u32), Arc<MeterLive>>,
     flows: usize,
     limit: usize,
@@ -138,6 +119,8 @@ pub struct Decider {
 pub struct Knobs {
     /// Flows at most.
     pub limit: AtomicU32,
+    /// A cached flow stands for all packets that meet its fate, not only for those that are alike in every field.
+    pub megaflows: AtomicBool,
     /// It is to end.
     pub stop: AtomicBool,
 }
@@ -154,6 +137,7 @@ impl Decider {
     ) -> Decider {
         let knobs = Knobs {
             limit: AtomicU32::new(u32::try_from(FLOWS).unwrap_or(u32::MAX)),
+            megaflows: AtomicBool::new(true),
             stop: AtomicBool::new(false),
         };
         let count = workers.len();
@@ -168,6 +152,10 @@ impl Decider {
             records: Vec::new(),
             free: Vec::new(),
             names: HashMap::new(),
+            name_hash: WordHash::new(),
+            fates: Fates::default(),
+            spare: Vec::new(),
+            frame: Vec::new(),
             meters: HashMap::new(),
             flows: 0,
             limit: FLOWS,
@@ -181,6 +169,12 @@ impl Decider {
             view: Arc::default(),
             knobs: Arc::new(knobs),
         }
+    }
+
+    /// Lets it give out so many flows from the beginning, whatever a look at them takes.
+    pub(crate) fn allow(&mut self, flows: u32) {
+        self.knobs.limit.store(flows, Ordering::Relaxed);
+        self.limit = flows as usize;
     }
 
     /// What it does, for whoever looks.
@@ -268,7 +262,12 @@ impl Decider {
             while let Some(told) = self.workers[worker].told.pop() {
                 did = true;
                 match told {
-                    Told::Installed(id, at) => self.installed(id, at),
+                    Told::Installed(id, at, install) => {
+                        self.installed(id, at);
+                        if self.spare.len() < crate::flows::ANSWERS {
+                            self.spare.push(install);
+                        }
+                    }
                     Told::Removed(flow) => self.removed(&flow),
                     Told::Replaced(old) => drop(old),
                     Told::Synced(number) => {
@@ -332,13 +331,16 @@ impl Decider {
 
     fn forget(&mut self, id: u32) {
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
-            let name = name(&record);
-            // Another one may have it by now.
-            if self.names.get(&name) == Some(&id) {
-                self.names.remove(&name);
-            }
+            self.unname(record.name, id);
             self.flows -= 1;
             self.free.push(id);
+        }
+    }
+
+    /// A flow is no longer found by its name; another one may have that by now.
+    fn unname(&mut self, name: u64, id: u32) {
+        if self.names.get(&name) == Some(&id) {
+            self.names.remove(&name);
         }
     }
 
@@ -349,10 +351,10 @@ impl Decider {
         let (packets, bytes) = (now.0.wrapping_sub(record.seen.0), now.1.wrapping_sub(record.seen.1));
         record.seen = now;
         let used = record.live.used_ns.get();
-        let (rules, missed, groups) = (record.rules.clone(), record.missed.clone(), record.groups.clone());
+        let fate = Arc::clone(&record.fate);
         Some((Arc::clone(&record.bridge), move |pipeline: &mut Pipeline| {
             if packets > 0 {
-                credit(pipeline, &rules, &missed, &groups, packets, bytes, used);
+                fate.credit(pipeline, packets, bytes, used);
             }
         }))
     }
@@ -444,41 +446,45 @@ impl Decider {
         let Upcall { bridge, port, packet, key, beyond } = upcall;
         self.view.upcalls.fetch_add(1, Ordering::Relaxed);
         bridge.tables.upcalls.fetch_add(1, Ordering::Relaxed);
-        let mut frame = vec![0; packet.len()];
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.resize(packet.len(), 0);
         packet.copy_to(self.pool.memory(), &mut frame);
         let (fate, flow, in_port, version, events) = {
             let mut pipeline = bridge.tables.lock();
             let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
             let flow = Flow::new(&key, &beyond, in_port);
-            let fate = pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false });
+            let mut fate = pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false });
+            if !self.knobs.megaflows.load(Ordering::Relaxed) {
+                fate.mask = switch::flow::packet_bits();
+            }
             // What it teaches may concern itself.
             let version = pipeline.version();
             // What it is taught counts before the packet is released.
             self.effects(&mut pipeline, &fate, &flow, &frame, now);
             (fate, flow, in_port, version, pipeline.take_events())
         };
+        self.frame = frame;
         bridge.tables.publish(&events);
-        let compiled = Arc::new(self.compile(&bridge, &fate));
         // A port that has left the bridge meanwhile is nobody's to remember.
-        let megaflow = fate.megaflow(&flow).filter(|_| in_port != port::ANY);
-        if let Some(megaflow) = megaflow.filter(|_| self.flows < self.limit + self.limit / 4) {
+        let is_kept = fate.is_cacheable() && in_port != port::ANY && self.flows < self.limit + self.limit / 4;
+        let mask = fate.mask;
+        let fate = self.fate(&bridge, fate);
+        let compiled = Arc::clone(&fate.compiled);
+        if is_kept {
+            let bits = Bits::new(&flow, &mask);
+            let number = u64::from(bridge.tables.number());
+            let name = [worker as u64 | u64::from(port.0) << 16 | number << 32];
             let record = Record {
                 worker,
                 at: None,
+                name: self.name_hash.of(name.into_iter().chain(bits.words())),
                 bridge: Arc::clone(&bridge),
                 port,
                 in_port,
-                flow: megaflow.flow,
-                mask: megaflow.mask,
-                compiled: Arc::clone(&compiled),
+                bits,
+                fate,
                 live: Arc::default(),
                 seen: (0, 0),
-                rules: fate.rules,
-                missed: fate.missed,
-                groups: fate.groups,
-                tables: fate.tables,
-                first_again: fate.first_again,
-                learns: fate.learns,
                 version,
                 created_ns: now,
                 leaving: false,
@@ -516,36 +522,36 @@ impl Decider {
     }
 
     fn install(&mut self, record: Record) {
-        let name = name(&record);
-        if self.names.contains_key(&name) {
+        let is_there = |id: &u32| {
+            let there = self.records.get(*id as usize).and_then(Option::as_ref);
+            there.is_some_and(|there| there.is_same(&record))
+        };
+        if self.names.get(&record.name).is_some_and(is_there) {
             return;
         }
         let id = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             u32::try_from(self.records.len() - 1).unwrap_or(u32::MAX)
         });
-        let (mut key, mut mask) = (record.flow.key(), record.mask.key());
-        key.set_in_port(record.port);
-        mask.set_in_port(PortId(u16::MAX));
-        let install = Install {
-            id,
-            key,
-            mask,
-            beyond: record.flow.beyond(),
-            beyond_mask: record.mask.beyond(),
-            flow: CachedFlow { id, compiled: Arc::clone(&record.compiled), live: Arc::clone(&record.live) },
-        };
+        let (flow, mask) = record.bits.both();
+        let mut install = self.spare.pop().unwrap_or_default();
+        (install.id, install.key, install.mask) = (id, flow.key(), mask.key());
+        install.key.set_in_port(record.port);
+        install.mask.set_in_port(PortId(u16::MAX));
+        (install.beyond, install.beyond_mask) = (flow.beyond(), mask.beyond());
+        let (compiled, live) = (Arc::clone(&record.fate.compiled), Arc::clone(&record.live));
+        install.flow = Some(CachedFlow { id, compiled, live });
         let worker = record.worker;
-        self.names.insert(name, id);
+        self.names.insert(record.name, id);
         self.records[id as usize] = Some(record);
         self.flows += 1;
-        self.answer(worker, Answer::Install(Box::new(install)));
+        self.answer(worker, Answer::Install(install));
     }
 
     /// Counts the packet in hand, teaches rules, and tells controllers.
     fn effects(&mut self, pipeline: &mut Pipeline, fate: &Translated, flow: &Flow, frame: &[u8], now: u64) {
         let _ = flow;
-        credit(pipeline, &fate.rules, &fate.missed, &fate.groups, 1, frame.len() as u64, now);
+        record::credit(pipeline, (&fate.rules, &fate.missed, &fate.groups), 1, frame.len() as u64, now);
         if !fate.learns.is_empty() {
             teach(pipeline, &fate.learns, now);
         }
@@ -565,6 +571,12 @@ impl Decider {
             };
             pipeline.push_event(Event::PacketIn(packet_in));
         }
+    }
+
+    /// What becomes of packets, shared with flows of the same fate.
+    fn fate(&mut self, bridge: &Arc<FlowBridge>, fate: Translated) -> Arc<Fate> {
+        let meters = self.meters_of(bridge, &fate.program.ops);
+        self.fates.shared(fate, meters)
     }
 
     fn compile(&mut self, bridge: &Arc<FlowBridge>, fate: &Translated) -> Compiled {
@@ -598,31 +610,6 @@ impl Decider {
             found.push((id, live));
         }
         found
-    }
-}
-
-fn name(record: &Record) -> Name {
-    (record.worker, record.bridge.tables.number(), record.port, Box::new((record.flow, record.mask)))
-}
-
-#[allow(clippy::too_many_arguments, reason = "what a packet met, and what it counts")]
-fn credit(
-    pipeline: &mut Pipeline,
-    rules: &[RuleRef],
-    missed: &[u8],
-    groups: &[(u32, usize)],
-    packets: u64,
-    bytes: u64,
-    used_ns: u64,
-) {
-    for rule in rules {
-        pipeline.credit(*rule, packets, bytes, used_ns);
-    }
-    for table in missed {
-        pipeline.credit_miss(*table, packets);
-    }
-    for (group, bucket) in groups {
-        pipeline.credit_group(*group, *bucket, packets, bytes);
     }
 }
 

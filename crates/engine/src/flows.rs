@@ -295,14 +295,15 @@ pub(crate) struct Upcall {
     pub beyond: Beyond,
 }
 
-/// A flow for the cache.
+/// A flow for the cache. Its box goes back empty.
+#[derive(Default)]
 pub(crate) struct Install {
     pub id: u32,
     pub key: FlowKey,
     pub mask: FlowKey,
     pub beyond: Beyond,
     pub beyond_mask: Beyond,
-    pub flow: CachedFlow,
+    pub flow: Option<CachedFlow>,
 }
 
 /// What the decider says to a worker.
@@ -328,7 +329,7 @@ pub(crate) enum Answer {
 /// What a worker says to the decider.
 pub(crate) enum Told {
     /// The flow stands there; `None`: the cache has no room.
-    Installed(u32, Option<FlowRef>),
+    Installed(u32, Option<FlowRef>, Box<Install>),
     /// It is gone.
     Removed(CachedFlow),
     /// Its old fate is not used any more.

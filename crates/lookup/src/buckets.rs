@@ -6,6 +6,7 @@
 //! it: a search ends at a group that nobody passed, nothing is left behind by what is removed, and growing needs no key.
 
 use sync::cpu::prefetch_read;
+use sync::memory::advise_huge_pages;
 
 use crate::simd;
 
@@ -20,6 +21,24 @@ const MOST_PER_GROUP: usize = 10;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Tags([u64; 2]);
+
+/// So many of the same, on huge pages where they are many.
+fn filled<T: Clone>(len: usize, with: T) -> Vec<T> {
+    let mut all = Vec::with_capacity(len);
+    advise_huge_pages(all.spare_capacity_mut());
+    all.resize(len, with);
+    all
+}
+
+/// Makes room for so many more, on huge pages where there are many: what is read at random should not also miss the TLB.
+pub fn make_room<T>(all: &mut Vec<T>, more: usize) {
+    if all.capacity() - all.len() < more {
+        let mut larger = Vec::with_capacity((2 * all.capacity()).max(all.len() + more));
+        advise_huge_pages(larger.spare_capacity_mut());
+        larger.append(all);
+        *all = larger;
+    }
+}
 
 const PASSED: u32 = 56;
 const ALL_WAYS: u32 = (1 << WAYS) - 1;
@@ -90,7 +109,11 @@ impl Buckets {
     }
 
     fn with_groups(groups: usize) -> Buckets {
-        Buckets { tags: vec![Tags([0; 2]); groups], entries: vec![Entry::default(); groups * WAYS], len: 0 }
+        Buckets {
+            tags: filled(groups, Tags([0; 2])),
+            entries: filled(groups * WAYS, Entry::default()),
+            len: 0,
+        }
     }
 
     /// Bytes of memory.

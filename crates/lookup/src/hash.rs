@@ -29,6 +29,31 @@ impl Secrets {
     }
 }
 
+/// A secret hash of any number of words, for tables that hold no keys: who does not know it cannot choose words that collide.
+#[derive(Debug)]
+pub struct WordHash(Secret);
+
+impl WordHash {
+    /// A new one.
+    #[must_use]
+    pub fn new() -> WordHash {
+        WordHash(Secrets::new().of(0))
+    }
+
+    /// The hash of these words in this order.
+    #[inline]
+    pub fn of(&self, words: impl IntoIterator<Item = u64>) -> u64 {
+        let Secret { add, multiply } = self.0;
+        words.into_iter().fold(add, |hash, word| fold(hash ^ word ^ add, multiply).wrapping_add(word))
+    }
+}
+
+impl Default for WordHash {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The 128-bit product's halves, combined.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a 128-bit product")]

@@ -49,6 +49,7 @@ mod words;
 
 pub use classifier::{Classifier, Entry, Layout, Octets, Options, PrefixStep, Rule, RulesFull};
 pub use flow_cache::{FlowCache, FlowCounters, FlowLimits, FlowRef, FlowRefused, MISS};
+pub use hash::WordHash;
 pub use prefix::{Address, Prefix};
 pub use table::{Table, Usage};
 pub use trie::{Hop, Trie};

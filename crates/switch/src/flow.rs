@@ -30,11 +30,11 @@ pub use beyond::Beyond;
 pub use field::{Field, Prerequisite};
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
-pub use pipeline::{FlowPort, MAX_RULES, Pipeline, TABLES, Touched};
+pub use pipeline::{FlowPort, LAYOUT, MAX_RULES, Pipeline, TABLES, Touched};
 pub use program::{Megaflow, Op, Program, SetBits};
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
-pub use translate::{Asked, ToController, Trace, Translated, all_bits};
+pub use translate::{Asked, ToController, Trace, Translated, packet_bits};
 
 use packet::FlowKey;
 

@@ -3,9 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
-use engine::bench::{Churn, Load, Options, Popularity, Report, Route, Scenario};
+use engine::bench::{Churn, Decision, Figures, Load, Options, Popularity, Report, Route, Scenario};
 use flate2::read::MultiGzDecoder;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::Bench;
 use crate::failure::Failure;
@@ -16,14 +16,16 @@ use sync::heap;
 /// # Errors
 /// If there is no such scenario, or nothing came through.
 pub fn run(args: &Bench) -> Result<(), Failure> {
-    let names: Vec<&str> = Scenario::ALL.into_iter().map(Scenario::name).chain([LOAD, CHURN]).collect();
+    let of_tables = Decision::ALL.into_iter().map(Decision::name);
+    let names: Vec<&str> =
+        Scenario::ALL.into_iter().map(Scenario::name).chain(of_tables).chain([LOAD, CHURN]).collect();
     if args.scenario == "list" {
         println!("{}", names.join("\n"));
         return Ok(());
     }
     let fix = format!("use one of {}", names.join(", "));
-    let scenario = Scenario::named(&args.scenario);
-    if scenario.is_none() && ![LOAD, CHURN].contains(&args.scenario.as_str()) {
+    let (scenario, decision) = (Scenario::named(&args.scenario), Decision::named(&args.scenario));
+    if !names.contains(&args.scenario.as_str()) {
         return Err(Failure::new(format!("scenario {}", args.scenario), "it does not exist", fix));
     }
     let first_core = sync::cpu::allowed_cores().ok().and_then(|cores| cores.last().copied()).unwrap_or(0);
@@ -34,18 +36,20 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
         allocations: heap::allocations,
         routes: match scenario {
             Some(scenario) if scenario.table().is_none() => Vec::new(),
+            None if decision.is_some() => Vec::new(),
             Some(_) | None => table(&args.table)?,
         },
         popularity: if args.zipf { Popularity::Zipf } else { Popularity::Even },
     };
     let failed = |error| Failure::new(format!("scenario {}", args.scenario), error, "");
-    let (text, value) = match scenario {
-        Some(scenario) => {
+    let (text, value) = match (scenario, decision) {
+        (Some(scenario), _) => {
             let report = engine::bench::run(scenario, &options).map_err(failed)?;
             (text(&report), value(&report))
         }
-        None if args.scenario == LOAD => load(&engine::bench::load(&options).map_err(failed)?),
-        None => churn(&engine::bench::churn(&options).map_err(failed)?),
+        (_, Some(decision)) => figures(&engine::bench::decide(decision, &options).map_err(failed)?),
+        _ if args.scenario == LOAD => load(&engine::bench::load(&options).map_err(failed)?),
+        _ => churn(&engine::bench::churn(&options).map_err(failed)?),
     };
     if !args.json {
         print!("{text}");
@@ -104,6 +108,32 @@ fn churn(churn: &Churn) -> (String, Value) {
         "churning_p99_us": churning99,
         "p99_ratio": ratio,
     });
+    (text, value)
+}
+
+/// Figures by name: of the only row in the object itself, of several in `rows`.
+fn figures(figures: &Figures) -> (String, Value) {
+    let mut text = format!("{}:\n", figures.scenario);
+    let mut rows = Vec::new();
+    for row in &figures.rows {
+        if !row.name.is_empty() {
+            text.push_str(&format!("  {}\n", row.name));
+        }
+        let mut object = Map::from_iter([("scenario".to_owned(), json!(figures.scenario))]);
+        if !row.name.is_empty() {
+            object = Map::from_iter([("row".to_owned(), json!(row.name))]);
+        }
+        for (name, value) in &row.figures {
+            let digits = if value.abs() < 1_000.0 && value.fract() != 0.0 { 3 } else { 0 };
+            text.push_str(&format!("    {name:<28}{value:>16.digits$}\n"));
+            object.insert((*name).to_owned(), json!(value));
+        }
+        rows.push(Value::Object(object));
+    }
+    let value = match &rows[..] {
+        [only] if only.get("row").is_none() => only.clone(),
+        _ => json!({ "scenario": figures.scenario, "rows": rows }),
+    };
     (text, value)
 }
 

@@ -89,7 +89,7 @@ pub fn load(options: &Options) -> Result<Load, BenchError> {
 }
 
 /// Bytes of memory that the process has (`VmRSS`); 0 where the kernel does not tell.
-fn resident() -> u64 {
+pub(super) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

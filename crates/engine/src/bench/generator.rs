@@ -54,7 +54,7 @@ pub struct Writer {
 
 /// An address spread over the 46 bits that a locally administered unicast address leaves, its first octet lowest.
 #[inline]
-fn mac(host: u32) -> u64 {
+pub(super) fn mac(host: u32) -> u64 {
     let mixed = u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29) & 0xffff_ffff_fffc | 0x02
 }

@@ -4,13 +4,24 @@
 //! the first-level cache. What the source costs is measured alone, in turns with the scenario in the same run, and is not part of
 //! `ns_per_packet`.
 
+mod changes;
 mod churn;
+mod circuit;
+mod classify;
+mod decisions;
+mod figures;
 mod flows;
 mod generator;
+mod paper;
 mod routes;
+mod rules;
 mod scenario;
+mod tenants;
+mod upcalls;
 
 pub use churn::{Churn, Load, churn, load};
+pub use decisions::{Decision, decide};
+pub use figures::{Figures, Row};
 pub use generator::{Destinations, Flows, GeneratorQueue, Writer, pair};
 pub use routes::{Popularity, Route, parse};
 pub use scenario::{Options, Report, Scenario, run};
@@ -24,6 +35,9 @@ pub enum BenchError {
     /// The engine could not be started.
     #[error(transparent)]
     Engine(#[from] crate::EngineError),
+    /// A descriptor or a thread could not be had.
+    #[error("the bench's decider cannot be started ({0}); raise the limits of open files and of threads")]
+    Os(#[from] std::io::Error),
     /// The table has no room for the routes.
     #[error(transparent)]
     Full(#[from] router::FibError),

@@ -51,11 +51,13 @@ pub enum Scenario {
     Emc,
     /// OpenFlow: 100,000 flows of so many masks, the exact-match cache off.
     Megaflow(u8),
+    /// The same with the exact-match cache on, which holds one in twelve of them.
+    MegaflowExact(u8),
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::PortToPort,
         Self::Parse,
         Self::Bridge,
@@ -69,6 +71,11 @@ impl Scenario {
         Self::Megaflow(10),
         Self::Megaflow(20),
         Self::Megaflow(30),
+        Self::MegaflowExact(1),
+        Self::MegaflowExact(5),
+        Self::MegaflowExact(10),
+        Self::MegaflowExact(20),
+        Self::MegaflowExact(30),
     ];
 
     /// Its name on the command line.
@@ -88,6 +95,11 @@ impl Scenario {
             Self::Megaflow(10) => "megaflow-10",
             Self::Megaflow(20) => "megaflow-20",
             Self::Megaflow(_) => "megaflow-30",
+            Self::MegaflowExact(1) => "megaflow-1-exact",
+            Self::MegaflowExact(5) => "megaflow-5-exact",
+            Self::MegaflowExact(10) => "megaflow-10-exact",
+            Self::MegaflowExact(20) => "megaflow-20-exact",
+            Self::MegaflowExact(_) => "megaflow-30-exact",
         }
     }
 
@@ -120,6 +132,9 @@ impl Scenario {
         match self {
             Self::Emc => Some(FlowLoad { each: 2048, masks: 1, exact: true }),
             Self::Megaflow(masks) => Some(FlowLoad { each: 50_000, masks: u32::from(masks), exact: false }),
+            Self::MegaflowExact(masks) => {
+                Some(FlowLoad { each: 50_000, masks: u32::from(masks), exact: true })
+            }
             _ => None,
         }
     }
@@ -205,7 +220,7 @@ impl Report {
 pub fn run(scenario: Scenario, options: &Options) -> Result<Report, BenchError> {
     let _ = sync::cpu::pin_current_thread(options.first_core);
     match scenario {
-        Scenario::Parse | Scenario::Emc | Scenario::Megaflow(_) if options.workers > 1 => {
+        _ if options.workers > 1 && (scenario == Scenario::Parse || scenario.flows().is_some()) => {
             Err(BenchError::OneWorker(scenario.name()))
         }
         Scenario::Parse => parse_alone(options),
@@ -234,7 +249,7 @@ pub(super) fn forwarding(scenario: Scenario, tables: Option<&Tables>) -> impl Fn
             let room = |inside, outside| Room::Route(Arc::new(tables.router(inside, outside)), 0);
             (room(A, B), room(B, A))
         }
-        (Scenario::Emc | Scenario::Megaflow(_), None) => {
+        (_, None) if scenario.flows().is_some() => {
             let room = super::flows::room(bridge);
             (room.clone(), room)
         }

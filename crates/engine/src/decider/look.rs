@@ -7,9 +7,14 @@ use std::sync::{Arc, PoisonError};
 
 use switch::flow::{Asked as Question, Field, Flow, Translated, port};
 
-use super::{Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, name, teach};
-use crate::flows::{Answer, Compiled};
+use super::{Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, teach};
+use crate::flows::Answer;
 use crate::worker::monotonic;
+
+/// Flows that are looked at before it is seen whether somebody waits.
+const BREATH: usize = 32;
+/// Answers that a worker may have before it, so that a packet's is not far behind.
+const QUEUED: usize = 256;
 
 impl Decider {
     /// Looks at a slice of the flows, or at all of them while somebody waits for a barrier.
@@ -28,7 +33,7 @@ impl Decider {
         let mut did = false;
         if let Some(at) = self.barrier.as_ref().and_then(|barrier| barrier.sweep) {
             let end = (at + 4 * SLICE).min(self.records.len());
-            self.slice(at, end, now);
+            let end = self.slice(at, end, now);
             did = true;
             let all = end >= self.records.len();
             if let Some(barrier) = &mut self.barrier {
@@ -49,8 +54,7 @@ impl Decider {
             let due = usize::try_from(due).unwrap_or(usize::MAX);
             if due > self.cursor {
                 let end = due.min(self.cursor + SLICE).min(self.records.len());
-                self.slice(self.cursor, end, now);
-                self.cursor = end;
+                self.cursor = self.slice(self.cursor, end, now);
                 did = true;
             }
         } else if now.saturating_sub(self.round_began) >= ROUND_NS {
@@ -76,12 +80,22 @@ impl Decider {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    fn slice(&mut self, from: usize, to: usize, now: u64) {
+    /// Looks at flows up to a number, or until packets or workers have waited for a while; gives how far it came.
+    fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
         let idle = if self.flows > self.limit { IDLE_FULL_NS } else { IDLE_NS };
-        for id in from..to {
-            let Ok(id) = u32::try_from(id) else { break };
+        for at in from..to {
+            if at > from && (at - from).is_multiple_of(BREATH) && self.somebody_waits() {
+                return at;
+            }
+            let Ok(id) = u32::try_from(at) else { break };
             self.look_at(id, now, idle);
         }
+        to
+    }
+
+    /// Whether there are packets of unknown flows, or a worker has so much to do that theirs would wait behind it.
+    fn somebody_waits(&self) -> bool {
+        self.workers.iter().any(|end| !end.upcalls.is_empty() || end.answers.len() > QUEUED)
     }
 
     /// One flow: its counts, its time, its fate.
@@ -104,19 +118,19 @@ impl Decider {
             credit(&mut pipeline);
         }
         let Some(Some(record)) = self.records.get(id as usize) else { return };
-        if fresh && !record.learns.is_empty() {
-            teach(&mut pipeline, &record.learns, now);
+        if fresh && !record.fate.learns.is_empty() {
+            teach(&mut pipeline, &record.fate.learns, now);
         }
         if !is_current || now.saturating_sub(used) > idle {
             drop(pipeline);
             return self.dismiss(id);
         }
         let changed = pipeline.version() != version && {
-            let arrived = switch::flow::Match {
-                value: with_port(&record.flow, record.in_port),
-                mask: with_all_ports(&record.mask),
-            };
-            pipeline.may_differ(version, &record.tables, (!record.first_again).then_some(&arrived))
+            let (flow, mask) = record.bits.both();
+            let arrived =
+                switch::flow::Match { value: with_port(&flow, record.in_port), mask: with_all_ports(&mask) };
+            let fate = &record.fate;
+            pipeline.may_differ(version, &fate.tables, (!fate.first_again).then_some(&arrived))
         };
         // Now and then a flow is followed again though nothing has changed: what it would show is a defect of ours.
         let sampled = (u64::from(id) + self.second).is_multiple_of(SAMPLE);
@@ -130,11 +144,11 @@ impl Decider {
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         let in_port = pipeline.number_of(record.port).unwrap_or(port::ANY);
-        let asked = with_port(&record.flow, in_port);
+        let asked = with_port(&record.bits.both().0, in_port);
         let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
         let version = pipeline.version();
         drop(pipeline);
-        if !changed && fate.program != record.compiled.program {
+        if !changed && fate.program != record.fate.compiled.program {
             self.view.wrong.fetch_add(1, Ordering::Relaxed);
         }
         self.refate(id, fate, in_port, version);
@@ -143,24 +157,23 @@ impl Decider {
     /// Gives a flow the fate that the tables have for it now.
     fn refate(&mut self, id: u32, fate: Translated, in_port: u32, version: u64) {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
-        let wider = (0..fate.mask.0.len()).any(|word| fate.mask.0[word] & !record.mask.0[word] != 0);
-        if wider || fate.is_own || !fate.to_controller.is_empty() {
+        let mask = record.bits.both().1;
+        let wider = fate.mask.0.iter().zip(mask.0).any(|(needs, has)| needs & !has != 0);
+        if wider || !fate.is_cacheable() {
             return self.dismiss(id);
         }
         let bridge = Arc::clone(&record.bridge);
         let meters = self.meters_of(&bridge, &fate.program.ops);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
-        let same = record.compiled.is_same(&fate.program, fate.dropped, &meters);
-        (record.rules, record.missed, record.groups) = (fate.rules, fate.missed, fate.groups);
-        (record.tables, record.first_again, record.learns) = (fate.tables, fate.first_again, fate.learns);
+        let same = record.fate.compiled.is_same(&fate.program, fate.dropped, &meters);
+        let fate = self.fates.shared(fate, meters);
         (record.version, record.in_port) = (version, in_port);
+        record.fate = Arc::clone(&fate);
         if same {
             return;
         }
-        let compiled = Arc::new(Compiled::new(fate.program, fate.dropped, meters));
-        record.compiled = Arc::clone(&compiled);
         match (record.at, record.worker) {
-            (Some(at), worker) => self.answer(worker, Answer::Replace(at, compiled)),
+            (Some(at), worker) => self.answer(worker, Answer::Replace(at, Arc::clone(&fate.compiled))),
             // Where it stands is not known yet: it goes as soon as it is.
             (None, _) => self.dismiss(id),
         }
@@ -170,9 +183,8 @@ impl Decider {
     fn dismiss(&mut self, id: u32) {
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         record.leaving = true;
-        let name = name(record);
-        let (at, worker) = (record.at, record.worker);
-        self.names.remove(&name);
+        let (at, worker, name) = (record.at, record.worker, record.name);
+        self.unname(name, id);
         if let Some(at) = at {
             self.answer(worker, Answer::Remove(at));
         }

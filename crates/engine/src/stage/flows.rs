@@ -345,12 +345,13 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
                     packets += follow(forwarding, &identity(&key), now, &mut flows, exits, tools);
                 }
             }
-            Answer::Install(install) => {
-                let crate::flows::Install { id, key, mask, beyond, beyond_mask, flow } = *install;
-                let put = flows.cache.insert(key.words(), &beyond.0, mask.words(), &beyond_mask.0, flow);
+            Answer::Install(mut install) => {
+                let (key, mask) = (install.key.words(), install.mask.words());
+                let (beyond, beyond_mask) = (&install.beyond.0, &install.beyond_mask.0);
+                let flow = install.flow.take();
                 // Refused for want of room, or there already: the decider goes on without it.
-                let at = put.ok();
-                tell(&mut flows, Told::Installed(id, at));
+                let put = flow.and_then(|flow| flows.cache.insert(key, beyond, mask, beyond_mask, flow).ok());
+                tell(&mut flows, Told::Installed(install.id, put, install));
             }
             Answer::Replace(at, compiled) => {
                 if let Some(flow) = flows.cache.get_mut(at) {

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use super::layout::{Layout, MOST_PREFIXES, Octets, field};
 use super::trie::{Trie, leading};
 use super::{Change, Entry};
-use crate::buckets::{Buckets, HashCounts};
+use crate::buckets::{Buckets, HashCounts, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
 
 /// No rule.
@@ -239,7 +239,9 @@ impl<const W: usize, T> Subtable<W, T> {
         let stride = self.words.len();
         let words = self.words.iter().map(|word| word.of(value));
         if self.free == NONE {
+            make_room(&mut self.slots, 1);
             self.slots.push(slot);
+            make_room(&mut self.values, stride);
             self.values.extend(words);
             return u32::try_from(self.slots.len() - 1).unwrap_or(NONE);
         }

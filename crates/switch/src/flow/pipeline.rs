@@ -28,7 +28,7 @@ pub const MAX_METERS: usize = 65_536;
 const NOTES: usize = 4096;
 
 /// Where a flow's fields stand, for the classifier.
-const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
+pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     STAGES,
     &[Octets { from: 152, count: 16 }, Octets { from: 168, count: 16 }],
     &[224, 226],
@@ -101,6 +101,8 @@ pub struct Pipeline {
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, MeterState>,
     pub(crate) ports: BTreeMap<u32, FlowPort>,
+    /// OpenFlow's numbers by the engine's.
+    numbers: BTreeMap<PortId, u32>,
     pub(crate) events: Vec<Event>,
     version: u64,
     notes: VecDeque<Touched>,
@@ -130,6 +132,7 @@ impl Pipeline {
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             ports: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             events: Vec::new(),
             version: 0,
             notes: VecDeque::new(),
@@ -353,7 +356,7 @@ impl Pipeline {
     /// OpenFlow's number of a port of the engine.
     #[must_use]
     pub fn number_of(&self, id: PortId) -> Option<u32> {
-        self.ports.iter().find(|(_, port)| port.id == id).map(|(number, _)| *number)
+        self.numbers.get(&id).copied()
     }
 
     /// Adds, changes or (`None`) removes a port. Rules that name it stay.
@@ -369,10 +372,17 @@ impl Pipeline {
             _ => None,
         };
         self.events.extend(event.map(|(what, desc)| Event::Port(what, desc)));
-        match port {
+        let old = match port {
             Some(port) => self.ports.insert(number, port),
             None => self.ports.remove(&number),
         };
+        // As of two ports of the same engine's number only one can be meant: the lower one.
+        for id in old.iter().map(|old| old.id).chain(self.ports.get(&number).map(|new| new.id)) {
+            match self.ports.iter().find(|(_, port)| port.id == id) {
+                Some((number, _)) => self.numbers.insert(id, *number),
+                None => self.numbers.remove(&id),
+            };
+        }
         self.touch(Touched::All);
     }
 

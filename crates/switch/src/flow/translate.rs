@@ -20,7 +20,7 @@ use super::pipeline::Pipeline;
 use super::program::{Megaflow, Op, Program, SetBits};
 use super::rewrite;
 use super::rule::RuleRef;
-use super::{Action, Beyond, FLOW_WORDS, Field, Flow, Prerequisite, packet_meets};
+use super::{Action, Beyond, Field, Flow, Prerequisite, packet_meets};
 
 /// Look-ups inside look-ups, at most (as Open vSwitch).
 const MAX_DEPTH: u32 = 64;
@@ -113,10 +113,16 @@ pub struct Translated {
 }
 
 impl Translated {
+    /// Whether a flow of it may be kept in caches.
+    #[must_use]
+    pub fn is_cacheable(&self) -> bool {
+        !self.is_own && self.to_controller.is_empty()
+    }
+
     /// The flow for the caches, when it may be kept.
     #[must_use]
     pub fn megaflow(&self, arrived: &Flow) -> Option<Megaflow> {
-        (!self.is_own && self.to_controller.is_empty()).then(|| Megaflow {
+        self.is_cacheable().then(|| Megaflow {
             flow: arrived.masked(&self.mask),
             mask: self.mask,
             program: self.program.clone(),
@@ -571,8 +577,12 @@ impl<'p> Run<'p> {
     }
 }
 
-/// The bits of all of a flow.
+/// The bits of everything that a worker's key has of a packet: what a flow depends on that stands for no others.
 #[must_use]
-pub fn all_bits() -> Flow {
-    Flow([u64::MAX; FLOW_WORDS])
+pub fn packet_bits() -> Flow {
+    let mut bits = Flow::ZERO;
+    for word in super::KEY_WORDS {
+        bits.0[word] = u64::MAX;
+    }
+    bits
 }

@@ -1,0 +1,164 @@
+//! The classifier alone: half a million rules of ten masks and five priorities, as the switch's tables hold them.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use lookup::{Classifier, Options as Uses, Rule};
+use switch::flow::{FLOW_WORDS, Field, LAYOUT, Match};
+
+use crate::bench::circuit::scattered;
+use crate::bench::figures::{Figures, Row};
+use crate::bench::{BenchError, Options};
+
+const RULES: u64 = 500_000;
+const PRIORITIES: u64 = 5;
+/// Different keys, where they are to be few.
+const FEW: u64 = 100;
+/// Keys that are made before any is looked up.
+const BATCH: usize = 512;
+
+type Key = [u64; FLOW_WORDS];
+type Rules = Classifier<FLOW_WORDS, u32>;
+
+/// What rules match: fields, and how many of their highest bits.
+const SHAPES: [&[(Field, u32)]; 10] = [
+    &[(Field::InPort, 32), (Field::EthDst, 48)],
+    &[(Field::EthType, 16), (Field::Ipv4Dst, 32)],
+    &[(Field::EthType, 16), (Field::Ipv4Dst, 24)],
+    &[(Field::EthType, 16), (Field::Ipv4Src, 24), (Field::Ipv4Dst, 24)],
+    &[(Field::EthType, 16), (Field::IpProto, 8), (Field::Ipv4Dst, 32), (Field::TcpDst, 16)],
+    &[
+        (Field::EthType, 16),
+        (Field::IpProto, 8),
+        (Field::Ipv4Src, 32),
+        (Field::Ipv4Dst, 32),
+        (Field::TcpSrc, 16),
+        (Field::TcpDst, 16),
+    ],
+    &[(Field::Metadata, 64), (Field::EthDst, 48)],
+    &[(Field::Metadata, 64), (Field::EthType, 16), (Field::Ipv4Dst, 32)],
+    &[
+        (Field::Metadata, 64),
+        (Field::EthType, 16),
+        (Field::IpProto, 8),
+        (Field::Ipv4Src, 16),
+        (Field::TcpDst, 16),
+    ],
+    &[(Field::InPort, 32), (Field::EthSrc, 48), (Field::EthType, 16), (Field::Ipv4Src, 32)],
+];
+
+/// A packet's fields: of ports and tenants there are few.
+fn value(field: Field, random: u64) -> u128 {
+    let random = u128::from(scattered(random));
+    match field {
+        Field::InPort => random % 64,
+        Field::Metadata => random % 100,
+        Field::EthType => 0x0800,
+        Field::IpProto => 6,
+        field => random & field.all_ones(),
+    }
+}
+
+/// The rule of a number: what it matches, and its priority.
+fn rule(number: u64) -> (Match, u16) {
+    let shape = SHAPES[usize::try_from(number).unwrap_or(0) % SHAPES.len()];
+    let mut matching = Match::ANY;
+    for (place, (field, bits)) in (0..).zip(shape) {
+        let width = u32::try_from(field.bits()).unwrap_or(0);
+        let mask = field.all_ones() >> (width - bits) << (width - bits);
+        matching.put(*field, value(*field, number * 32 + place), mask);
+    }
+    (matching, u16::try_from(scattered(number) % PRIORITIES).unwrap_or(0))
+}
+
+/// A key that matches a rule, and else is a packet like any other.
+fn key(number: u64, noise: u64) -> Key {
+    const FIELDS: [Field; 10] = [
+        Field::InPort,
+        Field::Metadata,
+        Field::EthDst,
+        Field::EthSrc,
+        Field::EthType,
+        Field::IpProto,
+        Field::Ipv4Src,
+        Field::Ipv4Dst,
+        Field::TcpSrc,
+        Field::TcpDst,
+    ];
+    let mut packet = Match::ANY;
+    for (place, field) in (0..).zip(FIELDS) {
+        packet.put(field, value(field, noise.wrapping_mul(32) + place), field.all_ones());
+    }
+    let (matching, _) = rule(number);
+    let (packet, value, mask) = (packet.value.0, matching.value.0, matching.mask.0);
+    std::array::from_fn(|word| packet[word] & !mask[word] | value[word] & mask[word])
+}
+
+/// Look-ups among half a million rules.
+pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
+    let mut rules = Rules::new(LAYOUT, Uses::default());
+    let begin = Instant::now();
+    for number in 0..RULES {
+        let (matching, priority) = rule(number);
+        let payload = u32::try_from(number).unwrap_or(0);
+        let rule = Rule { value: matching.value.0, mask: matching.mask.0, priority, payload };
+        if rules.insert(rule).is_err() {
+            return Err(BenchError::Nothing(name));
+        }
+    }
+    let loaded = begin.elapsed().as_secs_f64();
+    let seconds = options.seconds / 4.0;
+    let mut rows = Vec::new();
+    for (row, distinct, tracked) in [
+        ("few keys", FEW, false),
+        ("few keys, tracked", FEW, true),
+        ("fresh keys", u64::MAX, false),
+        ("fresh keys, tracked", u64::MAX, true),
+    ] {
+        let (best, all, looked_up) = look_up(&rules, distinct, tracked, seconds);
+        rows.push(Row {
+            name: row,
+            figures: vec![
+                ("ns_per_lookup", all),
+                ("best_ns_per_lookup", best),
+                ("lookups_per_second", 1e9 / all),
+                ("lookups", looked_up as f64),
+                ("rules", rules.len() as f64),
+                ("masks", rules.masks() as f64),
+                ("megabytes", rules.memory() as f64 / 1e6),
+                ("load_seconds", loaded),
+            ],
+        });
+    }
+    Ok(Figures { scenario: name, rows })
+}
+
+/// Nanoseconds of a look-up: of the quickest batch, and at the median; and how many there were.
+fn look_up(rules: &Rules, distinct: u64, tracked: bool, seconds: f64) -> (f64, f64, u64) {
+    let hz = sync::cpu::tsc_hz() as f64;
+    let (mut times, mut number) = (Vec::new(), 0_u64);
+    let (mut keys, mut missed) = (vec![[0; FLOW_WORDS]; BATCH], 0_u64);
+    let begin = Instant::now();
+    while begin.elapsed().as_secs_f64() < seconds || times.len() < 3 {
+        for (place, own) in (0_u64..).zip(&mut keys) {
+            // The few come in any order, the fresh ones never again.
+            let noise = scattered(number + place) % distinct;
+            *own = key(scattered(noise) % RULES, noise);
+        }
+        number += BATCH as u64;
+        let before = sync::cpu::tsc();
+        for key in &keys {
+            if tracked {
+                let mut wild = [0; FLOW_WORDS];
+                missed += u64::from(black_box(rules.lookup_tracked(key, &mut wild)).is_none());
+                black_box(&wild);
+            } else {
+                missed += u64::from(black_box(rules.lookup(key)).is_none());
+            }
+        }
+        times.push(sync::cpu::tsc().wrapping_sub(before) as f64 / BATCH as f64 * 1e9 / hz);
+    }
+    assert!(missed == 0, "every key of the bench matches a rule");
+    times.sort_by(f64::total_cmp);
+    (times[0], times[times.len() / 2], times.len() as u64 * BATCH as u64)
+}

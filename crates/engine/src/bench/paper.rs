@@ -1,0 +1,170 @@
+//! The tables of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 7.2: connections that come and go, through the
+//! paper's four rules, with the classifier's ways to keep flows few switched on and off.
+//!
+//! Worker and decider take turns on one core. A connection is ten packets, five each way, as netperf's TCP_CRR has them; 400 are open at
+//! the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use lookup::Options as Uses;
+use switch::flow::{Field, Match, Mod, port};
+
+use crate::bench::circuit::{Headers, Writes, circuit, scattered};
+use crate::bench::figures::{Figures, Row};
+use crate::bench::rules::{Switch, ip, sends, to_prefix};
+use crate::bench::{BenchError, Options};
+
+const SESSIONS: u64 = 400;
+/// Packets of a connection each way.
+const EACH_WAY: u8 = 5;
+/// Connections for each second that a measurement is to take.
+const CONNECTIONS: f64 = 40_000.0;
+/// Flows that the caches hold at most, so that the limit is none.
+const FLOWS: u32 = 2_000_000;
+
+/// All off but what is named.
+const NONE: Uses = Uses {
+    sorted: false,
+    staged: false,
+    prefixes: false,
+    prefix_step: lookup::PrefixStep::Octet,
+    ports: false,
+    partitions: false,
+    most_rules: u32::MAX - 1,
+};
+
+fn all() -> Uses {
+    Uses::default()
+}
+
+/// Highest priority first, as the paper has them.
+fn rules() -> Vec<Mod> {
+    let mut service = to_prefix([9, 1, 1, 1], 32).with(Field::IpProto, 6);
+    service.put(Field::TcpSrc, 10, 0xffff);
+    service.put(Field::TcpDst, 10, 0xffff);
+    vec![
+        sends(0, 40, Match::ANY.with(Field::EthType, 0x0806), port::NORMAL),
+        sends(0, 30, to_prefix([11, 1, 1, 1], 16), port::NORMAL),
+        sends(0, 20, service, port::NORMAL),
+        sends(0, 10, to_prefix([9, 1, 1, 1], 24), port::NORMAL),
+        sends(0, 0, ip(), port::NORMAL),
+    ]
+}
+
+/// One side of all sessions.
+struct Side {
+    is_server: bool,
+    next: usize,
+    /// Of each session the connection, and its packets so far.
+    sessions: Vec<(u64, u8)>,
+    done: Arc<AtomicU64>,
+}
+
+impl Side {
+    fn new(is_server: bool, done: &Arc<AtomicU64>) -> Side {
+        let sessions = (0..SESSIONS).map(|session| (session, 0)).collect();
+        Side { is_server, next: 0, sessions, done: Arc::clone(done) }
+    }
+
+    fn write(&mut self, frame: &mut [u8]) {
+        let at = self.next;
+        self.next = (at + 1) % self.sessions.len();
+        let (connection, packets) = &mut self.sessions[at];
+        let client = 1024 + u16::try_from(scattered(*connection) % 64_000).unwrap_or(0);
+        let server = 20_000 + u16::try_from(at).unwrap_or(0);
+        *packets += 1;
+        if *packets == EACH_WAY {
+            (*connection, *packets) = (*connection + SESSIONS, 0);
+            if self.is_server {
+                self.done.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (hosts, addresses, ports) = ([1, 2], [0x0901_0102, 0x0901_0103], [client, server]);
+        let turned = |pair: [u32; 2]| if self.is_server { [pair[1], pair[0]] } else { pair };
+        let ports = if self.is_server { [ports[1], ports[0]] } else { ports };
+        Headers { hosts: turned(hosts), addresses: turned(addresses), protocol: 6, ports }.write(frame);
+    }
+}
+
+/// Connections through the rules, with what a row has switched on.
+fn connections(
+    name: &'static str,
+    row: &'static str,
+    uses: Uses,
+    exact: bool,
+    megaflows: bool,
+    options: &Options,
+) -> Result<Row, BenchError> {
+    let mut switch = Switch::new(name, 2, FLOWS)?;
+    switch.modify(&rules());
+    switch.tables.change(|pipeline| pipeline.set_options(uses));
+    let Some(decider) = &switch.decider else { return Err(BenchError::Nothing(name)) };
+    decider.knobs().megaflows.store(megaflows, Ordering::Relaxed);
+    if let Some(flows) = &mut switch.worker.tools.flows {
+        flows.set_exact(if exact { std::num::NonZeroU32::new(1) } else { None });
+    }
+    let (open, done) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
+    let (mut client, mut server) = (Side::new(false, &done), Side::new(true, &done));
+    let writers: [Writes; 2] =
+        [Box::new(move |frame| client.write(frame)), Box::new(move |frame| server.write(frame))];
+    let [a, b] = circuit(&mut switch.pool, 256, writers, &open);
+    switch.plug(0, Box::new(a));
+    switch.plug(1, Box::new(b));
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of connections, which is positive and small"
+    )]
+    let wanted = (CONNECTIONS * options.seconds).max(1000.0) as u64;
+    let begin = Instant::now();
+    while done.load(Ordering::Relaxed) < wanted {
+        if switch.turn() == 0 && begin.elapsed().as_secs() > 600 {
+            return Err(BenchError::Nothing(name));
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let connections = done.load(Ordering::Relaxed);
+    let view = switch.worker.flows_view();
+    let counters = view.counters;
+    let packets = (counters.exact + counters.wildcard + counters.misses) as f64;
+    let figures = vec![
+        ("flows", view.flows as f64),
+        ("masks", view.masks as f64),
+        ("tuples_per_packet", counters.probes as f64 / packets),
+        ("exact_hit_rate", counters.exact as f64 / packets),
+        ("transactions_per_second", connections as f64 / seconds),
+        ("ns_per_packet", seconds * 1e9 / packets),
+        ("connections", connections as f64),
+        ("upcalls", switch.tables.upcalls() as f64),
+        ("loss", switch.lost() as f64),
+    ];
+    Ok(Row { name: row, figures })
+}
+
+/// Each way to keep flows few, alone and all together.
+pub(super) fn table1(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
+    let rows = [
+        ("megaflows off", all(), false),
+        ("no optimisation", NONE, true),
+        ("priority sorting", Uses { sorted: true, ..NONE }, true),
+        ("prefix tracking", Uses { prefixes: true, ports: true, ..NONE }, true),
+        ("staged look-up", Uses { staged: true, ..NONE }, true),
+        ("all", all(), true),
+    ];
+    let rows = rows.map(|(row, uses, megaflows)| connections(name, row, uses, true, megaflows, options));
+    Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
+}
+
+/// The exact-match cache beside them.
+pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
+    let rows = [
+        ("exact on, optimisations on", true, all()),
+        ("exact off, optimisations on", false, all()),
+        ("exact on, optimisations off", true, NONE),
+        ("exact off, optimisations off", false, NONE),
+    ];
+    let rows = rows.map(|(row, exact, uses)| connections(name, row, uses, exact, true, options));
+    Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
+}

@@ -1,0 +1,197 @@
+//! A bridge with rules, a worker and a decider: what the scenarios of the tables turn, by hand or on a core each.
+
+#![allow(clippy::disallowed_types, reason = "the decider's bridges stand behind a lock of control threads")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use lookup::FlowLimits;
+use packet::{MacAddr, PortId, QueueId, WorkerId};
+use port::{FramePool, Queue};
+use switch::flow::{
+    Action, Field, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port as numbers,
+};
+use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
+use sync::wake::Waker;
+
+use crate::bench::scenario::{depot, publish};
+use crate::bench::{BenchError, Options};
+use crate::decider::{Bridges, Decider};
+use crate::engine::{Engine, EngineConfig, owned};
+use crate::flows::{FlowBridge, FlowTables};
+use crate::rest::PollMode;
+use crate::state::{PortView, Room};
+use crate::worker::{Worker, monotonic};
+
+/// See the module documentation. OpenFlow's number of port `n` is `n + 1`.
+pub(super) struct Switch {
+    ports: u16,
+    pub engine: Engine,
+    pub worker: Worker,
+    pub decider: Option<Decider>,
+    pub tables: Arc<FlowTables>,
+    pub pool: FramePool,
+}
+
+impl Switch {
+    /// Without rules and queues. `flows`: how many the caches hold at most.
+    pub fn new(name: &'static str, ports: u16, flows: u32) -> Result<Switch, BenchError> {
+        let depot = depot(2)?;
+        let config = EngineConfig { cores: vec![None], mode: PollMode::Busy, ..EngineConfig::default() };
+        let (engine, mut workers) = Engine::prepare(&config, depot.clone())?;
+        let Some(mut worker) = workers.pop() else { return Err(BenchError::Nothing(name)) };
+        let waker = Arc::new(Waker::new()?);
+        let tables = Arc::new(FlowTables::new(0, pipeline(ports), Arc::clone(&waker)));
+        let config = BridgeConfig {
+            name: "bench".to_owned(),
+            ports: (0..ports)
+                .map(|port| BridgePortConfig::new(PortId(port), VlanMode::Transparent))
+                .collect(),
+            mac_limit: 16_384,
+            ..BridgeConfig::default()
+        };
+        let bridge = Arc::new(Bridge::new(&config, 0x5eed));
+        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
+        let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridge))])));
+        let limits = FlowLimits { flows, ..FlowLimits::default() };
+        let mut decider = engine.decider(limits, waker, bridges)?;
+        decider.allow(flows);
+        worker.round_with_commands();
+        publish(&engine, &mut worker, &move |forwarding: &mut crate::state::Forwarding| {
+            for port in (0..ports).map(PortId) {
+                let room = Room::Flows(Arc::clone(&bridge));
+                forwarding.set_port(port, Some(PortView::new(room, WorkerId(0))));
+            }
+        });
+        let pool = depot.pool();
+        Ok(Switch { ports, engine, worker, decider: Some(decider), tables, pool })
+    }
+
+    /// Gives the worker a queue.
+    pub fn plug(&mut self, port: u16, queue: Box<dyn Queue>) {
+        self.worker.add(owned(WorkerId(0), PortId(port), QueueId(0), queue));
+    }
+
+    /// Changes the tables.
+    ///
+    /// # Panics
+    /// If a change is refused: scenarios know what they do.
+    pub fn modify(&self, mods: &[Mod]) {
+        let done = self.tables.change(|pipeline| pipeline.modify(mods, monotonic().ns));
+        assert!(done.is_ok(), "a rule of the bench is refused: {done:?}");
+    }
+
+    /// One round of the worker and one of the decider, on this thread; packets that the worker found.
+    pub fn turn(&mut self) -> usize {
+        let packets = self.worker.round();
+        if let Some(decider) = &mut self.decider {
+            decider.round();
+        }
+        packets
+    }
+
+    /// Packets lost so far.
+    pub fn lost(&self) -> u64 {
+        (0..self.ports).map(|port| self.engine.port_totals(PortId(port)).dropped()).sum()
+    }
+
+    /// Runs `work` while the decider has a core of its own, if there is another than the worker's.
+    pub fn beside<T>(
+        &mut self,
+        options: &Options,
+        work: impl FnOnce(&mut Switch) -> T,
+    ) -> Result<T, BenchError> {
+        let Some(decider) = self.decider.take() else { return Err(BenchError::Nothing("decider")) };
+        let knobs = decider.knobs();
+        let core = sync::cpu::allowed_cores().unwrap_or_default();
+        let core = core.into_iter().find(|core| *core != options.first_core);
+        let thread = std::thread::Builder::new().name("decider".to_owned()).spawn(move || {
+            if let Some(core) = core {
+                let _ = sync::cpu::pin_current_thread(core);
+            }
+            decider.run();
+        })?;
+        // Not before the other cores are known: a thread may use those that the one which made it may.
+        let _ = sync::cpu::pin_current_thread(options.first_core);
+        let done = work(self);
+        knobs.stop.store(true, Ordering::Release);
+        let _ = thread.join();
+        Ok(done)
+    }
+}
+
+fn pipeline(ports: u16) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for id in 0..ports {
+        let number = u32::from(id) + 1;
+        let mac = MacAddr([2, 0, 0, 0, 0xfe, id.to_le_bytes()[0]]);
+        let desc = PortDesc { number, name: format!("p{number}"), mac, config: 0, state: 4, speed: 0 };
+        let port =
+            FlowPort { id: PortId(id), desc, floods: true, forwards: true, receives: true, live: true };
+        pipeline.set_port(number, Some(port));
+    }
+    pipeline.take_events();
+    pipeline
+}
+
+/// A rule that sends to a port.
+pub(super) fn sends(table: u8, priority: u16, matching: Match, port: u32) -> Mod {
+    let actions = vec![Action::Output { port, max_len: 0xffff }];
+    Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::apply(actions))))
+}
+
+/// A rule that drops.
+pub(super) fn drops(table: u8, priority: u16, matching: Match) -> Mod {
+    Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::default())))
+}
+
+/// A rule that leads to another table.
+pub(super) fn leads(table: u8, priority: u16, matching: Match, to: u8) -> Mod {
+    let instructions = Instructions { goto: Some(to), ..Instructions::default() };
+    Mod::Flow(Box::new(FlowMod::add(table, priority, matching, instructions)))
+}
+
+/// IPv4.
+pub(super) fn ip() -> Match {
+    Match::ANY.with(Field::EthType, 0x0800)
+}
+
+/// A prefix of the IPv4 destination.
+pub(super) fn to_prefix(address: [u8; 4], length: u32) -> Match {
+    let mut matching = ip();
+    let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+    let address = u32::from_be_bytes(address) & mask;
+    matching.put(Field::Ipv4Dst, u128::from(address), u128::from(mask));
+    matching
+}
+
+/// Rules that send from either of the first two ports to the other and from the third back to itself, by the last of so many
+/// tables, in a way that every packet to another address is another flow.
+pub(super) fn chain(tables: u8) -> Vec<Mod> {
+    let mut rules = Vec::new();
+    let last = tables - 1;
+    for table in 0..last {
+        // Nobody's: what a look-up passes on its way.
+        for host in 0..50_u32 {
+            let address = mac_number(1_000_000 + u32::from(table) * 100 + host);
+            rules.push(drops(table, 20, Match::ANY.with(Field::EthDst, address)));
+            let own = [172, 16, table, host.to_le_bytes()[0]];
+            rules.push(drops(table, 10, to_prefix(own, 24 + host % 2 * 8)));
+        }
+        rules.push(leads(table, 1, Match::ANY, table + 1));
+    }
+    // No prefix, so that nothing shorter than the mask tells that an address is not this one.
+    let mut nobody = ip();
+    nobody.put(Field::Ipv4Dst, 0, 0x00ff_ffff);
+    rules.push(drops(last, 10, nobody));
+    for (from, to) in [(1, 2), (2, 1), (3, numbers::IN_PORT)] {
+        rules.push(sends(last, 1, Match::ANY.with(Field::InPort, from), to));
+    }
+    rules
+}
+
+/// The MAC address of a host, as OpenFlow's fields have it.
+pub(super) fn mac_number(host: u32) -> u128 {
+    super::circuit::mac_of(host).iter().fold(0, |number, octet| number << 8 | u128::from(*octet))
+}
