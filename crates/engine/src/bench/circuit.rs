@@ -84,8 +84,9 @@ pub(super) fn circuit<W>(
     writers: [W; 2],
     open: &Arc<AtomicBool>,
 ) -> [Circuit<W>; 2] {
-    let (mut to_a, back_a) = channel(frames);
-    let (mut to_b, back_b) = channel(frames);
+    // Room for all of them, as some packets go back where they came from.
+    let (mut to_a, back_a) = channel(2 * frames);
+    let (mut to_b, back_b) = channel(2 * frames);
     for ring in [&mut to_a, &mut to_b] {
         for _ in 0..frames {
             let pushed = ring.push(frame_of(pool));

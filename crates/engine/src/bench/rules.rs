@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use lookup::FlowLimits;
 use packet::{MacAddr, PortId, QueueId, WorkerId};
@@ -104,8 +104,10 @@ impl Switch {
     ) -> Result<T, BenchError> {
         let Some(decider) = self.decider.take() else { return Err(BenchError::Nothing("decider")) };
         let knobs = decider.knobs();
-        let core = sync::cpu::allowed_cores().unwrap_or_default();
-        let core = core.into_iter().find(|core| *core != options.first_core);
+        // As they were before the first scenario pinned its thread.
+        static CORES: OnceLock<Vec<usize>> = OnceLock::new();
+        let cores = CORES.get_or_init(|| sync::cpu::allowed_cores().unwrap_or_default());
+        let core = cores.iter().copied().find(|core| *core != options.first_core);
         let thread = std::thread::Builder::new().name("decider".to_owned()).spawn(move || {
             if let Some(core) = core {
                 let _ = sync::cpu::pin_current_thread(core);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use switch::flow::{Field, FlowMod, Instructions, Match, Mod};
+use switch::flow::{Field, FlowMod, Instructions, Match, Mod, port};
 
 use crate::bench::circuit::{Headers, Writes, circuit, scattered};
 use crate::bench::figures::Figures;
-use crate::bench::rules::{Switch, drops, leads, mac_number, sends};
+use crate::bench::rules::{Switch, leads, mac_number, sends};
 use crate::bench::{BenchError, Options};
 
 const TENANTS: u32 = 64;
@@ -63,7 +63,8 @@ fn rules() -> Vec<Mod> {
                 back.put(Field::TcpSrc, u128::from(service), 0xffff);
                 rules.extend([leads(1, 20, there, 2), leads(1, 20, back, 2)]);
             }
-            rules.push(drops(1, 10, tcp));
+            // Sent back, not dropped: there are only so many frames.
+            rules.push(sends(1, 10, tcp, port::IN_PORT));
         } else if has_prefixes(tenant) {
             for number in 0..PREFIXES {
                 let (mut there, mut back) = (tcp, tcp);
@@ -205,6 +206,7 @@ pub(super) fn production(name: &'static str, options: &Options) -> Result<Figure
             ("rules", switch.tables.lock().rule_count() as f64),
             ("mpps", packets as f64 / seconds / 1e6),
             ("packets", all),
+            ("loss", switch.lost() as f64),
         ],
     ))
 }

@@ -12,7 +12,7 @@ use crate::flows::Answer;
 use crate::worker::monotonic;
 
 /// Flows that are looked at before it is seen whether somebody waits.
-const BREATH: usize = 32;
+const BREATH: usize = 16;
 /// Answers that a worker may have before it, so that a packet's is not far behind.
 const QUEUED: usize = 256;
 
