@@ -21,6 +21,9 @@ mod pipeline;
 mod program;
 mod rewrite;
 mod rule;
+mod shown;
+mod story;
+pub mod text;
 mod translate;
 
 pub use action::{
@@ -34,7 +37,9 @@ pub use pipeline::{FlowPort, LAYOUT, MAX_RULES, Pipeline, TABLES, Touched};
 pub use program::{Megaflow, Op, Program, SetBits};
 pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
-pub use translate::{Asked, ToController, Trace, Translated, packet_bits};
+pub use shown::{GroupShown, MeterShown};
+pub use story::{Bits, Line, Story};
+pub use translate::{Asked, ToController, Trace, Translated, all_bits, packet_bits};
 
 use packet::FlowKey;
 

@@ -24,6 +24,8 @@ pub const MAX_RULES: u32 = 1_000_000;
 pub const MAX_GROUPS: usize = 65_536;
 /// Meters that a bridge holds.
 pub const MAX_METERS: usize = 65_536;
+/// Rules by which the memory of all is reckoned.
+const SAMPLE: usize = 1024;
 /// Notes of changes that are kept; who is further behind looks at everything.
 const NOTES: usize = 4096;
 
@@ -390,14 +392,12 @@ impl Pipeline {
     #[must_use]
     pub fn memory(&self) -> usize {
         let classifiers: usize = self.tables.iter().map(|table| table.classifier.memory()).sum();
-        let actions: usize = self
-            .rules
-            .iter()
-            .map(|(_, rule)| {
-                size_of::<Rule>() + rule.instructions.apply.capacity() * size_of::<super::Action>()
-            })
-            .sum();
-        classifiers + actions
+        // Actions of some rules stand for those of all: tables are asked while packets wait.
+        let sample = self.rules.iter().take(SAMPLE);
+        let actions = sample.map(|(_, rule)| rule.instructions.apply.capacity() * size_of::<super::Action>());
+        let sampled: usize = actions.sum();
+        let rules = self.rules.len();
+        classifiers + rules * size_of::<Rule>() + sampled / SAMPLE.min(rules).max(1) * rules
     }
 
     /// Looks a flow up in a table, adding to `wild` what that depends on; conjunctive matches included.

@@ -77,8 +77,19 @@ pub enum Trace {
         /// Which.
         action: Box<Action>,
     },
+    /// Bits of the packet that an action has asked for, and that were not looked at before.
+    Needs {
+        /// Table of the rule.
+        table: u8,
+        /// Which action.
+        action: Box<Action>,
+        /// The bits.
+        bits: Box<Flow>,
+    },
     /// In words.
     Note(u32, &'static str),
+    /// The packet as it was at the end, copies aside.
+    End(Box<Flow>),
 }
 
 /// A packet's fate. See the module documentation.
@@ -194,7 +205,7 @@ enum Origin {
 }
 
 /// Bytes of a flow's outer TCI; the inner one follows.
-const TCI: usize = 116;
+pub(super) const TCI: usize = 116;
 
 /// A translation under way.
 struct Run<'p> {
@@ -229,6 +240,8 @@ struct Run<'p> {
     in_bucket: bool,
     in_action_set: bool,
     is_miss: bool,
+    /// The action under way, while somebody asks why.
+    doing: Option<Box<Action>>,
 }
 
 impl<'p> Run<'p> {
@@ -276,12 +289,18 @@ impl<'p> Run<'p> {
             in_bucket: false,
             in_action_set: false,
             is_miss: false,
+            doing: None,
         }
     }
 
     fn done(mut self) -> Translated {
         if self.stopped && self.out.program.is_drop() && self.out.dropped == DropReason::RuleDrop {
             self.out.dropped = DropReason::RuleLoop;
+        }
+        if self.asked.trace {
+            // It is no part of a packet.
+            self.flow.set(Field::ActsetOutput, 0);
+            self.out.trace.push(Trace::End(Box::new(self.flow)));
         }
         self.out
     }
@@ -317,6 +336,12 @@ impl<'p> Run<'p> {
         }
         let new = Flow(std::array::from_fn(|word| own.0[word] & !self.out.mask.0[word]));
         self.out.mask.or(&own);
+        if new != Flow::ZERO
+            && let Some(action) = &self.doing
+        {
+            let (table, action, bits) = (self.table, action.clone(), Box::new(new));
+            self.out.trace.push(Trace::Needs { table, action, bits });
+        }
         new
     }
 
@@ -415,6 +440,8 @@ impl<'p> Run<'p> {
             return;
         }
         self.see_through();
+        // What the look-up asks for is its own, not the resubmit's.
+        let doing = self.doing.take();
         let mut bits = Flow::ZERO;
         let in_port = self.flow.get(Field::InPort);
         if let Some(port) = port {
@@ -449,6 +476,7 @@ impl<'p> Run<'p> {
             if !is_resubmit && self.out.rules.is_empty() {
                 self.out.dropped = DropReason::RuleMiss;
             }
+            self.doing = doing;
             return;
         };
         self.out.rules.push(at);
@@ -457,6 +485,7 @@ impl<'p> Run<'p> {
         self.is_miss = rule.priority == 0 && rule.matching.mask == Flow::ZERO;
         self.instructions(&rule.instructions);
         (self.table, self.cookie, self.rule, self.is_miss) = before;
+        self.doing = doing;
     }
 
     fn instructions(&mut self, instructions: &'p super::Instructions) {
@@ -585,4 +614,10 @@ pub fn packet_bits() -> Flow {
         bits.0[word] = u64::MAX;
     }
     bits
+}
+
+/// The bits of all of a flow.
+#[must_use]
+pub fn all_bits() -> Flow {
+    Flow([u64::MAX; Flow::ZERO.0.len()])
 }

@@ -29,10 +29,15 @@ impl<'p> Run<'p> {
             if self.stopped || self.exits || self.ends || !self.works() {
                 return;
             }
-            if self.asked.trace {
-                self.out.trace.push(Trace::Did { depth: self.depth, action: Box::new(action.clone()) });
+            if !self.asked.trace {
+                self.act(action);
+                continue;
             }
+            let did = Box::new(action.clone());
+            let before = self.doing.replace(did.clone());
+            self.out.trace.push(Trace::Did { depth: self.depth, action: did });
             self.act(action);
+            self.doing = before;
         }
     }
 

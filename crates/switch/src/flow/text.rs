@@ -1,0 +1,17 @@
+//! Rules and flows as text: `ovs-ofctl`'s syntax for what controllers write (ovs-fields(7), ovs-actions(7)), and `ovs-dpctl`'s for what
+//! workers have cached.
+//!
+//! One printer serves `explain`, `show` and `ofproto/trace`; what it prints, `ovs-ofctl` reads. Fields and actions that Open vSwitch does
+//! not have (802.1ah, IPv6 extension headers) are printed by their names in the OpenFlow specification.
+
+mod action;
+mod datapath;
+mod field;
+mod matching;
+mod parse;
+
+pub use action::{action, actions, group, instructions, meter};
+pub use datapath::{cached, program};
+pub use field::port;
+pub use matching::{matching, part, whole};
+pub use parse::{FlowTextError, parse};

@@ -1,0 +1,238 @@
+//! Cached flows and their programs, in the way of `ovs-dpctl dump-flows`.
+
+use packet::PortId;
+
+use super::field::{ethernet, tcp_flags, value};
+use crate::flow::{Field, Flow, Op};
+
+const TAG: u128 = 0x1000;
+const IP: u128 = 0x0800;
+const IPV6: u128 = 0x86dd;
+
+/// A cached flow: the port that it came in by, then the bits of its mask.
+#[must_use]
+pub fn cached(port: &str, flow: &Flow, mask: &Flow) -> String {
+    let mut groups = vec!["recirc_id(0)".to_owned(), format!("in_port({port})")];
+    fields(flow, mask, flow.get(Field::EthType), &mut groups);
+    groups.join(",")
+}
+
+/// The fields of one header that are asked for.
+struct Header<'a> {
+    flow: &'a Flow,
+    mask: &'a Flow,
+    parts: Vec<String>,
+}
+
+impl Header<'_> {
+    fn add(&mut self, name: &str, field: Field) {
+        let mask = self.mask.get(field);
+        if mask == 0 {
+            return;
+        }
+        let text = match field {
+            Field::EthSrc | Field::EthDst if mask != field.all_ones() => {
+                format!("{}/{}", ethernet(self.flow.get(field)), ethernet(mask))
+            }
+            _ => value(field, self.flow.get(field), mask),
+        };
+        self.parts.push(format!("{name}={text}"));
+    }
+
+    fn close(self, name: &str, groups: &mut Vec<String>) {
+        if !self.parts.is_empty() {
+            groups.push(format!("{name}({})", self.parts.join(",")));
+        }
+    }
+}
+
+/// All that stands in the packet's headers.
+fn fields(flow: &Flow, mask: &Flow, eth_type: u128, groups: &mut Vec<String>) {
+    let header = || Header { flow, mask, parts: Vec::new() };
+    let mut eth = header();
+    eth.add("src", Field::EthSrc);
+    eth.add("dst", Field::EthDst);
+    eth.close("eth", groups);
+    tags(flow, mask, groups);
+    if mask.get(Field::EthType) != 0 {
+        groups.push(format!("eth_type(0x{:04x})", flow.get(Field::EthType)));
+    }
+    let proto = flow.get(Field::IpProto);
+    match eth_type {
+        0x0806 | 0x8035 => {
+            let mut arp = header();
+            let all = [
+                ("sip", Field::ArpSpa),
+                ("tip", Field::ArpTpa),
+                ("op", Field::ArpOp),
+                ("sha", Field::ArpSha),
+                ("tha", Field::ArpTha),
+            ];
+            all.into_iter().for_each(|(name, field)| arp.add(name, field));
+            return arp.close("arp", groups);
+        }
+        0x8847 | 0x8848 => {
+            let mut mpls = header();
+            let all = [
+                ("label", Field::MplsLabel),
+                ("tc", Field::MplsTc),
+                ("ttl", Field::MplsTtl),
+                ("bos", Field::MplsBos),
+            ];
+            all.into_iter().for_each(|(name, field)| mpls.add(name, field));
+            return mpls.close("mpls", groups);
+        }
+        0x88e7 => {
+            let mut pbb = header();
+            pbb.add("isid", Field::PbbIsid);
+            pbb.add("uca", Field::PbbUca);
+            return pbb.close("pbb", groups);
+        }
+        _ => {}
+    }
+    let mut ip = header();
+    if eth_type == IPV6 {
+        let all = [
+            ("src", Field::Ipv6Src),
+            ("dst", Field::Ipv6Dst),
+            ("label", Field::Ipv6Label),
+            ("exthdr", Field::Ipv6Exthdr),
+        ];
+        all.into_iter().for_each(|(name, field)| ip.add(name, field));
+    } else {
+        ip.add("src", Field::Ipv4Src);
+        ip.add("dst", Field::Ipv4Dst);
+    }
+    let all = [
+        ("proto", Field::IpProto),
+        ("dscp", Field::IpDscp),
+        ("ecn", Field::IpEcn),
+        ("ttl", Field::NwTtl),
+        ("frag", Field::IpFrag),
+    ];
+    all.into_iter().for_each(|(name, field)| ip.add(name, field));
+    ip.close(if eth_type == IPV6 { "ipv6" } else { "ipv4" }, groups);
+    transport(flow, mask, eth_type, proto, groups);
+}
+
+fn transport(flow: &Flow, mask: &Flow, eth_type: u128, proto: u128, groups: &mut Vec<String>) {
+    let header = || Header { flow, mask, parts: Vec::new() };
+    let mut ports = header();
+    match (eth_type, proto) {
+        (IP, 1) => {
+            ports.add("type", Field::Icmpv4Type);
+            ports.add("code", Field::Icmpv4Code);
+            return ports.close("icmp", groups);
+        }
+        (IPV6, 58) => {
+            ports.add("type", Field::Icmpv6Type);
+            ports.add("code", Field::Icmpv6Code);
+            ports.close("icmpv6", groups);
+            let mut nd = header();
+            nd.add("target", Field::NdTarget);
+            nd.add("sll", Field::NdSll);
+            nd.add("tll", Field::NdTll);
+            return nd.close("nd", groups);
+        }
+        _ => {}
+    }
+    ports.add("src", Field::TcpSrc);
+    ports.add("dst", Field::TcpDst);
+    let name = match proto {
+        6 => "tcp",
+        17 => "udp",
+        132 => "sctp",
+        // Bits of look-ups that other rules asked for.
+        _ => "l4",
+    };
+    ports.close(name, groups);
+    let flags = mask.get(Field::TcpFlags);
+    if flags != 0 {
+        groups.push(format!("tcp_flags({})", tcp_flags(flow.get(Field::TcpFlags), flags)));
+    }
+}
+
+fn tags(flow: &Flow, mask: &Flow, groups: &mut Vec<String>) {
+    let tci = mask.get(Field::VlanTci);
+    if tci != 0 {
+        let value = flow.get(Field::VlanTci);
+        groups.push(match (tci & value & TAG != 0, tci) {
+            (true, 0xffff) => format!("vlan(vid={},pcp={})", value & 0xfff, value >> 13),
+            (true, 0x1fff) => format!("vlan(vid={})", value & 0xfff),
+            _ => format!("vlan(tci=0x{value:04x}/0x{tci:04x})"),
+        });
+    }
+    let inner = (super::super::translate::TCI + 2) * 8;
+    let tci = mask.bits(inner, 16);
+    if tci != 0 {
+        groups.push(format!("cvlan(tci=0x{:04x}/0x{tci:04x})", flow.bits(inner, 16)));
+    }
+}
+
+/// A program's steps; `drop` where there are none by which a packet leaves.
+pub fn program(ops: &[Op], name: &impl Fn(PortId) -> String) -> String {
+    if ops.is_empty() {
+        return "drop".to_owned();
+    }
+    steps(ops, name).join(",")
+}
+
+fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while let Some(op) = ops.get(at) {
+        at += 1;
+        parts.push(match op {
+            Op::Output(port) => name(*port),
+            Op::Normal => "normal".to_owned(),
+            Op::Set(bits) => {
+                let mut groups = Vec::new();
+                let eth_type = eth_type_of(&bits.mask);
+                fields(&bits.value, &bits.mask, eth_type, &mut groups);
+                format!("set({})", groups.join(","))
+            }
+            Op::PushVlan(tpid, tci) => {
+                format!("push_vlan(tpid=0x{tpid:04x},vid={},pcp={})", tci & 0xfff, tci >> 13)
+            }
+            Op::PopVlan => "pop_vlan".to_owned(),
+            Op::PushMpls(eth_type, entry) => format!(
+                "push_mpls(label={},tc={},ttl={},bos={},eth_type=0x{eth_type:04x})",
+                entry >> 12,
+                entry >> 9 & 7,
+                entry & 0xff,
+                entry >> 8 & 1
+            ),
+            Op::PopMpls(eth_type) => format!("pop_mpls(eth_type=0x{eth_type:04x})"),
+            Op::PushPbb(eth_type, tag) => {
+                format!("push_pbb(isid={},eth_type=0x{eth_type:04x})", tag & 0xff_ffff)
+            }
+            Op::PopPbb => "pop_pbb".to_owned(),
+            Op::Meter(id) => format!("meter({id})"),
+            Op::Queue(Some(queue)) => format!("set(queue({queue}))"),
+            Op::Queue(None) => "set(queue(default))".to_owned(),
+            Op::Clone(n) => {
+                let end = (at + usize::from(*n)).min(ops.len());
+                let inner = steps(ops.get(at..end).unwrap_or_default(), name);
+                at = end;
+                format!("clone({})", inner.join(","))
+            }
+        });
+    }
+    parts
+}
+
+/// What kind of packet bits that are written belong to: addresses of IPv6 are longer.
+fn eth_type_of(mask: &Flow) -> u128 {
+    let beyond = |field: Field| mask.get(field) & (u128::MAX >> 32) != 0;
+    let labels = [Field::MplsLabel, Field::MplsTc, Field::MplsTtl];
+    let is_there = |field: &Field| mask.get(*field) != 0;
+    if beyond(Field::Ipv6Src) || beyond(Field::Ipv6Dst) || mask.get(Field::Ipv6Label) != 0 {
+        IPV6
+    } else if labels.iter().any(is_there) {
+        0x8847
+    } else if [Field::ArpSha, Field::ArpTha].iter().any(is_there) {
+        0x0806
+    } else {
+        IP
+    }
+}

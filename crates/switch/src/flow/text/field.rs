@@ -1,0 +1,187 @@
+//! Values of fields, and what parts of fields are called.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use packet::MacAddr;
+
+use crate::flow::action::port as reserved;
+use crate::flow::{Field, SubField};
+
+/// How a field's value is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Decimal,
+    Hex,
+    Ethernet,
+    Ipv4,
+    Ipv6,
+    Port,
+    Fragment,
+    TcpFlags,
+}
+
+pub(super) fn form(field: Field) -> Form {
+    use Field as F;
+    match field {
+        F::InPort | F::ActsetOutput => Form::Port,
+        F::EthDst | F::EthSrc | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => Form::Ethernet,
+        F::TunSrc | F::TunDst | F::Ipv4Src | F::Ipv4Dst | F::ArpSpa | F::ArpTpa => Form::Ipv4,
+        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Form::Ipv6,
+        F::IpFrag => Form::Fragment,
+        F::TcpFlags => Form::TcpFlags,
+        F::ConjId | F::VlanVid | F::VlanPcp => Form::Decimal,
+        F::MplsLabel | F::MplsTc | F::MplsBos | F::MplsTtl => Form::Decimal,
+        F::IpProto | F::ArpOp | F::IpDscp | F::IpEcn | F::NwTtl => Form::Decimal,
+        F::TcpSrc | F::TcpDst | F::UdpSrc | F::UdpDst | F::SctpSrc | F::SctpDst => Form::Decimal,
+        F::Icmpv4Type | F::Icmpv4Code | F::Icmpv6Type | F::Icmpv6Code => Form::Decimal,
+        _ => Form::Hex,
+    }
+}
+
+/// TCP's flags from the lowest bit (RFC 9293, 3.1; RFC 8311 for NS).
+pub(super) const TCP_FLAGS: [&str; 12] =
+    ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
+
+/// A port of the bridge: its number, or its name if it is a reserved one.
+#[must_use]
+pub fn port(number: u32) -> String {
+    let name = match number {
+        reserved::UNSET => "UNSET",
+        reserved::IN_PORT => "IN_PORT",
+        reserved::TABLE => "TABLE",
+        reserved::NORMAL => "NORMAL",
+        reserved::FLOOD => "FLOOD",
+        reserved::ALL => "ALL",
+        reserved::CONTROLLER => "CONTROLLER",
+        reserved::LOCAL => "LOCAL",
+        reserved::ANY => "ANY",
+        number => return number.to_string(),
+    };
+    name.to_owned()
+}
+
+/// A value under its mask.
+pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
+    let whole = mask == field.all_ones();
+    let low = |bits: u128| u32::try_from(bits & 0xffff_ffff).unwrap_or_default();
+    match form(field) {
+        Form::Port => port(low(value)),
+        Form::Ethernet if whole => ethernet(value),
+        Form::Ethernet => format!("{}/{}", ethernet(value), ethernet(mask)),
+        Form::Ipv4 => {
+            let written = Ipv4Addr::from(low(value)).to_string();
+            written + &prefix(mask, 32, || Ipv4Addr::from(low(mask)).to_string())
+        }
+        Form::Ipv6 => {
+            Ipv6Addr::from(value).to_string() + &prefix(mask, 128, || Ipv6Addr::from(mask).to_string())
+        }
+        Form::Fragment => fragment(value, mask).to_owned(),
+        Form::TcpFlags => tcp_flags(value, mask),
+        Form::Decimal if whole => value.to_string(),
+        _ if whole => hex(value),
+        _ => format!("{}/{}", hex(value), hex(mask)),
+    }
+}
+
+/// As C's `%#x`.
+pub(super) fn hex(value: u128) -> String {
+    if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
+}
+
+pub(super) fn ethernet(value: u128) -> String {
+    let [.., a, b, c, d, e, f] = value.to_be_bytes();
+    MacAddr([a, b, c, d, e, f]).to_string()
+}
+
+/// `/24`, or the mask itself where it is no prefix; nothing for a whole address.
+fn prefix(mask: u128, width: u32, written: impl Fn() -> String) -> String {
+    let aligned = mask << (128 - width);
+    let ones = aligned.leading_ones();
+    if ones == width {
+        String::new()
+    } else if aligned.count_ones() == ones {
+        format!("/{ones}")
+    } else {
+        format!("/{}", written())
+    }
+}
+
+/// Bit 0 of the field: a fragment; bit 1: not the first.
+pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
+    match (mask, value) {
+        (2, 2) | (3, 3) => "later",
+        (2, _) => "not_later",
+        (1, 1) => "yes",
+        (3, 1) => "first",
+        _ => "no",
+    }
+}
+
+pub(super) fn tcp_flags(value: u128, mask: u128) -> String {
+    let whole = mask == Field::TcpFlags.all_ones();
+    let named = TCP_FLAGS.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+    if whole {
+        let set: Vec<&str> = named.filter(|(bit, _)| value >> bit & 1 == 1).map(|(_, name)| *name).collect();
+        return if set.is_empty() { "0".to_owned() } else { set.join("|") };
+    }
+    let signs = named.map(|(bit, name)| format!("{}{name}", if value >> bit & 1 == 1 { '+' } else { '-' }));
+    signs.collect()
+}
+
+/// Part of a field: `NXM_NX_REG0[0..15]`, with the name that its number on the wire has.
+pub(super) fn sub_field(part: &SubField) -> String {
+    // Nicira's number of the port has 16 bits, OpenFlow's 32.
+    let is_narrow = part.field == Field::InPort && part.first + part.bits <= 16;
+    let name = if part.field == Field::InPort && !is_narrow {
+        "OXM_OF_IN_PORT".to_owned()
+    } else {
+        wire_name(part.field)
+    };
+    let width = if is_narrow { 16 } else { part.field.bits() };
+    match (part.first, part.bits) {
+        (0, bits) if usize::from(bits) == width => format!("{name}[]"),
+        (first, 1) => format!("{name}[{first}]"),
+        (first, bits) => format!("{name}[{first}..{}]", first + bits - 1),
+    }
+}
+
+/// The name of a field's number on the wire: Nicira's where there is one.
+fn wire_name(field: Field) -> String {
+    use Field as F;
+    if let Some(number) = register(field, F::Reg0, F::Reg15) {
+        return format!("NXM_NX_REG{number}");
+    }
+    if let Some(number) = register(field, F::Xreg0, F::Xreg7) {
+        return format!("OXM_OF_PKT_REG{number}");
+    }
+    if let Some(number) = register(field, F::Xxreg0, F::Xxreg3) {
+        return format!("NXM_NX_XXREG{number}");
+    }
+    let name = match field {
+        F::Ipv4Src => "IP_SRC".to_owned(),
+        F::Ipv4Dst => "IP_DST".to_owned(),
+        F::IpEcn => "IP_ECN".to_owned(),
+        F::NwTtl => "IP_TTL".to_owned(),
+        F::TunSrc => "TUN_IPV4_SRC".to_owned(),
+        F::TunDst => "TUN_IPV4_DST".to_owned(),
+        F::Icmpv6Type => "ICMPV6_TYPE".to_owned(),
+        other => other.name().to_ascii_uppercase(),
+    };
+    let class = match field.nxm() {
+        _ if field == F::IpDscp => "OXM_OF",
+        Some(id) if id.class == 0 => "NXM_OF",
+        Some(_) => "NXM_NX",
+        None if field == F::InPort => "NXM_OF",
+        None => "OXM_OF",
+    };
+    format!("{class}_{name}")
+}
+
+fn register(field: Field, first: Field, last: Field) -> Option<usize> {
+    (field >= first && field <= last).then(|| field as usize - first as usize)
+}
+
+/// The field that a name or number on the wire stands for, and which of its bits.
+pub(super) fn read_wire_name(name: &str) -> Option<Field> {
+    Field::ALL.into_iter().find(|field| wire_name(*field) == name)
+}

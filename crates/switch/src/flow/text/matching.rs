@@ -1,0 +1,238 @@
+//! Matches: `priority=20,icmp,in_port=1`, in the order and with the shorthands of `ovs-ofctl dump-flows`.
+
+use super::field::{hex, value};
+use crate::flow::{Field, Flow, Match};
+
+const IP: u128 = 0x0800;
+const IPV6: u128 = 0x86dd;
+const ARP: u128 = 0x0806;
+const RARP: u128 = 0x8035;
+
+/// What is not written: `ovs-ofctl`'s own.
+const DEFAULT_PRIORITY: u16 = 0x8000;
+const TAG: u128 = 0x1000;
+
+/// A match, behind its priority where one is given that has to be said.
+#[must_use]
+pub fn matching(of: &Match, priority: Option<u16>) -> String {
+    let mut parts: Vec<String> = priority
+        .filter(|priority| *priority != DEFAULT_PRIORITY)
+        .map(|priority| format!("priority={priority}"))
+        .into_iter()
+        .collect();
+    let printer = Printer::new(&of.value, &of.mask, &of.value, &of.mask);
+    printer.write(&mut parts);
+    parts.join(",")
+}
+
+/// Bits of a flow of which more is known than these: fields are called as that flow's.
+#[must_use]
+pub fn part(flow: &Flow, bits: &Flow) -> String {
+    let mut parts = Vec::new();
+    let value = flow.masked(bits);
+    Printer::new(&value, bits, flow, &crate::flow::all_bits()).write(&mut parts);
+    parts.join(",")
+}
+
+/// All that a flow is.
+#[must_use]
+pub fn whole(flow: &Flow) -> String {
+    let mut mask = Flow::ZERO;
+    for field in [Field::InPort, Field::VlanTci, Field::EthSrc, Field::EthDst, Field::EthType] {
+        mask.want(field);
+    }
+    for field in Field::ALL.into_iter().filter(|field| field.place().0 < crate::flow::STAGES[0] * 64) {
+        let is_set = field != Field::ActsetOutput && flow.get(field) != 0;
+        if is_set && field <= Field::Reg15 {
+            mask.want(field);
+        }
+    }
+    for field in Field::ALL {
+        use crate::flow::Prerequisite;
+        let need = field.prerequisite();
+        let mut wild = Flow::ZERO;
+        let is_there = !matches!(need, Prerequisite::None | Prerequisite::Vlan)
+            && crate::flow::packet_meets(flow, need, &mut wild);
+        // Said only where there is something to say.
+        let is_rare = matches!(field, Field::IpFrag | Field::Ipv6Exthdr | Field::Ipv6Label | Field::TcpFlags);
+        if is_there && !(is_rare && flow.get(field) == 0) {
+            mask.want(field);
+        }
+    }
+    part(flow, &mask)
+}
+
+struct Printer<'a> {
+    value: &'a Flow,
+    mask: &'a Flow,
+    eth_type: Option<u128>,
+    proto: Option<u128>,
+    /// EtherType and protocol are all matched, and stand in one word.
+    shows_type: bool,
+    shows_proto: bool,
+}
+
+impl<'a> Printer<'a> {
+    /// Prints `value` under `mask`; what kind of packet it is stands in `kind` under `known`.
+    fn new(value: &'a Flow, mask: &'a Flow, kind: &Flow, known: &Flow) -> Printer<'a> {
+        let exact = |field: Field| (known.get(field) == field.all_ones()).then(|| kind.get(field));
+        let eth_type = exact(Field::EthType);
+        let proto = exact(Field::IpProto).filter(|_| matches!(eth_type, Some(IP | IPV6)));
+        let all = |field: Field| mask.get(field) == field.all_ones();
+        Printer {
+            value,
+            mask,
+            eth_type,
+            proto,
+            shows_type: all(Field::EthType),
+            shows_proto: all(Field::IpProto),
+        }
+    }
+
+    /// A field under a name, if any bit of it is asked for.
+    fn field(&self, parts: &mut Vec<String>, name: &str, field: Field) {
+        let mask = self.mask.get(field);
+        if mask != 0 {
+            parts.push(format!("{name}={}", value(field, self.value.get(field), mask)));
+        }
+    }
+
+    fn named(&self, parts: &mut Vec<String>, fields: &[Field]) {
+        for field in fields {
+            self.field(parts, field.name(), *field);
+        }
+    }
+
+    fn is_ip(&self) -> bool {
+        matches!(self.eth_type, Some(IP | IPV6))
+    }
+
+    /// The word for EtherType and protocol, and what of both it says.
+    fn shorthand(&self) -> (Option<&'static str>, bool) {
+        if !self.shows_type {
+            return (None, false);
+        }
+        let proto = self.proto.filter(|_| self.shows_proto);
+        match (self.eth_type, proto) {
+            (Some(IP), Some(1)) => (Some("icmp"), true),
+            (Some(IP), Some(2)) => (Some("igmp"), true),
+            (Some(IP), Some(6)) => (Some("tcp"), true),
+            (Some(IP), Some(17)) => (Some("udp"), true),
+            (Some(IP), Some(132)) => (Some("sctp"), true),
+            (Some(IPV6), Some(58)) => (Some("icmp6"), true),
+            (Some(IPV6), Some(6)) => (Some("tcp6"), true),
+            (Some(IPV6), Some(17)) => (Some("udp6"), true),
+            (Some(IPV6), Some(132)) => (Some("sctp6"), true),
+            (Some(IP), _) => (Some("ip"), false),
+            (Some(IPV6), _) => (Some("ipv6"), false),
+            (Some(ARP), _) => (Some("arp"), false),
+            (Some(RARP), _) => (Some("rarp"), false),
+            (Some(0x8847), _) => (Some("mpls"), false),
+            (Some(0x8848), _) => (Some("mplsm"), false),
+            _ => (None, false),
+        }
+    }
+
+    fn write(&self, parts: &mut Vec<String>) {
+        let (word, says_proto) = self.shorthand();
+        self.named(parts, &[Field::PktMark, Field::ConjId, Field::ActsetOutput]);
+        parts.extend(word.map(str::to_owned));
+        self.named(parts, &Field::ALL[Field::Reg0 as usize..=Field::Reg15 as usize]);
+        self.named(parts, &[Field::TunId, Field::TunSrc, Field::TunDst, Field::Metadata, Field::InPort]);
+        self.tags(parts);
+        self.field(parts, "dl_src", Field::EthSrc);
+        self.field(parts, "dl_dst", Field::EthDst);
+        let eth_type = self.mask.get(Field::EthType);
+        if word.is_none() && eth_type != 0 {
+            let all = eth_type == Field::EthType.all_ones();
+            let rest = if all { String::new() } else { format!("/0x{eth_type:04x}") };
+            parts.push(format!("dl_type=0x{:04x}{rest}", self.value.get(Field::EthType)));
+        }
+        self.network(parts, says_proto);
+        self.transport(parts);
+    }
+
+    fn tags(&self, parts: &mut Vec<String>) {
+        let mask = self.mask.get(Field::VlanTci);
+        if mask != 0 {
+            let tci = self.value.get(Field::VlanTci);
+            let (vid, pcp) = (mask & 0xfff, mask >> 13);
+            let whole = |bits: u128, all: u128| bits == 0 || bits == all;
+            if mask & tci & TAG != 0 && whole(vid, 0xfff) && whole(pcp, 7) && mask != TAG {
+                if vid != 0 {
+                    parts.push(format!("dl_vlan={}", tci & 0xfff));
+                }
+                if pcp != 0 {
+                    parts.push(format!("dl_vlan_pcp={}", tci >> 13));
+                }
+            } else if mask == 0xffff {
+                parts.push(format!("vlan_tci=0x{tci:04x}"));
+            } else {
+                parts.push(format!("vlan_tci=0x{tci:04x}/0x{mask:04x}"));
+            }
+        }
+        // Of the inner tag there is no field: only translation looks at it.
+        let inner = (super::super::translate::TCI + 2) * 8;
+        let mask = self.mask.bits(inner, 16);
+        if mask != 0 {
+            parts.push(format!("vlan_tci1=0x{:04x}/0x{mask:04x}", self.value.bits(inner, 16)));
+        }
+    }
+
+    fn network(&self, parts: &mut Vec<String>, says_proto: bool) {
+        let is_arp = matches!(self.eth_type, Some(ARP | RARP));
+        let beyond = |field: Field| self.mask.get(field) & (u128::MAX >> 32) != 0;
+        let is_v6 = self.eth_type == Some(IPV6)
+            || self.eth_type.is_none() && (beyond(Field::Ipv6Src) || beyond(Field::Ipv6Dst));
+        if is_v6 {
+            self.named(parts, &[Field::Ipv6Src, Field::Ipv6Dst]);
+            let label = self.mask.get(Field::Ipv6Label);
+            if label == Field::Ipv6Label.all_ones() {
+                parts.push(format!("ipv6_label=0x{:05x}", self.value.get(Field::Ipv6Label)));
+            } else {
+                self.named(parts, &[Field::Ipv6Label]);
+            }
+            self.named(parts, &[Field::Ipv6Exthdr]);
+        } else if is_arp {
+            self.named(parts, &[Field::ArpSpa, Field::ArpTpa]);
+        } else {
+            self.field(parts, "nw_src", Field::Ipv4Src);
+            self.field(parts, "nw_dst", Field::Ipv4Dst);
+        }
+        if !says_proto {
+            self.field(parts, if is_arp { "arp_op" } else { "nw_proto" }, Field::IpProto);
+        }
+        if is_arp {
+            self.named(parts, &[Field::ArpSha, Field::ArpTha]);
+        }
+        let dscp = self.mask.get(Field::IpDscp);
+        if dscp == Field::IpDscp.all_ones() {
+            parts.push(format!("nw_tos={}", self.value.get(Field::IpDscp) << 2));
+        } else if dscp != 0 {
+            parts.push(format!("nw_tos={}/{}", hex(self.value.get(Field::IpDscp) << 2), hex(dscp << 2)));
+        }
+        self.named(parts, &[Field::IpEcn, Field::NwTtl]);
+        self.named(parts, &[Field::MplsLabel, Field::MplsTc, Field::MplsTtl, Field::MplsBos]);
+        self.named(parts, &[Field::PbbIsid, Field::PbbUca]);
+        self.field(parts, "nw_frag", Field::IpFrag);
+    }
+
+    fn transport(&self, parts: &mut Vec<String>) {
+        let is_v6 = self.eth_type == Some(IPV6);
+        match (self.is_ip(), self.proto) {
+            (true, Some(1)) if !is_v6 => {
+                self.named(parts, &[Field::Icmpv4Type, Field::Icmpv4Code]);
+            }
+            (true, Some(58)) if is_v6 => {
+                self.field(parts, "icmp_type", Field::Icmpv6Type);
+                self.field(parts, "icmp_code", Field::Icmpv6Code);
+                self.named(parts, &[Field::NdTarget, Field::NdSll, Field::NdTll]);
+            }
+            _ => {
+                self.field(parts, "tp_src", Field::TcpSrc);
+                self.field(parts, "tp_dst", Field::TcpDst);
+            }
+        }
+        self.named(parts, &[Field::TcpFlags]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Flows from text: `in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=80`, as `ovs-appctl ofproto/trace` takes them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use packet::MacAddr;
+
+use super::field::{Form, TCP_FLAGS, form, read_wire_name};
+use crate::flow::action::port as reserved;
+use crate::flow::{Field, Flow, packet_meets};
+
+/// Why a flow is not understood.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FlowTextError {
+    /// There is no such field.
+    #[error("unknown keyword {0}")]
+    Field(String),
+    /// A field without a value.
+    #[error("{0}: missing value")]
+    Missing(String),
+    /// The value of a field is none.
+    #[error("{1}: invalid value for {0}")]
+    Value(String, String),
+    /// The bridge has no such port.
+    #[error("{0}: invalid or unknown port for in_port")]
+    Port(String),
+    /// The packet is not what the field needs.
+    #[error("{0}: prerequisites not met; name the protocol too, such as tcp")]
+    Prerequisite(String),
+}
+
+/// Reads a flow: the packet, and metadata where that is named. `port` finds the number of a port's name. What is not said is zero.
+///
+/// # Errors
+/// [`FlowTextError`].
+pub fn parse(text: &str, port: impl Fn(&str) -> Option<u32>) -> Result<Flow, FlowTextError> {
+    let mut flow = Flow::ZERO;
+    let words: Vec<&str> =
+        text.split([',', ' ', '\t', '\n']).map(str::trim).filter(|word| !word.is_empty()).collect();
+    // The kinds of packets first: fields that need them may stand anywhere.
+    let mut fields = Vec::new();
+    for word in words {
+        match word.split_once('=') {
+            None if word == "eth" => {}
+            None => {
+                let (eth_type, proto) = kind(word).ok_or_else(|| FlowTextError::Field(word.to_owned()))?;
+                flow.set(Field::EthType, eth_type);
+                flow.set(Field::IpProto, proto);
+            }
+            Some((name, value)) => fields.push((name, value)),
+        }
+    }
+    // Likewise what is a kind without a word for it.
+    let turn = |name: &str| match name {
+        "dl_type" | "eth_type" => 0,
+        "nw_proto" | "ip_proto" | "arp_op" => 1,
+        "nw_frag" | "ip_frag" => 2,
+        "icmp_type" | "icmpv6_type" => 3,
+        _ => 4,
+    };
+    fields.sort_by_key(|(name, _)| turn(name));
+    for (name, text) in fields {
+        one(&mut flow, name, text, &port)?;
+    }
+    Ok(flow)
+}
+
+fn one(
+    flow: &mut Flow,
+    name: &str,
+    text: &str,
+    port: &impl Fn(&str) -> Option<u32>,
+) -> Result<(), FlowTextError> {
+    let wrong = || FlowTextError::Value(name.to_owned(), text.to_owned());
+    // Of a match only the value counts.
+    let bare = text.split_once('/').map_or(text, |(value, _)| value);
+    if bare.is_empty() {
+        return Err(FlowTextError::Missing(name.to_owned()));
+    }
+    if let "dl_vlan" | "dl_vlan_pcp" | "vlan_vid" = name {
+        let value = number(bare).ok_or_else(wrong)?;
+        let tci = flow.get(Field::VlanTci) | 0x1000;
+        let is_pcp = name == "dl_vlan_pcp";
+        // OFP_VLAN_NONE of OpenFlow 1.0: no tag.
+        if name == "dl_vlan" && value == 0xffff {
+            flow.set(Field::VlanTci, 0);
+            return Ok(());
+        }
+        if value > if is_pcp { 7 } else { 0x1fff } {
+            return Err(wrong());
+        }
+        if is_pcp {
+            flow.set(Field::VlanTci, tci & !0xe000 | value << 13);
+        } else {
+            flow.set(Field::VlanTci, tci & !0xfff | value & 0xfff);
+        }
+        return Ok(());
+    }
+    // Open vSwitch's bookkeeping, of which there is none here.
+    if let "recirc_id" | "packet_type" | "skb_priority" | "ct_state" | "ct_zone" | "ct_mark" | "ct_label" =
+        name
+    {
+        return if number(bare) == Some(0) { Ok(()) } else { Err(FlowTextError::Field(name.to_owned())) };
+    }
+    let field = find(flow, name).ok_or_else(|| FlowTextError::Field(name.to_owned()))?;
+    let mut value = match form(field) {
+        Form::Port => match number(bare).and_then(|number| u32::try_from(number).ok()) {
+            Some(number) => u128::from(number),
+            None => u128::from(
+                special(bare).or_else(|| port(bare)).ok_or_else(|| FlowTextError::Port(bare.to_owned()))?,
+            ),
+        },
+        Form::Ethernet => {
+            let mac: MacAddr = bare.parse().map_err(|_| wrong())?;
+            mac.0.iter().fold(0, |all, octet| all << 8 | u128::from(*octet))
+        }
+        Form::Ipv4 => u128::from(u32::from(bare.parse::<Ipv4Addr>().map_err(|_| wrong())?)),
+        Form::Ipv6 => u128::from(bare.parse::<Ipv6Addr>().map_err(|_| wrong())?),
+        Form::Fragment => match bare {
+            "no" | "not_later" => 0,
+            "yes" | "first" => 1,
+            "later" => 3,
+            _ => return Err(wrong()),
+        },
+        Form::TcpFlags => number(bare).or_else(|| flags(bare)).ok_or_else(wrong)?,
+        Form::Decimal | Form::Hex => number(bare).ok_or_else(wrong)?,
+    };
+    if name == "nw_tos" {
+        value >>= 2;
+    }
+    if value > field.all_ones() {
+        return Err(wrong());
+    }
+    let mut looked_at = Flow::ZERO;
+    if !packet_meets(flow, field.prerequisite(), &mut looked_at) {
+        return Err(FlowTextError::Prerequisite(name.to_owned()));
+    }
+    flow.set(field, value);
+    Ok(())
+}
+
+/// The field that a name stands for in this kind of packet.
+fn find(flow: &Flow, name: &str) -> Option<Field> {
+    let is_v6 = flow.get(Field::EthType) == 0x86dd;
+    let proto = flow.get(Field::IpProto);
+    let of = |tcp: Field, udp: Field, sctp: Field| match proto {
+        17 => udp,
+        132 => sctp,
+        _ => tcp,
+    };
+    let is_arp = matches!(flow.get(Field::EthType), 0x0806 | 0x8035);
+    Some(match name {
+        "dl_src" => Field::EthSrc,
+        "dl_dst" => Field::EthDst,
+        "dl_type" => Field::EthType,
+        "nw_src" if is_arp => Field::ArpSpa,
+        "nw_dst" if is_arp => Field::ArpTpa,
+        "nw_src" => Field::Ipv4Src,
+        "nw_dst" => Field::Ipv4Dst,
+        "nw_proto" if is_arp => Field::ArpOp,
+        "nw_proto" => Field::IpProto,
+        "nw_tos" | "ip_dscp" => Field::IpDscp,
+        "ip_ecn" => Field::IpEcn,
+        "ip_ttl" => Field::NwTtl,
+        "nw_frag" => Field::IpFrag,
+        "tp_src" => of(Field::TcpSrc, Field::UdpSrc, Field::SctpSrc),
+        "tp_dst" => of(Field::TcpDst, Field::UdpDst, Field::SctpDst),
+        "icmp_type" if is_v6 => Field::Icmpv6Type,
+        "icmp_code" if is_v6 => Field::Icmpv6Code,
+        "tunnel_id" => Field::TunId,
+        other => Field::from_name(other).or_else(|| read_wire_name(other))?,
+    })
+}
+
+fn number(text: &str) -> Option<u128> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u128::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// `+syn-ack`, or `syn|ack`.
+fn flags(text: &str) -> Option<u128> {
+    let bit = |name: &str| TCP_FLAGS.iter().position(|own| *own == name).map(|bit| 1_u128 << bit);
+    if !text.starts_with(['+', '-']) {
+        return text.split('|').try_fold(0, |all, name| Some(all | bit(name)?));
+    }
+    let mut all = 0;
+    for part in text.split_inclusive(['+', '-']).collect::<Vec<_>>().windows(2) {
+        let [sign, name] = part else { return None };
+        let value = bit(name.trim_end_matches(['+', '-']))?;
+        all |= if sign.ends_with('+') { value } else { 0 };
+    }
+    Some(all)
+}
+
+fn special(text: &str) -> Option<u32> {
+    Some(match text.to_ascii_uppercase().as_str() {
+        "LOCAL" => reserved::LOCAL,
+        "CONTROLLER" => reserved::CONTROLLER,
+        "ANY" | "NONE" => reserved::ANY,
+        "UNSET" => reserved::UNSET,
+        _ => return None,
+    })
+}
+
+/// EtherType and protocol of a word.
+fn kind(word: &str) -> Option<(u128, u128)> {
+    Some(match word {
+        "ip" => (0x0800, 0),
+        "icmp" => (0x0800, 1),
+        "igmp" => (0x0800, 2),
+        "tcp" => (0x0800, 6),
+        "udp" => (0x0800, 17),
+        "sctp" => (0x0800, 132),
+        "ipv6" | "ip6" => (0x86dd, 0),
+        "icmp6" => (0x86dd, 58),
+        "tcp6" => (0x86dd, 6),
+        "udp6" => (0x86dd, 17),
+        "sctp6" => (0x86dd, 132),
+        "arp" => (0x0806, 0),
+        "rarp" => (0x8035, 0),
+        "mpls" => (0x8847, 0),
+        "mplsm" => (0x8848, 0),
+        _ => return None,
+    })
+}

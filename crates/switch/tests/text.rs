@@ -1,0 +1,186 @@
+//! Rules in words, and the reasons of a megaflow's bits.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use packet::{FlowKey, PortId};
+use proptest::prelude::*;
+use switch::flow::{
+    Asked, Beyond, Field, Flow, FlowMod, Instructions, Line, Match, Mod, Pipeline, all_bits, text,
+};
+
+fn number(name: &str) -> Option<u32> {
+    (name == "eth1").then_some(1)
+}
+
+fn flow(words: &str) -> Flow {
+    text::parse(words, number).unwrap()
+}
+
+fn rule(table: u8, priority: u16, matching: Match, actions: Vec<switch::flow::Action>) -> Mod {
+    Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::apply(actions))))
+}
+
+fn tcp_to(address: u32) -> Match {
+    Match::ANY.with(Field::EthType, 0x0800).with(Field::Ipv4Dst, address.into())
+}
+
+#[test]
+fn flows_are_read_as_they_are_printed() {
+    for words in [
+        "tcp,in_port=1,vlan_tci=0x0000,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=8,nw_ecn=1,nw_ttl=64,tp_src=1,tp_dst=80,tcp_flags=syn|ack",
+        "icmp6,reg3=0x7,in_port=1,dl_vlan=5,dl_vlan_pcp=0,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,ipv6_src=2001:db8::1,ipv6_dst=fe80::2,nw_tos=0,nw_ecn=0,nw_ttl=255,icmp_type=135,icmp_code=0,nd_target=2001:db8::9,nd_sll=02:00:00:00:00:01",
+        "arp,in_port=LOCAL,vlan_tci=0x0000,dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,arp_spa=10.0.0.1,arp_tpa=10.0.0.2,arp_op=1,arp_sha=02:00:00:00:00:01,arp_tha=00:00:00:00:00:00",
+    ] {
+        assert_eq!(text::whole(&flow(words)).replace(",nd_tll=00:00:00:00:00:00", ""), words);
+    }
+    assert_eq!(flow("in_port=eth1,tcp,tcp_flags=+syn-ack").get(Field::TcpFlags), 2);
+    assert_eq!(flow("tcp tp_dst=0x50").get(Field::TcpDst), 80);
+    for (words, part) in [
+        ("in_port=eth9", "eth9"),
+        ("tp_dst=80", "prerequisites"),
+        ("tcp,nw_dst=10.0.0", "nw_dst"),
+        ("bogus", "bogus"),
+        ("tcp,tp_dst=70000", "70000"),
+        ("in_port=", "missing"),
+        ("dl_vlan_pcp=9", "9"),
+    ] {
+        let error = text::parse(words, number).unwrap_err().to_string();
+        assert!(error.contains(part), "{words}: {error}");
+    }
+}
+
+/// The paper's case (section 5.4): 10/8 beside 10.1.2.3/32 leaves 10.5.6.7 a /16.
+#[test]
+fn each_bit_of_a_megaflow_has_its_reason() {
+    let mut pipeline = Pipeline::new();
+    let mut wide = Match::ANY.with(Field::EthType, 0x0800);
+    wide.put(Field::Ipv4Dst, 0x0a00_0000, 0xff00_0000);
+    let resubmit = switch::flow::Action::Resubmit { port: None, table: Some(1) };
+    let set = switch::flow::Action::DecTtl(vec![0]);
+    let mods = [
+        rule(0, 10, wide, vec![resubmit]),
+        rule(0, 20, tcp_to(0x0a01_0203), vec![]),
+        rule(1, 5, Match::ANY, vec![set]),
+    ];
+    pipeline.modify(&mods, 0).unwrap();
+    let asked = flow("in_port=1,udp,nw_dst=10.5.6.7,nw_ttl=9,tp_dst=53");
+    let fate = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
+    let story = pipeline.story(&asked, &fate);
+    let words: Vec<(String, u32)> = story
+        .lines
+        .iter()
+        .map(|line| match line {
+            Line::Rule { depth, table, priority, matching, actions, .. } => {
+                (format!("{table}/{priority} {matching} {actions}"), *depth)
+            }
+            Line::Did { depth, action } => (action.clone(), *depth),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let wanted = [
+        ("0/10 ip,nw_dst=10.0.0.0/8 resubmit(,1)", 0),
+        ("resubmit(,1)", 0),
+        ("1/5  dec_ttl", 1),
+        ("dec_ttl", 1),
+    ];
+    assert_eq!(words, wanted.map(|(words, depth)| (words.to_owned(), depth)));
+    let why = |field: &str| {
+        let found = story.why.iter().filter(|bits| bits.fields.contains(field));
+        found.map(|bits| format!("{}: {}", bits.fields, bits.because)).collect::<Vec<_>>().join("; ")
+    };
+    assert!(why("nw_dst=10.0.0.0/8").contains("table 0: matched by the rule of priority 10"), "{story:?}");
+    let other = why("/0.255.0.0");
+    assert!(other.contains("not the rule of priority 20 (ip,nw_dst=10.1.2.3)"), "{story:?}");
+    assert!(why("nw_ttl=9").contains("table 1: action dec_ttl"), "{story:?}");
+    assert!(story.megaflow.contains("nw_dst=10.5.0.0/16") && !story.megaflow.contains("tp_dst"));
+    // Together they are the mask, and nobody has asked for a bit twice.
+    let mut sum = Flow::ZERO;
+    let parts = fate.trace.iter().filter_map(|step| match step {
+        switch::flow::Trace::Lookup { bits, .. } | switch::flow::Trace::Needs { bits, .. } => Some(bits),
+        _ => None,
+    });
+    for bits in parts {
+        assert_eq!(sum.masked(bits), Flow::ZERO);
+        sum.or(bits);
+    }
+    assert_eq!(sum, fate.mask);
+    // Who does not ask pays nothing.
+    assert!(pipeline.translate(Asked { flow: &asked, frame: None, trace: false }).trace.is_empty());
+}
+
+#[test]
+fn any_bits_can_be_printed() {
+    let mut frame = vec![2; 12];
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let mut key = FlowKey::ZERO;
+    let layers = FlowKey::extract(&frame, frame.len(), PortId(1), &mut key).unwrap();
+    let flow = Flow::new(&key, &Beyond::extract(&frame, &key, &layers), 1);
+    for word in 0..switch::flow::FLOW_WORDS {
+        for bit in 0..64 {
+            let mut bits = Flow::ZERO;
+            bits.0[word] = 1 << bit;
+            let _ = text::part(&flow, &bits);
+            let _ = text::matching(&Match { value: Flow::ZERO, mask: bits }, Some(1));
+        }
+    }
+    assert!(text::cached("1", &flow, &all_bits()).contains("ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6"));
+}
+
+/// EtherType, VLAN tag or not, and what is behind: enough of it for every header.
+fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+    let eth_types = prop::sample::select(vec![0x0800_u16, 0x86dd, 0x0806, 0x8847, 0x88e7, 0x88b5]);
+    let protos = prop::sample::select(vec![1_u8, 2, 6, 17, 47, 58, 132]);
+    let behind = prop::collection::vec(any::<u8>(), 80);
+    (any::<bool>(), any::<u16>(), eth_types, protos, behind, prop::sample::select(vec![133_u8, 135, 136]))
+        .prop_map(|(tagged, tci, eth_type, proto, mut behind, kind)| {
+            match eth_type {
+                0x0800 => {
+                    behind[0] = 0x45;
+                    behind[2..4].copy_from_slice(&80_u16.to_be_bytes());
+                    (behind[9], behind[20]) = (proto, kind);
+                }
+                0x86dd => {
+                    behind[0] = 0x60 | behind[0] & 0xf;
+                    behind[4..6].copy_from_slice(&40_u16.to_be_bytes());
+                    (behind[6], behind[40]) = (proto, kind);
+                }
+                0x0806 => behind[..6].copy_from_slice(&[0, 1, 8, 0, 6, 4]),
+                _ => {}
+            }
+            let mut frame = vec![2; 12];
+            if tagged {
+                frame.extend([0x81, 0x00]);
+                frame.extend(tci.to_be_bytes());
+            }
+            frame.extend(eth_type.to_be_bytes());
+            frame.extend(behind);
+            frame
+        })
+}
+
+proptest! {
+    #[test]
+    fn any_packet_is_printed_so_that_it_can_be_read(frame in any_frame()) {
+        let mut key = FlowKey::ZERO;
+        if let Ok(layers) = FlowKey::extract(&frame, frame.len(), PortId(1), &mut key) {
+            let flow = Flow::new(&key, &Beyond::extract(&frame, &key, &layers), 7);
+            let words = text::whole(&flow);
+            let read = text::parse(&words, number).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(text::whole(&read), words);
+        }
+    }
+
+    #[test]
+    fn any_words_are_read_or_refused(words in "([a-z_]{1,9}(=[0-9a-fx:./+|-]{0,12})?,?){0,6}", noise in any::<String>()) {
+        let _ = text::parse(&words, number);
+        let _ = text::parse(&noise, number);
+    }
+
+    #[test]
+    fn any_value_of_any_field_is_read_or_refused(field in 0..Field::ALL.len(), value in any::<u128>(), kind in 0_usize..9) {
+        let kind = ["", "ip,", "ipv6,", "arp,", "tcp,", "icmp6,", "mpls,", "dl_type=0x88e7,", "sctp,"][kind];
+        for value in [format!("{value:#x}"), (value & 0xff).to_string(), "1.2.3.4".to_owned(), "fe80::1".to_owned()] {
+            let _ = text::parse(&format!("{kind}{}={value}", Field::ALL[field].name()), number);
+        }
+    }
+}
