@@ -12,6 +12,7 @@
     reason = "a control thread: it locks tables and reads clocks"
 )]
 
+mod dump;
 mod look;
 mod record;
 
@@ -32,6 +33,8 @@ use crate::flows::{
     Answer, Asked, CachedFlow, Compiled, FlowBridge, Install, MeterLive, Told, Upcall, WorkerEnd,
 };
 use crate::worker::monotonic;
+
+pub use dump::MegaflowView;
 
 /// Packets of one port that are decided before the next port's.
 const TURN: usize = 32;
@@ -63,6 +66,8 @@ pub struct DeciderView {
     pub round_us: AtomicU64,
     /// Flows whose cached fate was not the tables' though no rule had changed: stays 0.
     pub wrong: AtomicU64,
+    /// Octets that its records take, about.
+    pub memory: AtomicU64,
 }
 
 /// Somebody waits until caches agree with tables.
@@ -109,6 +114,8 @@ pub struct Decider {
     /// By worker: it has come to a barrier, and owed something then.
     resync: Vec<bool>,
     syncs: u64,
+    /// What takes more than one round.
+    jobs: Vec<dump::Job>,
     view: Arc<DeciderView>,
     /// Switches and limits that others set.
     knobs: Arc<Knobs>,
@@ -166,6 +173,7 @@ impl Decider {
             barrier: None,
             asking: Vec::new(),
             syncs: 0,
+            jobs: Vec::new(),
             view: Arc::default(),
             knobs: Arc::new(knobs),
         }
@@ -243,6 +251,7 @@ impl Decider {
         did |= self.decide(now);
         did |= self.look(now);
         did |= self.settle();
+        did |= self.jobs();
         if now / ROUND_NS != self.second {
             self.second = now / ROUND_NS;
             self.tick(now);
@@ -370,6 +379,13 @@ impl Decider {
                 match asked {
                     Asked::Barrier(done) => self.asking.push(done),
                     Asked::PacketOut(out) => self.packet_out(&bridge, *out, now),
+                    Asked::Dump(to) => {
+                        self.jobs.push(dump::Job::Dump { bridge: bridge.tables.number(), at: 0, to });
+                    }
+                    Asked::Purge(done) => {
+                        let (bridge, done) = (bridge.tables.number(), Some(done));
+                        self.jobs.push(dump::Job::Purge { bridge, at: 0, done });
+                    }
                 }
             }
         }

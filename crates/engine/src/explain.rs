@@ -26,6 +26,9 @@ pub struct Explained {
     pub outputs: Vec<(PortId, Vec<u8>)>,
     /// The flow key, if the Ethernet header could be read.
     pub key: Option<FlowKey>,
+    /// Which rules it met in bridges with rules, and why its megaflow is as it is: one for each unbroken row of [`Step::Rule`] and
+    /// [`Step::NoRule`].
+    pub stories: Vec<switch::flow::Story>,
 }
 
 /// See the module documentation. `reader` belongs to the domain of the tables.
@@ -75,6 +78,7 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                     }
                     let source = Source { forwarding, port, view, queue: None, reader };
                     forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);
+                    explained.stories = std::mem::take(&mut tools.stories);
                 }
             }
         }

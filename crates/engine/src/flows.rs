@@ -50,6 +50,10 @@ pub(crate) enum Asked {
     Barrier(Box<dyn FnOnce() + Send>),
     /// A controller's packet.
     PacketOut(Box<PacketOut>),
+    /// Tell the flows that workers have.
+    Dump(std::sync::mpsc::SyncSender<crate::decider::MegaflowView>),
+    /// Have workers throw them away, and tell when all are told to.
+    Purge(Box<dyn FnOnce() + Send>),
 }
 
 /// The rules of one bridge, with what control threads and the decider need around them.
@@ -115,7 +119,7 @@ impl FlowTables {
         }
     }
 
-    fn ask(&self, what: Asked) {
+    pub(crate) fn ask(&self, what: Asked) {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(what);
         self.waker.notify();
     }

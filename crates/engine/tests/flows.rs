@@ -391,6 +391,62 @@ fn a_flow_goes_when_its_bridge_does_and_counts_are_not_lost() {
     assert!(removed);
 }
 
+/// A frame from a station of this number.
+fn from_station(number: u16) -> Vec<u8> {
+    let mut own = frame(1, 2, 0);
+    own[10..12].copy_from_slice(&number.to_be_bytes());
+    own
+}
+
+#[test]
+fn a_list_of_flows_is_told_in_slices_and_a_purge_leaves_none() {
+    const FLOWS: u16 = 3_000;
+    let mut switch = Switch::new(3);
+    // Each source is a flow of its own.
+    switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
+    switch.add(0, 1, from(1), vec![out(2)]);
+    for station in 0..FLOWS {
+        switch.rig.send(0, &from_station(station));
+        if station % 250 == 249 {
+            assert_eq!(switch.outputs().len(), 250);
+        }
+    }
+    let list = switch.tables.megaflows();
+    for _ in 0..100 {
+        switch.decider.round();
+    }
+    // Nobody takes them: the decider holds a bounded part, and does its work.
+    switch.rig.send(1, &from_station(9));
+    switch.rig.round();
+    switch.decider.round();
+    assert_eq!(switch.tables.upcalls(), u64::from(FLOWS) + 1);
+    let first: Vec<_> = list.try_iter().collect();
+    assert!(first.len() < 2_000, "{}", first.len());
+    let mut all = first;
+    while all.len() < usize::from(FLOWS) {
+        switch.settle();
+        all.extend(list.try_iter());
+    }
+    let stations: std::collections::BTreeSet<u128> =
+        all.iter().map(|told| told.flow.get(Field::EthSrc)).collect();
+    assert!(stations.len() >= usize::from(FLOWS), "each is told once, or it is another");
+    assert!(all.iter().filter(|told| told.port == PortId(0)).all(|told| told.rules().len() == 1));
+    // Nobody listens any more.
+    drop((list, switch.tables.megaflows()));
+    let purged = Arc::new(AtomicBool::new(false));
+    let tells = Arc::clone(&purged);
+    switch.tables.purge(move || tells.store(true, Ordering::Release));
+    switch.settle();
+    assert!(purged.load(Ordering::Acquire));
+    switch.barrier();
+    assert_eq!(switch.view().flows, 0);
+    switch.rig.send(0, &from_station(9));
+    assert_eq!(switch.outputs().len(), 1);
+    let stats = switch.tables.lock().flows(&FlowFilter::default(), 0);
+    assert_eq!(stats[1].packets, u64::from(FLOWS) + 1, "each packet is counted once");
+    switch.rig.assert_accounted();
+}
+
 fn any_rule() -> impl Strategy<Value = (u8, u16, Match, Vec<Action>)> {
     let set = |field: Field, value| Action::Set { field, value, mask: field.all_ones(), load: false };
     let matching = prop_oneof![

@@ -180,7 +180,7 @@ impl Decider {
     }
 
     /// Has a worker put a flow out of its cache.
-    fn dismiss(&mut self, id: u32) {
+    pub(super) fn dismiss(&mut self, id: u32) {
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         record.leaving = true;
         let (at, worker, name) = (record.at, record.worker, record.name);
@@ -221,6 +221,7 @@ impl Decider {
             };
             bridge.tables.publish(&events);
         }
+        self.view.memory.store(self.memory() as u64, Ordering::Relaxed);
         self.view.flows.store(self.flows as u64, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }

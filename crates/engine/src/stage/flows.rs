@@ -710,7 +710,10 @@ fn dry<R: Recorder>(
             let in_port = pipeline.number_of(port).unwrap_or(switch::flow::port::ANY);
             let beyond = Beyond::extract(&frame, &keys[i], &layers[i]);
             let flow = Flow::new(&keys[i], &beyond, in_port);
-            let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: false });
+            let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: true });
+            if !(fate.rules.is_empty() && fate.missed.is_empty()) {
+                tools.stories.push(pipeline.story(&flow, &fate));
+            }
             for rule in fate.rules.iter().filter_map(|rule| pipeline.rule(*rule)) {
                 let (table, priority, cookie) = (rule.table, rule.priority, rule.cookie);
                 recorder.step(i, Step::Rule { table, priority, cookie });

@@ -59,6 +59,8 @@ pub struct Tools {
     pub punt: Option<Producer<Punt>>,
     /// Flows of the bridges that go by OpenFlow's rules; none while no decider is there.
     pub flows: Option<Box<flows::Flows>>,
+    /// Which rules packets met in a dry run, and why: one for each bridge with rules.
+    pub stories: Vec<switch::flow::Story>,
     /// Copies that this burst may still make.
     pub clones_left: u32,
     /// Outputs of the flood in hand.
@@ -81,6 +83,7 @@ impl Tools {
             capture: None,
             punt: None,
             flows: None,
+            stories: Vec::new(),
             clones_left: CLONE_BUDGET,
             outputs: Box::default(),
             capture_drops: false,
