@@ -1,7 +1,9 @@
 //! `/metrics`: state as text for Prometheus (text exposition format 0.0.4).
 //!
 //! The number of series is bounded by the configuration: filters' rules, steerings' targets, ports, bridges, routers, workers,
-//! stages, drop reasons and classes of punted packets.
+//! stages, drop reasons, classes of punted packets and consumers of memory.
+
+mod flows;
 
 use std::fmt::Write;
 
@@ -34,6 +36,7 @@ fn text(plane: &dyn Plane) -> String {
     steers(&mut text, &plane.steers());
     bridges(&mut text, &plane.bridges());
     routers(&mut text, &plane.routers());
+    flows::caches(&mut text, &plane.caches());
     stages(&mut text, &plane.stages());
     workers(&mut text, &plane.workers());
     text.family("trivium_build_info", "gauge", "The program's version.");

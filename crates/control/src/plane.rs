@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use model::{
-    BlockRequest, Blocked, BridgeState, CapturedFrame, Counters, DoctorFinding, DriftState, DropState,
-    Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged, NeighbourEntry, NextHopEntry,
-    PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy, RouterState,
-    RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable, TraceEvent,
-    WorkerState,
+    BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
+    DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, GroupState,
+    HookState, Machine, MegaflowState, Merged, MeterState, NeighbourEntry, NextHopEntry, PacketFilter, Plan,
+    PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy, RouterState, RssTable, StageState,
+    SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable, TraceEvent, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -178,6 +178,66 @@ pub trait Plane: Send + Sync + 'static {
         Err(PlaneError::no_router(router))
     }
 
+    /// Rules of bridges that go by OpenFlow, by bridge, table and falling priority.
+    ///
+    /// # Errors
+    ///
+    /// If the query's bridge does not exist or has no rules.
+    fn flow_rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Groups by bridge and number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plane::flow_rules`].
+    fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Meters by bridge and number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plane::flow_rules`].
+    fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// Flows that workers have cached, in no particular order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plane::flow_rules`].
+    fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
+        nothing_flows(query)
+    }
+
+    /// What is cached of the tables, and what that takes.
+    fn caches(&self) -> CachesState {
+        CachesState::default()
+    }
+
+    /// What the tables of a bridge do with a flow in Open vSwitch's syntax, told as `ovs-appctl ofproto/trace` tells it. `packet` is a frame
+    /// in hexadecimal digits, or `-generate`: one that is made of the flow. Nothing is sent, learnt or counted.
+    ///
+    /// # Errors
+    ///
+    /// If the bridge has no rules, or flow or packet are not understood.
+    fn trace_rules(&self, bridge: &str, _flow: &str, _packet: Option<&str>) -> Result<String, PlaneError> {
+        Err(PlaneError::no_rules(bridge))
+    }
+
+    /// Returns once no cached flow is older than the tables; with `purge`, all are thrown away first.
+    ///
+    /// # Errors
+    ///
+    /// If that takes too long.
+    fn settle_flows(&self, _purge: bool) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
     /// All workers by number.
     fn workers(&self) -> Vec<WorkerState>;
 
@@ -252,6 +312,11 @@ pub trait Plane: Send + Sync + 'static {
     ///
     /// If the successor does not start or does not take over; this process then goes on.
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError>;
+}
+
+/// Where no bridge goes by rules.
+fn nothing_flows<T>(query: &FlowQuery) -> Result<Vec<T>, PlaneError> {
+    query.bridge.as_ref().map_or(Ok(Vec::new()), |bridge| Err(PlaneError::no_rules(bridge)))
 }
 
 /// What is captured.
@@ -337,6 +402,12 @@ impl PlaneError {
     pub fn no_router(router: &str) -> Self {
         let fix = "look at the names with `trivium show routers`";
         PlaneError::not_found(format!("router.{router}"), "no such router runs", fix)
+    }
+
+    /// A bridge that does not exist, or does not go by OpenFlow's rules.
+    pub fn no_rules(bridge: &str) -> Self {
+        let fix = "give it a table `openflow`, or look at the names with `trivium show bridges`";
+        PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge goes by OpenFlow's rules", fix)
     }
 
     /// Something that the machine refused, with everything that `error` says about its sources.

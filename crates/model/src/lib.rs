@@ -34,6 +34,7 @@ mod config;
 mod diff;
 mod explain;
 mod filter;
+mod flow_state;
 mod hook;
 mod hook_state;
 mod load;
@@ -65,6 +66,10 @@ pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, 
 pub use filter::{
     CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern,
     PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, VlanMatch,
+};
+pub use flow_state::{
+    CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState,
+    MemoryState, MeterState,
 };
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};

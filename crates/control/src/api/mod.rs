@@ -6,6 +6,7 @@
 
 mod configuration;
 mod filters;
+mod flows;
 mod hex;
 mod hooks;
 mod objects;
@@ -136,6 +137,11 @@ fn routes() -> OpenApiRouter<Context> {
         .routes(routes!(routers::drift))
         .routes(routes!(read::fdb))
         .routes(routes!(tools::flush_fdb))
+        .routes(routes!(flows::flows))
+        .routes(routes!(flows::groups))
+        .routes(routes!(flows::meters))
+        .routes(routes!(flows::megaflows))
+        .routes(routes!(flows::caches))
         .routes(routes!(read::workers))
         .routes(routes!(read::stages))
         .routes(routes!(read::drops))

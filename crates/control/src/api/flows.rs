@@ -1,0 +1,96 @@
+//! Bridges that go by OpenFlow's rules: rules, groups, meters and what is cached of them. Controllers and `ovs-ofctl` change them.
+
+use axum::Json;
+use axum::extract::State;
+use model::{CachesState, FlowQuery, FlowRuleState, GroupState, MegaflowState, MeterState};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Context;
+use super::read::ask;
+use super::request::Params;
+use crate::ErrorBody;
+use crate::error::ApiResult;
+
+/// Rules, groups, meters or cached flows in one answer unless more are asked for.
+const SOME: usize = 1000;
+/// Most of them in one answer.
+const MOST: usize = 100_000;
+
+/// Which rules are asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RuleParams {
+    /// Of this bridge.
+    bridge: Option<String>,
+    /// Of this table.
+    table: Option<u8>,
+    /// So many at most: 1000 unless told, and never more than 100000.
+    limit: Option<usize>,
+}
+
+/// Which groups, meters or cached flows are asked for.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct BridgeParams {
+    /// Of this bridge.
+    bridge: Option<String>,
+    /// So many at most: 1000 unless told, and never more than 100000.
+    limit: Option<usize>,
+}
+
+fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> FlowQuery {
+    FlowQuery { bridge, table, limit: limit.unwrap_or(SOME).min(MOST) }
+}
+
+/// Rules by bridge, table and falling priority.
+#[utoipa::path(get, path = "/v1/flows", params(RuleParams),
+    responses((status = 200, body = Vec<FlowRuleState>), (status = 404, body = ErrorBody)))]
+pub(super) async fn flows(
+    State(context): State<Context>,
+    Params(params): Params<RuleParams>,
+) -> ApiResult<Json<Vec<FlowRuleState>>> {
+    let query = query(params.bridge, params.table, params.limit);
+    Ok(Json(ask(&context, move |plane| plane.flow_rules(&query)).await??))
+}
+
+/// Groups by bridge and number.
+#[utoipa::path(get, path = "/v1/groups", params(BridgeParams),
+    responses((status = 200, body = Vec<GroupState>), (status = 404, body = ErrorBody)))]
+pub(super) async fn groups(
+    State(context): State<Context>,
+    Params(params): Params<BridgeParams>,
+) -> ApiResult<Json<Vec<GroupState>>> {
+    let query = query(params.bridge, None, params.limit);
+    Ok(Json(ask(&context, move |plane| plane.groups(&query)).await??))
+}
+
+/// Meters by bridge and number.
+#[utoipa::path(get, path = "/v1/meters", params(BridgeParams),
+    responses((status = 200, body = Vec<MeterState>), (status = 404, body = ErrorBody)))]
+pub(super) async fn meters(
+    State(context): State<Context>,
+    Params(params): Params<BridgeParams>,
+) -> ApiResult<Json<Vec<MeterState>>> {
+    let query = query(params.bridge, None, params.limit);
+    Ok(Json(ask(&context, move |plane| plane.meters(&query)).await??))
+}
+
+/// Flows that workers have cached.
+#[utoipa::path(get, path = "/v1/megaflows", params(BridgeParams),
+    responses((status = 200, body = Vec<MegaflowState>), (status = 404, body = ErrorBody)))]
+pub(super) async fn megaflows(
+    State(context): State<Context>,
+    Params(params): Params<BridgeParams>,
+) -> ApiResult<Json<Vec<MegaflowState>>> {
+    let query = query(params.bridge, None, params.limit);
+    Ok(Json(ask(&context, move |plane| plane.megaflows(&query)).await??))
+}
+
+/// What is cached of the tables: hits by tier, the decider's work, memory by consumer.
+#[utoipa::path(get, path = "/v1/caches", responses((status = 200, body = CachesState)))]
+pub(super) async fn caches(State(context): State<Context>) -> ApiResult<Json<CachesState>> {
+    ask(&context, |plane| plane.caches()).await.map(Json)
+}
