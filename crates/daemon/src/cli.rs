@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use rule::{RuleAdd, RuleRemove};
-pub use show::{OfRouter, Routes, Several, Show, Shown, Why};
+pub use show::{Flows, OfBridge, OfRouter, Routes, Several, Show, Shown, Why};
 pub use xdp::{
     DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, Lengths, SteerCommand, Varied,
     Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,

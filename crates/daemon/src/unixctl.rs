@@ -4,6 +4,7 @@
 //! here in `unixctl/commands.rs`. Clients are served one request after the other, each on a thread that may block.
 
 pub mod commands;
+mod datapath;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-/// Most routes, neighbours or next-hop objects that the daemon gives at once.
+/// Most routes, neighbours, next-hop objects, rules or cached flows that the daemon gives at once.
 const MOST: u64 = 100_000;
 
 /// `trivium show`
@@ -46,6 +46,16 @@ pub enum Shown {
         /// Only this steering
         steer: Option<String>,
     },
+    /// Rules of bridges that go by OpenFlow, with what they have counted
+    Flows(Flows),
+    /// OpenFlow's groups, with what went by each bucket
+    Groups(OfBridge),
+    /// OpenFlow's meters, with what was over the rate of each band
+    Meters(OfBridge),
+    /// Flows that workers have cached, and the rules that each stands for
+    Megaflows(OfBridge),
+    /// Hits by tier of the workers' caches, the decider's work, and memory by what takes it
+    Caches,
     /// Dropped packets by port and reason
     Drops {
         /// Only those that came in by this port
@@ -82,6 +92,27 @@ pub enum Shown {
         #[arg(long)]
         router: Option<String>,
     },
+}
+
+/// `trivium show groups`, `meters` and `megaflows`
+#[derive(Clone, Debug, Args)]
+pub struct OfBridge {
+    /// Only those of this bridge
+    pub bridge: Option<String>,
+    /// So many at most
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    pub limit: u64,
+}
+
+/// `trivium show flows`
+#[derive(Clone, Debug, Args)]
+pub struct Flows {
+    /// Of which bridge, and how many
+    #[command(flatten)]
+    pub of: OfBridge,
+    /// Only those of this table
+    #[arg(long)]
+    pub table: Option<u8>,
 }
 
 /// Of which router

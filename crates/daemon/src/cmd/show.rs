@@ -1,5 +1,6 @@
 //! `trivium show`: how things are, as tables or JSON.
 
+mod flows;
 mod router;
 
 use control::ConfigReport;
@@ -71,6 +72,11 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
             print(json, &client.get::<Vec<WorkerState>>("/v1/workers").await?, workers);
             Ok(())
         }
+        Shown::Flows(args) => flows::show_flows(client, args, json).await,
+        Shown::Groups(args) => flows::show_groups(client, args, json).await,
+        Shown::Meters(args) => flows::show_meters(client, args, json).await,
+        Shown::Megaflows(args) => flows::show_megaflows(client, args, json).await,
+        Shown::Caches => flows::show_caches(client, json).await,
         Shown::Drops { port } => {
             let mut all: Vec<DropState> = client.get("/v1/drops").await?;
             all.retain(|drop| port.as_ref().is_none_or(|port| *port == drop.port));

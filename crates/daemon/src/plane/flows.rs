@@ -7,6 +7,8 @@ mod keeper;
 mod kept;
 mod leader;
 mod letter;
+mod shown;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +21,7 @@ use std::time::Duration;
 use engine::decider::Knobs;
 use engine::rest::Waker;
 use engine::worker::monotonic;
-use engine::{Engine, FlowBridge, FlowTables, Room};
+use engine::{DeciderView, Engine, FlowBridge, FlowTables, Room};
 use model::{BridgeName, Config, FailMode, OpenFlow, PortName};
 use packet::MacAddr;
 use switch::flow::{
@@ -32,6 +34,7 @@ use super::ports::{Ports, Running};
 pub use keeper::{Keeper, LOOK as KEEPING};
 pub use leader::Leader;
 pub use letter::RulesLetter;
+pub use shown::Shown;
 
 /// Megaflows that one worker's cache holds, and different masks: what an attack on the tuple space can add.
 const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 200_000, masks: 256 };
@@ -54,6 +57,7 @@ pub struct Flowing {
 /// A decider at work.
 struct Deciding {
     knobs: Arc<Knobs>,
+    view: Arc<DeciderView>,
     thread: JoinHandle<()>,
 }
 
@@ -193,9 +197,9 @@ impl Flows {
                 return;
             }
         };
-        let knobs = decider.knobs();
+        let (knobs, view) = (decider.knobs(), decider.view());
         match std::thread::Builder::new().name("decider".to_owned()).spawn(move || decider.run()) {
-            Ok(thread) => self.deciding = Some(Deciding { knobs, thread }),
+            Ok(thread) => self.deciding = Some(Deciding { knobs, view, thread }),
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided: no thread is left")
             }

@@ -24,6 +24,7 @@ mod ports;
 mod routers;
 mod routes;
 mod routing;
+mod rules;
 mod samples;
 mod shortcuts;
 mod site;
@@ -43,11 +44,12 @@ use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, Sampl
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineConfig, PollMode};
 use model::{
-    BlockRequest, Blocked, BridgeState, CapturedFrame, Config, Counters, DoctorFinding, DriftState,
-    DropState, EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, HookState, Machine, Merged,
-    NeighbourEntry, NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry,
-    RouteQuery, RouteWhy, RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState,
-    SteerTable, TraceEvent, WorkerState,
+    BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Config, Counters, DoctorFinding,
+    DriftState, DropState, EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery,
+    FlowRuleState, GroupState, HookState, Machine, MegaflowState, Merged, MeterState, NeighbourEntry,
+    NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
+    RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable,
+    TraceEvent, WorkerState,
 };
 use netlink::Mirror;
 use packet::{PortId, WorkerId};
@@ -426,6 +428,12 @@ impl DataPlane {
         routers::ask(name, &follower, look)
     }
 
+    /// The bridges with rules, as they are now; nothing is held.
+    fn shown_flows(&self) -> flows::Shown {
+        let site = locked(&self.site);
+        site.flows.shown(&site.names)
+    }
+
     fn port_id(&self, name: &str) -> Result<PortId, PlaneError> {
         let site = locked(&self.site);
         site.ports.get(name).map(|running| running.id).ok_or_else(|| no_such_port(name))
@@ -613,6 +621,35 @@ impl Plane for DataPlane {
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
         let follower = locked(&self.site).routers.follower(router)?;
         routers::drift(router, &follower)
+    }
+
+    fn flow_rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
+        self.shown_flows().rules(query)
+    }
+
+    fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
+        self.shown_flows().groups(query)
+    }
+
+    fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
+        self.shown_flows().meters(query)
+    }
+
+    fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
+        self.shown_flows().megaflows(query)
+    }
+
+    fn caches(&self) -> CachesState {
+        let shown = self.shown_flows();
+        self.with_engine(|engine| shown.caches(engine, &self.memory)).unwrap_or_default()
+    }
+
+    fn trace_rules(&self, bridge: &str, flow: &str, packet: Option<&str>) -> Result<String, PlaneError> {
+        self.shown_flows().trace(bridge, flow, packet)
+    }
+
+    fn settle_flows(&self, purge: bool) -> Result<(), PlaneError> {
+        self.shown_flows().settle(purge)
     }
 
     fn workers(&self) -> Vec<WorkerState> {

@@ -20,8 +20,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use xdp::HookSays;
 
 use super::ids::Names;
-use super::words;
 use super::{DataPlane, locked};
+use super::{rules, words};
 use crate::filter;
 
 /// How often the workers' rings are emptied.
@@ -251,6 +251,7 @@ fn output(port: String, bytes: &[u8]) -> Output {
 
 fn worker_explains(explained: &Explained, names: &Names, name: &str, frame: &[u8]) -> Explanation {
     let (steps, verdict) = words::tell(&explained.steps, names);
+    let steps = rules::tell(steps, explained);
     let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     let outputs = explained.outputs.iter().map(|(port, bytes)| output(names.port(*port), bytes));
     Explanation {

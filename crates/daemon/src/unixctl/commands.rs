@@ -8,7 +8,7 @@ use control::{Plane, Store};
 use model::FdbFilter;
 use tokio::sync::watch;
 
-use super::{Answer, Commands};
+use super::{Answer, Commands, datapath};
 use crate::cmd::run::set_log_level;
 use crate::database::{Layout, UNTAGGED};
 
@@ -31,10 +31,7 @@ pub fn general(store: &Arc<Store>, layout: Option<watch::Receiver<Layout>>) -> C
         let layout = layout.as_ref().map(|layout| layout.borrow().clone()).unwrap_or_default();
         fdb_show(&*asked, &layout, arguments.first().map_or("", String::as_str))
     });
-    let asked = plane();
-    commands.add("coverage/show", "", 0..=0, move |_| Ok(coverage(&*asked)));
-    let asked = plane();
-    commands.add("memory/show", "", 0..=0, move |_| Ok(memory(&*asked)));
+    datapath::add(&mut commands, store);
     commands.add("vlog/set", "{SPEC | PATTERN:FACILITY:PATTERN}", 0..=16, |arguments| {
         arguments.iter().try_for_each(|spec| set_log_level(level(spec)?))?;
         Ok(String::new())
@@ -65,43 +62,6 @@ fn fdb_show(plane: &dyn Plane, layout: &Layout, bridge: &str) -> Answer {
         let _ = writeln!(text, "{port:>5}  {vlan:>4}  {}  {age}", entry.mac);
     }
     Ok(text)
-}
-
-/// Events since the start: packets by port direction, drops by reason.
-fn coverage(plane: &dyn Plane) -> String {
-    let mut events: BTreeMap<String, u64> = BTreeMap::new();
-    for drop in plane.drops() {
-        *events.entry(format!("drop_{}", drop.reason.replace('-', "_"))).or_default() += drop.packets;
-    }
-    for port in plane.ports() {
-        for (name, count) in [
-            ("port_rx", port.counters.rx_packets),
-            ("port_rx_missed", port.counters.rx_missed),
-            ("port_tx", port.counters.tx_packets),
-        ] {
-            *events.entry(name.to_owned()).or_default() += count;
-        }
-    }
-    let mut text = "Event coverage, totals since the start:\n".to_owned();
-    for (event, count) in events.into_iter().filter(|(_, count)| *count > 0) {
-        let _ = writeln!(text, "{event:<32} total: {count}");
-    }
-    text
-}
-
-/// What takes memory, on one line as `ovs-vswitchd` has it.
-fn memory(plane: &dyn Plane) -> String {
-    let bridges = plane.bridges();
-    let macs: u64 = bridges.iter().map(|bridge| u64::from(bridge.macs)).sum();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("").trim();
-    let resident = resident.trim_end_matches(" kB");
-    format!(
-        "bridges:{} macs:{macs} ports:{} resident-kB:{resident} workers:{}\n",
-        bridges.len(),
-        plane.ports().len(),
-        plane.workers().len()
-    )
 }
 
 /// The level in `LEVEL`, `MODULE:LEVEL` or `MODULE:FACILITY:LEVEL`, in our words. Modules and facilities are not told apart.

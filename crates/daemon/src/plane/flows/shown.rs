@@ -1,0 +1,270 @@
+//! What people are shown of bridges with rules: rules, groups, meters, cached flows, and what those take. Each list is as long as was asked for
+//! at most; nothing here holds tables longer than it takes to read one list's slice.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use control::{FailureKind, PlaneError};
+use engine::{DeciderView, Engine, FlowTables, MegaflowView};
+use model::{
+    CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState,
+    MemoryState, MeterState,
+};
+use port::FrameMemory;
+use switch::flow::{ALL_TABLES, FlowFilter, Pipeline, RuleRef, text};
+
+use super::{Flows, now};
+use crate::plane::ids::Names;
+
+/// How long the decider may take for the next flow of a list, or for a look at all flows.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Cached flows whose rules are read at one go.
+const SLICE: usize = 128;
+/// Rules of one cached flow that are named.
+const RULES: usize = 32;
+
+/// The bridges with rules, to be shown while everything goes on.
+pub struct Shown {
+    bridges: Vec<(String, Arc<FlowTables>)>,
+    names: Names,
+    decider: Option<Arc<DeciderView>>,
+}
+
+impl Flows {
+    /// See [`Shown`].
+    pub fn shown(&self, names: &Names) -> Shown {
+        let bridge = |(name, own): (&model::BridgeName, &super::Flowing)| {
+            (name.as_str().to_owned(), Arc::clone(&own.tables))
+        };
+        Shown {
+            bridges: self.bridges.iter().map(bridge).collect(),
+            names: names.clone(),
+            decider: self.deciding.as_ref().map(|deciding| Arc::clone(&deciding.view)),
+        }
+    }
+}
+
+fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
+    of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
+}
+
+const fn ms(ns: u64) -> u64 {
+    ns / 1_000_000
+}
+
+impl Shown {
+    /// The bridge of this name, or all.
+    fn of(&self, bridge: Option<&String>) -> Result<&[(String, Arc<FlowTables>)], PlaneError> {
+        let Some(name) = bridge else { return Ok(&self.bridges) };
+        let at = self.bridges.iter().position(|(own, _)| own == name);
+        at.and_then(|at| self.bridges.get(at..=at)).ok_or_else(|| PlaneError::no_rules(name))
+    }
+
+    /// Lists of all bridges that are asked for, one behind the other.
+    fn list<T>(
+        &self,
+        query: &FlowQuery,
+        read: impl Fn(&str, &FlowTables, usize) -> Result<Vec<T>, PlaneError>,
+    ) -> Result<Vec<T>, PlaneError> {
+        let mut all = Vec::new();
+        for (name, tables) in self.of(query.bridge.as_ref())? {
+            all.extend(read(name, tables, query.limit.saturating_sub(all.len()))?);
+        }
+        Ok(all)
+    }
+
+    /// See [`control::Plane::flow_rules`].
+    pub fn rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
+        let filter = FlowFilter { table: query.table.unwrap_or(ALL_TABLES), ..FlowFilter::default() };
+        self.list(query, |bridge, tables, limit| {
+            let rules = tables.lock().first_flows(&filter, limit, now());
+            let state = |rule: switch::flow::FlowStats| FlowRuleState {
+                bridge: bridge.to_owned(),
+                table: rule.table,
+                priority: rule.priority,
+                cookie: rule.cookie,
+                matches: text::matching(&rule.matching, None),
+                actions: text::instructions(&rule.instructions),
+                packets: rule.packets,
+                bytes: rule.bytes,
+                age_ms: ms(rule.age_ns),
+                idle_ms: ms(rule.idle_ns),
+                idle_timeout: rule.idle_timeout,
+                hard_timeout: rule.hard_timeout,
+                importance: rule.importance,
+            };
+            Ok(rules.into_iter().map(state).collect())
+        })
+    }
+
+    /// See [`control::Plane::groups`].
+    pub fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
+        self.list(query, |bridge, tables, limit| {
+            let groups = tables.lock().first_groups(limit, now());
+            let state = |shown: switch::flow::GroupShown| GroupState {
+                bridge: bridge.to_owned(),
+                id: shown.group.id,
+                text: text::group(&shown.group),
+                packets: shown.packets,
+                bytes: shown.bytes,
+                age_ms: ms(shown.age_ns),
+                buckets: counts(&shown.buckets),
+            };
+            Ok(groups.into_iter().map(state).collect())
+        })
+    }
+
+    /// See [`control::Plane::meters`].
+    pub fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
+        self.list(query, |bridge, tables, limit| {
+            let meters = tables.lock().first_meters(limit, now());
+            let state = |shown: switch::flow::MeterShown| MeterState {
+                bridge: bridge.to_owned(),
+                id: shown.meter.id,
+                text: text::meter(&shown.meter),
+                packets: shown.packets,
+                bytes: shown.bytes,
+                age_ms: ms(shown.age_ns),
+                bands: counts(&shown.bands),
+            };
+            Ok(meters.into_iter().map(state).collect())
+        })
+    }
+
+    /// See [`control::Plane::megaflows`].
+    pub fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
+        if self.decider.is_none() {
+            return self.list(query, |_, _, _| Ok(Vec::new()));
+        }
+        self.list(query, |bridge, tables, limit| {
+            let flows = tables.megaflows();
+            let mut all: Vec<MegaflowState> = Vec::new();
+            let mut slice = Vec::with_capacity(SLICE);
+            while all.len() + slice.len() < limit {
+                match flows.recv_timeout(PATIENCE) {
+                    Ok(view) => slice.push(view),
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => return Err(late(bridge)),
+                }
+                if slice.len() == SLICE {
+                    self.megaflow_states(bridge, tables, &mut slice, &mut all);
+                }
+            }
+            self.megaflow_states(bridge, tables, &mut slice, &mut all);
+            Ok(all)
+        })
+    }
+
+    fn megaflow_states(
+        &self,
+        bridge: &str,
+        tables: &FlowTables,
+        slice: &mut Vec<MegaflowView>,
+        all: &mut Vec<MegaflowState>,
+    ) {
+        let (pipeline, at) = (tables.lock(), now());
+        all.extend(slice.drain(..).map(|view| MegaflowState {
+            bridge: bridge.to_owned(),
+            worker: u16::try_from(view.worker).unwrap_or(u16::MAX),
+            flow: text::cached(&self.names.port(view.port), &view.flow, &view.mask),
+            actions: text::program(view.ops(), &|port| self.names.port(port)),
+            packets: view.packets,
+            bytes: view.bytes,
+            used_ms: (view.used_ns != 0).then(|| ms(at.saturating_sub(view.used_ns))),
+            rules: rules(&pipeline, view.rules()),
+        }));
+    }
+
+    /// See [`control::Plane::caches`].
+    pub fn caches(&self, engine: &Engine, frames: &FrameMemory) -> CachesState {
+        let mut caches = CachesState::default();
+        let mut memory = |consumer: String, bytes: u64| caches.memory.push(MemoryState { consumer, bytes });
+        memory("frames".to_owned(), frames.bytes());
+        for (name, tables) in &self.bridges {
+            let bytes = tables.lock().memory();
+            memory(format!("tables of {name}"), u64::try_from(bytes).unwrap_or(u64::MAX));
+        }
+        let Some(decider) = &self.decider else { return caches };
+        let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
+        let state = |(worker, view): (u16, engine::stage::flows::FlowsView)| CacheState {
+            worker,
+            flows: count(view.flows),
+            masks: count(view.masks),
+            exact_hits: view.counters.exact,
+            masked_hits: view.counters.wildcard,
+            misses: view.counters.misses,
+            probes: view.counters.probes,
+            memory: count(view.memory),
+        };
+        let workers: Vec<CacheState> =
+            (0..).zip(engine.flow_caches().unwrap_or_default()).map(state).collect();
+        memory("flow caches".to_owned(), workers.iter().map(|cache| cache.memory).sum());
+        memory("flow records".to_owned(), decider.memory.load(Ordering::Relaxed));
+        caches.decider = Some(DeciderState {
+            flows: decider.flows.load(Ordering::Relaxed),
+            limit: decider.limit.load(Ordering::Relaxed),
+            upcalls: decider.upcalls.load(Ordering::Relaxed),
+            revalidated: decider.revalidated.load(Ordering::Relaxed),
+            round_us: decider.round_us.load(Ordering::Relaxed),
+            wrong: decider.wrong.load(Ordering::Relaxed),
+        });
+        caches.workers = workers;
+        caches
+    }
+
+    /// See [`control::Plane::settle_flows`].
+    pub fn settle(&self, purge: bool) -> Result<(), PlaneError> {
+        if self.decider.is_none() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for asks_for_purge in [true, false].into_iter().skip(usize::from(!purge)) {
+            // All are asked before the first is waited for.
+            let ask = |(name, tables): &(String, Arc<FlowTables>)| {
+                let (done, is_done) = std::sync::mpsc::channel();
+                let tell = move || {
+                    let _ = done.send(());
+                };
+                if asks_for_purge {
+                    tables.purge(tell)
+                } else {
+                    tables.barrier(tell)
+                }
+                (name.clone(), is_done)
+            };
+            for (name, is_done) in self.bridges.iter().map(ask).collect::<Vec<_>>() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                is_done.recv_timeout(left).map_err(|_| late(&name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A bridge's tables, and what ports are called.
+    pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &Names), PlaneError> {
+        let (_, tables) =
+            self.bridges.iter().find(|(own, _)| own == bridge).ok_or_else(|| PlaneError::no_rules(bridge))?;
+        Ok((tables, &self.names))
+    }
+}
+
+/// The rules that a cached flow stands for; those that have gone since are left out.
+fn rules(pipeline: &Pipeline, of: &[RuleRef]) -> Vec<String> {
+    let known = of.iter().take(RULES).filter_map(|at| pipeline.rule(*at));
+    let written = known.map(|rule| {
+        let matching = text::matching(&rule.matching, None);
+        let comma = if matching.is_empty() { "" } else { "," };
+        format!("table={},priority={}{comma}{matching}", rule.table, rule.priority)
+    });
+    written.collect()
+}
+
+fn late(bridge: &str) -> PlaneError {
+    PlaneError {
+        kind: FailureKind::Busy,
+        object: format!("bridge.{bridge}"),
+        cause: format!("its decider has not answered within {} s", PATIENCE.as_secs()),
+        fix: "look at `trivium show workers` and the daemon's log, then try again".to_owned(),
+    }
+}

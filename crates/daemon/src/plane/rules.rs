@@ -1,0 +1,54 @@
+//! The rules that a packet meets, and why its megaflow is as it is, in the words of `explain`.
+
+use engine::Explained;
+use model::Step as Told;
+use packet::record::Step;
+use switch::flow::{Line, Story};
+
+/// Puts the stories of rules in the places of the steps that name them only. `steps` are those of `explained`, one for one.
+pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
+    let mut stories = explained.stories.iter();
+    let mut told = Vec::with_capacity(steps.len());
+    let mut in_row = false;
+    for (own, step) in explained.steps.iter().zip(steps) {
+        let is_rule = matches!(own, Step::Rule { .. } | Step::NoRule { .. });
+        let begins = is_rule && !in_row;
+        in_row = is_rule;
+        match (is_rule, begins.then(|| stories.next()).flatten()) {
+            (true, Some(story)) => told.extend(lines(story)),
+            (true, None) if !explained.stories.is_empty() => {}
+            _ => told.push(step),
+        }
+    }
+    told
+}
+
+fn lines(story: &Story) -> impl Iterator<Item = Told> {
+    let step = |stage: &str, what: String| Told { stage: stage.to_owned(), what };
+    let rules = story.lines.iter().map(move |line| step("table", sentence(line)));
+    let cached = if story.is_own {
+        "not cached: each such packet goes to the decider; it depends on ".to_owned()
+    } else {
+        String::new()
+    };
+    let megaflow = step("megaflow", cached + &story.megaflow);
+    let why = story.why.iter().map(move |bits| step("because", format!("{}: {}", bits.fields, bits.because)));
+    rules.chain([megaflow]).chain(why)
+}
+
+fn sentence(line: &Line) -> String {
+    let margin = |depth: u32| "  ".repeat(usize::try_from(depth).unwrap_or_default());
+    match line {
+        Line::Rule { depth, table, priority, cookie, matching, actions } => {
+            let space = if matching.is_empty() { "" } else { " " };
+            format!(
+                "{}table {table}: the rule of priority {priority} (cookie {cookie:#x}) matches:{space}{matching} actions={actions}",
+                margin(*depth)
+            )
+        }
+        Line::Miss { depth, table } => format!("{}table {table}: no rule matches", margin(*depth)),
+        Line::Did { depth, action } => format!("{}  {action}", margin(*depth)),
+        Line::Note { depth, words } => format!("{}  {words}", margin(*depth)),
+        Line::More => "and more of the like".to_owned(),
+    }
+}
