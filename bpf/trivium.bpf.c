@@ -7,12 +7,13 @@
  * Each stage is one header under include/ and one inline function that either gives a verdict or
  * lets the frame through to the next; `conf` decides at load time which are present. Today:
  * filter, the kernel's own routing, the kernel's share of a routed port and of a virtual router's,
- * that one's routes, the known stations of a bridged one, and steer, whose exact flows go before any
- * room.
+ * that one's routes, the known stations or the hot flows of a bridged one, and steer, whose exact flows
+ * go before any room.
  */
 #include "stage_bridge.h"
 #include "stage_fib.h"
 #include "stage_filter.h"
+#include "stage_flows.h"
 #include "stage_kernel.h"
 #include "stage_route.h"
 #include "stage_steer.h"
@@ -57,6 +58,13 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 	}
 	if (bridge.present) {
 		int verdict = stage_bridge(ctx, way.to == STEER_WORKER);
+
+		if (verdict >= 0)
+			return verdict;
+		way.numbered = verdict == BRIDGE_NUMBERED;
+	}
+	if (flows.present) {
+		int verdict = stage_flows(ctx, way.to == STEER_WORKER);
 
 		if (verdict >= 0)
 			return verdict;

@@ -266,6 +266,17 @@ TRIVIUM_INLINE int bridge_mark(struct xdp_md *ctx, struct bridge_order *order, _
 	return 1;
 }
 
+/* Sends a frame up, for its order alone (BRIDGE_WAITS) or because the worker has to know it. */
+TRIVIUM_INLINE int bridge_up(struct xdp_md *ctx, struct bridge_order *order, __u32 *bucket, int why)
+{
+	if (!bridge_mark(ctx, order, bucket))
+		return BRIDGE_UP;
+	/* What has no number is not told to have left: to hold its flow would not help. */
+	if (why == BRIDGE_WAITS)
+		order->waiting += 1;
+	return BRIDGE_NUMBERED;
+}
+
 /* With `up` the frame is the worker's whatever is known. */
 TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx, int up)
 {
@@ -277,14 +288,7 @@ TRIVIUM_INLINE int stage_bridge(struct xdp_md *ctx, int up)
 	if (!order)
 		return BRIDGE_UP;
 	verdict = bridge_answer(ctx, order, &bucket, up);
-	if (verdict >= 0)
-		return verdict;
-	if (!bridge_mark(ctx, order, bucket))
-		return BRIDGE_UP;
-	/* What has no number is not told to have left: to hold its flow would not help. */
-	if (verdict == BRIDGE_WAITS)
-		order->waiting += 1;
-	return BRIDGE_NUMBERED;
+	return verdict >= 0 ? verdict : bridge_up(ctx, order, bucket, verdict);
 }
 
 #endif

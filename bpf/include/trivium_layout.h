@@ -71,7 +71,9 @@ enum trivium_counter {
 	TRIVIUM_COUNT_ROUTE_OPTIONS = 40, /* IPv4 options, an IPv6 hop-by-hop header */
 	TRIVIUM_COUNT_ROUTE_FORWARDED = 41, /* a route was known here, and it was redirected */
 	TRIVIUM_COUNT_ROUTE_BLACKHOLE = 42, /* its route says so; dropped */
-	TRIVIUM_COUNTERS = 43,
+	TRIVIUM_COUNT_FLOW_FORWARDED = 43, /* of a cached flow of OpenFlow's rules, and redirected */
+	TRIVIUM_COUNT_FLOW_DROPPED = 44, /* the same, and its rules drop it */
+	TRIVIUM_COUNTERS = 45,
 };
 
 /*

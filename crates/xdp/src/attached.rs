@@ -11,7 +11,10 @@ use crate::counters::Counters;
 use crate::dump::Dump;
 use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
-use crate::object::{BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, ROUTE_CONF, ROUTE_VLANS, STEER_CONF};
+use crate::flows::{FLOWS_WORDS, FlowMaps, FlowStage};
+use crate::object::{
+    BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, ROUTE_CONF, ROUTE_VLANS, STEER_CONF,
+};
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
 use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage, VLAN_WORDS};
 use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
@@ -249,8 +252,42 @@ impl Attached {
     pub fn prepare_bridge(&self, bridge: Option<&BridgeStage>) -> Result<Loaded, Error> {
         let bridge = bridge.map(|bridge| Arc::clone(bridge.maps()));
         let route = self.stages.route.clone().filter(|_| bridge.is_none());
-        let stages = Stages { bridge, route, ..self.stages.clone() };
+        let flows = self.stages.flows.clone().filter(|_| bridge.is_none());
+        let stages = Stages { bridge, flows, route, ..self.stages.clone() };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Loads the same program with another stage of cached flows, or without one, for [`Attached::swap`]. With it there is none of
+    /// known stations. The port is unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn prepare_flows(&self, flows: Option<&FlowStage>) -> Result<Loaded, Error> {
+        let flows = flows.map(|flows| Arc::clone(flows.maps()));
+        let route = self.stages.route.clone().filter(|_| flows.is_none());
+        let bridge = self.stages.bridge.clone().filter(|_| flows.is_none());
+        let stages = Stages { bridge, flows, route, ..self.stages.clone() };
+        Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
+    }
+
+    /// Lets the hook answer for cached flows of OpenFlow's rules, or leave that to the worker. Each frame meets the old stage or the
+    /// new one. Later replacements of the program keep it.
+    ///
+    /// # Errors
+    /// [`Error::Load`], [`Error::Swap`]: the old stage goes on.
+    pub fn set_flows(&mut self, flows: Option<&FlowStage>) -> Result<(), Error> {
+        let loaded = self.prepare_flows(flows)?;
+        self.swap(loaded)
+    }
+
+    /// Whether the program has a stage of cached flows.
+    #[must_use]
+    pub fn has_flows(&self) -> bool {
+        self.stages.flows.is_some()
+    }
+
+    pub(crate) fn flow_maps(&self) -> Option<&Arc<FlowMaps>> {
+        self.stages.flows.as_ref()
     }
 
     /// Lets the hook answer for a bridge's known stations, or leave that to the worker. Each frame
@@ -345,7 +382,7 @@ impl Attached {
             None => Stages { route: None, ..self.stages.clone() },
             Some(route) => {
                 let route = Some(Arc::clone(route.maps()));
-                Stages { route, bridge: None, fib: None, ..self.stages.clone() }
+                Stages { route, bridge: None, flows: None, fib: None, ..self.stages.clone() }
             }
         };
         Loaded::new(self.constants, None, self.build, Some(&self.maps), stages)
@@ -596,10 +633,11 @@ impl Attached {
             return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
         };
         let (filter, bridge) = (found.filter()?.map(Arc::new), found.bridge()?.map(Arc::new));
+        let flows = found.flows()?.map(Arc::new);
         // The reader of a predecessor's capture has gone with it.
         let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
         let route = found.route()?.map(Arc::new);
-        let stages = Stages { filter, bridge, fib, route, steer, dump: None };
+        let stages = Stages { filter, bridge, flows, fib, route, steer, dump: None };
         let maps = match maps {
             Some(maps) => maps,
             None => found.into_maps()?,
@@ -683,6 +721,12 @@ impl MapsOfProgram {
     fn bridge(&mut self) -> Result<Option<BridgeMaps>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
         conf.map(|conf| BridgeMaps::adopt(conf, |name| self.take(name))).transpose()
+    }
+
+    /// What the program's stage of cached flows consists of; `None` without one.
+    fn flows(&mut self) -> Result<Option<FlowMaps>, Error> {
+        let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
+        conf.map(|conf| FlowMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
     /// What the program's stage of the kernel's routing consists of; `None` without one.

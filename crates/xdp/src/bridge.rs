@@ -20,6 +20,8 @@ pub use orders::{Mark, Orders};
 pub use stage::{BridgePort, BridgeStage};
 pub use table::{Place, StationTable};
 
+pub(crate) use devices::{COUNTS, DEVICES, new_counts, sent_to};
+pub(crate) use orders::{BUCKETS, ORDERS, orders_of};
 pub(crate) use stage::{BRIDGE_WORDS, BridgeMaps};
 
 #[cfg(test)]

@@ -96,11 +96,15 @@ pub enum Counter {
     RouteForwarded,
     /// Its route says blackhole; dropped.
     RouteBlackhole,
+    /// Of a cached flow of OpenFlow's rules; redirected to the device of the port that they name.
+    FlowForwarded,
+    /// The same; its rules drop it.
+    FlowDropped,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 43] = [
+    pub const ALL: [Counter; 45] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -144,6 +148,8 @@ impl Counter {
         Counter::RouteOptions,
         Counter::RouteForwarded,
         Counter::RouteBlackhole,
+        Counter::FlowForwarded,
+        Counter::FlowDropped,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -193,6 +199,8 @@ impl Counter {
             Counter::RouteOptions => "route_options",
             Counter::RouteForwarded => "route_forwarded",
             Counter::RouteBlackhole => "route_blackhole",
+            Counter::FlowForwarded => "flow_forwarded",
+            Counter::FlowDropped => "flow_dropped",
         }
     }
 

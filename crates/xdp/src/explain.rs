@@ -41,10 +41,11 @@ impl Attached {
     /// # Errors
     /// [`Error::Map`], [`Error::Load`], [`Error::TestRun`].
     pub fn explain(&self, frame: &[u8]) -> Result<HookSays, Error> {
-        let Stages { filter, bridge, fib, route, steer, dump: _ } = self.stages();
+        let Stages { filter, bridge, flows, fib, route, steer, dump: _ } = self.stages();
         let scratch = Stages {
             filter: filter.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             bridge: bridge.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
+            flows: flows.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             fib: fib.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             route: route.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
             steer: steer.as_ref().map(|maps| maps.scratch().map(Arc::new)).transpose()?,
@@ -57,6 +58,8 @@ impl Attached {
         let way = Counter::ALL.into_iter().find(|way| counters.get(*way) > 0).unwrap_or(Counter::Aborted);
         let rules = scratch.filter.as_ref().map_or(Ok(Vec::new()), |maps| maps.matched())?;
         let to = scratch.bridge.as_ref().filter(|_| way == Counter::Bridged).map(|maps| maps.sent_to());
+        let by_rules = scratch.flows.as_ref().filter(|_| way == Counter::FlowForwarded);
+        let by_rules = by_rules.map(|maps| maps.sent_to()).transpose()?.flatten();
         let answered = scratch.route.as_ref().filter(|_| way == Counter::RouteForwarded);
         let answered =
             answered.and_then(|maps| maps.answers()).map(|maps| maps.sent_to()).transpose()?.flatten();
@@ -70,7 +73,7 @@ impl Attached {
             verdict: run.verdict,
             frame: run.frame,
             rules,
-            to: to.transpose()?.flatten().or(answered.map(|(port, _)| port)),
+            to: to.transpose()?.flatten().or(by_rules).or(answered.map(|(port, _)| port)),
             neighbour: answered.map(|(_, neighbour)| neighbour),
             device: device.map(|(ifindex, _)| ifindex),
             flow: steered.and_then(|steered| steered.flow),

@@ -360,3 +360,37 @@ fn routes_tables_are_the_kernels_side() {
     assert_eq!((entries("route_devices"), entries("route_counts")), (ROUTE_PORTS, ROUTE_PORTS));
     assert!(AnswerMaps::NAMES.iter().all(|name| open.maps().any(|map| map.name() == *name)));
 }
+
+#[test]
+fn cached_flows_are_the_kernels_side() {
+    use crate::flows::{
+        COUNT_BYTES, DROPS, ENTRY_BYTES, FLOWS_WORDS, FRAME_BYTES, HINTS, MASKS, PLACES, POPS, PUSHES,
+        SETS_IP,
+    };
+    let (fields, size) = members(PORT, "flows_conf");
+    assert_eq!(size, 4 * FLOWS_WORDS);
+    let words = ["present", "port", "partial", "lines", "factor"];
+    assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
+    assert_eq!(values("flow_does"), [DROPS, POPS, PUSHES, SETS_IP].map(i64::from));
+    let (fields, size) = members(PORT, "flow_entry");
+    let whole = [("key", 0), ("mask", 64), ("does", 68), ("port", 72), ("tci_mask", 76), ("tci", 78)];
+    let ethernet = [("eth_mask", 80), ("eth", 96), ("tag", 112), ("ports_mask", 116), ("ports", 120)];
+    let octets = [("tos_mask", 124), ("tos", 125), ("ttl_mask", 126), ("ttl", 127)];
+    let addresses = [("src_mask", 128), ("src", 144), ("dst_mask", 160), ("dst", 176)];
+    let rest = [("slot", 192), ("reserved0", 196), ("reserved1", 200)];
+    let all = whole.into_iter().chain(ethernet).chain(octets).chain(addresses).chain(rest);
+    assert_eq!((fields, size), (at(all), ENTRY_BYTES));
+    let (fields, size) = members(PORT, "flow_count");
+    let all = [("packets", 0), ("bytes", 8), ("used", 16), ("reserved", 24)];
+    assert_eq!((fields, size), (at(all), COUNT_BYTES));
+    assert_eq!(members(PORT, "flow_frame").1, usize::try_from(FRAME_BYTES).unwrap());
+    assert_eq!(members(PORT, "flow_key").1, 64);
+    assert_eq!(members(PORT, "flow_line").1, 8 * usize::try_from(PLACES).unwrap());
+    for (name, size) in [("flow_mask", 64), ("flow_port", 8), ("flow_state", 8), ("flow_hint", 8)] {
+        assert_eq!(members(PORT, name).1, size, "{name}");
+    }
+    let open = ObjectBuilder::default().open_memory(port_object().bytes).unwrap();
+    let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
+    assert_eq!((entries("flow_masks"), entries("flow_hints")), (MASKS, HINTS));
+    assert_eq!(entries("flow_ports"), crate::bridge::BRIDGE_PORTS);
+}

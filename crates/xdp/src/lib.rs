@@ -46,6 +46,7 @@ mod error;
 mod explain;
 pub mod fib;
 pub mod filter;
+pub mod flows;
 mod inspect;
 #[cfg(test)]
 mod layout;

@@ -26,13 +26,15 @@ const fn need(
 pub(crate) const STEER: &str = "steer";
 pub(crate) const FILTER: &str = "filter";
 pub(crate) const BRIDGE: &str = "bridge";
+/// Cached flows of OpenFlow's rules.
+pub(crate) const RULES: &str = "rules";
 pub(crate) const FIB: &str = "fib";
 pub(crate) const ROUTE: &str = "route";
 pub(crate) const ANSWERS: &str = "routes";
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const DUMP: &str = "dump";
 
-const NEEDS: [Need; 20] = [
+const NEEDS: [Need; 22] = [
     need(STEER, ffi::BPF_FUNC_redirect_map, "bpf_redirect_map", "4.14"),
     need(FILTER, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FILTER, ffi::BPF_FUNC_xdp_load_bytes, "bpf_xdp_load_bytes", "5.18"),
@@ -42,6 +44,8 @@ const NEEDS: [Need; 20] = [
     need(BRIDGE, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(BRIDGE, ffi::BPF_FUNC_xdp_adjust_head, "bpf_xdp_adjust_head", "4.10"),
     need(BRIDGE, ffi::BPF_FUNC_xdp_adjust_meta, "bpf_xdp_adjust_meta", "4.15"),
+    need(RULES, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
+    need(RULES, ffi::BPF_FUNC_ktime_get_coarse_ns, "bpf_ktime_get_coarse_ns", "5.11"),
     need(FIB, ffi::BPF_FUNC_xdp_get_buff_len, "bpf_xdp_get_buff_len", "5.18"),
     need(FIB, ffi::BPF_FUNC_fib_lookup, "bpf_fib_lookup", "4.18"),
     need(FIB, ffi::BPF_FUNC_check_mtu, "bpf_check_mtu", "5.12"),
@@ -80,7 +84,7 @@ mod tests {
             let has = |helper| helper != missing.helper;
             let error = lacking(&[STEER, missing.stage], has).unwrap().to_string();
             assert!(error.contains(missing.name) && error.contains(missing.since), "{error}");
-            let others: Vec<&str> = [STEER, FILTER, BRIDGE, FIB, ROUTE, ANSWERS, FLOWS, DUMP]
+            let others: Vec<&str> = [STEER, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP]
                 .into_iter()
                 .filter(|stage| {
                     NEEDS.iter().all(|need| need.stage != *stage || need.helper != missing.helper)
@@ -97,7 +101,7 @@ mod tests {
         // Without privilege it tells of none.
         if sys::has_helper(ffi::BPF_FUNC_map_lookup_elem) {
             assert!(
-                lacking(&[STEER, FILTER, BRIDGE, FIB, ROUTE, ANSWERS, FLOWS, DUMP], sys::has_helper)
+                lacking(&[STEER, FILTER, BRIDGE, RULES, FIB, ROUTE, ANSWERS, FLOWS, DUMP], sys::has_helper)
                     .is_none()
             );
         }

@@ -74,6 +74,8 @@ pub(crate) const FILTER_CONF: &str = ".rodata.filter";
 
 /// The same of `bridge`.
 pub(crate) const BRIDGE_CONF: &str = ".rodata.bridge";
+/// The same of `flows`.
+pub(crate) const FLOWS_CONF: &str = ".rodata.flows";
 /// The same of `fib`.
 pub(crate) const FIB_CONF: &str = ".rodata.fib";
 /// The same of `route`.

@@ -15,9 +15,10 @@ use crate::counters::Counters;
 use crate::dump::DumpMaps;
 use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
+use crate::flows::FlowMaps;
 use crate::object::{
-    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, Opened, ROUTE_CONF, ROUTE_VLANS, STEER_CONF, dump_object,
-    port_object, services_dump_object, services_object,
+    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, Opened, ROUTE_CONF, ROUTE_VLANS, STEER_CONF,
+    dump_object, port_object, services_dump_object, services_object,
 };
 use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
@@ -213,6 +214,7 @@ impl PortProgram {
 pub(crate) struct Stages {
     pub filter: Option<Arc<FilterMaps>>,
     pub bridge: Option<Arc<BridgeMaps>>,
+    pub flows: Option<Arc<FlowMaps>>,
     pub fib: Option<Arc<FibMaps>>,
     pub route: Option<Arc<RouteMaps>>,
     /// Made for the program's build.
@@ -227,7 +229,8 @@ impl Stages {
         let there = [
             (true, needs::STEER),
             (self.filter.is_some(), needs::FILTER),
-            (self.bridge.is_some(), needs::BRIDGE),
+            (self.bridge.is_some() || self.flows.is_some(), needs::BRIDGE),
+            (self.flows.is_some(), needs::RULES),
             (self.fib.is_some(), needs::FIB),
             (self.route.is_some(), needs::ROUTE),
             (self.route.as_ref().is_some_and(|route| route.answers().is_some()), needs::ANSWERS),
@@ -302,12 +305,23 @@ impl Loaded {
             }
         }
         match &stages.bridge {
-            None => BridgeMaps::names().into_iter().try_for_each(|name| opened.leave_out(name))?,
+            None => opened.leave_out(BridgeMaps::OWN)?,
             Some(bridge) => {
                 let conf: Vec<u8> = bridge.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(BRIDGE_CONF, &conf)?;
                 bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
+        }
+        match &stages.flows {
+            None => FlowMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
+            Some(flows) => {
+                let conf: Vec<u8> = flows.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                opened.set_section(FLOWS_CONF, &conf)?;
+                flows.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
+        }
+        if stages.bridge.is_none() && stages.flows.is_none() {
+            BridgeMaps::SHARED.into_iter().try_for_each(|name| opened.leave_out(name))?;
         }
         match &stages.fib {
             None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,

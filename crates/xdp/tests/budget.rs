@@ -17,6 +17,7 @@ use xdp::filter::{
     Action, Base, Compiled, CookieScheme, Filter, FilterSizes, Match, Moment, Pattern, Rate, Rule, RuleSet,
     SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
+use xdp::flows::{FlowPort, FlowStage, FlowTable};
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
 use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
 use xdp::steer::{SteerConfig, Steering};
@@ -54,6 +55,9 @@ fn measured() -> Costs {
     }
     for (name, tagged, partial_checksums) in [("access", false, false), ("trunk-completing", true, true)] {
         add(format!("port-bridge-{name}"), with_bridge(tagged, partial_checksums));
+    }
+    for (name, partial_checksums) in [("plain", false), ("completing", true)] {
+        add(format!("port-rules-{name}"), with_flows(partial_checksums));
     }
     let [.., (_, everything)] = filters();
     add("port-routed-drop-filter-everything-dump".to_owned(), with_dump(everything));
@@ -114,6 +118,20 @@ fn bridge_stage(attached: &Attached, tagged: bool, partial_checksums: bool) -> B
         partial_checksums,
     };
     BridgeStage::new(&port, attached, &table, &devices).unwrap()
+}
+
+/// The same of a bridge that goes by rules.
+fn with_flows(partial_checksums: bool) -> ProgramInfo {
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
+    let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    attached.prepare_flows(Some(&flow_stage(&attached, partial_checksums))).unwrap().info().unwrap()
+}
+
+fn flow_stage(attached: &Attached, partial_checksums: bool) -> FlowStage {
+    let (table, devices) = (FlowTable::new(1024, 1).unwrap(), BridgeDevices::new().unwrap());
+    FlowStage::new(&FlowPort { port: 1, partial_checksums }, attached, &table, &devices).unwrap()
 }
 
 /// A capture around a large filter.
@@ -284,17 +302,18 @@ fn every_combination_of_stages_loads() {
     let dump = Dump::new(&DumpConfig::default()).unwrap();
     let mut loaded = 0;
     let builds = [("frags", PortProgram::load as fn(&_) -> _), ("linear", PortProgram::load_linear)];
-    for (room, (build, load)) in ["kernel", "bridge", "fib", "route", "answers"]
+    for (room, (build, load)) in ["kernel", "bridge", "rules", "fib", "route", "answers"]
         .into_iter()
         .flat_map(|room| builds.map(|build| (room, build)))
     {
         let namespace = Namespace::enter_new();
         let (_, near) = namespace.veth("va", "vb", "");
-        let owner = if room == "bridge" { Owner::Bridged } else { Owner::Routed };
+        let owner = if ["bridge", "rules"].contains(&room) { Owner::Bridged } else { Owner::Routed };
         let program = load(&config(owner, WhenDown::Drop)).unwrap();
         let mut port = program.attach(near, AttachMode::Native, None).unwrap();
         match room {
             "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
+            "rules" => port.set_flows(Some(&flow_stage(&port, true))).unwrap(),
             "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
             "route" => port.set_route(Some(&route_stage(true))).unwrap(),
             "answers" => port.set_route(Some(&answers_stage(true))).unwrap(),
@@ -317,7 +336,7 @@ fn every_combination_of_stages_loads() {
             }
         }
     }
-    assert_eq!(loaded, 120);
+    assert_eq!(loaded, 144);
 }
 
 #[test]

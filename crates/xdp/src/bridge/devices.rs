@@ -1,13 +1,13 @@
 //! The devices that frames are redirected to, by the numbers of their ports, and what was received and sent that way.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::BRIDGE_PORTS;
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec};
 
-pub(super) const DEVICES: &str = "bridge_devices";
-pub(super) const COUNTS: &str = "bridge_counts";
+pub(crate) const DEVICES: &str = "bridge_devices";
+pub(crate) const COUNTS: &str = "bridge_counts";
 
 /// Packets and bytes that the hook has bridged, as received or sent by one port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,18 +48,15 @@ impl BridgeDevices {
     /// # Errors
     /// [`Error::Map`].
     pub fn new() -> Result<BridgeDevices, Error> {
-        let create = |name, kind, value| {
-            let spec = MapSpec { name, kind, key: 4, value, entries: BRIDGE_PORTS };
-            sys::map_create(spec, None).map_err(|source| Error::Map {
-                map: name,
-                operation: "create",
-                source,
-            })
+        Ok(BridgeDevices { devices: create(DEVICES, MapKind::Devices, 4)?, counts: new_counts()? })
+    }
+
+    /// Both maps once more: devices, counts.
+    pub(crate) fn duplicate(&self) -> Result<[OwnedFd; 2], Error> {
+        let duplicate = |map, fd: &OwnedFd| {
+            fd.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
         };
-        Ok(BridgeDevices {
-            devices: create(DEVICES, MapKind::Devices, 4)?,
-            counts: create(COUNTS, MapKind::PerCpuArray, 32)?,
-        })
+        Ok([duplicate(DEVICES, &self.devices)?, duplicate(COUNTS, &self.counts)?])
     }
 
     /// Lets a port's number stand for a device of the calling thread's network namespace. The kernel forgets a device that
@@ -92,4 +89,26 @@ impl BridgeDevices {
         let sum = |at: usize| words.iter().skip(at).step_by(4).fold(0, |a: u64, b| a.wrapping_add(*b));
         Ok(BridgeCounts { rx_packets: sum(0), rx_bytes: sum(1), tx_packets: sum(2), tx_bytes: sum(3) })
     }
+}
+
+fn create(name: &'static str, kind: MapKind, value: u32) -> Result<OwnedFd, Error> {
+    let spec = MapSpec { name, kind, key: 4, value, entries: BRIDGE_PORTS };
+    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+}
+
+/// Counts that are 0.
+pub(crate) fn new_counts() -> Result<OwnedFd, Error> {
+    create(COUNTS, MapKind::PerCpuArray, 32)
+}
+
+/// The first port for which something was counted as sent.
+pub(crate) fn sent_to(counts: BorrowedFd<'_>) -> Result<Option<u16>, Error> {
+    for port in 0..BRIDGE_PORTS {
+        let words = sys::map_lookup_per_cpu(counts, port, 4);
+        let words = words.map_err(|source| Error::Map { map: COUNTS, operation: "read", source })?;
+        if words.iter().skip(2).step_by(4).any(|count| *count > 0) {
+            return Ok(u16::try_from(port).ok());
+        }
+    }
+    Ok(None)
 }

@@ -1,13 +1,14 @@
 //! What hook and workers tell each other about the order of frames, per queue: `struct bridge_order`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Error;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
+use crate::{Attached, Error};
 
-pub(super) const ORDERS: &str = "bridge_orders";
-pub(super) const BUCKETS: &str = "bridge_buckets";
+pub(crate) const ORDERS: &str = "bridge_orders";
+pub(crate) const BUCKETS: &str = "bridge_buckets";
 /// Lines of buckets of a queue: `BRIDGE_BUCKET_LINES`.
 pub(super) const BUCKET_LINES: u32 = 256;
 /// Words of one queue.
@@ -67,7 +68,7 @@ impl Orders {
     }
 
     /// Those of a program that is in the kernel already.
-    pub(super) fn over(map: OwnedFd, buckets: OwnedFd) -> Result<Orders, Error> {
+    pub(crate) fn over(map: OwnedFd, buckets: OwnedFd) -> Result<Orders, Error> {
         let memory = Mapped::new(map.as_fd()).map_err(|source| Error::Map {
             map: ORDERS,
             operation: "map",
@@ -76,8 +77,18 @@ impl Orders {
         Ok(Orders { map, buckets, memory })
     }
 
-    pub(super) fn maps(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
+    pub(crate) fn maps(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
         [(ORDERS, self.map.as_fd()), (BUCKETS, self.buckets.as_fd())]
+    }
+
+    /// Another one with as many queues, in which nothing is under way.
+    pub(crate) fn scratch(&self) -> Result<Orders, Error> {
+        let orders = Orders::new(self.queues())?;
+        orders.set_bypass(self.is_bypassed());
+        for queue in 0..orders.queues() {
+            orders.finish(queue, 0);
+        }
+        Ok(orders)
     }
 
     fn word(&self, queue: u32, place: usize) -> Option<&AtomicU64> {
@@ -132,12 +143,22 @@ impl Orders {
         }
     }
 
-    pub(super) fn is_bypassed(&self) -> bool {
+    fn is_bypassed(&self) -> bool {
         self.words(BYPASS).any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     /// Whether everything goes up: somebody watches who sees only what the workers see.
     pub fn set_bypass(&self, on: bool) {
         self.words(BYPASS).for_each(|word| word.store(u64::from(on), Ordering::Release));
+    }
+}
+
+/// The order that a port's program keeps, or a new one for its queues.
+pub(crate) fn orders_of(port: &Attached) -> Result<Arc<Orders>, Error> {
+    let queues = port.constants().queues;
+    let known = port.bridge_maps().map(|maps| maps.orders()).or(port.flow_maps().map(|maps| maps.orders()));
+    match known.filter(|orders| orders.queues() == queues) {
+        Some(orders) => Ok(Arc::clone(orders)),
+        None => Ok(Arc::new(Orders::new(queues)?)),
     }
 }

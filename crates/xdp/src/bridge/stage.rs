@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::devices::{COUNTS, DEVICES};
-use super::orders::{BUCKETS, ORDERS};
+use super::devices::{COUNTS, DEVICES, new_counts, sent_to};
+use super::orders::{BUCKETS, ORDERS, orders_of};
 use super::table::TABLE;
-use super::{BRIDGE_PORTS, BridgeDevices, Orders, StationTable};
+use super::{BridgeDevices, Orders, StationTable};
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error};
 
@@ -60,14 +60,7 @@ impl BridgeStage {
         table: &StationTable,
         devices: &BridgeDevices,
     ) -> Result<BridgeStage, Error> {
-        let queues = attached.constants().queues;
-        let orders = match attached.bridge_maps().filter(|maps| maps.orders.queues() == queues) {
-            Some(maps) => Arc::clone(&maps.orders),
-            None => Arc::new(Orders::new(queues)?),
-        };
-        let duplicate = |map, fd: BorrowedFd<'_>| {
-            fd.try_clone_to_owned().map_err(|source| Error::Map { map, operation: "duplicate", source })
-        };
+        let orders = orders_of(attached)?;
         let (low, high) = (table.factor & u64::from(u32::MAX), table.factor >> 32);
         let half = |word: u64| u32::try_from(word).unwrap_or(0);
         let conf = [
@@ -82,13 +75,10 @@ impl BridgeStage {
             half(if cfg!(target_endian = "little") { low } else { high }),
             half(if cfg!(target_endian = "little") { high } else { low }),
         ];
-        let maps = BridgeMaps {
-            conf,
-            table: duplicate(TABLE, table.map())?,
-            orders,
-            devices: duplicate(DEVICES, devices.devices.as_fd())?,
-            counts: duplicate(COUNTS, devices.counts.as_fd())?,
-        };
+        let duplicated = |source| Error::Map { map: TABLE, operation: "duplicate", source };
+        let table = table.map().try_clone_to_owned().map_err(duplicated)?;
+        let [devices, counts] = devices.duplicate()?;
+        let maps = BridgeMaps { conf, table, orders, devices, counts };
         Ok(BridgeStage { maps: Arc::new(maps) })
     }
 
@@ -110,9 +100,13 @@ impl BridgeStage {
 }
 
 impl BridgeMaps {
-    /// Names of all maps that only a program with a bridge stage has.
-    pub fn names() -> [&'static str; 5] {
-        [TABLE, ORDERS, BUCKETS, DEVICES, COUNTS]
+    /// The map that only a program with this stage has.
+    pub const OWN: &'static str = TABLE;
+    /// Those that a program with one of both stages of bridges has.
+    pub const SHARED: [&'static str; 4] = [ORDERS, BUCKETS, DEVICES, COUNTS];
+
+    pub fn orders(&self) -> &Arc<Orders> {
+        &self.orders
     }
 
     pub fn list(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
@@ -135,30 +129,18 @@ impl BridgeMaps {
         for (from, to) in from.words().iter().zip(to.words()) {
             to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
         }
-        let orders = Orders::new(self.orders.queues())?;
-        orders.set_bypass(self.orders.is_bypassed());
-        for queue in 0..orders.queues() {
-            orders.finish(queue, 0);
-        }
         Ok(BridgeMaps {
             conf: self.conf,
             table,
-            orders: Arc::new(orders),
+            orders: Arc::new(self.orders.scratch()?),
             devices: self.devices.try_clone().map_err(failed(DEVICES, "duplicate"))?,
-            counts: create(COUNTS, MapKind::PerCpuArray, 32, BRIDGE_PORTS)?,
+            counts: new_counts()?,
         })
     }
 
     /// The port that a frame was counted as sent by.
     pub fn sent_to(&self) -> Result<Option<u16>, Error> {
-        for port in 0..BRIDGE_PORTS {
-            let words = sys::map_lookup_per_cpu(self.counts.as_fd(), port, 4);
-            let words = words.map_err(|source| Error::Map { map: COUNTS, operation: "read", source })?;
-            if words.iter().skip(2).step_by(4).any(|count| *count > 0) {
-                return Ok(u16::try_from(port).ok());
-            }
-        }
-        Ok(None)
+        sent_to(self.counts.as_fd())
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.

@@ -1,0 +1,665 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The stage of a port whose bridge goes by OpenFlow's rules: packets of flows that the workers' caches hold
+ * and that are hot are answered right here, if what is done to them can be done here: dropped, or sent by one
+ * port, after headers were written and a tag was put on or taken off. Everything else goes up.
+ *
+ * A frame's key is the worker's, octet for octet, or the frame goes up: a second tag, IP options, extension
+ * headers, fragments, lengths that contradict each other. A flow is found by one of a few masks; the one
+ * that the packet's flow met last is tried first, so that most packets need one look.
+ *
+ * Order is kept as in stage_bridge.h, by the same numbers. Frames that are not read here may belong to flows
+ * whose other frames are: they have buckets by their Ethernet addresses alone, and a flow is answered only
+ * when nothing of either bucket is under way.
+ *
+ * Agreement. User space takes a flow out by writing 0 over its place, and gives what it had to another only
+ * when all programs that ran then have ended. When it does not come back in time, nothing is answered.
+ */
+#ifndef TRIVIUM_STAGE_FLOWS_H
+#define TRIVIUM_STAGE_FLOWS_H
+
+#include "flows_layout.h"
+#include "stage_bridge.h"
+
+const volatile struct flows_conf flows SEC(".rodata.flows") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_line);
+} flow_table SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_entry);
+} flow_entries SEC(".maps");
+
+/* By the place of the entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_count);
+} flow_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLOW_MASKS);
+	__type(key, __u32);
+	__type(value, struct flow_mask);
+} flow_masks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, BRIDGE_PORTS);
+	__type(key, __u32);
+	__type(value, struct flow_port);
+} flow_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_state);
+} flow_state SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FLOW_HINTS);
+	__type(key, __u32);
+	__type(value, struct flow_hint);
+} flow_hints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_frame);
+} flow_frames SEC(".maps");
+
+/* Buckets of frames that are read here, and behind them those of all others. */
+#define FLOW_READ_BUCKETS (BRIDGE_BUCKETS / 2)
+
+#define FLOW_WORD(seen, nth) (((const __u64 *)&(seen)->key)[nth])
+
+TRIVIUM_INLINE __u64 flow_mix(__u64 hash, __u64 word)
+{
+	hash = (hash ^ word) * flows.factor;
+	return hash ^ hash >> 32;
+}
+
+/* Type and code of a message of ICMP or IGMP. */
+TRIVIUM_INLINE void flow_kind(struct flow_key *key, const __u8 *l4)
+{
+	key->src_port = bpf_htons(l4[0]);
+	key->dst_port = bpf_htons(l4[1]);
+}
+
+/* Reads what stands behind an IP header, of which `left` bytes are the packet's; false: not as the worker reads it. */
+TRIVIUM_INLINE int flow_read_l4(struct flow_key *key, void *l4, void *end, __u32 left, int v4)
+{
+	__be16 *ports = l4;
+	__u8 *octets = l4;
+
+	switch (key->proto) {
+	case IPPROTO_TCP:
+		if (left < 20 || l4 + 20 > end)
+			return 0;
+		if (octets[12] < 0x50 || (octets[12] >> 4) * 4 > left)
+			return 0;
+		key->tcp_flags = ports[6] & bpf_htons(0x0fff);
+		break;
+	case IPPROTO_UDP:
+		if (left < 8 || l4 + 8 > end)
+			return 0;
+		break;
+	case IPPROTO_SCTP:
+		if (left < 12 || l4 + 12 > end)
+			return 0;
+		break;
+	case IPPROTO_ICMP:
+	case IPPROTO_IGMP:
+		if (!v4)
+			return 1;
+		if (left < 8 || l4 + 8 > end)
+			return 0;
+		flow_kind(key, octets);
+		return 1;
+	case IPPROTO_ICMPV6:
+		if (v4)
+			return 1;
+		if (left < 4 || l4 + 4 > end)
+			return 0;
+		flow_kind(key, octets);
+		return 1;
+	default:
+		return 1;
+	}
+	key->src_port = ports[0];
+	key->dst_port = ports[1];
+	return 1;
+}
+
+TRIVIUM_INLINE int flow_read_ipv4(struct flow_key *key, void *at, void *end)
+{
+	struct iphdr *ip = at;
+	__u32 total;
+
+	if ((void *)(ip + 1) > end || *(__u8 *)at != 0x45)
+		return 0;
+	total = bpf_ntohs(ip->tot_len);
+	if (total < sizeof(*ip) || total > end - at)
+		return 0;
+	if (ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_FRAGMENT_OFFSET))
+		return 0;
+	key->l3_kind = FLOW_IPV4;
+	key->ip_src[0] = ip->saddr;
+	key->ip_dst[0] = ip->daddr;
+	key->tos = ip->tos;
+	key->ttl = ip->ttl;
+	key->proto = ip->protocol;
+	return flow_read_l4(key, ip + 1, end, total - sizeof(*ip), 1);
+}
+
+TRIVIUM_INLINE int flow_read_ipv6(struct flow_key *key, void *at, void *end)
+{
+	struct ipv6hdr *ip = at;
+	__u32 payload;
+	__u8 *octets = at;
+
+	if ((void *)(ip + 1) > end || octets[0] >> 4 != 6)
+		return 0;
+	payload = bpf_ntohs(ip->payload_len);
+	if ((long)(sizeof(*ip) + payload) > end - at)
+		return 0;
+	switch (ip->nexthdr) {
+	case IPPROTO_HOPOPTS:
+	case IPPROTO_ROUTING:
+	case IPPROTO_FRAGMENT:
+	case IPPROTO_DSTOPTS:
+	case IPPROTO_AH:
+		return 0;
+	}
+	key->l3_kind = FLOW_IPV6;
+#pragma unroll
+	for (int word = 0; word < 4; word++) {
+		key->ip_src[word] = ip->saddr.in6_u.u6_addr32[word];
+		key->ip_dst[word] = ip->daddr.in6_u.u6_addr32[word];
+	}
+	key->tos = octets[0] << 4 | octets[1] >> 4;
+	key->ttl = ip->hop_limit;
+	key->proto = ip->nexthdr;
+	return flow_read_l4(key, ip + 1, end, payload, 0);
+}
+
+/* Ethernet and IPv4, RFC 826: others have nothing that the key has fields for. */
+TRIVIUM_INLINE int flow_read_arp(struct flow_key *key, void *at, void *end)
+{
+	__u8 *octets = at;
+	__be16 *halves = at;
+
+	if (at + 28 > end)
+		return 0;
+	if (halves[0] != bpf_htons(1) || halves[1] != bpf_htons(ETH_P_IP) || octets[4] != 6 || octets[5] != 4)
+		return 0;
+	key->l3_kind = FLOW_ARP;
+	key->proto = octets[6] ? 0 : octets[7];
+	/* At even places only. */
+	key->ip_src[0] = halves[7] | (__u32)halves[8] << 16;
+	key->ip_dst[0] = halves[12] | (__u32)halves[13] << 16;
+	return 1;
+}
+
+/* Fills the key; false where the worker may see another one. */
+static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_frame *seen)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	void *at = ethernet + 1;
+	struct flow_key *key;
+	__be16 ethertype;
+
+	if (!seen)
+		return 0;
+	__builtin_memset(seen, 0, sizeof(*seen));
+	key = &seen->key;
+	if (at > end)
+		return 0;
+	__builtin_memcpy(key->eth_dst, ethernet, 12);
+	/* Only the first buffer is read here. Shorter frames have no room for what is done to tags. */
+	if (end - data != (long)bpf_xdp_get_buff_len(ctx) || at + TAG_BYTES > end)
+		return 0;
+	key->in_port[0] = flows.port;
+	key->in_port[1] = flows.port >> 8;
+	ethertype = ethernet->h_proto;
+	if (is_vlan(ethertype)) {
+		struct vlan_tag *tag = at;
+
+		if ((tag->control & bpf_htons(0x0fff)) == bpf_htons(0x0fff))
+			return 0;
+		if (ethertype == bpf_htons(ETH_P_8021AD))
+			key->l2_flags = FLOW_OUTER_IS_SERVICE;
+		key->outer = tag->control | bpf_htons(FLOW_TAG_PRESENT);
+		ethertype = tag->ethertype;
+		if (is_vlan(ethertype))
+			return 0;
+		at = tag + 1;
+		seen->tagged = 1;
+	}
+	if (bpf_ntohs(ethertype) < ETH_P_802_3_MIN)
+		return 0;
+	key->eth_type = ethertype;
+	switch (ethertype) {
+	case bpf_htons(ETH_P_IP):
+		seen->l3 = at - data;
+		return flow_read_ipv4(key, at, end);
+	case bpf_htons(ETH_P_IPV6):
+		seen->l3 = at - data;
+		return flow_read_ipv6(key, at, end);
+	case bpf_htons(ETH_P_ARP):
+	case bpf_htons(ETH_P_RARP):
+		return flow_read_arp(key, at, end);
+	}
+	return 1;
+}
+
+/* The flow that a frame belongs to by one mask. */
+static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *seen, __u32 number)
+{
+	struct flow_mask *mask = bpf_map_lookup_elem(&flow_masks, &number);
+	__u64 hash = number;
+	__u32 at;
+
+	if (!mask || !seen)
+		return 0;
+#pragma unroll
+	for (int word = 0; word < FLOW_WORDS; word++)
+		hash = flow_mix(hash, FLOW_WORD(seen, word) & mask->words[word]);
+	at = hash & flows.lines;
+#pragma unroll
+	for (int choice = 0; choice < 2; choice++) {
+		struct flow_line *line;
+
+		at ^= choice;
+		line = bpf_map_lookup_elem(&flow_table, &at);
+		if (!line)
+			return 0;
+		for (int nth = 0; nth < FLOW_PLACES; nth++) {
+			__u64 place = *(volatile __u64 *)&line->places[nth];
+			__u32 slot = (__u32)place - 1;
+			struct flow_entry *entry;
+			__u64 differs = 0;
+
+			if (!place || (place ^ hash) >> 32)
+				continue;
+			entry = bpf_map_lookup_elem(&flow_entries, &slot);
+			if (!entry || entry->mask != number)
+				continue;
+#pragma unroll
+			for (int word = 0; word < FLOW_WORDS; word++)
+				differs |= (FLOW_WORD(seen, word) & mask->words[word]) ^ entry->key[word];
+			if (!differs)
+				return entry;
+		}
+	}
+	return 0;
+}
+
+/* The flow that a frame belongs to: by the mask of the last one of its kind, then by all others. */
+static __attribute__((noinline)) struct flow_entry *flow_find(struct flow_frame *seen, __u64 hash)
+{
+	__u32 at = hash & (FLOW_HINTS - 1), first = 0;
+	struct flow_hint *hint = bpf_map_lookup_elem(&flow_hints, &at);
+	struct flow_entry *entry;
+
+	if (!hint)
+		return 0;
+	first = *(volatile __u64 *)&hint->mask;
+	entry = flow_by(seen, first);
+	if (entry)
+		return entry;
+	for (__u32 number = 0; number < FLOW_MASKS; number++) {
+		if (number == first)
+			continue;
+		entry = flow_by(seen, number);
+		if (entry) {
+			*(volatile __u64 *)&hint->mask = number;
+			return entry;
+		}
+	}
+	return 0;
+}
+
+/* A checksum after words went from one sum to another: RFC 1624, equation 3. */
+TRIVIUM_INLINE __u16 flow_mended(__u16 check, __u64 old, __u64 new)
+{
+	return ~fold((__u64)(__u16)~check + (__u16)~fold(old) + new);
+}
+
+/* The same of TCP, UDP and ICMPv6; UDP's 0 says that there is none. */
+TRIVIUM_INLINE void flow_mend_l4(__u16 *check, __u64 old, __u64 new, int udp)
+{
+	__u16 now;
+
+	if (!check || (udp && !*check))
+		return;
+	now = flow_mended(*check, old, new);
+	*check = udp && !now ? 0xffff : now;
+}
+
+TRIVIUM_INLINE __u64 flow_halves(__u32 word)
+{
+	return (word & 0xffff) + (word >> 16);
+}
+
+/* Changes bits of an address of so many words; the sums of what it was and what it is. */
+TRIVIUM_INLINE void flow_set_address(__u32 *to, const __u32 *value, const __u32 *mask, const int words,
+				     __u64 *old, __u64 *new)
+{
+	*old = 0;
+	*new = 0;
+#pragma unroll
+	for (int word = 0; word < words; word++) {
+		*old += flow_halves(to[word]);
+		to[word] = (to[word] & ~mask[word]) | (value[word] & mask[word]);
+		*new += flow_halves(to[word]);
+	}
+}
+
+/* One 16-bit word of an IPv4 header. */
+TRIVIUM_INLINE void flow_set_half(struct iphdr *ip, __u16 *to, __u16 value, __u16 mask)
+{
+	__u16 old = *to;
+
+	*to = (old & ~mask) | (value & mask);
+	ip->check = flow_mended(ip->check, old, *to);
+}
+
+TRIVIUM_INLINE int flow_any(const __u32 *mask)
+{
+	return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
+}
+
+/* In the worker's order (crates/switch/src/flow/rewrite.rs), since sums of 0 may be said in two ways. */
+TRIVIUM_INLINE int flow_set_ipv4(struct iphdr *ip, void *end, struct flow_entry *entry, __u8 proto)
+{
+	__u16 *check = 0;
+	__u32 *ports = (void *)(ip + 1);
+	__u64 old, new;
+	int udp = proto == IPPROTO_UDP;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	if (proto == IPPROTO_TCP || udp) {
+		check = (void *)(ip + 1) + (udp ? 6 : 16);
+		if ((void *)(ip + 1) + 18 > end && (!udp || (void *)(ip + 1) + 8 > end))
+			return 0;
+	}
+	if (entry->src_mask[0]) {
+		flow_set_address(&ip->saddr, entry->src, entry->src_mask, 1, &old, &new);
+		ip->check = flow_mended(ip->check, old, new);
+		if (check)
+			flow_mend_l4(check, old, new, udp);
+	}
+	if (entry->dst_mask[0]) {
+		flow_set_address(&ip->daddr, entry->dst, entry->dst_mask, 1, &old, &new);
+		ip->check = flow_mended(ip->check, old, new);
+		if (check)
+			flow_mend_l4(check, old, new, udp);
+	}
+	if (entry->tos_mask)
+		flow_set_half(ip, (__u16 *)ip, bpf_htons(entry->tos), bpf_htons(entry->tos_mask));
+	if (entry->ttl_mask)
+		flow_set_half(ip, (__u16 *)&ip->ttl, bpf_htons(entry->ttl << 8),
+			      bpf_htons(entry->ttl_mask << 8));
+	if (entry->ports_mask && check) {
+		flow_set_address(ports, &entry->ports, &entry->ports_mask, 1, &old, &new);
+		flow_mend_l4(check, old, new, udp);
+	}
+	return 1;
+}
+
+TRIVIUM_INLINE int flow_set_ipv6(struct ipv6hdr *ip, void *end, struct flow_entry *entry, __u8 proto)
+{
+	__u32 *ports = (void *)(ip + 1);
+	__u8 *octets = (void *)ip;
+	int udp = proto == IPPROTO_UDP;
+	__u16 *check = 0;
+	__u64 old, new;
+
+	if ((void *)(ip + 1) > end)
+		return 0;
+	if (proto == IPPROTO_TCP) {
+		check = (void *)(ip + 1) + 16;
+		if ((void *)(check + 1) > end)
+			return 0;
+	} else if (udp) {
+		check = (void *)(ip + 1) + 6;
+		if ((void *)(check + 1) > end)
+			return 0;
+	} else if (proto == IPPROTO_ICMPV6) {
+		check = (void *)(ip + 1) + 2;
+		if ((void *)(check + 1) > end)
+			return 0;
+	}
+	if (flow_any(entry->src_mask)) {
+		flow_set_address(ip->saddr.in6_u.u6_addr32, entry->src, entry->src_mask, 4, &old, &new);
+		if (check)
+			flow_mend_l4(check, old, new, udp);
+	}
+	if (flow_any(entry->dst_mask)) {
+		flow_set_address(ip->daddr.in6_u.u6_addr32, entry->dst, entry->dst_mask, 4, &old, &new);
+		if (check)
+			flow_mend_l4(check, old, new, udp);
+	}
+	if (entry->tos_mask) {
+		octets[0] = (octets[0] & ~(entry->tos_mask >> 4)) | (entry->tos & entry->tos_mask) >> 4;
+		octets[1] = (octets[1] & ~(entry->tos_mask << 4)) | (entry->tos & entry->tos_mask) << 4;
+	}
+	if (entry->ttl_mask)
+		ip->hop_limit = (ip->hop_limit & ~entry->ttl_mask) | (entry->ttl & entry->ttl_mask);
+	if (entry->ports_mask && check) {
+		flow_set_address(ports, &entry->ports, &entry->ports_mask, 1, &old, &new);
+		flow_mend_l4(check, old, new, udp);
+	}
+	return 1;
+}
+
+/* Writes headers; false if they are not where they were. */
+static __attribute__((noinline)) int flow_write(struct xdp_md *ctx, struct flow_frame *seen,
+						struct flow_entry *entry)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u16 *address = data;
+	__u16 *tci = data + sizeof(struct ethhdr);
+	void *at;
+
+	if (!seen || !entry || data + sizeof(struct ethhdr) + TAG_BYTES > end)
+		return 0;
+	if (entry->eth_mask[0] | entry->eth_mask[1]) {
+		__u16 *mask = (void *)entry->eth_mask, *value = (void *)entry->eth;
+
+#pragma unroll
+		for (int half = 0; half < 3; half++) {
+			address[half] = (address[half] & ~mask[half]) | (value[half] & mask[half]);
+			address[half + 3] =
+				(address[half + 3] & ~mask[half + 4]) | (value[half + 4] & mask[half + 4]);
+		}
+	}
+	if (seen->tagged && entry->tci_mask)
+		*tci = (*tci & ~entry->tci_mask) | (entry->tci & entry->tci_mask);
+	if (!(entry->does & FLOW_SETS_IP))
+		return 1;
+	if (seen->key.l3_kind == FLOW_IPV4 && seen->tagged)
+		return flow_set_ipv4(data + sizeof(struct ethhdr) + TAG_BYTES, end, entry, seen->key.proto);
+	if (seen->key.l3_kind == FLOW_IPV4)
+		return flow_set_ipv4(data + sizeof(struct ethhdr), end, entry, seen->key.proto);
+	at = data + sizeof(struct ethhdr) + (seen->tagged ? TAG_BYTES : 0);
+	if (seen->key.l3_kind == FLOW_IPV6)
+		return flow_set_ipv6(at, end, entry, seen->key.proto);
+	return 1;
+}
+
+/* Takes the tag off and puts another on, as far as the flow says. */
+TRIVIUM_INLINE int flow_tag(struct xdp_md *ctx, struct flow_entry *entry)
+{
+	if (entry->does & FLOW_POPS && !bridge_retag(ctx, 0, 0))
+		return 0;
+	if (entry->does & FLOW_PUSHES) {
+		__u16 *tag;
+
+		if (!bridge_retag(ctx, 1, 0))
+			return 0;
+		tag = (void *)(long)ctx->data + 12;
+		if ((void *)(tag + 2) > (void *)(long)ctx->data_end)
+			return 0;
+		tag[0] = entry->tag[0];
+		tag[1] = entry->tag[1];
+	}
+	return 1;
+}
+
+TRIVIUM_INLINE void flow_counted(struct flow_entry *entry, __u32 length, __u64 now)
+{
+	__u32 slot = entry->slot;
+	struct flow_count *counted = bpf_map_lookup_elem(&flow_counts, &slot);
+
+	if (!counted)
+		return;
+	/* Queues share it. */
+	__sync_fetch_and_add(&counted->packets, 1);
+	__sync_fetch_and_add(&counted->bytes, length);
+	if (counted->used != now)
+		counted->used = now;
+}
+
+TRIVIUM_INLINE __u32 *flow_bucket(__u32 queue, __u64 hash, int read)
+{
+	__u32 bucket = hash >> 40 & (FLOW_READ_BUCKETS - 1), line;
+	struct bridge_flows *kept;
+
+	if (!read)
+		bucket += FLOW_READ_BUCKETS;
+	line = queue * BRIDGE_BUCKET_LINES + bucket / BRIDGE_BUCKETS_OF_LINE;
+	kept = bpf_map_lookup_elem(&bridge_buckets, &line);
+	return kept ? &kept->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
+}
+
+/* What became of a frame that is sent, or BRIDGE_UP as it was. */
+TRIVIUM_INLINE int flow_send(struct xdp_md *ctx, struct flow_frame *seen, struct flow_entry *entry,
+			     __u32 length)
+{
+	__u32 left = length, port = entry->port;
+	struct flow_port *to = bpf_map_lookup_elem(&flow_ports, &port);
+	int tagged = seen->tagged, verdict;
+
+	if (entry->does & FLOW_POPS) {
+		left -= TAG_BYTES;
+		tagged = 0;
+	}
+	if (entry->does & FLOW_PUSHES) {
+		left += TAG_BYTES;
+		tagged = 1;
+	}
+	if (!to || left - (tagged ? TAG_BYTES : 0) > *(volatile __u64 *)&to->longest)
+		return BRIDGE_UP;
+	if (!flow_write(ctx, seen, entry) || !flow_tag(ctx, entry)) {
+		count(TRIVIUM_COUNT_BRIDGE_LOST);
+		return XDP_DROP;
+	}
+	/* The device may have gone a moment ago: then nobody is there to take it. */
+	verdict = bpf_redirect_map(&bridge_devices, port, XDP_DROP);
+	if (verdict == XDP_REDIRECT) {
+		bridge_counted(port, left, 0);
+		count(TRIVIUM_COUNT_FLOW_FORWARDED);
+	} else {
+		count(TRIVIUM_COUNT_BRIDGE_LOST);
+	}
+	return verdict;
+}
+
+TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket, int up)
+{
+	__u32 length = bpf_xdp_get_buff_len(ctx), queue = ctx->rx_queue_index, zero = 0, *others;
+	struct flow_frame *seen = bpf_map_lookup_elem(&flow_frames, &zero);
+	struct flow_state *state = bpf_map_lookup_elem(&flow_state, &zero);
+	struct flow_entry *entry;
+	__u64 addresses, hash, now;
+	int verdict;
+
+	if (!seen || !state)
+		return BRIDGE_UP;
+	verdict = flow_read(ctx, seen);
+	/* In both, the port's number is the same. */
+	addresses = flow_mix(flow_mix(1, FLOW_WORD(seen, 1)), *(__u32 *)&seen->key.eth_src[2]);
+	others = flow_bucket(queue, addresses, 0);
+	if (!verdict) {
+		*bucket = others;
+		return BRIDGE_UP;
+	}
+	hash = flow_mix(addresses, FLOW_WORD(seen, 0));
+#pragma unroll
+	for (int word = 2; word < 7; word++)
+		hash = flow_mix(hash, FLOW_WORD(seen, word));
+	/* Not TCP's flags, TOS and TTL: they change within a flow. */
+	hash = flow_mix(hash, *(__u32 *)&seen->key.src_port);
+	*bucket = flow_bucket(queue, hash, 1);
+	if (!*bucket || !others || order->bypass || up)
+		return BRIDGE_UP;
+	now = bpf_ktime_get_coarse_ns();
+	if (now >= *(volatile __u64 *)&state->until)
+		return BRIDGE_UP;
+	if (flows.partial && seen->l3) {
+		void *end = (void *)(long)ctx->data_end;
+		void *l3 = (void *)(long)ctx->data + (seen->l3 & 31);
+
+		if (is_partial(l3, end, seen->key.eth_type))
+			return BRIDGE_UP;
+	}
+	entry = flow_find(seen, hash);
+	if (!entry)
+		return BRIDGE_UP;
+	if (entry->does & FLOW_DROPS) {
+		flow_counted(entry, length, now);
+		bridge_counted(flows.port, length, 1);
+		count(TRIVIUM_COUNT_FLOW_DROPPED);
+		return XDP_DROP;
+	}
+	if (!bridge_settled(order, **bucket, queue) || !bridge_settled(order, *others, queue)) {
+		if (!order->hold)
+			return BRIDGE_WAITS;
+		count(TRIVIUM_COUNT_BRIDGE_HELD);
+		return XDP_DROP;
+	}
+	verdict = flow_send(ctx, seen, entry, length);
+	if (verdict != BRIDGE_UP) {
+		flow_counted(entry, length, now);
+		bridge_counted(flows.port, length, 1);
+	}
+	return verdict;
+}
+
+/* With `up` the frame is the worker's whatever is known. */
+TRIVIUM_INLINE int stage_flows(struct xdp_md *ctx, int up)
+{
+	__u32 queue = ctx->rx_queue_index, *bucket = 0;
+	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
+	int verdict;
+
+	/* A queue that nobody serves: steer follows when_down. */
+	if (!order)
+		return BRIDGE_UP;
+	verdict = flow_answer(ctx, order, &bucket, up);
+	return verdict >= 0 ? verdict : bridge_up(ctx, order, bucket, verdict);
+}
+
+#endif

@@ -1,0 +1,240 @@
+//! The table that the hooks of all ports read: places, flows, masks, counts, and how far each port's device reaches.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::action::ENTRY_BYTES;
+use crate::bridge::BRIDGE_PORTS;
+use crate::sys::{self, MapKind, MapSpec, Mapped};
+use crate::{Error, explain};
+
+pub(super) const TABLE: &str = "flow_table";
+pub(super) const ENTRIES: &str = "flow_entries";
+pub(super) const COUNTS: &str = "flow_counts";
+pub(super) const MASKS_MAP: &str = "flow_masks";
+pub(super) const PORTS: &str = "flow_ports";
+pub(super) const STATE: &str = "flow_state";
+pub(super) const HINTS_MAP: &str = "flow_hints";
+pub(super) const FRAMES: &str = "flow_frames";
+
+/// `FLOW_MASKS`
+pub(crate) const MASKS: u32 = 8;
+/// `FLOW_PLACES`
+pub(crate) const PLACES: u32 = 8;
+/// `FLOW_HINTS`
+pub(crate) const HINTS: u32 = 4096;
+/// Octets of `struct flow_count`.
+pub(crate) const COUNT_BYTES: usize = 32;
+/// Octets of `struct flow_frame`.
+pub(crate) const FRAME_BYTES: u32 = 72;
+const COUNT_WORDS: usize = COUNT_BYTES / 8;
+
+/// What a flow has done in the hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowCounts {
+    /// Packets.
+    pub packets: u64,
+    /// Their octets, as they came.
+    pub bytes: u64,
+    /// When the last came, in nanoseconds of CLOCK_MONOTONIC, as coarse as the kernel's tick.
+    pub used_ns: u64,
+}
+
+/// See the [module](self). Clones are the same table.
+#[derive(Debug, Clone)]
+pub struct FlowTable {
+    pub(super) maps: Arc<TableMaps>,
+}
+
+/// The maps of a table.
+#[derive(Debug)]
+pub(super) struct TableMaps {
+    table: OwnedFd,
+    entries: OwnedFd,
+    counts: OwnedFd,
+    masks: OwnedFd,
+    ports: OwnedFd,
+    state: OwnedFd,
+    hints: OwnedFd,
+    frames: OwnedFd,
+    pub places: Mapped,
+    pub flows: Mapped,
+    pub counted: Mapped,
+    pub masked: Mapped,
+    reached: Mapped,
+    until: Mapped,
+    /// By port: its program has a stage that reads this table.
+    served: Vec<AtomicBool>,
+    pub factor: u64,
+    /// Lines less one.
+    pub lines: u32,
+}
+
+fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Result<OwnedFd, Error> {
+    let value = u32::try_from(value).unwrap_or(u32::MAX);
+    sys::map_create(MapSpec { name, kind, key: 4, value, entries }, None).map_err(|source| Error::Map {
+        map: name,
+        operation: "create",
+        source,
+    })
+}
+
+fn unserved() -> Vec<AtomicBool> {
+    (0..BRIDGE_PORTS).map(|_| AtomicBool::new(false)).collect()
+}
+
+fn mapped(name: &'static str, map: &OwnedFd) -> Result<Mapped, Error> {
+    Mapped::new(map.as_fd()).map_err(|source| Error::Map { map: name, operation: "map", source })
+}
+
+impl FlowTable {
+    /// For this many flows at most, a power of two; `seed` should be secret and random.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn new(flows: u32, seed: u64) -> Result<FlowTable, Error> {
+        // Half full at most, so that there is nearly always a place.
+        let flows = flows.clamp(PLACES, 1 << 20).next_power_of_two();
+        let lines = flows * 2 / PLACES;
+        let one = |name, value, entries| create(name, MapKind::Mappable, value, entries);
+        let (table, entries) = (one(TABLE, 64, lines)?, one(ENTRIES, ENTRY_BYTES, flows)?);
+        let (counts, masks) = (one(COUNTS, COUNT_BYTES, flows)?, one(MASKS_MAP, 64, MASKS)?);
+        let (ports, state) = (one(PORTS, 8, BRIDGE_PORTS)?, one(STATE, 8, 1)?);
+        let frames = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
+        let maps = TableMaps {
+            places: mapped(TABLE, &table)?,
+            flows: mapped(ENTRIES, &entries)?,
+            counted: mapped(COUNTS, &counts)?,
+            masked: mapped(MASKS_MAP, &masks)?,
+            reached: mapped(PORTS, &ports)?,
+            until: mapped(STATE, &state)?,
+            hints: create(HINTS_MAP, MapKind::Array, 8, HINTS)?,
+            frames: create(FRAMES, MapKind::PerCpuArray, frames, 1)?,
+            table,
+            entries,
+            counts,
+            masks,
+            ports,
+            state,
+            served: unserved(),
+            factor: seed | 1,
+            lines: lines - 1,
+        };
+        Ok(FlowTable { maps: Arc::new(maps) })
+    }
+
+    /// Flows that it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.maps.counted.words().len() / COUNT_WORDS
+    }
+
+    /// Says what a port's device takes: octets of the longest frame without a tag; `None`: redirected frames do not reach it.
+    pub fn set_reached(&self, port: u16, longest: Option<u32>) {
+        if let Some(word) = self.maps.reached.words().get(usize::from(port)) {
+            word.store(longest.map_or(0, u64::from), Ordering::Release);
+        }
+    }
+
+    /// Octets of the longest frame that a port's device takes; `None`: none.
+    #[must_use]
+    pub fn reached(&self, port: u16) -> Option<u64> {
+        let word = self.maps.reached.words().get(usize::from(port))?;
+        Some(word.load(Ordering::Acquire)).filter(|longest| *longest > 0)
+    }
+
+    /// Says whether a port's program has a stage that reads this table.
+    pub fn set_served(&self, port: u16, served: bool) {
+        if let Some(word) = self.maps.served.get(usize::from(port)) {
+            word.store(served, Ordering::Release);
+        }
+    }
+
+    /// Whether it has.
+    #[must_use]
+    pub fn is_served(&self, port: u16) -> bool {
+        self.maps.served.get(usize::from(port)).is_some_and(|word| word.load(Ordering::Acquire))
+    }
+
+    /// Lets hooks answer until then, in nanoseconds of CLOCK_MONOTONIC.
+    pub fn renew(&self, until_ns: u64) {
+        if let Some(word) = self.maps.until.words().first() {
+            word.store(until_ns, Ordering::Release);
+        }
+    }
+
+    /// What the flow in a slot has done since it was put there.
+    #[must_use]
+    pub fn counts(&self, slot: u32) -> FlowCounts {
+        let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(COUNT_WORDS);
+        let read = |nth: usize| {
+            let word = self.maps.counted.words().get(at.saturating_add(nth));
+            word.map_or(0, |word| word.load(Ordering::Acquire))
+        };
+        FlowCounts { packets: read(0), bytes: read(1), used_ns: read(2) }
+    }
+
+    /// The same flows with counts of their own.
+    pub(super) fn scratch(&self) -> Result<[OwnedFd; 2], Error> {
+        let entries = u32::try_from(self.capacity()).unwrap_or(u32::MAX);
+        let counts = create(COUNTS, MapKind::Mappable, COUNT_BYTES, entries)?;
+        let hints = create(HINTS_MAP, MapKind::Array, 8, HINTS)?;
+        explain::copy_array::<8>(HINTS_MAP, self.maps.hints.as_fd(), hints.as_fd())?;
+        Ok([counts, hints])
+    }
+
+    pub(super) fn list(&self) -> [(&'static str, BorrowedFd<'_>); 8] {
+        let TableMaps { table, entries, counts, masks, ports, state, hints, frames, .. } = &*self.maps;
+        [
+            (TABLE, table.as_fd()),
+            (ENTRIES, entries.as_fd()),
+            (COUNTS, counts.as_fd()),
+            (MASKS_MAP, masks.as_fd()),
+            (PORTS, ports.as_fd()),
+            (STATE, state.as_fd()),
+            (HINTS_MAP, hints.as_fd()),
+            (FRAMES, frames.as_fd()),
+        ]
+    }
+
+    /// That of a program that is in the kernel already, which `take` gives by name.
+    pub(super) fn adopt(
+        factor: u64,
+        lines: u32,
+        mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
+    ) -> Result<FlowTable, Error> {
+        let (table, entries, counts, masks) = (take(TABLE)?, take(ENTRIES)?, take(COUNTS)?, take(MASKS_MAP)?);
+        let (ports, state) = (take(PORTS)?, take(STATE)?);
+        let maps = TableMaps {
+            places: mapped(TABLE, &table)?,
+            flows: mapped(ENTRIES, &entries)?,
+            counted: mapped(COUNTS, &counts)?,
+            masked: mapped(MASKS_MAP, &masks)?,
+            reached: mapped(PORTS, &ports)?,
+            until: mapped(STATE, &state)?,
+            hints: take(HINTS_MAP)?,
+            frames: take(FRAMES)?,
+            table,
+            entries,
+            counts,
+            masks,
+            ports,
+            state,
+            served: unserved(),
+            factor,
+            lines,
+        };
+        Ok(FlowTable { maps: Arc::new(maps) })
+    }
+}
+
+impl TableMaps {
+    /// As `flow_by()` in `bpf/include/stage_flows.h`.
+    pub fn hash(&self, mask: u32, key: &[u64; 8]) -> u64 {
+        key.iter().fold(u64::from(mask), |hash, word| {
+            let hash = (hash ^ word).wrapping_mul(self.factor);
+            hash ^ hash >> 32
+        })
+    }
+}
