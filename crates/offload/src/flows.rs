@@ -1,0 +1,240 @@
+//! Cached flows of OpenFlow's rules in the driver hook: what the hook can do of a flow's program, and its place there.
+
+use std::io;
+
+use packet::{FlowKey, PortId, ip_proto};
+use switch::flow::{Flow, Op, Program, SetBits};
+use xdp::flows::{Bits, FlowAction, FlowCounts, FlowTable, FlowWriter, Refused};
+use zerocopy::IntoBytes;
+
+use crate::grace::Grace;
+
+/// Octets of a key: outer TCI, EtherType, protocol.
+const TCI: std::ops::Range<usize> = 4..6;
+const ETH_TYPE: std::ops::Range<usize> = 20..22;
+const PROTO: usize = 22;
+/// The bit of the outer TCI's first octet that says that the tag is there.
+const PRESENT: u8 = 0x10;
+
+/// The flows in the hook. The decider's own.
+#[derive(Debug)]
+pub struct FlowOffload {
+    writer: FlowWriter,
+    grace: Grace,
+    /// A wait, and how many masks had been written when it began: after it flows can have them.
+    masks: Option<(u64, u64)>,
+}
+
+impl FlowOffload {
+    /// Empties the table, whose last writer has waited for programs. `passed` is called when a wait is over.
+    ///
+    /// # Errors
+    /// When there is no thread left.
+    pub fn new(table: &FlowTable, passed: impl Fn() + Send + 'static) -> io::Result<FlowOffload> {
+        Ok(FlowOffload { writer: FlowWriter::new(table), grace: Grace::new(passed)?, masks: None })
+    }
+
+    /// Lets the hook answer for packets that equal `key` in the bits of `mask`, which arrive by the key's port. `None`: it cannot, or has no
+    /// room; with a mask that is new, not yet.
+    pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
+        let table = self.writer.table();
+        let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;
+        if action.port.is_some_and(|out| table.reached(out).is_none()) {
+            return None;
+        }
+        if let Some((_, written)) = self.masks.take_if(|(number, _)| self.grace.has_passed(*number)) {
+            self.writer.settle(written);
+        }
+        match self.writer.insert(key.words(), mask.words(), &action) {
+            Ok(slot) => Some(slot),
+            Err(Refused::Soon) => {
+                if self.masks.is_none() {
+                    self.masks = Some((self.grace.begin(), self.writer.written()));
+                }
+                None
+            }
+            Err(Refused::Full | Refused::Masks) => None,
+        }
+    }
+
+    /// Takes a flow out: see [`FlowWriter::remove`].
+    pub fn remove(&mut self, slot: u32) {
+        self.writer.remove(slot);
+    }
+
+    /// What a flow has done since it was put in.
+    #[must_use]
+    pub fn counts(&self, slot: u32) -> FlowCounts {
+        self.writer.counts(slot)
+    }
+
+    /// Gives the slot of a flow that was taken out to others, once programs have been waited for.
+    pub fn release(&mut self, slot: u32) {
+        self.writer.release(slot);
+    }
+
+    /// Begins to wait for the programs that run now; the wait's number.
+    pub fn begin_grace(&mut self) -> u64 {
+        self.grace.begin()
+    }
+
+    /// Whether the wait of this number is over.
+    #[must_use]
+    pub fn has_passed(&self, number: u64) -> bool {
+        self.grace.has_passed(number)
+    }
+}
+
+/// What the hook does to packets that equal `key` in the bits of `mask`; `None`: a program that only workers can do.
+#[must_use]
+pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAction> {
+    let flow = Known { key: key.words().as_bytes(), mask: mask.words().as_bytes() };
+    let mut made = Made { action: FlowAction::default(), tag: Tag::AsItCame, has_set_ip: false };
+    for op in &program.ops {
+        // What is behind the output is another packet's.
+        if made.action.port.is_some() {
+            return None;
+        }
+        match op {
+            Op::Output(port) if *port == key.in_port() => return None,
+            Op::Output(PortId(port)) => made.action.port = Some(*port),
+            Op::Set(bits) => made.set(bits, &flow)?,
+            Op::PushVlan(tpid, tci) => made.push(*tpid, *tci)?,
+            Op::PopVlan => made.pop(&flow)?,
+            Op::Queue(_) => {}
+            Op::Normal
+            | Op::PushMpls(..)
+            | Op::PopMpls(_)
+            | Op::PushPbb(..)
+            | Op::PopPbb
+            | Op::Meter(_)
+            | Op::Clone(_) => return None,
+        }
+    }
+    if made.has_set_ip && made.may_be_reserved() {
+        return None;
+    }
+    // Nobody sees what was done to a packet that is dropped.
+    Some(if made.action.port.is_some() { made.action } else { FlowAction::default() })
+}
+
+/// What all packets of a flow have in common.
+struct Known<'a> {
+    key: &'a [u8],
+    mask: &'a [u8],
+}
+
+impl Known<'_> {
+    fn has_tag(&self) -> bool {
+        self.mask[TCI.start] & self.key[TCI.start] & PRESENT != 0
+    }
+
+    /// Its EtherType and protocol, where they are known.
+    fn is(&self) -> (Option<u16>, Option<u8>) {
+        let eth_type = u16::from_be_bytes([self.key[ETH_TYPE.start], self.key[ETH_TYPE.start + 1]]);
+        let is_known = self.mask[ETH_TYPE] == [0xff, 0xff];
+        (is_known.then_some(eth_type), (self.mask[PROTO] == 0xff).then_some(self.key[PROTO]))
+    }
+}
+
+/// Where a packet's first tag is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tag {
+    AsItCame,
+    Gone,
+    Ours,
+}
+
+/// An action in the making.
+struct Made {
+    action: FlowAction,
+    tag: Tag,
+    /// A second change of addresses or ports would mend checksums twice.
+    has_set_ip: bool,
+}
+
+impl Made {
+    /// Whether a tag may get VLAN 4095, behind which nothing is read.
+    fn may_be_reserved(&self) -> bool {
+        let Bits { value, mask } = self.action.tci;
+        let (value, mask) = (u16::from_be_bytes(value), u16::from_be_bytes(mask));
+        let all = |tci: u16| tci & 0xfff == 0xfff;
+        mask & 0xfff != 0 && all(value | !mask) || self.action.push.is_some_and(|(_, tci)| all(tci))
+    }
+
+    fn pop(&mut self, flow: &Known<'_>) -> Option<()> {
+        match self.tag {
+            Tag::AsItCame if flow.has_tag() => (self.action.pop, self.tag) = (true, Tag::Gone),
+            Tag::Ours => {
+                // What was put on goes again.
+                self.action.push = None;
+                self.tag = if self.action.pop { Tag::Gone } else { Tag::AsItCame };
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn push(&mut self, tpid: u16, tci: u16) -> Option<()> {
+        if self.tag == Tag::Ours {
+            return None;
+        }
+        self.action.push = Some((tpid, tci & !packet::flow_key::TAG_PRESENT));
+        self.tag = Tag::Ours;
+        Some(())
+    }
+
+    /// As `switch::flow::rewrite` does it. The octets are a [`Flow`]'s.
+    fn set(&mut self, bits: &SetBits, flow: &Known<'_>) -> Option<()> {
+        let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
+        let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);
+        // Inner tag, EtherType, protocol or ARP's operation, labels and tags of backbones; flow label, ND, ARP; TCP's flags.
+        let others = [118..120, 132..152, 184..224, 228..230];
+        if !others.into_iter().all(is_zero) {
+            return None;
+        }
+        merge(&mut self.action.ethernet, &value[120..132], &mask[120..132]);
+        match self.tag {
+            Tag::AsItCame => merge(&mut self.action.tci, &value[116..118], &mask[116..118]),
+            Tag::Gone => {}
+            Tag::Ours => {
+                if let Some((_, tci)) = &mut self.action.push {
+                    let half = |octets: &[u8]| u16::from_be_bytes([octets[116], octets[117]]);
+                    let changed = half(mask) & !packet::flow_key::TAG_PRESENT;
+                    *tci = *tci & !changed | half(value) & changed;
+                }
+            }
+        }
+        if is_zero(152..Flow::ZERO.0.len() * 8) {
+            return Some(());
+        }
+        let (eth_type, proto) = flow.is();
+        let is_v4 = match eth_type {
+            Some(0x0800) => true,
+            Some(0x86dd) => false,
+            _ => return None,
+        };
+        let has_ports = !is_zero(224..228);
+        let knows_ports = proto.is_some_and(|proto| [ip_proto::TCP, ip_proto::UDP].contains(&proto));
+        if self.has_set_ip || has_ports && !knows_ports || is_v4 && !(is_zero(156..168) && is_zero(172..184))
+        {
+            return None;
+        }
+        self.has_set_ip = true;
+        merge(&mut self.action.source, &value[152..168], &mask[152..168]);
+        merge(&mut self.action.destination, &value[168..184], &mask[168..184]);
+        merge(&mut self.action.ports, &value[224..228], &mask[224..228]);
+        merge(&mut self.action.tos, &value[230..231], &mask[230..231]);
+        merge(&mut self.action.ttl, &value[231..232], &mask[231..232]);
+        Some(())
+    }
+}
+
+/// Later bits take the place of earlier ones.
+fn merge<const N: usize>(into: &mut Bits<N>, value: &[u8], mask: &[u8]) {
+    let Bits { value: own, mask: own_mask } = into;
+    for ((own, own_mask), (value, mask)) in own.iter_mut().zip(own_mask).zip(value.iter().zip(mask)) {
+        *own = *own & !mask | value & mask;
+        *own_mask |= mask;
+    }
+}
