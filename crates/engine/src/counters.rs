@@ -183,9 +183,9 @@ pub struct PortTotals {
 impl PortTotals {
     /// Sums a port's counters over `workers`.
     #[must_use]
-    pub fn sum(workers: &[Arc<WorkerCounters>], port: PortId) -> Self {
+    pub fn sum<'a>(workers: impl IntoIterator<Item = &'a Arc<WorkerCounters>>, port: PortId) -> Self {
         let mut t = Self { drops: vec![0; DropReason::COUNT], ..Self::default() };
-        for c in workers.iter().map(|w| w.port(port)) {
+        for c in workers.into_iter().map(|w| w.port(port)) {
             t.rx_packets += c.rx_packets.get();
             t.rx_bytes += c.rx_bytes.get();
             // The refused first: a count that is read late is too small for a moment, never below zero.

@@ -13,6 +13,7 @@
 )]
 
 mod dump;
+mod hook;
 mod look;
 mod record;
 
@@ -29,12 +30,14 @@ use switch::flow::{
 };
 use sync::wake::Waker;
 
+use crate::counters::WorkerCounters;
 use crate::flows::{
     Answer, Asked, CachedFlow, Compiled, FlowBridge, Install, MeterLive, Told, Upcall, WorkerEnd,
 };
 use crate::worker::monotonic;
 
 pub use dump::MegaflowView;
+pub use hook::{HookCounts, HookFlows};
 
 /// Packets of one port that are decided before the next port's.
 const TURN: usize = 32;
@@ -80,6 +83,8 @@ struct Barrier {
     left: Vec<bool>,
     /// Workers that were told to put something out since they were asked: they are asked again.
     again: Vec<bool>,
+    /// The wait after which the driver hook has done so, too.
+    hook: Option<u64>,
 }
 
 /// See the [module](self).
@@ -119,6 +124,8 @@ pub struct Decider {
     view: Arc<DeciderView>,
     /// Switches and limits that others set.
     knobs: Arc<Knobs>,
+    hook: Option<hook::Hook>,
+    counters: Arc<WorkerCounters>,
 }
 
 /// What can be changed while it runs.
@@ -141,6 +148,7 @@ impl Decider {
         waker: Arc<Waker>,
         pool: FramePool,
         bridges: Bridges,
+        counters: Arc<WorkerCounters>,
     ) -> Decider {
         let knobs = Knobs {
             limit: AtomicU32::new(u32::try_from(FLOWS).unwrap_or(u32::MAX)),
@@ -176,6 +184,8 @@ impl Decider {
             jobs: Vec::new(),
             view: Arc::default(),
             knobs: Arc::new(knobs),
+            hook: None,
+            counters,
         }
     }
 
@@ -221,6 +231,7 @@ impl Decider {
         // What flows and meters have counted since the last look.
         self.hear();
         self.tick(monotonic().ns);
+        self.leave_hook();
         for id in (0_u32..).take(self.records.len()) {
             if let Some((bridge, credit)) = self.take_counts(id) {
                 credit(&mut bridge.tables.lock());
@@ -250,6 +261,7 @@ impl Decider {
         did |= self.collect();
         did |= self.decide(now);
         did |= self.look(now);
+        did |= self.reap();
         did |= self.settle();
         did |= self.jobs();
         if now / ROUND_NS != self.second {
@@ -339,6 +351,7 @@ impl Decider {
     }
 
     fn forget(&mut self, id: u32) {
+        self.unhook(id);
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
             self.unname(record.name, id);
             self.flows -= 1;
@@ -355,11 +368,13 @@ impl Decider {
 
     /// What a flow has counted since the last look, to be credited to its rules.
     fn take_counts(&mut self, id: u32) -> Option<(Arc<FlowBridge>, impl FnOnce(&mut Pipeline) + use<>)> {
+        let hooked = self.hooked(id);
         let record = self.records.get_mut(id as usize)?.as_mut()?;
         let now = (record.live.packets.get(), record.live.bytes.get());
         let (packets, bytes) = (now.0.wrapping_sub(record.seen.0), now.1.wrapping_sub(record.seen.1));
+        let (packets, bytes) = (packets + hooked.packets, bytes + hooked.bytes);
         record.seen = now;
-        let used = record.live.used_ns.get();
+        let used = record.live.used_ns.get().max(hooked.used_ns);
         let fate = Arc::clone(&record.fate);
         Some((Arc::clone(&record.bridge), move |pipeline: &mut Pipeline| {
             if packets > 0 {
@@ -504,6 +519,7 @@ impl Decider {
                 version,
                 created_ns: now,
                 leaving: false,
+                hook: hook::Part::default(),
             };
             self.install(record);
         }

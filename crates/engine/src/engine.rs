@@ -108,6 +108,8 @@ struct Handle {
 pub struct Engine {
     workers: Vec<Handle>,
     counters: Vec<Arc<WorkerCounters>>,
+    /// What the decider counts of ports: drops of flows that are elsewhere than in the workers' caches.
+    decided: Arc<WorkerCounters>,
     forwarding: Arc<Snapshot<Forwarding>>,
     depot: Arc<Depot>,
     domain: Arc<Domain>,
@@ -278,6 +280,7 @@ impl Engine {
         let engine = Self {
             workers: handles,
             counters,
+            decided: Arc::default(),
             forwarding,
             depot,
             domain,
@@ -409,7 +412,7 @@ impl Engine {
     /// A port's counters.
     #[must_use]
     pub fn port_totals(&self, port: PortId) -> PortTotals {
-        PortTotals::sum(&self.counters, port)
+        PortTotals::sum(self.counters.iter().chain([&self.decided]), port)
     }
 
     /// The workers' own counters.
@@ -475,7 +478,7 @@ impl Engine {
             self.tell(id, Command::Flows(Box::new(Flows::new(mine, limits))))?;
             ends.push(end);
         }
-        Ok(Decider::new(ends, waker, self.depot.pool(), bridges))
+        Ok(Decider::new(ends, waker, self.depot.pool(), bridges, Arc::clone(&self.decided)))
     }
 
     /// Takes flows and rings from all workers: none gives the decider anything any more when this returns, and what arrives at bridges with
@@ -558,7 +561,16 @@ impl Drop for Engine {
 /// A queue with what its worker keeps beside it.
 pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn Queue>) -> OwnedQueue {
     let capabilities = queue.capabilities();
-    OwnedQueue { port, id, queue, capabilities, touched: false, spread: Applied::new(worker), finish: None }
+    OwnedQueue {
+        port,
+        id,
+        queue,
+        capabilities,
+        touched: false,
+        spread: Applied::new(worker),
+        finish: None,
+        parked: crate::finish::Parked::default(),
+    }
 }
 
 /// A worker that panics takes the process along: half a data plane is worse than a restart.

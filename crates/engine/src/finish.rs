@@ -2,7 +2,10 @@
 //! flow overtakes another when the flow changes its way.
 //!
 //! Frames bear their number in front of them. What a worker has taken off a queue has left when every queue that it owns has given to
-//! the kernel what it was given, and every other worker has ended the round in which it took what was handed to it.
+//! the kernel what it was given, every other worker has ended the round in which it took what was handed to it, and none of it waits
+//! for the decider ([`Parked`]).
+
+use std::collections::VecDeque;
 
 use crate::handover::{Links, Settling};
 use crate::stage::transmit::OwnedQueue;
@@ -41,13 +44,100 @@ impl Finish {
         }
     }
 
-    fn is_behind(&self) -> bool {
-        self.told.unwrap_or(0) != self.received
+    /// Up to which frame all have left, once what was given away has.
+    fn due(&self, parked: &Parked) -> u32 {
+        let told = self.told.unwrap_or(0);
+        match parked.floor() {
+            None => self.received,
+            Some(None) => told,
+            // Numbers wrap.
+            Some(Some(floor)) if self.received.wrapping_sub(floor) > u32::MAX / 2 => self.received,
+            Some(Some(floor)) => floor,
+        }
+    }
+
+    fn is_behind(&self, parked: &Parked) -> bool {
+        self.told.unwrap_or(0) != self.due(parked)
+    }
+
+    /// The number of the last frame that was received.
+    pub(crate) fn last(&self) -> u32 {
+        self.received
     }
 
     fn tell(&mut self, number: u32) {
         self.told = Some(number);
         self.to.finish(number);
+    }
+}
+
+/// Frames of a queue that wait in the worker or at the decider, by the bursts in which they came.
+#[derive(Default)]
+pub struct Parked {
+    /// The oldest first.
+    bursts: VecDeque<Waits>,
+    /// The number of the first of these.
+    first: u64,
+    /// The last of these is the burst in hand.
+    is_open: bool,
+    /// The last frame before the burst in hand.
+    before: Option<u32>,
+}
+
+/// A burst of which frames wait.
+struct Waits {
+    /// The last frame before it, if frames had numbers.
+    floor: Option<u32>,
+    left: u32,
+}
+
+impl Parked {
+    /// A burst has come, behind the frame of this number.
+    pub(crate) fn begin(&mut self, before: Option<u32>) {
+        (self.before, self.is_open) = (before, false);
+    }
+
+    /// A frame of the burst in hand waits from now on. What to say when it waits no more.
+    pub(crate) fn park(&mut self) -> u64 {
+        if !self.is_open {
+            self.bursts.push_back(Waits { floor: self.before, left: 0 });
+            self.is_open = true;
+        }
+        if let Some(burst) = self.bursts.back_mut() {
+            burst.left += 1;
+        }
+        self.first + self.bursts.len() as u64 - 1
+    }
+
+    /// A frame of that burst is on its way.
+    pub(crate) fn release(&mut self, burst: u64) {
+        let at = burst.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(burst) = at.and_then(|at| self.bursts.get_mut(at)) {
+            burst.left = burst.left.saturating_sub(1);
+        }
+        while self.bursts.front().is_some_and(|burst| burst.left == 0) {
+            self.bursts.pop_front();
+            self.first += 1;
+            self.is_open &= !self.bursts.is_empty();
+        }
+    }
+
+    /// None waits any more: they were dropped.
+    pub(crate) fn clear(&mut self) {
+        self.first += self.bursts.len() as u64;
+        self.bursts.clear();
+        self.is_open = false;
+    }
+
+    /// Others count from now on: what is said of those that wait means nothing to them.
+    pub(crate) fn renumber(&mut self) {
+        self.before = None;
+        self.bursts.iter_mut().for_each(|burst| burst.floor = None);
+    }
+
+    /// The last frame before those that wait, `Some(None)` if it has no number; `None`: none waits.
+    fn floor(&self) -> Option<Option<u32>> {
+        self.bursts.front().map(|burst| burst.floor)
     }
 }
 
@@ -73,16 +163,21 @@ impl Finishing {
                 finish.waiting.take().into_iter().for_each(|number| finish.tell(number));
             }
         }
-        let behind = queues.iter().filter_map(|own| own.finish.as_ref()).any(Finish::is_behind);
+        let is_behind = |own: &OwnedQueue| own.finish.as_ref().is_some_and(|it| it.is_behind(&own.parked));
+        let behind = queues.iter().any(is_behind);
         if !behind || queues.iter_mut().any(|own| own.queue.is_unsent()) {
             return;
         }
         links.settle(&mut self.settling);
         self.is_settling = !links.has_settled(&mut self.settling);
-        for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()).filter(|f| f.is_behind()) {
+        for own in queues.iter_mut() {
+            let Some(finish) = own.finish.as_mut().filter(|finish| finish.is_behind(&own.parked)) else {
+                continue;
+            };
+            let due = finish.due(&own.parked);
             match self.is_settling {
-                true => finish.waiting = Some(finish.received),
-                false => finish.tell(finish.received),
+                true => finish.waiting = Some(due),
+                false => finish.tell(due),
             }
         }
     }
@@ -160,5 +255,62 @@ mod tests {
         other.publish();
         finishing.run(&mut queues, &mine);
         assert_eq!(now(), 12, "both are told, one after the other");
+    }
+
+    #[test]
+    fn nothing_is_told_beyond_what_waits_for_the_decider() {
+        let wakers = [Arc::new(Waker::new().unwrap())];
+        let mut links = mesh(&wakers);
+        let mut mine = links.pop().unwrap();
+        let (queue, _peer) = port::ring::pair(8);
+        let told = Arc::new(AtomicU32::new(u32::MAX));
+        let mut own = owned(WorkerId(0), PortId(0), QueueId(0), Box::new(queue));
+        // Came before anybody counted.
+        let unnumbered = own.parked.park();
+        own.finish = Some(Finish::new(Box::new(Told(Arc::clone(&told)))));
+        own.parked.renumber();
+        let mut queues = [own];
+        let mut finishing = Finishing { active: true, ..Finishing::default() };
+        let mut receive = |queues: &mut [OwnedQueue], number: u64, parks: usize| -> Vec<u64> {
+            mine.begin_round();
+            let OwnedQueue { finish, parked, .. } = &mut queues[0];
+            let finish = finish.as_mut().unwrap();
+            parked.begin(Some(finish.last()));
+            finish.received([number.to_ne_bytes()].into_iter());
+            let tickets = (0..parks).map(|_| parked.park()).collect();
+            finishing.run(queues, &mine);
+            mine.publish();
+            tickets
+        };
+        let now = || told.load(Ordering::Acquire);
+        receive(&mut queues, 3, 0);
+        assert_eq!(now(), u32::MAX, "what has no number comes before all that have one");
+        queues[0].parked.release(unnumbered);
+        receive(&mut queues, 7, 0);
+        assert_eq!(now(), 7);
+        let first = receive(&mut queues, 10, 2);
+        let second = receive(&mut queues, 20, 1);
+        receive(&mut queues, 30, 0);
+        assert_eq!(now(), 7, "8 to 10 are not gone");
+        queues[0].parked.release(second[0]);
+        queues[0].parked.release(first[0]);
+        receive(&mut queues, 31, 0);
+        assert_eq!(now(), 7, "one of the first burst still waits");
+        let third = receive(&mut queues, 40, 1);
+        queues[0].parked.release(first[1]);
+        receive(&mut queues, 41, 0);
+        assert_eq!(now(), 31, "up to the burst of the one that waits now");
+        queues[0].parked.clear();
+        queues[0].parked.release(third[0]);
+        receive(&mut queues, 42, 0);
+        assert_eq!(now(), 42, "it was dropped");
+        // Numbers wrap.
+        receive(&mut queues, u64::from(u32::MAX) - 1, 0);
+        let last = receive(&mut queues, 5, 1);
+        receive(&mut queues, 9, 0);
+        assert_eq!(now(), u32::MAX - 1);
+        queues[0].parked.release(last[0]);
+        receive(&mut queues, 10, 0);
+        assert_eq!(now(), 10);
     }
 }

@@ -65,6 +65,8 @@ pub struct FlowTables {
     waker: Arc<Waker>,
     /// Packets that met no cached flow.
     pub(crate) upcalls: AtomicU64,
+    /// Flows that the driver hook has.
+    pub(crate) hooked: AtomicU64,
 }
 
 impl FlowTables {
@@ -78,6 +80,7 @@ impl FlowTables {
             listener: Mutex::new(None),
             waker,
             upcalls: AtomicU64::new(0),
+            hooked: AtomicU64::new(0),
         }
     }
 
@@ -138,6 +141,12 @@ impl FlowTables {
     #[must_use]
     pub fn upcalls(&self) -> u64 {
         self.upcalls.load(Ordering::Relaxed)
+    }
+
+    /// Cached flows that the driver hook answers for, at the moment.
+    #[must_use]
+    pub fn hooked(&self) -> u64 {
+        self.hooked.load(Ordering::Relaxed)
     }
 }
 

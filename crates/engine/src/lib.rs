@@ -32,7 +32,7 @@ pub mod state;
 pub mod trace;
 pub mod worker;
 
-pub use decider::{Decider, DeciderView, MegaflowView};
+pub use decider::{Decider, DeciderView, HookCounts, HookFlows, MegaflowView};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use explain::Explained;
 pub use flows::{FlowBridge, FlowTables};

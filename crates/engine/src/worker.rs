@@ -162,7 +162,9 @@ impl Worker {
                 continue;
             }
             packets += n;
-            if let Some(finish) = &mut queues[index].finish {
+            let OwnedQueue { finish, parked, .. } = &mut queues[index];
+            parked.begin(finish.as_ref().map(Finish::last));
+            if let Some(finish) = finish {
                 let memory = tools.pool.memory();
                 finish.received(burst.packets.iter().rev().filter_map(|packet| packet.before(memory)));
             }
@@ -277,6 +279,7 @@ impl Worker {
                     if let Some(flows) = &mut flows {
                         flows.abandon(&self.tools.counters);
                     }
+                    self.queues.iter_mut().for_each(|own| own.parked.clear());
                     let _ = reply.send(flows);
                 }
                 Command::FlowsView(reply) => {
@@ -338,6 +341,7 @@ impl Worker {
     fn finish(&mut self, port: PortId, id: QueueId, to: Option<Box<dyn Finisher>>) {
         if let Some(own) = self.queues.iter_mut().find(|own| own.port == port && own.id == id) {
             own.finish = to.map(Finish::new);
+            own.parked.renumber();
         }
         self.finishing.active = self.queues.iter().any(|own| own.finish.is_some());
     }
@@ -417,6 +421,7 @@ pub(crate) fn forward<R: Recorder>(
     let Source { forwarding, port, view, queue, reader } = *source;
     let n = burst.len();
     let mut begin = tsc();
+    tools.queue = queue;
     let spreads = queue.filter(|at| view.spread.is_some() || exits.queues[*at].spread.is_away());
     if let Room::Route(router, interface) = &view.room
         && !R::ACTIVE

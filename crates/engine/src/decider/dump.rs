@@ -148,9 +148,9 @@ fn view(record: &Record) -> MegaflowView {
         port: record.port,
         flow,
         mask,
-        packets: record.live.packets.get(),
-        bytes: record.live.bytes.get(),
-        used_ns: record.live.used_ns.get(),
+        packets: record.live.packets.get() + record.hook.packets(),
+        bytes: record.live.bytes.get() + record.hook.bytes(),
+        used_ns: record.live.used_ns.get().max(record.hook.used_ns()),
         fate: Arc::clone(&record.fate),
     }
 }

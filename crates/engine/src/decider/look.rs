@@ -27,6 +27,7 @@ impl Decider {
                 number: self.syncs,
                 left: vec![true; self.workers.len()],
                 again: vec![false; self.workers.len()],
+                hook: None,
             });
         }
         let begin = monotonic().ns;
@@ -40,6 +41,10 @@ impl Decider {
                 barrier.sweep = (!all).then_some(end);
                 let number = barrier.number;
                 if all {
+                    let hook = self.fence();
+                    if let Some(barrier) = &mut self.barrier {
+                        barrier.hook = hook;
+                    }
                     self.pay();
                     for worker in 0..self.workers.len() {
                         self.answer(worker, Answer::Sync(number));
@@ -105,8 +110,8 @@ impl Decider {
             return;
         }
         let bridge = Arc::clone(&record.bridge);
-        let used = record.live.used_ns.get().max(record.created_ns);
-        let fresh = record.live.packets.get() != record.seen.0;
+        let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
+        let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
         let (version, is_current) = {
             let current = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
             let here = current.get(&bridge.tables.number());
@@ -140,7 +145,7 @@ impl Decider {
             if let Some(Some(record)) = self.records.get_mut(id as usize) {
                 record.version = version;
             }
-            return;
+            return self.judge(id, now);
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         let in_port = pipeline.number_of(record.port).unwrap_or(port::ANY);
@@ -166,11 +171,16 @@ impl Decider {
         let meters = self.meters_of(&bridge, &fate.program.ops);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         let same = record.fate.compiled.is_same(&fate.program, fate.dropped, &meters);
+        if !same || !fate.learns.is_empty() {
+            // What it counts until then is of the old rules.
+            self.unhook(id);
+        }
         let fate = self.fates.shared(fate, meters);
+        let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         (record.version, record.in_port) = (version, in_port);
         record.fate = Arc::clone(&fate);
         if same {
-            return;
+            return self.judge(id, monotonic().ns);
         }
         match (record.at, record.worker) {
             (Some(at), worker) => self.answer(worker, Answer::Replace(at, Arc::clone(&fate.compiled))),
@@ -181,6 +191,7 @@ impl Decider {
 
     /// Has a worker put a flow out of its cache.
     pub(super) fn dismiss(&mut self, id: u32) {
+        self.unhook(id);
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         record.leaving = true;
         let (at, worker, name) = (record.at, record.worker, record.name);
@@ -195,7 +206,8 @@ impl Decider {
         let is_done = self
             .barrier
             .as_ref()
-            .is_some_and(|barrier| barrier.sweep.is_none() && !barrier.left.contains(&true));
+            .is_some_and(|barrier| barrier.sweep.is_none() && !barrier.left.contains(&true))
+            && self.has_passed(self.barrier.as_ref().and_then(|barrier| barrier.hook));
         if is_done && let Some(barrier) = self.barrier.take() {
             barrier.done.into_iter().for_each(|done| done());
         }

@@ -9,6 +9,7 @@ use lookup::FlowRef;
 use packet::PortId;
 use switch::flow::{Flow, FlowMod, Pipeline, RuleRef, Translated};
 
+use super::hook::Part;
 use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
 
 /// A flow that a worker has.
@@ -29,6 +30,8 @@ pub(super) struct Record {
     pub created_ns: u64,
     /// It was told to go.
     pub leaving: bool,
+    /// The driver hook's part in it.
+    pub hook: Part,
 }
 
 impl Record {

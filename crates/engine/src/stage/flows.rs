@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
 use packet::record::{Recorder, Step, TagChange};
-use packet::{DropReason, FlowKey, PortId};
+use packet::{DropReason, FlowKey, PortId, QueueId};
 use port::{BURST, Flags, FrameMemory, Packet};
 use switch::flow::{Asked, Beyond, Flow, Frame, Op, rewrite};
 use switch::{Decision, Now};
@@ -38,7 +38,7 @@ pub struct Flows {
     cache: FlowCache<BEYOND, CachedFlow>,
     rings: WorkerFlows,
     /// Flows with a packet at the decider's, and what waits behind it.
-    pending: HashMap<FlowKey, VecDeque<Waiting>>,
+    pending: HashMap<FlowKey, Pending>,
     waiting: usize,
     /// By port: packets at the decider's.
     asked: Vec<u16>,
@@ -48,12 +48,43 @@ pub struct Flows {
     rings_bell: bool,
 }
 
+/// A packet at the decider's.
+struct Pending {
+    ticket: Option<Ticket>,
+    behind: VecDeque<Waiting>,
+}
+
 struct Waiting {
     bridge: Arc<FlowBridge>,
     port: PortId,
     packet: Packet,
     key: FlowKey,
     beyond: Beyond,
+    ticket: Option<Ticket>,
+}
+
+/// Which burst of which queue a packet that waits has come in.
+#[derive(Clone, Copy)]
+struct Ticket {
+    port: PortId,
+    queue: QueueId,
+    burst: u64,
+}
+
+impl Ticket {
+    /// For a packet of the burst in hand.
+    fn take(exits: &mut Exits<'_>, tools: &Tools) -> Option<Ticket> {
+        let own = exits.queues.get_mut(tools.queue?)?;
+        Some(Ticket { port: own.port, queue: own.id, burst: own.parked.park() })
+    }
+
+    /// It waits no more.
+    fn give_back(ticket: Option<Ticket>, exits: &mut Exits<'_>) {
+        let Some(Ticket { port, queue, burst }) = ticket else { return };
+        if let Some(own) = exits.queues.iter_mut().find(|own| own.port == port && own.id == queue) {
+            own.parked.release(burst);
+        }
+    }
 }
 
 /// What a worker's cache holds and has done.
@@ -115,7 +146,7 @@ impl Flows {
 
     /// Counts what waits, here and at the decider's, as dropped: nobody will send it.
     pub(crate) fn abandon(&mut self, counters: &crate::counters::WorkerCounters) {
-        for waiting in self.pending.values().flatten() {
+        for waiting in self.pending.values().flat_map(|pending| &pending.behind) {
             counters.port(waiting.port).drop_n(DropReason::UpcallLimit, 1);
         }
         for (port, asked) in (0_u16..).zip(&mut self.asked) {
@@ -135,7 +166,7 @@ impl Flows {
 
     /// Frees what waits. The decider has ended, or frees what it has itself.
     pub fn close(&mut self, tools_free: &mut impl FnMut(Packet)) {
-        for waiting in self.pending.drain().flat_map(|(_, waiting)| waiting) {
+        for waiting in self.pending.drain().flat_map(|(_, pending)| pending.behind) {
             tools_free(waiting.packet);
         }
         while let Some(answer) = self.rings.answers.pop() {
@@ -260,8 +291,9 @@ fn one_by_one<R: Recorder>(
             None => {
                 let beyond = Beyond::extract(packet.head(tools.pool.memory()), key, &layers[i]);
                 recorder.step(i, Step::Upcall);
-                let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, beyond };
-                miss(asks, flows, tools);
+                let ticket = Ticket::take(exits, tools);
+                let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, beyond, ticket };
+                miss(asks, flows, exits, tools);
             }
         }
     }
@@ -277,32 +309,38 @@ fn bell(flows: &mut Flows) {
 
 /// Sends a packet to the decider, or lets it wait behind one that is there.
 #[cold]
-fn miss(asks: Waiting, flows: &mut Flows, tools: &mut Tools) {
+fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Tools) {
+    let (port, ticket) = (asks.port, asks.ticket);
+    if let Err(packet) = wait(asks, flows) {
+        Ticket::give_back(ticket, exits);
+        tools.drop(packet, port, DropReason::UpcallLimit);
+    }
+}
+
+/// The packet back, if there are too many.
+fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     let identity = identity(&asks.key);
-    if let Some(waiting) = flows.pending.get_mut(&identity) {
-        if waiting.len() >= WAITING_EACH || flows.waiting >= WAITING {
-            return tools.drop(asks.packet, asks.port, DropReason::UpcallLimit);
+    if let Some(pending) = flows.pending.get_mut(&identity) {
+        if pending.behind.len() >= WAITING_EACH || flows.waiting >= WAITING {
+            return Err(asks.packet);
         }
         flows.waiting += 1;
-        waiting.push_back(asks);
-        return;
+        pending.behind.push_back(asks);
+        return Ok(());
     }
     if flows.asked.len() <= asks.port.index() {
         flows.asked.resize(asks.port.index() + 1, 0);
     }
     let asked = &mut flows.asked[asks.port.index()];
     if *asked >= UPCALLS_EACH {
-        return tools.drop(asks.packet, asks.port, DropReason::UpcallLimit);
+        return Err(asks.packet);
     }
-    let Waiting { bridge, port, packet, key, beyond } = asks;
-    match flows.rings.upcalls.push(Upcall { bridge, port, packet, key, beyond }) {
-        Ok(()) => {
-            *asked += 1;
-            flows.pending.insert(identity, VecDeque::new());
-            flows.rings_bell = true;
-        }
-        Err(back) => tools.drop(back.packet, port, DropReason::UpcallLimit),
-    }
+    let Waiting { bridge, port, packet, key, beyond, ticket } = asks;
+    flows.rings.upcalls.push(Upcall { bridge, port, packet, key, beyond }).map_err(|back| back.packet)?;
+    *asked += 1;
+    flows.pending.insert(identity, Pending { ticket, behind: VecDeque::new() });
+    flows.rings_bell = true;
+    Ok(())
 }
 
 /// Takes what the decider says: flows in and out of the cache, packets on their way. Returns the packets.
@@ -388,16 +426,18 @@ fn follow(
     exits: &mut Exits<'_>,
     tools: &mut Tools,
 ) -> usize {
-    let Some(mut waiting) = flows.pending.remove(identity) else { return 0 };
+    let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };
+    Ticket::give_back(ticket, exits);
     let mut gone = 0;
     while let Some(next) = waiting.pop_front() {
         flows.waiting -= 1;
         let mut at = [MISS];
         flows.cache.find_burst(|_| next.key.words(), |_| next.beyond.0, &mut at);
         let Some(flow) = flows.cache.get_at(at[0]) else {
-            miss(next, flows, tools);
+            miss(next, flows, exits, tools);
             break;
         };
+        Ticket::give_back(next.ticket, exits);
         count(flow, &next.packet, now);
         let compiled = Arc::clone(&flow.compiled);
         gone += 1;
@@ -413,12 +453,13 @@ fn follow(
             &mut packet::record::NoRecord,
         );
     }
-    if let Some(behind) = flows.pending.get_mut(identity) {
-        behind.extend(waiting);
+    if let Some(pending) = flows.pending.get_mut(identity) {
+        pending.behind.extend(waiting);
     } else {
         // The next one could not be asked about: those behind it go the same way.
         for next in waiting {
             flows.waiting -= 1;
+            Ticket::give_back(next.ticket, exits);
             tools.drop(next.packet, next.port, DropReason::UpcallLimit);
         }
     }

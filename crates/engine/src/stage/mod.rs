@@ -61,6 +61,8 @@ pub struct Tools {
     pub flows: Option<Box<flows::Flows>>,
     /// Which rules packets met in a dry run, and why: one for each bridge with rules.
     pub stories: Vec<switch::flow::Story>,
+    /// The own queue that the burst in hand was received from; `None`: another worker's.
+    pub queue: Option<usize>,
     /// Copies that this burst may still make.
     pub clones_left: u32,
     /// Outputs of the flood in hand.
@@ -84,6 +86,7 @@ impl Tools {
             punt: None,
             flows: None,
             stories: Vec::new(),
+            queue: None,
             clones_left: CLONE_BUDGET,
             outputs: Box::default(),
             capture_drops: false,

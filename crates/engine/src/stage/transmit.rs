@@ -31,6 +31,8 @@ pub struct OwnedQueue {
     pub spread: crate::stage::spread::Applied,
     /// Whom its progress is told to.
     pub finish: Option<crate::finish::Finish>,
+    /// What came by it and waits for the decider.
+    pub parked: crate::finish::Parked,
 }
 
 /// The ways out of a worker.
