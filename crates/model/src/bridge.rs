@@ -31,7 +31,7 @@ pub struct BridgeSettings {
     pub mac_limit: u32,
     /// Whether IGMP and MLD are read, so that multicast goes only where somebody listens.
     pub snooping: bool,
-    /// Whether known unicast between kernel devices is answered in the driver hook. A bridge with `openflow` leaves all to the workers.
+    /// Whether known unicast between kernel devices, or of a bridge with `openflow` its hot flows, are answered in the driver hook.
     pub hook: bool,
     /// Packets go by OpenFlow's rules; this bridge is what their `NORMAL` means.
     #[serde(skip_serializing_if = "Option::is_none")]

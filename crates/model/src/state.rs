@@ -120,6 +120,9 @@ pub struct BridgeState {
     /// Stations that the driver hooks of its ports know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<u32>,
+    /// Cached flows of its rules that the driver hooks of its ports answer for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook_flows: Option<u32>,
     /// Its members.
     pub members: Vec<MemberState>,
 }

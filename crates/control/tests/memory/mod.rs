@@ -292,6 +292,7 @@ impl Plane for Memory {
             snooping: bridge.settings.snooping,
             groups: 0,
             hook: None,
+            hook_flows: None,
             members: Vec::new(),
         };
         self.running().bridges.iter().map(state).collect()

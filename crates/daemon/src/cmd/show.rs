@@ -175,8 +175,9 @@ fn bridges(bridges: &[BridgeState]) -> String {
     for bridge in bridges {
         let snooping = if bridge.snooping { format!("{} groups", bridge.groups) } else { "off".to_owned() };
         let hook = bridge.hook.map_or_else(String::new, |stations| format!(", {stations} in the hook"));
+        let flows = bridge.hook_flows.map(|flows| format!(", {flows} flows in the hook")).unwrap_or_default();
         text.push_str(&format!(
-            "{}: {} of {} addresses{hook}, ageing {} s, snooping {snooping}, owner {}\n",
+            "{}: {} of {} addresses{hook}{flows}, ageing {} s, snooping {snooping}, owner {}\n",
             bridge.name, bridge.macs, bridge.mac_limit, bridge.ageing, bridge.owner
         ));
         let mut table = Table::new(&["  PORT", "VLANS", ">ADDRESSES", "PROTECTED", "OWNER"]);

@@ -3,6 +3,7 @@
 //! Tables live as long as their bridge has `openflow`, whatever else of it changes; the snapshot that workers follow names them.
 //! Sessions run beside the plane ([`crate::controllers`]), and reach a bridge through its [`Leader`].
 
+mod hook;
 mod keeper;
 mod kept;
 mod leader;
@@ -27,6 +28,7 @@ use packet::MacAddr;
 use switch::flow::{
     Action, FlowFilter, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port,
 };
+use xdp::flows::FlowTable;
 
 use super::bridges::Bridges;
 use super::ports::{Ports, Running};
@@ -73,6 +75,8 @@ pub struct Flows {
     served: engine::decider::Bridges,
     bridges: BTreeMap<BridgeName, Flowing>,
     deciding: Option<Deciding>,
+    /// Hot flows in the driver hook; made with the first decider.
+    table: Option<FlowTable>,
     /// Workers' caches hold what must not serve any more.
     stale: bool,
     /// What a predecessor had of bridges that are not there yet.
@@ -88,6 +92,7 @@ impl Default for Flows {
             served: Arc::new(Mutex::new(BTreeMap::new())),
             bridges: BTreeMap::new(),
             deciding: None,
+            table: None,
             stale: false,
             given: BTreeMap::new(),
             leaders: tokio::sync::watch::Sender::new(BTreeMap::new()),
@@ -190,13 +195,17 @@ impl Flows {
         else {
             return;
         };
-        let decider = match engine.decider(CACHE, Arc::clone(waker), Arc::clone(&self.served)) {
+        let mut decider = match engine.decider(CACHE, Arc::clone(waker), Arc::clone(&self.served)) {
             Ok(decider) => decider,
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided");
                 return;
             }
         };
+        match hook::of(&mut self.table, waker) {
+            Ok(hook) => decider.set_hook(Box::new(hook)),
+            Err(error) => tracing::warn!(%error, "hot flows are not answered in the driver hook"),
+        }
         let (knobs, view) = (decider.knobs(), decider.view());
         match std::thread::Builder::new().name("decider".to_owned()).spawn(move || decider.run()) {
             Ok(thread) => self.deciding = Some(Deciding { knobs, view, thread }),
@@ -282,6 +291,17 @@ impl Flows {
             )
         };
         (self.bridges.iter().map(kept).collect(), self.given.keys().cloned().collect())
+    }
+
+    /// The flows that hooks answer for, while there is a decider who looks after them.
+    pub fn table(&self) -> Option<&FlowTable> {
+        self.table.as_ref().filter(|_| self.deciding.is_some())
+    }
+
+    /// Flows of a bridge that hooks answer for.
+    pub fn hooked(&self, name: &BridgeName) -> Option<u32> {
+        let hooked = self.bridges.get(name)?.tables.hooked();
+        self.table().map(|_| u32::try_from(hooked).unwrap_or(u32::MAX))
     }
 
     /// The room of a bridge's ports.

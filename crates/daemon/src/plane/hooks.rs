@@ -127,7 +127,7 @@ fn stages(hook: &Attached, filtered: bool) -> Vec<&'static str> {
     if hook.fib().is_some() {
         return before.chain(["fib"]).chain(table.then_some("steer")).collect();
     }
-    let bridge = hook.has_bridge().then_some("bridge");
+    let bridge = hook.has_bridge().then_some("bridge").or(hook.has_flows().then_some("rules"));
     before.chain(room).chain(bridge).chain(["steer"]).collect()
 }
 

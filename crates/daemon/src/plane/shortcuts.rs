@@ -1,7 +1,9 @@
-//! Known unicast answered in the driver hook: which ports have a bridge stage, what it is told, and when it is not to answer.
+//! Bridged frames answered in the driver hook: which ports have a stage for known stations, or for the hot flows of their rules, what it is
+//! told, and when it is not to answer.
 //!
 //! It is an acceleration: what cannot be had is logged and left to the workers. Whatever changes the site forgets all stations of
-//! the hook first ([`Shortcuts::forget`]); they come back with the next look, which ends each change.
+//! the hook first ([`Shortcuts::forget`]), which come back with the next look, and leaves all flows to the workers until the change ends.
+//! Which flows there are the decider says ([`super::flows`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +18,9 @@ use offload::{BridgeOffload, HookPort, port_stage};
 use packet::{PortId, QueueId};
 use port::af_xdp::statistics;
 use switch::Bridge;
+use xdp::Attached;
 use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
+use xdp::flows::{FlowPort, FlowStage, FlowTable};
 
 use super::bridges::{self, Bridges};
 use super::device::{inside, object};
@@ -26,6 +30,8 @@ use super::ports::{Ports, Running};
 const DOUBT: u32 = 5;
 /// Frames a second that wait for their order, for a moment's loss to be worth it.
 const MANY: u32 = 50_000;
+/// How long hooks answer for flows when nobody looks after them: as long as silent ones are kept.
+const LEASE_NS: u64 = 10_000_000_000;
 /// How long flows are held at most.
 const HOLD: Duration = Duration::from_millis(20);
 
@@ -43,12 +49,50 @@ pub struct Shortcuts {
     seconds: u32,
 }
 
+/// What a port's stage is specialised by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// For known stations.
+    Stations(BridgePort),
+    /// For hot flows.
+    Flows(FlowPort),
+}
+
+/// A port's stage.
+enum Stage {
+    Stations(BridgeStage),
+    Flows(FlowStage, FlowTable),
+}
+
+impl Stage {
+    fn orders(&self) -> &Arc<Orders> {
+        match self {
+            Stage::Stations(stage) => stage.orders(),
+            Stage::Flows(stage, _) => stage.orders(),
+        }
+    }
+
+    fn is_on(&self, hook: &Attached) -> bool {
+        match self {
+            Stage::Stations(stage) => stage.is_on(hook),
+            Stage::Flows(stage, _) => stage.is_on(hook),
+        }
+    }
+
+    fn put_on(&self, hook: &mut Attached) -> Result<(), xdp::Error> {
+        match self {
+            Stage::Stations(stage) => hook.set_bridge(Some(stage)),
+            Stage::Flows(stage, _) => hook.set_flows(Some(stage)),
+        }
+    }
+}
+
 /// A port whose hook has a bridge stage.
 struct Shortcut {
     bridge: BridgeName,
     id: PortId,
-    config: BridgePort,
-    stage: BridgeStage,
+    config: Kind,
+    stage: Stage,
     /// Whether its device takes redirected frames, as it was last seen.
     transmits: bool,
     reached: Option<u32>,
@@ -84,6 +128,9 @@ impl Shortcuts {
     /// Leaves everything to the workers: no frame that arrives later is answered in a hook, until the next look.
     pub fn forget(&mut self) {
         self.bridges.values_mut().for_each(BridgeOffload::clear);
+        for port in self.ports.values().filter(|port| matches!(port.stage, Stage::Flows(..))) {
+            port.stage.orders().set_bypass(true);
+        }
     }
 
     /// Gives every port's hook the stage that its bridge wants, and takes others off. With `anew`, workers may be others.
@@ -93,6 +140,7 @@ impl Shortcuts {
         config: &Config,
         ports: &mut Ports,
         bridges: &Bridges,
+        table: Option<&FlowTable>,
         anew: bool,
     ) {
         self.bridges.retain(|name, _| bridges.contains_key(name));
@@ -102,11 +150,12 @@ impl Shortcuts {
             self.leave(&name, ports.contains_key(&name));
         }
         for (name, running) in ports {
-            if let Err(error) = self.ensure_port(engine, config, name, running, bridges) {
-                tracing::warn!(port = %name, %error, "its known stations are not answered in the driver hook");
+            if let Err(error) = self.ensure_port(engine, config, name, running, bridges, table) {
+                tracing::warn!(port = %name, %error, "its bridge does not answer in the driver hook");
             }
             if let Some(shortcut) = self.ports.get(name).filter(|_| anew) {
                 tell(engine, running, Some(shortcut.stage.orders()));
+                shortcut.stage.orders().set_bypass(self.watchers > 0);
             }
         }
     }
@@ -118,12 +167,16 @@ impl Shortcuts {
         name: &PortName,
         running: &mut Running,
         bridges: &Bridges,
+        table: Option<&FlowTable>,
     ) -> Result<(), xdp::Error> {
-        let wanted = wanted(config, name, running, bridges);
+        let wanted = wanted(config, name, running, bridges, table);
         let Some(hook) = &mut running.hook else { return Ok(()) };
-        let Some((bridge_name, bridge, port)) = wanted else {
+        let Some((bridge_name, bridge, kind)) = wanted else {
             if hook.has_bridge() {
                 hook.set_bridge(None)?;
+            }
+            if hook.has_flows() {
+                hook.set_flows(None)?;
             }
             if self.ports.contains_key(name) {
                 tell(engine, running, None);
@@ -133,7 +186,7 @@ impl Shortcuts {
         };
         let known = self.ports.get(name);
         if known.is_some_and(|known| {
-            known.config == port && known.bridge == *bridge_name && known.stage.is_on(hook)
+            known.config == kind && known.bridge == *bridge_name && known.stage.is_on(hook)
         }) {
             return Ok(());
         }
@@ -141,20 +194,28 @@ impl Shortcuts {
         if self.devices.is_none() {
             self.devices = Some(BridgeDevices::new()?);
         }
-        if !self.bridges.contains_key(bridge_name) {
-            let stations = config.bridges.get(bridge_name).map_or(0, |bridge| bridge.settings.mac_limit);
+        let stations = config.bridges.get(bridge_name).map_or(0, |bridge| bridge.settings.mac_limit);
+        if matches!(kind, Kind::Stations(_)) && !self.bridges.contains_key(bridge_name) {
             let offload = BridgeOffload::new(stations, bridges::seed())?;
             bridge.tables().set_shortcut(offload.shortcut());
             self.bridges.insert(bridge_name.clone(), offload);
         }
-        let (Some(devices), Some(offload)) = (&self.devices, self.bridges.get_mut(bridge_name)) else {
+        let (Some(devices), offload) = (&self.devices, self.bridges.get_mut(bridge_name)) else {
             return Ok(());
         };
         devices.clear(running.id.0)?;
-        let stage = BridgeStage::new(&port, hook, offload.table(), devices)?;
+        let stage = match (&kind, &offload, table) {
+            (Kind::Stations(port), Some(offload), _) => {
+                Stage::Stations(BridgeStage::new(port, hook, offload.table(), devices)?)
+            }
+            (Kind::Flows(port), _, Some(table)) => {
+                Stage::Flows(FlowStage::new(port, hook, table, devices)?, table.clone())
+            }
+            _ => return Ok(()),
+        };
         stage.orders().set_now(seconds());
         stage.orders().set_bypass(self.watchers > 0);
-        hook.set_bridge(Some(&stage))?;
+        stage.put_on(hook)?;
         let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
         let index = running.device.as_ref().map_or(0, |device| device.ifindex);
         let set = inside(&object(name), namespace.as_ref(), || Ok(devices.set(running.id.0, index)));
@@ -163,17 +224,20 @@ impl Shortcuts {
             tracing::warn!(port = %name, "frames cannot be redirected to its device");
         }
         let orders = Arc::clone(stage.orders());
+        if let Stage::Flows(_, table) = &stage {
+            table.set_served(running.id.0, true);
+        }
         let shortcut = Shortcut {
             bridge: bridge_name.clone(),
             id: running.id,
-            config: port,
+            config: kind,
             stage,
             transmits: reachable && transmits(name, running),
             reached: None,
             seen: Vec::new(),
         };
         self.ports.insert(name.clone(), shortcut);
-        offload.doubt();
+        offload.into_iter().for_each(BridgeOffload::doubt);
         tell(engine, running, Some(&orders));
         Ok(())
     }
@@ -184,6 +248,10 @@ impl Shortcuts {
         let (Some(gone), Some(devices)) = (self.ports.remove(name), &self.devices) else { return };
         if stays {
             self.past.insert(name.clone(), counts);
+        }
+        if let Stage::Flows(_, table) = &gone.stage {
+            table.set_served(gone.id.0, false);
+            table.set_reached(gone.id.0, None);
         }
         if let Err(error) = devices.clear(gone.id.0) {
             tracing::warn!(port = %name, %error, "what its hook has carried could not be cleared");
@@ -197,11 +265,15 @@ impl Shortcuts {
         config: &Config,
         ports: &mut Ports,
         bridges: &Bridges,
+        table: Option<&FlowTable>,
         second: bool,
     ) {
         if second {
             self.seconds = self.seconds.wrapping_add(1);
-            self.ensure(engine, config, ports, bridges, false);
+            self.ensure(engine, config, ports, bridges, table, false);
+        }
+        if let Some(table) = table {
+            table.renew(monotonic().ns.saturating_add(LEASE_NS));
         }
         let now = seconds();
         let doubted = second && self.seconds.is_multiple_of(DOUBT);
@@ -214,6 +286,9 @@ impl Shortcuts {
             let reached = (shortcut.transmits && running.is_up()).then(|| running.mtu.saturating_add(14));
             if shortcut.reached != reached || doubted {
                 shortcut.reached = reached;
+                if let Stage::Flows(_, table) = &shortcut.stage {
+                    table.set_reached(shortcut.id.0, reached);
+                }
                 if let Some(offload) = self.bridges.get_mut(&shortcut.bridge) {
                     offload.doubt();
                 }
@@ -272,14 +347,19 @@ impl Shortcuts {
         now + self.past.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether a port's hook answers for known stations, and if others' hooks cannot send to it, why; `None` without a stage.
-    pub fn state(&self, name: &PortName) -> Option<Result<(), &'static str>> {
+    /// What a port's hook does for its bridge, and if others' hooks cannot send to it, why; `None` without a stage.
+    pub fn state(&self, name: &PortName) -> Option<(&'static str, Result<(), &'static str>)> {
         let port = self.ports.get(name)?;
-        Some(match (port.transmits, port.reached) {
+        let what = match port.stage {
+            Stage::Stations(_) => "answers for known stations",
+            Stage::Flows(..) => "answers for hot flows",
+        };
+        let reached = match (port.transmits, port.reached) {
             (true, Some(_)) => Ok(()),
             (true, None) => Err("it is down"),
             (false, _) => Err("its device takes no redirected frames"),
-        })
+        };
+        Some((what, reached))
     }
 
     /// Stations of a bridge that the hook knows.
@@ -306,24 +386,28 @@ fn hold(held: &[(Arc<Orders>, u32)]) {
     held.iter().for_each(|(orders, queue)| orders.hold(*queue, false));
 }
 
-/// The bridge stage that a port's hook is to have, if any.
+/// The stage that a port's hook is to have, if any.
 fn wanted<'s>(
     config: &'s Config,
     name: &PortName,
     running: &Running,
     bridges: &'s Bridges,
-) -> Option<(&'s BridgeName, &'s Arc<Bridge>, BridgePort)> {
+    table: Option<&FlowTable>,
+) -> Option<(&'s BridgeName, &'s Arc<Bridge>, Kind)> {
     let (bridge_name, _) = config.bridge_of(name.as_str())?;
     let bridge = bridges.get(bridge_name)?;
     let settings = &config.bridges.get(bridge_name)?.settings;
-    // Rules may say anything: only workers know them.
-    let allowed = settings.hook && settings.openflow.is_none();
     // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only. What one worker gives another to
     // do is not waited for where a port is spread.
     let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
     let possible = native && running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
-    let stage = port_stage(bridge, running.id, running.complete_checksums)?;
-    (allowed && possible).then_some((bridge_name, bridge, stage))
+    let kind = if settings.openflow.is_none() {
+        Kind::Stations(port_stage(bridge, running.id, running.complete_checksums)?)
+    } else {
+        table?;
+        Kind::Flows(FlowPort { port: running.id.0, partial_checksums: running.complete_checksums })
+    };
+    (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }
 
 /// Whether frames redirected to its device arrive.

@@ -145,9 +145,10 @@ impl Site {
             Ok(_) => self.settle(engine, new, &done.gone, routers),
             Err(_) => self.undo(engine, done),
         }
-        self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, true);
+        let table = self.flows.table();
+        self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, true);
         // At once: whoever is killed now leaves hooks behind that know what they knew.
-        self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, false);
+        self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, table, false);
         routing::ensure(&mut self.ports);
         carried_out.map(|mut notes| {
             notes.extend(super::doctor::services(self));
@@ -316,7 +317,8 @@ impl Site {
 
     /// What the hooks answer by themselves follows what runs; a few times a second.
     pub fn look_at_shortcuts(&mut self, engine: &Engine, second: bool) {
-        self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, second);
+        let table = self.flows.table();
+        self.shortcuts.look(engine, &self.config, &mut self.ports, &self.bridges, table, second);
     }
 
     /// What a port's hook would do with a frame, and the port or device that the kernel's routes send it to; `None` where there is no

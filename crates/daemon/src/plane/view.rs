@@ -70,8 +70,8 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
             .shortcuts
             .state(name)
             .map(|state| match state {
-                Ok(()) => "answers for known stations".to_owned(),
-                Err(why) => format!("answers for known stations; others do not send here: {why}"),
+                (what, Ok(())) => what.to_owned(),
+                (what, Err(why)) => format!("{what}; others do not send here: {why}"),
             })
             .or_else(|| routing::state(running))
             .or_else(|| {
@@ -168,6 +168,7 @@ pub fn bridges(site: &Site) -> Vec<BridgeState> {
                 snooping: config.settings.snooping,
                 groups: u32::try_from(bridge.groups().len()).unwrap_or(u32::MAX),
                 hook: site.shortcuts.stations(name).map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+                hook_flows: site.flows.hooked(name).filter(|_| config.settings.hook),
                 members: members.collect(),
             })
         })

@@ -80,6 +80,12 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
             let what = format!("both stations are known: straight to the device of {port}");
             (what, End::forwarded(format!("forwarded to {port} in the driver hook")))
         }
+        // Why, the tables tell.
+        Counter::FlowForwarded => {
+            let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
+            (format!("a hot flow, answered here: straight to the device of {port}, by these rules:"), None)
+        }
+        Counter::FlowDropped => ("a hot flow, answered here: dropped, by these rules:".to_owned(), None),
         Counter::FibForwarded => {
             let device = routed.unwrap_or("the next hop's device");
             let what =

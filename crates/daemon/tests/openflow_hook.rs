@@ -1,0 +1,244 @@
+//! Hot flows of OpenFlow's rules answered in the driver hook, by the real binary between real hosts: what is counted, what changes of rules
+//! mean, and that nothing is lost or overtaken on the way between hook and worker.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::process::Command;
+use std::time::Duration;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use rustix::process::Signal;
+use testbed::{UdpFlow, eventually, require};
+
+/// Hosts whose devices take redirected frames, on a bridge whose only rules are those that are added.
+fn start(hosts: u8) -> Rig {
+    let mut rig = Rig::new(hosts);
+    for host in &rig.hosts {
+        host.run(["ethtool", "-K", "eth0", "gro", "on"]).unwrap();
+    }
+    let configuration = configuration(&rig);
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig
+}
+
+fn configuration(rig: &Rig) -> String {
+    rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n"
+}
+
+/// Runs `ovs-ofctl COMMAND BRIDGE ARGUMENTS`, which must work.
+fn ofctl(rig: &Rig, arguments: &[&str]) -> String {
+    let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
+    let (command, rest) = arguments.split_first().unwrap();
+    let output = Command::new("ovs-ofctl")
+        .args(["-O", "OpenFlow13", command])
+        .arg(bridge)
+        .args(rest)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Packets of the rules that match what is asked for.
+fn counted(rig: &Rig, what: &str) -> u64 {
+    let flows = ofctl(rig, &["dump-flows", what]);
+    flows.split("n_packets=").skip(1).filter_map(|part| part.split(',').next()?.parse::<u64>().ok()).sum()
+}
+
+/// What a port's hook has counted.
+fn hook(rig: &Rig, port: &str, counter: &str) -> u64 {
+    let status = rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    status[0]["counters"][counter].as_u64().unwrap_or_else(|| panic!("{status}"))
+}
+
+/// Waits until what a port receives is answered in its hook alone.
+fn until_in_the_hook(rig: &Rig, port: &str, counter: &str) {
+    let shown = || format!("{}{}", rig.ok(&["show", "bridges"]), rig.ok(&["show", "ports"]));
+    eventually("the flow is in the hook", PATIENCE, || {
+        let before = (hook(rig, port, counter), hook(rig, port, "steered"));
+        std::thread::sleep(Duration::from_millis(300));
+        let (done, up) = (hook(rig, port, counter) - before.0, hook(rig, port, "steered") - before.1);
+        if done >= 100 && up * 10 < done { Ok(()) } else { Err(format!("{done} there, {up} by workers")) }
+    })
+    .unwrap_or_else(|error| panic!("{error}: {}", shown()));
+}
+
+fn bridge(rig: &Rig) -> serde_json::Value {
+    let bridges: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "bridges", "--json"])).unwrap();
+    bridges[0].clone()
+}
+
+#[track_caller]
+fn nothing_lost(flow: UdpFlow) -> u64 {
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    report.sent
+}
+
+#[test]
+fn hot_flows_are_answered_and_counted_each_once() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let rig = start(2);
+    ofctl(&rig, &["add-flow", "cookie=0x5,priority=5,in_port=1,udp,actions=output:2"]);
+    assert_eq!(rig.port("h1")["shortcut"], "answers for hot flows");
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 3_000).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    assert_eq!(bridge(&rig)["hook_flows"], 1);
+    let (from, to) = (rig.hosts[0].mac().unwrap(), rig.hosts[1].mac().unwrap());
+    let frame = format!("eth_src={from},eth_dst={to},ip_src=10.8.0.1,ip_dst=10.8.0.2,udp");
+    let explained = rig.ok(&["explain", "--in", "h1", &frame]);
+    assert!(explained.contains("a hot flow, answered here: straight to the device of h2"), "{explained}");
+    assert!(explained.contains("table 0: the rule of priority 5"), "{explained}");
+    // Somebody watches: all pass the worker for that time.
+    let seen = rig.ok(&["capture", "h1", "-n", "200"]);
+    assert!(seen.lines().count() >= 200, "{seen}");
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    let sent = nothing_lost(flow);
+    let ports = ["rx_packets", "tx_packets"];
+    eventually("all are counted", PATIENCE, || {
+        let [came, left] = [("h1", ports[0]), ("h2", ports[1])]
+            .map(|(port, what)| rig.port(port)["counters"][what].as_u64().unwrap());
+        let rules = counted(&rig, "cookie=0x5/-1");
+        if (came >= sent, left >= sent, rules) == (true, true, sent) {
+            Ok(())
+        } else {
+            Err(format!("{sent} sent: {came} in, {left} out, {rules} by rules"))
+        }
+    })
+    .unwrap();
+    // Silence: it leaves the hook.
+    eventually("it is cold", PATIENCE, || match bridge(&rig)["hook_flows"].as_u64() {
+        Some(0) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    assert_eq!(counted(&rig, "cookie=0x5/-1"), sent, "none twice");
+    // Kept out by its bridge.
+    let text = configuration(&rig).replace("[bridge.br0]\n", "[bridge.br0]\nhook = false\n");
+    rig.ok(&["apply", rig.write("off.toml", &text).to_str().unwrap()]);
+    assert!(rig.port("h1")["shortcut"].is_null() && bridge(&rig)["hook_flows"].is_null());
+}
+
+#[test]
+fn after_an_answer_no_packet_meets_the_old_rule_in_the_hook() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let rig = start(2);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=output:2"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    for _ in 0..4 {
+        until_in_the_hook(&rig, "h1", "flow_forwarded");
+        ofctl(&rig, &["mod-flows", "in_port=1,udp,actions=drop"]);
+        // What has left is on the receiver's socket by then.
+        std::thread::sleep(Duration::from_millis(20));
+        let then = flow.received();
+        until_in_the_hook(&rig, "h1", "flow_dropped");
+        assert_eq!(flow.received(), then, "after the answer to the change");
+        ofctl(&rig, &["mod-flows", "in_port=1,udp,actions=output:2"]);
+        flow.wait_for(100, PATIENCE).unwrap();
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
+    eventually("each is counted once, where it went", PATIENCE, || {
+        let (dropped, rules) = (rig.dropped("h1", "rule-drop"), counted(&rig, "in_port=1"));
+        let held = rig.dropped("h1", "hook-held");
+        if (dropped + held, rules + held) == (report.lost(), report.sent) {
+            Ok(())
+        } else {
+            Err(format!("{report:?}: {dropped} dropped, {held} held, {rules} by the rule"))
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn no_packet_is_lost_or_overtaken_while_rules_change_its_way() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let rig = start(2);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=output:2"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    // Headers are written there and back, which the receiver's kernel checks the sums of; a tag comes and goes.
+    let to = rig.hosts[1].ip();
+    let ways = [
+        "mod_nw_tos:64,output:2".to_owned(),
+        format!("mod_nw_dst:{to},mod_nw_ttl:9,output:2"),
+        "mod_nw_src:10.8.0.99,output:2".to_owned(),
+        "dec_ttl,output:2".to_owned(),
+        "push_vlan:0x8100,set_field:4106->vlan_vid,pop_vlan,output:2".to_owned(),
+        "output:2".to_owned(),
+    ];
+    for way in ways {
+        ofctl(&rig, &["mod-flows", &format!("in_port=1,udp,actions={way}")]);
+        let forwarded = hook(&rig, "h1", "flow_forwarded");
+        flow.wait_for(2_000, PATIENCE).unwrap();
+        let more = hook(&rig, "h1", "flow_forwarded") - forwarded;
+        assert!(more > 0, "{way}: {more} in the hook; {}", rig.ok(&["show", "bridges"]));
+    }
+    nothing_lost(flow);
+}
+
+#[test]
+fn an_upgrade_and_ports_that_go_leave_nothing_in_the_hook() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let rig = start(3);
+    ofctl(&rig, &["add-flow", "cookie=0x5,priority=5,in_port=1,udp,actions=output:2"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    flow.wait_for(200, PATIENCE).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    // Another port of the bridge goes and comes: flows begin anew, and none is lost.
+    let without =
+        rig.configuration_with("", &[10, 10, 0]) + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n";
+    for text in [&without, &configuration(&rig)] {
+        rig.ok(&["apply", rig.write("ports.toml", text).to_str().unwrap()]);
+        flow.wait_for(200, PATIENCE).unwrap();
+        until_in_the_hook(&rig, "h1", "flow_forwarded");
+    }
+    let sent = nothing_lost(flow);
+    eventually("all are counted", PATIENCE, || match counted(&rig, "cookie=0x5/-1") {
+        rules if rules == sent => Ok(()),
+        rules => Err(format!("{sent} sent, {rules} by the rule")),
+    })
+    .unwrap();
+    // The way out goes while the flow is hot: the answer means that nothing takes it any more.
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    let without =
+        rig.configuration_with("", &[10, 0, 10]) + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n";
+    rig.ok(&["apply", rig.write("away.toml", &without).to_str().unwrap()]);
+    std::thread::sleep(Duration::from_millis(20));
+    let then = flow.received();
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(flow.received(), then);
+}
+
+/// What nobody looks after serves for ten seconds.
+#[test]
+fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let mut rig = start(2);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=output:2"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    flow.wait_for(4_000, PATIENCE).unwrap();
+    let mut last = flow.received();
+    eventually("its time is over", PATIENCE, || {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = std::mem::replace(&mut last, flow.received());
+        if last == before { Ok(()) } else { Err(format!("{} more", last - before)) }
+    })
+    .unwrap();
+    // The next one begins with no rule, and has the ports.
+    let configuration = configuration(&rig);
+    rig.start(&configuration);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(flow.received(), last);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=output:2"]);
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+}
