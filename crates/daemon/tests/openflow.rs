@@ -166,6 +166,36 @@ fn a_port_that_changes_its_bridge_goes_by_the_new_rules() {
 }
 
 #[test]
+fn a_port_that_goes_while_rules_send_there_leaves_the_others_theirs() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    for rule in
+        ["in_port=1,actions=output:2,output:3", "in_port=2,actions=output:1", "in_port=3,actions=output:1"]
+    {
+        ofctl(&rig, &["add-flow", rule]);
+    }
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[2], 2_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    assert!(reaches(&rig, 1, 2));
+    let home = rig.configuration("") + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n";
+    let away = home.replace("[bridge.br0.port.h2]\naccess = 10\n", "");
+    assert_ne!(home, away);
+    let file = rig.write("away.toml", &away);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    flow.wait_for(500, PATIENCE).unwrap();
+    assert!(reaches(&rig, 1, 3) && !reaches(&rig, 1, 2));
+    assert!(
+        ofctl(&rig, &["dump-flows"]).contains("actions=output:2,output:3"),
+        "the rule waits for the port"
+    );
+    let file = rig.write("home.toml", &home);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    rig.until_reachable(1, 2);
+    flow.wait_for(500, PATIENCE).unwrap();
+    drop(flow.stop());
+}
+
+#[test]
 fn bundles_groups_and_meters_work_from_the_stock_client() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start("fail_mode = \"secure\"\n");

@@ -85,6 +85,8 @@ pub enum Cause {
     NotAMember { port: String },
     #[error("port `{port}` is already a member of bridge `{other}`")]
     TwoBridges { port: String, other: String },
+    #[error("member `{other}` of the same bridge has the OpenFlow number {number} already")]
+    NumberTaken { number: u16, other: String },
     #[error("port `{port}` already belongs to {other}, and a port has one room")]
     TwoRooms { port: String, other: String },
     #[error("a router's port needs a device of the kernel for now, and `{port}` is of kind {kind}")]
@@ -209,6 +211,9 @@ impl Cause {
             BadMask => "give it as many digits as `bytes`, and ones wherever `bytes` has ones".to_owned(),
             NotAMember { port } => format!("make `{port}` a member, or name one that is"),
             TwoBridges { .. } | TwoRooms { .. } => "remove it from one of the two".to_owned(),
+            NumberTaken { .. } => {
+                "choose another, or leave one of the two out: it gets the lowest that is free".to_owned()
+            }
             NotRoutable { .. } => "use af_xdp or veth".to_owned(),
             VlanDeviceTooLong { .. } => "give the port's device a shorter name".to_owned(),
             VlanDeviceTaken { .. } => "rename one of the two devices".to_owned(),

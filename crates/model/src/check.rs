@@ -256,8 +256,15 @@ fn check_members<'a>(
     homes: &mut BTreeMap<&'a PortName, &'a BridgeName>,
     problems: &mut Vec<Problem>,
 ) {
+    let mut numbers = BTreeMap::new();
     for (port, member) in &bridge.ports {
         let object = format!("bridge.{name}.port.{port}");
+        if let Some(number) = member.number
+            && let Some(other) = numbers.insert(number, port)
+        {
+            let cause = Cause::NumberTaken { number, other: other.to_string() };
+            problems.push(Problem::new(format!("{object}.number"), cause));
+        }
         if !exists(config, declared, port) {
             let cause = no_such_port(config, port, problems.len());
             problems.push(Problem::new(object.clone(), cause));

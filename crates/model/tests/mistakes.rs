@@ -37,6 +37,31 @@ fn problems(text: &str) -> Vec<Problem> {
 }
 
 #[test]
+fn two_members_with_one_number_are_told() {
+    let text = "\
+[port.a]
+kind = \"null\"
+[port.b]
+kind = \"null\"
+[bridge.br0.openflow]
+[bridge.br0.port.a]
+number = 7
+[bridge.br0.port.b]
+number = 7
+[bridge.br1.openflow]
+";
+    let said: Vec<String> = problems(text).iter().map(Problem::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "t:9:10: bridge.br0.port.b.number: member `a` of the same bridge has the OpenFlow number 7 already; choose another, or leave \
+          one of the two out: it gets the lowest that is free"
+        ]
+    );
+    assert!(load(&text.replacen("number = 7", "number = 8", 1), "t").is_ok());
+}
+
+#[test]
 fn several_syntax_errors_come_at_once_and_without_echoes() {
     let text = "[engine]\nspin_us = \nmode = \"busy\n[memory]\nframes = 100\nframes = 5000\n";
     let problems = problems(text);
