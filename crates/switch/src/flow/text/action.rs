@@ -272,7 +272,8 @@ pub fn group(of: &Group) -> String {
 
 fn bucket(of: &Bucket, kind: GroupKind) -> String {
     let mut parts = vec![format!("bucket_id:{}", of.id)];
-    if kind == GroupKind::Select {
+    // As the stock client: the usual weight is not said.
+    if kind == GroupKind::Select && of.weight != 1 {
         parts.push(format!("weight:{}", of.weight));
     }
     let watched = |number: &u32| *number != reserved::ANY;
