@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use packet::{FlowKey, MacAddr, PortId};
 use proptest::prelude::*;
 use switch::flow::{
-    Action, Asked, Beyond, Bucket, Conjunction, Field, Flow, FlowCommand, FlowError, FlowFilter, FlowMod,
-    FlowPort, FlowStats, Group, GroupKind, GroupMod, Instructions, Learn, LearnPart, LearnSource, Match, Mod,
-    Op, Pipeline, PortDesc, SelectMethod, SubField, port, rewrite,
+    Action, Asked, Band, BandKind, Beyond, Bucket, Conjunction, Field, Flow, FlowCommand, FlowError,
+    FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupKind, GroupMod, Instructions, Learn, LearnPart,
+    LearnSource, Match, Meter, MeterMod, Mod, Op, Pipeline, PortDesc, SelectMethod, SubField, port, rewrite,
 };
 
 fn flow_port(number: u32) -> FlowPort {
@@ -664,6 +664,42 @@ fn a_controller_gets_the_frame_as_it_was_then() {
     let fate = pipeline.translate(asked(&flow, Some(&frame)));
     let told = fate.to_controller.iter().map(|to| to.frame.as_ref().unwrap()[5]);
     assert_eq!(told.collect::<Vec<_>>(), [0x11, frame[5], 0x22]);
+}
+
+/// Who names a group or a meter several times counts once; a group's followers count, and so does what is inside a clone.
+#[test]
+fn statistics_count_who_goes_by_groups_and_meters() {
+    let mut pipeline = pipeline();
+    let group = |id, actions| {
+        let bucket = Bucket { id: 0, weight: 1, watch_port: None, watch_group: None, actions };
+        let kind = GroupKind::Indirect;
+        Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets: vec![bucket] }))
+    };
+    let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst: 1 }];
+    let meter = |id| {
+        Mod::Meter(MeterMod::Add(Meter {
+            id,
+            packets: true,
+            bursts: true,
+            stats: true,
+            bands: bands.clone(),
+        }))
+    };
+    let made =
+        [group(1, vec![out(1)]), group(2, vec![Action::Group(1)]), group(3, vec![]), meter(7), meter(8)];
+    pipeline.modify(&made, 0).unwrap();
+    let twice = vec![Action::Group(1), Action::Clone(vec![Action::Group(1), Action::Group(2)])];
+    add(&mut pipeline, 0, 1, from(1), twice);
+    add(&mut pipeline, 0, 1, from(2), vec![Action::Meter(7), Action::Meter(7), Action::Group(2)]);
+    let mut whole = FlowMod::add(1, 1, from(3), Instructions::apply(vec![Action::Meter(7)]));
+    whole.instructions.meter = Some(7);
+    pipeline.modify(&[Mod::Flow(Box::new(whole))], 0).unwrap();
+    let groups: BTreeMap<u32, u32> =
+        pipeline.group_stats(0).iter().map(|stats| (stats.id, stats.references)).collect();
+    assert_eq!(groups, [(1, 2), (2, 2), (3, 0)].into());
+    let meters: BTreeMap<u32, u32> =
+        pipeline.meter_stats(0).iter().map(|stats| (stats.id, stats.flows)).collect();
+    assert_eq!(meters, [(7, 2), (8, 0)].into());
 }
 
 #[test]

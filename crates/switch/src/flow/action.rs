@@ -327,6 +327,18 @@ impl Instructions {
     pub fn uses_group(&self, group: u32) -> bool {
         self.apply.iter().chain(&self.write).any(|action| action.uses_group(group))
     }
+
+    /// Adds the groups that actions go by, some perhaps more than once.
+    pub(crate) fn groups(&self, into: &mut Vec<u32>) {
+        self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
+    }
+
+    /// Adds the meters that it goes by, some perhaps more than once.
+    pub(crate) fn meters(&self, into: &mut Vec<u32>) {
+        let by_action = |action: &Action| if let Action::Meter(id) = action { Some(*id) } else { None };
+        into.extend(self.meter);
+        into.extend(self.apply.iter().chain(&self.write).filter_map(by_action));
+    }
 }
 
 impl Action {
@@ -348,6 +360,14 @@ impl Action {
             Action::Group(group) => *group == to,
             Action::Clone(actions) => actions.iter().any(|action| action.uses_group(to)),
             _ => false,
+        }
+    }
+
+    fn groups(&self, into: &mut Vec<u32>) {
+        match self {
+            Action::Group(group) => into.push(*group),
+            Action::Clone(actions) => actions.iter().for_each(|action| action.groups(into)),
+            _ => {}
         }
     }
 }

@@ -687,7 +687,7 @@ fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
 }
 
 /// The groups that a group's buckets lead to.
-fn followers(group: &Group) -> impl Iterator<Item = u32> {
+pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
     fn within(actions: &[Action], found: &mut Vec<u32>) {
         for action in actions {
             match action {
@@ -700,11 +700,6 @@ fn followers(group: &Group) -> impl Iterator<Item = u32> {
     let mut found = Vec::new();
     group.buckets.iter().for_each(|bucket| within(&bucket.actions, &mut found));
     found.into_iter()
-}
-
-/// Whether a group's buckets lead to another.
-pub(crate) fn leads_to(group: &Group, id: u32) -> bool {
-    followers(group).any(|own| own == id)
 }
 
 /// Whether a rule goes by a meter.

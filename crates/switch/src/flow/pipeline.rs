@@ -4,7 +4,7 @@
 //! Every change is checked whole before anything is done, a batch of changes is done whole or not at all, and each leaves a note
 //! of what it touched ([`Pipeline::touched_since`]), so that cached flows that did not meet it need no second look.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use lookup::{Classifier, Layout, Octets, Options};
 use packet::PortId;
@@ -301,15 +301,16 @@ impl Pipeline {
     /// Groups' counters.
     #[must_use]
     pub fn group_stats(&self, now_ns: u64) -> Vec<GroupStats> {
-        let references = |id| {
-            let rules = self.rules.iter().filter(|(_, rule)| rule.instructions.uses_group(id)).count();
-            let groups =
-                self.groups.values().filter(|state| super::modify::leads_to(&state.group, id)).count();
-            u32::try_from(rules + groups).unwrap_or(u32::MAX)
-        };
+        let mut references = Tally::default();
+        for (_, rule) in self.rules.iter() {
+            references.add(|named| rule.instructions.groups(named));
+        }
+        for state in self.groups.values() {
+            references.add(|named| named.extend(super::modify::followers(&state.group)));
+        }
         let stats = |state: &GroupState| GroupStats {
             id: state.group.id,
-            references: references(state.group.id),
+            references: references.of(state.group.id),
             packets: state.packets,
             bytes: state.bytes,
             age_ns: now_ns.saturating_sub(state.created_ns),
@@ -326,12 +327,13 @@ impl Pipeline {
     /// Meters' counters.
     #[must_use]
     pub fn meter_stats(&self, now_ns: u64) -> Vec<MeterStats> {
-        let uses = |id| {
-            self.rules.iter().filter(|(_, rule)| super::modify::uses_meter(&rule.instructions, id)).count()
-        };
+        let mut uses = Tally::default();
+        for (_, rule) in self.rules.iter() {
+            uses.add(|named| rule.instructions.meters(named));
+        }
         let stats = |state: &MeterState| MeterStats {
             id: state.meter.id,
-            flows: u32::try_from(uses(state.meter.id)).unwrap_or(u32::MAX),
+            flows: uses.of(state.meter.id),
             packets: state.packets,
             bytes: state.bytes,
             age_ns: now_ns.saturating_sub(state.created_ns),
@@ -407,5 +409,28 @@ impl Pipeline {
             return table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule);
         }
         super::conjunction::look_up(self, table, flow, wild)
+    }
+}
+
+/// How many name each group or meter: in one walk over all rules, for packets of unknown flows wait meanwhile.
+#[derive(Default)]
+struct Tally {
+    by_id: HashMap<u32, u32>,
+    named: Vec<u32>,
+}
+
+impl Tally {
+    /// One more, which names these.
+    fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
+        name(&mut self.named);
+        self.named.sort_unstable();
+        self.named.dedup();
+        for id in self.named.drain(..) {
+            *self.by_id.entry(id).or_default() += 1;
+        }
+    }
+
+    fn of(&self, id: u32) -> u32 {
+        self.by_id.get(&id).copied().unwrap_or(0)
     }
 }
