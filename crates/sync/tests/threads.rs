@@ -163,7 +163,12 @@ fn mpmc_neither_loses_nor_doubles_a_frame() {
                         held.drain(..pushed);
                     }
                 }
-                assert_eq!(ring.push_slice(&held), held.len(), "there is room for all frames");
+                // There is room for all of them, but for places that a thread has claimed and was preempted in.
+                while !held.is_empty() {
+                    let pushed = ring.push_slice(&held);
+                    held.drain(..pushed);
+                    thread::yield_now();
+                }
             });
         }
     });
