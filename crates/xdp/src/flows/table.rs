@@ -41,7 +41,7 @@ pub struct FlowCounts {
     pub used_ns: u64,
 }
 
-/// See the [module](self). Clones are the same table.
+/// See the module documentation. Clones are the same table.
 #[derive(Debug, Clone)]
 pub struct FlowTable {
     pub(super) maps: Arc<TableMaps>,
