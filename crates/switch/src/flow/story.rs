@@ -64,7 +64,7 @@ pub struct Bits {
     pub because: String,
 }
 
-/// See the [module](self).
+/// See the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Story {
     /// What happened.
