@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use switch::flow::{
     Action, Asked, Band, BandKind, Beyond, Bucket, Conjunction, Field, Flow, FlowCommand, FlowError,
     FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupKind, GroupMod, Instructions, Learn, LearnPart,
-    LearnSource, Match, Meter, MeterMod, Mod, Op, Pipeline, PortDesc, SelectMethod, SubField, port, rewrite,
+    LearnSource, Match, Meter, MeterMod, Mod, Op, Pipeline, PortDesc, Prerequisite, SelectMethod, SubField,
+    port, rewrite,
 };
 
 fn flow_port(number: u32) -> FlowPort {
@@ -247,6 +248,22 @@ fn to_rules_a_fragment_has_no_ports() {
     let mask = |frame: &[u8]| pipeline.translate(asked(&read(frame, 1), Some(frame))).mask;
     assert_eq!(mask(&whole).get(Field::IpFrag) & 1, 1);
     assert_eq!((mask(&first).get(Field::IpFrag) & 1, mask(&first).get(Field::TcpSrc)), (1, 0));
+}
+
+/// A later fragment of ICMP is of type 0 to rules, as it is from port 0.
+#[test]
+fn to_rules_a_fragment_has_no_type_of_icmp() {
+    let mut pipeline = pipeline();
+    let icmp = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 1);
+    let later = icmp.with(Field::IpFrag, 3).with(Field::Icmpv4Type, 0);
+    assert!(later.meets(Prerequisite::Icmpv4), "clients may ask for it");
+    add(&mut pipeline, 0, 9, later, vec![out(2)]);
+    add(&mut pipeline, 0, 8, icmp, vec![out(3)]);
+    let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (0x0800, 80), 60);
+    frame[23] = 1;
+    assert_eq!(run(&pipeline, &frame, 1)[0].0, PortId(3));
+    frame[21] = 7;
+    assert_eq!(run(&pipeline, &frame, 1)[0].0, PortId(2));
 }
 
 #[test]

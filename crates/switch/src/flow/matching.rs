@@ -109,7 +109,7 @@ impl Match {
         let number = |field| self.exact(field).map(|value| u16::try_from(value).unwrap_or(u16::MAX));
         let eth = number(Field::EthType);
         let ip = matches!(eth, Some(0x0800 | 0x86dd));
-        let proto = number(Field::IpProto).filter(|_| ip && self.value.get(Field::IpFrag) & 2 == 0);
+        let proto = number(Field::IpProto).filter(|_| ip);
         let nd = |kinds: &[u16]| {
             eth == Some(0x86dd)
                 && proto == Some(58)
@@ -162,6 +162,10 @@ pub fn packet_meets(flow: &Flow, need: Prerequisite, wild: &mut Flow) -> bool {
             wild.want(Field::EthType);
             wild.want(Field::IpProto);
             wild.want(Field::IpFrag);
+            // A later fragment bears nothing of it. (A rule may speak of its ports all the same: they are 0.)
+            if flow.get(Field::IpFrag) & 2 != 0 {
+                return false;
+            }
             if matches!(need, Prerequisite::Nd | Prerequisite::NdSolicit | Prerequisite::NdAdvert) {
                 wild.want(Field::Icmpv6Type);
             }
