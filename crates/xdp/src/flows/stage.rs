@@ -136,7 +136,7 @@ impl FlowMaps {
     ) -> Result<FlowMaps, Error> {
         let [_, _, _, lines, first, second] = conf;
         let (low, high) = if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
-        let table = FlowTable::adopt(u64::from(high) << 32 | u64::from(low), lines, &mut take)?;
+        let table = FlowTable::of(u64::from(high) << 32 | u64::from(low), lines, &mut take)?;
         let (devices, counts) = (take(bridge::DEVICES)?, take(bridge::COUNTS)?);
         let orders = Arc::new(Orders::over(take(bridge::ORDERS)?, take(bridge::BUCKETS)?)?);
         Ok(FlowMaps { conf, table, orders, devices, counts, scratch: None })

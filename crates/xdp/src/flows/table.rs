@@ -97,31 +97,20 @@ impl FlowTable {
         // Half full at most, so that there is nearly always a place.
         let flows = flows.clamp(PLACES, 1 << 20).next_power_of_two();
         let lines = flows * 2 / PLACES;
-        let one = |name, value, entries| create(name, MapKind::Mappable, value, entries);
-        let (table, entries) = (one(TABLE, 64, lines)?, one(ENTRIES, ENTRY_BYTES, flows)?);
-        let (counts, masks) = (one(COUNTS, COUNT_BYTES, flows)?, one(MASKS_MAP, 64, MASKS)?);
-        let (ports, state) = (one(PORTS, 8, BRIDGE_PORTS)?, one(STATE, 8, 1)?);
         let frames = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
-        let maps = TableMaps {
-            places: mapped(TABLE, &table)?,
-            flows: mapped(ENTRIES, &entries)?,
-            counted: mapped(COUNTS, &counts)?,
-            masked: mapped(MASKS_MAP, &masks)?,
-            reached: mapped(PORTS, &ports)?,
-            until: mapped(STATE, &state)?,
-            hints: create(HINTS_MAP, MapKind::Array, 8, HINTS)?,
-            frames: create(FRAMES, MapKind::PerCpuArray, frames, 1)?,
-            table,
-            entries,
-            counts,
-            masks,
-            ports,
-            state,
-            served: unserved(),
-            factor: seed | 1,
-            lines: lines - 1,
-        };
-        Ok(FlowTable { maps: Arc::new(maps) })
+        FlowTable::of(seed | 1, lines - 1, |name| {
+            let (kind, value, entries) = match name {
+                HINTS_MAP => (MapKind::Array, 8, HINTS),
+                FRAMES => (MapKind::PerCpuArray, frames, 1),
+                TABLE => (MapKind::Mappable, 64, lines),
+                ENTRIES => (MapKind::Mappable, ENTRY_BYTES, flows),
+                COUNTS => (MapKind::Mappable, COUNT_BYTES, flows),
+                MASKS_MAP => (MapKind::Mappable, 64, MASKS),
+                PORTS => (MapKind::Mappable, 8, BRIDGE_PORTS),
+                _ => (MapKind::Mappable, 8, 1),
+            };
+            create(name, kind, value, entries)
+        })
     }
 
     /// Flows that it can hold.
@@ -198,8 +187,8 @@ impl FlowTable {
         ]
     }
 
-    /// That of a program that is in the kernel already, which `take` gives by name.
-    pub(super) fn adopt(
+    /// Over maps that `take` gives by name: new ones, or those of a program that is in the kernel already.
+    pub(super) fn of(
         factor: u64,
         lines: u32,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
