@@ -279,7 +279,8 @@ static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *s
 	__u64 hash = number;
 	__u32 at;
 
-	if (!mask || !seen)
+	/* Every mask in use asks for the port, which is in the first word. */
+	if (!mask || !seen || !mask->words[0])
 		return 0;
 #pragma unroll
 	for (int word = 0; word < FLOW_WORDS; word++)

@@ -377,7 +377,7 @@ impl Decider {
         let used = record.live.used_ns.get().max(hooked.used_ns);
         let fate = Arc::clone(&record.fate);
         Some((Arc::clone(&record.bridge), move |pipeline: &mut Pipeline| {
-            if packets > 0 {
+            if packets > 0 || bytes > 0 {
                 fate.credit(pipeline, packets, bytes, used);
             }
         }))

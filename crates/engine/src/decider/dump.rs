@@ -69,7 +69,7 @@ impl FlowTables {
     }
 
     /// Has workers throw away what they have cached of this bridge, and calls `done` when they all have been told to. A
-    /// [`FlowTables::barrier`] behind it waits until they have.
+    /// [`FlowTables::barrier`] that is asked for after that waits until they have.
     pub fn purge(&self, done: impl FnOnce() + Send + 'static) {
         self.ask(Asked::Purge(Box::new(done)));
     }

@@ -72,7 +72,7 @@ pub(super) struct Part {
     /// When it was last judged, and the packets that it had had until then.
     judged_ns: u64,
     judged: u64,
-    /// What it has had in the hook, in all slots.
+    /// What it has had in the hook, in all slots, but for what came while it was on its way out.
     past: HookCounts,
 }
 
@@ -128,7 +128,8 @@ impl Decider {
     }
 
     pub(super) fn used_in_hook(&self, record: &Record) -> u64 {
-        self.now_in_hook(record).map_or(0, |counts| counts.used_ns)
+        // One that has just left it was used as late as ever.
+        self.now_in_hook(record).map_or(0, |counts| counts.used_ns).max(record.hook.past.used_ns)
     }
 
     pub(super) fn is_fresh_in_hook(&self, record: &Record) -> bool {
@@ -223,7 +224,8 @@ impl Decider {
             let counts = hook.flows.counts(gone.slot);
             let last = since(counts, &mut gone.seen);
             hook.flows.release(gone.slot);
-            if last.packets == 0 {
+            // The hook adds packets, then octets: the last of these may come alone.
+            if last.packets == 0 && last.bytes == 0 {
                 continue;
             }
             if let Some(reason) = drops(&gone.fate) {
