@@ -707,7 +707,8 @@ fn statistics_count_who_goes_by_groups_and_meters() {
     pipeline.modify(&made, 0).unwrap();
     let twice = vec![Action::Group(1), Action::Clone(vec![Action::Group(1), Action::Group(2)])];
     add(&mut pipeline, 0, 1, from(1), twice);
-    add(&mut pipeline, 0, 1, from(2), vec![Action::Meter(7), Action::Meter(7), Action::Group(2)]);
+    let metered = Action::Clone(vec![Action::Meter(7), out(1)]);
+    add(&mut pipeline, 0, 1, from(2), vec![metered, Action::Meter(7), Action::Group(2)]);
     let mut whole = FlowMod::add(1, 1, from(3), Instructions::apply(vec![Action::Meter(7)]));
     whole.instructions.meter = Some(7);
     pipeline.modify(&[Mod::Flow(Box::new(whole))], 0).unwrap();
@@ -717,6 +718,12 @@ fn statistics_count_who_goes_by_groups_and_meters() {
     let meters: BTreeMap<u32, u32> =
         pipeline.meter_stats(0).iter().map(|stats| (stats.id, stats.flows)).collect();
     assert_eq!(meters, [(7, 2), (8, 0)].into());
+    // A copy's meter, too, takes its rule along when it goes.
+    add(&mut pipeline, 0, 1, from(4), vec![Action::Clone(vec![Action::Meter(8), out(1)])]);
+    pipeline.modify(&[Mod::Meter(MeterMod::Delete(Some(8)))], 0).unwrap();
+    assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 3);
+    pipeline.modify(&[Mod::Meter(MeterMod::Delete(None))], 0).unwrap();
+    assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 1);
 }
 
 #[test]

@@ -335,9 +335,8 @@ impl Instructions {
 
     /// Adds the meters that it goes by, some perhaps more than once.
     pub(crate) fn meters(&self, into: &mut Vec<u32>) {
-        let by_action = |action: &Action| if let Action::Meter(id) = action { Some(*id) } else { None };
         into.extend(self.meter);
-        into.extend(self.apply.iter().chain(&self.write).filter_map(by_action));
+        self.apply.iter().chain(&self.write).for_each(|action| action.meters(into));
     }
 }
 
@@ -360,6 +359,14 @@ impl Action {
             Action::Group(group) => *group == to,
             Action::Clone(actions) => actions.iter().any(|action| action.uses_group(to)),
             _ => false,
+        }
+    }
+
+    fn meters(&self, into: &mut Vec<u32>) {
+        match self {
+            Action::Meter(id) => into.push(*id),
+            Action::Clone(actions) => actions.iter().for_each(|action| action.meters(into)),
+            _ => {}
         }
     }
 

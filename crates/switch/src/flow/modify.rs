@@ -1,5 +1,7 @@
 //! Changes of rules, groups and meters: each checked whole first, a batch undone whole when one is refused.
 
+use std::collections::BTreeSet;
+
 use super::action::port;
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
@@ -613,23 +615,26 @@ impl Pipeline {
                 self.put_meter(meter, now_ns, undo)
             }
             MeterMod::Delete(id) => {
-                let gone: Vec<u32> = match id {
+                let gone: BTreeSet<u32> = match id {
                     None => self.meters.keys().copied().collect(),
                     Some(id) => self.meters.contains_key(id).then_some(*id).into_iter().collect(),
                 };
-                for id in gone {
-                    let state = self.meters.remove(&id);
-                    undo.push(Undo::Meter(id, state.map(Box::new)));
+                for id in &gone {
+                    let state = self.meters.remove(id);
+                    undo.push(Undo::Meter(*id, state.map(Box::new)));
                     self.touch(Touched::All);
-                    let users: Vec<RuleRef> = self
-                        .rules
-                        .iter()
-                        .filter(|(_, rule)| uses_meter(&rule.instructions, id))
-                        .map(|(at, _)| at)
-                        .collect();
-                    for at in users {
-                        self.remove_rule(at, Removed::MeterDelete, now_ns, undo);
-                    }
+                }
+                // Whoever goes by one of them, in one walk.
+                let mut named = Vec::new();
+                let mut is_user = |rule: &Rule| {
+                    named.clear();
+                    rule.instructions.meters(&mut named);
+                    named.iter().any(|id| gone.contains(id))
+                };
+                let users = self.rules.iter().filter(|(_, rule)| !gone.is_empty() && is_user(rule));
+                let users: Vec<RuleRef> = users.map(|(at, _)| at).collect();
+                for at in users {
+                    self.remove_rule(at, Removed::MeterDelete, now_ns, undo);
                 }
                 Ok(())
             }
@@ -700,12 +705,6 @@ pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
     let mut found = Vec::new();
     group.buckets.iter().for_each(|bucket| within(&bucket.actions, &mut found));
     found.into_iter()
-}
-
-/// Whether a rule goes by a meter.
-pub(crate) fn uses_meter(instructions: &Instructions, id: u32) -> bool {
-    let by_action = |action: &Action| matches!(action, Action::Meter(own) if *own == id);
-    instructions.meter == Some(id) || instructions.apply.iter().chain(&instructions.write).any(by_action)
 }
 
 impl Rule {

@@ -83,7 +83,7 @@ impl Pipeline {
     /// The story of a packet that was translated with `trace`, of the tables as they were then.
     #[must_use]
     pub fn story(&self, arrived: &Flow, fate: &Translated) -> Story {
-        let mut story = Story { is_own: fate.megaflow(arrived).is_none(), ..Story::default() };
+        let mut story = Story { is_own: !fate.is_cacheable(), ..Story::default() };
         let mut mask = fate.mask;
         mask.want(Field::InPort);
         story.megaflow = text::part(arrived, &mask);
