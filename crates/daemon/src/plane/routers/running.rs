@@ -43,6 +43,8 @@ pub struct Running {
     pub own: Own,
     /// Its ports' VLANs that are interfaces.
     pub vlans: BTreeMap<(PortName, VlanId), VlanDevice>,
+    /// Those of them whose device could not be made, as was said.
+    pub vlanless: BTreeSet<(PortName, VlanId)>,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
 }
@@ -106,6 +108,7 @@ impl Running {
             hook,
             own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
             vlans: BTreeMap::new(),
+            vlanless: BTreeSet::new(),
             sent: BTreeMap::new(),
         })
     }

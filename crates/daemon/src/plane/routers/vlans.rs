@@ -30,8 +30,8 @@ pub struct VlanDevice {
     /// Its number among the ports.
     pub port: PortId,
     control: TapControl,
-    /// As it was told last.
-    carrier: bool,
+    /// As it was told last; `None`: nobody knows, for a predecessor has told it.
+    carrier: Option<bool>,
 }
 
 /// Queues of VLANs' devices that a predecessor had, by their names as ports.
@@ -56,6 +56,11 @@ fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
 
+/// What says that a device is of our making (`port::tap`).
+fn alias(device: &str) -> String {
+    format!("trivium:{device}")
+}
+
 /// Whether a port of this name is a VLAN's device.
 pub fn is_port(name: &str) -> bool {
     name.contains('/')
@@ -73,12 +78,12 @@ pub fn check(
 ) -> Result<(), PlaneError> {
     let namespace = router.settings.namespace.as_ref();
     for (port, vlan, device) in wanted(router, config) {
-        if running.is_some_and(|running| running.vlans.contains_key(&(port.clone(), vlan))) {
+        let own = running.and_then(|running| running.vlans.get(&(port.clone(), vlan)));
+        if own.is_some_and(|own| own.device == device) {
             continue;
         }
         let found = inside(&object(name), namespace, || Ok(link::find(&device)))?;
-        let alias = format!("trivium:{device}");
-        if found.is_ok_and(|found| found.alias.as_deref() != Some(alias.as_str())) {
+        if found.is_ok_and(|found| found.alias.as_deref() != Some(alias(&device).as_str())) {
             return Err(PlaneError {
                 kind: FailureKind::Invalid,
                 object: format!("{}.port.{port}.vlans", object(name)),
@@ -113,6 +118,7 @@ impl Running {
         for own in gone {
             own.remove(name, namespace.as_ref(), engine);
         }
+        self.vlanless.retain(|key| wanted.contains_key(key));
         let mut queues = Vec::new();
         for (key, device) in wanted {
             if self.vlans.contains_key(&key) {
@@ -145,11 +151,16 @@ impl Running {
             });
             match made {
                 Ok(Some((port, queue, control))) => {
+                    self.vlanless.remove(&key);
                     queues.push((WorkerId(0), port, QueueId(0), Box::new(queue) as Box<dyn Queue>));
-                    self.vlans.insert(key, VlanDevice { device, port, control, carrier: true });
+                    self.vlans.insert(key, VlanDevice { device, port, control, carrier: None });
                 }
                 Ok(None) => {}
-                Err(error) => tracing::error!(%error, "VLAN {} of {} has no device", key.1, key.0),
+                // It is tried again each second; once is enough to say so.
+                Err(error) if self.vlanless.insert(key.clone()) => {
+                    tracing::error!(%error, "VLAN {} of {} has no device", key.1, key.0);
+                }
+                Err(_) => {}
             }
         }
         queues
@@ -183,8 +194,8 @@ impl Running {
     pub fn tell_carriers(&mut self, ports: &Ports) {
         for ((port, _), own) in &mut self.vlans {
             let up = ports.get(port).is_some_and(|port| port.is_up());
-            if own.carrier != up && own.control.set_carrier(up).is_ok() {
-                own.carrier = up;
+            if own.carrier != Some(up) && own.control.set_carrier(up).is_ok() {
+                own.carrier = Some(up);
             }
         }
     }
@@ -224,7 +235,13 @@ impl VlanDevice {
         let device = self.device.clone();
         self.close(engine);
         let deleted = inside(&object(router), namespace, || {
-            link::delete(&device).map_err(|error| failed(router, &error))
+            // What somebody has put in its place is his.
+            match link::find(&device) {
+                Ok(found) if found.alias.as_deref() == Some(alias(&device).as_str()) => {
+                    link::delete(&device).map_err(|error| failed(router, &error))
+                }
+                _ => Ok(()),
+            }
         });
         if let Err(error) = deleted {
             tracing::warn!(%router, device, %error, "it could not be removed");
