@@ -499,7 +499,16 @@ fn flows_are_found_by_every_mask_and_counted_apart() {
     for slot in first..first + 6 {
         hook.writer.release(slot);
     }
-    let slot = hook.install(&key, &other, &drops).unwrap();
+    // Two flows need the one number that is left: who asked first gets it, however often the other asks meanwhile.
+    let mut third = other;
+    third.set_ttl(u8::MAX);
+    let insert = |hook: &mut Hook, mask: &FlowKey| hook.writer.insert(key.words(), mask.words(), &drops);
+    assert_eq!(insert(&mut hook, &other), Err(Refused::Soon));
+    for _ in 0..3 {
+        hook.writer.settle(hook.writer.written());
+        assert_eq!(insert(&mut hook, &third), Err(Refused::Masks));
+    }
+    let slot = insert(&mut hook, &other).unwrap();
     assert_eq!((hook.writer.counts(slot).packets, hook.answer(&frame)), (0, Some(None)));
 }
 

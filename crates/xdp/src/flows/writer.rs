@@ -1,6 +1,7 @@
 //! Puts flows into a table and takes them out.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::action::{ENTRY_BYTES, FlowAction, entry};
 use super::table::{FlowCounts, FlowTable, MASKS, PLACES};
@@ -16,6 +17,10 @@ pub enum Refused {
     Soon,
 }
 
+/// How long a new mask is kept for the flow that it was written for, which asks again when programs know it: without that, flows that
+/// each need a new one would take it from each other for ever.
+const KEPT: Duration = Duration::from_secs(2);
+
 /// A mask with a number.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mask {
@@ -26,6 +31,8 @@ struct Mask {
     is_known: bool,
     /// Which of all that were written it is, from 1 on; 0: the number is free.
     nth: u64,
+    /// Until then nobody else takes its number; `None`: it has had flows.
+    kept: Option<Instant>,
 }
 
 /// A flow that is, or was, in the table.
@@ -109,6 +116,7 @@ impl FlowWriter {
         }
         if let Some(mask) = self.mask(number) {
             mask.users += 1;
+            mask.kept = None;
         }
         Ok(slot)
     }
@@ -121,13 +129,17 @@ impl FlowWriter {
             return if self.masks[at].is_known { Ok(number) } else { Err(Refused::Soon) };
         }
         let free = self.masks.iter().position(|own| own.nth == 0);
-        let free = free.or_else(|| self.masks.iter().position(|own| own.users == 0 && own.is_known));
+        let now = Instant::now();
+        let is_left =
+            |own: &Mask| own.users == 0 && own.is_known && own.kept.is_none_or(|until| until <= now);
+        let free = free.or_else(|| self.masks.iter().position(is_left));
         let at = free.ok_or(Refused::Masks)?;
         for (to, word) in self.table.maps.masked.words().iter().skip(at * 8).zip(mask) {
             to.store(*word, Ordering::Release);
         }
         self.written += 1;
-        self.masks[at] = Mask { words: *mask, users: 0, is_known: false, nth: self.written };
+        let kept = Some(now + KEPT);
+        self.masks[at] = Mask { words: *mask, users: 0, is_known: false, nth: self.written, kept };
         Err(Refused::Soon)
     }
 
