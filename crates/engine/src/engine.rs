@@ -485,15 +485,22 @@ impl Engine {
     /// rules waits in its queue until there is a [`Engine::decider`] again. End the decider, then [`Flows::close`] them.
     ///
     /// # Errors
-    /// When a worker does not answer.
+    /// When a worker does not answer: it closes its own when it does, and those of all others are closed.
     pub fn detach_flows(&self) -> Result<Vec<Box<Flows>>, EngineError> {
-        let mut all = Vec::new();
+        let (mut all, mut silent) = (Vec::new(), None);
         for id in (0_u16..).map(WorkerId).take(self.workers.len()) {
             let (tx, rx) = mpsc::channel();
-            self.tell(id, Command::NoFlows(tx))?;
-            all.extend(rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(id.0))?);
+            let told = self.tell(id, Command::NoFlows(tx));
+            let taken = told.and_then(|()| rx.recv_timeout(PATIENCE).map_err(|_| EngineError::Silent(id.0)));
+            match taken {
+                Ok(flows) => all.extend(flows),
+                Err(error) => silent = silent.or(Some(error)),
+            }
         }
-        Ok(all)
+        let Some(error) = silent else { return Ok(all) };
+        let mut pool = self.pool();
+        all.into_iter().for_each(|mut flows| flows.close(&mut |packet| pool.free(packet)));
+        Err(error)
     }
 
     /// What each worker's caches of flows hold and have done.

@@ -273,14 +273,17 @@ impl Worker {
                 }
                 Command::Trace(ring) => self.trace = ring,
                 Command::Punt(ring) => self.tools.punt = Some(ring),
-                Command::Flows(flows) => self.tools.flows = Some(flows),
+                Command::Flows(flows) => {
+                    // Of a decider whose end this worker has not been told.
+                    let old = self.leave_flows();
+                    self.tools.flows = Some(flows);
+                    self.close_flows(old);
+                }
                 Command::NoFlows(reply) => {
-                    let mut flows = self.tools.flows.take();
-                    if let Some(flows) = &mut flows {
-                        flows.abandon(&self.tools.counters);
+                    let flows = self.leave_flows();
+                    if let Err(mpsc::SendError(flows)) = reply.send(flows) {
+                        self.close_flows(flows);
                     }
-                    self.queues.iter_mut().for_each(|own| own.parked.clear());
-                    let _ = reply.send(flows);
                 }
                 Command::FlowsView(reply) => {
                     let view = self.tools.flows.as_ref().map(|flows| flows.view()).unwrap_or_default();
@@ -336,6 +339,22 @@ impl Worker {
         self.refused.push(own.queue.counters().tx_invalid);
         self.queues.push(own);
         self.index();
+    }
+
+    /// Without flows from now on: what waited for a decision is counted as dropped.
+    fn leave_flows(&mut self) -> Option<Box<flows::Flows>> {
+        let mut flows = self.tools.flows.take();
+        if let Some(flows) = &mut flows {
+            flows.abandon(&self.tools.counters);
+        }
+        self.queues.iter_mut().for_each(|own| own.parked.clear());
+        flows
+    }
+
+    /// Frees the frames of flows that nobody takes.
+    fn close_flows(&mut self, gone: Option<Box<flows::Flows>>) {
+        let pool = &mut self.tools.pool;
+        gone.into_iter().for_each(|mut gone| gone.close(&mut |packet| pool.free(packet)));
     }
 
     fn finish(&mut self, port: PortId, id: QueueId, to: Option<Box<dyn Finisher>>) {
