@@ -153,11 +153,12 @@ fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0x10;
     let mut newer = whole.clone();
-    newer[11] = 2;
+    newer[11] += 1;
+    let version = format!("version {}", newer[11]);
     for (octets, why) in [
         (flipped, "checksum"),
         (whole[..whole.len() - 100].to_vec(), "length"),
-        (newer, "version 2"),
+        (newer, version.as_str()),
         (b"something else altogether".to_vec(), "no file of rules"),
     ] {
         std::fs::write(file(&rig), &octets).unwrap();

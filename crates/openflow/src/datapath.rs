@@ -402,6 +402,7 @@ mod tests {
             priority: 1,
             cookie: 0,
             age_ns: 0,
+            unchanged_ns: 0,
             idle_ns: 0,
             idle_timeout: 0,
             hard_timeout: 0,

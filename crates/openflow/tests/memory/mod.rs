@@ -173,6 +173,7 @@ fn add(tables: &mut Tables, change: &FlowMod, told: &mut Vec<Event>) -> Result<(
         priority: change.priority,
         cookie: change.cookie.unwrap_or(0),
         age_ns: 1_500_000_000,
+        unchanged_ns: 1_500_000_000,
         idle_ns: 0,
         idle_timeout: change.idle_timeout,
         hard_timeout: change.hard_timeout,

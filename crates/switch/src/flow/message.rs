@@ -422,6 +422,8 @@ pub struct FlowStats {
     pub cookie: u64,
     /// Nanoseconds since it was added.
     pub age_ns: u64,
+    /// Nanoseconds since it was added or last changed: its hard time-out runs from then.
+    pub unchanged_ns: u64,
     /// Nanoseconds since it was last used (or changed).
     pub idle_ns: u64,
     /// Its idle time-out in seconds.

@@ -294,14 +294,14 @@ impl Pipeline {
         same
     }
 
-    /// Gives a rule the counts (packets, octets) and times (added, used; nanoseconds) that it had in a predecessor process.
+    /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.
     pub fn resume_counts(
         &mut self,
         table: u8,
         matching: &Match,
         priority: u16,
         counts: (u64, u64),
-        times: (u64, u64),
+        times: (u64, u64, u64),
     ) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let Some(at) = table.classifier.get(&matching.value.0, &matching.mask.0, priority).copied() else {
@@ -309,7 +309,7 @@ impl Pipeline {
         };
         if let Some(rule) = self.rules.get_mut(at) {
             (rule.packets, rule.bytes) = counts;
-            (rule.created_ns, rule.modified_ns, rule.used_ns) = (times.0, times.0, times.1);
+            (rule.created_ns, rule.modified_ns, rule.used_ns) = times;
         }
     }
 

@@ -67,6 +67,7 @@ impl Rule {
             priority: self.priority,
             cookie: self.cookie,
             age_ns: now_ns.saturating_sub(self.created_ns),
+            unchanged_ns: now_ns.saturating_sub(self.modified_ns),
             idle_ns: now_ns.saturating_sub(self.used_ns),
             idle_timeout: self.idle_timeout,
             hard_timeout: self.hard_timeout,

@@ -19,8 +19,8 @@ use super::letter::{RuleLetter, meters_and_groups};
 pub const LOOK: Duration = Duration::from_millis(500);
 /// A file takes at most this part of the time.
 const SHARE: u32 = 5;
-/// How old a file may be that has rules with idle time-outs: it tells how long they have been silent.
-const IDLE: Duration = Duration::from_secs(10);
+/// How old a file may be that has rules with time-outs: it tells how long they have been silent, and when they were learnt anew.
+const AGED: Duration = Duration::from_secs(10);
 /// After which a file that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// Rules that are copied while the tables are held.
@@ -41,8 +41,8 @@ struct Written {
     tables: Arc<FlowTables>,
     /// The version of the tables, unless it could not be written.
     version: Option<u64>,
-    /// Some rule has an idle time-out.
-    idles: bool,
+    /// Some rule has a time-out.
+    ages: bool,
     at: Instant,
     /// When the next may be written.
     next: Instant,
@@ -79,7 +79,7 @@ impl Keeper {
         for (name, bridge) in bridges {
             let before = self.written.get(&name).filter(|own| Arc::ptr_eq(&own.tables, &bridge.tables));
             let is_due = before.is_none_or(|own| {
-                let is_old = own.idles && now.duration_since(own.at) >= IDLE;
+                let is_old = own.ages && now.duration_since(own.at) >= AGED;
                 (last || own.next <= now) && (is_old || own.version != Some(bridge.tables.lock().version()))
             });
             if is_due {
@@ -106,7 +106,7 @@ impl Keeper {
         Written {
             tables,
             version: outcome.is_ok().then_some(snapshot.version),
-            idles: snapshot.idles,
+            ages: snapshot.ages,
             at,
             next: at + pause.max(took * SHARE),
         }
@@ -125,7 +125,7 @@ struct Snapshot {
     meters_and_groups: (Vec<super::letter::Message>, Vec<super::letter::Message>),
     /// Rules one after the other.
     rules: Vec<u8>,
-    idles: bool,
+    ages: bool,
 }
 
 impl Snapshot {
@@ -133,9 +133,9 @@ impl Snapshot {
         let mut rules = Vec::new();
         // Where which begins, by its place in the tables.
         let mut starts: Vec<(usize, usize)> = Vec::new();
-        let mut idles = false;
+        let mut ages = false;
         let mut see = |place: usize, stats: FlowStats, now: u64| {
-            idles |= stats.idle_timeout != 0;
+            ages |= stats.idle_timeout != 0 || stats.hard_timeout != 0;
             starts.push((place, rules.len()));
             kept::put_rule(&mut rules, &RuleLetter::of(stats, now));
         };
@@ -158,7 +158,7 @@ impl Snapshot {
             pipeline.rules_since(began, now, |place, stats| {
                 changed.insert(place);
                 if let Some(stats) = stats {
-                    idles |= stats.idle_timeout != 0;
+                    ages |= stats.idle_timeout != 0 || stats.hard_timeout != 0;
                     kept::put_rule(&mut latest, &RuleLetter::of(stats, now));
                 }
             });
@@ -168,7 +168,7 @@ impl Snapshot {
             rules = without(&rules, &starts, &changed);
             rules.extend(latest);
         }
-        Snapshot { version, moment, meters_and_groups, rules, idles }
+        Snapshot { version, moment, meters_and_groups, rules, ages }
     }
 
     fn write(&self, directory: &Path, name: &str, numbers: &BTreeMap<String, u32>) -> Result<(), KeptError> {

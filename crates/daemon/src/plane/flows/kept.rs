@@ -23,7 +23,7 @@ use flate2::Crc;
 use super::letter::{Message, RuleLetter, RulesLetter};
 
 const MAGIC: &[u8; 8] = b"TRIVRULE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, checksum and length.
 const HEAD: usize = 24;
 /// Longest file that is read, in octets.
@@ -145,9 +145,9 @@ fn count(to: &mut Vec<u8>, of: usize) {
 
 /// A rule as it stands in a file.
 pub(super) fn put_rule(to: &mut Vec<u8>, rule: &RuleLetter) {
-    let RuleLetter(message, packets, bytes, created, used, metered) = rule;
+    let RuleLetter(message, packets, bytes, created, used, metered, changed) = rule;
     put(to, &message.0);
-    for number in [packets, bytes, created, used] {
+    for number in [packets, bytes, created, used, changed] {
         to.extend(number.to_be_bytes());
     }
     to.push(u8::from(*metered));
@@ -291,28 +291,29 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
     while !rest.0.is_empty() {
         let message = Message(rest.octets()?.to_vec());
         let (packets, bytes) = (rest.u64()?, rest.u64()?);
-        let (created, used) = (rest.u64()?, rest.u64()?);
+        let (created, used, changed) = (rest.u64()?, rest.u64()?, rest.u64()?);
         let metered = rest.array::<1>()? != [0];
         // Silence counts while there was somebody to hear; life goes on.
         let age = then.monotonic.saturating_sub(created).saturating_add(elapsed);
+        let life = then.monotonic.saturating_sub(changed).saturating_add(elapsed);
         let idle = then.monotonic.saturating_sub(used);
-        let (created, used) = (now.monotonic.saturating_sub(age), now.monotonic.saturating_sub(idle));
-        let rule = RuleLetter(message, packets, bytes, created, used, metered);
-        letter.rules.push(if age > now.monotonic { shortened(rule, age)? } else { rule });
+        let ago = |past| now.monotonic.saturating_sub(past);
+        let rule = RuleLetter(message, packets, bytes, ago(age), ago(idle), metered, ago(life));
+        letter.rules.push(if life > now.monotonic { shortened(rule, life, now)? } else { rule });
     }
     Ok(letter)
 }
 
-/// A rule that is older than this boot, whose clock cannot say so: what is left of its life becomes its hard time-out.
-fn shortened(rule: RuleLetter, age: u64) -> Result<RuleLetter, Damage> {
+/// A rule that was changed before this boot, whose clock cannot say so: what is left of its life becomes its hard time-out, from now on.
+fn shortened(rule: RuleLetter, life: u64, now: &Moment) -> Result<RuleLetter, Damage> {
     let mut change = rule.read().ok_or(Damage::Parts)?;
     if change.hard_timeout == 0 {
         return Ok(rule);
     }
-    let left = u64::from(change.hard_timeout).saturating_sub(age / 1_000_000_000).max(1);
+    let left = u64::from(change.hard_timeout).saturating_sub(life / 1_000_000_000).max(1);
     change.hard_timeout = u16::try_from(left).unwrap_or(u16::MAX);
-    let RuleLetter(_, packets, bytes, created, used, metered) = rule;
-    Ok(RuleLetter(RuleLetter::message(&change), packets, bytes, created, used, metered))
+    let RuleLetter(_, packets, bytes, created, used, metered, _) = rule;
+    Ok(RuleLetter(RuleLetter::message(&change), packets, bytes, created, used, metered, now.monotonic))
 }
 
 #[cfg(test)]
@@ -334,13 +335,18 @@ mod tests {
             let mut rule = FlowMod::add(0, priority, Match::ANY, out(7));
             (rule.idle_timeout, rule.hard_timeout) = (50, hard);
             pipeline.modify(&[Mod::Flow(Box::new(rule))], 80 * SECOND).unwrap();
-            pipeline.resume_counts(0, &Match::ANY, priority, (5, 500), (80 * SECOND, 90 * SECOND));
+            let times = (80 * SECOND, 80 * SECOND, 90 * SECOND);
+            pipeline.resume_counts(0, &Match::ANY, priority, (5, 500), times);
         }
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
         let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default());
         for stats in pipeline.flows(&FlowFilter::default(), 100 * SECOND) {
             put_rule(&mut body, &RuleLetter::of(stats, 100 * SECOND));
         }
+        whole(body)
+    }
+
+    fn whole(body: Vec<u8>) -> Vec<u8> {
         let mut checksum = Crc::new();
         checksum.update(&body);
         let mut file = MAGIC.to_vec();
@@ -374,6 +380,32 @@ mod tests {
         assert_eq!(seen(&moment(2, 20, 1010)), [(2, 20, 10, 30), (1, 20, 10, 0)]);
         // A clock that went back.
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
+    }
+
+    /// A hard time-out runs from the last change, as before the kill; behind a boot, what is left of it runs from now on.
+    #[test]
+    fn a_rule_that_was_changed_lately_lives_on() {
+        let mut pipeline = Pipeline::new();
+        let mut rule = FlowMod::add(0, 9, Match::ANY, Instructions::apply(Vec::new()));
+        rule.hard_timeout = 60;
+        pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
+        pipeline.resume_counts(0, &Match::ANY, 9, (0, 0), (10 * SECOND, 990 * SECOND, 990 * SECOND));
+        let mut body = preface("br0", &moment(1, 1000, 5000), &BTreeMap::new(), &Default::default());
+        for stats in pipeline.flows(&FlowFilter::default(), 1000 * SECOND) {
+            put_rule(&mut body, &RuleLetter::of(stats, 1000 * SECOND));
+        }
+        let file = whole(body);
+        // Ten seconds later, of the same boot and of another: 20 of 60 seconds are over.
+        for now in [moment(1, 1010, 0), moment(2, 5, 5010)] {
+            let letter = decode("br0", &file, &now).unwrap();
+            let lives = |after: u64| {
+                let mut pipeline = Pipeline::new();
+                assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);
+                pipeline.expire(now.monotonic + after * SECOND);
+                pipeline.flows(&FlowFilter::default(), 0).len() == 1
+            };
+            assert!(lives(39) && !lives(41));
+        }
     }
 
     #[test]

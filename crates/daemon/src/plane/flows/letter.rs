@@ -31,10 +31,18 @@ pub struct RulesLetter {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Message(pub Vec<u8>);
 
-/// A rule: its message, packets, octets, when it was added and used (CLOCK_MONOTONIC, nanoseconds), and whether its meter is an
-/// instruction, which OpenFlow 1.5 has as the first action.
+/// A rule: its message, packets, octets, when it was added and used (CLOCK_MONOTONIC, nanoseconds), whether its meter is an
+/// instruction, which OpenFlow 1.5 has as the first action, and when it was changed last (0, as predecessors have it: never).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct RuleLetter(pub Message, pub u64, pub u64, pub u64, pub u64, pub bool);
+pub(super) struct RuleLetter(
+    pub Message,
+    pub u64,
+    pub u64,
+    pub u64,
+    pub u64,
+    pub bool,
+    #[serde(default)] pub u64,
+);
 
 impl Message {
     fn of(write: impl FnOnce(&mut Vec<u8>)) -> Message {
@@ -54,7 +62,8 @@ impl RuleLetter {
         (change.importance, change.flags) = (stats.importance, stats.flags);
         let message = RuleLetter::message(&change);
         let (created, used) = (now.saturating_sub(stats.age_ns), now.saturating_sub(stats.idle_ns));
-        RuleLetter(message, stats.packets, stats.bytes, created, used, metered)
+        let changed = now.saturating_sub(stats.unchanged_ns);
+        RuleLetter(message, stats.packets, stats.bytes, created, used, metered, changed)
     }
 
     /// The message that adds a rule.
@@ -64,7 +73,7 @@ impl RuleLetter {
 
     /// What adds it.
     pub(super) fn read(&self) -> Option<FlowMod> {
-        let RuleLetter(message, .., metered) = self;
+        let RuleLetter(message, .., metered, _) = self;
         let body = message.0.get(HEADER..)?;
         let mut change = flow::get_mod(Reader::new(body, Error::BadLength), Version::V15, false).ok()?;
         let instructions = &mut change.instructions;
@@ -118,11 +127,12 @@ impl RulesLetter {
             for rule in batch {
                 let read = rule.read();
                 let place = read.as_ref().map(|change| (change.table, change.matching, change.priority));
-                let RuleLetter(_, packets, bytes, created, used, _) = rule;
+                let RuleLetter(_, packets, bytes, created, used, _, changed) = rule;
+                let times = (*created, *created.max(changed), *used);
                 if put(read.map(|change| Mod::Flow(Box::new(change))), pipeline)
                     && let Some((table, matching, priority)) = place
                 {
-                    pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), (*created, *used));
+                    pipeline.resume_counts(table, &matching, priority, (*packets, *bytes), times);
                 }
             }
             pipeline.take_events();
@@ -180,7 +190,7 @@ mod tests {
         let mods =
             [Mod::Meter(MeterMod::Add(meter)), Mod::Group(GroupMod::Add(group)), Mod::Flow(Box::new(rule))];
         pipeline.modify(&mods, 1_000).unwrap();
-        pipeline.resume_counts(1, &matching, 77, (5, 500), (1_000, 2_000));
+        pipeline.resume_counts(1, &matching, 77, (5, 500), (1_000, 1_500, 2_000));
         let letter = RulesLetter::of(&pipeline, BTreeMap::new(), 3_000);
         let text = serde_json::to_string(&letter).unwrap();
         assert_eq!(serde_json::from_str::<RulesLetter>(&text).unwrap(), letter);
