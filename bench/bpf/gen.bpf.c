@@ -21,7 +21,7 @@ struct settings {
 	__u32 burst;     /* frames that go together, */
 	__u32 gap;       /* and nanoseconds from one burst to the next; 0: as fast as it goes */
 	__u32 targets;     /* IPv4 destinations to choose among, a power of two; 0: the template's */
-	__u32 unused;
+	__u32 apart;     /* 1: host and flow are drawn apart, every one of one with every one of the other */
 };
 
 const volatile struct settings settings = {};
@@ -114,7 +114,7 @@ int generate(struct xdp_md *ctx)
 		words[i] = settings.template[i];
 	number = next_number();
 	*(__be16 *)(data + 4) = bpf_htons(number & settings.host_mask);
-	*(__be16 *)(data + 34) = bpf_htons(1024 + (number & settings.flow_mask));
+	*(__be16 *)(data + 34) = bpf_htons(1024 + ((settings.apart ? number >> 16 : number) & settings.flow_mask));
 	if (settings.targets)
 		aim(data, number);
 	count = bpf_map_lookup_elem(&offered, &zero);

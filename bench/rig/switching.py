@@ -1,5 +1,5 @@
-"""`bench/switch`: what the switch's caches and tables do, in memory (`trivium bench`); and Open vSwitch where both can be asked the same:
-changes of rules by the stock `ovs-ofctl`, and memory of cached flows."""
+"""`bench/switch`: what the switch's caches and tables do, in memory (`trivium bench`) and between devices; and Open vSwitch where both can be
+asked the same: packets by the same rules, changes of rules by the stock `ovs-ofctl`, and memory of cached flows."""
 
 import argparse
 import json
@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 from statistics import median
 
+from . import switching_live as live
 from .cli import ROOT, alone
+from .lab import check_cores
 from .planes.ovs import _SCHEMA
 from .planes.trivium import binary
 from .session import say
@@ -20,7 +22,7 @@ from .system import RUN_DIR, BenchError, end, run, spawn, wait_until
 #: Scenarios, and how long each takes.
 PACKETS = ["emc"] + [f"megaflow-{masks}{exact}" for exact in ("", "-exact") for masks in (1, 5, 10, 20, 30)]
 TABLES = ["classifier-500k", "upcall", "upcall-15", "revalidate-200k", "production", "one-rule", "flow-mods",
-          "paper-table1", "paper-table2", "flow-memory-100k"]
+          "paper-table1", "paper-table2", "paper-null", "flow-memory-100k"]
 #: What is wanted: scenario, row, figure, how it is to be compared, the value, in words.
 WANTED = [
     ("emc", "", "ns_per_packet", "<=", 30, "`emc`: at most 30 ns a packet"),
@@ -38,6 +40,14 @@ WANTED = [
     ("ofctl", "Trivium", "flow_mods_per_second", ">=", 100_000, "the same by `ovs-ofctl --bundle`"),
     ("paper-table1", "all", "flows", "<=", 20, "table 1, all: at most 20 flows"),
     ("paper-table1", "no optimisation", "flows", ">=", 200_000, "table 1, none: hundreds of thousands"),
+    ("veth-upcall", live.RulesWorker.title, "upcalls_per_second", ">=", 100_000, "new flows over AF_XDP on veth: at least 100,000 a second"),
+]
+#: Our figure and Open vSwitch's (scenario, row), which figure, how many times theirs ours is to be, in words.
+RATIOS = [
+    (("veth", live.RulesWorker.title), ("veth", live.RulesOvs.title), "output_mpps", 1.2,
+     "the paper's rules on veth, a worker over AF_XDP: at least 1.2 times Open vSwitch"),
+    (("veth", live.RulesHook.title), ("veth", live.RulesOvs.title), "output_mpps", 2, "the same in the driver hook: at least 2 times"),
+    (("paper-null", ""), ("ovs-null", ""), "mpps", 2, "the same rules in memory (`paper-null`): at least 2 times Open vSwitch over `net_null`"),
 ]
 #: Flows that are weighed, rules that are added.
 FLOWS = RULES = 100_000
@@ -202,14 +212,14 @@ def weigh(control: Control, pid: int) -> dict:
 
 def jobs(seconds: float) -> dict:
     """What is measured in each round, by name."""
-    found = {name: lambda name=name: trivium(name, seconds) for name in PACKETS + TABLES}
+    found = {name: lambda name=name: {name: trivium(name, seconds)} for name in PACKETS + TABLES}
     found["ofctl-trivium"] = lambda: {"ofctl": {"Trivium": trivium_rules()}}
 
     def ovs() -> dict:
         memory, rules = open_vswitch()
         return {"ofctl": {"Open vSwitch": rules}, "ovs-memory": {"": memory}}
     found["ovs"] = ovs
-    return found
+    return found | live.jobs(seconds)
 
 
 def measure(rounds: int, seconds: float, only: set[str] | None, seed: int) -> dict:
@@ -221,8 +231,13 @@ def measure(rounds: int, seconds: float, only: set[str] | None, seed: int) -> di
         order.shuffle(chosen)
         for name, job in chosen:
             say(f"round {number + 1} of {rounds}: {name}")
-            found = job()
-            for scenario, rows in (found if name in ("ofctl-trivium", "ovs") else {name: found}).items():
+            try:
+                found = job()
+            except BenchError as error:
+                # What is missing in the end is said so.
+                say(f"    not measured: {error}")
+                continue
+            for scenario, rows in found.items():
                 for row, figures in rows.items():
                     own = values.setdefault(scenario, {}).setdefault(row, {})
                     for figure, value in figures.items():
@@ -234,7 +249,7 @@ def number(value: float) -> str:
     """As people read it."""
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
 
 
 def page(results: dict) -> str:
@@ -257,6 +272,13 @@ def page(results: dict) -> str:
             continue
         met = value <= wanted if way == "<=" else value < wanted if way == "<" else value >= wanted
         lines.append(f"| {words} | {number(value)} | {'met' if met else '**not met**'} |")
+    for ours, theirs, figure, wanted, words in RATIOS:
+        try:
+            times = medians(*ours, figure) / medians(*theirs, figure)
+        except KeyError:
+            lines.append(f"| {words} | not measured | |")
+            continue
+        lines.append(f"| {words} | {times:.2f} times | {'met' if times >= wanted else '**not met**'} |")
     if "ovs-memory" in values and "flow-memory-100k" in values:
         ours, theirs = medians("flow-memory-100k", "", "bytes_per_flow"), medians("ovs-memory", "", "bytes_per_flow")
         met = "met" if ours <= theirs else "**not met**"
@@ -267,7 +289,7 @@ def page(results: dict) -> str:
     for scenario in (name for name in PACKETS if name in values):
         figures = [medians(scenario, "", figure) for figure in ("ns_per_packet", "best_ns_per_packet", "mpps")]
         lines.append(f"| `{scenario}` | {' | '.join(number(value) for value in figures)} |")
-    for scenario in (name for name in [*TABLES, "ofctl", "ovs-memory"] if name in values):
+    for scenario in (name for name in [*TABLES, *_BESIDE] if name in values):
         rows = values[scenario]
         lines += ["", f"## {_TITLES[scenario]}", "", "| figure | " + " | ".join(row or "value" for row in rows) + " |",
                   "|---" * (len(rows) + 1) + "|"]
@@ -288,13 +310,23 @@ their way, each of a flow of its own, so that each is decided and cached; the ca
 flow after the other before and meanwhile. `production`: 64 tenants by Zipf's law, access lists of ports and of prefixes, connections of Pareto's lengths from four packets on, the world outside,
 some scanning; worker and decider share a core, caches begin empty. `one-rule`: 64 hosts by `NORMAL`, and a rule that drops BPDUs there and not there, 30 rounds each. `flow-mods`: bundles of 1,000, half
 new rules, half removed, in a table of 100,000, each until a barrier is answered. The paper's tables: its four rules, 400 connections of ten packets at a time, both threads on one core; Open vSwitch's figures are in the paper
-("The Design and Implementation of Open vSwitch", NSDI 2015, section 7.2). Open vSwitch's memory: its user-space datapath with `--enable-dummy`, fed by `netdev-dummy/receive`.
+("The Design and Implementation of Open vSwitch", NSDI 2015, section 7.2). `paper-null`: those rules and one from each port to the other, frames that nobody
+writes, all of one flow for each port; beside it Open vSwitch's DPDK build over two `net_null` ports, whose frames nobody writes either. Open vSwitch's memory: its user-space datapath with `--enable-dummy`, fed by `netdev-dummy/receive`.
+
+Between devices (veth, 64 B, generator on core 0): the paper's rules, with `output` and with `NORMAL` for IPv4, 64 MAC addresses and 1,024 UDP ports. Workers and
+Open vSwitch's PMD poll on core 1, with the devices' NAPI on core 0; the hook runs in NAPI on core 1. New flows: rules that look at MAC address and UDP port, so that
+each of 67 million combinations, at random, is a flow of its own; packets that arrive are flows that were set up. `cpu_ns` is what a delivered frame takes of each core, the
+generator's work included. The Linux bridge: ten alternations of an nft rule in its forward hook.
 """
 _TITLES = {
     "classifier-500k": "`classifier-500k`", "upcall": "`upcall`", "upcall-15": "`upcall-15`", "revalidate-200k": "`revalidate-200k`",
     "production": "`production`", "one-rule": "`one-rule`", "flow-mods": "`flow-mods`", "paper-table1": "`paper-table1`",
-    "paper-table2": "`paper-table2`", "flow-memory-100k": "`flow-memory-100k`", "ofctl": "100,000 rules by `ovs-ofctl --bundle add-flows`",
-    "ovs-memory": "Open vSwitch: memory of cached flows"}
+    "paper-table2": "`paper-table2`", "paper-null": "`paper-null`", "flow-memory-100k": "`flow-memory-100k`", "ofctl": "100,000 rules by `ovs-ofctl --bundle add-flows`",
+    "ovs-memory": "Open vSwitch: memory of cached flows", "ovs-null": "Open vSwitch over DPDK's `net_null`",
+    "veth": "The paper's rules between two veth", "veth-upcall": "New flows between two veth",
+    "one-rule-linux": "The Linux bridge, and an nft rule that drops BPDUs"}
+#: What others do, and what goes between devices.
+_BESIDE = ["ofctl", "ovs-memory", "ovs-null", "veth", "veth-upcall", "one-rule-linux"]
 
 
 def cpu() -> str:
@@ -309,8 +341,8 @@ def main(argv: list[str]) -> int:
                                      "be asked the same. A whole run writes docs/benchmarks-switch.md and bench/results/switch.json.")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, each over all scenarios in random order (default 5)")
     parser.add_argument("--seconds", type=float, default=5, help="length of each measurement (default 5)")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only this scenario, `ofctl-trivium` or `ovs` (may be repeated); prints "
-                        "the page")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only this scenario, or one of " + ", ".join(
+                        name for name in jobs(1) if name not in PACKETS + TABLES) + " (may be repeated); prints the page")
     parser.add_argument("--seed", type=int, default=1, help="of the order (default 1)")
     parser.add_argument("--note", default="", help="a remark at the top of the page, as what else the machine did")
     chosen = parser.parse_args(argv)
@@ -318,6 +350,7 @@ def main(argv: list[str]) -> int:
         parser.error("--rounds and --seconds must be positive")
 
     def job() -> None:
+        check_cores()
         values = measure(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.seed)
         results = {"rounds": chosen.rounds, "seconds": chosen.seconds, "seed": chosen.seed, "note": chosen.note, "cpu": cpu(),
                    "kernel": platform.release(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "values": values}

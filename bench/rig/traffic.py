@@ -30,6 +30,8 @@ class Profile:
     hosts: int
     flows: int
     random: bool
+    #: Host and flow are drawn apart: as many kinds of frames as their product.
+    apart: bool = False
 
 
 FEW = Profile("few", "64 hosts, 1,024 flows", 64, 1024, False)
@@ -83,7 +85,7 @@ class Generator:
         frame = frame or frame_template(destination)
         burst, gap, calls = pacing(rate) if rate else (64, 0, _FRAMES_PER_CALL)
         constants = struct.pack("56sIIIIIIII", frame[:56], lab.gen.ifindex("g0"), profile.hosts - 1, profile.flows - 1,
-                                int(profile.random), burst, gap, len(targets or []), 0)
+                                int(profile.random), burst, gap, len(targets or []), int(profile.apart))
         self.program = bpf.Program("gen", constants)
         if targets:
             self.program.fill("targets", targets)
@@ -113,10 +115,11 @@ def pacing(rate: float) -> tuple[int, int, int]:
     return burst, max(1, round(burst / rate * 1e9)), max(1, round(rate / burst)) * burst
 
 
-def full_rate(lab: Lab, profile: Profile, seconds: float, sink_at: tuple | None = None) -> Load:
-    """Sends frames as fast as the generator can and counts what the sink gets, after a warm-up.
+def full_rate(lab: Lab, profile: Profile, seconds: float, sink_at: tuple | None = None, destination: str = "10.99.1.2",
+              warm_up: float = _WARM_UP_S) -> Load:
+    """Sends frames as fast as the generator can and counts what the sink gets, after a warm-up (seconds).
 
-    `sink_at` names another (namespace, device) to put the sink on, for the rig's own ceilings.
+    `sink_at` names another (namespace, device) to put the sink on, for the rig's own ceilings; `destination` is the frames' IPv4 address.
     """
     namespace, device = sink_at or (lab.sink, "s0")
     sink = bpf.Program("sink")
@@ -127,10 +130,10 @@ def full_rate(lab: Lab, profile: Profile, seconds: float, sink_at: tuple | None 
         if sink_at is None:
             lab.learn_hosts(profile.hosts)
             time.sleep(_LEARNING_S)
-        generator = Generator(lab, profile)
+        generator = Generator(lab, profile, destination=destination)
         try:
             wait_until(lambda: sink.percpu_sum("delivered") > 1000, "frames at the sink", 10)
-            time.sleep(_WARM_UP_S)
+            time.sleep(warm_up)
             return _count(lab, generator, sink, seconds)
         finally:
             generator.stop()

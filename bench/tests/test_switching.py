@@ -31,6 +31,13 @@ class Reports(unittest.TestCase):
         self.assertIn("| `emc`: at most 30 ns a packet | not measured | |", page)
         self.assertIn("**busy**", page)
 
+    def test_ours_stands_beside_open_vswitchs(self):
+        values = {"veth": {switching.live.RulesWorker.title: {"output_mpps": [1.3, 1.1, 1.2]}, switching.live.RulesOvs.title: {"output_mpps": [1.0]}}}
+        page = switching.page({"rounds": 3, "seconds": 1, "note": "", "cpu": "c", "kernel": "k", "date": "d", "values": values})
+        self.assertIn("at least 1.2 times Open vSwitch | 1.20 times | met |", page)
+        self.assertIn("| the same in the driver hook: at least 2 times | not measured | |", page)
+        self.assertIn("| output_mpps | 1.2 | 1 |", page)
+
 
 if __name__ == "__main__":
     unittest.main()

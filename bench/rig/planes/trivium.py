@@ -89,6 +89,8 @@ class Trivium(Plane):
     mode = "busy"
     #: Whether known unicast is answered in the driver hook: then no worker sees it.
     hook = "false"
+    #: The bridge, as the configuration has it.
+    bridge = BRIDGE
 
     def __init__(self):
         self.daemon = Daemon(self.key, self.title)
@@ -102,7 +104,7 @@ class Trivium(Plane):
 
     def start(self, lab: Lab) -> None:
         ports = "".join(PORT.format(name=f"p{n}", device=f"d{n}") for n in (0, 1))
-        self.daemon.start(ports + BRIDGE.format(hook=self.hook), self.mode, lab.dut.fd)
+        self.daemon.start(ports + self.bridge.format(hook=self.hook), self.mode, lab.dut.fd)
         wait_until(lambda: _has_program(lab), f"{self.title}: its ports (see {self.daemon.log})")
 
     def figures(self, lab: Lab) -> dict:

@@ -14,7 +14,7 @@ fn bench(arguments: &[&str]) -> Output {
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/data/rib-prefixes.txt.gz");
 
 /// Scenarios whose figures are others than a packet's.
-const OF_TABLES: [&str; 12] = [
+const OF_TABLES: [&str; 13] = [
     "fib-load",
     "route-churn",
     "classifier-500k",
@@ -26,6 +26,7 @@ const OF_TABLES: [&str; 12] = [
     "flow-mods",
     "paper-table1",
     "paper-table2",
+    "paper-null",
     "flow-memory-100k",
 ];
 
@@ -161,6 +162,9 @@ fn the_papers_connections_leave_as_few_flows_as_the_paper_says() {
     for row in ["prefix tracking", "staged look-up", "all"] {
         assert!((1.0..=20.0).contains(&flows(row)), "{row}: {report}");
     }
+    let report = last(&["paper-null", "--seconds", "0.1"]);
+    assert!(figure(&report, "", "exact_hit_rate") > 0.99 && figure(&report, "", "mpps") > 0.0, "{report}");
+    assert_eq!(figure(&report, "", "loss"), 0.0, "{report}");
     let report = last(&["paper-table2", "--seconds", "0.1"]);
     for (row, is_exact) in [
         ("exact on, optimisations on", true),

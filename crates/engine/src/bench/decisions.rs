@@ -25,13 +25,15 @@ pub enum Decision {
     PaperTable1,
     /// The paper's table 2.
     PaperTable2,
+    /// The paper's rules, and frames that nobody writes.
+    PaperNull,
     /// What 100,000 flows take of memory.
     FlowMemory,
 }
 
 impl Decision {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Classifier,
         Self::Upcall,
         Self::Upcall15,
@@ -41,6 +43,7 @@ impl Decision {
         Self::FlowMods,
         Self::PaperTable1,
         Self::PaperTable2,
+        Self::PaperNull,
         Self::FlowMemory,
     ];
 
@@ -57,6 +60,7 @@ impl Decision {
             Self::FlowMods => "flow-mods",
             Self::PaperTable1 => "paper-table1",
             Self::PaperTable2 => "paper-table2",
+            Self::PaperNull => "paper-null",
             Self::FlowMemory => "flow-memory-100k",
         }
     }
@@ -91,6 +95,7 @@ pub fn decide(decision: Decision, options: &Options) -> Result<Figures, BenchErr
         Decision::FlowMods => changes::flow_mods(name, options),
         Decision::PaperTable1 => paper::table1(name, options),
         Decision::PaperTable2 => paper::table2(name, options),
+        Decision::PaperNull => paper::null(name, options),
         Decision::FlowMemory => changes::flow_memory(name, options),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lookup::Options as Uses;
 use switch::flow::{Field, Match, Mod, port};
@@ -167,4 +167,40 @@ pub(super) fn table2(name: &'static str, options: &Options) -> Result<Figures, B
     ];
     let rows = rows.map(|(row, exact, uses)| connections(name, row, uses, exact, true, options));
     Ok(Figures { scenario: name, rows: rows.into_iter().collect::<Result<_, _>>()? })
+}
+
+/// What the engine makes of frames as DPDK's `net_null` has them: nobody writes them, so that all are of one flow for each port, which the
+/// rule below the paper's sends to the other port.
+pub(super) fn null(name: &'static str, options: &Options) -> Result<Figures, BenchError> {
+    let mut switch = Switch::new(name, 2, FLOWS)?;
+    switch.modify(&rules());
+    let across = [(1, 2), (2, 1)].map(|(from, to)| sends(0, 0, Match::ANY.with(Field::InPort, from), to));
+    switch.modify(&across);
+    let open = Arc::new(AtomicBool::new(true));
+    let writers: [Writes; 2] = [Box::new(|_| ()), Box::new(|_| ())];
+    let [a, b] = circuit(&mut switch.pool, 256, writers, &open);
+    switch.plug(0, Box::new(a));
+    switch.plug(1, Box::new(b));
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        switch.turn();
+    }
+    let (begin, mut packets) = (Instant::now(), 0);
+    while begin.elapsed().as_secs_f64() < options.seconds {
+        // The decider looks at its two flows twice a second, and they would go without it.
+        switch.turn();
+        for _ in 0..1000 {
+            packets += switch.worker.round();
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let counters = switch.worker.flows_view().counters;
+    let met = (counters.exact + counters.wildcard + counters.misses) as f64;
+    let figures = vec![
+        ("mpps", packets as f64 / seconds / 1e6),
+        ("ns_per_packet", seconds * 1e9 / packets as f64),
+        ("exact_hit_rate", counters.exact as f64 / met),
+        ("loss", switch.lost() as f64),
+    ];
+    Ok(Figures::one(name, figures))
 }
