@@ -26,7 +26,7 @@ use lookup::{FlowRef, WordHash};
 use packet::{FlowKey, PortId};
 use record::{Bits, Fate, Fates, Record};
 use switch::flow::{
-    Asked as Question, Beyond, Event, Flow, FlowMod, Mod, Op, PacketIn, PacketOut, Pipeline, Translated, port,
+    Asked as Question, Beyond, Event, Flow, Lesson, Op, PacketIn, PacketOut, Pipeline, Translated, port,
 };
 use sync::wake::Waker;
 
@@ -418,7 +418,10 @@ impl Decider {
         let (fate, from, events) = {
             let mut pipeline = bridge.tables.lock();
             let asked = Question { flow: &flow, frame: Some(&out.frame), trace: false };
-            let fate = pipeline.packet_out(asked, &out.actions);
+            let fate = match &out.resumes {
+                Some(left) => pipeline.resume(asked, left),
+                None => pipeline.packet_out(asked, &out.actions),
+            };
             let from = pipeline.ports().get(&out.in_port).map(|port| port.id);
             self.effects(&mut pipeline, &fate, &flow, &out.frame, now);
             (fate, from, pipeline.take_events())
@@ -600,6 +603,7 @@ impl Decider {
                 max_len: to.max_len,
                 controller: to.controller,
                 userdata: to.userdata.clone(),
+                continuation: to.continuation.clone(),
             };
             pipeline.push_event(Event::PacketIn(packet_in));
         }
@@ -645,12 +649,9 @@ impl Decider {
     }
 }
 
-/// Rules that a packet teaches: a known one is as good as used now, another one is added.
-fn teach(pipeline: &mut Pipeline, learns: &[FlowMod], now: u64) {
-    for learnt in learns {
-        if !pipeline.refresh(learnt, now) {
-            // What is refused (a full table) is not learnt.
-            let _ = pipeline.modify(&[Mod::Flow(Box::new(learnt.clone()))], now);
-        }
+/// Rules that a packet teaches. What is refused (a full table, a limit) is not learnt.
+fn teach(pipeline: &mut Pipeline, learns: &[Lesson], now: u64) {
+    for lesson in learns {
+        let _ = pipeline.teach(lesson, now);
     }
 }

@@ -217,7 +217,13 @@ fn controllers_get_packets_and_send_some() {
     assert_eq!(told.frame, frame(1, 2, 9));
     assert_eq!(switch.view().flows, 0, "each such packet goes to the decider");
     let actions = vec![Action::PushVlan(0x8100), out(port::FLOOD)];
-    switch.tables.packet_out(PacketOut { in_port: 2, metadata: Match::ANY, actions, frame: frame(1, 2, 3) });
+    switch.tables.packet_out(PacketOut {
+        in_port: 2,
+        metadata: Match::ANY,
+        actions,
+        frame: frame(1, 2, 3),
+        resumes: None,
+    });
     let left = switch.outputs();
     assert_eq!(left.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(left[0].1[12..14], [0x81, 0x00]);

@@ -368,6 +368,7 @@ mod tests {
             max_len: 128,
             controller: 0,
             userdata: Vec::new(),
+            continuation: None,
         })
     }
 

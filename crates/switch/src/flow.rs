@@ -14,6 +14,7 @@ mod action;
 mod beyond;
 mod conjunction;
 mod field;
+mod lessons;
 mod matching;
 mod message;
 mod modify;
@@ -31,6 +32,7 @@ pub use action::{
 };
 pub use beyond::Beyond;
 pub use field::{Field, Prerequisite};
+pub use lessons::Lesson;
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
 pub use pipeline::{FlowPort, LAYOUT, MAX_RULES, Pipeline, TABLES, Touched};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lookup::FlowRef;
 use packet::PortId;
-use switch::flow::{Flow, FlowMod, Pipeline, RuleRef, Translated};
+use switch::flow::{Flow, Lesson, Pipeline, RuleRef, Translated};
 
 use super::hook::Part;
 use crate::flows::{Compiled, FlowBridge, Live, MeterLive};
@@ -86,7 +86,7 @@ pub(super) struct Fate {
     pub groups: Vec<(u32, usize)>,
     pub tables: [u64; 4],
     pub first_again: bool,
-    pub learns: Vec<FlowMod>,
+    pub learns: Vec<Lesson>,
 }
 
 impl Fate {

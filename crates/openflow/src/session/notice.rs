@@ -152,12 +152,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.board.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        // Nobody could resume it.
+        if packet.continuation.is_some() && self.packet_form != packet::Form::Nicira2 {
+            return;
+        }
         let octets = match (packet.reason, self.version) {
             (Reason::NoMatch, Version::V10) => self.miss_send_len.min(packet.max_len),
             _ => packet.max_len,
         };
         // What a message can hold beside its other parts.
-        let octets = usize::from(octets).min(0xffff - 1024 - packet.userdata.len().min(0xf000));
+        let mut others = 1024 + packet.userdata.len();
+        if let Some(left) = &packet.continuation {
+            let mut own = Vec::new();
+            packet::put_continuation(&mut own, left);
+            others += own.len();
+            if others + packet.frame.len() > 0xffff {
+                // In part it would be of no use.
+                self.board.lost.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+        let octets = usize::from(octets).min(0xffff_usize.saturating_sub(others));
         packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
     }
 

@@ -157,6 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 self.controller_id = body.u16()?;
                 Ok(())
             }
+            (NICIRA, 28) => self.resume(body),
             (NICIRA, 21) if self.version == Version::V10 => self.monitor_cancel(body),
             (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
             (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body).await,
@@ -236,6 +237,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if buffer.is_some() {
             return Err(Error::UnknownBuffer.into());
         }
+        self.hub.datapath.packet_out(packet).map_err(Error::from)?;
+        Ok(())
+    }
+
+    fn resume(&mut self, body: Reader<'_>) -> Answer {
+        self.not_as_slave()?;
+        let packet = packet::get_resume(body)?;
         self.hub.datapath.packet_out(packet).map_err(Error::from)?;
         Ok(())
     }

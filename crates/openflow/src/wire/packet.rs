@@ -1,14 +1,19 @@
 //! Packets to and from controllers.
 
-use switch::flow::{Field, Match, PacketIn, PacketOut, Reason, port};
+use switch::flow::{
+    Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, port,
+};
 
 use super::action::get_actions;
 use super::error::Error;
-use super::matching::{get_oxm, put_fields, put_nxm, put_oxm};
+use super::matching::{fields as get_fields, get_oxm, put_fields, put_nxm, put_oxm};
 use super::{
-    NICIRA, NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, low16, port_from_16,
+    HEADER, NICIRA, NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, low16, port_from_16,
     port_to_16,
 };
+
+/// The kind of the property that holds a continuation's parts, in their first form; none of Open vSwitch's.
+const CONTINUATION: u16 = 0x7401;
 
 /// How packets are written to a controller (NXT_SET_PACKET_IN_FORMAT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,6 +85,11 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
             property(6, &list, list.len());
             if !packet.userdata.is_empty() {
                 property(7, &packet.userdata, packet.userdata.len());
+            }
+            if let Some(left) = &packet.continuation {
+                let mut own = Vec::new();
+                put_continuation(&mut own, left);
+                property(8, &own, own.len());
             }
             finish(out, start);
         }
@@ -157,5 +167,175 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     let actions = get_actions(from.part(actions_len)?, version, &fields)?;
     let frame = from.data.to_vec();
     let buffer = (buffer != NO_BUFFER).then_some(buffer);
-    Ok((PacketOut { in_port, metadata: fields, actions, frame }, buffer))
+    Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
+}
+
+/// What is left to be done, as only we read it again (NXPINT_CONTINUATION, behind the property's four octets): the stack, the action set, and what rules had
+/// still to do as changes of rules that OpenFlow 1.5 would add.
+pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
+    let Continuation { rest, action_set, stack } = left;
+    // A nested property's head has four octets more. Open vSwitch's clients walk over the properties inside.
+    out.zeros(4);
+    let start = out.len();
+    out.u16(CONTINUATION);
+    out.zeros(2);
+    out.u16(low16(stack.len()));
+    for (value, bits) in stack {
+        out.extend_from_slice(&value.to_be_bytes());
+        out.u16(*bits);
+    }
+    out.align(start);
+    let set = Instructions { write: action_set.clone(), ..Instructions::default() };
+    let set = Rest { table: 0, cookie: 0, matching: Match::ANY, instructions: set };
+    for part in std::iter::once(&set).chain(rest) {
+        let mut change = FlowMod::add(part.table, 0, part.matching, part.instructions.clone());
+        change.cookie = Some(part.cookie);
+        super::flow::put_mod(out, Version::V15, 0, &change);
+    }
+    // One that is too long is not sent.
+    out.patch16(start + 2, out.len() - start);
+}
+
+/// Reads it.
+///
+/// # Errors
+/// OFPBPC_BAD_VALUE where it is not one of ours, and what a change of rules is refused for.
+fn get_continuation(mut from: Reader<'_>) -> Result<Continuation, Error> {
+    from.skip(4)?;
+    let whole = from.data.len();
+    if from.u16()? != CONTINUATION || usize::from(from.u16()?) != whole {
+        return Err(Error::PropertyValue);
+    }
+    let mut left = Continuation::default();
+    for _ in 0..from.u16()? {
+        let value = u128::from(from.u64()?) << 64 | u128::from(from.u64()?);
+        left.stack.push((value, from.u16()?));
+    }
+    let taken = whole - from.data.len();
+    from.skip((8 - taken % 8) % 8)?;
+    let mut parts = Vec::new();
+    while !from.is_empty() {
+        let octets = super::Header::read(from.data).map_or(0, |head| usize::from(head.length));
+        let mut message = from.part(octets)?;
+        message.skip(HEADER)?;
+        let change = super::flow::get_mod(message, Version::V15, false)?;
+        parts.push(Rest {
+            table: change.table,
+            cookie: change.cookie.unwrap_or(0),
+            matching: change.matching,
+            instructions: change.instructions,
+        });
+    }
+    let mut parts = parts.into_iter();
+    left.action_set = parts.next().ok_or(Error::PropertyValue)?.instructions.write;
+    left.rest = parts.collect();
+    Ok(left)
+}
+
+/// Reads the body of NXT_RESUME: the packet that waited, and its metadata, as the controller wants them.
+///
+/// # Errors
+/// OFPBPC_*; OFPBRC_BAD_PORT; what is wrong with fields or with what is left to be done.
+pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
+    let (mut frame, mut metadata, mut left) = (None, Match::ANY, None);
+    while !from.is_empty() {
+        let start = from.data.len();
+        let (kind, octets) = (from.u16()?, usize::from(from.u16()?));
+        let mut value = from.part(octets.checked_sub(4).ok_or(Error::PropertyLength)?)?;
+        let padding = (8 - octets % 8) % 8;
+        from.skip(padding.min(from.data.len()))?;
+        debug_assert!(from.data.len() < start, "each property has a head");
+        match kind {
+            0 => frame = Some(value.data.to_vec()),
+            6 => metadata = get_fields(value)?.matching,
+            8 => {
+                value.short = Error::PropertyLength;
+                left = Some(get_continuation(value)?);
+            }
+            // Length, table, cookie, reason and userdata are as they were told.
+            1 | 3..=5 | 7 => {}
+            _ => return Err(Error::PropertyType),
+        }
+    }
+    let (Some(frame), Some(left)) = (frame, left) else { return Err(Error::PropertyLength) };
+    let in_port = metadata.exact(Field::InPort).ok_or(Error::BadPort)?;
+    let in_port = u32::try_from(in_port).unwrap_or(port::ANY);
+    // The packet says itself what it is.
+    metadata.value.0[14..].fill(0);
+    metadata.mask.0[14..].fill(0);
+    Ok(PacketOut { in_port, metadata, actions: Vec::new(), frame, resumes: Some(Box::new(left)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use switch::flow::{Action, Flow, SubField};
+
+    use super::*;
+
+    fn waiting() -> PacketIn {
+        let write = vec![Action::Output { port: 4, max_len: 0 }];
+        let apply = vec![
+            Action::Set { field: Field::TcpDst, value: 80, mask: 0xffff, load: false },
+            Action::Pop(SubField::whole(Field::Reg2)),
+            Action::Resubmit { port: None, table: Some(9) },
+        ];
+        let matching = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 6);
+        let first = Instructions::apply(apply);
+        let second = Instructions { metadata: Some((1, 3)), goto: Some(7), ..Instructions::default() };
+        let rest = vec![
+            Rest { table: 3, cookie: 0x1234, matching, instructions: first },
+            Rest { table: 0, cookie: u64::MAX - 1, matching: Match::ANY, instructions: second },
+        ];
+        let left = Continuation { rest, action_set: write, stack: vec![(u128::MAX - 5, 128), (1, 1)] };
+        let mut flow = Flow::ZERO;
+        for (field, value) in [(Field::InPort, 7), (Field::Reg5, 55), (Field::Metadata, 9), (Field::TunId, 3)]
+        {
+            flow.set(field, value);
+        }
+        PacketIn {
+            reason: Reason::Action,
+            table: 3,
+            cookie: 1,
+            flow,
+            frame: (0..61).collect(),
+            max_len: u16::MAX,
+            controller: 0,
+            userdata: vec![1, 2, 3, 4, 5],
+            continuation: Some(Box::new(left)),
+        }
+    }
+
+    #[test]
+    fn what_waits_comes_back_as_it_was_told() {
+        let told = waiting();
+        for version in [Version::V10, Version::V13, Version::V14, Version::V15] {
+            let mut message = Vec::new();
+            put_in(&mut message, version, Form::Nicira2, &told, usize::MAX);
+            // Header, experimenter, subtype: the same for NXT_RESUME.
+            let body = Reader::new(&message[16..], Error::BadLength);
+            let back = get_resume(body).unwrap();
+            assert_eq!((back.in_port, &back.frame, &back.resumes), (7, &told.frame, &told.continuation));
+            for field in [Field::InPort, Field::Reg5, Field::Metadata, Field::TunId] {
+                assert_eq!(back.metadata.value.get(field), told.flow.get(field), "{field:?}");
+            }
+            // Cut off anywhere, or with any octet changed, it is refused or read, and nothing worse.
+            for end in 0..message.len() - 16 {
+                let _ = get_resume(Reader::new(&message[16..16 + end], Error::BadLength));
+            }
+            for place in 16..message.len() {
+                let mut other = message.clone();
+                other[place] ^= 0xff;
+                let _ = get_resume(Reader::new(&other[16..], Error::BadLength));
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_that_waits_for_nothing_is_not_resumed() {
+        let told = PacketIn { continuation: None, ..waiting() };
+        let mut message = Vec::new();
+        put_in(&mut message, Version::V13, Form::Nicira2, &told, usize::MAX);
+        let refused = get_resume(Reader::new(&message[16..], Error::BadLength));
+        assert_eq!(refused.unwrap_err(), Error::PropertyLength);
+    }
 }

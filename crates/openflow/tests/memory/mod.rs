@@ -86,6 +86,7 @@ impl Memory {
             max_len,
             controller: 0,
             userdata: vec![1, 2, 3],
+            continuation: None,
         }));
     }
 }

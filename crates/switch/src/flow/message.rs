@@ -570,6 +570,8 @@ pub struct PacketIn {
     pub controller: u16,
     /// Of the action.
     pub userdata: Vec<u8>,
+    /// What is left to be done, where the packet waits for its controller.
+    pub continuation: Option<Box<Continuation>>,
 }
 
 /// A packet of a controller.
@@ -583,6 +585,32 @@ pub struct PacketOut {
     pub actions: Vec<Action>,
     /// The frame.
     pub frame: Vec<u8>,
+    /// What was left to be done when the packet was given to the controller, which comes behind the actions.
+    pub resumes: Option<Box<Continuation>>,
+}
+
+/// What is left to be done for a packet that waits for its controller (`controller(pause)`).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Continuation {
+    /// What rules had still to do, the innermost first.
+    pub rest: Vec<Rest>,
+    /// The action set so far.
+    pub action_set: Vec<Action>,
+    /// The stack: values and how many bits they have.
+    pub stack: Vec<(u128, u16)>,
+}
+
+/// What a rule had still to do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rest {
+    /// Its table.
+    pub table: u8,
+    /// Its cookie.
+    pub cookie: u64,
+    /// What it matches, which says what its actions may do.
+    pub matching: Match,
+    /// What is left of its instructions.
+    pub instructions: Instructions,
 }
 
 /// Why a rule has gone (OFPRR_* of OpenFlow 1.4).

@@ -21,7 +21,7 @@ const MAX_ACTIONS: usize = 4096;
 const MAX_CHAIN: usize = 32;
 
 /// How to take a step back.
-enum Undo {
+pub(super) enum Undo {
     Added(RuleRef),
     Removed(RuleRef, Box<Rule>),
     Changed(RuleRef, Box<Rule>),
@@ -48,9 +48,11 @@ impl Pipeline {
                     self.undo(step);
                 }
                 self.events.truncate(events);
+                self.lessons.forget_orphans();
                 return Err((place, why));
             }
         }
+        self.drop_orphans(now_ns);
         Ok(())
     }
 
@@ -68,7 +70,9 @@ impl Pipeline {
                 let (table, matching) = (old.table, old.matching);
                 let parts = usize::from(old.is_conjunctive());
                 let were = usize::from(rule.is_conjunctive());
+                self.lessons.unlinked(rule);
                 *rule = *old;
+                self.lessons.linked(rule);
                 let held = &mut self.tables[usize::from(table)].conjunctive;
                 *held = *held + parts - were;
                 self.touch_rule(at, table, matching);
@@ -95,6 +99,7 @@ impl Pipeline {
         let Some(rule) = self.rules.get(at) else { return };
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
         let parts = usize::from(rule.is_conjunctive());
+        self.lessons.linked(rule);
         let table = &mut self.tables[usize::from(number)];
         let rule = lookup::Rule { value: matching.value.0, mask: matching.mask.0, priority, payload: at };
         // Tables are bounded far below what a classifier holds.
@@ -105,6 +110,7 @@ impl Pipeline {
 
     fn take_out(&mut self, at: RuleRef) -> Option<Rule> {
         let rule = self.rules.remove(at)?;
+        self.lessons.unlinked(&rule);
         let table = &mut self.tables[usize::from(rule.table)];
         table.classifier.remove(&rule.matching.value.0, &rule.matching.mask.0, rule.priority);
         table.conjunctive -= usize::from(rule.is_conjunctive());
@@ -113,7 +119,7 @@ impl Pipeline {
     }
 
     /// Takes a rule out and tells why, where that was asked for.
-    fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64, undo: &mut Vec<Undo>) {
+    pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64, undo: &mut Vec<Undo>) {
         if let Some(rule) = self.take_out(at) {
             self.events.push(Event::Removed(rule.stats(now_ns), why));
             undo.push(Undo::Removed(at, Box::new(rule)));
@@ -226,6 +232,7 @@ impl Pipeline {
         let Some(rule) = self.rules.get_mut(at) else { return };
         undo.push(Undo::Changed(at, Box::new(rule.clone())));
         let were = usize::from(rule.is_conjunctive());
+        self.lessons.unlinked(rule);
         rule.instructions = change.instructions.clone();
         if let Some(cookie) = change.cookie {
             rule.cookie = cookie;
@@ -233,6 +240,7 @@ impl Pipeline {
         if change.flags.reset_counts {
             (rule.packets, rule.bytes) = (0, 0);
         }
+        self.lessons.linked(rule);
         rule.modified_ns = now_ns;
         rule.flags.send_removed |= change.flags.send_removed;
         let (table, matching, stats) = (rule.table, rule.matching, rule.stats(now_ns));
@@ -268,6 +276,7 @@ impl Pipeline {
         for (_, at) in victims.into_iter().take(count) {
             self.remove_rule(at, Removed::Eviction, now_ns, &mut Vec::new());
         }
+        self.drop_orphans(now_ns);
     }
 
     /// Takes out the rules whose time is over.
@@ -277,21 +286,7 @@ impl Pipeline {
         for (at, why) in over {
             self.remove_rule(at, why, now_ns, &mut Vec::new());
         }
-    }
-
-    /// Marks the rule that `learnt` would add as used now; false when there is none, or it does something else.
-    pub fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
-        let Match { value, mask } = learnt.matching;
-        let Some(table) = self.tables.get(usize::from(learnt.table)) else { return true };
-        let Some(at) = table.classifier.get(&value.0, &mask.0, learnt.priority).copied() else {
-            return false;
-        };
-        let Some(rule) = self.rules.get_mut(at) else { return false };
-        let same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
-        if same {
-            (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
-        }
-        same
+        self.drop_orphans(now_ns);
     }
 
     /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.

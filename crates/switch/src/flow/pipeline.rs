@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use lookup::{Classifier, Layout, Octets, Options};
 use packet::PortId;
 
+use super::lessons::Lessons;
 use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, PortDesc,
     TableStats,
@@ -106,6 +107,7 @@ pub struct Pipeline {
     /// OpenFlow's numbers by the engine's.
     numbers: BTreeMap<PortId, u32>,
     pub(crate) events: Vec<Event>,
+    pub(crate) lessons: Lessons,
     version: u64,
     notes: VecDeque<Touched>,
 }
@@ -136,6 +138,7 @@ impl Pipeline {
             ports: BTreeMap::new(),
             numbers: BTreeMap::new(),
             events: Vec::new(),
+            lessons: Lessons::default(),
             version: 0,
             notes: VecDeque::new(),
         }

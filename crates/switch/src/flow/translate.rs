@@ -11,16 +11,18 @@
 mod actions;
 mod choose;
 mod learn;
+mod wait;
 
 use packet::{DropReason, FlowKey, PortId};
 
 use super::action::port;
-use super::message::{FlowMod, Reason};
+use super::lessons::Lesson;
+use super::message::{Continuation, Reason, Rest};
 use super::pipeline::Pipeline;
 use super::program::{Megaflow, Op, Program, SetBits};
 use super::rewrite;
 use super::rule::RuleRef;
-use super::{Action, Beyond, Field, Flow, Prerequisite, packet_meets};
+use super::{Action, Beyond, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 
 /// Look-ups inside look-ups, at most (as Open vSwitch).
 const MAX_DEPTH: u32 = 64;
@@ -54,6 +56,8 @@ pub struct ToController {
     pub flow: Flow,
     /// The frame as it was then; none where there was none to begin with.
     pub frame: Option<Vec<u8>>,
+    /// What is left to be done when the controller says so.
+    pub continuation: Option<Box<Continuation>>,
 }
 
 /// One thing that happened, for whoever asks why.
@@ -112,7 +116,7 @@ pub struct Translated {
     /// Copies for controllers.
     pub to_controller: Vec<ToController>,
     /// Rules that it teaches.
-    pub learns: Vec<FlowMod>,
+    pub learns: Vec<Lesson>,
     /// Rules whose time-outs it shortens: idle, hard.
     pub fin: Vec<(RuleRef, u16, u16)>,
     /// Why it goes nowhere, when it does.
@@ -193,6 +197,14 @@ impl Pipeline {
         run.list(actions);
         run.done()
     }
+
+    /// Goes on with a packet that has waited for its controller.
+    #[must_use]
+    pub fn resume(&self, asked: Asked<'_>, left: &Continuation) -> Translated {
+        let mut run = Run::new(self, asked);
+        run.resume(left);
+        run.done()
+    }
 }
 
 /// Where the bits of a tag came from.
@@ -240,6 +252,8 @@ struct Run<'p> {
     in_bucket: bool,
     in_action_set: bool,
     is_miss: bool,
+    /// The packet waits for its controller: place of what is told.
+    waits: Option<usize>,
     /// The action under way, while somebody asks why.
     doing: Option<Box<Action>>,
 }
@@ -289,6 +303,7 @@ impl<'p> Run<'p> {
             in_bucket: false,
             in_action_set: false,
             is_miss: false,
+            waits: None,
             doing: None,
         }
     }
@@ -488,12 +503,15 @@ impl<'p> Run<'p> {
         self.doing = doing;
     }
 
-    fn instructions(&mut self, instructions: &'p super::Instructions) {
+    fn instructions(&mut self, instructions: &Instructions) {
         if let Some(meter) = instructions.meter {
             self.commit();
             self.push(Op::Meter(meter));
         }
         self.list(&instructions.apply);
+        if self.waits.is_some() {
+            self.leave(Instructions { meter: None, apply: Vec::new(), ..instructions.clone() });
+        }
         if self.exits || self.ends || self.stopped {
             return;
         }
@@ -586,6 +604,8 @@ impl<'p> Run<'p> {
         );
         let from = self.out.program.ops.len();
         does(self);
+        // Who waits is the copy.
+        self.waits = None;
         self.dirty = Flow::ZERO;
         (
             self.flow,

@@ -1,7 +1,7 @@
 //! Each action, done to the packet in hand.
 
 use super::{Action, Field, Flow, MAX_STACK, Op, Origin, Reason, Run, TCI, ToController, Trace, port};
-use crate::flow::{Prerequisite, SubField};
+use crate::flow::{Instructions, Prerequisite, SubField};
 use packet::{FlowKey, PortId};
 
 const TAG: u128 = 0x1000;
@@ -25,19 +25,22 @@ fn ttl_behind_label(frame: &[u8]) -> Option<u8> {
 impl<'p> Run<'p> {
     /// Does actions, one after the other.
     pub(super) fn list(&mut self, actions: &[Action]) {
-        for action in actions {
+        for (place, action) in actions.iter().enumerate() {
             if self.stopped || self.exits || self.ends || !self.works() {
                 return;
             }
-            if !self.asked.trace {
+            if self.asked.trace {
+                let did = Box::new(action.clone());
+                let before = self.doing.replace(did.clone());
+                self.out.trace.push(Trace::Did { depth: self.depth, action: did });
                 self.act(action);
-                continue;
+                self.doing = before;
+            } else {
+                self.act(action);
             }
-            let did = Box::new(action.clone());
-            let before = self.doing.replace(did.clone());
-            self.out.trace.push(Trace::Did { depth: self.depth, action: did });
-            self.act(action);
-            self.doing = before;
+            if self.waits.is_some() {
+                return self.leave(Instructions::apply(actions[place + 1..].to_vec()));
+            }
         }
     }
 
@@ -52,7 +55,7 @@ impl<'p> Run<'p> {
                     Err(_) => self.note("the field names no port"),
                 }
             }
-            Action::Controller { max_len, id, reason, userdata, .. } => {
+            Action::Controller { max_len, id, reason, userdata, pause, .. } => {
                 let reason = match reason {
                     0 => Reason::NoMatch,
                     2 => Reason::InvalidTtl,
@@ -61,7 +64,13 @@ impl<'p> Run<'p> {
                     5 => Reason::PacketOut,
                     _ => Reason::Action,
                 };
-                self.tell_controller(*max_len, *id, reason, userdata);
+                // Who goes on with it needs all of it.
+                let max_len = if *pause { u16::MAX } else { *max_len };
+                if self.tell_controller(max_len, *id, reason, userdata) && *pause {
+                    self.wait();
+                } else if *pause {
+                    self.stopped = true;
+                }
             }
             Action::Enqueue { port, .. } => self.output(*port, 0),
             // Ports have one queue.
@@ -407,10 +416,12 @@ impl<'p> Run<'p> {
         self.push(Op::Output(to.id));
     }
 
-    fn tell_controller(&mut self, max_len: u16, controller: u16, reason: Reason, userdata: &[u8]) {
+    /// Whether there was room for one more.
+    fn tell_controller(&mut self, max_len: u16, controller: u16, reason: Reason, userdata: &[u8]) -> bool {
         self.commit();
         if self.out.to_controller.len() >= super::MAX_TOLD {
-            return self.note("too many copies for controllers");
+            self.note("too many copies for controllers");
+            return false;
         }
         let mut flow = self.flow;
         if flow.get(Field::ActsetOutput) == u128::from(port::UNSET) {
@@ -426,6 +437,8 @@ impl<'p> Run<'p> {
             userdata: userdata.to_vec(),
             flow,
             frame,
+            continuation: None,
         });
+        true
     }
 }

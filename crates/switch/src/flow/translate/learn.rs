@@ -1,6 +1,7 @@
 //! The `learn` action: a packet teaches a table a rule.
 
 use super::{Action, Field, Run};
+use crate::flow::Lesson;
 use crate::flow::action::{Learn, LearnPart, LearnSource};
 use crate::flow::message::{FlowFlags, FlowMod};
 use crate::flow::{Instructions, Match};
@@ -39,10 +40,16 @@ impl Run<'_> {
             let ends = Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout };
             change.instructions.apply.insert(0, ends);
         }
+        let lesson = Lesson { rule: change, limit: learn.limit };
         if let Some(result) = &learn.result {
-            self.put(result, 1);
+            let learns = self.pipeline.may_learn(&lesson);
+            if learn.limit != 0 {
+                self.note("whether there is room for what is learnt may differ for the next packet; the flow is not cached");
+                self.out.is_own = true;
+            }
+            self.put(result, u128::from(learns));
         }
-        self.out.learns.push(change);
+        self.out.learns.push(lesson);
     }
 
     fn learnt(&mut self, source: &LearnSource) -> u128 {

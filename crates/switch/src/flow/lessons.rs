@@ -1,0 +1,159 @@
+//! Rules that packets teach (`learn`): how many there may be, and when they go with who taught them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::action::Learn;
+use super::message::{FlowError, FlowMod, Mod, Removed};
+use super::pipeline::Pipeline;
+use super::rule::{Rule, RuleRef};
+use super::{Action, Match};
+
+/// NX_LEARN_F_DELETE_LEARNED: learnt rules go with the last rule that teaches them.
+const DELETE_LEARNED: u16 = 2;
+/// Numbers of rules that are known without counting, at most.
+const MOST_COUNTED: usize = 4096;
+
+/// A rule that a packet teaches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lesson {
+    /// What adds it.
+    pub rule: FlowMod,
+    /// Most rules of its table with its cookie; 0: no limit.
+    pub limit: u32,
+}
+
+/// Table and cookie of learnt rules.
+type Key = (u8, u64);
+
+/// What is known of rules that are taught.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Lessons {
+    /// How many rules there are, where somebody has asked.
+    counted: BTreeMap<Key, usize>,
+    /// How many actions keep the rules that they teach from going.
+    keepers: BTreeMap<Key, usize>,
+    /// Whose last keeper has gone since it was looked at.
+    orphans: BTreeSet<Key>,
+}
+
+impl Lessons {
+    /// A rule has come.
+    pub fn linked(&mut self, rule: &Rule) {
+        if let Some(count) = self.counted.get_mut(&(rule.table, rule.cookie)) {
+            *count += 1;
+        }
+        each_keeper(&rule.instructions.apply, &mut |key| *self.keepers.entry(key).or_default() += 1);
+    }
+
+    /// A rule has gone, or is another one from now on.
+    pub fn unlinked(&mut self, rule: &Rule) {
+        if let Some(count) = self.counted.get_mut(&(rule.table, rule.cookie)) {
+            *count = count.saturating_sub(1);
+        }
+        each_keeper(&rule.instructions.apply, &mut |key| {
+            if let Some(count) = self.keepers.get_mut(&key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.keepers.remove(&key);
+                    self.orphans.insert(key);
+                }
+            }
+        });
+    }
+
+    /// Changes were taken back: nobody's rules go.
+    pub fn forget_orphans(&mut self) {
+        self.orphans.clear();
+    }
+}
+
+fn each_keeper(actions: &[Action], see: &mut impl FnMut(Key)) {
+    for action in actions {
+        match action {
+            Action::Learn(learn) if learn.flags & DELETE_LEARNED != 0 => see(key(learn)),
+            Action::Clone(inner) => each_keeper(inner, see),
+            _ => {}
+        }
+    }
+}
+
+fn key(learn: &Learn) -> Key {
+    (learn.table, learn.cookie)
+}
+
+impl Pipeline {
+    /// Does what a packet teaches: a rule that is there is as good as used now, another one is added.
+    ///
+    /// # Errors
+    /// Why it is not learnt: there are as many as may be ([`FlowError::TableFull`]), or what else a change is refused for.
+    pub fn teach(&mut self, lesson: &Lesson, now_ns: u64) -> Result<(), FlowError> {
+        if self.refresh(&lesson.rule, now_ns) {
+            return Ok(());
+        }
+        if lesson.limit != 0 {
+            let key = (lesson.rule.table, lesson.rule.cookie.unwrap_or(0));
+            if self.lessons.counted.len() >= MOST_COUNTED && !self.lessons.counted.contains_key(&key) {
+                self.lessons.counted.clear();
+            }
+            let count = self.learnt(key);
+            self.lessons.counted.insert(key, count);
+        }
+        if !self.may_learn(lesson) {
+            return Err(FlowError::TableFull);
+        }
+        self.modify(&[Mod::Flow(Box::new(lesson.rule.clone()))], now_ns).map_err(|(_, why)| why)
+    }
+
+    /// Whether its limit leaves room for what a packet teaches.
+    #[must_use]
+    pub fn may_learn(&self, lesson: &Lesson) -> bool {
+        let key = (lesson.rule.table, lesson.rule.cookie.unwrap_or(0));
+        lesson.limit == 0
+            || self.stands(&lesson.rule).is_some_and(|rule| rule.cookie == key.1)
+            || self.learnt(key) < usize::try_from(lesson.limit).unwrap_or(usize::MAX)
+    }
+
+    /// The rule in whose place this one would come.
+    fn stands(&self, rule: &FlowMod) -> Option<&Rule> {
+        let Match { value, mask } = rule.matching;
+        let table = self.tables.get(usize::from(rule.table))?;
+        self.rules.get(*table.classifier.get(&value.0, &mask.0, rule.priority)?)
+    }
+
+    /// How many rules of a table have a cookie.
+    fn learnt(&self, key: Key) -> usize {
+        let count = || self.rules.iter().filter(|(_, rule)| (rule.table, rule.cookie) == key).count();
+        self.lessons.counted.get(&key).copied().unwrap_or_else(count)
+    }
+
+    /// Takes out what was learnt by rules that are no more, and asked for that (`delete_learned`).
+    pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
+        // What goes may have taught rules itself.
+        while !self.lessons.orphans.is_empty() {
+            let mut orphans = std::mem::take(&mut self.lessons.orphans);
+            // Another one teaches them by now.
+            orphans.retain(|key| !self.lessons.keepers.contains_key(key));
+            let is_orphan = |rule: &Rule| orphans.contains(&(rule.table, rule.cookie));
+            let gone: Vec<RuleRef> =
+                self.rules.iter().filter(|(_, rule)| is_orphan(rule)).map(|(at, _)| at).collect();
+            for at in gone {
+                self.remove_rule(at, Removed::Delete, now_ns, &mut Vec::new());
+            }
+        }
+    }
+
+    /// Marks the rule that `learnt` would add as used now; false when there is none, or it does something else.
+    fn refresh(&mut self, learnt: &FlowMod, now_ns: u64) -> bool {
+        let Match { value, mask } = learnt.matching;
+        let Some(table) = self.tables.get(usize::from(learnt.table)) else { return true };
+        let Some(at) = table.classifier.get(&value.0, &mask.0, learnt.priority).copied() else {
+            return false;
+        };
+        let Some(rule) = self.rules.get_mut(at) else { return false };
+        let same = rule.instructions == learnt.instructions && Some(rule.cookie) == learnt.cookie;
+        if same {
+            (rule.used_ns, rule.modified_ns) = (now_ns, now_ns);
+        }
+        same
+    }
+}

@@ -1,0 +1,57 @@
+//! Packets that wait for their controller: `controller(pause)` ends what is done here, and what is left goes with the packet. The
+//! controller gives both back, changed or not (NXT_RESUME, ovs-actions(7)).
+
+use super::{Continuation, Instructions, Match, Rest, Run};
+
+impl Run<'_> {
+    /// From now on what would have been done is left.
+    pub(super) fn wait(&mut self) {
+        let Some(place) = self.out.to_controller.len().checked_sub(1) else { return };
+        // A bucket's copy has no part in the action set.
+        let action_set = if self.in_bucket { Vec::new() } else { self.action_set.clone() };
+        let left = Continuation { rest: Vec::new(), action_set, stack: self.stack.clone() };
+        if let Some(told) = self.out.to_controller.get_mut(place) {
+            told.continuation = Some(Box::new(left));
+        }
+        (self.waits, self.exits) = (Some(place), true);
+        self.note("it waits for the controller, which may resume it");
+    }
+
+    /// Writes down what a list or a rule had still to do.
+    pub(super) fn leave(&mut self, instructions: Instructions) {
+        if instructions == Instructions::default() {
+            return;
+        }
+        let matching =
+            self.rule.and_then(|rule| self.pipeline.rule(rule)).map_or(Match::ANY, |rule| rule.matching);
+        let rest = Rest { table: self.table, cookie: self.cookie, matching, instructions };
+        self.leave_rest(rest);
+    }
+
+    fn leave_rest(&mut self, rest: Rest) {
+        let told = self.waits.and_then(|place| self.out.to_controller.get_mut(place));
+        if let Some(left) = told.and_then(|told| told.continuation.as_mut()) {
+            left.rest.push(rest);
+        }
+    }
+
+    /// Does what was left.
+    pub(super) fn resume(&mut self, left: &Continuation) {
+        self.action_set = left.action_set.clone();
+        self.note_output();
+        self.stack = left.stack.clone();
+        for (place, rest) in left.rest.iter().enumerate() {
+            (self.table, self.cookie, self.rule) = (rest.table, rest.cookie, None);
+            self.instructions(&rest.instructions);
+            if self.waits.is_some() {
+                left.rest[place + 1..].iter().for_each(|rest| self.leave_rest(rest.clone()));
+                return;
+            }
+            if self.stopped || self.exits {
+                return;
+            }
+            self.ends = false;
+        }
+        self.finish_action_set();
+    }
+}
