@@ -89,8 +89,14 @@ pub enum Cause {
     NumberTaken { number: u16, other: String },
     #[error("port `{port}` already belongs to {other}, and a port has one room")]
     TwoRooms { port: String, other: String },
-    #[error("a router's port needs a device of the kernel for now, and `{port}` is of kind {kind}")]
-    NotRoutable { port: String, kind: &'static str },
+    #[error(
+        "port `{port}` is of kind {kind}, so a device stands for it that is called like it, and the kernel would not: {why}"
+    )]
+    MirrorName { port: String, kind: &'static str, why: NameError },
+    #[error(
+        "port `{port}` is of kind {kind}, so a device stands for it that is called like it, and that one is port `{other}`'s"
+    )]
+    MirrorTaken { port: String, kind: &'static str, other: String },
     #[error(
         "the device of VLAN {vlan} would be called `{device}`, which is longer than the kernel's 15 characters"
     )]
@@ -214,7 +220,8 @@ impl Cause {
             NumberTaken { .. } => {
                 "choose another, or leave one of the two out: it gets the lowest that is free".to_owned()
             }
-            NotRoutable { .. } => "use af_xdp or veth".to_owned(),
+            MirrorName { .. } => "give the port a name that devices can have".to_owned(),
+            MirrorTaken { .. } => "rename the port, or give that device another name or namespace".to_owned(),
             VlanDeviceTooLong { .. } => "give the port's device a shorter name".to_owned(),
             VlanDeviceTaken { .. } => "rename one of the two devices".to_owned(),
             TooManyVlans { .. } => "spread them over several routers".to_owned(),

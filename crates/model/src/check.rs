@@ -377,41 +377,64 @@ fn check_interfaces<'a>(
         let Some(kind) = config.ports.get(port).map(|port| &port.kind) else { continue };
         let own = router.settings.namespace.as_ref();
         let cause = match kind {
-            PortKind::AfXdp(AfXdp { namespace, .. }) | PortKind::Veth(Veth { namespace, .. }) => {
-                if namespace.as_ref().map(Namespace::path) == own.map(Namespace::path) {
-                    check_vlans(config, &object, port, settings, problems);
-                    continue;
-                }
+            PortKind::AfXdp(AfXdp { namespace, .. }) | PortKind::Veth(Veth { namespace, .. })
+                if namespace.as_ref().map(Namespace::path) != own.map(Namespace::path) =>
+            {
                 let of_port = namespace_text(namespace.as_ref());
-                Cause::OtherNamespace { port: port.to_string(), of_port, of_router: namespace_text(own) }
+                Some(Cause::OtherNamespace {
+                    port: port.to_string(),
+                    of_port,
+                    of_router: namespace_text(own),
+                })
             }
-            other => Cause::NotRoutable { port: port.to_string(), kind: other.name() },
+            PortKind::AfXdp(_) | PortKind::Veth(_) => None,
+            kind => check_mirror(config, port, kind, own),
+        };
+        let Some(cause) = cause else {
+            check_vlans(config, &object, (port, kind, own), settings, problems);
+            continue;
         };
         problems.push(Problem::new(object, cause));
     }
+}
+
+/// The port whose device has this name in this namespace.
+fn owner_of<'c>(config: &'c Config, device: &str, namespace: Option<&Namespace>) -> Option<&'c PortName> {
+    let place = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
+    let is_it = |(other, beside): (&DeviceName, Option<&Namespace>)| {
+        other.as_str() == device && place(beside) == place(namespace)
+    };
+    config.ports.iter().find(|(_, port)| port.kind.device().is_some_and(is_it)).map(|(name, _)| name)
+}
+
+/// A port of which the kernel knows nothing has a mirror there that is called like it.
+fn check_mirror(
+    config: &Config,
+    port: &PortName,
+    kind: &PortKind,
+    namespace: Option<&Namespace>,
+) -> Option<Cause> {
+    let (port, kind) = (port.to_string(), kind.name());
+    if let Err(why) = port.parse::<DeviceName>() {
+        return Some(Cause::MirrorName { port, kind, why });
+    }
+    let other = owner_of(config, &port, namespace)?.to_string();
+    Some(Cause::MirrorTaken { port, kind, other })
 }
 
 /// Each VLAN has a device of its own beside the port's.
 fn check_vlans(
     config: &Config,
     object: &str,
-    port: &PortName,
+    (port, kind, namespace): (&PortName, &PortKind, Option<&Namespace>),
     settings: &RouterPort,
     problems: &mut Vec<Problem>,
 ) {
-    let Some((own, namespace)) = config.ports.get(port).and_then(|port| port.kind.device()) else { return };
-    let place = |namespace: Option<&Namespace>| namespace.map(Namespace::path);
     for vlan in settings.vlans.iter() {
-        let device = RouterPort::vlan_device(own.as_str(), vlan);
-        let taken = config.ports.iter().find(|(_, other)| {
-            other
-                .kind
-                .device()
-                .is_some_and(|(other, beside)| other.as_str() == device && place(beside) == place(namespace))
-        });
-        let cause = match taken {
+        let device = RouterPort::vlan_device(RouterPort::device(port, kind), vlan);
+        let cause = match owner_of(config, &device, namespace) {
             _ if device.len() > 15 => Cause::VlanDeviceTooLong { vlan, device },
-            Some((port, _)) => Cause::VlanDeviceTaken { vlan, device, port: port.to_string() },
+            Some(port) => Cause::VlanDeviceTaken { vlan, device, port: port.to_string() },
             None => continue,
         };
         problems.push(Problem::new(format!("{object}.vlans"), cause));

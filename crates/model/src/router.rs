@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use packet::VlanId;
 use serde::{Deserialize, Serialize};
 
-use crate::{Namespace, PortName, VlanSet};
+use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
 
 /// A virtual router: the routing state of one network namespace, and the ports that packets are routed between.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -77,6 +77,20 @@ pub struct RouterPort {
 }
 
 impl RouterPort {
+    /// The device in the router's namespace that stands for a port of this kind: its own, or where the kernel knows nothing of the port one of
+    /// ours that is called like it.
+    pub fn device<'a>(port: &'a PortName, kind: &'a PortKind) -> &'a str {
+        match kind {
+            PortKind::AfXdp(AfXdp { device, .. }) | PortKind::Veth(Veth { device, .. }) => device.as_str(),
+            _ => port.as_str(),
+        }
+    }
+
+    /// Whether the device that stands for a port of this kind is a mirror of our making.
+    pub fn is_mirrored(kind: &PortKind) -> bool {
+        !matches!(kind, PortKind::AfXdp(_) | PortKind::Veth(_))
+    }
+
     /// Most VLANs of a router that are interfaces: each has a device of the kernel's and a queue.
     pub const VLANS_MAX: usize = 256;
 

@@ -129,6 +129,34 @@ t:17:9: router.many: its ports have 4094 VLANs together, and 256 of a router can
     assert_eq!(said, expected);
 }
 
+/// A port of which the kernel knows nothing has a mirror there, which needs a name that is free and that devices can have.
+#[test]
+fn mistakes_of_mirrors_are_told() {
+    let text = r#"
+[port.a-name-of-nineteen-]
+kind = "null"
+[port.fine]
+kind = "tap"
+device = "eth0"
+namespace = "guest"
+[port.kernel]
+kind = "af_xdp"
+device = "beside"
+[port.beside]
+kind = "null"
+[router.edge.port.a-name-of-nineteen-]
+[router.edge.port.fine]
+vlans = [7]
+[router.edge.port.beside]
+"#;
+    let expected = "\
+t:13:19: router.edge.port.a-name-of-nineteen-: port `a-name-of-nineteen-` is of kind null, so a device stands for it that is called like it, and the kernel would not: it has 19 bytes, and at most 15 are possible; give the port a name that devices can have
+t:16:19: router.edge.port.beside: port `beside` is of kind null, so a device stands for it that is called like it, and that one is port `kernel`'s; rename the port, or give that device another name or namespace
+";
+    let said: String = problems(text).iter().map(|problem| format!("{problem}\n")).collect();
+    assert_eq!(said, expected);
+}
+
 /// Each mistake of a router has its place, and its object by name; what could not be read is not held against the rest.
 #[test]
 fn mistakes_of_routers_come_at_once() {
@@ -184,7 +212,7 @@ t:17:9: router.edge.punts: a whole number is expected here, and a text was found
 t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, routes, neighbours, punts, fpm_settle, hook, port
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
-t:21:19: router.edge.port.b: a router's port needs a device of the kernel for now, and `b` is of kind tap; use af_xdp or veth
+t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace
 t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans
 t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
 t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two

@@ -13,10 +13,10 @@
 mod door;
 mod fpm;
 mod hook;
+mod mirrors;
 mod running;
 mod seen;
 mod told;
-mod vlans;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ use super::ports::{Ports, Returned};
 use super::routes;
 use door::{Door, TAP_MTU};
 
+pub use mirrors::is_port as is_mirror;
 pub use running::Running;
 pub use told::{StateOf, ask, drift};
-pub use vlans::is_port as is_vlan_port;
 
 /// Different things that the routes of one table lead to.
 const PATHS: u32 = 65_536;
@@ -58,8 +58,8 @@ pub struct Routers {
     watchers: u32,
     /// What hooks of routers that are gone have routed for ports that are still there.
     past: BTreeMap<PortName, RouteCounts>,
-    /// Queues of VLANs' devices that a predecessor had.
-    given: vlans::Given,
+    /// Queues of mirrors that a predecessor had.
+    given: mirrors::Given,
 }
 
 fn object(name: &RouterName) -> String {
@@ -78,7 +78,7 @@ impl Routers {
             woken: Some(woken),
             watchers: 0,
             past: BTreeMap::new(),
-            given: vlans::Given::new(),
+            given: mirrors::Given::new(),
         }
     }
 
@@ -95,8 +95,8 @@ impl Routers {
         let mut prepared = Vec::new();
         for (name, wanted) in &config.routers {
             let before = self.all.get(name);
-            match vlans::check(name, wanted, config, before) {
-                Err(error) if starting => tracing::warn!(%error, "a VLAN has no device"),
+            match mirrors::check(name, wanted, config, before) {
+                Err(error) if starting => tracing::warn!(%error, "an interface has no device"),
                 checked => checked?,
             }
             if before.is_some_and(|running| running.fits(wanted)) {
@@ -147,7 +147,7 @@ impl Routers {
             if let Some(mut running) = self.all.remove(&name) {
                 self.remember(&running);
                 if let Some((_, anew)) = prepared.iter_mut().find(|(new, _)| *new == name) {
-                    anew.inherit_vlans(&mut running);
+                    anew.inherit_mirrors(&mut running);
                 }
                 running.close(&name, engine);
             }
@@ -160,25 +160,25 @@ impl Routers {
                 tracing::error!(%error, "a router has no way into the kernel");
             }
         }
-        self.follow_vlans(engine, config, ports, names);
+        self.follow_mirrors(engine, config, ports, names);
     }
 
-    /// Makes and removes the devices of ports' VLANs.
-    fn follow_vlans(&mut self, engine: &Engine, config: &Config, ports: &Ports, names: &mut Names) {
+    /// Makes and removes the mirrors of interfaces.
+    fn follow_mirrors(&mut self, engine: &Engine, config: &Config, ports: &Ports, names: &mut Names) {
         let Routers { all, given, .. } = self;
         for (name, running) in all {
             for (worker, port, id, queue) in
-                running.follow_vlans(name, Some(engine), config, ports, names, given)
+                running.follow_mirrors(name, Some(engine), config, ports, names, given)
             {
                 if let Err(error) = engine.add_queue(worker, port, id, queue) {
-                    tracing::error!(%error, "a VLAN has no way into the kernel");
+                    tracing::error!(%error, "an interface has no way into the kernel");
                 }
             }
             running.tell_carriers(ports);
         }
     }
 
-    /// A queue of a VLAN's device that a predecessor had, by its name as a port.
+    /// A queue of a mirror that a predecessor had, by its name as a port.
     pub fn give(&mut self, name: String, port: PortId, queue: TapQueue) {
         self.given.insert(name, (port, queue));
     }
@@ -211,13 +211,13 @@ impl Routers {
         queues
     }
 
-    /// The same for workers that have not started, with the queues of VLANs' devices.
+    /// The same for workers that have not started, with the queues of mirrors.
     pub fn plug_all(&mut self, config: &Config, ports: &Ports, names: &mut Names) -> Vec<Returned> {
         let queue = |(port, queue)| (WorkerId(0), port, QueueId(0), queue);
         let mut queues: Vec<Returned> = self.plug(names).into_iter().map(queue).collect();
         let Routers { all, given, .. } = self;
         for (name, running) in all {
-            queues.extend(running.follow_vlans(name, None, config, ports, names, given));
+            queues.extend(running.follow_mirrors(name, None, config, ports, names, given));
         }
         queues
     }
@@ -226,7 +226,7 @@ impl Routers {
     pub fn unplugged(&mut self) {
         for (name, running) in &mut self.all {
             // Their queues come back with everything else.
-            running.vlans.clear();
+            running.mirrors.clear();
             match Door::make(name, running.wanted.settings.namespace.as_ref()) {
                 Ok(door) => running.door = door,
                 Err(error) => tracing::error!(%error, "it has no way into the kernel any more"),
@@ -238,7 +238,7 @@ impl Routers {
     pub fn has_port(&self, name: &str) -> bool {
         self.all
             .iter()
-            .any(|(router, running)| Door::port_name(router) == name || running.has_vlan_port(router, name))
+            .any(|(router, running)| Door::port_name(router) == name || running.has_mirror(router, name))
     }
 
     /// The rooms of all ports that are interfaces.
@@ -253,16 +253,16 @@ impl Routers {
         rooms
     }
 
-    /// The ways into the kernel, and VLANs' devices, as ports.
+    /// The ways into the kernel, and mirrors, as ports.
     pub fn doors<'r>(&'r self, ports: &'r Ports) -> impl Iterator<Item = (PortId, PortView)> + 'r {
         let doors = self.all.values().filter_map(|running| running.door.port).map(|port| {
             // What the kernel sends there is for nobody.
             (port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(Room::None, WorkerId(0)) })
         });
-        doors.chain(self.all.values().flat_map(|running| running.vlan_ports(ports)))
+        doors.chain(self.all.values().flat_map(|running| running.mirror_ports(ports)))
     }
 
-    /// Tells VLANs' devices whether their ports are up.
+    /// Tells mirrors whether their ports are up.
     pub fn tell_carriers(&mut self, ports: &Ports) {
         self.all.values_mut().for_each(|running| running.tell_carriers(ports));
     }
@@ -282,7 +282,7 @@ impl Routers {
         }
     }
 
-    /// Once a second: neighbours stay fresh, and so do hooks and VLANs' devices.
+    /// Once a second: neighbours stay fresh, and so do hooks and mirrors.
     pub fn look(
         &mut self,
         engine: &Engine,
@@ -292,9 +292,9 @@ impl Routers {
         second: u64,
     ) {
         for (name, running) in &mut self.all {
-            running.watch_vlans(name, engine, ports);
+            running.watch_mirrors(name, engine, ports);
         }
-        self.follow_vlans(engine, config, ports, names);
+        self.follow_mirrors(engine, config, ports, names);
         self.tell_hooks(config, ports);
         self.past.retain(|name, _| ports.contains_key(name));
         for (name, running) in &mut self.all {

@@ -25,7 +25,7 @@ use crate::plane::device::{Device, inside, object};
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
 use crate::plane::ports::{Returned, Running, compose};
-use crate::plane::routers::{Routers, is_vlan_port};
+use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::site::Site;
 
 /// A letter and the descriptors that it names.
@@ -59,7 +59,7 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
     }
     for (worker, port, id, queue) in queues {
         let name = site.names.port(port);
-        if !is_vlan_port(&name) {
+        if !is_mirror(&name) {
             // Routers' ways into the kernel: whoever comes has ways of its own.
             queue.close(pool);
             continue;
@@ -186,7 +186,7 @@ pub fn rebuild(
         let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
         match resume_tap(queue.kind, descriptor) {
             Ok(queue) => site.routers.give(name, PortId(id), queue),
-            Err(error) => tracing::warn!(%name, %error, "a VLAN's device is opened anew"),
+            Err(error) => tracing::warn!(%name, %error, "a mirror is opened anew"),
         }
     }
     pool.flush();

@@ -22,8 +22,8 @@ use super::super::locked;
 use super::super::ports::Ports;
 use super::door::Door;
 use super::hook::{self, Hook};
+use super::mirrors::{self, MirrorDevice};
 use super::seen::{Seat, Seen, State};
-use super::vlans::{self, VlanDevice};
 use super::{PATHS, object};
 
 /// Neighbours that the kernel is asked for in one go.
@@ -41,10 +41,10 @@ pub struct Running {
     pub hook: Option<Hook>,
     /// This host's own addresses, as the hooks of its ports have them.
     pub own: Own,
-    /// Its ports' VLANs that are interfaces.
-    pub vlans: BTreeMap<(PortName, VlanId), VlanDevice>,
+    /// Its interfaces for which the kernel has no device by itself: VLANs of ports, and ports of which it knows nothing.
+    pub mirrors: BTreeMap<(PortName, Option<VlanId>), MirrorDevice>,
     /// Those of them whose device could not be made, as was said.
-    pub vlanless: BTreeSet<(PortName, VlanId)>,
+    pub mirrorless: BTreeSet<(PortName, Option<VlanId>)>,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
 }
@@ -107,18 +107,17 @@ impl Running {
             door,
             hook,
             own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
-            vlans: BTreeMap::new(),
-            vlanless: BTreeSet::new(),
+            mirrors: BTreeMap::new(),
+            mirrorless: BTreeSet::new(),
             sent: BTreeMap::new(),
         })
     }
 
     /// Numbers its interfaces: those that it had keep theirs.
     pub fn number(&self, config: &Config, name: &RouterName) -> Result<(), PlaneError> {
-        let device =
-            |port: &PortName| config.ports.get(port)?.kind.device().map(|(device, _)| device.to_string());
+        let device = |port: &PortName| mirrors::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
-        wanted.extend(vlans::wanted(&self.wanted, config).map(|(_, _, device)| device));
+        wanted.extend(mirrors::wanted(&self.wanted, config).map(|(_, _, device)| device));
         let mut state = locked(&self.state);
         let before = state.interfaces.clone();
         state.interfaces.retain(|device, _| wanted.contains(device));
@@ -145,23 +144,26 @@ impl Running {
         let most = state.interfaces.values().max().map_or(0, |number| usize::from(*number) + 1);
         let mut interfaces = vec![None; most];
         for name in self.wanted.ports.keys() {
-            let device = config.ports.get(name).and_then(|port| port.kind.device());
-            let Some((device, _)) = device else { continue };
-            let Some(number) = state.interfaces.get(device.as_str()) else { continue };
+            let Some(device) = mirrors::device(config, name) else { continue };
+            let Some(number) = state.interfaces.get(device) else { continue };
             numbers.insert(name.clone(), *number);
-            let (Some(running), Some(seat)) = (ports.get(name), state.seen.devices.get(device.as_str()))
-            else {
+            if self.mirrors.contains_key(&(name.clone(), None)) {
+                continue;
+            }
+            let (Some(running), Some(seat)) = (ports.get(name), state.seen.devices.get(device)) else {
                 continue;
             };
             interfaces[usize::from(*number)] =
                 Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu });
         }
         let mut mirrored = Mirrored::default();
-        for ((name, vlan), own) in &self.vlans {
+        for ((name, vlan), own) in &self.mirrors {
             let (Some(base), Some(number)) = (numbers.get(name), state.interfaces.get(&own.device)) else {
                 continue;
             };
-            mirrored.add_vlan(*number, *base, vlan.get());
+            if let Some(vlan) = vlan {
+                mirrored.add_vlan(*number, *base, vlan.get());
+            }
             let seat = state.seen.devices.get(&own.device);
             let Some(seat) = seat.filter(|seat| seat.up) else { continue };
             mirrored.add_kernel(*number, Kernel { port: own.port, mac: seat.mac });
@@ -193,8 +195,8 @@ impl Running {
             tracing::error!(%error, "hooks do not know all of this host's addresses; workers give those packets to the kernel");
         }
         let names = self.wanted.ports.keys().filter_map(|name| {
-            let (device, _) = config.ports.get(name)?.kind.device()?;
-            Some((name, *numbers.get(device.as_str())?, *devices.get(device.as_str())?))
+            let device = mirrors::device(config, name)?;
+            Some((name, *numbers.get(device)?, *devices.get(device)?))
         });
         let mut names: Vec<(&PortName, u16, Seat)> = names.collect();
         names.retain(|(name, ..)| ports.get(*name).is_some_and(|port| port.hook.is_some()));
@@ -213,7 +215,8 @@ impl Running {
             let of = RoutePort { mac: seat.mac.0, vrrp: false };
             let mut none = None;
             let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
-            let vlans = self.vlans.keys().filter(|(of, _)| of == name).map(|(_, vlan)| vlan.get());
+            let vlans =
+                self.mirrors.keys().filter(|(of, _)| of == name).filter_map(|(_, vlan)| Some((*vlan)?.get()));
             let vlans: Vec<u16> = vlans.collect();
             if let Err(error) = hook::put(hook, name, port, &of, &self.own, self.seed, &vlans) {
                 tracing::error!(port = %name, %error, "its hook does not route");
@@ -271,7 +274,7 @@ impl Running {
     }
 
     pub fn close(mut self, name: &RouterName, engine: &Engine) {
-        self.remove_vlans(name, engine);
+        self.remove_mirrors(name, engine);
         let mut pool = engine.pool();
         if let Some(port) = self.door.port {
             let queues = engine.remove_queues(port).unwrap_or_default();

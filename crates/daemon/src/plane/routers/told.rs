@@ -66,18 +66,18 @@ impl Running {
             punts: Punt::ALL.map(punt).into(),
             ..empty
         };
-        let vlans: Vec<(PortName, String, Miss, Option<u16>)> = super::vlans::wanted(wanted, config)
-            .map(|(name, vlan, device)| {
+        let vlans: Vec<(PortName, String, Miss, Option<u16>)> = super::mirrors::wanted(wanted, config)
+            .filter_map(|(name, vlan, device)| {
                 let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
-                (name.clone(), device, miss, Some(vlan.get()))
+                Some((name.clone(), device, miss, Some(vlan?.get())))
             })
             .collect();
         let mut devices: Vec<(PortName, String, Miss, Option<u16>)> = wanted
             .ports
             .iter()
             .filter_map(|(name, port)| {
-                let (device, _) = config.ports.get(name)?.kind.device()?;
-                Some((name.clone(), device.to_string(), port.miss, None))
+                let device = super::mirrors::device(config, name)?;
+                Some((name.clone(), device.to_owned(), port.miss, None))
             })
             .collect();
         devices.extend(vlans);

@@ -1,7 +1,7 @@
-//! VLANs of ports that are interfaces of their own. The kernel may have no VLAN devices, and the port's frames are ours anyway: so each
-//! has a TAP in the router's namespace as its device there, named `DEVICE.VLAN`. What an operator or a routing daemon sets on it (addresses,
-//! MTU, Ethernet address, up or down) holds for the VLAN; what is the kernel's own comes in by it, and what the kernel sends by it leaves
-//! the port with the tag.
+//! Interfaces for which the kernel has no device by itself: VLANs of ports (it may have no VLAN devices, and the port's frames are ours
+//! anyway), and ports of which it knows nothing. Each has a TAP in the router's namespace as its mirror there, named `DEVICE.VLAN` or like the
+//! port. What an operator or a routing daemon sets on it (addresses, MTU, Ethernet address, up or down) holds for the interface; what is the
+//! kernel's own comes in by it, and what the kernel sends by it leaves the port, with the VLAN's tag.
 //!
 //! These TAPs stay when the daemon goes, with all that was set on them, and a successor gets their queues: nobody sees them go down.
 
@@ -23,8 +23,8 @@ use super::super::ports::{Ports, Returned};
 use super::door::TAP_MTU;
 use super::{Running, object};
 
-/// A VLAN's device in the kernel.
-pub struct VlanDevice {
+/// An interface's mirror in the kernel.
+pub struct MirrorDevice {
     /// What it is called.
     pub device: String,
     /// Its number among the ports.
@@ -34,24 +34,34 @@ pub struct VlanDevice {
     carrier: Option<bool>,
 }
 
-/// Queues of VLANs' devices that a predecessor had, by their names as ports.
+/// Queues of mirrors that a predecessor had, by their names as ports.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// The VLANs of a router's ports as `config` wants them, with their devices.
+/// An interface that has a mirror: the port, and the VLAN where it is one of the port's.
+pub type Key = (PortName, Option<VlanId>);
+
+/// The device that stands for a port in its router's namespace.
+pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
+    config.ports.get(port).map(|own| RouterPort::device(port, &own.kind))
+}
+
+/// The interfaces of a router that have a mirror as `config` wants them, with their devices.
 pub fn wanted<'c>(
     router: &'c model::Router,
     config: &'c Config,
-) -> impl Iterator<Item = (&'c PortName, VlanId, String)> {
+) -> impl Iterator<Item = (&'c PortName, Option<VlanId>, String)> {
     router.ports.iter().flat_map(|(name, port)| {
-        let device = config.ports.get(name).and_then(|port| port.kind.device());
-        device.into_iter().flat_map(move |(device, _)| {
-            let of = move |vlan| (name, vlan, RouterPort::vlan_device(device.as_str(), vlan));
-            port.vlans.iter().map(of)
+        let kind = config.ports.get(name).map(|own| &own.kind);
+        kind.into_iter().flat_map(move |kind| {
+            let device = RouterPort::device(name, kind);
+            let own = RouterPort::is_mirrored(kind).then(|| (name, None, device.to_owned()));
+            let of = move |vlan| (name, Some(vlan), RouterPort::vlan_device(device, vlan));
+            own.into_iter().chain(port.vlans.iter().map(of))
         })
     })
 }
 
-/// The name under which a VLAN's device is numbered among the ports. No port is called so: it has a slash.
+/// The name under which a mirror is numbered among the ports. No port is called so: it has a slash.
 fn port_name(router: &RouterName, device: &str) -> String {
     format!("{router}/{device}")
 }
@@ -61,12 +71,12 @@ fn alias(device: &str) -> String {
     format!("trivium:{device}")
 }
 
-/// Whether a port of this name is a VLAN's device.
+/// Whether a port of this name is a mirror.
 pub fn is_port(name: &str) -> bool {
     name.contains('/')
 }
 
-/// That no device which is not ours has the name of a VLAN's.
+/// That no device which is not ours has the name of a mirror.
 ///
 /// # Errors
 /// The first one that has.
@@ -78,19 +88,23 @@ pub fn check(
 ) -> Result<(), PlaneError> {
     let namespace = router.settings.namespace.as_ref();
     for (port, vlan, device) in wanted(router, config) {
-        let own = running.and_then(|running| running.vlans.get(&(port.clone(), vlan)));
+        let own = running.and_then(|running| running.mirrors.get(&(port.clone(), vlan)));
         if own.is_some_and(|own| own.device == device) {
             continue;
         }
         let found = inside(&object(name), namespace, || Ok(link::find(&device)))?;
         if found.is_ok_and(|found| found.alias.as_deref() != Some(alias(&device).as_str())) {
+            let (key, what, way) = match vlan {
+                Some(vlan) => (".vlans", format!("VLAN {vlan}"), "leave the VLAN out"),
+                None => ("", "the port".to_owned(), "give the port another name"),
+            };
             return Err(PlaneError {
                 kind: FailureKind::Invalid,
-                object: format!("{}.port.{port}.vlans", object(name)),
+                object: format!("{}.port.{port}{key}", object(name)),
                 cause: format!(
-                    "VLAN {vlan} needs a device `{device}` of our making, and another one has that name"
+                    "{what} needs a device `{device}` of our making, and another one has that name"
                 ),
-                fix: format!("remove it (`ip link del {device}`), or leave the VLAN out"),
+                fix: format!("remove it (`ip link del {device}`), or {way}"),
             });
         }
     }
@@ -98,9 +112,9 @@ pub fn check(
 }
 
 impl Running {
-    /// Makes devices of VLANs that are wanted and whose port is there, and removes those that are not wanted any more. Gives the queues of
+    /// Makes mirrors that are wanted and whose port is there, and removes those that are not wanted any more. Gives the queues of
     /// new ones.
-    pub fn follow_vlans(
+    pub fn follow_mirrors(
         &mut self,
         name: &RouterName,
         engine: Option<&Engine>,
@@ -110,26 +124,30 @@ impl Running {
         given: &mut Given,
     ) -> Vec<Returned> {
         let namespace = self.wanted.settings.namespace.clone();
-        let wanted: BTreeMap<(PortName, VlanId), String> =
+        let wanted: BTreeMap<Key, String> =
             wanted(&self.wanted, config).map(|(port, vlan, device)| ((port.clone(), vlan), device)).collect();
-        let stale = |key: &(PortName, VlanId), own: &VlanDevice| wanted.get(key) != Some(&own.device);
-        let gone: Vec<VlanDevice> =
-            self.vlans.extract_if(.., |key, own| stale(key, own)).map(|it| it.1).collect();
+        let stale = |key: &Key, own: &MirrorDevice| wanted.get(key) != Some(&own.device);
+        let gone: Vec<MirrorDevice> =
+            self.mirrors.extract_if(.., |key, own| stale(key, own)).map(|it| it.1).collect();
         for own in gone {
             own.remove(name, namespace.as_ref(), engine);
         }
-        self.vlanless.retain(|key| wanted.contains_key(key));
+        self.mirrorless.retain(|key| wanted.contains_key(key));
         let mut queues = Vec::new();
+        let mirrored =
+            |port: &PortName| config.ports.get(port).is_some_and(|own| RouterPort::is_mirrored(&own.kind));
         for (key, device) in wanted {
-            if self.vlans.contains_key(&key) {
+            if self.mirrors.contains_key(&key) {
                 continue;
             }
             let known = port_name(name, &device);
             let made = match (given.remove(&known), ports.get(&key.0)) {
                 (Some((port, queue)), _) => Ok(Some((port, queue))),
-                (None, Some(base)) if base.device.is_some() => {
+                (None, Some(base)) if base.device.is_some() || mirrored(&key.0) => {
                     let number = names.ports.find(&known).or_else(|| names.ports.take(&known));
-                    let mac = base.device.as_ref().and_then(|device| device.mac);
+                    // The far end's, if any, is not ours.
+                    let own = base.device.as_ref().filter(|_| !mirrored(&key.0));
+                    let mac = own.and_then(|device| device.mac);
                     let config = TapConfig {
                         netns: namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
                         mtu: base.mtu,
@@ -151,14 +169,15 @@ impl Running {
             });
             match made {
                 Ok(Some((port, queue, control))) => {
-                    self.vlanless.remove(&key);
+                    self.mirrorless.remove(&key);
                     queues.push((WorkerId(0), port, QueueId(0), Box::new(queue) as Box<dyn Queue>));
-                    self.vlans.insert(key, VlanDevice { device, port, control, carrier: None });
+                    self.mirrors.insert(key, MirrorDevice { device, port, control, carrier: None });
                 }
                 Ok(None) => {}
                 // It is tried again each second; once is enough to say so.
-                Err(error) if self.vlanless.insert(key.clone()) => {
-                    tracing::error!(%error, "VLAN {} of {} has no device", key.1, key.0);
+                Err(error) if self.mirrorless.insert(key.clone()) => {
+                    let vlan = key.1.map(|vlan| format!("VLAN {vlan} of ")).unwrap_or_default();
+                    tracing::error!(%error, "{vlan}{} has no device", key.0);
                 }
                 Err(_) => {}
             }
@@ -166,23 +185,24 @@ impl Running {
         queues
     }
 
-    /// Takes over the devices of VLANs from the router that it replaces, where that stood in the same namespace.
-    pub fn inherit_vlans(&mut self, before: &mut Running) {
+    /// Takes over the mirrors of the router that it replaces, where that stood in the same namespace.
+    pub fn inherit_mirrors(&mut self, before: &mut Running) {
         if before.wanted.settings.namespace == self.wanted.settings.namespace {
-            self.vlans = std::mem::take(&mut before.vlans);
+            self.mirrors = std::mem::take(&mut before.mirrors);
         }
     }
 
-    /// Tells VLANs' devices whether their ports are up, and forgets those that somebody has removed: they are made anew.
-    pub fn watch_vlans(&mut self, name: &RouterName, engine: &Engine, ports: &Ports) {
+    /// Tells mirrors whether their ports are up, and forgets those that somebody has removed: they are made anew.
+    pub fn watch_mirrors(&mut self, name: &RouterName, engine: &Engine, ports: &Ports) {
         let seen: BTreeSet<String> = locked(&self.state).seen.devices.keys().cloned().collect();
         let namespace = self.wanted.settings.namespace.clone();
-        let is_gone = |own: &VlanDevice| {
+        let is_gone = |own: &MirrorDevice| {
             let found = || inside(&object(name), namespace.as_ref(), || Ok(link::find(&own.device)));
             !seen.contains(&own.device)
                 && found().is_ok_and(|found| found.as_ref().is_err_and(LinkError::is_missing))
         };
-        let gone: Vec<VlanDevice> = self.vlans.extract_if(.., |_, own| is_gone(own)).map(|it| it.1).collect();
+        let gone: Vec<MirrorDevice> =
+            self.mirrors.extract_if(.., |_, own| is_gone(own)).map(|it| it.1).collect();
         for own in gone {
             tracing::warn!(router = %name, device = %own.device, "somebody has removed it; it is made anew");
             own.close(Some(engine));
@@ -190,9 +210,9 @@ impl Running {
         self.tell_carriers(ports);
     }
 
-    /// Tells VLANs' devices whether their ports are up.
+    /// Tells mirrors whether their ports are up.
     pub fn tell_carriers(&mut self, ports: &Ports) {
-        for ((port, _), own) in &mut self.vlans {
+        for ((port, _), own) in &mut self.mirrors {
             let up = ports.get(port).is_some_and(|port| port.is_up());
             if own.carrier != Some(up) && own.control.set_carrier(up).is_ok() {
                 own.carrier = Some(up);
@@ -200,30 +220,34 @@ impl Running {
         }
     }
 
-    /// VLANs' devices as ports of the data path: what the kernel sends there leaves with the tag.
-    pub fn vlan_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
-        self.vlans.iter().map(|((name, vlan), own)| {
+    /// Mirrors as ports of the data path: what the kernel sends there leaves the port, with the VLAN's tag.
+    pub fn mirror_ports<'p>(&'p self, ports: &'p Ports) -> impl Iterator<Item = (PortId, PortView)> + 'p {
+        self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
-            let room = base.map_or(Room::None, |base| Room::Tagged(base.id, vlan.get()));
+            let room = match (base, vlan) {
+                (Some(base), Some(vlan)) => Room::Tagged(base.id, vlan.get()),
+                (Some(base), None) => Room::Wire(base.id),
+                (None, _) => Room::None,
+            };
             (own.port, PortView { max_frame: TAP_MTU + 14, ..PortView::new(room, WorkerId(0)) })
         })
     }
 
-    /// Whether one of its VLANs' devices has this name among the ports.
-    pub fn has_vlan_port(&self, router: &RouterName, name: &str) -> bool {
-        self.vlans.values().any(|own| port_name(router, &own.device) == name)
+    /// Whether one of its mirrors has this name among the ports.
+    pub fn has_mirror(&self, router: &RouterName, name: &str) -> bool {
+        self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }
 
-    /// Removes the devices of all its VLANs.
-    pub fn remove_vlans(&mut self, name: &RouterName, engine: &Engine) {
+    /// Removes all its mirrors.
+    pub fn remove_mirrors(&mut self, name: &RouterName, engine: &Engine) {
         let namespace = self.wanted.settings.namespace.clone();
-        for own in std::mem::take(&mut self.vlans).into_values() {
+        for own in std::mem::take(&mut self.mirrors).into_values() {
             own.remove(name, namespace.as_ref(), Some(engine));
         }
     }
 }
 
-impl VlanDevice {
+impl MirrorDevice {
     fn close(self, engine: Option<&Engine>) {
         let Some(engine) = engine else { return };
         let mut pool = engine.pool();

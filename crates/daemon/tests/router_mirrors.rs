@@ -1,0 +1,149 @@
+//! Ports of which the kernel knows nothing as a router's interfaces, by the real binary: a guest behind a TAP, whose router sees it by a
+//! mirror.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use rig::{PATIENCE, Rig, TRIVIUM};
+use testbed::{Namespace, UdpFlow, eventually, require};
+
+/// h1 at its own device, the guest behind the TAP that is port `vm`.
+struct Guests {
+    rig: Rig,
+    guest: Namespace,
+}
+
+fn configuration(rig: &Rig, guest: &str, interface: &str) -> String {
+    let ports = rig.configuration("");
+    let ports = ports.lines().filter(|line| !line.contains("bridge") && !line.contains("access"));
+    let ports: String = ports.flat_map(|line| [line, "\n"]).collect();
+    format!(
+        "{ports}[port.vm]\nkind = \"tap\"\ndevice = \"eth0\"\nnamespace = \"{guest}\"\naddress = [\"10.9.0.2/24\"]\n\
+         [router.edge.port.h1]\n{interface}"
+    )
+}
+
+const MEMBER: &str = "[router.edge.port.vm]\n";
+
+impl Guests {
+    fn start() -> Guests {
+        let mut rig = Rig::routed(1);
+        let guest = rig.lab.namespace("guest").unwrap();
+        let text = configuration(&rig, guest.name(), MEMBER);
+        rig.start(&text);
+        let all = Guests { rig, guest };
+        all.address();
+        all.guest.run(["ip", "route", "replace", "default", "via", "10.9.0.1"]).unwrap();
+        all
+    }
+
+    fn address(&self) {
+        self.rig.lab.hub().run(["ip", "address", "replace", "10.9.0.1/24", "dev", "vm"]).unwrap();
+    }
+
+    fn ping(&self, from: &Namespace, to: &str) -> Result<String, String> {
+        let line = ["ping", "-n", "-c", "2", "-i", "0.05", "-W", "1", to];
+        from.run(line).map_err(|error| error.to_string())
+    }
+
+    fn reaches(&self, from: &Namespace, to: &str) {
+        eventually(&format!("{} reaching {to}", from.name()), PATIENCE, || self.ping(from, to)).unwrap();
+    }
+
+    fn link(&self) -> serde_json::Value {
+        let line = ["ip", "-j", "-s", "-s", "link", "show", "dev", "vm"];
+        let all: serde_json::Value = serde_json::from_str(&self.rig.lab.hub().run(line).unwrap()).unwrap();
+        all[0].clone()
+    }
+
+    fn counted(&self, port: &str, counter: &str) -> u64 {
+        self.rig.port(port)["counters"][counter].as_u64().unwrap()
+    }
+}
+
+#[test]
+fn a_tap_is_an_interface_with_a_mirror_in_the_kernel() {
+    require!("ip", "ping", "ethtool", "iperf3");
+    let all = Guests::start();
+    let (rig, guest, host, hub) = (&all.rig, &all.guest, rig_host(&all.rig), all.rig.lab.hub());
+    // ARP and echo are the kernel's, by the mirror; what is for others goes through the worker.
+    all.reaches(guest, "10.9.0.1");
+    all.reaches(guest, "10.8.1.2");
+    all.reaches(host, "10.9.0.2");
+    let before = (all.counted("vm", "tx_packets"), all.counted("h1", "tx_packets"));
+    assert!(all.ping(host, "10.9.0.2").unwrap().contains("2 received"));
+    let after = (all.counted("vm", "tx_packets"), all.counted("h1", "tx_packets"));
+    assert!(after.0 >= before.0 + 2 && after.1 >= before.1 + 2, "{before:?} {after:?}");
+    let shown = rig.ok(&["show", "interfaces"]);
+    assert!(shown.lines().any(|line| line.contains("vm") && line.contains("10.9.0.1/24")), "{shown}");
+    // Segments that the guest's kernel leaves to us.
+    let server = host.spawn(["iperf3", "-s", "-1"]).unwrap();
+    eventually("two megabytes from the guest", PATIENCE, || {
+        guest.run(["iperf3", "-c", "10.8.1.2", "-n", "2M"]).map(drop).map_err(|error| error.to_string())
+    })
+    .unwrap();
+    drop(server);
+    // What is set on the mirror holds for the port: its MTU ...
+    hub.run(["ip", "link", "set", "dev", "vm", "mtu", "1300"]).unwrap();
+    eventually("the smaller MTU counts", PATIENCE, || {
+        let line = ["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", "1350", "10.9.0.2"];
+        let said = host.command(line).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        if said.contains("mtu = 1300") || said.contains("mtu=1300") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    hub.run(["ip", "link", "set", "dev", "vm", "mtu", "1500"]).unwrap();
+    // ... its address ...
+    let other = "02:00:00:00:20:01";
+    hub.run(["ip", "link", "set", "dev", "vm", "address", other]).unwrap();
+    guest.run(["ip", "neighbor", "flush", "dev", "eth0"]).unwrap();
+    all.reaches(guest, "10.8.1.2");
+    let known = guest.run(["ip", "neighbor", "show", "10.9.0.1"]).unwrap();
+    assert!(known.contains(other), "{known}");
+    // ... and that it is down.
+    hub.run(["ip", "link", "set", "dev", "vm", "down"]).unwrap();
+    eventually("it is down", PATIENCE, || match all.ping(guest, "10.8.1.2") {
+        Err(_) => Ok(()),
+        Ok(said) => Err(said),
+    })
+    .unwrap();
+    hub.run(["ip", "link", "set", "dev", "vm", "up"]).unwrap();
+    all.address();
+    all.reaches(guest, "10.8.1.2");
+}
+
+fn rig_host(rig: &Rig) -> &Namespace {
+    &rig.hosts[0]
+}
+
+#[test]
+fn a_mirror_stays_in_an_upgrade_and_goes_with_its_port() {
+    require!("ip", "ping", "ethtool");
+    let all = Guests::start();
+    let (rig, hub) = (&all.rig, all.rig.lab.hub());
+    all.reaches(&all.guest, "10.8.1.2");
+    let known = || {
+        let link = all.link();
+        (link["ifindex"].clone(), link["stats64"]["tx"]["carrier_changes"].clone())
+    };
+    let before = known();
+    let flow = UdpFlow::between((rig_host(rig), "10.8.1.2"), (&all.guest, "10.9.0.2"), 1_000, 9_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    for _ in 0..2 {
+        rig.ok(&["upgrade", "--binary", TRIVIUM]);
+        flow.wait_for(500, PATIENCE).unwrap();
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    assert_eq!(known(), before, "the kernel has not noticed");
+    let file = rig.write("less.toml", &configuration(rig, all.guest.name(), ""));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert!(!hub.run(["ip", "-br", "link"]).unwrap().contains("vm "));
+    // A device of somebody else's has the name: nothing changes.
+    hub.run(["ip", "link", "add", "vm", "type", "veth", "peer", "name", "vm-far"]).unwrap();
+    let file = rig.write("more.toml", &configuration(rig, all.guest.name(), MEMBER));
+    let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("ip link del vm"), "{said}");
+}
