@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use packet::spec;
 use rig::{PATIENCE, Rig};
+use rustix::process::Signal;
 use testbed::{LabError, RawReceiver, RawSender, UdpFlow, eventually, require};
 
 /// Packets a second that the kernel is given of each class.
@@ -185,6 +186,48 @@ fn a_default_route_that_flaps_harms_nobody() {
     assert!(rate > 1_000.0, "only {rate:.0} changes a second: no flapping");
     assert_in_step(&rig);
     assert!(rig.ok(&["show", "why", "192.0.2.1"]).contains("10.8.3.2"));
+}
+
+/// The daemon stands still while the kernel's table grows and shrinks by more than the socket's buffer holds.
+#[test]
+fn notifications_that_were_lost_leave_no_trace() {
+    require!("ip", "ping", "ethtool");
+    const ROUTES: u32 = 400_000;
+    let mut rig = start(2);
+    let prefix = |n: u32| format!("{}.{}.{}.0/24", 20 + (n >> 16), n >> 8 & 0xff, n & 0xff);
+    let mut text: String = (0..ROUTES).map(|n| format!("route add {} via 10.8.2.2\n", prefix(n))).collect();
+    for n in (0..ROUTES).step_by(3) {
+        let _ = writeln!(text, "route del {}", prefix(n));
+    }
+    for n in (1..ROUTES).step_by(300) {
+        let _ = writeln!(text, "route replace {} via 10.8.1.2", prefix(n));
+    }
+    let batch = rig.write("churn", &text);
+    let before = router(&rig);
+    rig.daemon().signal(Signal::STOP).unwrap();
+    let churned = rig.lab.hub().run(["ip", "-batch", batch.to_str().unwrap()]);
+    rig.daemon().signal(Signal::CONT).unwrap();
+    churned.unwrap();
+    let kernel =
+        rig.lab.hub().run(["ip", "-4", "route", "show", "table", "all"]).unwrap().lines().count() as u64;
+    let known = |router: &serde_json::Value, what: &str| router[what].as_u64().unwrap();
+    eventually("all routes again", PATIENCE, || {
+        let router = router(&rig);
+        let overrun = known(&router, "overruns") > known(&before, "overruns");
+        let read = known(&router, "resyncs") > known(&before, "resyncs");
+        let whole = known(&router, "routes4") + 1_000 > kernel && router["in_step"] == true;
+        if overrun && read && whole { Ok(()) } else { Err(format!("{kernel} in the kernel: {router}")) }
+    })
+    .unwrap();
+    assert_in_step(&rig);
+    for (n, to) in [(0, None), (1, Some("10.8.1.2")), (2, Some("10.8.2.2")), (ROUTES - 2, Some("10.8.2.2"))] {
+        let said = rig.ok(&["show", "why", &prefix(n).replace(".0/24", ".7")]);
+        match to {
+            Some(to) => assert!(said.contains(&prefix(n)) && said.contains(to), "{n}: {said}"),
+            None => assert!(!said.contains(&prefix(n)), "{n}: {said}"),
+        }
+    }
+    rig.until_reachable(1, 2);
 }
 
 /// As a BGP session does: a little is said and answered all the time, while others flood the kernel.

@@ -47,6 +47,7 @@ pub fn message(octets: &[u8]) {
     let _ = flow::get_filter_nx(body(octets));
     let _ = flow::get_monitor(&mut body(octets), version);
     let _ = packet::get_out(body(octets), version);
+    let _ = octets.get(16..).map(|body| packet::get_resume(Reader::new(body, Error::BadLength)));
     let _ = port::get_mod(body(octets), version);
     let _ = table::get_mod(body(octets), version);
     let _ = table::get_features(body(octets));
