@@ -41,7 +41,9 @@ pub use rewrite::{Frame, apply as rewrite};
 pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};
 pub use story::{Bits, Line, Story};
-pub use translate::{Asked, ToController, Trace, Translated, all_bits, packet_bits};
+pub use translate::{
+    Asked, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits, packet_bits,
+};
 
 use packet::FlowKey;
 

@@ -5,7 +5,7 @@
 use packet::{FlowKey, PortId};
 use proptest::prelude::*;
 use switch::flow::{
-    Asked, Beyond, Field, Flow, FlowMod, Instructions, Line, Match, Mod, Pipeline, all_bits, text,
+    Action, Asked, Beyond, Field, Flow, FlowMod, Instructions, Line, Match, Mod, Pipeline, all_bits, text,
 };
 
 fn number(name: &str) -> Option<u32> {
@@ -106,6 +106,28 @@ fn each_bit_of_a_megaflow_has_its_reason() {
     assert_eq!(sum, fate.mask);
     // Who does not ask pays nothing.
     assert!(pipeline.translate(Asked { flow: &asked, frame: None, trace: false }).trace.is_empty());
+}
+
+#[test]
+fn a_story_without_end_is_told_within_bounds() {
+    let mut pipeline = Pipeline::new();
+    // Each round reads another bit, and calls the next one twice.
+    let mut mods = Vec::new();
+    for table in 0..60_u8 {
+        let mut bit = Match::ANY;
+        bit.put(Field::EthSrc, 0, 1 << (table % 48));
+        let again = Action::Resubmit { port: None, table: Some(table + 1) };
+        mods.push(rule(table, 10, bit, vec![again.clone(), again]));
+    }
+    pipeline.modify(&mods, 0).unwrap();
+    let asked = flow("in_port=1,dl_src=00:00:00:00:00:00");
+    let fate = pipeline.translate(Asked { flow: &asked, frame: None, trace: true });
+    assert!(fate.untold > 1000, "{}", fate.untold);
+    assert!(fate.trace.len() <= switch::flow::TRACED + 64, "{}", fate.trace.len());
+    let story = pipeline.story(&asked, &fate);
+    let Some(Line::More(more)) = story.lines.last() else { panic!("{:?}", story.lines.last()) };
+    assert!(*more >= fate.untold && story.lines.len() == 1001);
+    assert!(story.why.len() >= 48, "each bit has its reason: {:?}", story.why);
 }
 
 #[test]

@@ -49,6 +49,6 @@ fn sentence(line: &Line) -> String {
         Line::Miss { depth, table } => format!("{}table {table}: no rule matches", margin(*depth)),
         Line::Did { depth, action } => format!("{}  {action}", margin(*depth)),
         Line::Note { depth, words } => format!("{}  {words}", margin(*depth)),
-        Line::More => "and more of the like".to_owned(),
+        Line::More(more) => format!("and {more} more of the like"),
     }
 }

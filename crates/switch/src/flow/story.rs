@@ -51,8 +51,8 @@ pub enum Line {
         /// In words.
         words: &'static str,
     },
-    /// There was more than is told.
-    More,
+    /// So much more happened than is told.
+    More(usize),
 }
 
 /// Bits of the megaflow, and why they are there.
@@ -87,7 +87,7 @@ impl Pipeline {
         let mut mask = fate.mask;
         mask.want(Field::InPort);
         story.megaflow = text::part(arrived, &mask);
-        let mut left = LOOKED_AT;
+        let (mut left, mut untold) = (LOOKED_AT, fate.untold);
         for step in &fate.trace {
             let line = match step {
                 Trace::Lookup { depth, table, rule, bits } => {
@@ -116,11 +116,14 @@ impl Pipeline {
                     continue;
                 }
             };
-            match story.lines.len() {
-                LINES => story.lines.push(Line::More),
-                told if told > LINES => {}
-                _ => story.lines.push(line),
+            if story.lines.len() < LINES {
+                story.lines.push(line);
+            } else {
+                untold += 1;
             }
+        }
+        if untold > 0 {
+            story.lines.push(Line::More(untold));
         }
         story
     }

@@ -60,6 +60,9 @@ pub struct ToController {
     pub continuation: Option<Box<Continuation>>,
 }
 
+/// Things that are told of one packet, besides those that asked for bits.
+pub const TRACED: usize = 1024;
+
 /// One thing that happened, for whoever asks why.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Trace {
@@ -123,8 +126,10 @@ pub struct Translated {
     pub dropped: DropReason,
     /// Only this packet meets it: the flow must not be cached.
     pub is_own: bool,
-    /// What happened, if somebody asked.
+    /// What happened, if somebody asked: the first [`TRACED`] things, and all that asked for bits.
     pub trace: Vec<Trace>,
+    /// What else happened: so many things.
+    pub untold: usize,
 }
 
 impl Translated {
@@ -282,6 +287,7 @@ impl<'p> Run<'p> {
                 dropped: DropReason::RuleDrop,
                 is_own: false,
                 trace: Vec::new(),
+                untold: 0,
             },
             flow,
             made,
@@ -322,7 +328,17 @@ impl<'p> Run<'p> {
 
     fn note(&mut self, words: &'static str) {
         if self.asked.trace {
-            self.out.trace.push(Trace::Note(self.depth, words));
+            self.tell(Trace::Note(self.depth, words));
+        }
+    }
+
+    /// Notes what happened, within bounds: rules that loop do tens of thousands of things. Bits are asked for once each.
+    fn tell(&mut self, what: Trace) {
+        let asks = matches!(&what, Trace::Lookup { bits, .. } if **bits != Flow::ZERO);
+        if asks || self.out.trace.len() < TRACED {
+            self.out.trace.push(what);
+        } else {
+            self.out.untold += 1;
         }
     }
 
@@ -484,7 +500,7 @@ impl<'p> Run<'p> {
         self.out.tables[usize::from(table) / 64] |= 1 << (table % 64);
         if self.asked.trace {
             let (depth, bits) = (self.depth, Box::new(new));
-            self.out.trace.push(Trace::Lookup { depth, table, rule: found, bits });
+            self.tell(Trace::Lookup { depth, table, rule: found, bits });
         }
         let Some((at, rule)) = found.and_then(|at| Some((at, self.pipeline.rule(at)?))) else {
             self.out.missed.push(table);
@@ -631,6 +647,16 @@ impl<'p> Run<'p> {
 pub fn packet_bits() -> Flow {
     let mut bits = Flow::ZERO;
     for word in super::KEY_WORDS {
+        bits.0[word] = u64::MAX;
+    }
+    bits
+}
+
+/// The same, and of everything that stands beyond the key.
+#[must_use]
+pub fn packet_and_beyond_bits() -> Flow {
+    let mut bits = packet_bits();
+    for word in super::BEYOND_WORDS {
         bits.0[word] = u64::MAX;
     }
     bits

@@ -120,6 +120,6 @@ fn told(out: &mut String, line: &Line) -> std::fmt::Result {
         }
         Line::Did { depth, action } => writeln!(out, "{}    {action}", margin(*depth)),
         Line::Note { depth, words } => writeln!(out, "{}     -> {words}", margin(*depth)),
-        Line::More => writeln!(out, "    (and more)"),
+        Line::More(more) => writeln!(out, "    (and {more} more)"),
     }
 }

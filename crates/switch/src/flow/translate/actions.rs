@@ -32,7 +32,7 @@ impl<'p> Run<'p> {
             if self.asked.trace {
                 let did = Box::new(action.clone());
                 let before = self.doing.replace(did.clone());
-                self.out.trace.push(Trace::Did { depth: self.depth, action: did });
+                self.tell(Trace::Did { depth: self.depth, action: did });
                 self.act(action);
                 self.doing = before;
             } else {
