@@ -372,6 +372,62 @@ mod tests {
         }
     }
 
+    /// Groups that a search for a hash looks at, at most.
+    fn walk(buckets: &Buckets, hash: u32) -> usize {
+        let (mut group, mut groups) = (buckets.home(hash), 1);
+        while buckets.tags[group].passed() != 0 && groups < buckets.tags.len() {
+            (group, groups) = (buckets.next(group), groups + 1);
+        }
+        groups
+    }
+
+    /// Keys that somebody would choose who knows the hash but not its secrets: what differs in few bits, at either end, in any word.
+    #[test]
+    fn no_choice_of_keys_makes_long_searches() {
+        use crate::hash::{Secrets, fold, short};
+        const KEYS: u64 = 1 << 14;
+        let families: [fn(u64) -> [u64; 2]; 8] = [
+            |n| [n, 0],
+            |n| [0, n],
+            |n| [n << 50, 0],
+            |n| [0, n << 50],
+            |n| [n, n],
+            |n| [n, !n],
+            |n| [n.reverse_bits(), n],
+            |n| [1 << (n % 64), n / 64],
+        ];
+        for _ in 0..4 {
+            let secrets = Secrets::new();
+            let [first, second] = [secrets.of(0), secrets.of(1)];
+            for (family, key) in families.iter().enumerate() {
+                let hash = |n: u64| {
+                    let [one, other] = key(n);
+                    short(fold(one ^ first.add, other ^ second.multiply))
+                };
+                let mut buckets = Buckets::new();
+                (0..KEYS).for_each(|n| buckets.insert(hash(n), u32::try_from(n).unwrap()));
+                let longest = (0..KEYS).map(|n| walk(&buckets, hash(n))).max().unwrap();
+                assert!(longest <= 16, "family {family}: {longest} groups");
+            }
+        }
+    }
+
+    /// What collides under one table's secrets does not under another's: nobody can find out keys for this process in his own.
+    #[test]
+    fn keys_that_collide_here_do_not_elsewhere() {
+        use crate::hash::{Secret, Secrets, fold, short};
+        let mut met = 0;
+        for _ in 0..4 {
+            let [ours, theirs] = [Secrets::new().of(0), Secrets::new().of(0)];
+            let hash = |own: Secret, n: u64| short(fold(n ^ own.add, own.multiply)) & 0xfff;
+            // A thousand keys of one group of 4,096.
+            let colliding: Vec<u64> = (0..).filter(|n| hash(ours, *n) == 7).take(1000).collect();
+            let groups: BTreeSet<u32> = colliding.iter().map(|n| hash(theirs, *n)).collect();
+            met += groups.len();
+        }
+        assert!(met > 4 * 700, "{met} groups of 4,096 for 4,000 keys");
+    }
+
     #[test]
     fn what_hundreds_have_passed_stays_passed() {
         let mut buckets = Buckets::new();
