@@ -14,7 +14,7 @@ fn bench(arguments: &[&str]) -> Output {
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/data/rib-prefixes.txt.gz");
 
 /// Scenarios whose figures are others than a packet's.
-const OF_TABLES: [&str; 13] = [
+const OF_TABLES: [&str; 14] = [
     "fib-load",
     "route-churn",
     "classifier-500k",
@@ -28,6 +28,7 @@ const OF_TABLES: [&str; 13] = [
     "paper-table2",
     "paper-null",
     "flow-memory-100k",
+    "tuple-explosion",
 ];
 
 #[test]
@@ -201,6 +202,19 @@ fn a_cached_flow_takes_less_than_a_kibibyte() {
     assert!((100_000.0..101_000.0).contains(&figure(&report, "", "flows")), "{report}");
     let bytes = figure(&report, "", "bytes_per_flow");
     assert!(bytes > figure(&report, "", "worker_bytes_per_flow") && bytes < 1024.0, "{report}");
+}
+
+#[test]
+fn victims_of_an_attack_on_the_tuple_space_are_measured() {
+    let report = last(&["tuple-explosion", "--seconds", "0.4"]);
+    for row in ["by a port of its own", "by the victims' port"] {
+        let of = |name| figure(&report, row, name);
+        assert!(of("rate_kept") > 0.0 && of("attack_packets_per_second") > 100.0, "{report}");
+        assert!((64.0..140.0).contains(&of("masks")) && of("flows_narrowed") > 0.0, "{report}");
+        assert!(of("tuples_per_packet_quiet") > 0.0, "{report}");
+    }
+    let own = |name| figure(&report, "by a port of its own", name);
+    assert!(own("tuples_per_packet_attacked") >= own("tuples_per_packet_quiet"), "{report}");
 }
 
 #[test]

@@ -12,6 +12,7 @@
     reason = "a control thread: it locks tables and reads clocks"
 )]
 
+mod budget;
 mod dump;
 mod hook;
 mod look;
@@ -22,11 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::port::FramePool;
+use budget::{Budgets, every_bit};
 use lookup::{FlowRef, WordHash};
 use packet::{FlowKey, PortId};
 use record::{Bits, Fate, Fates, Record};
 use switch::flow::{
-    Asked as Question, Beyond, Event, Flow, Lesson, Op, PacketIn, PacketOut, Pipeline, Translated, port,
+    Asked as Question, Beyond, Event, Flow, Lesson, Op, PacketIn, PacketOut, Pipeline, Translated,
+    packet_and_beyond_bits, packet_bits, port,
 };
 use sync::wake::Waker;
 
@@ -49,7 +52,7 @@ const ROUND_NS: u64 = 500_000_000;
 const SAMPLE: u64 = 64;
 /// Silence after which a flow goes.
 const IDLE_NS: u64 = 10_000_000_000;
-/// The same when there are too many flows.
+/// The same when there are too many flows, of ports that have more than their share.
 const IDLE_FULL_NS: u64 = 100_000_000;
 /// Flows in all, unless a look at all of them takes over a second.
 const FLOWS: usize = 200_000;
@@ -67,6 +70,8 @@ pub struct DeciderView {
     pub revalidated: AtomicU64,
     /// Microseconds that the last look at all flows took.
     pub round_us: AtomicU64,
+    /// Flows that were cached with every bit of their packets, since their ports had as many masks as they may.
+    pub narrowed: AtomicU64,
     /// Flows whose cached fate was not the tables' though no rule had changed: stays 0.
     pub wrong: AtomicU64,
     /// Octets that its records take, about.
@@ -100,6 +105,9 @@ pub struct Decider {
     names: HashMap<u64, u32>,
     name_hash: WordHash,
     fates: Fates,
+    budgets: Budgets,
+    /// The hashes of the masks of every bit.
+    every_bit: [u64; 2],
     /// Boxes that came back empty.
     #[allow(clippy::vec_box, reason = "it is the boxes that are kept")]
     spare: Vec<Box<Install>>,
@@ -156,6 +164,8 @@ impl Decider {
             stop: AtomicBool::new(false),
         };
         let count = workers.len();
+        let name_hash = WordHash::new();
+        let every_bit = [packet_bits(), packet_and_beyond_bits()].map(|bits| name_hash.of(bits.0));
         Decider {
             workers,
             owed: vec![Vec::new(); count],
@@ -167,8 +177,10 @@ impl Decider {
             records: Vec::new(),
             free: Vec::new(),
             names: HashMap::new(),
-            name_hash: WordHash::new(),
+            name_hash,
             fates: Fates::default(),
+            budgets: Budgets::default(),
+            every_bit,
             spare: Vec::new(),
             frame: Vec::new(),
             meters: HashMap::new(),
@@ -354,6 +366,7 @@ impl Decider {
         self.unhook(id);
         if let Some(record) = self.records.get_mut(id as usize).and_then(Option::take) {
             self.unname(record.name, id);
+            self.budgets.remove(record.worker, record.port, record.mask);
             self.flows -= 1;
             self.free.push(id);
         }
@@ -374,6 +387,9 @@ impl Decider {
         let (packets, bytes) = (now.0.wrapping_sub(record.seen.0), now.1.wrapping_sub(record.seen.1));
         let (packets, bytes) = (packets + hooked.packets, bytes + hooked.bytes);
         record.seen = now;
+        if packets > 0 {
+            self.budgets.earn(record.worker, record.port, record.mask, packets);
+        }
         let used = record.live.used_ns.get().max(hooked.used_ns);
         let fate = Arc::clone(&record.fate);
         Some((Arc::clone(&record.bridge), move |pipeline: &mut Pipeline| {
@@ -489,7 +505,7 @@ impl Decider {
             let flow = Flow::new(&key, &beyond, in_port);
             let mut fate = pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false });
             if !self.knobs.megaflows.load(Ordering::Relaxed) {
-                fate.mask = switch::flow::packet_bits();
+                fate.mask = packet_bits();
             }
             // What it teaches may concern itself.
             let version = pipeline.version();
@@ -500,11 +516,19 @@ impl Decider {
         self.frame = frame;
         bridge.tables.publish(&events);
         // A port that has left the bridge meanwhile is nobody's to remember.
-        let is_kept = fate.is_cacheable() && in_port != port::ANY && self.flows < self.limit + self.limit / 4;
-        let mask = fate.mask;
+        let is_kept = fate.is_cacheable()
+            && in_port != port::ANY
+            && self.budgets.has_room(worker, port, self.flows, self.limit);
+        let mut mask = fate.mask;
         let fate = self.fate(&bridge, fate);
         let compiled = Arc::clone(&fate.compiled);
         if is_kept {
+            let mut mask_hash = self.name_hash.of(mask.0);
+            if !self.budgets.admits(worker, port, mask_hash) {
+                mask = every_bit(&mask);
+                mask_hash = self.name_hash.of(mask.0);
+                self.view.narrowed.fetch_add(1, Ordering::Relaxed);
+            }
             let bits = Bits::new(&flow, &mask);
             let number = u64::from(bridge.tables.number());
             let name = [worker as u64 | u64::from(port.0) << 16 | number << 32];
@@ -512,6 +536,7 @@ impl Decider {
                 worker,
                 at: None,
                 name: self.name_hash.of(name.into_iter().chain(bits.words())),
+                mask: mask_hash,
                 bridge: Arc::clone(&bridge),
                 port,
                 in_port,
@@ -578,6 +603,7 @@ impl Decider {
         install.flow = Some(CachedFlow { id, compiled, live });
         let worker = record.worker;
         self.names.insert(record.name, id);
+        self.budgets.add(worker, record.port, record.mask);
         self.records[id as usize] = Some(record);
         self.flows += 1;
         self.answer(worker, Answer::Install(install));

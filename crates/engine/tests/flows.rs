@@ -4,121 +4,22 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use common::{Rig, frame, transparent};
-use engine::decider::Bridges;
-use engine::rest::Waker;
-use engine::{Decider, EngineConfig, FlowBridge, FlowTables, Room};
-use packet::{DropReason, MacAddr, PortId};
+use common::frame;
+use common::rules::{Switch, from, out};
+use packet::{DropReason, PortId};
 use proptest::prelude::*;
-use switch::Bridge;
 use switch::flow::{
-    Action, Band, BandKind, Event, Field, FlowFilter, FlowMod, FlowPort, Instructions, Match, Meter,
-    MeterMod, Mod, PacketOut, Pipeline, PortDesc, Reason, port,
+    Action, Band, BandKind, Event, Field, FlowFilter, FlowMod, Instructions, Match, Meter, MeterMod, Mod,
+    PacketOut, Reason, port,
 };
-
-struct Switch {
-    rig: Rig,
-    decider: Decider,
-    tables: Arc<FlowTables>,
-    events: Arc<Mutex<Vec<Event>>>,
-}
-
-/// OpenFlow's number of the engine's port `n` is `n + 1`.
-fn pipeline(ports: u16) -> Pipeline {
-    let mut pipeline = Pipeline::new();
-    for id in 0..ports {
-        let number = u32::from(id) + 1;
-        let desc = PortDesc {
-            number,
-            name: format!("p{number}"),
-            mac: MacAddr([2; 6]),
-            config: 0,
-            state: 4,
-            speed: 0,
-        };
-        let port =
-            FlowPort { id: PortId(id), desc, floods: true, forwards: true, receives: true, live: true };
-        pipeline.set_port(number, Some(port));
-    }
-    pipeline.take_events();
-    pipeline
-}
-
-impl Switch {
-    fn new(ports: u16) -> Switch {
-        let waker = Arc::new(Waker::new().unwrap());
-        let tables = Arc::new(FlowTables::new(0, pipeline(ports), Arc::clone(&waker)));
-        let bridge = Arc::new(Bridge::new(&transparent(ports), 7));
-        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
-        let ids: Vec<PortId> = (0..ports).map(PortId).collect();
-        let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Room::Flows(Arc::clone(&bridge)));
-        let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, bridge)])));
-        let decider = rig.engine.decider(lookup::FlowLimits::default(), waker, bridges).unwrap();
-        rig.worker.round_with_commands();
-        let events = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&events);
-        tables.listen(Some(Arc::new(move |events: &[Event]| told.lock().unwrap().extend_from_slice(events))));
-        Switch { rig, decider, tables, events }
-    }
-
-    fn add(&self, table: u8, priority: u16, matching: Match, actions: Vec<Action>) {
-        let change = FlowMod::add(table, priority, matching, Instructions::apply(actions));
-        self.modify(&[Mod::Flow(Box::new(change))]);
-    }
-
-    fn modify(&self, mods: &[Mod]) {
-        self.tables.change(|pipeline| pipeline.modify(mods, engine::worker::monotonic().ns)).unwrap();
-    }
-
-    /// Turns worker and decider until neither has anything to do.
-    fn settle(&mut self) {
-        let mut quiet = 0;
-        while quiet < 3 {
-            let busy = self.rig.round() > 0 || self.decider.round();
-            quiet = if busy { 0 } else { quiet + 1 };
-        }
-    }
-
-    fn outputs(&mut self) -> Vec<(PortId, Vec<u8>)> {
-        self.settle();
-        self.rig.outputs()
-    }
-
-    fn barrier(&mut self) {
-        let done = Arc::new(AtomicBool::new(false));
-        let tells = Arc::clone(&done);
-        self.tables.barrier(move || tells.store(true, Ordering::Release));
-        for _ in 0..10_000 {
-            if done.load(Ordering::Acquire) {
-                return;
-            }
-            self.decider.round();
-            self.rig.round();
-        }
-        panic!("the barrier is not answered");
-    }
-
-    fn view(&mut self) -> engine::stage::flows::FlowsView {
-        self.rig.worker.flows_view()
-    }
-}
-
-fn out(port: u32) -> Action {
-    Action::Output { port, max_len: 0xffff }
-}
-
-fn from(port: u32) -> Match {
-    Match::ANY.with(Field::InPort, u128::from(port))
-}
 
 #[test]
 fn the_first_packet_is_decided_and_the_others_are_cached() {
     let mut switch = Switch::new(3);
-    switch.add(0, 5, from(1), vec![out(2)]);
+    switch.add(0, 5, from(1), vec![Action::Output { port: 2, max_len: 0xffff }]);
     switch.rig.send(0, &frame(1, 2, 0));
     assert_eq!(switch.outputs(), [(PortId(1), frame(1, 2, 0))]);
     assert_eq!((switch.tables.upcalls(), switch.view().flows), (1, 1));
@@ -284,7 +185,7 @@ fn what_waits_when_flows_are_taken_away_is_counted() {
     }
     switch.rig.round();
     switch.decider.round();
-    let Switch { rig: Rig { engine, worker, .. }, .. } = &mut switch;
+    let common::Rig { engine, worker, .. } = &mut switch.rig;
     std::thread::scope(|scope| {
         let detached = scope.spawn(|| engine.detach_flows().unwrap());
         while !detached.is_finished() {

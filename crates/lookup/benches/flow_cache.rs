@@ -15,6 +15,8 @@ use lookup::{FlowCache, FlowLimits, FlowRef, MISS};
 use random::{Row, scattered, time};
 
 const BURST: usize = 256;
+/// Whose packets they are; keys tell ports as well.
+const PORT: u16 = 1;
 type Key = [u64; 8];
 /// A value as a worker may have it: where the actions are, and counters.
 type Value = [u64; 3];
@@ -51,7 +53,7 @@ fn key(flow: u64, masks: u64, noise: u64) -> Key {
 fn cache(flows: u64, masks: u64) -> (Cache, Vec<FlowRef>) {
     let mut cache = Cache::new(FlowLimits::default());
     let mut insert =
-        |flow| cache.insert(&key(flow, masks, 0), &[0; 7], &mask(flow % masks), &[0; 7], [flow; 3]);
+        |flow| cache.insert(PORT, &key(flow, masks, 0), &[0; 7], &mask(flow % masks), &[0; 7], [flow; 3]);
     // Prefixes that are short are the same now and then.
     let flows = (0..flows).filter_map(|flow| insert(flow).ok()).collect();
     (cache, flows)
@@ -71,7 +73,7 @@ fn look_up(c: &mut Criterion, name: &str, flows: u64, masks: u64, noise: u64, on
     let mut rounds = |times| {
         time(times, &mut fill, || {
             let keys = keys.borrow();
-            cache.find_burst(|packet| &keys[packet], |_| [0; 7], &mut found);
+            cache.find_burst(PORT, |packet| &keys[packet], |_| [0; 7], &mut found);
             black_box(&found);
         })
     };
@@ -110,7 +112,7 @@ fn misses(c: &mut Criterion) {
         bench.iter_custom(|times| {
             time(times, &mut fill, || {
                 let keys = keys.borrow();
-                cache.find_burst(|packet| &keys[packet], |_| [0; 7], &mut found);
+                cache.find_burst(PORT, |packet| &keys[packet], |_| [0; 7], &mut found);
                 black_box(&found);
             })
         });
@@ -128,7 +130,7 @@ fn churn(c: &mut Criterion) {
             let at = usize::try_from(row.below(flows.len() as u64)).unwrap();
             let value = cache.remove(flows[at]).unwrap();
             let (key, mask) = (key(value[0], 10, 0), mask(value[0] % 10));
-            flows[at] = cache.insert(&key, &[0; 7], &mask, &[0; 7], value).unwrap();
+            flows[at] = cache.insert(PORT, &key, &[0; 7], &mask, &[0; 7], value).unwrap();
         });
     });
     group.finish();

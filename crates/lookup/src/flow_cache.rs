@@ -10,26 +10,29 @@
 //!                          +-----------+-------+       +------+------------+--------------+
 //!                                 | no, or stale       | mask | generation | the value    |
 //!                                 v                    +------+------------+--------------+
-//!  masks by hits:  key & mask --hash--> groups of 15 -^
+//!  the port's masks by hits:  key & mask --hash--> groups of 15 -^
 //! ```
+//!
+//! A packet is asked against the masks alone that flows of its own port have, those first that answered most of that port's packets: whoever sends so that
+//! many masks come to be pays for them, and his neighbours' packets do not.
 //!
 //! Flows have no priorities: they are expected to be disjoint, and where two overlap, either may answer. A hint is never believed: what it
 //! leads to is compared with the packet, so that a hint whose flow has gone, or was followed by another in the same place,
 //! is a hint that was not there. Words beyond the eight are asked for only where a flow has bits in them.
 //!
 //! Invariants: a flow's key has no bits outside its mask; a flow's place names the number of a mask that is in use, a free place none;
-//! every mask in use has flows, and stands in `order` once. Finding allocates nothing.
+//! every mask in use has flows, and stands once in the order of each port that has some. Finding allocates nothing.
 //!
 //! ```
 //! use lookup::{FlowCache, FlowLimits, MISS};
 //!
 //! let mut cache = FlowCache::<0, &str>::new(FlowLimits::default());
 //! let mask = [0, 0xffff, 0, 0, 0, 0, 0, 0];
-//! let flow = cache.insert(&[0, 7, 0, 0, 0, 0, 0, 0], &[], &mask, &[], "to port 7").unwrap();
+//! let flow = cache.insert(1, &[0, 7, 0, 0, 0, 0, 0, 0], &[], &mask, &[], "to port 7").unwrap();
 //!
 //! let keys = [[1, 7, 2, 3, 4, 5, 6, 7], [1, 8, 2, 3, 4, 5, 6, 7]];
 //! let mut found = [MISS; 2];
-//! cache.find_burst(|packet| &keys[packet], |_| [], &mut found);
+//! cache.find_burst(1, |packet| &keys[packet], |_| [], &mut found);
 //! assert_eq!(found.map(|at| cache.get_at(at).copied()), [Some("to port 7"), None]);
 //!
 //! assert_eq!(cache.remove(flow), Some("to port 7"));
@@ -58,13 +61,13 @@ const NONE: u32 = u32::MAX;
 pub struct FlowLimits {
     /// Flows at most; 2^24 at most.
     pub flows: u32,
-    /// Different masks at most: what a packet that is not found is asked against.
+    /// Different masks of one port's flows at most: what a packet that is not found is asked against.
     pub masks: u32,
 }
 
 impl Default for FlowLimits {
     fn default() -> Self {
-        FlowLimits { flows: 200_000, masks: 256 }
+        FlowLimits { flows: 250_000, masks: 256 }
     }
 }
 
@@ -77,8 +80,8 @@ pub enum FlowRefused {
         /// The limit.
         most: u32,
     },
-    /// The limit of masks, and the flow has another one.
-    #[error("the cache's flows have {most} different masks already, which is the limit")]
+    /// The limit of a port's masks, and the flow has another one.
+    #[error("the port's flows have {most} different masks already, which is the limit")]
     Masks {
         /// The limit.
         most: u32,
@@ -127,7 +130,19 @@ struct Flow<T> {
     generation: u32,
     /// Where the words beyond the key stand, if the mask has bits there; of a free place the next free one.
     link: u32,
+    /// Whose packets it is for.
+    port: u16,
     value: Option<T>,
+}
+
+/// A mask that flows of a port have.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    mask: u32,
+    /// The port's flows that have it.
+    flows: u32,
+    /// The port's packets that were found under it; halved now and then.
+    hits: u64,
 }
 
 /// See the [module](self). `X` is how many words there are beyond the key.
@@ -146,8 +161,8 @@ pub struct FlowCache<const X: usize, T> {
     free_masks: Vec<u32>,
     /// From a mask's hash to its number.
     by_mask: Buckets,
-    /// Masks in the order in which they are asked.
-    order: Vec<u32>,
+    /// By port: its flows' masks in the order in which they are asked.
+    ranks: Vec<Vec<Ranked>>,
     counters: FlowCounters,
 }
 
@@ -169,7 +184,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             masks: Vec::new(),
             free_masks: Vec::new(),
             by_mask: Buckets::new(),
-            order: Vec::new(),
+            ranks: Vec::new(),
             counters: FlowCounters::default(),
             limits,
             secrets,
@@ -181,12 +196,14 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.hints.set_one_in(one_in);
     }
 
-    /// Puts a flow in: what agrees with `key` and `beyond` in the bits of the masks.
+    /// Puts a flow in: a port's packets that agree with `key` and `beyond` in the bits of the masks. Where there are several ports, keys and
+    /// masks have to tell them apart.
     ///
     /// # Errors
     /// [`FlowRefused`], and nothing has changed.
     pub fn insert(
         &mut self,
+        port: u16,
         key: &[u64; KEY_WORDS],
         beyond: &[u64; X],
         mask: &[u64; KEY_WORDS],
@@ -200,10 +217,21 @@ impl<const X: usize, T> FlowCache<X, T> {
         if self.len >= self.limits.flows as usize {
             return Err(FlowRefused::Flows { most: self.limits.flows });
         }
-        if known.is_none() && self.order.len() >= self.limits.masks as usize {
+        let rank = known.and_then(|number| self.rank(port, number));
+        if rank.is_none()
+            && self.ranks.get(usize::from(port)).map_or(0, Vec::len) >= self.limits.masks as usize
+        {
             return Err(FlowRefused::Masks { most: self.limits.masks });
         }
         let number = known.unwrap_or_else(|| self.add_mask(mask, beyond_mask));
+        if self.ranks.len() <= usize::from(port) {
+            self.ranks.resize_with(usize::from(port) + 1, Vec::new);
+        }
+        let ranks = &mut self.ranks[usize::from(port)];
+        match rank {
+            Some(at) => ranks[at].flows += 1,
+            None => ranks.push(Ranked { mask: number, flows: 1, hits: 0 }),
+        }
         let mask = &mut self.masks[number as usize];
         let free_beyond = if mask.has_beyond() { self.free_beyond.pop() } else { None };
         let link = match free_beyond {
@@ -225,9 +253,12 @@ impl<const X: usize, T> FlowCache<X, T> {
         match self.flows.get_mut(index as usize) {
             Some(flow) => {
                 self.free = flow.link;
-                *flow = Flow { key, mask: number, generation: flow.generation, link, value: Some(value) };
+                *flow =
+                    Flow { key, mask: number, generation: flow.generation, link, port, value: Some(value) };
             }
-            None => self.flows.push(Flow { key, mask: number, generation: 0, link, value: Some(value) }),
+            None => {
+                self.flows.push(Flow { key, mask: number, generation: 0, link, port, value: Some(value) })
+            }
         }
         Ok(self.reference(index))
     }
@@ -247,10 +278,17 @@ impl<const X: usize, T> FlowCache<X, T> {
         if beyond.is_some() {
             self.free_beyond.push(place.link);
         }
-        let number = std::mem::replace(&mut place.mask, NONE);
+        let (number, port) = (std::mem::replace(&mut place.mask, NONE), place.port);
         place.generation = place.generation.wrapping_add(1);
         place.link = std::mem::replace(&mut self.free, flow.index);
         self.len -= 1;
+        if let Some(at) = self.rank(port, number) {
+            let ranks = &mut self.ranks[usize::from(port)];
+            ranks[at].flows -= 1;
+            if ranks[at].flows == 0 {
+                ranks.remove(at);
+            }
+        }
         if self.masks[number as usize].flows == 0 {
             self.remove_mask(number);
         }
@@ -298,12 +336,13 @@ impl<const X: usize, T> FlowCache<X, T> {
         })
     }
 
-    /// Puts the masks in the order of their hits; the last ones count most. To be called now and then, a second apart or so.
+    /// Puts each port's masks in the order of their hits; the last ones count most. To be called now and then, a second apart or so.
     pub fn rerank(&mut self) {
-        let masks = &mut self.masks;
-        self.order.sort_unstable_by_key(|number| std::cmp::Reverse(masks[*number as usize].hits));
-        for mask in masks {
-            mask.hits /= 2;
+        for ranks in &mut self.ranks {
+            ranks.sort_unstable_by_key(|own| std::cmp::Reverse(own.hits));
+            for own in ranks {
+                own.hits /= 2;
+            }
         }
     }
 
@@ -322,7 +361,7 @@ impl<const X: usize, T> FlowCache<X, T> {
     /// Different masks.
     #[must_use]
     pub fn masks(&self) -> usize {
-        self.order.len()
+        self.masks.len() - self.free_masks.len()
     }
 
     /// How much fits.
@@ -345,8 +384,9 @@ impl<const X: usize, T> FlowCache<X, T> {
             + self.flows.len() * size_of::<Flow<T>>()
             + self.beyond.capacity() * size_of::<[u64; X]>()
             + self.masks.iter().map(Mask::memory).sum::<usize>()
-            + (self.free_beyond.capacity() + self.free_masks.capacity() + self.order.capacity())
-                * size_of::<u32>()
+            + (self.free_beyond.capacity() + self.free_masks.capacity()) * size_of::<u32>()
+            + self.ranks.capacity() * size_of::<Vec<Ranked>>()
+            + self.ranks.iter().map(Vec::capacity).sum::<usize>() * size_of::<Ranked>()
             + self.by_mask.memory()
     }
 
@@ -368,16 +408,19 @@ impl<const X: usize, T> FlowCache<X, T> {
             None => self.masks.push(new),
         }
         self.by_mask.insert(Mask::number_hash(&self.secrets, mask, beyond_mask), number);
-        self.order.push(number);
         number
     }
 
     fn remove_mask(&mut self, number: u32) {
         let (mask, beyond_mask) = self.masks[number as usize].words();
         self.by_mask.remove(Mask::number_hash(&self.secrets, &mask, &beyond_mask), number);
-        self.order.retain(|other| *other != number);
         self.masks[number as usize].index = Buckets::new();
         self.free_masks.push(number);
+    }
+
+    /// Where a mask stands in a port's order, if flows of that port have it.
+    fn rank(&self, port: u16, number: u32) -> Option<usize> {
+        self.ranks.get(usize::from(port))?.iter().position(|own| own.mask == number)
     }
 
     /// The flow of the same mask and the same masked words.

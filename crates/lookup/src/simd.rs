@@ -40,6 +40,7 @@ pub fn look_up<A: Address>(_: &[AtomicU64], _: &[A], _: &mut [Hop]) -> bool {
 #[inline(always)]
 pub fn find_burst<'k, const X: usize, T>(
     cache: &mut FlowCache<X, T>,
+    port: u16,
     key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
     beyond: &mut impl FnMut(usize) -> [u64; X],
     found: &mut [u32],
@@ -49,7 +50,7 @@ pub fn find_burst<'k, const X: usize, T>(
         return false;
     }
     // SAFETY: the CPU has the features, which were asked for just now.
-    unsafe { find_burst_in_wide_words(cache, key, beyond, found) }
+    unsafe { find_burst_in_wide_words(cache, port, key, beyond, found) }
     true
 }
 
@@ -57,17 +58,19 @@ pub fn find_burst<'k, const X: usize, T>(
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 fn find_burst_in_wide_words<'k, const X: usize, T>(
     cache: &mut FlowCache<X, T>,
+    port: u16,
     key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
     beyond: &mut impl FnMut(usize) -> [u64; X],
     found: &mut [u32],
 ) {
-    cache.find_in_bursts(key, beyond, found);
+    cache.find_in_bursts(port, key, beyond, found);
 }
 
 /// Elsewhere there is only the twin.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn find_burst<'k, const X: usize, T>(
     _: &mut FlowCache<X, T>,
+    _: u16,
     _: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
     _: &mut impl FnMut(usize) -> [u64; X],
     _: &mut [u32],
@@ -112,13 +115,13 @@ mod tests {
         let key = |number: u64| std::array::from_fn(|word| scattered(number << 3 | word as u64));
         for number in 0..2000 {
             let mask = std::array::from_fn(|word| if word as u64 <= number % 8 { u64::MAX } else { 0 });
-            cache.insert(&key(number), &[number], &mask, &[number % 2], 0).unwrap();
+            cache.insert(3, &key(number), &[number], &mask, &[number % 2], 0).unwrap();
         }
         let keys: Vec<[u64; KEY_WORDS]> = (0..3000).map(key).collect();
         for _ in 0..2 {
             let (mut with, mut without) = (vec![0; keys.len()], vec![0; keys.len()]);
-            cache.find_in_bursts(&|at| &keys[at], &mut |at| [at as u64], &mut without);
-            let done = find_burst(&mut cache, &|at| &keys[at], &mut |at| [at as u64], &mut with);
+            cache.find_in_bursts(3, &|at| &keys[at], &mut |at| [at as u64], &mut without);
+            let done = find_burst(&mut cache, 3, &|at| &keys[at], &mut |at| [at as u64], &mut with);
             assert!(!done || with == without);
             assert_eq!(without.iter().filter(|found| **found != crate::MISS).count(), 2000);
         }

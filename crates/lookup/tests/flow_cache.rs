@@ -9,6 +9,8 @@ use lookup::{FlowCache, FlowLimits, FlowRef, FlowRefused, MISS, naive};
 use proptest::prelude::*;
 
 const BEYOND: usize = 2;
+/// The port of all packets, where it does not matter.
+const PORT: u16 = 3;
 type Key = [u64; 8];
 type Beyond = [u64; BEYOND];
 type Cache = FlowCache<BEYOND, u32>;
@@ -81,7 +83,7 @@ impl Pair {
             flow.mask == mask && flow.beyond_mask == beyond_mask && flow.matches(&key, &beyond)
         };
         let known = self.flows.iter().find(same).map(|flow| flow.reference);
-        match self.cache.insert(&key, &beyond, &mask, &beyond_mask, value) {
+        match self.cache.insert(PORT, &key, &beyond, &mask, &beyond_mask, value) {
             Ok(reference) => {
                 assert_eq!(known, None);
                 self.flows.push(Flow { key, beyond, mask, beyond_mask, value, reference });
@@ -99,7 +101,7 @@ impl Pair {
     fn find(&mut self, keys: &[(Key, Beyond)]) {
         let mut found = vec![7; keys.len()];
         let before = self.cache.counters();
-        self.cache.find_burst(|packet| &keys[packet].0, |packet| keys[packet].1, &mut found);
+        self.cache.find_burst(PORT, |packet| &keys[packet].0, |packet| keys[packet].1, &mut found);
         for ((key, beyond), found) in keys.iter().zip(&found) {
             let of = |flow: &&Flow| flow.matches(key, beyond);
             let values: BTreeSet<u32> = self.flows.iter().filter(of).map(|flow| flow.value).collect();
@@ -180,7 +182,7 @@ proptest! {
 
 fn find(cache: &mut Cache, keys: &[Key]) -> Vec<Option<u32>> {
     let mut found = vec![0; keys.len()];
-    cache.find_burst(|packet| &keys[packet], |_| [0; BEYOND], &mut found);
+    cache.find_burst(PORT, |packet| &keys[packet], |_| [0; BEYOND], &mut found);
     let value = |at: &u32| {
         let value = cache.get_at(*at).copied();
         assert_eq!(value.is_none(), *at == MISS);
@@ -199,24 +201,24 @@ fn a_place_that_another_flow_has_taken_is_not_what_the_hint_meant() {
     let key = |word| [9, word, 9, 9, 9, 9, 9, 9];
     let mut cache = Cache::new(FlowLimits::default());
     // The hint of 0x1234 leads to the first place.
-    let first = cache.insert(&key(0x1234), &none, &narrow, &none, 1).unwrap();
+    let first = cache.insert(PORT, &key(0x1234), &none, &narrow, &none, 1).unwrap();
     assert_eq!(find(&mut cache, &[key(0x1234); 2]), [Some(1); 2]);
     assert_eq!(cache.remove(first), Some(1));
     assert_eq!(find(&mut cache, &[key(0x1234)]), [None]);
     // Another flow in that place, under the same mask; and under one of the words that the old one had.
-    let second = cache.insert(&key(0x1235), &none, &narrow, &none, 2).unwrap();
+    let second = cache.insert(PORT, &key(0x1235), &none, &narrow, &none, 2).unwrap();
     assert_eq!(
         (second.index(), find(&mut cache, &[key(0x1234), key(0x1235)])),
         (first.index(), vec![None, Some(2)])
     );
     assert_eq!((cache.remove(first), cache.remove(second)), (None, Some(2)));
-    let third = cache.insert(&key(0x34), &none, &narrow, &none, 3).unwrap();
+    let third = cache.insert(PORT, &key(0x34), &none, &narrow, &none, 3).unwrap();
     assert_eq!(
         (third.index(), find(&mut cache, &[key(0x1234), key(0x34)])),
         (first.index(), vec![None, Some(3)])
     );
     cache.remove(third);
-    let fourth = cache.insert(&key(0x34), &none, &wide, &none, 4).unwrap();
+    let fourth = cache.insert(PORT, &key(0x34), &none, &wide, &none, 4).unwrap();
     assert_eq!(
         (fourth.index(), find(&mut cache, &[key(0x1234), key(0x35)])),
         (first.index(), vec![Some(4), None])
@@ -230,7 +232,7 @@ fn thousands_of_flows_are_answered_by_hints() {
     let mask = [u64::MAX, u64::MAX, 0, 0, 0, 0, 0, 0];
     for number in 0..4096 {
         cache
-            .insert(&station(number), &[0; BEYOND], &mask, &[0; BEYOND], u32::try_from(number).unwrap())
+            .insert(PORT, &station(number), &[0; BEYOND], &mask, &[0; BEYOND], u32::try_from(number).unwrap())
             .unwrap();
     }
     let keys: Vec<Key> = (0..4096).map(station).collect();
@@ -268,7 +270,7 @@ fn masks_that_answer_most_are_asked_first() {
     for word in 0..8_u32 {
         let (mut key, mut mask) = ([0; 8], [0; 8]);
         (key[word as usize], mask[word as usize]) = (7, u64::MAX);
-        cache.insert(&key, &[0; BEYOND], &mask, &[0; BEYOND], word).unwrap();
+        cache.insert(PORT, &key, &[0; BEYOND], &mask, &[0; BEYOND], word).unwrap();
     }
     let last = [0, 0, 0, 0, 0, 0, 0, 7];
     assert_eq!(find(&mut cache, &[last; 100]), [Some(7); 100]);
@@ -292,7 +294,7 @@ fn what_is_too_much_is_refused_and_changes_nothing() {
     let mut cache = Cache::new(FlowLimits { flows: 3, masks: 2 });
     let mask = |bits| [bits, 0, 0, 0, 0, 0, 0, 0];
     let mut insert =
-        |key: u64, bits: u64| cache.insert(&mask(key), &[0; BEYOND], &mask(bits), &[0; BEYOND], 0);
+        |key: u64, bits: u64| cache.insert(PORT, &mask(key), &[0; BEYOND], &mask(bits), &[0; BEYOND], 0);
     let first = insert(1, 0xff).unwrap();
     insert(1, 0xfff).unwrap();
     assert_eq!(insert(1, 0xf), Err(FlowRefused::Masks { most: 2 }));
@@ -303,17 +305,17 @@ fn what_is_too_much_is_refused_and_changes_nothing() {
     assert_eq!((cache.len(), cache.masks()), (3, 2));
     assert_eq!(find(&mut cache, &[mask(3)]), [None]);
     cache.remove(first);
-    assert!(cache.insert(&mask(3), &[0; BEYOND], &mask(0xff), &[0; BEYOND], 0).is_ok());
+    assert!(cache.insert(PORT, &mask(3), &[0; BEYOND], &mask(0xff), &[0; BEYOND], 0).is_ok());
 }
 
 #[test]
 fn a_cache_for_nothing_finds_nothing() {
     let mut cache = Cache::new(FlowLimits { flows: 0, masks: 0 });
     assert_eq!(find(&mut cache, &[[0; 8], [1; 8]]), [None, None]);
-    let refused = cache.insert(&[0; 8], &[0; BEYOND], &[0; 8], &[0; BEYOND], 0);
+    let refused = cache.insert(PORT, &[0; 8], &[0; BEYOND], &[0; 8], &[0; BEYOND], 0);
     assert_eq!(refused, Err(FlowRefused::Flows { most: 0 }));
     let mut cache = Cache::new(FlowLimits { flows: 1, masks: 1 });
-    cache.insert(&[0; 8], &[0; BEYOND], &[0; 8], &[0; BEYOND], 5).unwrap();
+    cache.insert(PORT, &[0; 8], &[0; BEYOND], &[0; 8], &[0; BEYOND], 5).unwrap();
     assert_eq!(find(&mut cache, &[[0; 8], [1; 8]]), [Some(5); 2]);
     assert_eq!(find(&mut cache, &[[0; 8], [1; 8]]), [Some(5); 2]);
 }
@@ -322,8 +324,9 @@ fn a_cache_for_nothing_finds_nothing() {
 fn flows_that_come_and_go_take_no_more_memory() {
     let mut cache = Cache::new(FlowLimits::default());
     let round = |cache: &mut Cache, mask: u64| {
-        let insert =
-            |number| cache.insert(&station(number), &[number; 2], &[mask; 8], &[u64::MAX; 2], 0).unwrap();
+        let insert = |number| {
+            cache.insert(PORT, &station(number), &[number; 2], &[mask; 8], &[u64::MAX; 2], 0).unwrap()
+        };
         let flows: Vec<FlowRef> = (0..1000).map(insert).collect();
         let memory = cache.memory();
         assert!(flows.into_iter().all(|flow| cache.remove(flow).is_some()));
@@ -342,17 +345,49 @@ fn flows_that_come_and_go_take_no_more_memory() {
 fn what_stands_beyond_the_key_is_asked_for_only_where_it_counts() {
     let mut cache = Cache::new(FlowLimits::default());
     let plain = [u64::MAX, 0, 0, 0, 0, 0, 0, 0];
-    cache.insert(&[1; 8], &[0; BEYOND], &plain, &[0; BEYOND], 1).unwrap();
+    cache.insert(PORT, &[1; 8], &[0; BEYOND], &plain, &[0; BEYOND], 1).unwrap();
     let (mut asked, mut found) = (0, [0; 2]);
     let keys = [[1; 8], [2; 8]];
     let mut beyond = |packet: usize| {
         asked += 1;
         [packet as u64, 5]
     };
-    cache.find_burst(|packet| &keys[packet], &mut beyond, &mut found);
-    cache.insert(&[2; 8], &[1, 5], &plain, &[u64::MAX, 1], 2).unwrap();
-    cache.find_burst(|packet| &keys[packet], &mut beyond, &mut found);
+    cache.find_burst(PORT, |packet| &keys[packet], &mut beyond, &mut found);
+    cache.insert(PORT, &[2; 8], &[1, 5], &plain, &[u64::MAX, 1], 2).unwrap();
+    cache.find_burst(PORT, |packet| &keys[packet], &mut beyond, &mut found);
     assert_eq!(found.map(|at| cache.get_at(at).copied()), [Some(1), Some(2)]);
     // The first was found by its hint.
     assert!((1..=3).contains(&asked), "{asked}");
+}
+
+#[test]
+fn a_port_is_not_asked_against_the_masks_of_another() {
+    let mut cache = Cache::new(FlowLimits { masks: 64, ..FlowLimits::default() });
+    cache.set_exact(None);
+    let none = [0; BEYOND];
+    // The first word tells the port.
+    let mask = |bits: u64| [u64::MAX, bits, 0, 0, 0, 0, 0, 0];
+    cache.insert(1, &[1, 7, 0, 0, 0, 0, 0, 0], &none, &mask(0xff), &none, 1).unwrap();
+    let attack: Vec<FlowRef> = (0..64)
+        .map(|bit| {
+            cache.insert(2, &[2, 1 << bit, 0, 0, 0, 0, 0, 0], &none, &mask(1 << bit), &none, 2).unwrap()
+        })
+        .collect();
+    let refused = cache.insert(2, &[2; 8], &none, &mask(0xff), &none, 2);
+    assert_eq!(refused, Err(FlowRefused::Masks { most: 64 }), "each port has as many");
+    let probes = |cache: &mut Cache, port: u16, keys: &[Key]| {
+        let (before, mut found) = (cache.counters().probes, vec![MISS; keys.len()]);
+        cache.find_burst(port, |packet| &keys[packet], |_| none, &mut found);
+        (cache.counters().probes - before, found.into_iter().filter(|at| *at != MISS).count())
+    };
+    let victim = [[1, 7, 3, 3, 3, 3, 3, 3]; 100];
+    assert_eq!(probes(&mut cache, 1, &victim), (100, 100), "one mask each");
+    assert_eq!(probes(&mut cache, 2, &[[2, 0, 0, 0, 0, 0, 0, 0]; 3]), (3 * 64, 0));
+    assert_eq!(probes(&mut cache, 9, &victim), (0, 0));
+    // A mask that both have stays with the one when the other's flows go.
+    cache.insert(1, &[1, 2, 0, 0, 0, 0, 0, 0], &none, &mask(1 << 1), &none, 3).unwrap();
+    attack.into_iter().for_each(|flow| assert_eq!(cache.remove(flow), Some(2)));
+    assert_eq!((cache.masks(), cache.len()), (2, 2));
+    assert_eq!(probes(&mut cache, 1, &[[1, 2, 0, 0, 0, 0, 0, 0]]), (2, 1));
+    assert_eq!(probes(&mut cache, 2, &[[2, 2, 0, 0, 0, 0, 0, 0]]), (0, 0));
 }

@@ -38,8 +38,8 @@ pub use leader::Leader;
 pub use letter::RulesLetter;
 pub use shown::Shown;
 
-/// Megaflows that one worker's cache holds, and different masks: what an attack on the tuple space can add.
-const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 200_000, masks: 256 };
+/// Megaflows that one worker's cache holds, and different masks of one port: the decider gives out fewer, unless ports with little come late.
+const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 256 };
 
 /// How long a look at all cached flows may take.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -2,7 +2,7 @@
 //! by.
 
 use crate::bench::figures::Figures;
-use crate::bench::{BenchError, Options, changes, classify, paper, tenants, upcalls};
+use crate::bench::{BenchError, Options, attack, changes, classify, paper, tenants, upcalls};
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,13 @@ pub enum Decision {
     PaperNull,
     /// What 100,000 flows take of memory.
     FlowMemory,
+    /// What an attack on the tuple space leaves of another's rate.
+    TupleExplosion,
 }
 
 impl Decision {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Classifier,
         Self::Upcall,
         Self::Upcall15,
@@ -45,6 +47,7 @@ impl Decision {
         Self::PaperTable2,
         Self::PaperNull,
         Self::FlowMemory,
+        Self::TupleExplosion,
     ];
 
     /// Its name on the command line.
@@ -62,6 +65,7 @@ impl Decision {
             Self::PaperTable2 => "paper-table2",
             Self::PaperNull => "paper-null",
             Self::FlowMemory => "flow-memory-100k",
+            Self::TupleExplosion => "tuple-explosion",
         }
     }
 
@@ -97,5 +101,6 @@ pub fn decide(decision: Decision, options: &Options) -> Result<Figures, BenchErr
         Decision::PaperTable2 => paper::table2(name, options),
         Decision::PaperNull => paper::null(name, options),
         Decision::FlowMemory => changes::flow_memory(name, options),
+        Decision::TupleExplosion => attack::tuple_explosion(name, options),
     }
 }

@@ -4,6 +4,7 @@
 //! the first-level cache. What the source costs is measured alone, in turns with the scenario in the same run, and is not part of
 //! `ns_per_packet`.
 
+mod attack;
 mod changes;
 mod churn;
 mod circuit;

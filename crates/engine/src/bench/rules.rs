@@ -54,7 +54,8 @@ impl Switch {
         let bridge = Arc::new(Bridge::new(&config, 0x5eed));
         let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridge))])));
-        let limits = FlowLimits { flows, ..FlowLimits::default() };
+        // Above the limit there is room for ports that have less than their share.
+        let limits = FlowLimits { flows: flows + flows / 4, ..FlowLimits::default() };
         let mut decider = engine.decider(limits, waker, bridges)?;
         decider.allow(flows);
         worker.round_with_commands();

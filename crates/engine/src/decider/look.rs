@@ -87,13 +87,12 @@ impl Decider {
 
     /// Looks at flows up to a number, or until packets or workers have waited for a while; gives how far it came.
     fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
-        let idle = if self.flows > self.limit { IDLE_FULL_NS } else { IDLE_NS };
         for at in from..to {
             if at > from && (at - from).is_multiple_of(BREATH) && self.somebody_waits() {
                 return at;
             }
             let Ok(id) = u32::try_from(at) else { break };
-            self.look_at(id, now, idle);
+            self.look_at(id, now);
         }
         to
     }
@@ -104,11 +103,15 @@ impl Decider {
     }
 
     /// One flow: its counts, its time, its fate.
-    fn look_at(&mut self, id: u32, now: u64, idle: u64) {
+    fn look_at(&mut self, id: u32, now: u64) {
         let Some(Some(record)) = self.records.get(id as usize) else { return };
         if record.leaving {
             return;
         }
+        let (worker, port, mask) = (record.worker, record.port, record.mask);
+        let too_many = self.flows >= self.limit && self.budgets.is_over_share(worker, port, self.limit);
+        let idle = if too_many { IDLE_FULL_NS } else { IDLE_NS };
+        let is_outdone = self.budgets.is_outdone(worker, port, mask);
         let bridge = Arc::clone(&record.bridge);
         let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
         let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
@@ -126,7 +129,7 @@ impl Decider {
         if fresh && !record.fate.learns.is_empty() {
             teach(&mut pipeline, &record.fate.learns, now);
         }
-        if !is_current || now.saturating_sub(used) > idle {
+        if !is_current || is_outdone || now.saturating_sub(used) > idle {
             drop(pipeline);
             return self.dismiss(id);
         }
@@ -233,6 +236,7 @@ impl Decider {
             };
             bridge.tables.publish(&events);
         }
+        self.budgets.turn(self.every_bit);
         self.view.memory.store(self.memory() as u64, Ordering::Relaxed);
         self.view.flows.store(self.flows as u64, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);

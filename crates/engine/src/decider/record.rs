@@ -18,6 +18,8 @@ pub(super) struct Record {
     pub at: Option<FlowRef>,
     /// The hash of what it is told apart by: worker, bridge, port, flow and mask.
     pub name: u64,
+    /// The hash of its mask.
+    pub mask: u64,
     pub bridge: Arc<FlowBridge>,
     pub port: PortId,
     pub in_port: u32,

@@ -161,7 +161,7 @@ impl Flows {
     pub(crate) fn put(&mut self, key: &FlowKey, mask: &FlowKey, flow: CachedFlow) {
         let nothing = Beyond::ZERO.0;
         // A bench that has more flows than fit measures misses, and says so by its losses.
-        let _ = self.cache.insert(key.words(), &nothing, mask.words(), &nothing, flow);
+        let _ = self.cache.insert(key.in_port().0, key.words(), &nothing, mask.words(), &nothing, flow);
     }
 
     /// Frees what waits. The decider has ended, or frees what it has itself.
@@ -213,7 +213,7 @@ pub fn run<R: Recorder>(
         let memory = tools.pool.memory();
         let Burst { packets, keys, layers, .. } = &*burst;
         let beyond = |i: usize| Beyond::extract(packets[i].head(memory), &keys[i], &layers[i]).0;
-        flows.cache.find_burst(|i| keys[i].words(), beyond, &mut flows.found[..n]);
+        flows.cache.find_burst(port.0, |i| keys[i].words(), beyond, &mut flows.found[..n]);
     }
     let whole =
         if flows.pending.is_empty() && !R::ACTIVE { one_way(&mut flows, burst, n, now) } else { None };
@@ -388,7 +388,10 @@ pub fn answers(forwarding: &Forwarding, now: Now, exits: &mut Exits<'_>, tools: 
                 let (beyond, beyond_mask) = (&install.beyond.0, &install.beyond_mask.0);
                 let flow = install.flow.take();
                 // Refused for want of room, or there already: the decider goes on without it.
-                let put = flow.and_then(|flow| flows.cache.insert(key, beyond, mask, beyond_mask, flow).ok());
+                let put = flow.and_then(|flow| {
+                    let port = install.key.in_port().0;
+                    flows.cache.insert(port, key, beyond, mask, beyond_mask, flow).ok()
+                });
                 tell(&mut flows, Told::Installed(install.id, put, install));
             }
             Answer::Replace(at, compiled) => {
@@ -432,7 +435,7 @@ fn follow(
     while let Some(next) = waiting.pop_front() {
         flows.waiting -= 1;
         let mut at = [MISS];
-        flows.cache.find_burst(|_| next.key.words(), |_| next.beyond.0, &mut at);
+        flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.beyond.0, &mut at);
         let Some(flow) = flows.cache.get_at(at[0]) else {
             miss(next, flows, exits, tools);
             break;

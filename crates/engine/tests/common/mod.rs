@@ -1,6 +1,8 @@
 //! Engines over in-memory ports for tests: the far end of each port's wire is in the test's hands.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, reason = "test code; each test file uses its part")]
 
+pub mod rules;
+
 use std::sync::Arc;
 
 use engine::counters::PortTotals;

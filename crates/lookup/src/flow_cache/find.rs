@@ -49,23 +49,25 @@ impl Packets {
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
-    /// Finds the flows of packets, whose number `found` says: their places, for [`FlowCache::get_at`], or [`MISS`].
+    /// Finds the flows of a port's packets, whose number `found` says: their places, for [`FlowCache::get_at`], or [`MISS`].
     ///
     /// `key` and `beyond` are asked for packets by their number; `beyond` only where a flow has bits there, and maybe several times.
     pub fn find_burst<'k>(
         &mut self,
+        port: u16,
         key: impl Fn(usize) -> &'k [u64; KEY_WORDS],
         mut beyond: impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        if !simd::find_burst(self, &key, &mut beyond, found) {
-            self.find_in_bursts(&key, &mut beyond, found);
+        if !simd::find_burst(self, port, &key, &mut beyond, found) {
+            self.find_in_bursts(port, &key, &mut beyond, found);
         }
     }
 
     #[inline(always)]
     pub(crate) fn find_in_bursts<'k>(
         &mut self,
+        port: u16,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
@@ -87,7 +89,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             } else {
                 (0_u16..).zip(&*found).for_each(|(packet, _)| notes.rest.add_if(packet, true));
             }
-            self.ask_masks(&mut notes, &key, &mut beyond, found);
+            self.ask_masks(usize::from(port), &mut notes, &key, &mut beyond, found);
             from += found.len();
         }
     }
@@ -132,18 +134,20 @@ impl<const X: usize, T> FlowCache<X, T> {
     #[inline(always)]
     fn ask_masks<'k>(
         &mut self,
+        port: usize,
         notes: &mut Notes,
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
         let waiting = notes.rest.len;
-        for place in 0..self.order.len() {
+        for place in 0..self.ranks.get(port).map_or(0, Vec::len) {
             if notes.rest.len == 0 {
                 break;
             }
             self.counters.probes += notes.rest.len as u64;
-            self.ask_mask(self.order[place], notes, key, beyond, found);
+            let hits = self.ask_mask(self.ranks[port][place].mask, notes, key, beyond, found);
+            self.ranks[port][place].hits += hits as u64;
         }
         for packet in notes.rest.all() {
             found[usize::from(*packet)] = MISS;
@@ -152,7 +156,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         self.counters.misses += notes.rest.len as u64;
     }
 
-    /// Asks all packets that are left against one mask; those that it has no flow for are left.
+    /// Asks all packets that are left against one mask; those that it has no flow for are left. Gives how many it has flows for.
     #[inline(always)]
     fn ask_mask<'k>(
         &mut self,
@@ -161,7 +165,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
-    ) {
+    ) -> usize {
         let mask = &self.masks[number as usize];
         let asked = notes.rest.len;
         match mask.pairs() {
@@ -203,8 +207,7 @@ impl<const X: usize, T> FlowCache<X, T> {
                 self.hints.offer(notes.exact[at], found[at]);
             }
         }
-        let hits = asked - notes.rest.len;
-        self.masks[number as usize].hits += hits as u64;
+        asked - notes.rest.len
     }
 }
 

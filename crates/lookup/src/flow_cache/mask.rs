@@ -22,8 +22,6 @@ pub(super) struct Mask<const X: usize> {
     used: usize,
     has_beyond: bool,
     pub index: Buckets,
-    /// Packets that were found here; halved now and then.
-    pub hits: u64,
     pub flows: u32,
     beyond: [u64; X],
     beyond_secrets: [Secret; X],
@@ -45,7 +43,6 @@ impl<const X: usize> Mask<X> {
             used: words.len().div_ceil(2).max(1),
             has_beyond: beyond.iter().any(|word| *word != 0),
             index: Buckets::new(),
-            hits: 0,
             flows: 0,
             beyond: *beyond,
             beyond_secrets: std::array::from_fn(|at| secrets.of(KEY_WORDS + at)),

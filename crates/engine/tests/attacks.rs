@@ -1,0 +1,225 @@
+//! What a sender that means ill can do to the others on a bridge with rules: masks without end, misses without end, flows without end. Counted,
+//! not timed: `trivium bench tuple-explosion` has the rates.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and gives up after a time"
+)]
+
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::frame;
+use common::rules::{Switch, out};
+use packet::{DropReason, PortId};
+use switch::flow::{Field, FlowMod, Instructions, Match, Mod};
+
+/// A packet of UDP over IPv4.
+fn packet(source: u32, ports: [u16; 2]) -> Vec<u8> {
+    let mut own = frame(1, 2, 0);
+    own[26..30].copy_from_slice(&source.to_be_bytes());
+    own[34..36].copy_from_slice(&ports[0].to_be_bytes());
+    own[36..38].copy_from_slice(&ports[1].to_be_bytes());
+    own
+}
+
+const FRIEND: u32 = 0x0a00_0001;
+const FRIENDS_PORT: u16 = 12_345;
+const SERVICE: u16 = 80;
+
+/// An access list by destination port, source address and source port, in this order; the ports that it lets through go to the last one.
+fn access_list() -> Switch {
+    let mut switch = Switch::new(4);
+    let ip = Match::ANY.with(Field::EthType, 0x0800);
+    let udp = ip.with(Field::IpProto, 17);
+    let allowed = [
+        (40, udp.with(Field::UdpDst, u128::from(SERVICE))),
+        (30, ip.with(Field::Ipv4Src, u128::from(FRIEND))),
+        (20, udp.with(Field::UdpSrc, u128::from(FRIENDS_PORT))),
+    ];
+    for (priority, matching) in allowed {
+        switch.add(0, priority, matching, vec![out(4)]);
+    }
+    switch.modify(&[Mod::Flow(Box::new(FlowMod::add(0, 0, Match::ANY, Instructions::apply(Vec::new()))))]);
+    // Hints would hide what masks cost.
+    switch.rig.engine.set_exact_cache(None).unwrap();
+    switch.rig.worker.round_with_commands();
+    switch
+}
+
+/// Every packet that differs from each of the three rules in one bit: 8,192 combinations, in bursts of 256.
+fn attack(mut send: impl FnMut(&[Vec<u8>])) -> u64 {
+    let mut burst = Vec::new();
+    for number in 0..32 * 16 * 16_u32 {
+        let ports = [FRIENDS_PORT ^ 1 << (number % 16), SERVICE ^ 1 << (number / 16 % 16)];
+        burst.push(packet(FRIEND ^ 1 << (number / 256), ports));
+        if burst.len() == 256 {
+            send(&burst);
+            burst.clear();
+        }
+    }
+    32 * 16 * 16
+}
+
+/// Sends packets and waits for what becomes of them; how many leave, and how often masks were asked for each.
+fn passed(switch: &mut Switch, port: u16, packets: &[Vec<u8>]) -> (usize, f64) {
+    let before = switch.view().counters.probes;
+    let mut left = 0;
+    for burst in packets.chunks(256) {
+        burst.iter().for_each(|packet| switch.rig.send(port, packet));
+        left += switch.outputs().len();
+    }
+    let probes = switch.view().counters.probes - before;
+    (left, f64::from(u32::try_from(probes).unwrap()) / f64::from(u32::try_from(packets.len()).unwrap()))
+}
+
+/// Packets that the access list lets through, by each of its rules.
+fn victims() -> Vec<Vec<u8>> {
+    let by_service = |n: u32| packet(0x0b00_0000 + n % 97, [5000 + n.to_le_bytes()[0] as u16, SERVICE]);
+    let by_address = |n: u32| packet(FRIEND, [40_000, 7000 + u16::try_from(n % 11).unwrap()]);
+    let one = |n: u32| if n.is_multiple_of(8) { by_address(n) } else { by_service(n) };
+    (0..4000).map(one).collect()
+}
+
+#[test]
+fn an_attack_on_the_tuple_space_costs_another_port_no_look_up_and_its_own_few() {
+    let mut switch = access_list();
+    let victims = victims();
+    assert_eq!(passed(&mut switch, 0, &victims).0, 4000);
+    let rerank = |switch: &mut Switch| {
+        for _ in 0..20_000 {
+            switch.rig.round();
+        }
+    };
+    rerank(&mut switch);
+    let (_, quiet) = passed(&mut switch, 0, &victims);
+    // The same by the attacker's port, and by another.
+    passed(&mut switch, 1, &victims);
+    rerank(&mut switch);
+    let (_, own_quiet) = passed(&mut switch, 1, &victims);
+    let before = switch.view();
+    let mut sent = 0;
+    sent += attack(|burst| assert_eq!(passed(&mut switch, 1, burst).0, 0, "the access list holds"));
+    let after = switch.view();
+    let asked = after.counters.probes - before.counters.probes;
+    assert!(asked <= sent * 66, "{asked} look-ups by masks for {sent} packets");
+    assert!(after.masks <= before.masks + 65, "{} masks, {} before", after.masks, before.masks);
+    let narrowed = switch.decider.view().narrowed.load(Ordering::Relaxed);
+    assert!(narrowed > 100, "{narrowed} flows of every bit: the attack is none");
+    assert_eq!(switch.rig.dropped()[DropReason::RuleDrop.index()], sent);
+    let (left, attacked) = passed(&mut switch, 0, &victims);
+    assert_eq!((left, attacked), (4000, quiet), "another port's packets ask its own masks");
+    // Who shares the port has his masks in front when they have answered more.
+    rerank(&mut switch);
+    let (left, attacked) = passed(&mut switch, 1, &victims);
+    assert_eq!(left, 4000);
+    assert!(attacked <= own_quiet * 1.25, "{attacked} look-ups a packet, {own_quiet} before");
+    switch.rig.assert_accounted();
+}
+
+#[test]
+fn a_mask_that_many_ask_for_takes_the_place_of_one_that_serves_nobody() {
+    let mut switch = access_list();
+    attack(|burst| assert_eq!(passed(&mut switch, 1, burst).0, 0));
+    // New hosts come all the time, of a network that flows need a mask of their own for.
+    let network = Match::ANY.with(Field::EthType, 0x0806);
+    switch.add(0, 50, network, vec![out(4)]);
+    let mut neighbour = frame(1, 2, 0);
+    neighbour[12..14].copy_from_slice(&[0x08, 0x06]);
+    neighbour[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
+    let (begin, mut host) = (Instant::now(), 0_u32);
+    loop {
+        let asked = switch.tables.upcalls();
+        for _ in 0..64 {
+            host += 1;
+            neighbour[8..12].copy_from_slice(&host.to_be_bytes());
+            switch.rig.send(1, &neighbour);
+        }
+        assert_eq!(switch.outputs().len(), 64);
+        let asked = switch.tables.upcalls() - asked;
+        assert!(host > 64 || asked == 64, "there is no room for its mask, {asked} are asked about");
+        if asked == 0 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "each is still asked about");
+    }
+    switch.rig.assert_accounted();
+}
+
+#[test]
+fn a_storm_of_misses_leaves_others_their_packets_and_their_flows() {
+    const STEPS: u32 = 300;
+    let mut switch = Switch::new(3);
+    // Each source is a flow of its own.
+    switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
+    switch.add(0, 1, Match::ANY, vec![out(3)]);
+    switch.decider.knobs().limit.store(1000, Ordering::Relaxed);
+    let begin = Instant::now();
+    while switch.decider.view().limit.load(Ordering::Relaxed) != 1000 {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        switch.decider.round();
+    }
+    let station = |kind: u8, number: u32| {
+        let mut own = frame(1, 2, number);
+        own[7] = kind;
+        own[8..12].copy_from_slice(&number.to_be_bytes());
+        own
+    };
+    for known in 0..20 {
+        switch.rig.send(1, &station(1, known));
+    }
+    assert_eq!(switch.outputs().len(), 20);
+    let (mut sent, mut left) = (0, 0);
+    for step in 0..STEPS {
+        for number in 0..256 {
+            switch.rig.send(0, &station(9, step * 256 + number));
+        }
+        // Known ones, one that is new, and the last but one again.
+        for known in 0..20 {
+            switch.rig.send(1, &station(1, known));
+        }
+        switch.rig.send(1, &station(2, step));
+        switch.rig.send(1, &station(2, step.saturating_sub(2)));
+        sent += 22;
+        // No more turns than a worker and a decider with a core each would have.
+        switch.rig.round();
+        switch.decider.round();
+        left += switch.rig.outputs().iter().filter(|(_, frame)| frame[7] != 9).count();
+    }
+    switch.settle();
+    left += switch.rig.outputs().iter().filter(|(_, frame)| frame[7] != 9).count();
+    assert!(left * 10 >= sent * 9, "{left} of {sent}");
+    assert!(switch.rig.dropped()[DropReason::UpcallLimit.index()] > 1000, "a storm that is none");
+    // Its flows do not keep those of others out of the cache.
+    let list = switch.tables.megaflows();
+    switch.settle();
+    let flows: Vec<_> = list.try_iter().collect();
+    let kept = flows.iter().filter(|flow| flow.port == PortId(1)).count();
+    assert!(
+        kept * 10 >= (20 + STEPS as usize) * 9,
+        "{kept} flows of {} stations, {} in all",
+        20 + STEPS,
+        flows.len()
+    );
+    assert!(flows.len() <= 1250, "{}", flows.len());
+    switch.rig.assert_accounted();
+}
+
+#[test]
+fn the_frames_that_wait_for_a_storm_are_bounded() {
+    let mut switch = Switch::new(2);
+    switch.add(0, 1, Match::ANY, vec![out(2)]);
+    // One flow whose first packet nobody answers: those behind it wait, so many and no more.
+    for sequence in 0..3000 {
+        switch.rig.send(0, &frame(1, 2, sequence));
+        if sequence % 200 == 199 {
+            switch.rig.round();
+        }
+    }
+    assert_eq!(switch.rig.dropped()[DropReason::UpcallLimit.index()], 3000 - 513);
+    assert_eq!(switch.outputs().len(), 513);
+    switch.rig.assert_accounted();
+}

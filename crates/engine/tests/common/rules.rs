@@ -1,0 +1,116 @@
+//! A bridge that goes by rules, with a worker and a decider that the test turns by hand.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::disallowed_types,
+    clippy::panic,
+    reason = "test code; each test file uses its part"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use engine::decider::Bridges;
+use engine::rest::Waker;
+use engine::{Decider, EngineConfig, FlowBridge, FlowTables, Room};
+use packet::{MacAddr, PortId};
+use switch::Bridge;
+use switch::flow::{Action, Event, Field, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc};
+
+use super::{Rig, transparent};
+
+pub struct Switch {
+    pub rig: Rig,
+    pub decider: Decider,
+    pub tables: Arc<FlowTables>,
+    pub events: Arc<Mutex<Vec<Event>>>,
+}
+
+/// OpenFlow's number of the engine's port `n` is `n + 1`.
+fn pipeline(ports: u16) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for id in 0..ports {
+        let number = u32::from(id) + 1;
+        let desc = PortDesc {
+            number,
+            name: format!("p{number}"),
+            mac: MacAddr([2; 6]),
+            config: 0,
+            state: 4,
+            speed: 0,
+        };
+        let port =
+            FlowPort { id: PortId(id), desc, floods: true, forwards: true, receives: true, live: true };
+        pipeline.set_port(number, Some(port));
+    }
+    pipeline.take_events();
+    pipeline
+}
+
+impl Switch {
+    pub fn new(ports: u16) -> Switch {
+        let waker = Arc::new(Waker::new().unwrap());
+        let tables = Arc::new(FlowTables::new(0, pipeline(ports), Arc::clone(&waker)));
+        let bridge = Arc::new(Bridge::new(&transparent(ports), 7));
+        let bridge = Arc::new(FlowBridge { tables: Arc::clone(&tables), bridge });
+        let ids: Vec<PortId> = (0..ports).map(PortId).collect();
+        let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Room::Flows(Arc::clone(&bridge)));
+        let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, bridge)])));
+        let decider = rig.engine.decider(lookup::FlowLimits::default(), waker, bridges).unwrap();
+        rig.worker.round_with_commands();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&events);
+        tables.listen(Some(Arc::new(move |events: &[Event]| told.lock().unwrap().extend_from_slice(events))));
+        Switch { rig, decider, tables, events }
+    }
+
+    pub fn add(&self, table: u8, priority: u16, matching: Match, actions: Vec<Action>) {
+        let change = FlowMod::add(table, priority, matching, Instructions::apply(actions));
+        self.modify(&[Mod::Flow(Box::new(change))]);
+    }
+
+    pub fn modify(&self, mods: &[Mod]) {
+        self.tables.change(|pipeline| pipeline.modify(mods, engine::worker::monotonic().ns)).unwrap();
+    }
+
+    /// Turns worker and decider until neither has anything to do.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 3 {
+            let busy = self.rig.round() > 0 || self.decider.round();
+            quiet = if busy { 0 } else { quiet + 1 };
+        }
+    }
+
+    pub fn outputs(&mut self) -> Vec<(PortId, Vec<u8>)> {
+        self.settle();
+        self.rig.outputs()
+    }
+
+    pub fn barrier(&mut self) {
+        let done = Arc::new(AtomicBool::new(false));
+        let tells = Arc::clone(&done);
+        self.tables.barrier(move || tells.store(true, Ordering::Release));
+        for _ in 0..10_000 {
+            if done.load(Ordering::Acquire) {
+                return;
+            }
+            self.decider.round();
+            self.rig.round();
+        }
+        panic!("the barrier is not answered");
+    }
+
+    pub fn view(&mut self) -> engine::stage::flows::FlowsView {
+        self.rig.worker.flows_view()
+    }
+}
+
+pub fn out(port: u32) -> Action {
+    Action::Output { port, max_len: 0xffff }
+}
+
+pub fn from(port: u32) -> Match {
+    Match::ANY.with(Field::InPort, u128::from(port))
+}
