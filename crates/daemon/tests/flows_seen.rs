@@ -195,6 +195,15 @@ fn cached_flows_and_counts_are_told_to_the_stock_tools() {
     assert!(dumped.contains("in_port(h1)") && dumped.contains("actions:h2"), "{dumped}");
     assert!(dumped.contains("packets:") && dumped.starts_with("flow-dump from worker"), "{dumped}");
     assert_eq!(appctl(&rig, &["dpctl/dump-flows", "filter=in_port(h9)"]).unwrap(), "");
+    assert_eq!(appctl(&rig, &["dpctl/dump-flows", "pmd=9"]).unwrap(), "", "another worker's");
+    let of_one = ["dpctl/dump-flows", "type=ovs", "pmd=0", "filter=in_port(h1)"];
+    assert!(appctl(&rig, &of_one).unwrap().contains("in_port(h1)"));
+    for (option, part) in
+        [("type=tc", "use type=ovs"), ("pmd=x", "not a worker's number"), ("dp9", "opening datapath")]
+    {
+        let refused = appctl(&rig, &["dpctl/dump-flows", option]).unwrap_err();
+        assert!(refused.contains(part), "{refused}");
+    }
     let shown = appctl(&rig, &["dpctl/show"]).unwrap();
     assert!(shown.contains("lookups: hit:") && shown.contains(": h1 (afxdp)"), "{shown}");
     assert!(appctl(&rig, &["upcall/show"]).unwrap().contains("(limit 200000)"));

@@ -12,6 +12,10 @@ pub struct FlowQuery {
     pub bridge: Option<String>,
     /// Of this table (rules alone).
     pub table: Option<u8>,
+    /// In this worker's cache (cached flows alone).
+    pub worker: Option<u16>,
+    /// Whose text has this in it (cached flows alone).
+    pub text: Option<String>,
     /// So many at most.
     pub limit: usize,
 }
@@ -158,6 +162,8 @@ pub struct DeciderState {
     pub revalidated: u64,
     /// Microseconds that the last look at all flows took.
     pub round_us: u64,
+    /// Flows that were cached with every bit of their packets, since their ports had as many masks as they may.
+    pub narrowed: u64,
     /// Flows that said something else than the tables though no rule had changed: a defect, unless it is 0.
     pub wrong: u64,
 }

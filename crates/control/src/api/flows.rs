@@ -42,7 +42,7 @@ pub(super) struct BridgeParams {
 }
 
 fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> FlowQuery {
-    FlowQuery { bridge, table, limit: limit.unwrap_or(SOME).min(MOST) }
+    FlowQuery { bridge, table, limit: limit.unwrap_or(SOME).min(MOST), ..FlowQuery::default() }
 }
 
 /// Rules by bridge, table and falling priority.

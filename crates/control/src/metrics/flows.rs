@@ -23,7 +23,7 @@ const CACHE_VALUES: [(&str, &str, &str, CacheField); 5] = [
 
 type DeciderField = fn(&DeciderState) -> u64;
 
-const DECIDER_VALUES: [(&str, &str, &str, DeciderField); 6] = [
+const DECIDER_VALUES: [(&str, &str, &str, DeciderField); 7] = [
     ("trivium_decider_flows", "gauge", "Flows that workers have.", |decider| decider.flows),
     ("trivium_decider_flows_limit", "gauge", "Flows that are given out at most now.", |decider| {
         decider.limit
@@ -36,6 +36,12 @@ const DECIDER_VALUES: [(&str, &str, &str, DeciderField); 6] = [
         "counter",
         "Flows that were followed through changed tables again.",
         |decider| decider.revalidated,
+    ),
+    (
+        "trivium_decider_narrowed_total",
+        "counter",
+        "Flows that were cached with every bit of their packets, since their ports had as many masks as they may.",
+        |decider| decider.narrowed,
     ),
     (
         "trivium_decider_round_microseconds",

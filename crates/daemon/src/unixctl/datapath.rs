@@ -26,8 +26,8 @@ pub fn add(commands: &mut Commands, store: &Arc<Store>) {
     let asked = plane();
     commands.add(
         "dpctl/dump-flows",
-        "[-m] [--names | --no-names] [dp] [filter=...]",
-        0..=5,
+        "[-m] [--names | --no-names] [dp] [filter=...] [type=all | ovs] [pmd=N]",
+        0..=7,
         move |arguments| dump_flows(&*asked, arguments),
     );
     let asked = plane();
@@ -90,25 +90,35 @@ fn show(plane: &dyn Plane) -> String {
 }
 
 fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
-    let mut needle = None;
+    let mut query = FlowQuery { limit: FLOWS, ..FlowQuery::default() };
     for argument in arguments {
         match argument.as_str() {
             "-m" | "--more" | "--names" | "--no-names" | DATAPATH => {}
-            other => match other.strip_prefix("filter=") {
-                Some(text) => needle = Some(text),
-                None if other.starts_with("type=") || other.starts_with("pmd=") => {}
-                None => {
+            other => match other.split_once('=') {
+                Some(("filter", text)) => query.text = Some(text.to_owned()),
+                // What workers have cached; the driver hook's flows are among these.
+                Some(("type", "all" | "ovs")) => {}
+                Some(("type", kind)) => {
+                    return Err(format!(
+                        "type={kind}: flows are of one type here; use type=ovs, or leave it away"
+                    ));
+                }
+                Some(("pmd", worker)) => {
+                    let number = worker.parse().map_err(|_| {
+                        format!("pmd={worker}: not a worker's number; use one that `upcall/show` lists")
+                    })?;
+                    query.worker = Some(number);
+                }
+                _ => {
                     return Err(format!("ovs-vswitchd: opening datapath {other} failed (No such device)"));
                 }
             },
         }
     }
-    let query = FlowQuery { limit: FLOWS, ..FlowQuery::default() };
     let flows = plane.megaflows(&query).map_err(refused)?;
     let mut text = String::new();
-    let is_wanted = |flow: &&MegaflowState| needle.is_none_or(|needle| flow.flow.contains(needle));
     let mut worker = None;
-    let mut wanted: Vec<&MegaflowState> = flows.iter().filter(is_wanted).collect();
+    let mut wanted: Vec<&MegaflowState> = flows.iter().collect();
     wanted.sort_by_key(|flow| flow.worker);
     for flow in wanted {
         if worker != Some(flow.worker) {

@@ -190,11 +190,12 @@ fn caches(state: &CachesState) -> String {
     if let Some(decider) = &state.decider {
         let _ = writeln!(
             text,
-            "decider: {} of {} flows, {} packets looked up, {} flows followed again, last look {:.1} ms, {} wrong",
+            "decider: {} of {} flows, {} packets looked up, {} flows followed again, {} narrowed, last look {:.1} ms, {} wrong",
             decider.flows,
             decider.limit,
             short(decider.upcalls),
             short(decider.revalidated),
+            short(decider.narrowed),
             ratio(decider.round_us, 1000),
             decider.wrong
         );

@@ -49,6 +49,11 @@ fn counts(of: &[(u64, u64)]) -> Vec<FlowCount> {
     of.iter().map(|(packets, bytes)| FlowCount { packets: *packets, bytes: *bytes }).collect()
 }
 
+/// Whether a flow is this worker's, or whose does not matter.
+fn is_of(view: &MegaflowView, worker: Option<u16>) -> bool {
+    worker.is_none_or(|worker| view.worker == usize::from(worker))
+}
+
 const fn ms(ns: u64) -> u64 {
     ns / 1_000_000
 }
@@ -141,17 +146,19 @@ impl Shown {
             let flows = tables.megaflows();
             let mut all: Vec<MegaflowState> = Vec::new();
             let mut slice = Vec::with_capacity(SLICE);
-            while all.len() + slice.len() < limit {
+            while all.len() < limit {
                 match flows.recv_timeout(PATIENCE) {
-                    Ok(view) => slice.push(view),
+                    Ok(view) if is_of(&view, query.worker) => slice.push(view),
+                    Ok(_) => {}
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
                     Err(std::sync::mpsc::RecvTimeoutError::Timeout) => return Err(late(bridge)),
                 }
                 if slice.len() == SLICE {
-                    self.megaflow_states(bridge, tables, &mut slice, &mut all);
+                    self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
                 }
             }
-            self.megaflow_states(bridge, tables, &mut slice, &mut all);
+            self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
+            all.truncate(limit);
             Ok(all)
         })
     }
@@ -160,19 +167,26 @@ impl Shown {
         &self,
         bridge: &str,
         tables: &FlowTables,
+        query: &FlowQuery,
         slice: &mut Vec<MegaflowView>,
         all: &mut Vec<MegaflowState>,
     ) {
         let (pipeline, at) = (tables.lock(), now());
-        all.extend(slice.drain(..).map(|view| MegaflowState {
-            bridge: bridge.to_owned(),
-            worker: u16::try_from(view.worker).unwrap_or(u16::MAX),
-            flow: text::cached(&self.names.port(view.port), &view.flow, &view.mask),
-            actions: text::program(view.ops(), &|port| self.names.port(port)),
-            packets: view.packets,
-            bytes: view.bytes,
-            used_ms: (view.used_ns != 0).then(|| ms(at.saturating_sub(view.used_ns))),
-            rules: rules(&pipeline, view.rules()),
+        all.extend(slice.drain(..).filter_map(|view| {
+            let flow = text::cached(&self.names.port(view.port), &view.flow, &view.mask);
+            if query.text.as_ref().is_some_and(|wanted| !flow.contains(wanted.as_str())) {
+                return None;
+            }
+            Some(MegaflowState {
+                bridge: bridge.to_owned(),
+                worker: u16::try_from(view.worker).unwrap_or(u16::MAX),
+                flow,
+                actions: text::program(view.ops(), &|port| self.names.port(port)),
+                packets: view.packets,
+                bytes: view.bytes,
+                used_ms: (view.used_ns != 0).then(|| ms(at.saturating_sub(view.used_ns))),
+                rules: rules(&pipeline, view.rules()),
+            })
         }));
     }
 
@@ -207,6 +221,7 @@ impl Shown {
             upcalls: decider.upcalls.load(Ordering::Relaxed),
             revalidated: decider.revalidated.load(Ordering::Relaxed),
             round_us: decider.round_us.load(Ordering::Relaxed),
+            narrowed: decider.narrowed.load(Ordering::Relaxed),
             wrong: decider.wrong.load(Ordering::Relaxed),
         });
         caches.workers = workers;
