@@ -38,7 +38,7 @@ proptest! {
     #[test]
     fn mutated_bodies_are_read(
         choice: u8,
-        kind in prop::sample::select(vec!["af_xdp", "veth", "tap", "internal", "pcap", "ring", "null", "x"]),
+        kind in prop::sample::select(vec!["af_xdp", "veth", "tap", "internal", "pcap", "patch", "ring", "null", "x"]),
         key in prop::sample::select(vec!["device", "peer", "mtu", "queues", "access", "trunk", "storm", "port", "address"]),
         value in prop::sample::select(vec!["1", "-1", "\"a\"", "[1,\"2-3\"]", "{}", "null", "1e99", "99999999999999999999"]),
     ) {

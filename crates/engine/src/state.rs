@@ -46,6 +46,8 @@ pub struct PortView {
     pub complete_checksums: bool,
     /// A capture listens to this port's packets.
     pub capture: bool,
+    /// A patch port, and this is its peer: what is sent here arrives there.
+    pub patch: Option<PortId>,
     /// A stage of somebody's own, which sees what arrives before the room does.
     pub own: Option<Arc<dyn OwnStage>>,
 }
@@ -62,6 +64,7 @@ impl PortView {
             spread: None,
             complete_checksums: false,
             capture: false,
+            patch: None,
             own: None,
         }
     }

@@ -24,7 +24,7 @@ use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
 use crate::stage::{
-    CLONE_BUDGET, Punt, Tools, execute, flows, own, parse, receive, room, route, spread, transmit,
+    CLONE_BUDGET, Punt, Tools, execute, flows, own, parse, patch, receive, room, route, spread, transmit,
 };
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
@@ -146,6 +146,9 @@ impl Worker {
             tools.clones_left = CLONE_BUDGET;
             packets += flows::answers(forwarding, now, &mut exits, tools);
             transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
+            if !tools.patched.is_empty() {
+                patch::through(forwarding, reader, None, burst, now, &mut exits, tools, &mut NoRecord);
+            }
         }
         let own = if draining.is_some() { 0 } else { queues.len() };
         for index in 0..own {
@@ -175,7 +178,7 @@ impl Worker {
                 refuse(port, DropReason::PortDown, burst, tools);
                 continue;
             }
-            let source = Source { forwarding, port, view, queue: Some(index), reader };
+            let source = Source { forwarding, port, view, queue: Some(index), origin: Some(index), reader };
             let mut exits = Exits { queues, local, links, collected: None };
             match (&forwarding.trace, &mut *trace) {
                 (Some(filter), Some(ring)) => traced(&source, filter, ring, burst, now, &mut exits, tools),
@@ -201,7 +204,9 @@ impl Worker {
                 own.queue.kick(&mut tools.pool);
             }
         }
-        if self.finishing.active {
+        // What has come by patch ports and waits for the decider belongs to no queue's burst any more.
+        let waits = tools.flows.as_ref().is_some_and(|flows| flows.is_waited_for_beyond_queues());
+        if self.finishing.active && !waits {
             self.finishing.run(queues, links);
         }
         links.publish();
@@ -424,11 +429,13 @@ pub(crate) struct Source<'w> {
     pub(crate) view: &'w PortView,
     /// Index of the own queue that it was received from; `None` when another worker handed it over.
     pub(crate) queue: Option<usize>,
+    /// The own queue whose burst is in hand: by patch ports, others' packets come of it.
+    pub(crate) origin: Option<usize>,
     /// The worker's, with which tables are asked.
     pub(crate) reader: &'w Reader,
 }
 
-/// A packet's path, from its arrival in memory to the queue it leaves by.
+/// A packet's whole path, through patch ports as well.
 pub(crate) fn forward<R: Recorder>(
     source: &Source<'_>,
     burst: &mut Burst,
@@ -437,10 +444,26 @@ pub(crate) fn forward<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let Source { forwarding, port, view, queue, reader } = *source;
+    path(source, burst, now, exits, tools, recorder);
+    if !tools.patched.is_empty() {
+        let Source { forwarding, origin, reader, .. } = *source;
+        patch::through(forwarding, reader, origin, burst, now, exits, tools, recorder);
+    }
+}
+
+/// A packet's path through one room, from its arrival in memory to the queue it leaves by.
+pub(crate) fn path<R: Recorder>(
+    source: &Source<'_>,
+    burst: &mut Burst,
+    now: Now,
+    exits: &mut Exits<'_>,
+    tools: &mut Tools,
+    recorder: &mut R,
+) {
+    let Source { forwarding, port, view, queue, origin, reader } = *source;
     let n = burst.len();
     let mut begin = tsc();
-    tools.queue = queue;
+    tools.queue = origin;
     let spreads = queue.filter(|at| view.spread.is_some() || exits.queues[*at].spread.is_away());
     if let Room::Route(router, interface) = &view.room
         && !R::ACTIVE
@@ -547,6 +570,9 @@ fn handed_over(
         relay(forwarding, output.packet, output.out, &mut exits, tools);
     }
     transmit::run(forwarding, &mut exits, tools, &mut NoRecord);
+    if !tools.patched.is_empty() {
+        patch::through(forwarding, reader, None, burst, now, &mut exits, tools, &mut NoRecord);
+    }
     let mut arrived = None;
     while !burst.packets.is_full() {
         match exits.links.take(from) {
@@ -571,7 +597,7 @@ fn handed_over(
         tools.clones_left = CLONE_BUDGET;
         match forwarding.port(port) {
             Some(view) if view.up => {
-                let source = Source { forwarding, port, view, queue: None, reader };
+                let source = Source { forwarding, port, view, queue: None, origin: None, reader };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {
                         traced(&source, filter, ring, burst, now, &mut exits, tools)

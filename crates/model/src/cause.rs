@@ -153,6 +153,14 @@ pub enum Cause {
     NothingToDo,
     #[error("both ends of the pair would be the device {device} of one namespace")]
     PairOfOne { device: String },
+    #[error("a patch port cannot be its own peer")]
+    PatchToItself,
+    #[error("port `{peer}` is of kind {kind}, and a patch port's peer is another patch port")]
+    PeerNoPatch { peer: String, kind: &'static str },
+    #[error("patch port `{peer}` has another peer, `{other}`")]
+    PeerTaken { peer: String, other: String },
+    #[error("packets are spread where they come in, and by a patch port they come from another port")]
+    PatchSpreads,
     #[error("no port of the bridge can send to another: all of its {members} members are protected")]
     AllProtected { members: usize },
 }
@@ -260,6 +268,10 @@ impl Cause {
             TcpUnprotected { missing } => format!("add `{missing} = \"/etc/trivium/...\"`, or remove `tcp`"),
             NothingToDo => "add `read = \"FILE\"` or `write = \"FILE\"`".to_owned(),
             PairOfOne { .. } => "name the peer differently, or give it a `namespace`".to_owned(),
+            PatchToItself => "name the port at the other end".to_owned(),
+            PeerNoPatch { peer, .. } => format!("make `{peer}` one of kind patch, or name another"),
+            PeerTaken { peer, .. } => format!("make this port the peer of `{peer}`, or name another"),
+            PatchSpreads => "remove `spread`, or set it on the ports that packets come in by".to_owned(),
             AllProtected { .. } => {
                 "leave `protected` out at the member that the others shall reach".to_owned()
             }

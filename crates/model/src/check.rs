@@ -187,6 +187,14 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
             add("peer.mtu", Cause::PeerMtuAbove { peer, port: own });
         }
     }
+    if let PortKind::Patch(patch) = &port.kind {
+        if let Some(cause) = patch_cause(config, name, &patch.peer) {
+            add("peer", cause);
+        }
+        if port.spread {
+            add("spread", Cause::PatchSpreads);
+        }
+    }
     if let Some(xdp) = port.kind.xdp() {
         if xdp.mode == XdpMode::Generic && xdp.zero_copy == ZeroCopy::Require {
             add("zero_copy", Cause::GenericCopies);
@@ -213,6 +221,20 @@ fn check_port(config: &Config, name: &PortName, port: &Port, problems: &mut Vec<
 impl Veth {
     fn zero_copy_required(&self) -> bool {
         self.xdp.zero_copy == ZeroCopy::Require
+    }
+}
+
+/// Why a patch port cannot be joined with its peer. A peer that is not there may come.
+fn patch_cause(config: &Config, name: &PortName, peer: &PortName) -> Option<Cause> {
+    if peer == name {
+        return Some(Cause::PatchToItself);
+    }
+    match &config.ports.get(peer)?.kind {
+        PortKind::Patch(other) if other.peer == *name => None,
+        PortKind::Patch(other) => {
+            Some(Cause::PeerTaken { peer: peer.to_string(), other: other.peer.to_string() })
+        }
+        other => Some(Cause::PeerNoPatch { peer: peer.to_string(), kind: other.name() }),
     }
 }
 

@@ -574,7 +574,7 @@ pub(crate) fn port_changes(old: &Port, new: &Port) -> Vec<FieldChange> {
     let mtu = if new.mtu.is_some() || new.kind.device().is_some() { How::Live } else { How::Recreate };
     fields(old, new, |field| match field {
         "admin" | "spread" | "workers" | "complete_checksums" | "when_down" | "filter" | "steer"
-        | "routing" => How::Live,
+        | "routing" | "peer" => How::Live,
         "address" | "peer.address" | "peer.mtu" => How::Live,
         "mtu" => mtu,
         "mac" | "peer.mac" => chosen,

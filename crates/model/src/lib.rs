@@ -81,7 +81,7 @@ pub use name::{
 pub use owner::{Change, Fragment, Layers, Merged, ObjectKey, Owner, Refusal};
 pub use plan_text::{PlanLine, PlanReport};
 pub use port::{
-    AfXdp, Checksums, Mtu, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
+    AfXdp, Checksums, Mtu, Patch, Pcap, PcapTiming, Peer, Port, PortKind, Queues, Ring, Routing, Tap, Veth,
     WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
 pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};

@@ -6,7 +6,7 @@ use packet::{MacAddr, QueueId, WorkerId};
 use serde::Serialize;
 
 use crate::text;
-use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, SteerName};
+use crate::{DeviceName, FilterName, InterfaceAddress, Namespace, PortName, SteerName};
 
 /// A port: memory plus queues of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -41,6 +41,8 @@ pub enum PortKind {
     Internal(Tap),
     /// Packets from a capture file, or to one.
     Pcap(Pcap),
+    /// One end of a wire between two ports of ours.
+    Patch(Patch),
     /// A ring in memory.
     Ring(Ring),
     /// Receives nothing and swallows what is sent.
@@ -56,6 +58,7 @@ impl PortKind {
             PortKind::Tap(_) => "tap",
             PortKind::Internal(_) => "internal",
             PortKind::Pcap(_) => "pcap",
+            PortKind::Patch(_) => "patch",
             PortKind::Ring(_) => "ring",
             PortKind::Null => "null",
         }
@@ -67,7 +70,7 @@ impl PortKind {
             PortKind::AfXdp(port) => Some((&port.device, port.namespace.as_ref())),
             PortKind::Veth(port) => Some((&port.device, port.namespace.as_ref())),
             PortKind::Tap(port) | PortKind::Internal(port) => Some((&port.device, port.namespace.as_ref())),
-            PortKind::Pcap(_) | PortKind::Ring(_) | PortKind::Null => None,
+            PortKind::Pcap(_) | PortKind::Patch(_) | PortKind::Ring(_) | PortKind::Null => None,
         }
     }
 
@@ -313,6 +316,13 @@ impl PcapTiming {
     fn is_default(&self) -> bool {
         *self == PcapTiming::File
     }
+}
+
+/// One end of a wire between two ports of ours.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Patch {
+    /// The other end: a patch port whose peer is this one. While it is not there, the port is down.
+    pub peer: PortName,
 }
 
 /// A ring in memory.

@@ -118,7 +118,7 @@ drop_reasons! {
     NoRoom = 37, "no-room",
         "The port belongs to no bridge, router or balancer; give it a place in the configuration.";
     HopLimit = 38, "hop-limit",
-        "The packet passed between rooms more often than allowed within one burst; look for a loop in the configuration.";
+        "The packet passed between rooms or through patch ports more often than allowed; look for a loop in the configuration.";
 
     // Output.
     PortDown = 39, "port-down",

@@ -67,6 +67,6 @@ pub mod watch;
 
 pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError, pages_to_reserve};
 pub use netlink::NetlinkError;
-pub use packet::{Flags, Gso, Offload, Packet};
+pub use packet::{Flags, Gso, HOPS, Offload, Packet};
 pub use pool::{Depot, FramePool};
 pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};

@@ -1,15 +1,29 @@
-//! A port without a wire: receives nothing and swallows what it is given. For tests, benches, and as a sink.
+//! A port without a wire: receives nothing and swallows what it is given. For tests, benches, and as a sink. Patch ports have one: their
+//! packets pass from port to port before they reach a queue.
 
 use crate::pool::FramePool;
 use crate::queue::{Batch, Capabilities, Queue, QueueStatus};
 
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct NullQueue {
+    kind: &'static str,
     swallowed: u64,
 }
 
+impl Default for NullQueue {
+    fn default() -> Self {
+        Self::of_kind("null")
+    }
+}
+
 impl NullQueue {
+    /// That of a port of this kind.
+    #[must_use]
+    pub fn of_kind(kind: &'static str) -> Self {
+        Self { kind, swallowed: 0 }
+    }
+
     /// Packets swallowed so far.
     #[must_use]
     pub fn swallowed(&self) -> u64 {
@@ -48,7 +62,7 @@ impl Queue for NullQueue {
     }
 
     fn status(&self) -> QueueStatus {
-        QueueStatus { kind: "null", ..QueueStatus::default() }
+        QueueStatus { kind: self.kind, ..QueueStatus::default() }
     }
 
     fn close(self: Box<Self>, _pool: &mut FramePool) {}

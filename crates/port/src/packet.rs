@@ -115,7 +115,7 @@ impl Offload {
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Packet {
-    /// The first frame's index, and the flags in the upper 8 bits: no memory has more than 2^24 frames.
+    /// The first frame's index, 3 bits of flags above it, and hops in the upper 5: no memory has more than 2^24 frames.
     frame_and_flags: u32,
     offset: u16,
     len: u16,
@@ -126,6 +126,10 @@ pub struct Packet {
 
 /// Bits of a packet's frame index.
 const FRAME_BITS: u32 = 24;
+/// Bits of its flags.
+const FLAG_BITS: u32 = 3;
+/// Patch ports that a packet may go through.
+pub const HOPS: u8 = (1 << (32 - FRAME_BITS - FLAG_BITS)) - 1;
 const _: () = assert!(MAX_FRAMES <= 1 << FRAME_BITS);
 
 const _: () = assert!(size_of::<Packet>() == 16);
@@ -238,14 +242,37 @@ impl Packet {
     /// Offload work that is pending or recorded; [`Self::offload`] has the details.
     #[inline]
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "the upper 8 of 32 bits")]
+    #[allow(clippy::cast_possible_truncation, reason = "8 of 32 bits, of which 3 are kept")]
     pub fn flags(&self) -> Flags {
-        Flags((self.frame_and_flags >> FRAME_BITS) as u8)
+        Flags((self.frame_and_flags >> FRAME_BITS) as u8 & ((1 << FLAG_BITS) - 1))
     }
 
     #[inline]
     fn set_flags(&mut self, flags: Flags) {
-        self.frame_and_flags = self.frame() | u32::from(flags.0) << FRAME_BITS;
+        let rest = self.frame_and_flags & !(((1 << FLAG_BITS) - 1) << FRAME_BITS);
+        self.frame_and_flags = rest | u32::from(flags.0) << FRAME_BITS;
+    }
+
+    /// Counts a patch port that it goes through; false, changing nothing, when it has been through [`HOPS`] of them.
+    #[inline]
+    #[must_use]
+    pub fn hop(&mut self) -> bool {
+        let one = 1 << (FRAME_BITS + FLAG_BITS);
+        self.frame_and_flags.checked_add(one).map(|counted| self.frame_and_flags = counted).is_some()
+    }
+
+    /// Patch ports that it has gone through.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the upper 5 of 32 bits")]
+    pub fn hops(&self) -> u8 {
+        (self.frame_and_flags >> (FRAME_BITS + FLAG_BITS)) as u8
+    }
+
+    /// Is a copy of `from`, and has come as far.
+    pub(crate) fn copy_hops(&mut self, from: &Self) {
+        let own = (1 << (FRAME_BITS + FLAG_BITS)) - 1;
+        self.frame_and_flags = self.frame_and_flags & own | from.frame_and_flags & !own;
     }
 
     /// The offload work with its details.
@@ -415,7 +442,7 @@ impl Packet {
         self.offset = HEADROOM;
         self.len = 0;
         self.total = 0;
-        self.set_flags(Flags::default());
+        self.frame_and_flags = self.frame();
     }
 
     /// Takes over the offload state of another packet with the same headers.

@@ -192,6 +192,7 @@ impl FramePool {
         match copy {
             Some(mut whole) if !failed => {
                 whole.copy_offload(&memory, packet);
+                whole.copy_hops(packet);
                 Ok(whole)
             }
             other => {

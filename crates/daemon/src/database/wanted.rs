@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     AfXdp, Bridge, BridgeName, BridgeSettings, Config, DeviceName, Filter, FilterAction, FilterMatch,
-    FilterName, FilterRule, Member, Mtu, Peer, Port, PortKind, PortName, Queues, RateLimit, RateUnit, Tap,
-    Veth, VlanMode, VlanSet, XdpMode, XdpOptions, ZeroCopy,
+    FilterName, FilterRule, Member, Mtu, Patch, Peer, Port, PortKind, PortName, Queues, RateLimit, RateUnit,
+    Tap, Veth, VlanMode, VlanSet, XdpMode, XdpOptions, ZeroCopy,
 };
 use ovsdb::{Desired, Interface, Mode, Policing, Uuid};
 use packet::{MacAddr, VlanId};
@@ -19,7 +19,7 @@ use super::openflow;
 /// The VLAN of frames that have none.
 pub const UNTAGGED: VlanId = VlanId::MAX;
 /// Types of interfaces that can be had.
-pub const TYPES: [&str; 5] = ["afxdp", "internal", "system", "tap", "veth"];
+pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
 /// Interfaces that are not to be had whatever the tables say, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -241,6 +241,12 @@ fn kind(
     local: Option<MacAddr>,
     ring_size: u32,
 ) -> Result<PortKind, String> {
+    if interface.kind == "patch" {
+        let peer =
+            interface.options.get("peer").ok_or("type patch needs options:peer, the other end's name")?;
+        let peer = peer.parse().map_err(|error| format!("options:peer={peer}: {error}"))?;
+        return Ok(PortKind::Patch(Patch { peer }));
+    }
     let device: DeviceName = name.parse().map_err(|error| format!("device {name}: {error}"))?;
     let mac =
         interface.mac.as_deref().map(|text| text.parse().map_err(|error| format!("mac={text}: {error}")));

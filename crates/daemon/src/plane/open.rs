@@ -156,6 +156,7 @@ pub fn open(
         PortKind::Tap(port) => tap(name, port, "tap", mtu)?,
         PortKind::Internal(port) => tap(name, port, "internal", mtu)?,
         PortKind::Pcap(port) => pcap(name, port)?,
+        PortKind::Patch(_) => in_memory(Box::new(NullQueue::of_kind("patch"))),
         PortKind::Ring(_) => return Err(no_far_end(name)),
         PortKind::Null => in_memory(fault::queue().unwrap_or_else(|| Box::new(NullQueue::default()))),
     };

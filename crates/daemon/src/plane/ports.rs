@@ -8,7 +8,7 @@ use control::PlaneError;
 use engine::inspect::QueueView;
 use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineError, Forwarding, PortView, Room};
-use model::{Config, PortName};
+use model::{Config, PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
 use port::{Queue, QueueCounters, QueueStatus};
 use xdp::Attached;
@@ -231,6 +231,36 @@ impl Running {
     }
 }
 
+/// The other end of a patch port.
+fn peer_of(running: &Running) -> Option<&PortName> {
+    match &running.wanted.port.kind {
+        PortKind::Patch(patch) => Some(&patch.peer),
+        _ => None,
+    }
+}
+
+/// Finds out which patch ports have their peer: the others are down until it comes.
+pub fn join(ports: &mut Ports) {
+    let lacks = |name: &PortName, running: &Running| {
+        let peer = peer_of(running)?;
+        let why = match ports.get(peer).map(|other| (peer_of(other), other)) {
+            None => format!("its peer {peer} is not there"),
+            Some((None, _)) => format!("its peer {peer} is no patch port"),
+            Some((Some(back), _)) if back != name => format!("its peer {peer} is joined with {back}"),
+            Some(_) => return Some((name.clone(), None)),
+        };
+        Some((name.clone(), Some(why)))
+    };
+    let found: Vec<_> = ports.iter().filter_map(|(name, running)| lacks(name, running)).collect();
+    for (name, lack) in found {
+        let Some(running) = ports.get_mut(&name) else { continue };
+        if running.trouble != lack {
+            tracing::info!(port = %name, lack, "the patch port has {} its peer", if lack.is_some() { "lost" } else { "found" });
+            running.trouble = lack;
+        }
+    }
+}
+
 fn workers(wanted: &Wanted, count: usize) -> Vec<WorkerId> {
     let named: Vec<WorkerId> =
         wanted.port.workers.iter().copied().filter(|worker| worker.index() < count).collect();
@@ -269,6 +299,7 @@ pub fn compose(
             (None, None) => Room::None,
         };
         let mut view = running.view(room);
+        view.patch = peer_of(running).and_then(|peer| ports.get(peer)).map(|peer| peer.id);
         view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
         forwarding.set_port(running.id, Some(view));
     }

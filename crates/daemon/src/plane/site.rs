@@ -25,7 +25,7 @@ use super::flows::Flows;
 use super::foreign::Former;
 use super::ids::Names;
 use super::open::{self, Footprint, Opened, Wanted};
-use super::ports::{Ports, Running, publish};
+use super::ports::{self, Ports, Running, publish};
 use super::routers::{self, Routers};
 use super::routing;
 use super::shortcuts::Shortcuts;
@@ -352,6 +352,7 @@ impl Site {
 
     /// Publishes what runs.
     pub fn publish(&mut self, engine: &Engine) {
+        ports::join(&mut self.ports);
         self.flows.follow(&self.config, &self.ports, &self.bridges);
         self.flows.forget(engine);
         self.routers.tell_carriers(&self.ports);

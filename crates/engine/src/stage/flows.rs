@@ -40,6 +40,8 @@ pub struct Flows {
     /// Flows with a packet at the decider's, and what waits behind it.
     pending: HashMap<FlowKey, Pending>,
     waiting: usize,
+    /// Packets with [`Ticket::Patch`] that wait, here or at the decider's.
+    beyond_queues: usize,
     /// By port: packets at the decider's.
     asked: Vec<u16>,
     found: Box<[u32; BURST]>,
@@ -65,22 +67,37 @@ struct Waiting {
 
 /// Which burst of which queue a packet that waits has come in.
 #[derive(Clone, Copy)]
-struct Ticket {
-    port: PortId,
-    queue: QueueId,
-    burst: u64,
+enum Ticket {
+    Burst {
+        port: PortId,
+        queue: QueueId,
+        burst: u64,
+    },
+    /// It came by a patch port, of a burst that is not in hand any more.
+    Patch,
 }
 
 impl Ticket {
     /// For a packet of the burst in hand.
-    fn take(exits: &mut Exits<'_>, tools: &Tools) -> Option<Ticket> {
-        let own = exits.queues.get_mut(tools.queue?)?;
-        Some(Ticket { port: own.port, queue: own.id, burst: own.parked.park() })
+    fn take(exits: &mut Exits<'_>, tools: &Tools, flows: &mut Flows) -> Option<Ticket> {
+        let Some(queue) = tools.queue else {
+            flows.beyond_queues += usize::from(tools.is_patched);
+            return tools.is_patched.then_some(Ticket::Patch);
+        };
+        let own = exits.queues.get_mut(queue)?;
+        Some(Ticket::Burst { port: own.port, queue: own.id, burst: own.parked.park() })
     }
 
     /// It waits no more.
-    fn give_back(ticket: Option<Ticket>, exits: &mut Exits<'_>) {
-        let Some(Ticket { port, queue, burst }) = ticket else { return };
+    fn give_back(ticket: Option<Ticket>, exits: &mut Exits<'_>, flows: &mut Flows) {
+        let (port, queue, burst) = match ticket {
+            None => return,
+            Some(Ticket::Patch) => {
+                flows.beyond_queues = flows.beyond_queues.saturating_sub(1);
+                return;
+            }
+            Some(Ticket::Burst { port, queue, burst }) => (port, queue, burst),
+        };
         if let Some(own) = exits.queues.iter_mut().find(|own| own.port == port && own.id == queue) {
             own.parked.release(burst);
         }
@@ -109,6 +126,7 @@ impl Flows {
             rings,
             pending: HashMap::new(),
             waiting: 0,
+            beyond_queues: 0,
             asked: Vec::new(),
             found: Box::new([MISS; BURST]),
             rounds: 0,
@@ -142,6 +160,12 @@ impl Flows {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.rings.answers.is_empty()
+    }
+
+    /// Whether packets wait that came by patch ports, of bursts that were not in hand any more.
+    #[must_use]
+    pub fn is_waited_for_beyond_queues(&self) -> bool {
+        self.beyond_queues > 0
     }
 
     /// Counts what waits, here and at the decider's, as dropped: nobody will send it.
@@ -291,7 +315,7 @@ fn one_by_one<R: Recorder>(
             None => {
                 let beyond = Beyond::extract(packet.head(tools.pool.memory()), key, &layers[i]);
                 recorder.step(i, Step::Upcall);
-                let ticket = Ticket::take(exits, tools);
+                let ticket = Ticket::take(exits, tools, flows);
                 let asks = Waiting { bridge: Arc::clone(bridge), port, packet, key: *key, beyond, ticket };
                 miss(asks, flows, exits, tools);
             }
@@ -312,7 +336,7 @@ fn bell(flows: &mut Flows) {
 fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Tools) {
     let (port, ticket) = (asks.port, asks.ticket);
     if let Err(packet) = wait(asks, flows) {
-        Ticket::give_back(ticket, exits);
+        Ticket::give_back(ticket, exits, flows);
         tools.drop(packet, port, DropReason::UpcallLimit);
     }
 }
@@ -430,7 +454,7 @@ fn follow(
     tools: &mut Tools,
 ) -> usize {
     let Some(Pending { ticket, behind: mut waiting }) = flows.pending.remove(identity) else { return 0 };
-    Ticket::give_back(ticket, exits);
+    Ticket::give_back(ticket, exits, flows);
     let mut gone = 0;
     while let Some(next) = waiting.pop_front() {
         flows.waiting -= 1;
@@ -440,9 +464,9 @@ fn follow(
             miss(next, flows, exits, tools);
             break;
         };
-        Ticket::give_back(next.ticket, exits);
         count(flow, &next.packet, now);
         let compiled = Arc::clone(&flow.compiled);
+        Ticket::give_back(next.ticket, exits, flows);
         gone += 1;
         act(
             forwarding,
@@ -462,7 +486,7 @@ fn follow(
         // The next one could not be asked about: those behind it go the same way.
         for next in waiting {
             flows.waiting -= 1;
-            Ticket::give_back(next.ticket, exits);
+            Ticket::give_back(next.ticket, exits, flows);
             tools.drop(next.packet, next.port, DropReason::UpcallLimit);
         }
     }

@@ -5,6 +5,7 @@ pub mod flows;
 pub mod outbox;
 pub mod own;
 pub mod parse;
+pub mod patch;
 pub mod receive;
 pub mod room;
 pub mod route;
@@ -12,6 +13,7 @@ pub mod spread;
 pub mod tag;
 pub mod transmit;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -65,6 +67,10 @@ pub struct Tools {
     pub queue: Option<usize>,
     /// Copies that this burst may still make.
     pub clones_left: u32,
+    /// What the burst in hand has sent to patch ports, with the ports where it arrives.
+    pub(crate) patched: VecDeque<(PortId, Packet)>,
+    /// The burst in hand has arrived by a patch port.
+    pub(crate) is_patched: bool,
     /// Outputs of the flood in hand.
     pub(crate) outputs: Box<ArrayVec<(PortId, TagChange), MAX_PORTS>>,
     /// Whether drops of any port are captured.
@@ -88,6 +94,8 @@ impl Tools {
             stories: Vec::new(),
             queue: None,
             clones_left: CLONE_BUDGET,
+            patched: VecDeque::new(),
+            is_patched: false,
             outputs: Box::default(),
             capture_drops: false,
         }

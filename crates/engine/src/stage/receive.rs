@@ -18,18 +18,24 @@ pub fn run(
 ) -> usize {
     let n = queue.receive(&mut tools.pool, &mut burst.packets);
     if n > 0 {
-        let mut bytes = 0;
-        for packet in burst.packets.iter() {
-            bytes += packet.len() as u64;
-        }
-        let counters = tools.counters.port(port);
-        counters.rx_packets.add(n as u64);
-        counters.rx_bytes.add(bytes);
-        if view.capture {
-            capture(port, burst, tools);
-        }
+        arrived(port, view, burst, tools);
     }
     n
+}
+
+/// Counts a burst that has arrived, and shows it to whoever captures.
+#[inline]
+pub(crate) fn arrived(port: PortId, view: &PortView, burst: &Burst, tools: &mut Tools) {
+    let mut bytes = 0;
+    for packet in burst.packets.iter() {
+        bytes += packet.len() as u64;
+    }
+    let counters = tools.counters.port(port);
+    counters.rx_packets.add(burst.packets.len() as u64);
+    counters.rx_bytes.add(bytes);
+    if view.capture {
+        capture(port, burst, tools);
+    }
 }
 
 #[cold]

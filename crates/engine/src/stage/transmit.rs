@@ -7,7 +7,7 @@ use port::{Batch, Capabilities, Flags, Queue};
 
 use crate::capture::Direction;
 use crate::handover::{Links, Output};
-use crate::stage::Tools;
+use crate::stage::{Tools, patch};
 use crate::state::{Forwarding, PortView};
 
 /// No queue of that port here.
@@ -71,6 +71,9 @@ pub fn port<R: Recorder>(
         Some(_) => return drop_all(out, DropReason::PortDown, tools, recorder),
         None => return drop_all(out, DropReason::PortRemoved, tools, recorder),
     };
+    if let Some(peer) = view.patch {
+        return patch::enter(view, out, peer, tools, recorder);
+    }
     if exits.collected.is_some() {
         return collect(view, out, exits, tools, recorder);
     }
@@ -129,7 +132,7 @@ fn give<R: Recorder>(
     }
 }
 
-fn bytes_of(batch: &Batch) -> u64 {
+pub(crate) fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
@@ -245,7 +248,7 @@ fn collect<R: Recorder>(
 }
 
 #[cold]
-fn capture(out: PortId, tools: &mut Tools) {
+pub(crate) fn capture(out: PortId, tools: &mut Tools) {
     let (Some(tap), Some(batch)) = (&mut tools.capture, tools.outbox.batch(out)) else { return };
     for packet in &*batch {
         tap.offer(&mut tools.pool, packet, out, Direction::Sent);

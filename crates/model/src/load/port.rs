@@ -8,11 +8,11 @@ use super::fields::{Fields, Findings, bad_name, number_in, path, table_of};
 use super::tree::{Node, Value};
 use crate::spelling::nearest;
 use crate::{
-    AfXdp, Cause, Checksums, DeviceName, Pcap, PcapTiming, Peer, Port, PortKind, PortName, Queues, Ring,
-    Routing, Tap, Veth, WhenDown, XdpMode, XdpOptions, ZeroCopy,
+    AfXdp, Cause, Checksums, DeviceName, Patch, Pcap, PcapTiming, Peer, Port, PortKind, PortName, Queues,
+    Ring, Routing, Tap, Veth, WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
 
-const KINDS: &[&str] = &["af_xdp", "veth", "tap", "internal", "pcap", "ring", "null"];
+const KINDS: &[&str] = &["af_xdp", "veth", "tap", "internal", "pcap", "patch", "ring", "null"];
 const RING_BOUNDS: (i64, i64) = (64, 32_768);
 
 pub(super) fn read_ports(
@@ -84,6 +84,13 @@ fn read_kind(
         "tap" => PortKind::Tap(read_tap(name, fields, findings)?),
         "internal" => PortKind::Internal(read_tap(name, fields, findings)?),
         "pcap" => PortKind::Pcap(read_pcap(fields, findings)),
+        "patch" => {
+            if !fields.has("peer") {
+                fields.missing("peer", "peer = \"patch1\"", findings);
+            }
+            let bad = |text, source| Cause::BadName { text, what: "port", source };
+            PortKind::Patch(Patch { peer: fields.parsed("peer", bad, findings)? })
+        }
         "ring" => {
             PortKind::Ring(Ring { size: fields.power_of_two("size", RING_BOUNDS, findings).unwrap_or(1024) })
         }
@@ -223,7 +230,7 @@ fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"
         | "routing" | "filter" | "steer" => &["af_xdp", "veth"],
-        "peer" => &["veth"],
+        "peer" => &["veth", "patch"],
         "device" | "namespace" => &["af_xdp", "veth", "tap", "internal"],
         "queues" => &["af_xdp", "veth", "tap", "internal"],
         "address" | "mac" => &["tap", "internal"],

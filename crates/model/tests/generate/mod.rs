@@ -28,6 +28,7 @@ fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
         (mtu, 1..4u16).prop_map(move |(mtu, queues)| Some(
             json!({"kind": "tap", "device": d3, "mtu": mtu, "queues": queues, "mac": "02:00:00:00:00:01"})
         )),
+        Just(Some(json!({"kind": "patch", "peer": format!("elsewhere{index}")}))),
         prop_oneof![Just(64), Just(128)].prop_map(|size| Some(json!({"kind": "ring", "size": size}))),
         Just(Some(json!({"kind": "pcap", "write": "/tmp/out.pcap"}))),
         any::<bool>().prop_map(|repeat| Some(json!({"kind": "pcap", "read": "/tmp/in.pcap", "loop": repeat}))),

@@ -21,7 +21,11 @@ pub fn port(
 ) {
     let object = object(name);
     if let Some(trouble) = &running.trouble {
-        chart.note(&object, Finding::Error, trouble.clone(), "make the device again, or remove the port");
+        let fix = match &running.wanted.port.kind {
+            PortKind::Patch(_) => "make the peer, or remove the port",
+            _ => "make the device again, or remove the port",
+        };
+        chart.note(&object, Finding::Error, trouble.clone(), fix);
         return;
     }
     let Some(device) = &running.device else { return };

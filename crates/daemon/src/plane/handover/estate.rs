@@ -24,7 +24,7 @@ use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
-use crate::plane::ports::{Returned, Running, compose};
+use crate::plane::ports::{self, Returned, Running, compose};
 use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::site::Site;
 
@@ -200,6 +200,7 @@ pub fn rebuild(
     site.routers.settle(config);
     queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
     site.routers.tell_hooks(config, &mut site.ports);
+    ports::join(&mut site.ports);
     site.flows.take_over(letter.rules);
     site.flows.follow(&site.config, &site.ports, &site.bridges);
     let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &site.flows, &[]);

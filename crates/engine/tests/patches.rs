@@ -1,0 +1,251 @@
+//! Bridges that patch ports join, with a worker (and a decider) that the test turns by hand.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ::port::{Batch, Flags, Offload, Queue};
+use common::{Rig, frame};
+use engine::decider::Bridges;
+use engine::rest::Waker;
+use engine::{Decider, EngineConfig, FlowBridge, FlowTables, PortView, Room};
+use packet::record::Step;
+use packet::{DropReason, MacAddr, PortId};
+use switch::flow::{Action, Field, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port};
+use switch::{Bridge, BridgeConfig, BridgePortConfig, VlanMode};
+
+fn learning(ports: &[u16], seed: u64) -> Arc<Bridge> {
+    let config = BridgeConfig {
+        ports: ports.iter().map(|p| BridgePortConfig::new(PortId(*p), VlanMode::Transparent)).collect(),
+        ..BridgeConfig::default()
+    };
+    Arc::new(Bridge::new(&config, seed))
+}
+
+/// Lets what is sent to one of the two arrive at the other.
+fn join(rig: &mut Rig, one: u16, other: u16) {
+    rig.publish(|forwarding| {
+        for (own, peer) in [(one, other), (other, one)] {
+            let view = forwarding.port(PortId(own)).unwrap().clone();
+            forwarding.set_port(PortId(own), Some(PortView { patch: Some(PortId(peer)), ..view }));
+        }
+    });
+}
+
+/// Ports 0 and 1 are one bridge's, 2 and 3 the other's; 1 and 2 are joined.
+fn two_bridges() -> Rig {
+    let (a, b) = (learning(&[0, 1], 1), learning(&[2, 3], 2));
+    let room = |port: PortId| Room::Switch(Arc::clone(if port.0 < 2 { &a } else { &b }));
+    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), room);
+    join(&mut rig, 1, 2);
+    rig
+}
+
+fn counts(rig: &Rig, port: u16) -> (u64, u64) {
+    let totals = rig.engine.port_totals(PortId(port));
+    (totals.rx_packets, totals.tx_packets)
+}
+
+#[test]
+fn what_one_end_is_sent_the_other_receives_in_the_same_round() {
+    let mut rig = two_bridges();
+    for sequence in 0..100 {
+        rig.send(0, &frame(1, 2, sequence));
+    }
+    assert_eq!(rig.round(), 100);
+    let there: Vec<_> = (0..100).map(|sequence| (PortId(3), frame(1, 2, sequence))).collect();
+    assert_eq!(rig.outputs(), there, "in order, and nothing into the wires of the patch ports' own queues");
+    rig.send(3, &frame(2, 1, 0));
+    rig.round();
+    assert_eq!(rig.outputs(), [(PortId(0), frame(2, 1, 0))]);
+    assert_eq!((counts(&rig, 1), counts(&rig, 2)), ((1, 100), (100, 1)));
+    assert_eq!(rig.round(), 0, "nothing is left that would keep a worker awake");
+    rig.assert_accounted();
+}
+
+#[test]
+fn checksums_that_are_open_stay_open_between_the_ends() {
+    let mut rig = two_bridges();
+    let mut batch = Batch::new();
+    let mut packet = rig.pool.alloc_copy(&frame(1, 2, 7)).unwrap();
+    let mut flags = Flags::default();
+    flags.insert(Flags::PARTIAL_CHECKSUM);
+    let open = Offload { flags, csum_start: 34, csum_offset: 6, ..Offload::default() };
+    packet.set_offload(rig.pool.memory(), open);
+    batch.push(packet);
+    assert_eq!(rig.far[0].transmit(&mut rig.pool, &mut batch), 1);
+    rig.round();
+    let outputs = rig.outputs();
+    let bytes = &outputs[0].1;
+    assert_eq!((outputs.len(), outputs[0].0), (1, PortId(3)));
+    // The ring takes none that is open: it was completed there, once, over what stood in the field.
+    let mut sum: u32 = bytes[34..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    assert_eq!(sum, 0xffff);
+}
+
+#[test]
+fn a_port_that_is_down_at_the_other_end_ends_packets_there() {
+    let mut rig = two_bridges();
+    rig.publish(|forwarding| {
+        let view = forwarding.port(PortId(2)).unwrap().clone();
+        forwarding.set_port(PortId(2), Some(PortView { up: false, ..view }));
+    });
+    rig.send(0, &frame(1, 2, 0));
+    rig.round();
+    assert_eq!(rig.engine.port_totals(PortId(2)).drops[DropReason::PortDown.index()], 1);
+    rig.publish(|forwarding| forwarding.set_port(PortId(2), None));
+    rig.send(0, &frame(1, 2, 0));
+    rig.round();
+    assert_eq!(rig.engine.port_totals(PortId(2)).drops[DropReason::PortRemoved.index()], 1);
+    assert_eq!(rig.outputs(), []);
+}
+
+#[test]
+fn loops_end_and_are_counted() {
+    // Bridges of ports 0 to 3 and 4 to 7, joined three times: each packet that goes round becomes two.
+    let (a, b) = (learning(&[0, 1, 2, 3], 1), learning(&[4, 5, 6, 7], 2));
+    let room = |port: PortId| Room::Switch(Arc::clone(if port.0 < 4 { &a } else { &b }));
+    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3, 4, 5, 6, 7].map(PortId), room);
+    join(&mut rig, 1, 5);
+    rig.send(0, &frame(1, 0xff, 0));
+    rig.round();
+    assert_eq!(rig.outputs().len(), 5, "one way alone: the others are wires");
+    join(&mut rig, 2, 6);
+    let mut broadcast = frame(1, 2, 1);
+    broadcast[..6].fill(0xff);
+    rig.send(0, &broadcast);
+    rig.round();
+    let lost = rig.dropped();
+    // Two circles, each cut after 31 ports.
+    assert_eq!(lost[DropReason::HopLimit.index()], 2);
+    rig.outputs();
+    join(&mut rig, 3, 7);
+    rig.send(0, &broadcast);
+    rig.round();
+    let lost = rig.dropped();
+    assert!(lost[DropReason::HopLimit.index()] > 2 && lost[DropReason::CloneBudget.index()] > 0);
+    assert_eq!(rig.round(), 0, "nothing of it is left");
+    let (through, _) = counts(&rig, 1);
+    assert!(through < 20_000, "{through}");
+    rig.assert_accounted();
+}
+
+fn pipeline(ports: &[u16]) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for id in ports {
+        let number = u32::from(*id) + 1;
+        let name = format!("p{number}");
+        let desc = PortDesc { number, name, mac: MacAddr([2; 6]), config: 0, state: 4, speed: 0 };
+        let port =
+            FlowPort { id: PortId(*id), desc, floods: true, forwards: true, receives: true, live: true };
+        pipeline.set_port(number, Some(port));
+    }
+    pipeline.take_events();
+    pipeline
+}
+
+struct Joined {
+    rig: Rig,
+    decider: Decider,
+    tables: [Arc<FlowTables>; 2],
+}
+
+/// Two bridges with rules: ports 0 and 1, 2 and 3, of which 1 and 2 are joined.
+fn with_rules() -> Joined {
+    let waker = Arc::new(Waker::new().unwrap());
+    let make = |number: u16, ports: &[u16]| {
+        let tables = Arc::new(FlowTables::new(number, pipeline(ports), Arc::clone(&waker)));
+        Arc::new(FlowBridge { tables, bridge: learning(ports, 7) })
+    };
+    let bridges = [make(0, &[0, 1]), make(1, &[2, 3])];
+    let room = |port: PortId| Room::Flows(Arc::clone(&bridges[usize::from(port.0 / 2)]));
+    let mut rig = Rig::with(&EngineConfig::default(), &[0, 1, 2, 3].map(PortId), room);
+    join(&mut rig, 1, 2);
+    let served: Bridges =
+        Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridges[0])), (1, Arc::clone(&bridges[1]))])));
+    let decider = rig.engine.decider(lookup::FlowLimits::default(), Arc::clone(&waker), served).unwrap();
+    rig.worker.round_with_commands();
+    let tables = bridges.map(|bridge| Arc::clone(&bridge.tables));
+    Joined { rig, decider, tables }
+}
+
+impl Joined {
+    fn add(&self, bridge: usize, from: u32, actions: Vec<Action>) {
+        let matching = Match::ANY.with(Field::InPort, u128::from(from));
+        let change = FlowMod::add(0, 5, matching, Instructions::apply(actions));
+        let mods = [Mod::Flow(Box::new(change))];
+        self.tables[bridge].change(|own| own.modify(&mods, engine::worker::monotonic().ns)).unwrap();
+    }
+
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 3 {
+            let busy = self.rig.round() > 0 || self.decider.round();
+            quiet = if busy { 0 } else { quiet + 1 };
+        }
+    }
+}
+
+fn out(port: u32) -> Action {
+    Action::Output { port, max_len: 0xffff }
+}
+
+#[test]
+fn rules_of_both_bridges_are_met_and_each_caches_its_own() {
+    let mut joined = with_rules();
+    joined.add(0, 1, vec![out(2)]);
+    joined.add(1, 3, vec![out(4)]);
+    for sequence in 0..50 {
+        joined.rig.send(0, &frame(1, 2, sequence));
+    }
+    joined.settle();
+    let all: Vec<_> = (0..50).map(|sequence| (PortId(3), frame(1, 2, sequence))).collect();
+    assert_eq!(joined.rig.outputs(), all, "in order, though each bridge has had to decide first");
+    joined.rig.send(0, &frame(1, 2, 50));
+    assert_eq!(joined.rig.round(), 1);
+    assert_eq!(joined.rig.outputs(), [(PortId(3), frame(1, 2, 50))], "by the caches of both, in one round");
+    assert_eq!([0, 1].map(|bridge| joined.tables[bridge].upcalls()), [1, 1]);
+    joined.rig.assert_accounted();
+}
+
+#[test]
+fn a_loop_through_the_decider_ends_as_well() {
+    let mut joined = with_rules();
+    // What comes back goes there again, and each time controllers want a copy: none of it is cached.
+    let controller = Action::Output { port: port::CONTROLLER, max_len: 64 };
+    joined.add(0, 1, vec![out(2)]);
+    joined.add(0, 2, vec![controller.clone(), Action::Output { port: port::IN_PORT, max_len: 0 }]);
+    joined.add(1, 3, vec![controller, Action::Output { port: port::IN_PORT, max_len: 0 }]);
+    joined.rig.send(0, &frame(1, 2, 0));
+    joined.settle();
+    assert_eq!(joined.rig.dropped()[DropReason::HopLimit.index()], 1);
+    let (received, sent) = counts(&joined.rig, 2);
+    assert_eq!(received + sent, 31, "each port that it goes through counts");
+    assert_eq!(joined.rig.outputs(), []);
+    joined.rig.assert_accounted();
+}
+
+#[test]
+fn the_story_goes_on_behind_the_patch() {
+    let joined = with_rules();
+    joined.add(0, 1, vec![out(2)]);
+    joined.add(1, 3, vec![out(4)]);
+    let told = joined.rig.engine.explain(PortId(0), &frame(1, 2, 0));
+    assert_eq!(told.outputs, [(PortId(3), frame(1, 2, 0))]);
+    assert_eq!(told.stories.len(), 2, "one for each bridge");
+    let arrives = |step: &Step| matches!(step, Step::Received { port: PortId(2), .. });
+    assert!(told.steps.iter().any(arrives), "{:?}", told.steps);
+    // Round and round: told as far as a packet gets.
+    joined.add(1, 3, vec![Action::Output { port: port::IN_PORT, max_len: 0 }]);
+    joined.add(0, 2, vec![Action::Output { port: port::IN_PORT, max_len: 0 }]);
+    let told = joined.rig.engine.explain(PortId(0), &frame(1, 2, 0));
+    assert_eq!(told.outputs, []);
+    assert!(told.steps.contains(&Step::Dropped(DropReason::HopLimit)));
+    assert_eq!(counts(&joined.rig, 2), (0, 0), "nothing is counted");
+}
