@@ -216,7 +216,7 @@ pub struct RouteProtocol(pub u8);
 
 impl RouteProtocol {
     /// The words (include/uapi/linux/rtnetlink.h) and their numbers.
-    const WORDS: [(&'static str, u8); 23] = [
+    const WORDS: [(&'static str, u8); 24] = [
         ("unspec", 0),
         ("redirect", 1),
         ("kernel", 2),
@@ -239,6 +239,7 @@ impl RouteProtocol {
         ("isis", 187),
         ("ospf", 188),
         ("rip", 189),
+        ("ripng", 190),
         ("eigrp", 192),
     ];
 }
