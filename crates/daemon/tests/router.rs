@@ -7,8 +7,9 @@ mod rig;
 
 use std::fmt::Write as _;
 
+use packet::spec;
 use rig::{PATIENCE, Rig, TRIVIUM};
-use testbed::{UdpFlow, eventually, iperf_tcp, require};
+use testbed::{RawReceiver, RawSender, UdpFlow, eventually, iperf_tcp, require};
 
 /// A port for each host, in no bridge.
 fn ports(rig: &Rig) -> String {
@@ -328,6 +329,80 @@ fn explain_follows_a_packet_through_the_router() {
         if said.contains("dropped as route-blackhole") { Ok(()) } else { Err(said) }
     })
     .unwrap();
+}
+
+/// Where the hook answers routes, it leaves those to the worker whose sources are to be looked at.
+#[test]
+fn sources_that_are_elsewhere_are_refused() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(2);
+    let asking = |rig: &Rig, rpf: &str| {
+        let asks = format!("[router.edge.port.h1]\nrpf = \"{rpf}\"\n");
+        configuration(rig).replace("hook = false\n", "").replace("[router.edge.port.h1]\n", &asks)
+    };
+    let strict = asking(&rig, "strict");
+    rig.start(&strict);
+    rig.until_reachable(1, 2);
+    let router = rig.port("h1")["mac"].as_str().unwrap().to_owned();
+    let packet = |source: &str, to: &str| format!("eth_dst={router},ip_src={source},ip_dst={to},udp,len=90");
+    let sender = RawSender::open(&rig.hosts[0], "eth0").unwrap();
+    let dropped = || rig.dropped("h1", "reverse-path");
+    let refused = |source: &str, to: &str| {
+        let before = dropped();
+        (0..5).for_each(|_| sender.send(&spec::parse(&packet(source, to)).unwrap()).unwrap());
+        eventually(&format!("{source} is refused"), PATIENCE, || {
+            if dropped() == before + 5 { Ok(()) } else { Err(dropped().to_string()) }
+        })
+        .unwrap();
+    };
+    let passes = |source: &str, to: &str| {
+        let (before, sent_before) = (dropped(), sent(&rig, "h2"));
+        (0..5).for_each(|_| sender.send(&spec::parse(&packet(source, to)).unwrap()).unwrap());
+        eventually(&format!("{source} passes"), PATIENCE, || {
+            let now = sent(&rig, "h2");
+            if now >= sent_before + 5 { Ok(()) } else { Err(now.to_string()) }
+        })
+        .unwrap();
+        assert_eq!(dropped(), before, "{source}");
+    };
+    // Until the kernel knows the neighbour it sends itself.
+    eventually("IPv6 neighbours are known", PATIENCE, || {
+        let said = ping(&rig, &["fd00:8:2::2"]);
+        if said.contains("3 received") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    passes("10.8.1.77", "10.8.2.2");
+    passes("fd00:8:1::77", "fd00:8:2::2");
+    refused("10.8.2.77", "10.8.2.2");
+    refused("fd00:8:2::77", "fd00:8:2::2");
+    refused("203.0.113.9", "10.8.2.2");
+    let explain = |source: &str| rig.ok(&["explain", "--in", "h1", &packet(source, "10.8.2.2")]);
+    let said = explain("10.8.2.77");
+    assert!(
+        said.contains("its source 10.8.2.77 came in at h1, and the route there leads out of h2"),
+        "{said}"
+    );
+    let said = explain("203.0.113.9");
+    assert!(said.contains("its source 203.0.113.9 came in at h1, and no route leads there"), "{said}");
+    // What is the kernel's still is: its own addresses, and a DHCP client's broadcast.
+    let before = dropped();
+    rig.until_reachable(1, 2);
+    assert!(ping(&rig, &["10.8.2.1"]).contains("3 received"));
+    let listens = RawReceiver::open(rig.lab.hub(), "h1").unwrap();
+    let discover = "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=0.0.0.0,ip_dst=255.255.255.255,udp,udp_dst=67";
+    let discover = spec::parse(discover).unwrap();
+    sender.send(&discover).unwrap();
+    let heard = || listens.arrived(PATIENCE).unwrap().expect("the kernel has it");
+    while heard()[..34] != discover[..34] {}
+    assert_eq!(dropped(), before);
+    // Changed while it runs.
+    let file = rig.write("loose.toml", &asking(&rig, "loose"));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    passes("10.8.2.77", "10.8.2.2");
+    refused("203.0.113.9", "10.8.2.2");
+    let file = rig.write("off.toml", &asking(&rig, "off"));
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    passes("203.0.113.9", "10.8.2.2");
 }
 
 #[test]

@@ -106,6 +106,7 @@ impl Tables {
             adjacencies: self.adjacencies.view(),
             kernel: Some(Kernel { port: PORTS[2], mac: INTO_KERNEL }),
             mirrored: Mirrored::default(),
+            reverse_paths: Vec::new(),
             gate: Arc::clone(&self.gate),
             seed: 7,
         }

@@ -74,6 +74,9 @@ pub struct RouterPort {
     /// VLANs of the port that are interfaces of their own, each with a device `DEVICE.VLAN` in the router's namespace.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub vlans: VlanSet,
+    /// What it asks of the sources of packets that are to be routed; of those of its VLANs, too.
+    #[serde(skip_serializing_if = "Rpf::is_off")]
+    pub rpf: Rpf,
 }
 
 impl RouterPort {
@@ -110,6 +113,38 @@ pub enum Miss {
     Unreachable,
     /// They go to the kernel, whatever it makes of them.
     Punt,
+}
+
+/// Unicast reverse path forwarding (RFC 3704): what is asked of the sources of packets that come in by an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Rpf {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A route leads to them by that interface, as one of several ways at least.
+    Strict,
+    /// A route leads to them, by whatever interface.
+    Loose,
+}
+
+impl Rpf {
+    /// Whether nothing is asked.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub fn is_off(&self) -> bool {
+        *self == Rpf::Off
+    }
+}
+
+impl fmt::Display for Rpf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rpf::Off => "off",
+            Rpf::Strict => "strict",
+            Rpf::Loose => "loose",
+        })
+    }
 }
 
 impl fmt::Display for Miss {

@@ -199,6 +199,8 @@ drop_reasons! {
         "More packets of unknown flows came by the port than are decided at a time; look for a scan or a flood, or spare the tables work.";
     MeterDrop = 72, "meter-drop",
         "The packets were more than the meter of their rule lets through; see `ovs-ofctl meter-stats`.";
+    ReversePath = 73, "reverse-path",
+        "No route leads back to the source by the way that the interface's `rpf` asks for (RFC 3704); look for a forged source or asymmetric routes, or say `rpf = \"loose\"`.";
 }
 
 impl DropReason {

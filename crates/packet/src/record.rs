@@ -4,6 +4,8 @@
 //! A recorder is told positions in the burst, so that stages stay functions over bursts. With [`Recorder::DRY`] a stage
 //! decides but leaves no mark: nothing learned, no token taken, nothing counted.
 
+use std::net::IpAddr;
+
 use crate::{BridgeId, DropReason, MacAddr, PortId, QueueId, WorkerId};
 
 /// How a frame's VLAN was found on arrival.
@@ -42,6 +44,17 @@ pub enum FloodClass {
     Multicast,
     /// A unicast address that is not in the MAC table.
     Unknown,
+}
+
+/// Where a route leads to the source of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WayBack {
+    /// Nowhere.
+    None,
+    /// Out of this port.
+    Port(PortId),
+    /// Out of a device that is no port of the router's.
+    Elsewhere,
 }
 
 /// One thing that happened to a packet.
@@ -166,6 +179,15 @@ pub enum Step {
         port: PortId,
         /// The next hop's address.
         to: MacAddr,
+    },
+    /// The way back to its source is none that its interface accepts packets from.
+    ReversePath {
+        /// The port that it came in by.
+        from: PortId,
+        /// Its source.
+        source: IpAddr,
+        /// Where a route leads to the source.
+        back: WayBack,
     },
     /// It is (would be) given to the kernel.
     ToKernel {

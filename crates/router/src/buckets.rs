@@ -83,6 +83,12 @@ impl<T: Clone + PartialEq> Buckets<T> {
 }
 
 impl<T> Buckets<T> {
+    /// All members.
+    #[must_use]
+    pub fn members(&self) -> &[T] {
+        &self.members
+    }
+
     /// The member that a flow of this hash belongs to.
     #[must_use]
     pub fn of(&self, hash: u32) -> Option<&T> {

@@ -43,6 +43,7 @@ mod mirrored;
 mod paths;
 pub mod plain;
 mod policy;
+mod reverse;
 mod room;
 
 pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST};
@@ -52,4 +53,5 @@ pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, Neighbou
 pub use mirrored::Mirrored;
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
+pub use reverse::ReversePath;
 pub use room::{Admitted, Decision, Gate, Gathering, Interface, Kernel, Punt, Router, Scratch, admit};

@@ -177,6 +177,17 @@ impl Sayings<'_> {
         self.said(at, hash)
     }
 
+    /// Tells all that the path of this number says, of whatever flow.
+    pub fn each(&self, hop: Hop, mut each: impl FnMut(Verdict)) {
+        match usize::try_from(hop.0).ok().and_then(|at| self.slots.get(at)) {
+            None => each(Verdict::NoRoute),
+            Some(Compiled::Always(verdict)) => each(*verdict),
+            Some(Compiled::Shared(buckets)) => {
+                buckets.members().iter().for_each(|number| each(Verdict::Forward(*number)));
+            }
+        }
+    }
+
     #[inline(never)]
     fn said(&self, at: usize, hash: impl FnOnce() -> u32) -> Verdict {
         // Nobody is at 0.

@@ -77,16 +77,33 @@ impl Selector {
     /// Whether a packet that came in by the interface of this number is one of them.
     #[must_use]
     pub fn selects(&self, key: &FlowKey, interface: u16) -> bool {
-        let (from, to) = match key.l3_kind() {
-            L3Kind::Ipv4 => (mapped(key.ipv4_src().to_bits()), mapped(key.ipv4_dst().to_bits())),
-            L3Kind::Ipv6 => (key.ipv6_src().to_bits(), key.ipv6_dst().to_bits()),
-            L3Kind::None | L3Kind::Arp => return false,
-        };
+        let Some((from, to)) = addresses(key) else { return false };
+        self.fits(key, from, to, Some(interface))
+    }
+
+    /// Whether one that goes back to the packet's source is one of them, as Linux asks (`fib_validate_source`): it comes in by no interface
+    /// that a rule could name.
+    #[must_use]
+    pub fn selects_back(&self, key: &FlowKey) -> bool {
+        let Some((from, to)) = addresses(key) else { return false };
+        self.fits(key, to, from, None)
+    }
+
+    fn fits(&self, key: &FlowKey, from: u128, to: u128, interface: Option<u16>) -> bool {
         let selected = self.source.contains(from)
             && self.destination.contains(to)
             && (self.tos == 0 || self.tos == key.tos() & 0xfc)
-            && self.interface.is_none_or(|own| own == interface);
+            && self.interface.is_none_or(|own| Some(own) == interface);
         selected != self.invert
+    }
+}
+
+/// Source and destination of an IP packet.
+fn addresses(key: &FlowKey) -> Option<(u128, u128)> {
+    match key.l3_kind() {
+        L3Kind::Ipv4 => Some((mapped(key.ipv4_src().to_bits()), mapped(key.ipv4_dst().to_bits()))),
+        L3Kind::Ipv6 => Some((key.ipv6_src().to_bits(), key.ipv6_dst().to_bits())),
+        L3Kind::None | L3Kind::Arp => None,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::fib::View;
 use crate::mirrored::Mirrored;
 use crate::paths::Verdict;
 use crate::policy::Lookup;
+use crate::reverse::ReversePath;
 
 /// Packets of a burst.
 const BURST: usize = 256;
@@ -175,6 +176,8 @@ pub struct Router {
     pub kernel: Option<Kernel>,
     /// Interfaces that have a way of their own, VLANs among them.
     pub mirrored: Mirrored,
+    /// By the numbers of interfaces, what they ask of sources; those behind its end ask nothing.
+    pub reverse_paths: Vec<ReversePath>,
     /// How many packets go that way.
     pub gate: Arc<Gate>,
     /// Makes this router's choice among several ways another than its neighbours'.
@@ -318,7 +321,7 @@ impl<A> Filling<'_, A> {
 }
 
 /// Addresses of either family.
-trait Routed: Copy {
+pub(crate) trait Routed: Copy {
     fn route(
         view: &View,
         reader: &Reader,
@@ -472,6 +475,9 @@ impl Router {
             if matches!(out, Decision::Forward { .. } | Decision::Punt(Punt::Unresolved | Punt::Elsewhere)) {
                 *out = Decision::Punt(Punt::Expired);
             }
+        }
+        if !self.reverse_paths.is_empty() {
+            self.check_sources(&asked.interface, reader, &asked.key, out);
         }
     }
 

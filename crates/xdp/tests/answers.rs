@@ -171,6 +171,7 @@ impl Rig {
             adjacencies: tables.adjacencies.view(),
             kernel: None,
             mirrored: Mirrored::default(),
+            reverse_paths: Vec::new(),
             gate: Arc::new(Gate::new(1, 1, 0)),
             seed: SEED,
         };

@@ -1,7 +1,7 @@
 //! Recorded steps in words, for `explain` and `trace`.
 
 use model::Step as Told;
-use packet::record::{FloodClass, Step, TagChange, VlanSource};
+use packet::record::{FloodClass, Step, TagChange, VlanSource, WayBack};
 use packet::{FlowKey, MacAddr, PortId};
 use xdp::{Counter, HookSays};
 
@@ -289,6 +289,16 @@ fn switching(step: &Step, names: &Names) -> String {
             "a route leads to {to} behind {}; its addresses and hop count are written anew",
             names.port(*port)
         ),
+        Step::ReversePath { from, source, back } => {
+            let leads = match back {
+                WayBack::None => "no route leads there".to_owned(),
+                WayBack::Port(port) => format!("the route there leads out of {}", names.port(*port)),
+                WayBack::Elsewhere => {
+                    "the route there leads out of a device that is none of its ports".to_owned()
+                }
+            };
+            format!("its source {source} came in at {}, and {leads}", names.port(*from))
+        }
         Step::ToKernel { why } => format!("it is the kernel's. {why}"),
         Step::Snooped { ports } => format!("the group's listeners and routers are at {ports} ports"),
         Step::Punted => "a copy goes to the snooper".to_owned(),

@@ -225,6 +225,7 @@ impl Tables {
             adjacencies: self.routes.adjacencies.view(),
             kernel: None,
             mirrored: Mirrored::default(),
+            reverse_paths: Vec::new(),
             gate: Arc::new(Gate::new(1, 1, 0)),
             seed: 1,
         }

@@ -38,6 +38,9 @@ pub fn run<R: Recorder>(
             let (keys, layers, routes) = (&keys[..n], &layers[..n], &mut routes[..n]);
             let arrival = |place: usize| if vlans { arrivals[place] } else { *interface };
             router.decide_each(arrival, reader, keys, layers, &mut tools.routing, routes);
+            if R::ACTIVE {
+                route::record_refused(port, router, arrival, reader, keys, routes, recorder);
+            }
         }
         // Decided where it is done: most flows' fate is a step, not a decision.
         Room::Flows(_) => {}

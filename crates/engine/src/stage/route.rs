@@ -231,6 +231,29 @@ fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
     }
 }
 
+/// Tells of packets that were refused for their sources where those would be reached.
+#[cold]
+pub fn record_refused<R: Recorder>(
+    port: PortId,
+    router: &Router,
+    arrival: impl Fn(usize) -> u16,
+    reader: &Reader,
+    keys: &[FlowKey],
+    routes: &[Decision],
+    recorder: &mut R,
+) {
+    for (place, (decision, key)) in routes.iter().zip(keys).enumerate() {
+        if *decision == Decision::Drop(DropReason::ReversePath) {
+            let source = match key.l3_kind() {
+                L3Kind::Ipv6 => key.ipv6_src().into(),
+                L3Kind::Ipv4 | L3Kind::None | L3Kind::Arp => key.ipv4_src().into(),
+            };
+            let back = router.way_back(arrival(place), reader, key);
+            recorder.step(place, Step::ReversePath { from: port, source, back });
+        }
+    }
+}
+
 /// The port that all packets leave by, if it is one.
 #[inline]
 fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {

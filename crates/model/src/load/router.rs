@@ -3,7 +3,7 @@
 use super::fields::{Fields, Findings, named_in};
 use super::vlans;
 use crate::cause::Cause;
-use crate::{Miss, Router, RouterPort, RouterSettings};
+use crate::{Miss, Router, RouterPort, RouterSettings, Rpf};
 
 /// `None` where its namespace is wrong: nothing can be said of its ports then.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
@@ -48,6 +48,8 @@ pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> Rout
     let words = [Miss::Unreachable, Miss::Punt];
     let miss = fields.word("miss", &["unreachable", "punt"], &words, findings).unwrap_or_default();
     let vlans = vlans::read_set(&mut fields, "vlans", "vlans = [10, 20]", findings).unwrap_or_default();
+    let words = [Rpf::Off, Rpf::Strict, Rpf::Loose];
+    let rpf = fields.word("rpf", &["off", "strict", "loose"], &words, findings).unwrap_or_default();
     fields.finish(findings);
-    RouterPort { miss, vlans }
+    RouterPort { miss, vlans, rpf }
 }

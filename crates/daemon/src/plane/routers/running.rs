@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use control::PlaneError;
 use engine::Engine;
 use engine::worker::monotonic;
-use model::{Config, PortName, RouterName};
+use model::{Config, PortName, RouterName, Rpf};
 use netlink::{Change, Feed, Follower, Limits, Mirror};
 use packet::VlanId;
 use port::link;
 use port::netns::Netns;
-use router::{Gate, Interface, Kernel, Mirrored, Router};
+use router::{Gate, Interface, Kernel, Mirrored, ReversePath, Router};
 use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort};
 
@@ -157,10 +157,16 @@ impl Running {
                 Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu });
         }
         let mut mirrored = Mirrored::default();
+        let asks = |name: &PortName| self.wanted.ports.get(name).map(|port| port.rpf).unwrap_or_default();
+        let mut reverse_paths = vec![ReversePath::Off; most];
+        for (name, number) in &numbers {
+            reverse_paths[usize::from(*number)] = reverse_path(asks(name));
+        }
         for ((name, vlan), own) in &self.mirrors {
             let (Some(base), Some(number)) = (numbers.get(name), state.interfaces.get(&own.device)) else {
                 continue;
             };
+            reverse_paths[usize::from(*number)] = reverse_path(asks(name));
             if let Some(vlan) = vlan {
                 mirrored.add_vlan(*number, *base, vlan.get());
             }
@@ -171,6 +177,10 @@ impl Running {
             interfaces[usize::from(*number)] =
                 port.map(|port| Interface { port, mac: seat.mac, mtu: seat.mtu });
         }
+        // Nobody looks where nothing is asked.
+        if reverse_paths.iter().all(|asks| *asks == ReversePath::Off) {
+            reverse_paths.clear();
+        }
         let router = Router {
             interfaces,
             four: state.seen.four.clone(),
@@ -178,6 +188,7 @@ impl Running {
             adjacencies: state.feed.adjacencies().view(),
             kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
             mirrored,
+            reverse_paths,
             gate: Arc::clone(&self.gate),
             seed: self.seed,
         };
@@ -214,7 +225,9 @@ impl Running {
             let Some(port) = ports.get_mut(name) else { continue };
             let of = RoutePort { mac: seat.mac.0, vrrp: false };
             let mut none = None;
-            let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
+            // Hooks know no sources: what an interface asks of them is for a worker to find out.
+            let asks = self.wanted.ports.get(name).is_some_and(|port| !port.rpf.is_off());
+            let hook = if self.wanted.settings.hook && !asks { &mut self.hook } else { &mut none };
             let vlans =
                 self.mirrors.keys().filter(|(of, _)| of == name).filter_map(|(_, vlan)| Some((*vlan)?.get()));
             let vlans: Vec<u16> = vlans.collect();
@@ -284,6 +297,14 @@ impl Running {
             queue.close(&mut pool);
         }
         tracing::debug!(tap = self.door.name, "a router's way into the kernel is closed");
+    }
+}
+
+fn reverse_path(asks: Rpf) -> ReversePath {
+    match asks {
+        Rpf::Off => ReversePath::Off,
+        Rpf::Strict => ReversePath::Strict,
+        Rpf::Loose => ReversePath::Loose,
     }
 }
 

@@ -1,0 +1,223 @@
+//! Reverse path checks against a list of routes that is searched from end to end, with rules, several ways and all kinds of routes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use lookup::Prefix;
+use packet::record::WayBack;
+use packet::{DropReason, FlowKey, Layers, MacAddr, PortId, spec};
+use proptest::prelude::*;
+use router::{
+    Adjacencies, Decision, Fib, Gate, Interface, Lookup, Mirrored, Path, Punt, ReversePath, Router, Scratch,
+    Selector, Verdict, Way,
+};
+use sync::qsbr::Domain;
+
+/// Devices 10, 11 and 12 are the interfaces 0, 1 and 2; 13 is none.
+const DEVICES: [u32; 4] = [10, 11, 12, 13];
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
+
+/// The last octet is what differs: sources in one network, destinations in another.
+fn source(six: bool, last: u8) -> IpAddr {
+    if six {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into()
+    } else {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+}
+
+fn destination(six: bool, last: u8) -> IpAddr {
+    if six {
+        Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, last.into()).into()
+    } else {
+        Ipv4Addr::new(10, 0, 1, last).into()
+    }
+}
+
+fn set(fib: &mut Fib, adjacencies: &mut Adjacencies, address: IpAddr, below: u8, path: &Path) {
+    match address {
+        IpAddr::V4(a) => fib.set4(Prefix::new(a.to_bits(), 24 + below), path, adjacencies).unwrap(),
+        IpAddr::V6(a) => fib.set6(Prefix::new(a.to_bits(), 120 + below), path, adjacencies).unwrap(),
+    }
+}
+
+/// Routes to sources: the last octet of an address, bits of it that count, and what they say.
+type Routes = Vec<(u8, u8, Path)>;
+
+/// What the longest of them says of a source; of equal ones the last.
+fn says(routes: &Routes, source: u8) -> Option<&Path> {
+    let covers = |(address, bits, _): &&(u8, u8, Path)| {
+        let mask = !0xff_u8.checked_shr((*bits).into()).unwrap_or(0);
+        address & mask == source & mask
+    };
+    routes.iter().filter(covers).max_by_key(|(_, bits, _)| *bits).map(|(.., path)| path)
+}
+
+/// The devices by which one goes back to a source; none: nowhere.
+fn ways_back(tables: &[&Routes], source: u8) -> Vec<u32> {
+    for routes in tables {
+        match says(routes, source) {
+            None | Some(Path::Throw) => {}
+            Some(Path::Ways(ways)) if ways.is_empty() => {}
+            Some(Path::Ways(ways)) => return ways.iter().map(|way| way.interface).collect(),
+            Some(_) => return Vec::new(),
+        }
+    }
+    Vec::new()
+}
+
+fn paths() -> impl Strategy<Value = Path> {
+    let way = |(device, gateway): (usize, Option<u8>)| Way {
+        interface: DEVICES[device],
+        gateway: gateway.map(|last| Ipv4Addr::new(10, 9, 9, last).into()),
+        weight: 1,
+    };
+    let ways = prop::collection::vec((0..4_usize, prop::option::of(1..4_u8)).prop_map(way), 0..4);
+    prop_oneof![
+        6 => ways.prop_map(Path::Ways),
+        1 => Just(Path::Local),
+        1 => Just(Path::Blackhole),
+        1 => Just(Path::Unreachable),
+        1 => Just(Path::Prohibit),
+        1 => Just(Path::Throw),
+    ]
+}
+
+fn routes() -> impl Strategy<Value = Routes> {
+    prop::collection::vec((any::<u8>(), 0..=8_u8, paths()), 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn sources_are_judged_as_a_list_of_routes_says(
+        six: bool,
+        special in routes(),
+        main in routes(),
+        packets in prop::collection::vec((any::<u8>(), any::<u8>()), 1..64),
+        arrival in 0..3_u16,
+    ) {
+        let domain = Domain::new();
+        let mut adjacencies = Adjacencies::new(&domain, 200, 1);
+        for (device, number) in DEVICES.iter().zip(0..3) {
+            adjacencies.bind(*device, Some(number));
+        }
+        let mut fibs = [Fib::new(&domain, 1 << 19, 100), Fib::new(&domain, 1 << 19, 100)];
+        for (fib, routes) in fibs.iter_mut().zip([&special, &main]) {
+            for (last, bits, path) in routes {
+                set(fib, &mut adjacencies, source(six, *last), *bits, path);
+            }
+        }
+        let onward = Way { interface: 11, gateway: Some(Ipv4Addr::new(10, 9, 9, 200).into()), weight: 1 };
+        set(&mut fibs[1], &mut adjacencies, destination(six, 0), 0, &Path::Ways(vec![onward]));
+        adjacencies.resolve(11, Ipv4Addr::new(10, 9, 9, 200).into(), Some(MacAddr([2; 6])));
+        // For what comes from the lower half of the destinations, as answers do.
+        let network = if six { 121 } else { 25 };
+        let selector = Selector::ALL.from(destination(six, 0), network);
+        let lookups = vec![
+            // A rule that names an interface is for none that goes back.
+            Lookup::say(Selector::ALL.interface(arrival).from(source(six, 0), 0).to(source(six, 0), network), Verdict::NoRoute),
+            Lookup::table_for(selector, fibs[0].view()),
+            Lookup::table_for(Selector::ALL, fibs[1].view()),
+        ];
+        let interface = |port| Some(Interface { port: PortId(port), mac: OWN, mtu: 1500 });
+        let mut router = Router {
+            interfaces: vec![interface(0), interface(1), interface(2)],
+            four: lookups.clone(),
+            six: lookups,
+            adjacencies: adjacencies.view(),
+            kernel: None,
+            mirrored: Mirrored::default(),
+            reverse_paths: Vec::new(),
+            gate: Arc::new(Gate::new(1, 1, 0)),
+            seed: 1,
+        };
+        let reader = domain.register().unwrap();
+        let (mut keys, mut layers) = (Vec::<FlowKey>::new(), Vec::<Layers>::new());
+        for (from, to) in &packets {
+            let text = format!("eth_dst={OWN},ip_src={},ip_dst={},udp", source(six, *from), destination(six, *to));
+            let frame = spec::parse(&text).unwrap();
+            let mut key = FlowKey::default();
+            layers.push(FlowKey::extract(&frame, frame.len(), PortId(arrival), &mut key).unwrap());
+            keys.push(key);
+        }
+        let mut scratch = Scratch::default();
+        let mut decide = |router: &Router| {
+            let mut out = vec![Decision::default(); keys.len()];
+            router.decide(arrival, &reader, &keys, &layers, &mut scratch, &mut out);
+            out
+        };
+        let unasked = decide(&router);
+        for asks in [ReversePath::Off, ReversePath::Strict, ReversePath::Loose] {
+            router.reverse_paths = vec![ReversePath::Strict; 3];
+            router.reverse_paths[usize::from(arrival)] = asks;
+            let decided = decide(&router);
+            for (((from, to), before), after) in packets.iter().zip(&unasked).zip(decided) {
+                let tables = if *to < 128 { vec![&special, &main] } else { vec![&main] };
+                let back = ways_back(&tables, *from);
+                let accepted = match asks {
+                    ReversePath::Off => true,
+                    ReversePath::Strict => back.contains(&DEVICES[usize::from(arrival)]),
+                    ReversePath::Loose => !back.is_empty(),
+                };
+                let wanted = if accepted { *before } else { Decision::Drop(DropReason::ReversePath) };
+                prop_assert_eq!(after, wanted, "{:?} from {} to {}: back by {:?}", asks, from, to, back);
+            }
+        }
+        // What is told of it agrees.
+        for ((from, to), key) in packets.iter().zip(&keys) {
+            let tables = if *to < 128 { vec![&special, &main] } else { vec![&main] };
+            let back = ways_back(&tables, *from);
+            let told = match router.way_back(arrival, &reader, key) {
+                WayBack::None => back.is_empty(),
+                WayBack::Port(PortId(port)) => back.contains(&DEVICES[usize::from(port)]),
+                WayBack::Elsewhere => back.contains(&13),
+            };
+            prop_assert!(told, "from {from} to {to}: back by {back:?}");
+        }
+    }
+}
+
+/// What is not on its way elsewhere is judged by the kernel: what is for this host, for a group, of the link.
+#[test]
+fn what_is_the_kernels_is_left_to_it() {
+    let domain = Domain::new();
+    let mut adjacencies = Adjacencies::new(&domain, 10, 1);
+    let mut fib = Fib::new(&domain, 1 << 19, 10);
+    fib.set4(Prefix::new(0x0a00_0101, 32), &Path::Local, &mut adjacencies).unwrap();
+    let lookups = vec![Lookup::table_for(Selector::ALL, fib.view())];
+    let router = Router {
+        interfaces: vec![Some(Interface { port: PortId(0), mac: OWN, mtu: 1500 })],
+        four: lookups.clone(),
+        six: lookups,
+        adjacencies: adjacencies.view(),
+        kernel: None,
+        mirrored: Mirrored::default(),
+        reverse_paths: vec![ReversePath::Strict],
+        gate: Arc::new(Gate::new(1, 1, 0)),
+        seed: 1,
+    };
+    let reader = domain.register().unwrap();
+    for (text, wanted) in [
+        ("ip_src=192.0.2.1,ip_dst=10.0.1.1,udp", Decision::Punt(Punt::Own)),
+        ("ip_src=192.0.2.1,ip_dst=10.0.1.2,udp", Decision::Drop(DropReason::ReversePath)),
+        ("ip_src=192.0.2.1,ip_dst=10.0.1.2,udp,ttl=1", Decision::Drop(DropReason::ReversePath)),
+        // DHCP (RFC 2131, 4.1).
+        ("ip_src=0.0.0.0,ip_dst=255.255.255.255,udp,udp_dst=67", Decision::Punt(Punt::Group)),
+        ("ip_src=192.0.2.1,ip_dst=224.0.0.5,udp", Decision::Punt(Punt::Group)),
+        ("ip_src=0.0.0.0,ip_dst=10.0.1.2,udp", Decision::Drop(DropReason::MartianSource)),
+        ("ip_src=fe80::9,ip_dst=2001:db8::1,udp", Decision::Punt(Punt::Scope)),
+        ("ip_src=::,ip_dst=ff02::1,udp", Decision::Drop(DropReason::MartianSource)),
+        ("ip_src=2001:db8::9,ip_dst=2001:db8:1::1,udp", Decision::Drop(DropReason::ReversePath)),
+        ("arp", Decision::Punt(Punt::NotIp)),
+    ] {
+        let frame = spec::parse(&format!("eth_dst={OWN},{text}")).unwrap();
+        let (mut key, mut out) = (FlowKey::default(), [Decision::default()]);
+        let layers = FlowKey::extract(&frame, frame.len(), PortId(0), &mut key).unwrap();
+        router.decide(0, &reader, &[key], &[layers], &mut Scratch::default(), &mut out);
+        assert_eq!(out, [wanted], "{text}");
+    }
+}
