@@ -196,6 +196,49 @@ fn a_port_that_goes_while_rules_send_there_leaves_the_others_theirs() {
 }
 
 #[test]
+fn a_port_or_bridge_that_goes_leaves_flows_of_other_bridges_alone() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let mut rig = Rig::new(4);
+    let secure = "fail_mode = \"secure\"\n";
+    let home = rig.configuration("").replace("[bridge.br0.port.h3]", "[bridge.br1.port.h3]");
+    let home = home.replace("[bridge.br0.port.h4]", "[bridge.br1.port.h4]")
+        + &format!(
+            "[bridge.br1]\nhook = false\n[bridge.br0.openflow]\n{secure}[bridge.br1.openflow]\n{secure}"
+        );
+    rig.start(&home);
+    rig.pin_neighbours();
+    let other = format!("unix:{}", rig.path("br1.mgmt").display());
+    let rule = ["-O", "OpenFlow13", "add-flow", &other, "in_port=h3,actions=output:h4"];
+    assert!(Command::new("ovs-ofctl").args(rule).status().unwrap().success());
+    ofctl(&rig, &["add-flow", "actions=NORMAL"]);
+    let flow = UdpFlow::start(&rig.hosts[2], &rig.hosts[3], 2_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    // Of the flow that serves them: one that were made anew would begin to count at 0.
+    let counted = || -> u64 {
+        let all = rig.ok(&["show", "megaflows", "br1", "--json"]);
+        let all: Vec<serde_json::Value> = serde_json::from_str(&all).unwrap();
+        let there = all.iter().filter(|flow| flow["actions"].to_string().contains("output"));
+        there.map(|flow| flow["packets"].as_u64().unwrap()).sum()
+    };
+    let whole = home.replace("[bridge.br0.port.h2]\naccess = 10\n", "");
+    assert_ne!(home, whole);
+    let gone = rig.configuration_with("", &[0, 0, 10, 10]).replace("[bridge.br0]\n", "");
+    let gone = gone.replace("bridge.br0", "bridge.br1")
+        + "[bridge.br1]\nhook = false\n[bridge.br1.openflow]\n"
+        + secure;
+    for text in [&whole, &home, &gone, &home] {
+        let before = counted();
+        let file = rig.write("other.toml", text);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        let after = counted();
+        assert!(before >= 400 && after >= before, "{before}, {after}");
+        flow.wait_for(200, PATIENCE).unwrap();
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!(report.lost(), 0, "{report:?}");
+}
+
+#[test]
 fn bundles_groups_and_meters_work_from_the_stock_client() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
     let rig = start("fail_mode = \"secure\"\n");

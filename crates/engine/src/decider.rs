@@ -35,7 +35,7 @@ use sync::wake::Waker;
 
 use crate::counters::WorkerCounters;
 use crate::flows::{
-    Answer, Asked, CachedFlow, Compiled, FlowBridge, Install, MeterLive, Told, Upcall, WorkerEnd,
+    Answer, Asked, CachedFlow, Compiled, FlowBridge, FlowTables, Install, MeterLive, Told, Upcall, WorkerEnd,
 };
 use crate::worker::monotonic;
 
@@ -113,7 +113,8 @@ pub struct Decider {
     spare: Vec<Box<Install>>,
     /// The frame in hand.
     frame: Vec<u8>,
-    meters: HashMap<(u16, u32), Arc<MeterLive>>,
+    /// By bridge and number, with the rules that they are of: a bridge's number may be another's later.
+    meters: HashMap<(u16, u32), (Arc<FlowTables>, Arc<MeterLive>)>,
     flows: usize,
     limit: usize,
     cursor: usize,
@@ -262,6 +263,12 @@ impl Decider {
 
     fn bridges(&self) -> BTreeMap<u16, Arc<FlowBridge>> {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this is a bridge still, and not another of the same number.
+    fn is_served(&self, bridge: &FlowBridge) -> bool {
+        let served = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
+        served.get(&bridge.tables.number()).is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables))
     }
 
     /// One turn of everything; whether there was anything to do.
@@ -515,9 +522,10 @@ impl Decider {
         };
         self.frame = frame;
         bridge.tables.publish(&events);
-        // A port that has left the bridge meanwhile is nobody's to remember.
+        // A port that has left the bridge meanwhile is nobody's to remember, nor is a bridge that is none any more.
         let is_kept = fate.is_cacheable()
             && in_port != port::ANY
+            && self.is_served(&bridge)
             && self.budgets.has_room(worker, port, self.flows, self.limit);
         let mut mask = fate.mask;
         let fate = self.fate(&bridge, fate);
@@ -659,13 +667,16 @@ impl Decider {
         for id in ids {
             let Some(meter) = pipeline.meters().find(|meter| meter.id == id).cloned() else { continue };
             let live = match self.meters.get(&(number, id)) {
-                Some(live) if live.meter == meter => Arc::clone(live),
+                Some((of, live)) if live.meter == meter && Arc::ptr_eq(of, &bridge.tables) => {
+                    Arc::clone(live)
+                }
                 old => {
-                    if let Some((packets, bytes, bands)) = old.map(|old| old.take()) {
+                    let own = old.filter(|(of, _)| Arc::ptr_eq(of, &bridge.tables));
+                    if let Some((packets, bytes, bands)) = own.map(|(_, old)| old.take()) {
                         pipeline.credit_meter(id, packets, bytes, &bands);
                     }
                     let live = Arc::new(MeterLive::new(&meter, now));
-                    self.meters.insert((number, id), Arc::clone(&live));
+                    self.meters.insert((number, id), (Arc::clone(&bridge.tables), Arc::clone(&live)));
                     live
                 }
             };

@@ -1,10 +1,12 @@
-//! Bridges that patch ports join, with a worker (and a decider) that the test turns by hand.
+//! Several bridges on one worker, which the test turns by hand, and the decider too: joined by patch ports, and left by ports and bridges that
+//! go.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "helpers of tests")]
 
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ::port::{Batch, Flags, Offload, Queue};
@@ -154,6 +156,8 @@ struct Joined {
     rig: Rig,
     decider: Decider,
     tables: [Arc<FlowTables>; 2],
+    bridges: [Arc<FlowBridge>; 2],
+    served: Bridges,
 }
 
 /// Two bridges with rules: ports 0 and 1, 2 and 3, of which 1 and 2 are joined.
@@ -169,10 +173,11 @@ fn with_rules() -> Joined {
     join(&mut rig, 1, 2);
     let served: Bridges =
         Arc::new(Mutex::new(BTreeMap::from([(0, Arc::clone(&bridges[0])), (1, Arc::clone(&bridges[1]))])));
-    let decider = rig.engine.decider(lookup::FlowLimits::default(), Arc::clone(&waker), served).unwrap();
+    let (limits, waker) = (lookup::FlowLimits::default(), Arc::clone(&waker));
+    let decider = rig.engine.decider(limits, waker, Arc::clone(&served)).unwrap();
     rig.worker.round_with_commands();
-    let tables = bridges.map(|bridge| Arc::clone(&bridge.tables));
-    Joined { rig, decider, tables }
+    let tables = bridges.each_ref().map(|bridge| Arc::clone(&bridge.tables));
+    Joined { rig, decider, tables, bridges, served }
 }
 
 impl Joined {
@@ -181,6 +186,37 @@ impl Joined {
         let change = FlowMod::add(0, 5, matching, Instructions::apply(actions));
         let mods = [Mod::Flow(Box::new(change))];
         self.tables[bridge].change(|own| own.modify(&mods, engine::worker::monotonic().ns)).unwrap();
+    }
+
+    /// Until caches agree with the tables.
+    fn barrier(&mut self) {
+        let done = Arc::new(AtomicBool::new(false));
+        let tells = Arc::clone(&done);
+        self.tables[1].barrier(move || tells.store(true, Ordering::Release));
+        while !done.load(Ordering::Acquire) {
+            self.decider.round();
+            self.rig.round();
+        }
+    }
+
+    /// The first bridge's port is the second one's from now on, where it is number 9.
+    fn moves(&mut self, id: u16) {
+        let (port, bridge) = (PortId(id), Arc::clone(&self.bridges[1]));
+        let desc = PortDesc {
+            number: 9,
+            name: "moved".to_owned(),
+            mac: MacAddr([2; 6]),
+            config: 0,
+            state: 4,
+            speed: 0,
+        };
+        let moved = FlowPort { id: port, desc, floods: true, forwards: true, receives: true, live: true };
+        self.tables[1].change(|own| own.set_port(9, Some(moved)));
+        self.barrier();
+        self.rig.publish(|forwarding| {
+            let view = forwarding.port(port).unwrap().clone();
+            forwarding.set_port(port, Some(PortView { room: Room::Flows(bridge), ..view }));
+        });
     }
 
     fn settle(&mut self) {
@@ -248,4 +284,74 @@ fn the_story_goes_on_behind_the_patch() {
     assert_eq!(told.outputs, []);
     assert!(told.steps.contains(&Step::Dropped(DropReason::HopLimit)));
     assert_eq!(counts(&joined.rig, 2), (0, 0), "nothing is counted");
+}
+
+/// Bridges of their own, each with a flow that is cached.
+fn apart() -> Joined {
+    let mut two = with_rules();
+    two.rig.publish(|forwarding| {
+        for port in [PortId(1), PortId(2)] {
+            let view = forwarding.port(port).unwrap().clone();
+            forwarding.set_port(port, Some(PortView { patch: None, ..view }));
+        }
+    });
+    two.add(0, 1, vec![out(2)]);
+    two.add(1, 3, vec![out(4)]);
+    for port in [0, 2] {
+        two.rig.send(port, &frame(1, 2, 0));
+    }
+    two.settle();
+    assert_eq!(two.rig.outputs().len(), 2);
+    assert_eq!(two.rig.worker.flows_view().flows, 2);
+    two
+}
+
+#[test]
+fn a_port_that_goes_takes_no_flow_of_another_bridge_along() {
+    let mut two = apart();
+    two.tables[0].change(|own| own.set_port(1, None));
+    two.rig.send(2, &frame(1, 2, 1));
+    // What comes meanwhile is decided, and not kept.
+    two.rig.send(0, &frame(1, 2, 1));
+    two.barrier();
+    assert_eq!(two.rig.worker.flows_view().flows, 1, "the other bridge's");
+    two.rig.send(0, &frame(1, 2, 2));
+    two.settle();
+    assert_eq!(two.rig.worker.flows_view().flows, 1);
+    two.rig.outputs();
+    two.moves(0);
+    two.add(1, 9, vec![out(3)]);
+    two.barrier();
+    two.rig.send(0, &frame(1, 2, 3));
+    two.rig.send(2, &frame(1, 2, 3));
+    two.settle();
+    assert_eq!(two.rig.outputs(), [(PortId(2), frame(1, 2, 3)), (PortId(3), frame(1, 2, 3))]);
+    assert_eq!(two.tables[1].upcalls(), 2, "its own first packet, and that of the port that came");
+    two.rig.assert_accounted();
+}
+
+#[test]
+fn a_bridge_that_goes_takes_its_own_flows_alone() {
+    let mut two = apart();
+    // A packet of the bridge that goes is under way to the decider, and another one waits in its queue.
+    two.add(0, 2, vec![out(1)]);
+    two.barrier();
+    two.rig.send(1, &frame(2, 1, 0));
+    two.rig.round();
+    two.served.lock().unwrap().remove(&0);
+    two.rig.send(1, &frame(2, 1, 1));
+    two.barrier();
+    two.settle();
+    assert_eq!(two.rig.outputs().len(), 2, "they are decided by the rules of then");
+    assert_eq!(two.rig.worker.flows_view().flows, 1, "and leave nothing behind");
+    two.moves(1);
+    two.add(1, 9, vec![out(4)]);
+    two.barrier();
+    two.rig.send(1, &frame(2, 1, 2));
+    two.rig.send(2, &frame(1, 2, 2));
+    two.settle();
+    let outputs = two.rig.outputs();
+    assert!(outputs.len() == 2 && outputs.iter().all(|(port, _)| *port == PortId(3)), "{outputs:?}");
+    assert_eq!(two.tables[1].upcalls(), 2, "no flow of its own was decided again");
+    two.rig.assert_accounted();
 }

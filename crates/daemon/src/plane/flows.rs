@@ -77,7 +77,7 @@ pub struct Flows {
     deciding: Option<Deciding>,
     /// Hot flows in the driver hook; made with the first decider.
     table: Option<FlowTable>,
-    /// Workers' caches hold what must not serve any more.
+    /// Workers' caches hold what must not serve any more: flows of ports or bridges that have gone.
     stale: bool,
     /// What a predecessor had of bridges that are not there yet.
     given: BTreeMap<String, Given>,
@@ -172,10 +172,15 @@ impl Flows {
         Some(Flowing { tables, bridge, numbers, settings: settings.clone(), leader: Arc::new(leader) })
     }
 
-    /// Takes away what workers have cached of ports or bridges that have gone, before they are told what is now. What arrives waits until
-    /// [`Flows::ensure`].
+    /// Takes away what workers have cached of ports or bridges that have gone, before they are told what is now: a port's packets may be
+    /// another bridge's then. Flows of others stay. Only without any bridge left, or with a decider that does not answer, all go, and what
+    /// arrives waits until [`Flows::ensure`].
     pub fn forget(&mut self, engine: &Engine) {
         if !std::mem::take(&mut self.stale) || self.deciding.is_none() {
+            return;
+        }
+        // The decider knows of no such port or bridge any more, and puts out whatever flow it finds of one.
+        if self.agree() {
             return;
         }
         let detached = engine.detach_flows();
@@ -227,9 +232,13 @@ impl Flows {
 
     /// Waits until workers meet the tables as they are: a change of ports has been made and is about to be answered.
     pub fn settle(&self) {
-        if self.deciding.is_none() {
-            return;
+        if self.deciding.is_some() && !self.bridges.is_empty() && !self.agree() {
+            tracing::warn!("cached flows have not been looked at within {PATIENCE:?}");
         }
+    }
+
+    /// Waits until workers' caches agree with the tables; false where nobody can be asked, or it takes too long.
+    fn agree(&self) -> bool {
         let ask = |flowing: &Flowing| {
             let (done, is_done) = std::sync::mpsc::channel();
             flowing.tables.barrier(move || {
@@ -238,12 +247,11 @@ impl Flows {
             is_done
         };
         let deadline = std::time::Instant::now() + PATIENCE;
-        for is_done in self.bridges.values().map(ask).collect::<Vec<_>>() {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if is_done.recv_timeout(left).is_err() {
-                tracing::warn!("cached flows have not been looked at within {PATIENCE:?}");
-            }
-        }
+        let asked: Vec<_> = self.bridges.values().map(ask).collect();
+        let in_time = |is_done: &std::sync::mpsc::Receiver<()>| {
+            is_done.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now())).is_ok()
+        };
+        !asked.is_empty() && asked.iter().all(in_time)
     }
 
     /// What a successor gets.

@@ -2,10 +2,10 @@
 //! wait for it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
-use switch::flow::{Asked as Question, Field, Flow, Translated, port};
+use switch::flow::{Asked as Question, Field, Flow, Translated};
 
 use super::{Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, teach};
 use crate::flows::Answer;
@@ -115,11 +115,7 @@ impl Decider {
         let bridge = Arc::clone(&record.bridge);
         let used = record.live.used_ns.get().max(record.created_ns).max(self.used_in_hook(record));
         let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
-        let (version, is_current) = {
-            let current = self.bridges.lock().unwrap_or_else(PoisonError::into_inner);
-            let here = current.get(&bridge.tables.number());
-            (record.version, here.is_some_and(|here| Arc::ptr_eq(&here.tables, &bridge.tables)))
-        };
+        let (version, is_current) = (record.version, self.is_served(&bridge));
         let counts = if fresh { self.take_counts(id) } else { None };
         let mut pipeline = bridge.tables.lock();
         if let Some((_, credit)) = counts {
@@ -151,7 +147,11 @@ impl Decider {
             return self.judge(id, now);
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
-        let in_port = pipeline.number_of(record.port).unwrap_or(port::ANY);
+        // A port that has left the bridge may be another's: nothing of the old one may meet its packets there.
+        let Some(in_port) = pipeline.number_of(record.port) else {
+            drop(pipeline);
+            return self.dismiss(id);
+        };
         let asked = with_port(&record.bits.both().0, in_port);
         let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
         let version = pipeline.version();
@@ -219,11 +219,15 @@ impl Decider {
 
     /// Twice a second: rules whose time is over, and what meters have counted.
     pub(super) fn tick(&mut self, now: u64) {
-        for bridge in self.bridges().into_values() {
+        let bridges = self.bridges();
+        self.meters.retain(|(number, _), (of, _)| {
+            bridges.get(number).is_some_and(|here| Arc::ptr_eq(&here.tables, of))
+        });
+        for bridge in bridges.into_values() {
             let events = {
                 let mut pipeline = bridge.tables.lock();
-                for ((number, id), live) in &self.meters {
-                    if *number == bridge.tables.number() {
+                for ((_, id), (of, live)) in &self.meters {
+                    if Arc::ptr_eq(of, &bridge.tables) {
                         let (packets, bytes, bands) = live.take();
                         pipeline.credit_meter(*id, packets, bytes, &bands);
                     }
