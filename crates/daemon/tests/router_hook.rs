@@ -272,3 +272,41 @@ fn a_pinned_hook_routes_on_without_its_daemon() {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
+
+/// A virtual router's Ethernet address (RFC 9568, 7.3) is an interface's own where that is wanted, in the hook as in workers.
+#[test]
+fn vrrps_addresses_are_an_interfaces_own_where_that_is_wanted() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::routed(2);
+    let text = |settings: &str, vrrp: bool| {
+        let text = configuration(&rig, "", settings);
+        text.replace("[router.edge.port.h1]\n", &format!("[router.edge.port.h1]\nvrrp = {vrrp}\n"))
+    };
+    let both = [("hook = true\n", true), ("hook = false\n", false)];
+    let texts = both.map(|(settings, in_hook)| (text(settings, true), text(settings, false), in_hook));
+    rig.start(&texts[0].1);
+    rig.until_reachable(1, 2);
+    let gateway = |four: &str, six: &str| {
+        for (address, mac) in [("10.8.1.1", four), ("fd00:8:1::1", six)] {
+            let line =
+                ["ip", "neighbor", "replace", address, "lladdr", mac, "dev", "eth0", "nud", "permanent"];
+            rig.hosts[0].run(line).unwrap();
+        }
+    };
+    for (with, without, in_hook) in &texts {
+        gateway("00:00:5e:00:01:07", "00:00:5e:00:02:07");
+        let file = rig.write("without.toml", without);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        assert!(!ping(&rig, &["10.8.2.2"]).contains("3 received"));
+        let file = rig.write("with.toml", with);
+        rig.ok(&["apply", file.to_str().unwrap()]);
+        until(&rig, "10.8.2.2", *in_hook);
+        until(&rig, "fd00:8:2::2", *in_hook);
+        // Each family has its own.
+        gateway("00:00:5e:00:02:07", "00:00:5e:00:01:07");
+        for to in ["10.8.2.2", "fd00:8:2::2"] {
+            let said = ping(&rig, &[to]);
+            assert!(said.contains(" 0 received"), "{said}");
+        }
+    }
+}

@@ -98,7 +98,8 @@ impl Tables {
     }
 
     fn router(&self) -> Router {
-        let interface = |port: u16, mtu| Some(Interface { port: PortId(port), mac: own(port), mtu });
+        let interface =
+            |port: u16, mtu| Some(Interface { port: PortId(port), mac: own(port), mtu, vrrp: false });
         Router {
             interfaces: vec![interface(0, 1500), interface(1, 1400)],
             four: vec![Lookup::table_for(Selector::ALL, self.fib.view())],
@@ -418,7 +419,7 @@ fn vlans_are_interfaces() {
     tables.adjacencies.resolve(20, ip("2001:db8:5::2"), Some(neighbour(20)));
     let mac = MacAddr([2, 0, 0, 0, 1, 0x20]);
     let mut router = tables.router();
-    router.interfaces.push(Some(Interface { port: PortId(0), mac, mtu: 1300 }));
+    router.interfaces.push(Some(Interface { port: PortId(0), mac, mtu: 1300, vrrp: false }));
     router.mirrored.add_vlan(2, 0, 100);
     router.mirrored.add_kernel(2, Kernel { port: PortId(3), mac });
     let router = Arc::new(router);

@@ -204,7 +204,8 @@ fn member_detail(member: &crate::Member) -> String {
 fn interface_detail(settings: &crate::RouterPort) -> String {
     let vlans = if settings.vlans.is_empty() { String::new() } else { format!(", VLANs {}", settings.vlans) };
     let rpf = if settings.rpf.is_off() { String::new() } else { format!(", rpf {}", settings.rpf) };
-    format!("miss {}{vlans}{rpf}", settings.miss)
+    let vrrp = if settings.vrrp { ", VRRP" } else { "" };
+    format!("miss {}{vlans}{rpf}{vrrp}", settings.miss)
 }
 
 fn values(change: &FieldChange) -> String {

@@ -77,6 +77,9 @@ pub struct RouterPort {
     /// What it asks of the sources of packets that are to be routed; of those of its VLANs, too.
     #[serde(skip_serializing_if = "Rpf::is_off")]
     pub rpf: Rpf,
+    /// Whether packets to VRRP's Ethernet addresses of their family are for it, too; for its VLANs as well.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub vrrp: bool,
 }
 
 impl RouterPort {

@@ -35,7 +35,16 @@ pub struct Interface {
     pub mac: MacAddr,
     /// Bytes of the largest IP packet that it sends.
     pub mtu: u32,
+    /// Whether VRRP's addresses of a packet's family (RFC 9568, 7.3) are its own, too.
+    pub vrrp: bool,
 }
+
+/// In the word of an interface's own address, which leaves the highest two octets free: VRRP's are its own, too.
+const VRRP: u64 = 1 << 63;
+/// The first five octets of VRRP's addresses in such a word, by family; the sixth is the virtual router's number.
+const VRRP_4: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 1, 0, 0, 0]);
+const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
+const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 
 macro_rules! punts {
     ($($variant:ident = $name:literal, $explain:literal;)+) => {
@@ -449,7 +458,8 @@ impl Router {
     #[inline]
     #[must_use]
     pub fn own(&self, interface: u16) -> Option<u64> {
-        Some(self.interfaces.get(usize::from(interface))?.as_ref()?.mac.to_wire_word())
+        let own = self.interfaces.get(usize::from(interface))?.as_ref()?;
+        Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
     }
 
     /// Says of the packets in `scratch` where they go. `interface` gives the number of the interface that the packet at a place came in by,
@@ -620,7 +630,7 @@ impl Router {
     }
 }
 
-/// Whether a packet is to be routed at all by a router whose address is the word `own`, as Linux's receive path judges it.
+/// Whether a packet is to be routed at all by a router whose address is the word `own` ([`Router::own`]), as Linux's receive path judges it.
 #[inline(always)]
 #[must_use]
 pub fn admit(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
@@ -634,12 +644,23 @@ pub fn admit(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
     }
 }
 
+/// Whether a packet's Ethernet destination is the interface's.
+fn is_own(own: u64, key: &FlowKey) -> bool {
+    let to = key.eth_dst_word();
+    let virtual_router = match key.l3_kind() {
+        L3Kind::Ipv4 => VRRP_4,
+        L3Kind::Ipv6 => VRRP_6,
+        L3Kind::None | L3Kind::Arp => return to == own & !VRRP,
+    };
+    to == own & !VRRP || own & VRRP != 0 && to & VRRP_BITS == virtual_router
+}
+
 /// What is not a plain packet to this router.
 #[cold]
 fn special(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
     Admitted::Not(if key.eth_dst().is_multicast() {
         Decision::Punt(Punt::Group)
-    } else if key.eth_dst_word() != own {
+    } else if !is_own(own, key) {
         Decision::Drop(DropReason::NotForUs)
     } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
         // Broken further up, it is routed like any other.

@@ -123,7 +123,7 @@ proptest! {
             Lookup::table_for(selector, fibs[0].view()),
             Lookup::table_for(Selector::ALL, fibs[1].view()),
         ];
-        let interface = |port| Some(Interface { port: PortId(port), mac: OWN, mtu: 1500 });
+        let interface = |port| Some(Interface { port: PortId(port), mac: OWN, mtu: 1500, vrrp: false });
         let mut router = Router {
             interfaces: vec![interface(0), interface(1), interface(2)],
             four: lookups.clone(),
@@ -190,7 +190,7 @@ fn what_is_the_kernels_is_left_to_it() {
     fib.set4(Prefix::new(0x0a00_0101, 32), &Path::Local, &mut adjacencies).unwrap();
     let lookups = vec![Lookup::table_for(Selector::ALL, fib.view())];
     let router = Router {
-        interfaces: vec![Some(Interface { port: PortId(0), mac: OWN, mtu: 1500 })],
+        interfaces: vec![Some(Interface { port: PortId(0), mac: OWN, mtu: 1500, vrrp: false })],
         four: lookups.clone(),
         six: lookups,
         adjacencies: adjacencies.view(),

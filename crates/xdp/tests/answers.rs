@@ -162,7 +162,8 @@ impl Rig {
         }
         let stage = RouteStage::answering(&PORT, &own, &tables.answers, answer);
         let loaded = router.attached.prepare_route(Some(&stage)).unwrap();
-        let interface = |at: usize| Interface { port: PortId(0), mac: MacAddr(NEAR[at]), mtu: MTU[at] };
+        let interface =
+            |at: usize| Interface { port: PortId(0), mac: MacAddr(NEAR[at]), mtu: MTU[at], vrrp: false };
         let asks = || vec![Lookup::table_for(Selector::ALL, tables.fib.view())];
         let worker = router::Router {
             interfaces: (0..3).map(|at| Some(interface(at))).collect(),

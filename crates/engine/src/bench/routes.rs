@@ -217,7 +217,7 @@ impl Tables {
     /// The router as the packets of `inside` meet it: all leave by `outside`.
     #[must_use]
     pub fn router(&self, inside: PortId, outside: PortId) -> Router {
-        let interface = |port| Some(Interface { port, mac: OWN, mtu: 1500 });
+        let interface = |port| Some(Interface { port, mac: OWN, mtu: 1500, vrrp: false });
         Router {
             interfaces: vec![interface(inside), interface(outside)],
             four: vec![Lookup::table_for(Selector::ALL, self.routes.fib.view())],

@@ -50,6 +50,7 @@ pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> Rout
     let vlans = vlans::read_set(&mut fields, "vlans", "vlans = [10, 20]", findings).unwrap_or_default();
     let words = [Rpf::Off, Rpf::Strict, Rpf::Loose];
     let rpf = fields.word("rpf", &["off", "strict", "loose"], &words, findings).unwrap_or_default();
+    let vrrp = fields.flag("vrrp", findings).unwrap_or_default();
     fields.finish(findings);
-    RouterPort { miss, vlans, rpf }
+    RouterPort { miss, vlans, rpf, vrrp }
 }

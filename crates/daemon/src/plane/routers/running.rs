@@ -154,7 +154,7 @@ impl Running {
                 continue;
             };
             interfaces[usize::from(*number)] =
-                Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu });
+                Some(Interface { port: running.id, mac: seat.mac, mtu: seat.mtu, vrrp: self.has_vrrp(name) });
         }
         let mut mirrored = Mirrored::default();
         let asks = |name: &PortName| self.wanted.ports.get(name).map(|port| port.rpf).unwrap_or_default();
@@ -175,7 +175,7 @@ impl Running {
             mirrored.add_kernel(*number, Kernel { port: own.port, mac: seat.mac });
             let port = ports.get(name).map(|base| base.id);
             interfaces[usize::from(*number)] =
-                port.map(|port| Interface { port, mac: seat.mac, mtu: seat.mtu });
+                port.map(|port| Interface { port, mac: seat.mac, mtu: seat.mtu, vrrp: self.has_vrrp(name) });
         }
         // Nobody looks where nothing is asked.
         if reverse_paths.iter().all(|asks| *asks == ReversePath::Off) {
@@ -193,6 +193,11 @@ impl Running {
             seed: self.seed,
         };
         (router, numbers)
+    }
+
+    /// Whether VRRP's addresses are a port's own.
+    fn has_vrrp(&self, port: &PortName) -> bool {
+        self.wanted.ports.get(port).is_some_and(|port| port.vrrp)
     }
 
     /// Puts the hooks of its ports into its room, and tells them what is this host's own and what its interfaces are.
@@ -223,7 +228,7 @@ impl Running {
         }
         for (name, _, seat) in names {
             let Some(port) = ports.get_mut(name) else { continue };
-            let of = RoutePort { mac: seat.mac.0, vrrp: false };
+            let of = RoutePort { mac: seat.mac.0, vrrp: self.has_vrrp(name) };
             let mut none = None;
             // Hooks know no sources: what an interface asks of them is for a worker to find out.
             let asks = self.wanted.ports.get(name).is_some_and(|port| !port.rpf.is_off());
