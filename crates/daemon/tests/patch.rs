@@ -221,3 +221,22 @@ fn a_loop_of_patch_ports_ends() {
     })
     .unwrap();
 }
+
+#[test]
+fn a_router_is_behind_a_patch_port() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(1);
+    let text = rig.configuration("")
+        + "[port.a0]\nkind = \"patch\"\npeer = \"r0\"\n[bridge.br0.port.a0]\naccess = 10\n\
+           [port.r0]\nkind = \"patch\"\npeer = \"a0\"\n[router.edge.port.r0]\n";
+    rig.start(&text);
+    // By the interface's mirror the kernel answers, and what it sends goes back through the pair.
+    rig.lab.hub().run(["ip", "address", "replace", "10.8.0.254/24", "dev", "r0"]).unwrap();
+    eventually("the router answers", PATIENCE, || match rig.hosts[0].ping("10.8.0.254", 2) {
+        Ok(report) if report.loss() == 0.0 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .unwrap();
+    let sent = |port: &str| rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
+    assert!(sent("a0") >= 3 && sent("r0") >= 3, "ARP and echo, both ways");
+}

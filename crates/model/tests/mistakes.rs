@@ -129,6 +129,45 @@ t:17:9: router.many: its ports have 4094 VLANs together, and 256 of a router can
     assert_eq!(said, expected);
 }
 
+/// A patch port's peer is another one, which has no other peer.
+#[test]
+fn mistakes_of_patch_ports_are_told() {
+    let text = r#"
+[port.own]
+kind = "patch"
+peer = "own"
+[port.a]
+kind = "patch"
+peer = "b"
+[port.b]
+kind = "patch"
+peer = "a"
+spread = true
+[port.c]
+kind = "patch"
+peer = "a"
+[port.d]
+kind = "patch"
+peer = "sink"
+[port.sink]
+kind = "null"
+[port.waits]
+kind = "patch"
+peer = "later"
+[port.none]
+kind = "patch"
+"#;
+    let expected = "\
+t:4:8: port.own.peer: a patch port cannot be its own peer; name the port at the other end
+t:11:10: port.b.spread: packets are spread where they come in, and by a patch port they come from another port; remove `spread`, or set it on the ports that packets come in by
+t:14:8: port.c.peer: patch port `a` has another peer, `b`; make this port the peer of `a`, or name another
+t:17:8: port.d.peer: port `sink` is of kind null, and a patch port's peer is another patch port; make `sink` one of kind patch, or name another
+t:23:1: port.none: `peer` is missing; add `peer = \"patch1\"`
+";
+    let said: String = problems(text).iter().map(|problem| format!("{problem}\n")).collect();
+    assert_eq!(said, expected);
+}
+
 /// A port of which the kernel knows nothing has a mirror there, which needs a name that is free and that devices can have.
 #[test]
 fn mistakes_of_mirrors_are_told() {
