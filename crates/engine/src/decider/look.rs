@@ -156,7 +156,14 @@ impl Decider {
         let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
         let version = pipeline.version();
         drop(pipeline);
-        if !changed && fate.program != record.fate.compiled.program {
+        if !changed {
+            // Other bits may tell the same: what is left open reads as 0 here, which other rules than the packet's own bits rule out.
+            if fate.program == record.fate.compiled.program {
+                if let Some(Some(record)) = self.records.get_mut(id as usize) {
+                    record.version = version;
+                }
+                return self.judge(id, now);
+            }
             self.view.wrong.fetch_add(1, Ordering::Relaxed);
         }
         self.refate(id, fate, in_port, version);
