@@ -1,8 +1,8 @@
 //! Patch ports: what a worker sends to one arrives at its peer, on the same worker and without a copy.
 //!
-//! Where a burst ends, what it has sent to patch ports is forwarded in turn until nothing of it is left ([`through`]). So nothing waits
+//! Where a burst ends, what it has sent to patch ports is forwarded in turn until nothing of it is left (`through`). So nothing waits
 //! here between two bursts, and order, sleep and draining need not know of it. Loops end: a packet bears its hops ([`port::HOPS`]), copies
-//! are the first burst's ([`super::CLONE_BUDGET`]), and what is left after [`PASSES`] packets is dropped.
+//! are the first burst's ([`super::CLONE_BUDGET`]), and what is left after `PASSES` packets is dropped.
 
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PortId, QueueId};
