@@ -23,8 +23,9 @@ const QUEUE: usize = 1 << 16;
 const BATCH: usize = 2048;
 /// How long the reader waits before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often the mirror must differ from the kernel in the same way to have drifted, and the time between.
-const ROUNDS: usize = 3;
+/// How often the mirror must differ from the kernel in the same way to have drifted, and how many moments are between: a busy kernel may show an
+/// IPv6 address hundreds of milliseconds before it tells of it (its work queue does that).
+const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 /// How often a dump is begun anew when changes interrupt it.
 const ATTEMPTS: u32 = 8;
@@ -640,9 +641,13 @@ impl<F: FnMut(&Mirror, &[Change]) -> Vec<String>> Applier<F> {
     /// What differs from the kernel, and stays so though nothing is told of it: some changes are told a moment late.
     fn check(&mut self) -> Result<Drift, NetlinkError> {
         let mut drift = Drift::default();
-        for round in 0..ROUNDS {
-            if round > 0 {
+        for (round, moments) in WAITS.into_iter().enumerate() {
+            for _ in 0..moments {
                 std::thread::sleep(MOMENT);
+                // What is told goes on being applied.
+                if !self.catch_up(&mut HashSet::new())? {
+                    return Ok(Drift::default());
+                }
             }
             let Some((there, differing, busy)) = self.compare()? else { return Ok(Drift::default()) };
             drift.busy = busy;
@@ -653,7 +658,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> Vec<String>> Applier<F> {
             if drift.changes.is_empty() {
                 break;
             }
-            if round + 1 == ROUNDS {
+            if round + 1 == WAITS.len() {
                 drift.changes.iter().for_each(|change| self.mirror.take(change, &there));
                 let drifted = u64::try_from(drift.changes.len()).unwrap_or(u64::MAX);
                 self.shared.counts.drifted.fetch_add(drifted, Ordering::Relaxed);
