@@ -14,7 +14,7 @@ from statistics import median
 from . import switching_live as live
 from .cli import ROOT, alone
 from .lab import check_cores
-from .planes.ovs import _SCHEMA
+from .planes.ovs import database
 from .planes.trivium import binary
 from .session import say
 from .system import RUN_DIR, BenchError, end, run, spawn, wait_until
@@ -162,18 +162,11 @@ class Control:
 def open_vswitch() -> dict:
     """OVS's user-space datapath with ports that its unixctl socket feeds: memory of cached flows, and changes of rules."""
     directory = RUN_DIR / "ovs-switch"
-    run(["rm", "-rf", str(directory)])
-    directory.mkdir(parents=True)
-    names = {name: str(directory) for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR")}
-    environment = dict(os.environ, **names)
-    run(["ovsdb-tool", "create", str(directory / "conf.db"), _SCHEMA])
     remote = f"unix:{directory}/db.sock"
     vsctl = lambda *words: run(["ovs-vsctl", f"--db={remote}", "--timeout=10", *words])
-    database = daemon = None
+    server, names = database(directory)
+    environment, daemon = dict(os.environ, **names), None
     try:
-        database = spawn(["ovsdb-server", str(directory / "conf.db"), f"--remote=p{remote}", "--no-chdir", "-vsyslog:off",
-                          f"--unixctl={directory}/ovsdb.ctl"], env=names, log=directory / "ovsdb-server.log")
-        wait_until((directory / "db.sock").exists, "ovsdb-server's socket")
         vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:max-idle=600000",
               f"other_config:flow-limit={3 * FLOWS}")
         daemon = spawn(["ovs-vswitchd", remote, "--enable-dummy", "--no-chdir", "-vsyslog:off",
@@ -189,7 +182,7 @@ def open_vswitch() -> dict:
         return memory, found | {"bytes_per_rule": (resident(daemon.pid) - before) / RULES}
     finally:
         end(daemon)
-        end(database)
+        end(server)
 
 
 def weigh(control: Control, pid: int) -> dict:

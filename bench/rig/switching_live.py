@@ -3,14 +3,13 @@ each packet, Open vSwitch in memory, and what one more rule costs the Linux brid
 
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 
 from . import traffic
 from .lab import GENERATOR_CORE, PLANE_CORE, Lab
 from .planes.linux_bridge import LinuxBridge
-from .planes.ovs import _SCHEMA, OvsAfXdp
+from .planes.ovs import OvsAfXdp, database
 from .planes.trivium import Trivium, TriviumHook
 from .session import answers
 from .system import RUN_DIR, BenchError, end, run, spawn, wait_until
@@ -61,22 +60,21 @@ class _Rules:
         run(["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "replace-flows", self.target(), str(path)])
 
 
-class RulesWorker(_Rules, Trivium):
+class _Ours(_Rules):
+    bridge = _BRIDGE
+
+    def target(self) -> str:
+        return f"unix:{RUN_DIR}/br0.mgmt"
+
+
+class RulesWorker(_Ours, Trivium):
     key = "trivium-rules"
     title = "Trivium, AF_XDP"
-    bridge = _BRIDGE
-
-    def target(self) -> str:
-        return f"unix:{RUN_DIR}/br0.mgmt"
 
 
-class RulesHook(_Rules, TriviumHook):
+class RulesHook(_Ours, TriviumHook):
     key = "trivium-rules-hook"
     title = "Trivium, driver hook"
-    bridge = _BRIDGE
-
-    def target(self) -> str:
-        return f"unix:{RUN_DIR}/br0.mgmt"
 
 
 class RulesOvs(_Rules, OvsAfXdp):
@@ -159,30 +157,20 @@ def linux_bridge(seconds: float) -> dict:
     return {"one-rule-linux": {"": {"mpps_without": without, "mpps_with": with_rule, "change_percent": 100 * (without / with_rule - 1)}}}
 
 
-def ovs_null_missing() -> str | None:
-    """Why Open vSwitch over DPDK cannot be measured, None when it can."""
-    return None if _OVS_DPDK.exists() else "openvswitch-switch-dpdk is not installed; run `ci/setup bench`"
-
-
 def ovs_null(seconds: float) -> dict:
     """Open vSwitch over two of DPDK's `net_null` ports, by the paper's rules and one from each port to the other; its PMD on one core."""
     directory = RUN_DIR / "ovs-null"
-    run(["rm", "-rf", str(directory)])
-    directory.mkdir(parents=True)
-    names = {name: str(directory) for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR")}
-    environment = dict(os.environ, **names)
-    run(["ovsdb-tool", "create", str(directory / "conf.db"), _SCHEMA])
     remote = f"unix:{directory}/db.sock"
     vsctl = lambda *words: run(["ovs-vsctl", f"--db={remote}", "--timeout=30", *words], timeout=40)
     control = lambda *words: run(["ovs-appctl", f"--target={directory}/vswitchd.ctl", *words])
-    database = daemon = None
+    if not _OVS_DPDK.exists():
+        raise BenchError("openvswitch-switch-dpdk is not installed; run `ci/setup bench`")
+    server, names = database(directory)
+    environment, daemon = dict(os.environ, **names), None
     before = int(_HUGE_PAGES.read_text(encoding="ascii"))
     try:
         # Its DPDK wants them whatever it is told.
         _HUGE_PAGES.write_text(str(before + _HUGE), encoding="ascii")
-        database = spawn(["ovsdb-server", str(directory / "conf.db"), f"--remote=p{remote}", "--no-chdir", "-vsyslog:off",
-                          f"--unixctl={directory}/ovsdb.ctl"], env=names, log=directory / "ovsdb-server.log")
-        wait_until((directory / "db.sock").exists, "ovsdb-server's socket")
         vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true",
               f"other_config:pmd-cpu-mask={1 << PLANE_CORE:#x}", f"other_config:dpdk-lcore-mask={1 << GENERATOR_CORE:#x}",
               "other_config:dpdk-extra=--no-pci --no-telemetry", f"other_config:dpdk-socket-mem={2 * _HUGE}")
@@ -204,7 +192,7 @@ def ovs_null(seconds: float) -> dict:
         shown, took = control("dpif-netdev/pmd-stats-show"), time.monotonic() - began
     finally:
         end(daemon)
-        end(database)
+        end(server)
         _HUGE_PAGES.write_text(str(before), encoding="ascii")
     packets, hits = (sum(int(number) for number in re.findall(rf"{words}: (\d+)", shown)) for words in ("packets received", "emc hits"))
     if not packets:
@@ -218,7 +206,6 @@ def jobs(seconds: float) -> dict:
     found = {f"veth-{kind.key}": lambda kind=kind: paper(kind, seconds) for kind in PLANES}
     found |= {f"new-{kind.key}": lambda kind=kind: fresh(kind, seconds) for kind in (RulesWorker, RulesOvs)}
     found["linux-bridge"] = lambda: linux_bridge(seconds)
-    if ovs_null_missing() is None:
-        found["ovs-null"] = lambda: ovs_null(seconds)
+    found["ovs-null"] = lambda: ovs_null(seconds)
     return found
 

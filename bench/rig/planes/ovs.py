@@ -1,12 +1,30 @@
 """Open vSwitch's user-space datapath, with a database and a daemon of its own (the system's service stays as it is)."""
 
 import subprocess
+from pathlib import Path
 
 from ..lab import PLANE_CORE, Lab
-from ..system import RUN_DIR, end, run, spawn, wait_until
+from ..system import RUN_DIR, BenchError, end, run, spawn, wait_until
 from .base import Plane
 
 _SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+
+
+def database(directory: Path) -> tuple[subprocess.Popen, dict[str, str]]:
+    """An empty database with a server of its own, at `db.sock` in this directory, and the environment by which OVS's programs find it."""
+    run(["rm", "-rf", str(directory)])
+    directory.mkdir(parents=True)
+    env = {name: str(directory) for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR")}
+    run(["ovsdb-tool", "create", str(directory / "conf.db"), _SCHEMA])
+    socket = directory / "db.sock"
+    server = spawn(["ovsdb-server", str(directory / "conf.db"), f"--remote=punix:{socket}", f"--unixctl={directory}/ovsdb.ctl",
+                    "--no-chdir", "-vsyslog:off"], env=env, log=directory / "ovsdb-server.log")
+    try:
+        wait_until(socket.exists, "ovsdb-server's socket")
+    except BenchError:
+        end(server)
+        raise
+    return server, env
 
 
 class _Ovs(Plane):
@@ -26,15 +44,8 @@ class _Ovs(Plane):
         return run(["ovs-vswitchd", "--version"]).splitlines()[0].replace("ovs-vswitchd (Open vSwitch)", "Open vSwitch")
 
     def start(self, lab: Lab) -> None:
-        run(["rm", "-rf", str(self.dir)])
-        self.dir.mkdir(parents=True)
-        env = {name: str(self.dir) for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR")}
-        run(["ovsdb-tool", "create", str(self.dir / "conf.db"), _SCHEMA])
+        self.database, env = database(self.dir)
         socket = self.dir / "db.sock"
-        self.database = spawn(
-            ["ovsdb-server", str(self.dir / "conf.db"), f"--remote=punix:{socket}", f"--unixctl={self.dir}/ovsdb.ctl",
-             "--no-chdir", "-vsyslog:off"], env=env, log=self.dir / "ovsdb-server.log")
-        wait_until(socket.exists, "ovsdb-server's socket")
         self._vsctl("--no-wait", "init")
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={1 << PLANE_CORE:#x}")
         self.daemon = spawn(
