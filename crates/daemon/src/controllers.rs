@@ -1,7 +1,7 @@
 //! Sessions with OpenFlow controllers: one set for each bridge that has rules, followed as bridges come, change and go.
 //!
 //! Each bridge listens at `BRIDGE.mgmt` beside the API's socket, as `ovs-ofctl` expects it, and speaks with the controllers that its
-//! configuration names.
+//! configuration names; who connects to `BRIDGE.snoop` hears that (`ovs-ofctl snoop`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -179,6 +179,8 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         None => Version::ALL.to_vec(),
     };
     let own = Target::new(Address::ListenUnix(socket(name, directory)));
+    let heard = Address::ListenUnix(directory.join(format!("{name}.snoop")));
+    let heard = Target { snoops: true, ..Target::new(heard) };
     let others =
         settings.controllers.iter().filter_map(|controller| match controller.target.parse::<Address>() {
             Ok(address) => Some(target(controller, address, settings)),
@@ -187,7 +189,11 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
                 None
             }
         });
-    std::iter::once(own).chain(others).map(|target| Target { versions: versions.clone(), ..target }).collect()
+    [own, heard]
+        .into_iter()
+        .chain(others)
+        .map(|target| Target { versions: versions.clone(), ..target })
+        .collect()
 }
 
 /// A controller with its settings, and those that it does not have.

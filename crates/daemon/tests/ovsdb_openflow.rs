@@ -122,7 +122,7 @@ fn versions_and_tables_are_those_of_the_database() {
 
 #[test]
 fn how_a_controller_stands_is_written_back() {
-    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-testcontroller");
+    require!("ip", "ethtool", "ovs-vsctl", "ovs-ofctl", "ovsdb-server", "ovs-testcontroller");
     let switch = Switch::start(2, "");
     let socket = switch.rig.path("controller");
     let start = || {
@@ -140,6 +140,17 @@ fn how_a_controller_stands_is_written_back() {
     switch.until("role", "other");
     switch.until("status", "state=ACTIVE");
     switch.until("status", "sec_since_connect");
+    // By the bridge's name, as Open vSwitch has it.
+    let mut snoop = Command::new("ovs-ofctl");
+    snoop.env("OVS_RUNDIR", &switch.rig.directory).args(["snoop", "br0"]).stdin(Stdio::null());
+    let snoop = Process::start(snoop).unwrap();
+    eventually("what they say is heard", PATIENCE, || {
+        switch.rig.hosts[0].reaches(&switch.rig.hosts[1]);
+        let said = snoop.output();
+        if said.contains("OFPT_ECHO") || said.contains("OFPT_PACKET_IN") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    drop(snoop);
     switch.rig.until_reachable(1, 2);
     process.stop(Signal::KILL, PATIENCE).unwrap();
     switch.until("is_connected", "false");

@@ -277,6 +277,9 @@ impl Own {
             },
             _ => stream,
         };
+        if self.target.snoops {
+            return session::snoop::run(stream, &self.hub, &self.board, &self.target.versions, stopped).await;
+        }
         session::run(stream, &self.hub, &self.board, self.options(), stopped).await
     }
 

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use switch::flow::Event;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 use crate::datapath::{Datapath, Subscription};
+use crate::wire::{HEADER, Header};
 
 /// What a session is told from outside that it has not taken yet.
 const QUEUE: usize = 1024;
+/// Messages, of 64 KiB at most, that wait for the slowest of those who listen to controllers.
+const OVERHEARD: usize = 512;
 
 /// What a controller may do (OpenFlow 1.5.1, 6.3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +55,8 @@ pub(crate) struct Hub {
     pub datapath: Arc<dyn Datapath>,
     /// Sessions that monitor rules; the bridge looks at it.
     monitored: Arc<AtomicUsize>,
+    /// What controllers and bridge say to each other, while somebody listens.
+    said: broadcast::Sender<Arc<[u8]>>,
     state: Mutex<State>,
 }
 
@@ -70,12 +75,32 @@ pub(crate) struct Stale;
 
 impl Hub {
     pub fn new(datapath: Arc<dyn Datapath>, monitored: Arc<AtomicUsize>) -> Arc<Hub> {
-        Arc::new(Hub { datapath, monitored, state: Mutex::default() })
+        let said = broadcast::Sender::new(OVERHEARD);
+        Arc::new(Hub { datapath, monitored, said, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing that holds the lock can leave half a change behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears what controllers and bridge say from now on; who is slow misses some of it.
+    pub fn listen(&self) -> broadcast::Receiver<Arc<[u8]>> {
+        self.said.subscribe()
+    }
+
+    /// Lets listeners hear whole messages of a controller, or to one. Waits for nobody.
+    pub fn overhear(&self, mut messages: &[u8]) {
+        if self.said.receiver_count() == 0 {
+            return;
+        }
+        while let Some(head) = Header::read(messages)
+            && let Some((message, rest)) = messages.split_at_checked(usize::from(head.length).max(HEADER))
+        {
+            // The last listener may just have gone.
+            let _ = self.said.send(message.into());
+            messages = rest;
+        }
     }
 
     /// A place for a session; `controller`: one that we connected to.

@@ -7,6 +7,7 @@ mod bundle;
 mod multipart;
 mod notice;
 mod request;
+pub(crate) mod snoop;
 
 use std::io;
 use std::sync::Arc;
@@ -294,6 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         loop {
             while let Some(message) = incoming.message()? {
                 (heard, asked) = (Instant::now(), false);
+                self.overheard(&message);
                 self.handle(&message).await?;
                 if self.out.len() >= GATHER {
                     self.flush().await?;
@@ -333,9 +335,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.to.flush().await
         };
         tokio::time::timeout(PATIENCE, sent).await.map_err(|_| Ended::Stuck)??;
+        self.overheard(&self.out);
         self.out.clear();
         self.out.shrink_to(GATHER * 2);
         Ok(())
+    }
+
+    /// Lets who listens to controllers hear this.
+    fn overheard(&self, messages: &[u8]) {
+        if self.options.controller {
+            self.hub.overhear(messages);
+        }
     }
 
     async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {

@@ -122,6 +122,8 @@ pub struct Target {
     pub versions: Vec<Version>,
     /// What `ssl:` and `pssl:` are spoken with.
     pub tls: Option<Tls>,
+    /// Who comes there listens: it is sent copies of what the bridge and its controllers say to each other, and is answered nothing.
+    pub snoops: bool,
 }
 
 impl Target {
@@ -136,6 +138,7 @@ impl Target {
             asynchronous: true,
             versions: Version::ALL.to_vec(),
             tls: None,
+            snoops: false,
         }
     }
 }

@@ -5,12 +5,15 @@
 mod keys;
 mod memory;
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use memory::Memory;
 use openflow::{Address, Controllers, Target};
 use switch::flow::{Action, Reason, port};
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
@@ -25,7 +28,8 @@ async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Two stations speak: the controller floods the first packet and has the second one's way made a rule.
 async fn stations_speak(bridge: &Memory, controllers: &Controllers, who: &str) {
-    eventually(&format!("{who} is there"), || controllers.status()[0].connected).await;
+    let is_there = || controllers.status().iter().any(|own| !own.address.is_passive() && own.connected);
+    eventually(&format!("{who} is there"), is_there).await;
     let frame = |to: u8, from: u8| {
         let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
         // An IPv4 header that is whole.
@@ -78,6 +82,69 @@ async fn the_stock_test_controller_makes_rules() {
         process.kill().await.unwrap();
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// `ovs-ofctl snoop` shows what a controller and the bridge say to each other, whatever version they speak.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stock_client_listens_to_a_controller() {
+    for client in ["ovs-testcontroller", "ovs-ofctl"] {
+        if Command::new(client).arg("--version").output().await.is_err() {
+            assert!(std::env::var_os("CI").is_none(), "install openvswitch-testcontroller");
+            eprintln!("skipped: there is no {client}; install openvswitch-testcontroller");
+            return;
+        }
+    }
+    let here = |name: &str| std::env::temp_dir().join(format!("trivium-of-{}-{name}", std::process::id()));
+    for (version, mark) in [("OpenFlow10", "PACKET_IN (xid"), ("OpenFlow15", "PACKET_IN (OF1.5)")] {
+        let (path, snoop) = (here(&format!("heard-{version}")), here("br0.snoop"));
+        let mut process = Command::new("ovs-testcontroller");
+        process.env("OVS_RUNDIR", std::env::temp_dir()).args(["-O", version, "-vconsole:off"]);
+        process.arg(format!("punix:{}", path.display())).stdin(Stdio::null()).kill_on_drop(true);
+        let mut process = process.spawn().unwrap();
+        let bridge = Memory::new();
+        let mut controllers = Controllers::new(bridge.clone());
+        let listens = Target { snoops: true, ..Target::new(Address::ListenUnix(snoop.clone())) };
+        controllers.set(vec![Target::new(Address::Unix(path.clone())), listens]).await;
+        eventually("it can be listened to", || snoop.exists()).await;
+        assert_eq!(std::fs::metadata(&snoop).unwrap().permissions().mode() & 0o777, 0o600);
+        // Two of them, one of which is told the socket, the other one the bridge.
+        let mut listeners = Vec::new();
+        for name in [format!("unix:{}", snoop.display()), bridge_of(&snoop)] {
+            let mut client = Command::new("ovs-ofctl");
+            client.env("OVS_RUNDIR", std::env::temp_dir()).args(["-vtimeval:off", "-vcoverage:off"]);
+            client.args(["snoop", &name]).stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+            listeners.push(client.spawn().unwrap());
+        }
+        let both_there = || controllers.status().iter().any(|own| own.sessions == 2);
+        eventually("both listen", both_there).await;
+        stations_speak(&bridge, &controllers, version).await;
+        for mut client in listeners {
+            let mut said = String::new();
+            let mut from = client.stderr.take().unwrap();
+            let hears = async {
+                let mut octets = [0; 4096];
+                while !(said.contains(mark) && said.contains("OFPT_FLOW_MOD")) {
+                    let length = from.read(&mut octets).await.unwrap();
+                    assert_ne!(length, 0, "it ends: {said}");
+                    said += &String::from_utf8_lossy(&octets[..length]);
+                }
+            };
+            let in_time = tokio::time::timeout(Duration::from_secs(30), hears).await;
+            assert!(in_time.is_ok(), "{version}: {said}");
+            client.kill().await.unwrap();
+        }
+        eventually("nobody listens any more", || controllers.status().iter().all(|own| own.sessions < 2))
+            .await;
+        controllers.shutdown().await;
+        assert!(!snoop.exists(), "the socket goes with the bridge");
+        process.kill().await.unwrap();
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// The bridge whose socket this is, as the client looks for it in its run directory.
+fn bridge_of(snoop: &Path) -> String {
+    snoop.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -381,6 +381,48 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     controllers.shutdown().await;
 }
 
+/// Who listens and reads nothing misses messages, whole ones; the controller gets every answer meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_is_slow_delays_no_controller() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut controllers = Controllers::new(Memory::new());
+    let listens = Target { snoops: true, ..Target::new(Address::ListenTcp(free)) };
+    controllers.set(vec![Target::new(Address::Tcp(listener.local_addr().unwrap())), listens]).await;
+    let mut controller = accept(&listener, 4).await;
+    let mut heard = loop {
+        match TcpStream::connect(free).await {
+            Ok(stream) => break Peer::greet(stream, 4).await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    eventually("it listens", || controllers.status().iter().filter(|own| own.sessions == 1).count() == 2)
+        .await;
+    // What it asks for itself is nothing to anybody.
+    heard.send(20, 9, &[]).await;
+    let body = vec![7; 60_000];
+    for xid in 0..600 {
+        controller.send(2, xid, &body).await;
+        assert_eq!(controller.wait_for(3).await, (3, xid, body.clone()));
+    }
+    controller.send(2, 600, &[]).await;
+    assert_eq!(controller.wait_for(3).await.1, 600);
+    let (mut last, mut seen) = (None, 0);
+    loop {
+        let (kind, xid, octets) = heard.next().await;
+        assert!(matches!(kind, 2 | 3) && xid <= 600, "{kind} {xid}");
+        assert_eq!(octets.len(), if xid == 600 { 0 } else { body.len() });
+        // Requests before their answers, in their order.
+        assert!(last < Some((xid, kind)), "{last:?}, then {kind} {xid}");
+        (last, seen) = (Some((xid, kind)), seen + 1);
+        if (kind, xid) == (3, 600) {
+            break;
+        }
+    }
+    assert!(seen < 1_200, "{seen}");
+    controllers.shutdown().await;
+}
+
 /// Octets of a packet-in of OpenFlow 1.3 beside header and frame: its fixed part, a match with port and register, padding.
 fn other_parts() -> usize {
     16 + 24 + 2

@@ -1,0 +1,73 @@
+//! Listening to controllers: who connects to a bridge's snoop socket is sent a copy of what they and the bridge say to each other.
+//!
+//! Messages come whole, each in the version of its session. A listener that is slow misses some; no session waits for it.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+
+use super::{Ended, Incoming, PATIENCE, negotiate, until};
+use crate::controllers::Board;
+use crate::hub::Hub;
+use crate::wire::Version;
+
+/// Carries a listener's connection to its end.
+pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    hub: &Arc<Hub>,
+    board: &Board,
+    versions: &[Version],
+    mut stopped: watch::Receiver<bool>,
+) -> Ended {
+    // Nothing is missed meanwhile.
+    let mut said = hub.listen();
+    let (from, mut to) = tokio::io::split(stream);
+    let mut incoming = Incoming { from, data: Vec::new(), used: 0 };
+    let greeting = tokio::time::timeout(PATIENCE, negotiate(&mut incoming, &mut to, versions));
+    let greeted = tokio::select! {
+        greeted = greeting => greeted,
+        () = until(&mut stopped) => return Ended::Stopped,
+    };
+    match greeted {
+        Ok(Ok(version)) => board.came(version),
+        Ok(Err(ended)) => return ended,
+        Err(_) => return Ended::Silent(PATIENCE),
+    }
+    let ended = tokio::select! {
+        ended = pass_on(&mut said, incoming.from, &mut to) => ended,
+        () = until(&mut stopped) => Ended::Stopped,
+    };
+    board.left();
+    ended
+}
+
+async fn pass_on<S: AsyncRead + AsyncWrite + Send>(
+    said: &mut Receiver<Arc<[u8]>>,
+    mut from: ReadHalf<S>,
+    to: &mut WriteHalf<S>,
+) -> Ended {
+    let mut unread = [0; 1024];
+    loop {
+        let message = tokio::select! {
+            message = said.recv() => match message {
+                Ok(message) => message,
+                Err(RecvError::Lagged(_)) => continue,
+                Err(RecvError::Closed) => return Ended::Stopped,
+            },
+            // It has nothing to ask for; that it goes is seen here.
+            read = from.read(&mut unread) => match read {
+                Ok(0) => return Ended::Closed,
+                Ok(_) => continue,
+                Err(error) => return error.into(),
+            },
+        };
+        match tokio::time::timeout(PATIENCE, to.write_all(&message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error.into(),
+            Err(_) => return Ended::Stuck,
+        }
+    }
+}
