@@ -396,7 +396,7 @@ mod tests {
             |n| [n.reverse_bits(), n],
             |n| [1 << (n % 64), n / 64],
         ];
-        for _ in 0..4 {
+        for _ in 0..8 {
             let secrets = Secrets::new();
             let [first, second] = [secrets.of(0), secrets.of(1)];
             for (family, key) in families.iter().enumerate() {

@@ -62,9 +62,10 @@ pub fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// What tables keep of a sum of products.
+/// What tables keep of a sum of products. Multiplied once more (by 2^64 over the golden ratio, as Knuth's volume 3, 6.4 has it), of which the upper half is
+/// kept: the lower bits of a product of small numbers follow one another, whatever the secrets are, and tables use the lowest bits.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "any 32 bits do")]
+#[allow(clippy::cast_possible_truncation, reason = "32 bits are what is left")]
 pub fn short(sum: u64) -> u32 {
-    sum as u32
+    (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
