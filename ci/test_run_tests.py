@@ -1,0 +1,59 @@
+"""A test that fails must fail the run, and be seen; programs must run beside each other."""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import run_tests
+from run_tests import Program
+
+
+def artifact(name, executable="/nowhere/x", test=True, crate="switch"):
+    return json.dumps({"reason": "compiler-artifact", "profile": {"test": test}, "executable": executable,
+                       "manifest_path": f"/src/crates/{crate}/Cargo.toml", "target": {"name": name}})
+
+
+class RunTests(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+
+    def program(self, name, script):
+        path = Path(self.directory.name) / name
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+        return Program(str(path), self.directory.name, name)
+
+    def test_only_test_programs_are_run_and_daemons_first(self):
+        lines = [artifact("rules"), artifact("lib", test=False), artifact("none", executable=None), "warning: text",
+                 json.dumps({"reason": "build-finished"}), artifact("live", crate="daemon")]
+        self.assertEqual([program.name for program in run_tests.programs(lines)], ["daemon/live", "switch/rules"])
+
+    def test_what_fails_is_told_and_shown(self):
+        shown = []
+        good, bad = self.program("good", "exit 0"), self.program("bad", "echo why; echo more >&2; exit 3")
+        failed = run_tests.run_all([good, bad], [], 2, shown.append)
+        self.assertEqual([(one.program.name, one.status) for one in failed], [("bad", 3)])
+        self.assertTrue(any("why\nmore" in text for text in shown), shown)
+
+    def test_arguments_and_directory_are_theirs(self):
+        outcome = run_tests.run(self.program("tells", 'echo "$PWD $CARGO_MANIFEST_DIR $1"'), ["--ignored"])
+        self.assertEqual(outcome.said.split(), [self.directory.name, self.directory.name, "--ignored"])
+
+    def test_what_hangs_is_ended(self):
+        outcome = run_tests.run(self.program("hangs", "exec sleep 60"), [], 0.2)
+        self.assertIn("no end", outcome.status)
+
+    def test_a_killed_program_has_failed(self):
+        self.assertEqual(len(run_tests.run_all([self.program("dies", "kill -9 $$")], [], 1, lambda text: None)), 1)
+
+    def test_programs_run_beside_each_other(self):
+        # Each ends well only when the other has begun.
+        meet = "touch {0}; for i in $(seq 200); do [ -e {1} ] && exit 0; sleep 0.1; done; exit 1"
+        pair = [self.program("one", meet.format("a", "b")), self.program("other", meet.format("b", "a"))]
+        self.assertEqual(run_tests.run_all(pair, [], 2, lambda text: None), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
