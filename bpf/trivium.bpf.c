@@ -56,7 +56,7 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 				return steers ? steer_passed(ctx, &way, verdict) : verdict;
 		}
 	}
-	if (bridge.present) {
+	if (bridge.present == BRIDGE_STAGE) {
 		int verdict = stage_bridge(ctx, way.to == STEER_WORKER);
 
 		if (verdict >= 0)

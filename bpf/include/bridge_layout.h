@@ -35,9 +35,15 @@ struct bridge_line {
 /* No VLAN: untagged frames are not the hook's. */
 #define BRIDGE_NO_VLAN 0xffff
 
+/* Who asks for known stations. */
+enum bridge_presence {
+	BRIDGE_STAGE = 1,     /* the stage of a bridge that learns alone */
+	BRIDGE_FOR_FLOWS = 2, /* flows whose rules say NORMAL */
+};
+
 /* The constants of one port's bridge stage; without a port there is no stage. */
 struct bridge_conf {
-	__u32 present;
+	enum bridge_presence present;
 	__u32 port;       /* its number: in `where`, in bridge_devices and in bridge_counts */
 	__u32 untagged;   /* VLAN of untagged frames, or BRIDGE_NO_VLAN */
 	__u32 tagged;     /* whether frames with a tag are taken */

@@ -68,6 +68,7 @@ enum flow_does {
 	FLOW_POPS = 1 << 1,   /* the tag goes */
 	FLOW_PUSHES = 1 << 2, /* a tag comes, after that */
 	FLOW_SETS_IP = 1 << 3, /* addresses, TOS, TTL or ports */
+	FLOW_NORMAL = 1 << 4, /* they go where the bridge knows the station, and nothing else is done */
 };
 
 /* A flow. It is not changed while a program may know it. */

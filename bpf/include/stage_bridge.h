@@ -156,19 +156,76 @@ TRIVIUM_INLINE int bridge_retag(struct xdp_md *ctx, int tag, __u16 vid)
 /* It goes up for the sake of its order alone. */
 #define BRIDGE_WAITS (-3)
 
+/*
+ * Where a frame from one station to another leaves, by what is known of both: the destination's `where`,
+ * which is not 0; 0: the worker has to see it. `bare`: its length without a tag.
+ */
+TRIVIUM_INLINE __u32 bridge_way(const struct bridge_order *order, __u64 from, __u64 to, __u32 bare)
+{
+	struct bridge_station *source, *destination;
+	__u32 from_where, to_where, now;
+
+	source = bridge_find(from);
+	if (!source || !bridge_where(source, from, &from_where))
+		return 0;
+	if ((from_where & BRIDGE_PORT) != bridge.port) {
+		/* It has moved, and the worker is about to learn that. */
+		if (bridge.learning && !(from_where & BRIDGE_STATIC))
+			__sync_val_compare_and_swap(&source->key, from, 0);
+		return 0;
+	}
+	destination = bridge_find(to);
+	if (!destination || !bridge_where(destination, to, &to_where))
+		return 0;
+	if (!(to_where & BRIDGE_REACHED) || (to_where & BRIDGE_PORT) == bridge.port)
+		return 0;
+	if (bridge.protect && to_where & BRIDGE_PROTECTED)
+		return 0;
+	if (bare > (to_where >> BRIDGE_LENGTH_HIGH << 2 | (to_where >> BRIDGE_LENGTH_LOW & 3)))
+		return 0;
+	now = order->now;
+	if (source->used != now)
+		source->used = now;
+	return to_where;
+}
+
+/* Sends a frame where bridge_way() says, tagged as it is to leave there. `sent` counts it. */
+TRIVIUM_INLINE int bridge_send(struct xdp_md *ctx, __u32 to_where, int tagged, __u16 vid, __u32 length,
+			       enum trivium_counter sent)
+{
+	int leaves_tagged = !!(to_where & BRIDGE_TAGGED), verdict;
+
+	bridge_counted(bridge.port, length, 1);
+	if (leaves_tagged != tagged) {
+		if (!bridge_retag(ctx, leaves_tagged, vid)) {
+			count(TRIVIUM_COUNT_BRIDGE_LOST);
+			return XDP_DROP;
+		}
+		length += leaves_tagged ? TAG_BYTES : -TAG_BYTES;
+	}
+	/* The device may have gone a moment ago: then nobody is there to take it. */
+	verdict = bpf_redirect_map(&bridge_devices, to_where & BRIDGE_PORT, XDP_DROP);
+	if (verdict == XDP_REDIRECT) {
+		bridge_counted(to_where & BRIDGE_PORT, length, 0);
+		count(sent);
+	} else {
+		count(TRIVIUM_COUNT_BRIDGE_LOST);
+	}
+	return verdict;
+}
+
 TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket,
 				 int up)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
 	struct vlan_tag *tag = data + 12;
-	struct bridge_station *source, *destination;
-	__u32 length = bpf_xdp_get_buff_len(ctx), from_where, to_where, now, queue = ctx->rx_queue_index;
+	__u32 length = bpf_xdp_get_buff_len(ctx), to_where, queue = ctx->rx_queue_index;
 	__u64 from, to;
 	__u16 vid = bridge.untagged;
 	__be16 ethertype;
 	void *payload = ethernet + 1;
-	int tagged, leaves_tagged, verdict;
+	int tagged;
 
 	/* Eight bytes are read at each address. */
 	if (data + sizeof(*ethernet) + TAG_BYTES > end)
@@ -192,26 +249,8 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	*bucket = bridge_bucket(queue, from, to);
 	if (!*bucket || ethernet->h_dest[0] & 1 || end - data != length || order->bypass || up)
 		return BRIDGE_UP;
-
-	source = bridge_find(from);
-	if (!source || !bridge_where(source, from, &from_where))
-		return BRIDGE_UP;
-	if ((from_where & BRIDGE_PORT) != bridge.port) {
-		/* It has moved, and the worker is about to learn that. */
-		if (bridge.learning && !(from_where & BRIDGE_STATIC))
-			__sync_val_compare_and_swap(&source->key, from, 0);
-		return BRIDGE_UP;
-	}
-	destination = bridge_find(to);
-	if (!destination || !bridge_where(destination, to, &to_where))
-		return BRIDGE_UP;
-	if (!(to_where & BRIDGE_REACHED) || (to_where & BRIDGE_PORT) == bridge.port)
-		return BRIDGE_UP;
-	if (bridge.protect && to_where & BRIDGE_PROTECTED)
-		return BRIDGE_UP;
-	leaves_tagged = to_where & BRIDGE_TAGGED;
-	if (length - (tagged ? TAG_BYTES : 0) >
-	    (to_where >> BRIDGE_LENGTH_HIGH << 2 | (to_where >> BRIDGE_LENGTH_LOW & 3)))
+	to_where = bridge_way(order, from, to, length - (tagged ? TAG_BYTES : 0));
+	if (!to_where)
 		return BRIDGE_UP;
 	/* While nobody is there to complete it: one complete checksum in 65,536 looks like an open one. */
 	if (bridge.partial && is_partial(payload, end, ethertype) && bpf_map_lookup_elem(&xsks, &queue))
@@ -222,26 +261,7 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 		count(TRIVIUM_COUNT_BRIDGE_HELD);
 		return XDP_DROP;
 	}
-	now = order->now;
-	if (source->used != now)
-		source->used = now;
-	bridge_counted(bridge.port, length, 1);
-	if (!!leaves_tagged != tagged) {
-		if (!bridge_retag(ctx, leaves_tagged, vid)) {
-			count(TRIVIUM_COUNT_BRIDGE_LOST);
-			return XDP_DROP;
-		}
-		length += leaves_tagged ? TAG_BYTES : -TAG_BYTES;
-	}
-	/* The device may have gone a moment ago: then nobody is there to take it. */
-	verdict = bpf_redirect_map(&bridge_devices, to_where & BRIDGE_PORT, XDP_DROP);
-	if (verdict == XDP_REDIRECT) {
-		bridge_counted(to_where & BRIDGE_PORT, length, 0);
-		count(TRIVIUM_COUNT_BRIDGED);
-	} else {
-		count(TRIVIUM_COUNT_BRIDGE_LOST);
-	}
-	return verdict;
+	return bridge_send(ctx, to_where, tagged, vid, length, TRIVIUM_COUNT_BRIDGED);
 }
 
 /*

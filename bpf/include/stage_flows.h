@@ -12,6 +12,9 @@
  * whose other frames are: they have buckets by their Ethernet addresses alone, and a flow is answered only
  * when nothing of either bucket is under way.
  *
+ * What goes by NORMAL asks for known stations, as a bridge that learns alone does: where one of both is not known,
+ * or the frame is for a group, it goes up, and the worker learns and floods.
+ *
  * Agreement. User space takes a flow out by writing 0 over its place, and gives what it had to another only
  * when all programs that ran then have ended. When it does not come back in time, nothing is answered.
  */
@@ -588,6 +591,51 @@ TRIVIUM_INLINE int flow_send(struct xdp_md *ctx, struct flow_frame *seen, struct
 	return verdict;
 }
 
+/* The VLAN of a frame that the learning bridge is to see, or BRIDGE_NO_VLAN where the worker has to say. */
+TRIVIUM_INLINE __u16 flow_vlan(const struct flow_frame *seen)
+{
+	__u16 vid = bpf_ntohs(seen->key.outer) & 0xfff;
+
+	if (!seen->tagged)
+		return bridge.untagged;
+	if (!bridge.tagged || !vid || seen->key.l2_flags & FLOW_OUTER_IS_SERVICE)
+		return BRIDGE_NO_VLAN;
+	return vid;
+}
+
+/* An address as stations are known by it: in the key both stand at even places only. */
+TRIVIUM_INLINE __u64 flow_station(const __u8 *address, __u16 vid)
+{
+	const __u16 *halves = (const void *)address;
+
+	return halves[0] | (__u64)halves[1] << 16 | (__u64)halves[2] << 32 | (__u64)vid << 48;
+}
+
+/* Where a frame leaves by NORMAL, as bridge_way() says it. */
+static __attribute__((noinline)) __u32 flow_way(struct flow_frame *seen, struct bridge_order *order,
+						 __u32 length)
+{
+	__u16 vid;
+
+	if (!seen || !order || seen->key.eth_dst[0] & 1)
+		return 0;
+	vid = flow_vlan(seen);
+	if (vid == BRIDGE_NO_VLAN)
+		return 0;
+	return bridge_way(order, flow_station(seen->key.eth_src, vid), flow_station(seen->key.eth_dst, vid),
+			  length - (seen->tagged ? TAG_BYTES : 0));
+}
+
+/* Sends it there. */
+static __attribute__((noinline)) int flow_normal(struct xdp_md *ctx, struct flow_frame *seen, __u32 to_where,
+						 __u32 length)
+{
+	if (!seen)
+		return BRIDGE_UP;
+	return bridge_send(ctx, to_where, !!seen->tagged, flow_vlan(seen), length,
+			   TRIVIUM_COUNT_FLOW_FORWARDED);
+}
+
 TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket, int up)
 {
 	__u32 length = bpf_xdp_get_buff_len(ctx), queue = ctx->rx_queue_index, zero = 0, *others;
@@ -595,6 +643,7 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 	struct flow_state *state = bpf_map_lookup_elem(&flow_state, &zero);
 	struct flow_entry *entry;
 	__u64 addresses, hash, now;
+	__u32 to_where = 0;
 	int verdict;
 
 	if (!seen || !state)
@@ -635,11 +684,21 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 		count(TRIVIUM_COUNT_FLOW_DROPPED);
 		return XDP_DROP;
 	}
+	if (entry->does & FLOW_NORMAL) {
+		if (bridge.present == BRIDGE_FOR_FLOWS)
+			to_where = flow_way(seen, order, length);
+		if (!to_where)
+			return BRIDGE_UP;
+	}
 	if (!bridge_settled(order, **bucket, queue) || !bridge_settled(order, *others, queue)) {
 		if (!order->hold)
 			return BRIDGE_WAITS;
 		count(TRIVIUM_COUNT_BRIDGE_HELD);
 		return XDP_DROP;
+	}
+	if (bridge.present == BRIDGE_FOR_FLOWS && to_where) {
+		flow_counted(entry, length, now);
+		return flow_normal(ctx, seen, to_where, length);
 	}
 	verdict = flow_send(ctx, seen, entry, length);
 	if (verdict != BRIDGE_UP) {

@@ -242,3 +242,79 @@ fn a_daemon_that_was_killed_leaves_flows_for_a_while() {
     ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=output:2"]);
     until_in_the_hook(&rig, "h1", "flow_forwarded");
 }
+
+/// What goes by `NORMAL` asks the bridge's stations there; what they do not know is learned and flooded by workers.
+#[test]
+fn known_stations_are_answered_for_flows_by_normal() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let rig = start(3);
+    ofctl(&rig, &["add-flow", "cookie=0x7,priority=5,udp,actions=NORMAL"]);
+    ofctl(&rig, &["add-flow", "priority=1,arp,actions=NORMAL"]);
+    ofctl(&rig, &["add-flow", "priority=1,icmp,actions=NORMAL"]);
+    let ping = || {
+        for (from, to) in [(0, 1), (2, 0)] {
+            rig.hosts[from].run(["ping", "-c", "2", "-i", "0.2", "-W", "2", rig.hosts[to].ip()]).unwrap();
+        }
+    };
+    ping();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 3_000).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    let (from, to) = (rig.hosts[0].mac().unwrap(), rig.hosts[1].mac().unwrap());
+    let frame = format!("eth_src={from},eth_dst={to},ip_src=10.8.0.1,ip_dst=10.8.0.2,udp");
+    let explained = rig.ok(&["explain", "--in", "h1", &frame]);
+    assert!(explained.contains("a hot flow, answered here: straight to the device of h2"), "{explained}");
+    // Its receiver is forgotten: workers flood, until it is learned again.
+    let stranger = || rig.port("h3")["counters"]["tx_packets"].as_u64().unwrap();
+    for _ in 0..3 {
+        let (steered, flooded) = (hook(&rig, "h1", "steered"), stranger());
+        rig.ok(&["flush", "--mac", &to]);
+        eventually("workers see it, and flood", PATIENCE, || {
+            let (up, copies) = (hook(&rig, "h1", "steered") - steered, stranger() - flooded);
+            if up > 50 && copies > 50 { Ok(()) } else { Err(format!("{up} went up, {copies} copies")) }
+        })
+        .unwrap();
+        ping();
+        until_in_the_hook(&rig, "h1", "flow_forwarded");
+    }
+    // Nobody else hears what is known, and the successor of an upgrade knows it, too.
+    let before = stranger();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    flow.wait_for(300, PATIENCE).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    assert!(stranger() < before + 50, "{} copies", stranger() - before);
+    let sent = nothing_lost(flow);
+    eventually("all are counted", PATIENCE, || match counted(&rig, "cookie=0x7/-1") {
+        rules if rules == sent => Ok(()),
+        rules => Err(format!("{sent} sent, {rules} by the rule")),
+    })
+    .unwrap();
+}
+
+/// A station that turns up elsewhere is not looked for where it was, whoever learned it.
+#[test]
+fn a_station_that_moves_is_followed_from_the_hook() {
+    require!("ip", "ping", "ethtool", "ovs-ofctl");
+    let rig = start(3);
+    ofctl(&rig, &["add-flow", "actions=NORMAL"]);
+    rig.hosts[0].run(["ping", "-c", "2", "-i", "0.2", "-W", "2", rig.hosts[1].ip()]).unwrap();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    // The third host says that it is the second now: from its next packet on all are sent there.
+    let to = rig.hosts[1].mac().unwrap();
+    rig.hosts[1].run(["ip", "link", "set", "eth0", "down"]).unwrap();
+    rig.hosts[2].run(["ip", "link", "set", "eth0", "down"]).unwrap();
+    rig.hosts[2].run(["ip", "link", "set", "eth0", "address", &to]).unwrap();
+    rig.hosts[2].run(["ip", "link", "set", "eth0", "up"]).unwrap();
+    let arrived = || rig.port("h3")["counters"]["tx_packets"].as_u64().unwrap();
+    let other = || rig.port("h2")["counters"]["tx_packets"].as_u64().unwrap();
+    eventually("the third hears them", PATIENCE, || {
+        let _ = rig.hosts[2].run(["ping", "-c", "1", "-W", "1", rig.hosts[0].ip()]);
+        let (before, gone) = (arrived(), other());
+        std::thread::sleep(Duration::from_millis(300));
+        let (more, still) = (arrived() - before, other() - gone);
+        if more > 300 && still == 0 { Ok(()) } else { Err(format!("{more} there, {still} where it was")) }
+    })
+    .unwrap();
+    until_in_the_hook(&rig, "h1", "flow_forwarded");
+    flow.stop().unwrap();
+}

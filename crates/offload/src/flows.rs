@@ -39,6 +39,9 @@ impl FlowOffload {
     pub fn install(&mut self, key: &FlowKey, mask: &FlowKey, program: &Program) -> Option<u32> {
         let table = self.writer.table();
         let action = action(program, key, mask).filter(|_| table.is_served(key.in_port().0))?;
+        if action.normal && !table.asks_stations(key.in_port().0) {
+            return None;
+        }
         if action.port.is_some_and(|out| table.reached(out).is_none()) {
             return None;
         }
@@ -88,6 +91,9 @@ impl FlowOffload {
 /// What the hook does to packets that equal `key` in the bits of `mask`; `None`: a program that only workers can do.
 #[must_use]
 pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAction> {
+    if program.is_normal() {
+        return Some(FlowAction { normal: true, ..FlowAction::default() });
+    }
     let flow = Known { key: key.words().as_bytes(), mask: mask.words().as_bytes() };
     let mut made = Made { action: FlowAction::default(), tag: Tag::AsItCame, has_set_ip: false };
     for op in &program.ops {

@@ -1,4 +1,5 @@
-//! The hook's bridge stage held against the worker's bridge: whatever the hook answers, the worker would have done the very same.
+//! The hook's bridge stage, and its stage of cached flows for those that go by `NORMAL`, held against the worker's bridge: whatever the hook
+//! answers, the worker would have done the very same.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
@@ -9,12 +10,13 @@ use engine::explain::explain;
 use engine::state::{Forwarding, PortView, Room};
 use offload::{BridgeOffload, HookPort, port_stage};
 use packet::record::Step;
-use packet::{BridgeId, MacAddr, PortId, VlanId, WorkerId};
+use packet::{BridgeId, FlowKey, MacAddr, PortId, VlanId, WorkerId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use switch::{Bridge, BridgeConfig, BridgePortConfig, FdbEntry, StaticMac, VlanMode, VlanSet};
 use testbed::{Lab, require};
-use xdp::bridge::{BridgeDevices, BridgeStage};
+use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage};
+use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
 use xdp::{
     AttachMode, Attached, Counter, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown,
 };
@@ -75,8 +77,27 @@ fn learned(bridge: &Bridge) -> Vec<FdbEntry> {
     entries.filter(|entry| bridge.carries(entry.port.unwrap(), entry.vid)).collect()
 }
 
+/// Which stage asks for stations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Bridge,
+    Flows,
+}
+
+impl By {
+    fn counter(self) -> Counter {
+        match self {
+            By::Bridge => Counter::Bridged,
+            By::Flows => Counter::FlowForwarded,
+        }
+    }
+}
+
 /// The ports' hooks over one bridge.
 struct Hooks {
+    by: By,
+    /// All of a port's packets are of one flow, which goes by `NORMAL`.
+    flows: FlowWriter,
     attached: Vec<Attached>,
     loaded: Vec<Loaded>,
     ifindex: Vec<u32>,
@@ -85,8 +106,11 @@ struct Hooks {
 }
 
 impl Hooks {
-    fn new(lab: &Lab, bridge: &Bridge) -> Hooks {
+    fn new(lab: &Lab, bridge: &Bridge, by: By) -> Hooks {
         let hub = lab.hub();
+        let flows = FlowTable::new(64, 0x1234_5678_9abc_def1).unwrap();
+        flows.renew(u64::MAX);
+        let mut flows = FlowWriter::new(&flows);
         let (devices, mut offload) = (BridgeDevices::new().unwrap(), BridgeOffload::new(256, 5).unwrap());
         assert!(bridge.tables().set_shortcut(offload.shortcut()));
         let (mut attached, mut loaded, mut ifindex) = (Vec::new(), Vec::new(), Vec::new());
@@ -115,23 +139,38 @@ impl Hooks {
                 devices.set(port, index).unwrap();
                 let one = PortProgram::load(&config).unwrap().attach(index, AttachMode::Auto, None).unwrap();
                 let stage = port_stage(bridge, PortId(port), port == 0).unwrap();
-                let stage = BridgeStage::new(&stage, &one, offload.table(), &devices).unwrap();
-                let program = one.prepare_bridge(Some(&stage)).unwrap();
+                let program = match by {
+                    By::Bridge => bridge_program(&one, &stage, &offload, &devices),
+                    By::Flows => {
+                        let own = FlowPort { port, partial_checksums: stage.partial_checksums };
+                        let known = Some((&stage, offload.table()));
+                        let stage = FlowStage::new(&own, &one, flows.table(), &devices, known).unwrap();
+                        one.prepare_flows(Some(&stage)).unwrap()
+                    }
+                };
                 Ok((one, program))
             });
+            let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+            key.set_in_port(PortId(port));
+            mask.set_in_port(PortId(u16::MAX));
+            let normal = FlowAction { normal: true, ..FlowAction::default() };
+            if flows.insert(key.words(), mask.words(), &normal).is_err() {
+                flows.settle(flows.written());
+                flows.insert(key.words(), mask.words(), &normal).unwrap();
+            }
             let (one, program) = made.unwrap();
             attached.push(one);
             loaded.push(program);
             ifindex.push(index);
         }
         offload.sync(bridge, reached, NOW);
-        Hooks { attached, loaded, ifindex, devices, offload }
+        Hooks { by, flows, attached, loaded, ifindex, devices, offload }
     }
 
     /// Where the hook sends a frame, and what it makes of it; `None`: up.
     fn answer(&self, lab: &Lab, port: u16, frame: &[u8]) -> Option<(PortId, Vec<u8>)> {
         let at = usize::from(port);
-        let bridged = || self.attached[at].counters().unwrap().get(Counter::Bridged);
+        let bridged = || self.attached[at].counters().unwrap().get(self.by.counter());
         let sent =
             || (0..PORTS).map(|port| self.devices.counts(port).unwrap().tx_packets).collect::<Vec<_>>();
         let before = (bridged(), sent());
@@ -164,6 +203,16 @@ impl Hooks {
             }
         }
     }
+}
+
+fn bridge_program(
+    one: &Attached,
+    stage: &BridgePort,
+    offload: &BridgeOffload,
+    devices: &BridgeDevices,
+) -> Loaded {
+    let stage = BridgeStage::new(stage, one, offload.table(), devices).unwrap();
+    one.prepare_bridge(Some(&stage)).unwrap()
 }
 
 /// Port 4's device takes no redirected frames.
@@ -238,12 +287,22 @@ prop_compose! {
 #[test]
 fn what_the_hook_answers_is_what_the_worker_would_have_done() {
     require!("ip");
+    agrees(By::Bridge);
+}
+
+#[test]
+fn what_the_hook_answers_by_normal_is_what_the_worker_would_have_done() {
+    require!("ip");
+    agrees(By::Flows);
+}
+
+fn agrees(by: By) {
     let lab = Lab::new().unwrap();
     let bridge = bridge();
     let secs = u16::try_from(NOW & 0xffff).unwrap();
     let entries = learned(&bridge);
     assert_eq!(bridge.import(&entries, secs), entries.len());
-    let hooks = Hooks::new(&lab, &bridge);
+    let hooks = Hooks::new(&lab, &bridge, by);
     assert_eq!((hooks.offload.stations(), hooks.offload.refused()), (entries.len() + 2, 0));
     let forwarding = forwarding(&bridge);
     let reader = engine::engine::domain().register().unwrap();
@@ -276,6 +335,8 @@ fn what_the_hook_answers_is_what_the_worker_would_have_done() {
         })
         .unwrap();
     assert!(answered.get() * 20 > seen.get(), "{answered:?} of {seen:?}: too few to say anything");
+    let counted: u64 = (0..u32::from(PORTS)).map(|slot| hooks.flows.counts(slot).packets).sum();
+    assert_eq!(counted, if by == By::Flows { u64::from(answered.get()) } else { 0 });
 }
 
 #[test]
@@ -285,7 +346,7 @@ fn the_hook_forgets_with_the_bridge() {
     let bridge = bridge();
     let secs = u16::try_from(NOW & 0xffff).unwrap();
     bridge.import(&learned(&bridge), secs);
-    let mut hooks = Hooks::new(&lab, &bridge);
+    let mut hooks = Hooks::new(&lab, &bridge, By::Bridge);
     let frame = |to: u8, from: u8| {
         let mut frame = [mac(to).0, mac(from).0].concat();
         frame.extend([0x88, 0xb5]);

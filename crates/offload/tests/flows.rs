@@ -285,7 +285,7 @@ impl Hook {
             let attached =
                 PortProgram::load(&config).unwrap().attach(ifindex, AttachMode::Native, None).unwrap();
             let port = FlowPort { port: IN.0, partial_checksums: false };
-            let stage = FlowStage::new(&port, &attached, &table, &devices).unwrap();
+            let stage = FlowStage::new(&port, &attached, &table, &devices, None).unwrap();
             let loaded = attached.prepare_flows(Some(&stage)).unwrap();
             Ok((attached, loaded, stage))
         });
@@ -523,7 +523,7 @@ fn nothing_is_answered_that_is_not_to_be() {
     let mut mask = FlowKey::ZERO;
     mask.set_in_port(PortId(u16::MAX));
     let output = Program { ops: vec![Op::Output(OUT)] };
-    hook.install(&key, &mask, &action(&output, &key, &mask).unwrap()).unwrap();
+    let slot = hook.install(&key, &mask, &action(&output, &key, &mask).unwrap()).unwrap();
     assert!(hook.answer(&frame).is_some());
     let table = hook.writer.table().clone();
     table.set_reached(OUT.0, Some(59));
@@ -542,10 +542,22 @@ fn nothing_is_answered_that_is_not_to_be() {
     // Back to where it came from, and what only workers do.
     let not = |ops: Vec<Op>| assert_eq!(action(&Program { ops }, &key, &mask), None);
     not(vec![Op::Output(IN)]);
-    not(vec![Op::Normal]);
+    not(vec![Op::Normal, Op::Output(OUT)]);
+    not(vec![Op::PopVlan, Op::Normal]);
     not(vec![Op::Output(OUT), Op::Output(PortId(4))]);
     not(vec![Op::Meter(1), Op::Output(OUT)]);
     not(vec![Op::Meter(1)]);
     not(vec![Op::Clone(1), Op::Output(OUT), Op::Output(PortId(4))]);
     not(vec![Op::PopVlan, Op::Output(OUT)]);
+    // By NORMAL, where the program has no stations to ask.
+    let normal = action(&Program { ops: vec![Op::Normal] }, &key, &mask).unwrap();
+    hook.writer.remove(slot);
+    frame[5] = 9;
+    FlowKey::extract(&frame, 60, IN, &mut key).unwrap();
+    let mut mask = Flow::ZERO;
+    mask.want(Field::EthDst);
+    let mut mask = mask.key();
+    mask.set_in_port(PortId(u16::MAX));
+    hook.install(&key, &mask, &normal).unwrap();
+    assert_eq!(hook.answer(&frame), None, "nobody knows where it goes");
 }

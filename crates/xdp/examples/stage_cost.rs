@@ -12,6 +12,7 @@ use sync::readers::{Readers, Strangers};
 use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
+use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
 use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
@@ -85,7 +86,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         PortProgram::load(&config(owner))?.attach(device, AttachMode::Native, None)
     };
     let port = attach(Owner::Bridged)?;
-    show("bridge, both stations known", &port.prepare_bridge(Some(&bridge(&port, output)?))?)?;
+    let (stations, devices) = bridge(output)?;
+    let stage = BridgeStage::new(&MEMBER, &port, &stations, &devices)?;
+    show("bridge, both stations known", &port.prepare_bridge(Some(&stage))?)?;
+    for (stage, normal) in [("a cached flow, by one port", false), ("a cached flow by NORMAL", true)] {
+        let stage_of = flow(&port, &stations, &devices, normal)?;
+        show(stage, &port.prepare_flows(Some(&stage_of))?)?;
+    }
     drop(port);
     let port = attach(Owner::Routed)?;
     let own = FibPort { mac: [2, 0, 0, 0, 0, 2], check_sources: false, partial_checksums: false };
@@ -190,8 +197,39 @@ fn one_rule(protocol: u8) -> Result<Compiled, Error> {
     Ok(Compiled::new(&RuleSet { rules: vec![rule] })?)
 }
 
+const MEMBER: BridgePort = BridgePort {
+    port: 1,
+    untagged: Some(VLAN),
+    tagged: false,
+    protected: false,
+    learning: true,
+    partial_checksums: false,
+};
+
+/// All that the device receives is one flow, whose mask asks for the port, the EtherType and the first octets of the destination.
+fn flow(
+    port: &Attached,
+    stations: &StationTable,
+    devices: &BridgeDevices,
+    normal: bool,
+) -> Result<FlowStage, Box<dyn std::error::Error>> {
+    let table = FlowTable::new(4096, 0x1234_5678_9abc_def1)?;
+    table.set_reached(OUTPUT, Some(1514));
+    table.renew(u64::MAX);
+    let mut writer = FlowWriter::new(&table);
+    let key = [1, 0, 8 << 32, 0, 0, 10, 0, 0];
+    let mask = [0xffff, 0, 0xffff << 32, 0, 0, 0xff, 0, 0];
+    let action = FlowAction { port: (!normal).then_some(OUTPUT), normal, ..FlowAction::default() };
+    if writer.insert(&key, &mask, &action).is_err() {
+        writer.settle(writer.written());
+        writer.insert(&key, &mask, &action).map_err(|refused| format!("the flow: {refused:?}"))?;
+    }
+    let own = FlowPort { port: 1, partial_checksums: false };
+    Ok(FlowStage::new(&own, port, &table, devices, Some((&MEMBER, stations)))?)
+}
+
 /// The frame's stations: one behind the device, the other behind the output.
-fn bridge(port: &Attached, output: u32) -> Result<BridgeStage, Error> {
+fn bridge(output: u32) -> Result<(StationTable, BridgeDevices), Error> {
     let (table, devices) = (StationTable::new(1024, 1)?, BridgeDevices::new()?);
     devices.set(OUTPUT, output)?;
     for (last, at) in [(1, 1), (2, OUTPUT)] {
@@ -199,15 +237,7 @@ fn bridge(port: &Attached, output: u32) -> Result<BridgeStage, Error> {
         let place = Place { port: at, tagged: false, protected: false, is_static: true, reached: Some(1514) };
         table.insert(key, place, 0);
     }
-    let member = BridgePort {
-        port: 1,
-        untagged: Some(VLAN),
-        tagged: false,
-        protected: false,
-        learning: true,
-        partial_checksums: false,
-    };
-    BridgeStage::new(&member, port, &table, &devices)
+    Ok((table, devices))
 }
 
 fn index(name: &str) -> Result<u32, Box<dyn std::error::Error>> {

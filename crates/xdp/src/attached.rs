@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::attach::{self, AttachMode, Candidate, Fallback};
-use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage};
+use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage, KnownStations};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
 use crate::dump::Dump;
@@ -632,8 +632,12 @@ impl Attached {
         let Some((build, constants)) = ours else {
             return Err(Error::NotOurs { object: object(), found: format!("program \"{}\"", program.name) });
         };
-        let (filter, bridge) = (found.filter()?.map(Arc::new), found.bridge()?.map(Arc::new));
-        let flows = found.flows()?.map(Arc::new);
+        let filter = found.filter()?.map(Arc::new);
+        let (bridge, for_flows) = match found.stations()? {
+            Some(known) if known.is_stage() => (Some(Arc::new(found.bridge(known)?)), None),
+            known => (None, known),
+        };
+        let flows = found.flows(for_flows)?.map(Arc::new);
         // The reader of a predecessor's capture has gone with it.
         let (fib, steer) = (found.fib()?.map(Arc::new), found.steer()?.map(Arc::new));
         let route = found.route()?.map(Arc::new);
@@ -717,16 +721,21 @@ impl MapsOfProgram {
         conf.map(|conf| FilterMaps::adopt(conf, |name| self.take(name))).transpose()
     }
 
-    /// What the program's bridge stage consists of; `None` without one.
-    fn bridge(&mut self) -> Result<Option<BridgeMaps>, Error> {
+    /// The stations that the program asks; `None` without them.
+    fn stations(&mut self) -> Result<Option<KnownStations>, Error> {
         let conf = self.stage::<{ 4 * BRIDGE_WORDS }, BRIDGE_WORDS>(BRIDGE_CONF)?;
-        conf.map(|conf| BridgeMaps::adopt(conf, |name| self.take(name))).transpose()
+        conf.map(|conf| KnownStations::adopt(conf, |name| self.take(name))).transpose()
+    }
+
+    /// What the program's bridge stage consists of.
+    fn bridge(&mut self, known: KnownStations) -> Result<BridgeMaps, Error> {
+        BridgeMaps::adopt(known, |name| self.take(name))
     }
 
     /// What the program's stage of cached flows consists of; `None` without one.
-    fn flows(&mut self) -> Result<Option<FlowMaps>, Error> {
+    fn flows(&mut self, known: Option<KnownStations>) -> Result<Option<FlowMaps>, Error> {
         let conf = self.stage::<{ 4 * FLOWS_WORDS }, FLOWS_WORDS>(FLOWS_CONF)?;
-        conf.map(|conf| FlowMaps::adopt(conf, |name| self.take(name))).transpose()
+        conf.map(|conf| FlowMaps::adopt(conf, known, |name| self.take(name))).transpose()
     }
 
     /// What the program's stage of the kernel's routing consists of; `None` without one.

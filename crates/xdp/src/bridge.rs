@@ -22,8 +22,10 @@ pub use table::{Place, StationTable};
 
 pub(crate) use devices::{COUNTS, DEVICES, new_counts, sent_to};
 pub(crate) use orders::{BUCKETS, ORDERS, orders_of};
-pub(crate) use stage::{BRIDGE_WORDS, BridgeMaps};
+pub(crate) use stage::{BRIDGE_WORDS, BridgeMaps, FOR_FLOWS, KnownStations};
 
+#[cfg(test)]
+pub(crate) use stage::STAGE;
 #[cfg(test)]
 pub(crate) use table::{LENGTH_HIGH, LENGTH_LOW, PORT, PROTECTED, REACHED, STATIC, TAGGED};
 

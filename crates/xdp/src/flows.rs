@@ -23,6 +23,6 @@ pub use writer::{FlowWriter, Refused};
 pub(crate) use stage::{FLOWS_WORDS, FlowMaps};
 #[cfg(test)]
 pub(crate) use {
-    action::{DROPS, ENTRY_BYTES, POPS, PUSHES, SETS_IP},
+    action::{DROPS, ENTRY_BYTES, NORMAL, POPS, PUSHES, SETS_IP},
     table::{COUNT_BYTES, FRAME_BYTES, HINTS, MASKS, PLACES},
 };

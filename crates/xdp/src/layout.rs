@@ -189,13 +189,15 @@ fn generators_state_is_the_kernels_side() {
 #[test]
 fn bridges_constants_are_the_kernels_side() {
     use crate::bridge::{
-        BRIDGE_WORDS, LENGTH_HIGH, LENGTH_LOW, PORT as PORT_BITS, PROTECTED, REACHED, STATIC, TAGGED,
+        BRIDGE_WORDS, FOR_FLOWS, LENGTH_HIGH, LENGTH_LOW, PORT as PORT_BITS, PROTECTED, REACHED, STAGE,
+        STATIC, TAGGED,
     };
     let (fields, size) = members(PORT, "bridge_conf");
     assert_eq!(size, 4 * BRIDGE_WORDS);
     let words =
         ["present", "port", "untagged", "tagged", "protect", "learning", "partial", "shift", "factor"];
     assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
+    assert_eq!(values("bridge_presence"), [STAGE, FOR_FLOWS].map(i64::from));
     let bits = [PORT_BITS, TAGGED, PROTECTED, STATIC, REACHED, LENGTH_LOW, LENGTH_HIGH];
     assert_eq!(values("bridge_where"), bits.map(i64::from));
     let (fields, size) = members(PORT, "bridge_station");
@@ -364,14 +366,14 @@ fn routes_tables_are_the_kernels_side() {
 #[test]
 fn cached_flows_are_the_kernels_side() {
     use crate::flows::{
-        COUNT_BYTES, DROPS, ENTRY_BYTES, FLOWS_WORDS, FRAME_BYTES, HINTS, MASKS, PLACES, POPS, PUSHES,
-        SETS_IP,
+        COUNT_BYTES, DROPS, ENTRY_BYTES, FLOWS_WORDS, FRAME_BYTES, HINTS, MASKS, NORMAL, PLACES, POPS,
+        PUSHES, SETS_IP,
     };
     let (fields, size) = members(PORT, "flows_conf");
     assert_eq!(size, 4 * FLOWS_WORDS);
     let words = ["present", "port", "partial", "lines", "factor"];
     assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
-    assert_eq!(values("flow_does"), [DROPS, POPS, PUSHES, SETS_IP].map(i64::from));
+    assert_eq!(values("flow_does"), [DROPS, POPS, PUSHES, SETS_IP, NORMAL].map(i64::from));
     let (fields, size) = members(PORT, "flow_entry");
     let whole = [("key", 0), ("mask", 64), ("does", 68), ("port", 72), ("tci_mask", 76), ("tci", 78)];
     let ethernet = [("eth_mask", 80), ("eth", 96), ("tag", 112), ("ports_mask", 116), ("ports", 120)];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys as ffi;
 
-use crate::bridge::BridgeMaps;
+use crate::bridge::{BridgeMaps, KnownStations};
 use crate::config::QUEUES_MAX;
 use crate::counters::Counters;
 use crate::dump::DumpMaps;
@@ -224,6 +224,12 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
+    /// The stations that one of both stages of bridges asks.
+    fn known(&self) -> Option<&KnownStations> {
+        let bridge = self.bridge.as_ref().map(|bridge| &bridge.known);
+        bridge.or(self.flows.as_ref().and_then(|flows| flows.known.as_ref()))
+    }
+
     /// Those that are there, as [`needs`] names them.
     fn names(&self) -> Vec<&'static str> {
         let there = [
@@ -304,13 +310,15 @@ impl Loaded {
                 filter.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }
-        match &stages.bridge {
-            None => opened.leave_out(BridgeMaps::OWN)?,
-            Some(bridge) => {
-                let conf: Vec<u8> = bridge.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        match stages.known() {
+            None => opened.leave_out(KnownStations::NAME)?,
+            Some(known) => {
+                let conf: Vec<u8> = known.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(BRIDGE_CONF, &conf)?;
-                bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
+        }
+        if let Some(bridge) = &stages.bridge {
+            bridge.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
         }
         match &stages.flows {
             None => FlowMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,

@@ -56,8 +56,9 @@ fn measured() -> Costs {
     for (name, tagged, partial_checksums) in [("access", false, false), ("trunk-completing", true, true)] {
         add(format!("port-bridge-{name}"), with_bridge(tagged, partial_checksums));
     }
-    for (name, partial_checksums) in [("plain", false), ("completing", true)] {
-        add(format!("port-rules-{name}"), with_flows(partial_checksums));
+    let rules = [("plain", false, false), ("completing", true, false), ("completing-normal", true, true)];
+    for (name, partial_checksums, asks_stations) in rules {
+        add(format!("port-rules-{name}"), with_flows(partial_checksums, asks_stations));
     }
     let [.., (_, everything)] = filters();
     add("port-routed-drop-filter-everything-dump".to_owned(), with_dump(everything));
@@ -109,29 +110,32 @@ fn with_bridge(tagged: bool, partial_checksums: bool) -> ProgramInfo {
 
 fn bridge_stage(attached: &Attached, tagged: bool, partial_checksums: bool) -> BridgeStage {
     let (table, devices) = (StationTable::new(1024, 1).unwrap(), BridgeDevices::new().unwrap());
-    let port = BridgePort {
-        port: 1,
-        untagged: Some(1),
-        tagged,
-        protected: false,
-        learning: true,
-        partial_checksums,
-    };
-    BridgeStage::new(&port, attached, &table, &devices).unwrap()
+    BridgeStage::new(&bridge_port(tagged, partial_checksums), attached, &table, &devices).unwrap()
+}
+
+fn bridge_port(tagged: bool, partial_checksums: bool) -> BridgePort {
+    BridgePort { port: 1, untagged: Some(1), tagged, protected: false, learning: true, partial_checksums }
 }
 
 /// The same of a bridge that goes by rules.
-fn with_flows(partial_checksums: bool) -> ProgramInfo {
+fn with_flows(partial_checksums: bool, asks_stations: bool) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
     let loaded = PortProgram::load(&config(Owner::Bridged, WhenDown::Drop)).unwrap();
     let attached = loaded.attach(near, AttachMode::Native, None).unwrap();
-    attached.prepare_flows(Some(&flow_stage(&attached, partial_checksums))).unwrap().info().unwrap()
+    attached
+        .prepare_flows(Some(&flow_stage(&attached, partial_checksums, asks_stations)))
+        .unwrap()
+        .info()
+        .unwrap()
 }
 
-fn flow_stage(attached: &Attached, partial_checksums: bool) -> FlowStage {
+fn flow_stage(attached: &Attached, partial_checksums: bool, asks_stations: bool) -> FlowStage {
     let (table, devices) = (FlowTable::new(1024, 1).unwrap(), BridgeDevices::new().unwrap());
-    FlowStage::new(&FlowPort { port: 1, partial_checksums }, attached, &table, &devices).unwrap()
+    let stations = StationTable::new(1024, 1).unwrap();
+    let known = (&bridge_port(true, partial_checksums), &stations);
+    let port = FlowPort { port: 1, partial_checksums };
+    FlowStage::new(&port, attached, &table, &devices, asks_stations.then_some(known)).unwrap()
 }
 
 /// A capture around a large filter.
@@ -313,7 +317,7 @@ fn every_combination_of_stages_loads() {
         let mut port = program.attach(near, AttachMode::Native, None).unwrap();
         match room {
             "bridge" => port.set_bridge(Some(&bridge_stage(&port, true, true))).unwrap(),
-            "rules" => port.set_flows(Some(&flow_stage(&port, true))).unwrap(),
+            "rules" => port.set_flows(Some(&flow_stage(&port, true, true))).unwrap(),
             "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
             "route" => port.set_route(Some(&route_stage(true))).unwrap(),
             "answers" => port.set_route(Some(&answers_stage(true))).unwrap(),

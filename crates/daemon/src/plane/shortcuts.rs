@@ -54,8 +54,8 @@ pub struct Shortcuts {
 enum Kind {
     /// For known stations.
     Stations(BridgePort),
-    /// For hot flows.
-    Flows(FlowPort),
+    /// For hot flows, and the known stations that those by `NORMAL` ask.
+    Flows(FlowPort, Option<BridgePort>),
 }
 
 /// A port's stage.
@@ -195,7 +195,8 @@ impl Shortcuts {
             self.devices = Some(BridgeDevices::new()?);
         }
         let stations = config.bridges.get(bridge_name).map_or(0, |bridge| bridge.settings.mac_limit);
-        if matches!(kind, Kind::Stations(_)) && !self.bridges.contains_key(bridge_name) {
+        let asks = matches!(kind, Kind::Stations(_) | Kind::Flows(_, Some(_)));
+        if asks && !self.bridges.contains_key(bridge_name) {
             let offload = BridgeOffload::new(stations, bridges::seed())?;
             bridge.tables().set_shortcut(offload.shortcut());
             self.bridges.insert(bridge_name.clone(), offload);
@@ -208,8 +209,9 @@ impl Shortcuts {
             (Kind::Stations(port), Some(offload), _) => {
                 Stage::Stations(BridgeStage::new(port, hook, offload.table(), devices)?)
             }
-            (Kind::Flows(port), _, Some(table)) => {
-                Stage::Flows(FlowStage::new(port, hook, table, devices)?, table.clone())
+            (Kind::Flows(port, known), offload, Some(table)) => {
+                let stations = known.as_ref().zip(offload.as_ref().map(|offload| offload.table()));
+                Stage::Flows(FlowStage::new(port, hook, table, devices, stations)?, table.clone())
             }
             _ => return Ok(()),
         };
@@ -225,7 +227,7 @@ impl Shortcuts {
         }
         let orders = Arc::clone(stage.orders());
         if let Stage::Flows(_, table) = &stage {
-            table.set_served(running.id.0, true);
+            table.set_served(running.id.0, true, asks);
         }
         let shortcut = Shortcut {
             bridge: bridge_name.clone(),
@@ -250,7 +252,7 @@ impl Shortcuts {
             self.past.insert(name.clone(), counts);
         }
         if let Stage::Flows(_, table) = &gone.stage {
-            table.set_served(gone.id.0, false);
+            table.set_served(gone.id.0, false, false);
             table.set_reached(gone.id.0, None);
         }
         if let Err(error) = devices.clear(gone.id.0) {
@@ -401,11 +403,13 @@ fn wanted<'s>(
     // do is not waited for where a port is spread.
     let native = running.hook.as_ref().is_some_and(|hook| hook.mode() == xdp::Mode::Native);
     let possible = native && running.wanted.bridged && running.wanted.port.admin && running.spread.is_none();
+    let stations = port_stage(bridge, running.id, running.complete_checksums);
     let kind = if settings.openflow.is_none() {
-        Kind::Stations(port_stage(bridge, running.id, running.complete_checksums)?)
+        Kind::Stations(stations?)
     } else {
         table?;
-        Kind::Flows(FlowPort { port: running.id.0, partial_checksums: running.complete_checksums })
+        let port = FlowPort { port: running.id.0, partial_checksums: running.complete_checksums };
+        Kind::Flows(port, stations)
     };
     (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }

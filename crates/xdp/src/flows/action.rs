@@ -24,8 +24,10 @@ impl<const N: usize> Bits<N> {
 /// What the hook does to a packet, in this order: headers are written, the tag it came with goes, another comes, it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowAction {
-    /// The number of the port by which it leaves; `None`: it is dropped.
+    /// The number of the port by which it leaves; `None`: it is dropped, unless it is `normal`.
     pub port: Option<u16>,
+    /// It leaves where the bridge knows its station, and nothing else is done to it.
+    pub normal: bool,
     /// Ethernet addresses: destination, source.
     pub ethernet: Bits<12>,
     /// The TCI of the tag that it came with, if it did.
@@ -53,6 +55,7 @@ pub(crate) const DROPS: u32 = 1;
 pub(crate) const POPS: u32 = 2;
 pub(crate) const PUSHES: u32 = 4;
 pub(crate) const SETS_IP: u32 = 8;
+pub(crate) const NORMAL: u32 = 16;
 
 /// A flow in the order of the kernel's side.
 pub(super) fn entry(key: &[u64; 8], mask: u32, slot: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
@@ -62,9 +65,15 @@ pub(super) fn entry(key: &[u64; 8], mask: u32, slot: u32, action: &FlowAction) -
             place.copy_from_slice(part);
         }
     };
-    let FlowAction { port, ethernet, tci, source, destination, tos, ttl, ports, pop, push } = action;
+    let FlowAction { port, normal, ethernet, tci, source, destination, tos, ttl, ports, pop, push } = action;
     let sets_ip = source.any() || destination.any() || tos.any() || ttl.any() || ports.any();
-    let does = [(port.is_none(), DROPS), (*pop, POPS), (push.is_some(), PUSHES), (sets_ip, SETS_IP)];
+    let does = [
+        (port.is_none() && !normal, DROPS),
+        (*pop, POPS),
+        (push.is_some(), PUSHES),
+        (sets_ip, SETS_IP),
+        (*normal, NORMAL),
+    ];
     let does: u32 = does.into_iter().filter(|(does, _)| *does).map(|(_, bit)| bit).sum();
     for (word, at) in key.iter().zip((0..).step_by(8)) {
         put(at, &word.to_ne_bytes());

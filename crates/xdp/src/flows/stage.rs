@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::table::{COUNTS, FlowTable, HINTS_MAP};
-use crate::bridge::{self, BridgeDevices, Orders};
+use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, StationTable};
 use crate::{Attached, Error};
 
 /// Words of `struct flows_conf`.
@@ -29,6 +29,8 @@ pub struct FlowStage {
 #[derive(Debug)]
 pub(crate) struct FlowMaps {
     pub conf: [u32; FLOWS_WORDS],
+    /// Whom flows that go by `NORMAL` ask.
+    pub known: Option<KnownStations>,
     table: FlowTable,
     orders: Arc<Orders>,
     devices: OwnedFd,
@@ -38,7 +40,8 @@ pub(crate) struct FlowMaps {
 }
 
 impl FlowStage {
-    /// For a port's program as it is now: its order of frames goes on where it has one.
+    /// For a port's program as it is now: its order of frames goes on where it has one. `stations`: what answers for flows that go by
+    /// `NORMAL`, and how the bridge has the port; without them such flows go up.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -47,6 +50,7 @@ impl FlowStage {
         attached: &Attached,
         table: &FlowTable,
         devices: &BridgeDevices,
+        stations: Option<(&BridgePort, &StationTable)>,
     ) -> Result<FlowStage, Error> {
         let orders = bridge::orders_of(attached)?;
         let (low, high) = (table.maps.factor & u64::from(u32::MAX), table.maps.factor >> 32);
@@ -60,8 +64,10 @@ impl FlowStage {
             half(first),
             half(second),
         ];
+        let known = stations.map(|(port, table)| KnownStations::new(port, table, bridge::FOR_FLOWS));
+        let known = known.transpose()?;
         let [devices, counts] = devices.duplicate()?;
-        let maps = FlowMaps { conf, table: table.clone(), orders, devices, counts, scratch: None };
+        let maps = FlowMaps { conf, known, table: table.clone(), orders, devices, counts, scratch: None };
         Ok(FlowStage { maps: Arc::new(maps) })
     }
 
@@ -103,7 +109,7 @@ impl FlowMaps {
             _ => (name, map),
         });
         let shared = [(bridge::DEVICES, self.devices.as_fd()), (bridge::COUNTS, self.counts.as_fd())];
-        own.chain(shared).chain(self.orders.maps())
+        own.chain(shared).chain(self.known.as_ref().map(KnownStations::map)).chain(self.orders.maps())
     }
 
     pub fn orders(&self) -> &Arc<Orders> {
@@ -116,6 +122,7 @@ impl FlowMaps {
         let failed = |map| move |source| Error::Map { map, operation: "duplicate", source };
         Ok(FlowMaps {
             conf: self.conf,
+            known: self.known.as_ref().map(KnownStations::scratch).transpose()?,
             table: self.table.clone(),
             orders: Arc::new(self.orders.scratch()?),
             devices: self.devices.try_clone().map_err(failed(bridge::DEVICES))?,
@@ -132,6 +139,7 @@ impl FlowMaps {
     /// Those of a program that is in the kernel already, which `take` gives by name.
     pub fn adopt(
         conf: [u32; FLOWS_WORDS],
+        known: Option<KnownStations>,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<FlowMaps, Error> {
         let [_, _, _, lines, first, second] = conf;
@@ -139,6 +147,6 @@ impl FlowMaps {
         let table = FlowTable::of(u64::from(high) << 32 | u64::from(low), lines, &mut take)?;
         let (devices, counts) = (take(bridge::DEVICES)?, take(bridge::COUNTS)?);
         let orders = Arc::new(Orders::over(take(bridge::ORDERS)?, take(bridge::BUCKETS)?)?);
-        Ok(FlowMaps { conf, table, orders, devices, counts, scratch: None })
+        Ok(FlowMaps { conf, known, table, orders, devices, counts, scratch: None })
     }
 }

@@ -64,8 +64,8 @@ pub(super) struct TableMaps {
     pub masked: Mapped,
     reached: Mapped,
     until: Mapped,
-    /// By port: its program has a stage that reads this table.
-    served: Vec<AtomicBool>,
+    /// By port: its program has a stage that reads this table, and knows stations.
+    served: Vec<[AtomicBool; 2]>,
     pub factor: u64,
     /// Lines less one.
     pub lines: u32,
@@ -80,8 +80,8 @@ fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Resu
     })
 }
 
-fn unserved() -> Vec<AtomicBool> {
-    (0..BRIDGE_PORTS).map(|_| AtomicBool::new(false)).collect()
+fn unserved() -> Vec<[AtomicBool; 2]> {
+    (0..BRIDGE_PORTS).map(|_| [AtomicBool::new(false), AtomicBool::new(false)]).collect()
 }
 
 fn mapped(name: &'static str, map: &OwnedFd) -> Result<Mapped, Error> {
@@ -133,17 +133,24 @@ impl FlowTable {
         Some(word.load(Ordering::Acquire)).filter(|longest| *longest > 0)
     }
 
-    /// Says whether a port's program has a stage that reads this table.
-    pub fn set_served(&self, port: u16, served: bool) {
-        if let Some(word) = self.maps.served.get(usize::from(port)) {
-            word.store(served, Ordering::Release);
+    /// Says whether a port's program has a stage that reads this table, and whether that one asks known stations, too.
+    pub fn set_served(&self, port: u16, served: bool, stations: bool) {
+        if let Some([reads, asks]) = self.maps.served.get(usize::from(port)) {
+            reads.store(served, Ordering::Release);
+            asks.store(served && stations, Ordering::Release);
         }
+    }
+
+    /// Whether it can answer for flows that go by `NORMAL`.
+    #[must_use]
+    pub fn asks_stations(&self, port: u16) -> bool {
+        self.maps.served.get(usize::from(port)).is_some_and(|[_, asks]| asks.load(Ordering::Acquire))
     }
 
     /// Whether it has.
     #[must_use]
     pub fn is_served(&self, port: u16) -> bool {
-        self.maps.served.get(usize::from(port)).is_some_and(|word| word.load(Ordering::Acquire))
+        self.maps.served.get(usize::from(port)).is_some_and(|[reads, _]| reads.load(Ordering::Acquire))
     }
 
     /// Lets hooks answer until then, in nanoseconds of CLOCK_MONOTONIC.
