@@ -22,7 +22,7 @@ struct flows_conf {
 	__u32 port;    /* its number: in keys, in bridge_devices and in bridge_counts */
 	__u32 partial; /* whether senders leave checksums open */
 	__u32 lines;   /* of flow_table, a power of two, less one */
-	__u64 factor;  /* of the hashes: odd, secret */
+	__u64 factors[FLOW_WORDS]; /* of the hashes, one for each word: odd, secret */
 };
 
 /* Places of flows in flow_entries plus one, below 32 bits of their hash; 0: free. */
@@ -92,9 +92,7 @@ struct flow_entry {
 	__u32 src[4];
 	__u32 dst_mask[4];
 	__u32 dst[4];
-	__u32 slot; /* where it stands */
-	__u32 reserved0;
-	__u64 reserved1[7];
+	__u64 reserved[8];
 };
 
 /* What a flow has done here. */
@@ -124,6 +122,8 @@ struct flow_frame {
 	struct flow_key key;
 	__u32 l3; /* where the IP header begins; 0: there is none */
 	__u32 tagged;
+	__u32 slot; /* where the flow stands that it belongs to */
+	__u32 reserved;
 };
 
 #endif

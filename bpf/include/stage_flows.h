@@ -92,34 +92,69 @@ struct {
 /* Buckets of frames that are read here, and behind them those of all others. */
 #define FLOW_READ_BUCKETS (BRIDGE_BUCKETS / 2)
 
-#define FLOW_WORD(seen, nth) (((const __u64 *)&(seen)->key)[nth])
+#define FLOW_WORD(seen, nth) (((__u64 *)&(seen)->key)[nth])
 
-TRIVIUM_INLINE __u64 flow_mix(__u64 hash, __u64 word)
-{
-	hash = (hash ^ word) * flows.factor;
-	return hash ^ hash >> 32;
-}
+/*
+ * Words of the key as they are put together in registers: what is stored in pieces and read as a whole
+ * right afterwards has to wait for the stores.
+ */
+union flow_port_word {
+	struct {
+		__u8 in_port[2];
+		__u8 l2_flags;
+		__u8 l3_kind;
+		__be16 outer;
+		__be16 inner;
+	};
+	__u64 word;
+};
+
+union flow_type_word {
+	struct {
+		__u32 eth_src;
+		__be16 eth_type;
+		__u8 proto;
+		__u8 fragment;
+	};
+	__u64 word;
+};
+
+union flow_l4_word {
+	struct {
+		__be16 src_port;
+		__be16 dst_port;
+		__be16 tcp_flags;
+		__u8 tos;
+		__u8 ttl;
+	};
+	__u64 word;
+};
+
+union flow_halves {
+	__u32 half[2];
+	__u64 word;
+};
 
 /* Type and code of a message of ICMP or IGMP. */
-TRIVIUM_INLINE void flow_kind(struct flow_key *key, const __u8 *l4)
+TRIVIUM_INLINE void flow_kind(union flow_l4_word *l4_word, const __u8 *l4)
 {
-	key->src_port = bpf_htons(l4[0]);
-	key->dst_port = bpf_htons(l4[1]);
+	l4_word->src_port = bpf_htons(l4[0]);
+	l4_word->dst_port = bpf_htons(l4[1]);
 }
 
 /* Reads what stands behind an IP header, of which `left` bytes are the packet's; false: not as the worker reads it. */
-TRIVIUM_INLINE int flow_read_l4(struct flow_key *key, void *l4, void *end, __u32 left, int v4)
+TRIVIUM_INLINE int flow_read_l4(union flow_l4_word *word, __u8 proto, void *l4, void *end, __u32 left, int v4)
 {
 	__be16 *ports = l4;
 	__u8 *octets = l4;
 
-	switch (key->proto) {
+	switch (proto) {
 	case IPPROTO_TCP:
 		if (left < 20 || l4 + 20 > end)
 			return 0;
 		if (octets[12] < 0x50 || (octets[12] >> 4) * 4 > left)
 			return 0;
-		key->tcp_flags = ports[6] & bpf_htons(0x0fff);
+		word->tcp_flags = ports[6] & bpf_htons(0x0fff);
 		break;
 	case IPPROTO_UDP:
 		if (left < 8 || l4 + 8 > end)
@@ -135,27 +170,30 @@ TRIVIUM_INLINE int flow_read_l4(struct flow_key *key, void *l4, void *end, __u32
 			return 1;
 		if (left < 8 || l4 + 8 > end)
 			return 0;
-		flow_kind(key, octets);
+		flow_kind(word, octets);
 		return 1;
 	case IPPROTO_ICMPV6:
 		if (v4)
 			return 1;
 		if (left < 4 || l4 + 4 > end)
 			return 0;
-		flow_kind(key, octets);
+		flow_kind(word, octets);
 		return 1;
 	default:
 		return 1;
 	}
-	key->src_port = ports[0];
-	key->dst_port = ports[1];
+	word->src_port = ports[0];
+	word->dst_port = ports[1];
 	return 1;
 }
 
-TRIVIUM_INLINE int flow_read_ipv4(struct flow_key *key, void *at, void *end)
+TRIVIUM_INLINE int flow_read_ipv4(struct flow_frame *seen, union flow_type_word *type, void *at, void *end)
 {
+	union flow_halves source = {}, destination = {};
+	union flow_l4_word l4 = {};
 	struct iphdr *ip = at;
 	__u32 total;
+	int known;
 
 	if ((void *)(ip + 1) > end || *(__u8 *)at != 0x45)
 		return 0;
@@ -164,20 +202,26 @@ TRIVIUM_INLINE int flow_read_ipv4(struct flow_key *key, void *at, void *end)
 		return 0;
 	if (ip->frag_off & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_FRAGMENT_OFFSET))
 		return 0;
-	key->l3_kind = FLOW_IPV4;
-	key->ip_src[0] = ip->saddr;
-	key->ip_dst[0] = ip->daddr;
-	key->tos = ip->tos;
-	key->ttl = ip->ttl;
-	key->proto = ip->protocol;
-	return flow_read_l4(key, ip + 1, end, total - sizeof(*ip), 1);
+	source.half[0] = ip->saddr;
+	destination.half[0] = ip->daddr;
+	FLOW_WORD(seen, 3) = source.word;
+	FLOW_WORD(seen, 5) = destination.word;
+	l4.tos = ip->tos;
+	l4.ttl = ip->ttl;
+	type->proto = ip->protocol;
+	known = flow_read_l4(&l4, ip->protocol, ip + 1, end, total - sizeof(*ip), 1);
+	FLOW_WORD(seen, 7) = l4.word;
+	return known;
 }
 
-TRIVIUM_INLINE int flow_read_ipv6(struct flow_key *key, void *at, void *end)
+TRIVIUM_INLINE int flow_read_ipv6(struct flow_frame *seen, union flow_type_word *type, void *at, void *end)
 {
 	struct ipv6hdr *ip = at;
+	union flow_l4_word l4 = {};
+	union flow_halves pair;
 	__u32 payload;
 	__u8 *octets = at;
+	int known;
 
 	if ((void *)(ip + 1) > end || octets[0] >> 4 != 6)
 		return 0;
@@ -192,21 +236,27 @@ TRIVIUM_INLINE int flow_read_ipv6(struct flow_key *key, void *at, void *end)
 	case IPPROTO_AH:
 		return 0;
 	}
-	key->l3_kind = FLOW_IPV6;
 #pragma unroll
-	for (int word = 0; word < 4; word++) {
-		key->ip_src[word] = ip->saddr.in6_u.u6_addr32[word];
-		key->ip_dst[word] = ip->daddr.in6_u.u6_addr32[word];
+	for (int word = 0; word < 2; word++) {
+		pair.half[0] = ip->saddr.in6_u.u6_addr32[2 * word];
+		pair.half[1] = ip->saddr.in6_u.u6_addr32[2 * word + 1];
+		FLOW_WORD(seen, 3 + word) = pair.word;
+		pair.half[0] = ip->daddr.in6_u.u6_addr32[2 * word];
+		pair.half[1] = ip->daddr.in6_u.u6_addr32[2 * word + 1];
+		FLOW_WORD(seen, 5 + word) = pair.word;
 	}
-	key->tos = octets[0] << 4 | octets[1] >> 4;
-	key->ttl = ip->hop_limit;
-	key->proto = ip->nexthdr;
-	return flow_read_l4(key, ip + 1, end, payload, 0);
+	l4.tos = octets[0] << 4 | octets[1] >> 4;
+	l4.ttl = ip->hop_limit;
+	type->proto = ip->nexthdr;
+	known = flow_read_l4(&l4, ip->nexthdr, ip + 1, end, payload, 0);
+	FLOW_WORD(seen, 7) = l4.word;
+	return known;
 }
 
 /* Ethernet and IPv4, RFC 826: others have nothing that the key has fields for. */
-TRIVIUM_INLINE int flow_read_arp(struct flow_key *key, void *at, void *end)
+TRIVIUM_INLINE int flow_read_arp(struct flow_frame *seen, union flow_type_word *type, void *at, void *end)
 {
+	union flow_halves source = {}, destination = {};
 	__u8 *octets = at;
 	__be16 *halves = at;
 
@@ -214,35 +264,40 @@ TRIVIUM_INLINE int flow_read_arp(struct flow_key *key, void *at, void *end)
 		return 0;
 	if (halves[0] != bpf_htons(1) || halves[1] != bpf_htons(ETH_P_IP) || octets[4] != 6 || octets[5] != 4)
 		return 0;
-	key->l3_kind = FLOW_ARP;
-	key->proto = octets[6] ? 0 : octets[7];
+	type->proto = octets[6] ? 0 : octets[7];
 	/* At even places only. */
-	key->ip_src[0] = halves[7] | (__u32)halves[8] << 16;
-	key->ip_dst[0] = halves[12] | (__u32)halves[13] << 16;
+	source.half[0] = halves[7] | (__u32)halves[8] << 16;
+	destination.half[0] = halves[12] | (__u32)halves[13] << 16;
+	FLOW_WORD(seen, 3) = source.word;
+	FLOW_WORD(seen, 5) = destination.word;
 	return 1;
 }
 
 /* Fills the key; false where the worker may see another one. */
-static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_frame *seen)
+static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_frame *seen, __u32 length)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	union flow_port_word port = {};
+	union flow_type_word type = {};
 	struct ethhdr *ethernet = data;
 	void *at = ethernet + 1;
-	struct flow_key *key;
 	__be16 ethertype;
+	int known = 1;
 
 	if (!seen)
 		return 0;
 	__builtin_memset(seen, 0, sizeof(*seen));
-	key = &seen->key;
 	if (at > end)
 		return 0;
-	__builtin_memcpy(key->eth_dst, ethernet, 12);
+	/* Eight octets of addresses, then the four that are left. */
+	FLOW_WORD(seen, 1) = *(__u64 *)data;
+	type.eth_src = *(__u32 *)(data + 8);
+	FLOW_WORD(seen, 2) = type.word;
 	/* Only the first buffer is read here. Shorter frames have no room for what is done to tags. */
-	if (end - data != (long)bpf_xdp_get_buff_len(ctx) || at + TAG_BYTES > end)
+	if (end - data != length || at + TAG_BYTES > end)
 		return 0;
-	key->in_port[0] = flows.port;
-	key->in_port[1] = flows.port >> 8;
+	port.in_port[0] = flows.port;
+	port.in_port[1] = flows.port >> 8;
 	ethertype = ethernet->h_proto;
 	if (is_vlan(ethertype)) {
 		struct vlan_tag *tag = at;
@@ -250,8 +305,8 @@ static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_f
 		if ((tag->control & bpf_htons(0x0fff)) == bpf_htons(0x0fff))
 			return 0;
 		if (ethertype == bpf_htons(ETH_P_8021AD))
-			key->l2_flags = FLOW_OUTER_IS_SERVICE;
-		key->outer = tag->control | bpf_htons(FLOW_TAG_PRESENT);
+			port.l2_flags = FLOW_OUTER_IS_SERVICE;
+		port.outer = tag->control | bpf_htons(FLOW_TAG_PRESENT);
 		ethertype = tag->ethertype;
 		if (is_vlan(ethertype))
 			return 0;
@@ -260,26 +315,35 @@ static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_f
 	}
 	if (bpf_ntohs(ethertype) < ETH_P_802_3_MIN)
 		return 0;
-	key->eth_type = ethertype;
+	type.eth_type = ethertype;
 	switch (ethertype) {
 	case bpf_htons(ETH_P_IP):
 		seen->l3 = at - data;
-		return flow_read_ipv4(key, at, end);
+		port.l3_kind = FLOW_IPV4;
+		known = flow_read_ipv4(seen, &type, at, end);
+		break;
 	case bpf_htons(ETH_P_IPV6):
 		seen->l3 = at - data;
-		return flow_read_ipv6(key, at, end);
+		port.l3_kind = FLOW_IPV6;
+		known = flow_read_ipv6(seen, &type, at, end);
+		break;
 	case bpf_htons(ETH_P_ARP):
 	case bpf_htons(ETH_P_RARP):
-		return flow_read_arp(key, at, end);
+		port.l3_kind = FLOW_ARP;
+		known = flow_read_arp(seen, &type, at, end);
+		break;
 	}
-	return 1;
+	FLOW_WORD(seen, 0) = port.word;
+	FLOW_WORD(seen, 2) = type.word;
+	return known;
 }
 
 /* The flow that a frame belongs to by one mask. */
 static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *seen, __u32 number)
 {
 	struct flow_mask *mask = bpf_map_lookup_elem(&flow_masks, &number);
-	__u64 hash = number;
+	/* A sum of products, none of which waits for another; what tables keep is its upper half. */
+	__u64 hash = number * flows.factors[0];
 	__u32 at;
 
 	/* Every mask in use asks for the port, which is in the first word. */
@@ -287,8 +351,8 @@ static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *s
 		return 0;
 #pragma unroll
 	for (int word = 0; word < FLOW_WORDS; word++)
-		hash = flow_mix(hash, FLOW_WORD(seen, word) & mask->words[word]);
-	at = hash & flows.lines;
+		hash += (FLOW_WORD(seen, word) & mask->words[word]) * flows.factors[word];
+	at = (hash ^ hash >> 32) & flows.lines;
 #pragma unroll
 	for (int choice = 0; choice < 2; choice++) {
 		struct flow_line *line;
@@ -311,8 +375,10 @@ static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *s
 #pragma unroll
 			for (int word = 0; word < FLOW_WORDS; word++)
 				differs |= (FLOW_WORD(seen, word) & mask->words[word]) ^ entry->key[word];
-			if (!differs)
+			if (!differs) {
+				seen->slot = slot;
 				return entry;
+			}
 		}
 	}
 	return 0;
@@ -321,7 +387,7 @@ static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *s
 /* The flow that a frame belongs to: by the mask of the last one of its kind, then by all others. */
 static __attribute__((noinline)) struct flow_entry *flow_find(struct flow_frame *seen, __u64 hash)
 {
-	__u32 at = hash & (FLOW_HINTS - 1), first = 0;
+	__u32 at = hash >> 32 & (FLOW_HINTS - 1), first = 0;
 	struct flow_hint *hint = bpf_map_lookup_elem(&flow_hints, &at);
 	struct flow_entry *entry;
 
@@ -532,16 +598,21 @@ TRIVIUM_INLINE int flow_tag(struct xdp_md *ctx, struct flow_entry *entry)
 	return 1;
 }
 
-TRIVIUM_INLINE void flow_counted(struct flow_entry *entry, __u32 length, __u64 now)
+TRIVIUM_INLINE void flow_counted(struct flow_frame *seen, __u32 length, __u64 now)
 {
-	__u32 slot = entry->slot;
+	__u32 slot = seen->slot;
 	struct flow_count *counted = bpf_map_lookup_elem(&flow_counts, &slot);
 
 	if (!counted)
 		return;
-	/* Queues share it. */
-	__sync_fetch_and_add(&counted->packets, 1);
-	__sync_fetch_and_add(&counted->bytes, length);
+	/* The port's queues share it, which other ports never touch. */
+	if (conf.queues > 1) {
+		__sync_fetch_and_add(&counted->packets, 1);
+		__sync_fetch_and_add(&counted->bytes, length);
+	} else {
+		counted->packets += 1;
+		counted->bytes += length;
+	}
 	if (counted->used != now)
 		counted->used = now;
 }
@@ -648,20 +719,20 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 
 	if (!seen || !state)
 		return BRIDGE_UP;
-	verdict = flow_read(ctx, seen);
+	verdict = flow_read(ctx, seen, length);
 	/* In both, the port's number is the same. */
-	addresses = flow_mix(flow_mix(1, FLOW_WORD(seen, 1)), *(__u32 *)&seen->key.eth_src[2]);
+	addresses = FLOW_WORD(seen, 1) * flows.factors[1] + *(__u32 *)&seen->key.eth_src[2] * flows.factors[2];
 	others = flow_bucket(queue, addresses, 0);
 	if (!verdict) {
 		*bucket = others;
 		return BRIDGE_UP;
 	}
-	hash = flow_mix(addresses, FLOW_WORD(seen, 0));
+	hash = addresses + FLOW_WORD(seen, 0) * flows.factors[0];
 #pragma unroll
-	for (int word = 2; word < 7; word++)
-		hash = flow_mix(hash, FLOW_WORD(seen, word));
+	for (int word = 3; word < 7; word++)
+		hash += FLOW_WORD(seen, word) * flows.factors[word];
 	/* Not TCP's flags, TOS and TTL: they change within a flow. */
-	hash = flow_mix(hash, *(__u32 *)&seen->key.src_port);
+	hash += ((__u64)*(__u32 *)&seen->key.eth_type << 32 | *(__u32 *)&seen->key.src_port) * flows.factors[7];
 	*bucket = flow_bucket(queue, hash, 1);
 	if (!*bucket || !others || order->bypass || up)
 		return BRIDGE_UP;
@@ -679,7 +750,7 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 	if (!entry)
 		return BRIDGE_UP;
 	if (entry->does & FLOW_DROPS) {
-		flow_counted(entry, length, now);
+		flow_counted(seen, length, now);
 		bridge_counted(flows.port, length, 1);
 		count(TRIVIUM_COUNT_FLOW_DROPPED);
 		return XDP_DROP;
@@ -697,12 +768,12 @@ TRIVIUM_INLINE int flow_answer(struct xdp_md *ctx, struct bridge_order *order, _
 		return XDP_DROP;
 	}
 	if (bridge.present == BRIDGE_FOR_FLOWS && to_where) {
-		flow_counted(entry, length, now);
+		flow_counted(seen, length, now);
 		return flow_normal(ctx, seen, to_where, length);
 	}
 	verdict = flow_send(ctx, seen, entry, length);
 	if (verdict != BRIDGE_UP) {
-		flow_counted(entry, length, now);
+		flow_counted(seen, length, now);
 		bridge_counted(flows.port, length, 1);
 	}
 	return verdict;

@@ -371,7 +371,7 @@ fn cached_flows_are_the_kernels_side() {
     };
     let (fields, size) = members(PORT, "flows_conf");
     assert_eq!(size, 4 * FLOWS_WORDS);
-    let words = ["present", "port", "partial", "lines", "factor"];
+    let words = ["present", "port", "partial", "lines", "factors"];
     assert_eq!(fields, at(words.into_iter().zip((0..).step_by(4))));
     assert_eq!(values("flow_does"), [DROPS, POPS, PUSHES, SETS_IP, NORMAL].map(i64::from));
     let (fields, size) = members(PORT, "flow_entry");
@@ -379,7 +379,7 @@ fn cached_flows_are_the_kernels_side() {
     let ethernet = [("eth_mask", 80), ("eth", 96), ("tag", 112), ("ports_mask", 116), ("ports", 120)];
     let octets = [("tos_mask", 124), ("tos", 125), ("ttl_mask", 126), ("ttl", 127)];
     let addresses = [("src_mask", 128), ("src", 144), ("dst_mask", 160), ("dst", 176)];
-    let rest = [("slot", 192), ("reserved0", 196), ("reserved1", 200)];
+    let rest = [("reserved", 192)];
     let all = whole.into_iter().chain(ethernet).chain(octets).chain(addresses).chain(rest);
     assert_eq!((fields, size), (at(all), ENTRY_BYTES));
     let (fields, size) = members(PORT, "flow_count");

@@ -58,7 +58,7 @@ pub(crate) const SETS_IP: u32 = 8;
 pub(crate) const NORMAL: u32 = 16;
 
 /// A flow in the order of the kernel's side.
-pub(super) fn entry(key: &[u64; 8], mask: u32, slot: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
+pub(super) fn entry(key: &[u64; 8], mask: u32, action: &FlowAction) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
     let mut put = |at: usize, part: &[u8]| {
         if let Some(place) = bytes.get_mut(at..at + part.len()) {
@@ -102,6 +102,5 @@ pub(super) fn entry(key: &[u64; 8], mask: u32, slot: u32, action: &FlowAction) -
     put(144, &source.value);
     put(160, &destination.mask);
     put(176, &destination.value);
-    put(192, &slot.to_ne_bytes());
     bytes
 }

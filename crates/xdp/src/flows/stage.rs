@@ -8,7 +8,9 @@ use crate::bridge::{self, BridgeDevices, BridgePort, KnownStations, Orders, Stat
 use crate::{Attached, Error};
 
 /// Words of `struct flows_conf`.
-pub(crate) const FLOWS_WORDS: usize = 6;
+pub(crate) const FLOWS_WORDS: usize = 20;
+/// Where the two halves of each factor begin.
+const FACTORS: usize = 4;
 
 /// What one port's stage is specialised by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +55,15 @@ impl FlowStage {
         stations: Option<(&BridgePort, &StationTable)>,
     ) -> Result<FlowStage, Error> {
         let orders = bridge::orders_of(attached)?;
-        let (low, high) = (table.maps.factor & u64::from(u32::MAX), table.maps.factor >> 32);
-        let half = |word: u64| u32::try_from(word).unwrap_or(0);
-        let (first, second) = if cfg!(target_endian = "little") { (low, high) } else { (high, low) };
-        let conf = [
-            1,
-            u32::from(port.port),
-            u32::from(port.partial_checksums),
-            table.maps.lines,
-            half(first),
-            half(second),
-        ];
+        let mut conf = [0; FLOWS_WORDS];
+        let constants = [1, u32::from(port.port), u32::from(port.partial_checksums), table.maps.lines];
+        conf[..FACTORS].copy_from_slice(&constants);
+        for (to, factor) in conf[FACTORS..].chunks_exact_mut(2).zip(table.maps.factors) {
+            let octets = factor.to_ne_bytes();
+            for (half, octets) in to.iter_mut().zip(octets.chunks_exact(4)) {
+                *half = octets.try_into().map_or(0, u32::from_ne_bytes);
+            }
+        }
         let known = stations.map(|(port, table)| KnownStations::new(port, table, bridge::FOR_FLOWS));
         let known = known.transpose()?;
         let [devices, counts] = devices.duplicate()?;
@@ -142,9 +142,15 @@ impl FlowMaps {
         known: Option<KnownStations>,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<FlowMaps, Error> {
-        let [_, _, _, lines, first, second] = conf;
-        let (low, high) = if cfg!(target_endian = "little") { (first, second) } else { (second, first) };
-        let table = FlowTable::of(u64::from(high) << 32 | u64::from(low), lines, &mut take)?;
+        let mut factors = [0; 8];
+        for (factor, halves) in factors.iter_mut().zip(conf[FACTORS..].chunks_exact(2)) {
+            let mut octets = [0; 8];
+            for (to, half) in octets.chunks_exact_mut(4).zip(halves) {
+                to.copy_from_slice(&half.to_ne_bytes());
+            }
+            *factor = u64::from_ne_bytes(octets);
+        }
+        let table = FlowTable::of(factors, conf[FACTORS - 1], &mut take)?;
         let (devices, counts) = (take(bridge::DEVICES)?, take(bridge::COUNTS)?);
         let orders = Arc::new(Orders::over(take(bridge::ORDERS)?, take(bridge::BUCKETS)?)?);
         Ok(FlowMaps { conf, known, table, orders, devices, counts, scratch: None })

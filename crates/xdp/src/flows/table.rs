@@ -27,7 +27,7 @@ pub(crate) const HINTS: u32 = 4096;
 /// Octets of `struct flow_count`.
 pub(crate) const COUNT_BYTES: usize = 32;
 /// Octets of `struct flow_frame`.
-pub(crate) const FRAME_BYTES: u32 = 72;
+pub(crate) const FRAME_BYTES: u32 = 80;
 const COUNT_WORDS: usize = COUNT_BYTES / 8;
 
 /// What a flow has done in the hook.
@@ -66,7 +66,8 @@ pub(super) struct TableMaps {
     until: Mapped,
     /// By port: its program has a stage that reads this table, and knows stations.
     served: Vec<[AtomicBool; 2]>,
-    pub factor: u64,
+    /// One for each word of a key: odd, secret.
+    pub factors: [u64; 8],
     /// Lines less one.
     pub lines: u32,
 }
@@ -98,7 +99,7 @@ impl FlowTable {
         let flows = flows.clamp(PLACES, 1 << 20).next_power_of_two();
         let lines = flows * 2 / PLACES;
         let frames = usize::try_from(FRAME_BYTES).unwrap_or(usize::MAX);
-        FlowTable::of(seed | 1, lines - 1, |name| {
+        FlowTable::of(factors(seed), lines - 1, |name| {
             let (kind, value, entries) = match name {
                 HINTS_MAP => (MapKind::Array, 8, HINTS),
                 FRAMES => (MapKind::PerCpuArray, frames, 1),
@@ -196,7 +197,7 @@ impl FlowTable {
 
     /// Over maps that `take` gives by name: new ones, or those of a program that is in the kernel already.
     pub(super) fn of(
-        factor: u64,
+        factors: [u64; 8],
         lines: u32,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<FlowTable, Error> {
@@ -218,19 +219,29 @@ impl FlowTable {
             ports,
             state,
             served: unserved(),
-            factor,
+            factors,
             lines,
         };
         Ok(FlowTable { maps: Arc::new(maps) })
     }
 }
 
+/// As many secret numbers as a key has words (`SplitMix64`, Steele and others, OOPSLA 2014).
+fn factors(seed: u64) -> [u64; 8] {
+    let mut state = seed;
+    std::array::from_fn(|_| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) | 1
+    })
+}
+
 impl TableMaps {
     /// As `flow_by()` in `bpf/include/stage_flows.h`.
     pub fn hash(&self, mask: u32, key: &[u64; 8]) -> u64 {
-        key.iter().fold(u64::from(mask), |hash, word| {
-            let hash = (hash ^ word).wrapping_mul(self.factor);
-            hash ^ hash >> 32
-        })
+        let number = u64::from(mask).wrapping_mul(self.factors[0]);
+        let products = key.iter().zip(&self.factors).map(|(word, factor)| word.wrapping_mul(*factor));
+        products.fold(number, u64::wrapping_add)
     }
 }

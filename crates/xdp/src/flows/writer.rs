@@ -92,7 +92,7 @@ impl FlowWriter {
         let masked: [u64; 8] = std::array::from_fn(|word| key[word] & mask[word]);
         let hash = self.table.maps.hash(number, &masked);
         let slot = *self.free.last().ok_or(Refused::Full)?;
-        let line = hash & u64::from(self.table.maps.lines);
+        let line = (hash ^ hash >> 32) & u64::from(self.table.maps.lines);
         let lines = [line, line ^ 1].map(|line| usize::try_from(line).unwrap_or(0) * PLACES as usize);
         let words = self.table.maps.places.words();
         let is_free = |at: &usize| words.get(*at).is_some_and(|word| word.load(Ordering::Relaxed) == 0);
@@ -103,7 +103,7 @@ impl FlowWriter {
         for word in self.table.maps.counted.words().iter().skip(at * 4).take(4) {
             word.store(0, Ordering::Relaxed);
         }
-        let bytes = entry(&masked, number, slot, action);
+        let bytes = entry(&masked, number, action);
         let entry = self.table.maps.flows.words().iter().skip(at * (ENTRY_BYTES / 8));
         for (word, bytes) in entry.zip(bytes.as_chunks::<8>().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
