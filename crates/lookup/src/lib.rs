@@ -42,6 +42,7 @@ pub mod flow_cache;
 mod hash;
 pub mod naive;
 mod prefix;
+mod routes;
 mod simd;
 mod table;
 mod trie;

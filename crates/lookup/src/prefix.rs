@@ -32,6 +32,17 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
     #[must_use]
     fn last(self, length: u32) -> Self;
 
+    /// What a table keeps of each address.
+    type Upper: Copy + Ord + Send + Sync;
+    /// What it keeps besides of those in which this is not zero.
+    type Lower: Copy + Default + PartialEq + Send + Sync;
+
+    /// An IPv6 address in halves; an IPv4 address is one.
+    fn halves(self) -> (Self::Upper, Self::Lower);
+
+    /// The inverse.
+    fn joined(upper: Self::Upper, lower: Self::Lower) -> Self;
+
     /// In its usual notation.
     ///
     /// # Errors
@@ -40,7 +51,7 @@ pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + sealed::Sealed
 }
 
 macro_rules! address {
-    ($type:ty, $root:expr, $shown:ty) => {
+    ($type:ty, $root:expr, $shown:ty, $upper:ty, $lower:ty, $halves:expr, $joined:expr) => {
         impl Address for $type {
             const FIRST: Self = 0;
             const BITS: u32 = <$type>::BITS;
@@ -64,6 +75,19 @@ macro_rules! address {
                 self | <$type>::MAX.checked_shr(length).unwrap_or(0)
             }
 
+            type Upper = $upper;
+            type Lower = $lower;
+
+            #[inline(always)]
+            fn halves(self) -> ($upper, $lower) {
+                $halves(self)
+            }
+
+            #[inline(always)]
+            fn joined(upper: $upper, lower: $lower) -> Self {
+                $joined(upper, lower)
+            }
+
             fn write(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(&<$shown>::from_bits(self), f)
             }
@@ -71,8 +95,19 @@ macro_rules! address {
     };
 }
 
-address!(u32, 18, Ipv4Addr);
-address!(u128, 16, Ipv6Addr);
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "halves of the address")]
+fn halves(address: u128) -> (u64, u64) {
+    ((address >> 64) as u64, address as u64)
+}
+
+#[inline(always)]
+fn joined(upper: u64, lower: u64) -> u128 {
+    u128::from(upper) << 64 | u128::from(lower)
+}
+
+address!(u32, 18, Ipv4Addr, u32, (), |address| (address, ()), |address, ()| address);
+address!(u128, 16, Ipv6Addr, u64, u64, halves, joined);
 
 /// The addresses that share their first bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,6 @@
 //! The writer's side of a trie: the prefixes themselves, and how the words that readers see are made of them.
 
 use std::array;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use sync::qsbr::Domain;
 use sync::readers::{Memory, Readers};
 
 use crate::prefix::{Address, Prefix};
+use crate::routes::Routes;
 use crate::trie::{DEFAULT, Hop, IS_NODE, NODE, ROOT, STRIDE, Trie, low, place};
 use crate::words::{Part, Parts, TableFull};
 
@@ -16,8 +16,8 @@ use crate::words::{Part, Parts, TableFull};
 const SLOTS: usize = 64;
 
 /// Prefixes and where they lead; see the crate's documentation.
-pub struct Table<A> {
-    routes: BTreeMap<Prefix<A>, Hop>,
+pub struct Table<A: Address> {
+    routes: Routes<A>,
     /// How many prefixes there are of each length.
     lengths: Vec<usize>,
     parts: Parts,
@@ -34,6 +34,8 @@ pub struct Usage {
     pub prefixes: usize,
     /// Bytes of the trie that are in use.
     pub bytes: usize,
+    /// Bytes of the trie that have ever been in use: only these take memory.
+    pub touched: usize,
     /// Bytes that the trie may take.
     pub capacity: usize,
 }
@@ -50,7 +52,7 @@ impl<A: Address> Table<A> {
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize) -> Table<A> {
         Table {
-            routes: BTreeMap::new(),
+            routes: Routes::new(),
             lengths: vec![0; place(A::BITS) + 1],
             parts: Parts::new(domain, words, ROOT + (1 << A::ROOT_BITS)),
             made: Vec::new(),
@@ -69,7 +71,7 @@ impl<A: Address> Table<A> {
     /// [`TableFull`]: the memory is too small for a root.
     pub fn mirrored(readers: &Readers, memory: Memory) -> Result<Table<A>, TableFull> {
         Ok(Table {
-            routes: BTreeMap::new(),
+            routes: Routes::new(),
             lengths: vec![0; place(A::BITS) + 1],
             parts: Parts::mirrored(readers, memory, ROOT + (1 << A::ROOT_BITS))?,
             made: Vec::new(),
@@ -127,7 +129,7 @@ impl<A: Address> Table<A> {
     /// Where a prefix leads itself.
     #[must_use]
     pub fn get(&self, prefix: &Prefix<A>) -> Option<Hop> {
-        self.routes.get(prefix).copied()
+        self.routes.get(prefix)
     }
 
     /// The longest prefix that covers an address, and where it leads: what [`Trie::look_up`] finds, with its reason.
@@ -138,7 +140,7 @@ impl<A: Address> Table<A> {
 
     /// All prefixes, by address and then by length.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Hop)> + '_ {
-        self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
+        self.routes.iter()
     }
 
     /// Prefixes that there are.
@@ -150,14 +152,14 @@ impl<A: Address> Table<A> {
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.routes.is_empty()
+        self.len() == 0
     }
 
     /// What it takes.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let (used, capacity) = self.parts.usage();
-        Usage { prefixes: self.len(), bytes: 8 * used, capacity: 8 * capacity }
+        let (used, touched, capacity) = self.parts.usage();
+        Usage { prefixes: self.len(), bytes: 8 * used, touched: 8 * touched, capacity: 8 * capacity }
     }
 
     /// Makes room of what no reader can be in any more; changes do so by themselves. Never waits.
@@ -190,7 +192,7 @@ impl<A: Address> Table<A> {
             .filter(|length| self.lengths.get(place(*length)) != Some(&0))
             .find_map(|length| {
                 let prefix = Prefix::new(address, u8::try_from(length).ok()?);
-                self.routes.get(&prefix).map(|hop| (prefix, *hop))
+                self.routes.get(&prefix).map(|hop| (prefix, hop))
             })
     }
 
@@ -301,8 +303,7 @@ impl<A: Address> Table<A> {
             return Ok(());
         }
         let last = Prefix::new(address.last(length), longest);
-        let inner: Vec<(Prefix<A>, Hop)> =
-            self.routes.range(first..=last).map(|(prefix, hop)| (*prefix, *hop)).collect();
+        let inner: Vec<(Prefix<A>, Hop)> = self.routes.range(first, last).collect();
         self.spread(&inner, length, below, slots)
     }
 

@@ -1,6 +1,7 @@
 //! The array of words that a trie lies in, and who of its parts is in use. One writer; readers see single words.
 //!
-//! Parts are handed out by their size. One that readers may still be in waits for a grace period before it is handed out again.
+//! Parts are handed out by their size. One that readers may still be in waits for a grace period before it is handed out again. Free ones
+//! that lie side by side are joined now and then, so that what a table was full of once fits what it is full of now.
 //! Words are zero until they are first written, and their pages not there: a large array costs what is used of it.
 //!
 //! A mirror is memory of somebody else's, in which the same words stand at the same places, for strangers to read.
@@ -17,6 +18,8 @@ use zerocopy::FromZeros;
 const LONGEST: usize = 192;
 /// Words that only removals use: some levels of nodes, many times.
 pub const RESERVE: usize = 8192;
+/// The array grows by so many words, or by a sixteenth of what is in use, before free parts are joined.
+const JOIN: usize = 1 << 13;
 /// Parts that wait before a grace period is begun for them.
 const BATCH: usize = 1024;
 
@@ -51,6 +54,10 @@ pub struct Parts {
     top: usize,
     /// By length.
     free: Vec<Vec<u32>>,
+    /// Longer than [`LONGEST`].
+    stretches: Vec<Part>,
+    /// The first word that had not been handed out when free parts were last joined.
+    joined_at: usize,
     /// Unlinked since the last grace period began.
     fresh: Vec<Part>,
     waiting: VecDeque<(Ticket, Vec<Part>)>,
@@ -87,6 +94,8 @@ impl Parts {
             mirror,
             top: fixed,
             free: vec![Vec::new(); LONGEST + 1],
+            stretches: Vec::new(),
+            joined_at: fixed,
             fresh: Vec::new(),
             waiting: VecDeque::new(),
             used: fixed,
@@ -103,9 +112,9 @@ impl Parts {
         &self.shared
     }
 
-    /// Words in use, and words that there are.
-    pub fn usage(&self) -> (usize, usize) {
-        (self.used, self.shared.words.len())
+    /// Words in use, words that have ever been, and words that there are.
+    pub fn usage(&self) -> (usize, usize, usize) {
+        (self.used, self.top, self.shared.words.len())
     }
 
     pub fn read(&self, at: usize) -> u64 {
@@ -155,15 +164,23 @@ impl Parts {
                 }
             }
         }
-        if let Some(at) = self.free.get_mut(length).and_then(Vec::pop) {
+        // What is free is used before more of the array is, whose pages may not be there yet.
+        if let Some(at) = self.found(length) {
             return Ok(at);
+        }
+        if self.top + length > self.joined_at + JOIN.max(self.used / 16) {
+            self.join();
+            if let Some(at) = self.found(length) {
+                return Ok(at);
+            }
         }
         if let Some(at) = self.extend(length) {
             return Ok(at);
         }
         self.collect(true);
         loop {
-            if let Some(at) = self.cut(length) {
+            self.join();
+            if let Some(at) = self.found(length) {
                 return Ok(at);
             }
             if !self.wait_for_strangers() {
@@ -172,16 +189,53 @@ impl Parts {
         }
     }
 
-    /// A part of a larger one that is free.
-    fn cut(&mut self, length: usize) -> Option<u32> {
-        let larger =
-            (length..=LONGEST).find(|larger| self.free.get(*larger).is_some_and(|list| !list.is_empty()))?;
-        let at = self.free.get_mut(larger).and_then(Vec::pop)?;
-        let rest = larger - length;
-        if let (1.., Some(list), Ok(taken)) = (rest, self.free.get_mut(rest), u32::try_from(length)) {
-            list.push(at + taken);
+    /// A free part of this length, or the beginning of a longer one.
+    fn found(&mut self, length: usize) -> Option<u32> {
+        let longer = (length..).zip(self.free.get_mut(length..)?).find(|(_, list)| !list.is_empty());
+        if let Some((longer, list)) = longer {
+            let at = list.pop()?;
+            self.put(Part { at: at + u32::try_from(length).ok()?, length: longer - length });
+            return Some(at);
+        }
+        let stretch = self.stretches.last_mut()?;
+        let at = stretch.at;
+        stretch.at += u32::try_from(length).ok()?;
+        stretch.length -= length;
+        if stretch.length <= LONGEST {
+            let rest = self.stretches.pop()?;
+            self.put(rest);
         }
         Some(at)
+    }
+
+    /// Makes free parts that lie side by side one: those of lengths that nobody wants any more become something that is wanted.
+    fn join(&mut self) {
+        self.joined_at = self.top;
+        let lists = self.free.iter_mut().enumerate();
+        let mut parts: Vec<Part> = lists
+            .flat_map(|(length, list)| std::mem::take(list).into_iter().map(move |at| Part { at, length }))
+            .chain(std::mem::take(&mut self.stretches))
+            .collect();
+        parts.sort_unstable_by_key(|part| part.at);
+        let mut parts = parts.into_iter();
+        let Some(mut whole) = parts.next() else { return };
+        for part in parts {
+            if usize::try_from(part.at - whole.at) == Ok(whole.length) {
+                whole.length += part.length;
+            } else {
+                self.put(std::mem::replace(&mut whole, part));
+            }
+        }
+        self.put(whole);
+    }
+
+    /// Among what is free.
+    fn put(&mut self, part: Part) {
+        match self.free.get_mut(part.length) {
+            _ if part.length == 0 => {}
+            Some(list) => list.push(part.at),
+            None => self.stretches.push(part),
+        }
     }
 
     fn extend(&mut self, length: usize) -> Option<u32> {
@@ -194,9 +248,7 @@ impl Parts {
     /// Takes back a part that no reader has ever seen.
     pub fn give_back(&mut self, part: Part) {
         self.used -= part.length;
-        if let Some(list) = self.free.get_mut(part.length) {
-            list.push(part.at);
-        }
+        self.put(part);
     }
 
     /// Takes back a part that was unlinked, once no reader can be in it.

@@ -221,6 +221,13 @@ fn whole<A: Address + Next>(prefixes: &[Prefix<A>], words: usize) {
         table.collect();
     }
     assert_eq!(table.usage().bytes, before, "what went and came back takes what it took");
+    drop(reader);
+    let mut slowly = Table::new(&domain, words);
+    for (at, prefix) in prefixes.iter().enumerate() {
+        slowly.insert(*prefix, hop_of(at)).unwrap();
+    }
+    let usage = slowly.usage();
+    assert!(usage.touched <= usage.bytes * 3 / 2, "what one change leaves behind serves the next: {usage:?}");
 }
 
 #[test]
