@@ -168,13 +168,19 @@ impl Sayings<'_> {
     /// What the path of this number says of a flow, whose hash is asked for where several ways share it.
     #[inline(always)]
     pub fn verdict(&self, hop: Hop, hash: impl FnOnce() -> u32) -> Verdict {
+        match self.onward(hop) {
+            Some(adjacency) => Verdict::Forward(adjacency),
+            None => self.said(usize::try_from(hop.0).unwrap_or(usize::MAX), hash),
+        }
+    }
+
+    /// The adjacency that the path of this number leads to, if it is one for all flows.
+    #[inline(always)]
+    pub fn onward(&self, hop: Hop) -> Option<u32> {
         let at = usize::try_from(hop.0).unwrap_or(usize::MAX);
         let word = self.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
-        if word & ONWARD != 0 {
-            #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
-            return Verdict::Forward(word as u32);
-        }
-        self.said(at, hash)
+        #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
+        (word & ONWARD != 0).then_some(word as u32)
     }
 
     /// Tells all that the path of this number says, of whatever flow.

@@ -71,9 +71,14 @@ pub fn is_sound(head: &[u8; HEAD_4]) -> bool {
 #[inline(always)]
 fn adds_up(one: u64, two: u64, three: u64) -> bool {
     let sum = add(add(one, two), three);
-    // Ones' complement addition is addition modulo 65,535, in words of 64 bits as in those of 16.
-    sum.is_multiple_of(0xffff)
+    // Ones' complement addition is addition modulo 65,535, in words of 64 bits as in those of 16. What an odd number divides is the
+    // product of its inverse, modulo 2^64, and a quotient; what it does not divide is the product of something larger.
+    sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
+
+/// Of 65,535 modulo 2^64.
+const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
 
 /// Ones' complement addition: a carry out comes in again.
 #[inline(always)]

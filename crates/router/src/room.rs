@@ -19,7 +19,7 @@ use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
 use crate::buckets::spread;
 use crate::fib::View;
 use crate::mirrored::Mirrored;
-use crate::paths::Verdict;
+use crate::paths::{Sayings, Verdict};
 use crate::policy::Lookup;
 use crate::reverse::ReversePath;
 
@@ -227,16 +227,17 @@ pub struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// The packet at this place is plain ([`crate::plain`]), for this IPv4 destination.
+    /// The packets from this place on that are plain ([`crate::plain`]), as long as `destination` gives the IPv4 destination of the one at a
+    /// place; gives how many they are.
     #[inline(always)]
-    pub fn four(&mut self, destination: u32, place: usize) {
-        self.four.push(destination, place);
+    pub fn fours(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u32>) -> usize {
+        self.four.extend(from, destination)
     }
 
-    /// The packet at this place is plain ([`crate::plain`]), for this IPv6 destination.
+    /// The same of IPv6.
     #[inline(always)]
-    pub fn six(&mut self, destination: u128, place: usize) {
-        self.six.push(destination, place);
+    pub fn sixes(&mut self, from: usize, destination: impl FnMut(usize) -> Option<u128>) -> usize {
+        self.six.extend(from, destination)
     }
 
     /// The packet at this place has been judged by its key: what becomes of it, unless it is to be routed.
@@ -326,6 +327,28 @@ impl<A> Filling<'_, A> {
             (*at, *to) = (address, place as u16);
             self.len += 1;
         }
+    }
+
+    /// Those of the places from this one on, as long as there are any and `next` gives them; how many they are.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a burst has at most 256 places")]
+    fn extend(&mut self, from: usize, mut next: impl FnMut(usize) -> Option<A>) -> usize {
+        let (Some(addresses), Some(places)) =
+            (self.addresses.get_mut(self.len..), self.places.get_mut(self.len..))
+        else {
+            return 0;
+        };
+        let mut taken = 0;
+        for to in addresses {
+            let Some(address) = next(from + taken) else { break };
+            *to = address;
+            taken += 1;
+        }
+        for (place, to) in (from..).zip(places.iter_mut().take(taken)) {
+            *to = place as u16;
+        }
+        self.len += taken;
+        taken
     }
 }
 
@@ -513,14 +536,34 @@ impl Router {
         A::hops(table, asked.reader, addresses, hops);
         let said = table.said(asked.reader);
         for ((hop, address), place) in hops.iter().zip(addresses).zip(&*pending.places) {
-            let place = usize::from(*place);
-            let hash = || self.hash(&(asked.key)(place));
-            let decision = self.conclude(said.verdict(*hop, hash), || address.bits());
-            if let Some(out) = out.get_mut(place) {
-                *out = decision;
-            }
+            let Some(out) = out.get_mut(usize::from(*place)) else { continue };
+            *out = match said.onward(*hop).and_then(|adjacency| self.forward(adjacency)) {
+                Some(forward) => forward,
+                None => self.seldom(asked, &said, *hop, address.bits(), *place),
+            };
         }
         true
+    }
+
+    /// What a path means for a packet that does not just go on to a neighbour that is known.
+    #[inline(never)]
+    fn seldom<I, K: Fn(usize) -> FlowKey>(
+        &self,
+        asked: &Asked<'_, I, K>,
+        said: &Sayings<'_>,
+        hop: Hop,
+        destination: u128,
+        place: u16,
+    ) -> Decision {
+        let hash = || self.hash(&(asked.key)(usize::from(place)));
+        self.conclude(said.verdict(hop, hash), || destination)
+    }
+
+    /// On to a neighbour that is known, by an interface of ours.
+    #[inline(always)]
+    fn forward(&self, adjacency: u32) -> Option<Decision> {
+        let interface = self.adjacencies.read(adjacency).leaves_by()?;
+        Some(Decision::Forward { adjacency, interface })
     }
 
     /// Of a flow, which chooses among several ways.
@@ -595,9 +638,9 @@ impl Router {
     #[inline(always)]
     fn conclude(&self, verdict: Verdict, destination: impl FnOnce() -> u128) -> Decision {
         if let Verdict::Forward(adjacency) = verdict
-            && let Some(interface) = self.adjacencies.read(adjacency).leaves_by()
+            && let Some(forward) = self.forward(adjacency)
         {
-            return Decision::Forward { adjacency, interface };
+            return forward;
         }
         self.otherwise(verdict, destination())
     }

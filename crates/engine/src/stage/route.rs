@@ -1,10 +1,12 @@
 //! Does what the router decided: writes addresses and hop counts anew and sorts packets by output; what needs more goes to the kernel.
 
+mod rewrite;
+
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, L3Kind, Layers, PortId};
-use port::{Flags, FrameMemory, Packet, offload};
-use router::plain::{self, HEAD_4, HEAD_6};
-use router::{Admitted, Counts, Decision, Kernel, Punt, Router};
+use port::{FrameMemory, Packet};
+use rewrite::Way;
+use router::{Admitted, Decision, Kernel, Punt, Router, plain};
 use switch::Now;
 use sync::qsbr::Reader;
 
@@ -19,51 +21,80 @@ const AHEAD: usize = 4;
 /// Reads what routing needs of each packet: of a plain one its destination, of others their keys. Those that are not to be routed have
 /// their decision then.
 pub fn read(port: PortId, router: &Router, interface: u16, burst: &mut Burst, tools: &mut Tools) {
+    if router.mirrored.has_vlans() {
+        read_from::<true>(port, router, interface, burst, tools);
+    } else {
+        read_from::<false>(port, router, interface, burst, tools);
+    }
+}
+
+/// The same. `VLANS`: not all have come in by `interface`.
+fn read_from<const VLANS: bool>(
+    port: PortId,
+    router: &Router,
+    interface: u16,
+    burst: &mut Burst,
+    tools: &mut Tools,
+) {
     let Burst { packets, keys, layers, routes, heads, arrivals, .. } = burst;
     let Tools { pool, routing, .. } = tools;
     let memory = pool.memory();
     let mut gathering = routing.begin();
-    let vlans = router.mirrored.has_vlans();
-    let base = router.own(interface);
-    if base.is_none() && !vlans {
-        // Broken ones, too, have no room then.
-        routes.fill(Decision::Drop(DropReason::NoRoom));
-        heads.fill(Head::Read);
-        return gathering.end();
-    }
     let packets = packets.as_slice();
     for packet in packets.iter().take(AHEAD) {
         packet.prefetch(memory);
     }
-    for (place, (packet, kind)) in packets.iter().zip(heads.iter_mut()).enumerate() {
-        if let Some(ahead) = packets.get(place + AHEAD) {
-            ahead.prefetch(memory);
-        }
-        let (head, len) = (packet.head(memory), packet.len());
-        let own = if vlans && arrivals[place] != interface { router.own(arrivals[place]) } else { base };
-        let Some(own) = own else {
-            (*kind, routes[place]) = (Head::Read, Decision::Drop(DropReason::NoRoom));
+    let mut place = 0;
+    // Packets in a row of one kind and one interface at a time: nearly always the whole burst.
+    while place < packets.len() {
+        let arrival = if VLANS { arrivals[place] } else { interface };
+        let Some(own) = router.own(arrival) else {
+            // Broken ones, too, have no room then.
+            (heads[place], routes[place]) = (Head::Read, Decision::Drop(DropReason::NoRoom));
+            place += 1;
             continue;
         };
-        if let Some(fixed) = head.first_chunk()
-            && let Some(destination) = plain::four(own, fixed, len)
-        {
-            *kind = Head::Plain4;
-            gathering.four(destination, place);
-        } else if let Some(fixed) = head.first_chunk()
-            && let Some(destination) = plain::six(own, fixed, len)
-        {
-            *kind = Head::Plain6;
-            gathering.six(destination, place);
-        } else {
-            *kind = Head::Read;
-            let admitted = judge(port, own, head, len, &mut keys[place], &mut layers[place]);
-            if let Some(decision) = gathering.admitted(admitted, place) {
-                routes[place] = decision;
-            }
+        let is_next = |place: usize| !VLANS || arrivals[place] == arrival;
+        let from = place;
+        place += gathering.fours(from, |place| {
+            let (head, len) = seen(memory, packets, place)?;
+            plain::four(own, head, len).filter(|_| is_next(place))
+        });
+        heads[from..place].fill(Head::Plain4);
+        let from = place;
+        place += gathering.sixes(from, |place| {
+            let (head, len) = seen(memory, packets, place)?;
+            plain::six(own, head, len).filter(|_| is_next(place))
+        });
+        heads[from..place].fill(Head::Plain6);
+        if place > from {
+            // What follows may be plain IPv4 again.
+            continue;
         }
+        let Some(packet) = packets.get(place).filter(|_| is_next(place)) else { continue };
+        heads[place] = Head::Read;
+        let (head, len) = (packet.head(memory), packet.len());
+        let admitted = judge(port, own, head, len, &mut keys[place], &mut layers[place]);
+        if let Some(decision) = gathering.admitted(admitted, place) {
+            routes[place] = decision;
+        }
+        place += 1;
     }
     gathering.end();
+}
+
+/// The first octets of the packet at a place, and its length; asks for those of one further on.
+#[inline(always)]
+fn seen<'m, const N: usize>(
+    memory: &'m FrameMemory,
+    packets: &'m [Packet],
+    place: usize,
+) -> Option<(&'m [u8; N], usize)> {
+    if let Some(ahead) = packets.get(place + AHEAD) {
+        ahead.prefetch(memory);
+    }
+    let packet = packets.get(place)?;
+    Some((packet.head(memory).first_chunk()?, packet.len()))
 }
 
 /// Takes the tags off packets of VLANs that have an interface of their own, and notes by which interface each has come in. `keyed`: their
@@ -165,25 +196,25 @@ pub fn run<R: Recorder, const QUICK: bool>(
     let Burst { packets, keys, routes, heads, arrivals, .. } = burst;
     let routes = &mut routes[..n];
     let memory = tools.pool.memory();
-    let mut tally =
-        Tally { counts: router.adjacencies.counts(tools.id.index()), adjacency: 0, packets: 0, bytes: 0 };
-    let mut heading = Heading::nowhere(router);
+    let mut way = Way::of(router, tools.id);
     let (all, keys, heads) = (&mut packets.as_mut_slice()[..n], &keys[..n], &heads[..n]);
-    for place in 0..n {
-        let (packet, route) = (&mut all[place], &mut routes[place]);
-        let Decision::Forward { interface, adjacency } = *route else { continue };
-        heading.lead(router, interface, adjacency);
-        let written = match heads[place] {
-            Head::Plain4 if QUICK && heading.takes(packet) => heading.four(packet, memory),
-            Head::Plain6 if QUICK && heading.takes(packet) => heading.six(packet, memory),
-            head => heading.rewrite(packet, memory, if QUICK { head } else { Head::Read }, &keys[place]),
-        };
-        match written {
-            Ok(()) => tally.add(adjacency, packet.len() as u64, R::DRY),
-            Err(instead) => *route = instead,
+    let mut place = 0;
+    while place < n {
+        if QUICK && !R::DRY {
+            place += way.rewrite_plain(memory, &mut all[place..], &routes[place..], &heads[place..]);
         }
+        let (Some(packet), Some(route)) = (all.get_mut(place), routes.get_mut(place)) else { break };
+        if let Decision::Forward { interface, adjacency } = *route {
+            let head = if QUICK { heads[place] } else { Head::Read };
+            match way.rewrite(interface, adjacency, packet, memory, head, &keys[place]) {
+                Ok(()) if R::DRY => {}
+                Ok(()) => way.count(packet.len()),
+                Err(instead) => *route = instead,
+            }
+        }
+        place += 1;
     }
-    tally.settle();
+    way.settle();
     if R::ACTIVE {
         record(router, routes, recorder);
     }
@@ -261,184 +292,6 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     let same = |route: &Decision| matches!(route, Decision::Forward { interface, .. } if interface == first);
     let out = router.interfaces.get(usize::from(*first))?.as_ref()?;
     (router.mirrored.tag(*first).is_none() && routes.iter().all(same)).then_some(out.port)
-}
-
-/// Packets in a row for one neighbour, counted together.
-struct Tally<'a> {
-    counts: Counts<'a>,
-    adjacency: u32,
-    packets: u64,
-    bytes: u64,
-}
-
-impl Tally<'_> {
-    #[inline(always)]
-    fn add(&mut self, adjacency: u32, bytes: u64, dry: bool) {
-        if dry {
-            return;
-        }
-        if adjacency != self.adjacency {
-            self.settle();
-            self.adjacency = adjacency;
-        }
-        self.packets += 1;
-        self.bytes += bytes;
-    }
-
-    #[inline]
-    fn settle(&mut self) {
-        if self.packets > 0 {
-            self.counts.add(self.adjacency, self.packets, self.bytes);
-            (self.packets, self.bytes) = (0, 0);
-        }
-    }
-}
-
-/// Where the packet in hand goes: as the one before it, as often as not.
-#[derive(Clone, Copy)]
-struct Heading {
-    interface: u16,
-    adjacency: u32,
-    /// Bytes of the largest IP packet; 0: it cannot go there, and `otherwise` says what becomes of it.
-    mtu: u32,
-    otherwise: Decision,
-    /// The addresses of the Ethernet header: its first eight octets, and four.
-    addresses: (u64, u32),
-}
-
-impl Heading {
-    fn nowhere(router: &Router) -> Heading {
-        let mut heading = Heading {
-            interface: 0,
-            adjacency: 0,
-            mtu: 0,
-            otherwise: Decision::Punt(Punt::Unresolved),
-            addresses: (0, 0),
-        };
-        heading.find(router);
-        heading
-    }
-
-    #[inline(always)]
-    fn lead(&mut self, router: &Router, interface: u16, adjacency: u32) {
-        if (interface, adjacency) != (self.interface, self.adjacency) {
-            (self.interface, self.adjacency) = (interface, adjacency);
-            self.find(router);
-        }
-    }
-
-    #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "the last four of twelve octets")]
-    fn find(&mut self, router: &Router) {
-        let to = router.adjacencies.read(self.adjacency);
-        self.mtu = 0;
-        match router.interfaces.get(usize::from(self.interface)) {
-            // An interface that was bound after this snapshot was made.
-            None | Some(None) => self.otherwise = Decision::Punt(Punt::Elsewhere),
-            Some(Some(_)) if !to.is_resolved() => self.otherwise = Decision::Punt(Punt::Unresolved),
-            Some(Some(out)) => {
-                let from = out.mac.to_wire_word();
-                self.mtu = out.mtu;
-                self.addresses = (to.wire_word() | from << 48, (from >> 16) as u32);
-            }
-        }
-    }
-
-    /// Whether the neighbour is known, and the packet's length is that of its header.
-    #[inline(always)]
-    fn takes(&self, packet: &Packet) -> bool {
-        self.mtu != 0 && !packet.flags().contains(Flags::SEGMENT)
-    }
-
-    /// Makes a packet ready to leave, or says what becomes of it instead: then it is as it was.
-    #[inline(never)]
-    fn rewrite(
-        &self,
-        packet: &mut Packet,
-        memory: &FrameMemory,
-        known: Head,
-        key: &FlowKey,
-    ) -> Result<(), Decision> {
-        if self.mtu == 0 {
-            return Err(self.otherwise);
-        }
-        let is_four = known == Head::Plain4 || known == Head::Read && key.l3_kind() == L3Kind::Ipv4;
-        if known == Head::Read
-            && is_four
-            && packet.head(memory).first_chunk().is_some_and(|head| !plain::is_sound(head))
-        {
-            return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
-        }
-        if packet.flags().contains(Flags::SEGMENT) {
-            if offload::wire_len(packet, memory) > 14 + self.mtu as usize {
-                return Err(Decision::Punt(Punt::TooLong));
-            }
-            // As long as its segments will be.
-            let unbounded = Heading { mtu: u32::MAX, ..*self };
-            return if is_four { unbounded.four(packet, memory) } else { unbounded.six(packet, memory) };
-        }
-        if is_four { self.four(packet, memory) } else { self.six(packet, memory) }
-    }
-
-    #[inline(always)]
-    fn four(&self, packet: &mut Packet, memory: &FrameMemory) -> Result<(), Decision> {
-        let Some(head) = packet.head_mut(memory).first_chunk_mut::<HEAD_4>() else {
-            return Err(Decision::Drop(DropReason::Ipv4Truncated));
-        };
-        let length = u32::from(be16(head, 16));
-        if length > self.mtu {
-            return Err(Decision::Punt(Punt::TooLong));
-        }
-        // Hops, protocol and checksum: RFC 1624, with the sum that Linux makes of it: never all ones.
-        let word = u32::from_le_bytes([head[22], head[23], head[24], head[25]]);
-        let sum = (word >> 16) + 1;
-        let sum = sum + u32::from(sum >= 0xffff);
-        let word = (word - 1) & 0xffff | sum << 16;
-        head[22..26].copy_from_slice(&word.to_le_bytes());
-        self.address(head);
-        if packet.len() > 14 + length as usize {
-            self.cut(packet, memory, length);
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn six(&self, packet: &mut Packet, memory: &FrameMemory) -> Result<(), Decision> {
-        let Some(head) = packet.head_mut(memory).first_chunk_mut::<HEAD_6>() else {
-            return Err(Decision::Drop(DropReason::Ipv6Truncated));
-        };
-        let length = u32::from(be16(head, 18)) + 40;
-        if length > self.mtu {
-            return Err(Decision::Punt(Punt::TooLong));
-        }
-        head[21] -= 1;
-        self.address(head);
-        if packet.len() > 14 + length as usize {
-            self.cut(packet, memory, length);
-        }
-        Ok(())
-    }
-
-    /// Takes off what stands behind an IP packet of this length, as Linux does: with it, the frame could be too long for the way out.
-    /// A chain keeps it.
-    #[cold]
-    fn cut(&self, packet: &mut Packet, memory: &FrameMemory, length: u32) {
-        // Its segments' lengths stand nowhere yet.
-        let is_segmented = self.mtu == u32::MAX;
-        let _is_chain =
-            !is_segmented && !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));
-    }
-
-    #[inline(always)]
-    fn address<const N: usize>(&self, head: &mut [u8; N]) {
-        head[..8].copy_from_slice(&self.addresses.0.to_le_bytes());
-        head[8..12].copy_from_slice(&self.addresses.1.to_le_bytes());
-    }
-}
-
-#[inline(always)]
-fn be16(head: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([head[at], head[at + 1]])
 }
 
 /// Gives a packet to the kernel, within the limit of its kind.

@@ -1,0 +1,212 @@
+//! Makes packets ready to leave: the neighbour's address and the interface's own, a hop less, the checksum that follows from it; and
+//! counts them by neighbour.
+
+use packet::{DropReason, FlowKey, L3Kind, WorkerId};
+use port::{Flags, FrameMemory, Packet, offload};
+use router::plain::{self, HEAD_4, HEAD_6};
+use router::{Counts, Decision, Punt, Router};
+
+use crate::burst::Head;
+
+/// Where the packet in hand goes: as the one before it, as often as not. Those in a row are counted together.
+pub struct Way<'a> {
+    router: &'a Router,
+    counts: Counts<'a>,
+    to: Heading,
+    /// Counted since the heading was last another.
+    packets: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Heading {
+    interface: u16,
+    adjacency: u32,
+    /// Bytes of the largest IP packet; 0: it cannot go there, and `otherwise` says what becomes of it.
+    mtu: u32,
+    otherwise: Decision,
+    /// The addresses of the Ethernet header: its first eight octets, and four.
+    addresses: (u64, u32),
+}
+
+impl<'a> Way<'a> {
+    /// For the packets of a burst; `worker` counts them.
+    pub fn of(router: &'a Router, worker: WorkerId) -> Way<'a> {
+        let counts = router.adjacencies.counts(worker.index());
+        Way { router, counts, to: Heading::find(router, 0, 0), packets: 0, bytes: 0 }
+    }
+
+    /// Rewrites and counts the first packets of these, as long as they are plain and go on to a neighbour; gives how many they were. The
+    /// next one is as it was.
+    #[inline(never)]
+    pub fn rewrite_plain(
+        &mut self,
+        memory: &FrameMemory,
+        all: &mut [Packet],
+        routes: &[Decision],
+        heads: &[Head],
+    ) -> usize {
+        // In registers meanwhile.
+        let (mut to, mut packets, mut bytes) = (self.to, self.packets, self.bytes);
+        let mut done = 0;
+        for ((packet, route), head) in all.iter_mut().zip(routes).zip(heads) {
+            let Decision::Forward { interface, adjacency } = *route else { break };
+            if (interface, adjacency) != (to.interface, to.adjacency) {
+                (self.to, self.packets, self.bytes) = (to, packets, bytes);
+                self.turn(interface, adjacency);
+                (to, packets, bytes) = (self.to, 0, 0);
+            }
+            if packet.flags().contains(Flags::SEGMENT) {
+                break;
+            }
+            let length = match head {
+                Head::Plain4 => packet.head_mut(memory).first_chunk_mut().and_then(|head| to.four(head)),
+                Head::Plain6 => packet.head_mut(memory).first_chunk_mut().and_then(|head| to.six(head)),
+                Head::Read => None,
+            };
+            let Some(length) = length else { break };
+            if packet.len() > 14 + length as usize {
+                cut(packet, memory, length);
+            }
+            packets += 1;
+            bytes += packet.len() as u64;
+            done += 1;
+        }
+        (self.to, self.packets, self.bytes) = (to, packets, bytes);
+        done
+    }
+
+    /// Rewrites any packet that goes to a neighbour, or says what becomes of it instead: then it is as it was.
+    #[inline(never)]
+    pub fn rewrite(
+        &mut self,
+        interface: u16,
+        adjacency: u32,
+        packet: &mut Packet,
+        memory: &FrameMemory,
+        known: Head,
+        key: &FlowKey,
+    ) -> Result<(), Decision> {
+        if (interface, adjacency) != (self.to.interface, self.to.adjacency) {
+            self.turn(interface, adjacency);
+        }
+        let to = self.to;
+        if to.mtu == 0 {
+            return Err(to.otherwise);
+        }
+        let is_four = known == Head::Plain4 || known == Head::Read && key.l3_kind() == L3Kind::Ipv4;
+        if known == Head::Read
+            && is_four
+            && packet.head(memory).first_chunk().is_some_and(|head| !plain::is_sound(head))
+        {
+            return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
+        }
+        let is_segmented = packet.flags().contains(Flags::SEGMENT);
+        if is_segmented && offload::wire_len(packet, memory) > 14 + to.mtu as usize {
+            return Err(Decision::Punt(Punt::TooLong));
+        }
+        // As long as its segments will be, whatever its header says.
+        let to = if is_segmented { Heading { mtu: u32::MAX, ..to } } else { to };
+        let head = packet.head_mut(memory);
+        let truncated = if is_four { DropReason::Ipv4Truncated } else { DropReason::Ipv6Truncated };
+        let length = match is_four {
+            true => head.first_chunk_mut().map(|head| to.four(head)),
+            false => head.first_chunk_mut().map(|head| to.six(head)),
+        };
+        let length = length.ok_or(Decision::Drop(truncated))?.ok_or(Decision::Punt(Punt::TooLong))?;
+        if !is_segmented && packet.len() > 14 + length as usize {
+            cut(packet, memory, length);
+        }
+        Ok(())
+    }
+
+    /// Counts a packet of so many bytes that [`Way::rewrite`] has made ready.
+    pub fn count(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// What follows goes elsewhere.
+    #[inline(always)]
+    fn turn(&mut self, interface: u16, adjacency: u32) {
+        self.settle();
+        self.to = Heading::find(self.router, interface, adjacency);
+    }
+
+    /// Tells the counters.
+    #[inline(always)]
+    pub fn settle(&mut self) {
+        if self.packets > 0 {
+            self.counts.add(self.to.adjacency, self.packets, self.bytes);
+            (self.packets, self.bytes) = (0, 0);
+        }
+    }
+}
+
+impl Heading {
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "the last four of twelve octets")]
+    fn find(router: &Router, interface: u16, adjacency: u32) -> Heading {
+        let to = router.adjacencies.read(adjacency);
+        let (mut mtu, mut addresses) = (0, (0, 0));
+        let mut otherwise = Decision::Punt(Punt::Unresolved);
+        match router.interfaces.get(usize::from(interface)) {
+            // An interface that was bound after this snapshot was made.
+            None | Some(None) => otherwise = Decision::Punt(Punt::Elsewhere),
+            Some(Some(_)) if !to.is_resolved() => {}
+            Some(Some(out)) => {
+                let from = out.mac.to_wire_word();
+                mtu = out.mtu;
+                addresses = (to.wire_word() | from << 48, (from >> 16) as u32);
+            }
+        }
+        Heading { interface, adjacency, mtu, otherwise, addresses }
+    }
+
+    /// Rewrites an IPv4 packet, and gives its length as its header says, unless it is longer than the way out allows.
+    #[inline(always)]
+    fn four(&self, head: &mut [u8; HEAD_4]) -> Option<u32> {
+        let length = u32::from(be16::<16>(head));
+        if length > self.mtu {
+            return None;
+        }
+        // Hops, protocol and checksum: RFC 1624, with the sum that Linux makes of it: never all ones. The hops are the lowest octet, and
+        // not zero; the checksum is the upper half, and what it carries out comes in again.
+        let word = head.get_mut(22..26)?.first_chunk_mut::<4>()?;
+        let before = u32::from_le_bytes(*word);
+        let carried = u32::from(before >= 0xfffe_0000) << 16;
+        *word = before.wrapping_add(0xffff).wrapping_add(carried).to_le_bytes();
+        self.address(head);
+        Some(length)
+    }
+
+    /// The same of IPv6.
+    #[inline(always)]
+    fn six(&self, head: &mut [u8; HEAD_6]) -> Option<u32> {
+        let length = u32::from(be16::<18>(head)) + 40;
+        if length > self.mtu {
+            return None;
+        }
+        head[21] -= 1;
+        self.address(head);
+        Some(length)
+    }
+
+    #[inline(always)]
+    fn address<const N: usize>(&self, head: &mut [u8; N]) {
+        head[..8].copy_from_slice(&self.addresses.0.to_le_bytes());
+        head[8..12].copy_from_slice(&self.addresses.1.to_le_bytes());
+    }
+}
+
+/// Takes off what stands behind an IP packet of this length, as Linux does: with it, the frame could be too long for the way out.
+/// A chain keeps it.
+#[cold]
+fn cut(packet: &mut Packet, memory: &FrameMemory, length: u32) {
+    let _is_chain = !u16::try_from(14 + length).is_ok_and(|length| packet.set_len(memory, length));
+}
+
+#[inline(always)]
+fn be16<const AT: usize>(head: &[u8]) -> u16 {
+    head.get(AT..).and_then(<[u8]>::first_chunk::<2>).map_or(0, |two| u16::from_be_bytes(*two))
+}
