@@ -103,9 +103,10 @@ class Lab:
 
 
 class Frr:
-    """zebra and bgpd in both routers, on the generator's core: they are idle while frames are counted."""
+    """FRR's daemons in the routers, on the generator's core: they are idle while frames are counted."""
 
-    def __init__(self, lab: Lab):
+    def __init__(self, wanted: tuple[tuple[Namespace, str, dict[str, str]], ...]):
+        """Of each router its namespace, its name and the configurations of its daemons; zebra comes first."""
         self.processes = []
         self.directory = RUN_DIR / "frr"
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -113,8 +114,8 @@ class Frr:
         RUN_DIR.chmod(0o711)
         self.directory.mkdir(mode=0o755)
         try:
-            for namespace, name, bgpd in ((lab.r1, "r1", R1_BGP), (lab.r2, "r2", R2_BGP)):
-                for daemon, configuration in (("zebra", ""), ("bgpd", bgpd)):
+            for namespace, name, daemons in wanted:
+                for daemon, configuration in {"zebra": "", **daemons}.items():
                     self._start(namespace, name, daemon, configuration)
         except BaseException:
             self.stop()
@@ -127,6 +128,8 @@ class Frr:
         (own / f"{daemon}.conf").write_text(configuration)
         line = [str(FRR / daemon), "-f", str(own / f"{daemon}.conf"), "-i", str(own / f"{daemon}.pid"), "-z", str(own / "zserv.api"),
                 "--vty_socket", str(own), "-P", "0", "--log", "stdout"]
+        if daemon == "bfdd":
+            line += ["--bfdctl", str(own / "bfdd.sock")]
         self.processes.append(spawn(line, cores={GENERATOR_CORE}, netns=namespace.fd, log=own / f"{daemon}.log"))
         if daemon == "zebra":
             wait_until((own / "zserv.api").exists, f"FRR's zebra in {name}", 15)
@@ -212,7 +215,7 @@ def measure_plane(kind, sizes: tuple[int, ...], seconds: float) -> dict:
         plane, frr = kind(), None
         try:
             plane.start(lab)
-            frr = Frr(lab)
+            frr = Frr(((lab.r1, "r1", {"bgpd": R1_BGP}), (lab.r2, "r2", {"bgpd": R2_BGP})))
             frr.wait(lab)
             sink = bpf.Program("sink")
             index = lab.sink.ifindex("s0")
