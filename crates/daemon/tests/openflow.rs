@@ -130,7 +130,7 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
     }
     assert_eq!(pid(&rig), before);
     let report = flow.stop().unwrap();
-    assert_eq!(report.lost(), 0, "{report:?}");
+    assert_eq!(report.lost(), 0, "{report:?}\n{}", rig.ok(&["show", "ports", "--json"]));
     let sent = report.received;
     // The socket is the successor's; its tables know what was there and what was counted.
     eventually("all counted", PATIENCE, || {

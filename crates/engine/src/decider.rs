@@ -15,6 +15,7 @@
 mod budget;
 mod dump;
 mod hook;
+mod known;
 mod look;
 mod record;
 
@@ -41,6 +42,7 @@ use crate::worker::monotonic;
 
 pub use dump::MegaflowView;
 pub use hook::{HookCounts, HookFlows};
+pub use known::KnownFlow;
 
 /// Packets of one port that are decided before the next port's.
 const TURN: usize = 32;
@@ -220,8 +222,8 @@ impl Decider {
         Arc::clone(&self.knobs)
     }
 
-    /// The thread's life, until told to stop.
-    pub fn run(mut self) {
+    /// The thread's life, until told to stop. Returns the flows that workers had then, for whoever comes behind it.
+    pub fn run(mut self) -> Vec<KnownFlow> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         while !self.knobs.stop.load(Ordering::Acquire) {
             let did = self.round();
@@ -241,6 +243,7 @@ impl Decider {
             }
             self.waker.awake();
         }
+        let known = self.known(monotonic().ns);
         // What flows and meters have counted since the last look.
         self.hear();
         self.tick(monotonic().ns);
@@ -259,6 +262,7 @@ impl Decider {
             }
         }
         self.pool.flush();
+        known
     }
 
     fn bridges(&self) -> BTreeMap<u16, Arc<FlowBridge>> {
@@ -527,40 +531,55 @@ impl Decider {
             && in_port != port::ANY
             && self.is_served(&bridge)
             && self.budgets.has_room(worker, port, self.flows, self.limit);
-        let mut mask = fate.mask;
+        let mask = fate.mask;
         let fate = self.fate(&bridge, fate);
         let compiled = Arc::clone(&fate.compiled);
         if is_kept {
-            let mut mask_hash = self.name_hash.of(mask.0);
-            if !self.budgets.admits(worker, port, mask_hash) {
-                mask = every_bit(&mask);
-                mask_hash = self.name_hash.of(mask.0);
-                self.view.narrowed.fetch_add(1, Ordering::Relaxed);
-            }
-            let bits = Bits::new(&flow, &mask);
-            let number = u64::from(bridge.tables.number());
-            let name = [worker as u64 | u64::from(port.0) << 16 | number << 32];
-            let record = Record {
-                worker,
-                at: None,
-                name: self.name_hash.of(name.into_iter().chain(bits.words())),
-                mask: mask_hash,
-                bridge: Arc::clone(&bridge),
-                port,
-                in_port,
-                bits,
-                fate,
-                live: Arc::default(),
-                seen: (0, 0),
-                version,
-                created_ns: now,
-                leaving: false,
-                hook: hook::Part::default(),
-            };
-            self.install(record);
+            self.keep(worker, &bridge, (port, in_port), (&flow, mask), fate, version, now);
         }
         let answer = Answer::Release { bridge, port, packet, key: Some(key), compiled };
         self.answer(worker, answer);
+    }
+
+    /// Has a worker keep a flow.
+    #[allow(clippy::too_many_arguments, reason = "what a record consists of")]
+    fn keep(
+        &mut self,
+        worker: usize,
+        bridge: &Arc<FlowBridge>,
+        (port, in_port): (PortId, u32),
+        (flow, mask): (&Flow, Flow),
+        fate: Arc<Fate>,
+        version: u64,
+        now: u64,
+    ) {
+        let mut mask = mask;
+        let mut mask_hash = self.name_hash.of(mask.0);
+        if !self.budgets.admits(worker, port, mask_hash) {
+            mask = every_bit(&mask);
+            mask_hash = self.name_hash.of(mask.0);
+            self.view.narrowed.fetch_add(1, Ordering::Relaxed);
+        }
+        let bits = Bits::new(flow, &mask);
+        let number = u64::from(bridge.tables.number());
+        let name = [worker as u64 | u64::from(port.0) << 16 | number << 32];
+        self.install(Record {
+            worker,
+            at: None,
+            name: self.name_hash.of(name.into_iter().chain(bits.words())),
+            mask: mask_hash,
+            bridge: Arc::clone(bridge),
+            port,
+            in_port,
+            bits,
+            fate,
+            live: Arc::default(),
+            seen: (0, 0),
+            version,
+            created_ns: now,
+            leaving: false,
+            hook: hook::Part::default(),
+        });
     }
 
     /// Pushes an answer; waits for room, which a worker makes in its next round.

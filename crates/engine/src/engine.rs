@@ -25,7 +25,7 @@ use sync::spsc::{Consumer, Producer, channel};
 
 use crate::burst::Burst;
 use crate::counters::{PortTotals, Stage, WorkerCounters};
-use crate::decider::Decider;
+use crate::decider::{Decider, KnownFlow};
 use crate::explain::{self, Explained};
 use crate::finish::Finisher;
 use crate::handover::mesh;
@@ -472,13 +472,29 @@ impl Engine {
         waker: Arc<Waker>,
         bridges: crate::decider::Bridges,
     ) -> Result<Decider, EngineError> {
-        let mut ends = Vec::with_capacity(self.workers.len());
-        for (id, handle) in (0_u16..).map(WorkerId).zip(&self.workers) {
-            let (mine, end) = crate::flows::rings(&waker, &handle.waker);
+        self.decider_with(limits, waker, bridges, &[])
+    }
+
+    /// As [`Engine::decider`]; workers have flows that others had before they meet a packet.
+    ///
+    /// # Errors
+    /// When a worker does not answer.
+    pub fn decider_with(
+        &self,
+        limits: lookup::FlowLimits,
+        waker: Arc<Waker>,
+        bridges: crate::decider::Bridges,
+        known: &[KnownFlow],
+    ) -> Result<Decider, EngineError> {
+        let rings = self.workers.iter().map(|handle| crate::flows::rings(&waker, &handle.waker));
+        let (theirs, ends): (Vec<_>, Vec<_>) = rings.unzip();
+        let decided = Arc::clone(&self.decided);
+        let mut decider = Decider::new(ends, waker, self.depot.pool(), bridges, decided);
+        decider.begin_with(known);
+        for (id, mine) in (0_u16..).map(WorkerId).zip(theirs) {
             self.tell(id, Command::Flows(Box::new(Flows::new(mine, limits))))?;
-            ends.push(end);
         }
-        Ok(Decider::new(ends, waker, self.depot.pool(), bridges, Arc::clone(&self.decided)))
+        Ok(decider)
     }
 
     /// Takes flows and rings from all workers: none gives the decider anything any more when this returns, and what arrives at bridges with

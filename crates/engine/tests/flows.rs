@@ -39,6 +39,38 @@ fn the_first_packet_is_decided_and_the_others_are_cached() {
     switch.rig.assert_accounted();
 }
 
+/// What a successor of the decider begins with: no packet of a flow that was known asks it, and each meets the tables as they are by then.
+#[test]
+fn a_successor_begins_with_the_flows_that_were_known() {
+    let mut switch = Switch::new(3);
+    let source = |host: u8| from(1).with(Field::EthSrc, 0x0200_0000_0000 | u128::from(host));
+    for host in 1..=100 {
+        switch.add(0, 5, source(host), vec![out(2)]);
+        switch.rig.send(0, &frame(host, 200, 0));
+    }
+    assert_eq!((switch.outputs().len(), switch.tables.upcalls(), switch.view().flows), (100, 100, 100));
+    // Nobody has looked at the cached flow of this one yet.
+    switch.add(0, 9, source(7), vec![out(3)]);
+    switch.succeed();
+    assert_eq!(switch.view().flows, 0, "the worker has not come to it yet");
+    for host in 1..=100 {
+        switch.rig.send(0, &frame(host, 200, 1));
+    }
+    switch.rig.round();
+    let left = switch.rig.outputs();
+    assert_eq!((left.len(), switch.tables.upcalls(), switch.view().flows), (100, 100, 100));
+    let third: Vec<_> = left.iter().filter(|(port, _)| *port == PortId(2)).collect();
+    assert_eq!(third, [&(PortId(2), frame(7, 200, 1))], "by the rule that came last");
+    switch.barrier();
+    let packets =
+        switch.tables.lock().flows(&FlowFilter::default(), 0).iter().map(|rule| rule.packets).sum::<u64>();
+    assert_eq!(packets, 200, "each is counted once");
+    // What is new is asked for as ever, and what goes is forgotten.
+    switch.rig.send(2, &frame(9, 200, 1));
+    assert_eq!((switch.outputs().len(), switch.tables.upcalls()), (0, 101));
+    switch.rig.assert_accounted();
+}
+
 #[test]
 fn packets_of_a_flow_keep_their_order_around_a_miss() {
     let mut switch = Switch::new(2);

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::decider::Knobs;
+use engine::decider::{Knobs, KnownFlow};
 use engine::rest::Waker;
 use engine::worker::monotonic;
 use engine::{DeciderView, Engine, FlowBridge, FlowTables, Room};
@@ -35,7 +35,7 @@ use super::ports::{Ports, Running};
 
 pub use keeper::{Keeper, LOOK as KEEPING};
 pub use leader::Leader;
-pub use letter::RulesLetter;
+pub use letter::{KnownLetter, RulesLetter};
 pub use shown::Shown;
 
 /// Megaflows that one worker's cache holds, and different masks of one port: the decider gives out fewer, unless ports with little come late.
@@ -60,7 +60,7 @@ pub struct Flowing {
 struct Deciding {
     knobs: Arc<Knobs>,
     view: Arc<DeciderView>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Vec<KnownFlow>>,
 }
 
 /// What a bridge begins with: rules, and numbers of ports by name.
@@ -81,6 +81,8 @@ pub struct Flows {
     stale: bool,
     /// What a predecessor had of bridges that are not there yet.
     given: BTreeMap<String, Given>,
+    /// What workers had cached when the last decider ended, here or in a predecessor: the next one begins with it.
+    known: Vec<KnownFlow>,
     /// Who leads which bridge, for the sessions.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
 }
@@ -95,6 +97,7 @@ impl Default for Flows {
             table: None,
             stale: false,
             given: BTreeMap::new(),
+            known: Vec::new(),
             leaders: tokio::sync::watch::Sender::new(BTreeMap::new()),
         }
     }
@@ -200,7 +203,8 @@ impl Flows {
         else {
             return;
         };
-        let mut decider = match engine.decider(CACHE, Arc::clone(waker), Arc::clone(&self.served)) {
+        let (known, served) = (std::mem::take(&mut self.known), Arc::clone(&self.served));
+        let mut decider = match engine.decider_with(CACHE, Arc::clone(waker), served, &known) {
             Ok(decider) => decider,
             Err(error) => {
                 tracing::error!(%error, "packets of unknown flows cannot be decided");
@@ -227,7 +231,7 @@ impl Flows {
         if let Some(waker) = &self.waker {
             waker.notify();
         }
-        let _ = deciding.thread.join();
+        self.known = deciding.thread.join().unwrap_or_default();
     }
 
     /// Waits until workers meet the tables as they are: a change of ports has been made and is about to be answered.
@@ -262,8 +266,14 @@ impl Flows {
         self.bridges.iter().map(letter).collect()
     }
 
-    /// What bridges that are made from now on begin with.
-    pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>) {
+    /// What workers had cached, for a successor's.
+    pub fn known(&self) -> Vec<KnownLetter> {
+        self.known.iter().map(KnownLetter::of).collect()
+    }
+
+    /// What bridges that are made from now on begin with, and workers' caches.
+    pub fn take_over(&mut self, letters: BTreeMap<String, RulesLetter>, known: &[KnownLetter]) {
+        self.known = known.iter().map(KnownLetter::read).collect();
         self.given =
             letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
     }

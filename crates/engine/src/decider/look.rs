@@ -254,7 +254,7 @@ impl Decider {
     }
 }
 
-fn with_port(flow: &Flow, in_port: u32) -> Flow {
+pub(super) fn with_port(flow: &Flow, in_port: u32) -> Flow {
     let mut own = *flow;
     own.set(Field::InPort, u128::from(in_port));
     own

@@ -63,6 +63,17 @@ impl Bits {
         Bits { present, words: words.flat_map(|(flow, mask)| [mask, flow & mask]).collect() }
     }
 
+    /// Its words as they stand here, and which ones they are.
+    pub fn parts(&self) -> (u32, &[u64]) {
+        (self.present, &self.words)
+    }
+
+    /// From what [`Bits::parts`] gave; `None`: nobody gave that.
+    pub fn of_parts(present: u32, words: &[u64]) -> Option<Bits> {
+        let fits = present >> Flow::ZERO.0.len() == 0 && words.len() == 2 * present.count_ones() as usize;
+        fits.then(|| Bits { present, words: words.into() })
+    }
+
     /// The flow and the mask, whole.
     pub fn both(&self) -> (Flow, Flow) {
         let (mut flow, mut mask, mut rest) = (Flow::ZERO, Flow::ZERO, self.present);

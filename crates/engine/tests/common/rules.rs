@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use engine::decider::Bridges;
+use engine::decider::{Bridges, KnownFlow};
 use engine::rest::Waker;
 use engine::{Decider, EngineConfig, FlowBridge, FlowTables, Room};
 use packet::{MacAddr, PortId};
@@ -25,6 +25,8 @@ pub struct Switch {
     pub decider: Decider,
     pub tables: Arc<FlowTables>,
     pub events: Arc<Mutex<Vec<Event>>>,
+    waker: Arc<Waker>,
+    bridges: Bridges,
 }
 
 /// OpenFlow's number of the engine's port `n` is `n + 1`.
@@ -57,12 +59,13 @@ impl Switch {
         let ids: Vec<PortId> = (0..ports).map(PortId).collect();
         let mut rig = Rig::with(&EngineConfig::default(), &ids, |_| Room::Flows(Arc::clone(&bridge)));
         let bridges: Bridges = Arc::new(Mutex::new(BTreeMap::from([(0, bridge)])));
-        let decider = rig.engine.decider(lookup::FlowLimits::default(), waker, bridges).unwrap();
+        let (known, served) = (Arc::clone(&waker), Arc::clone(&bridges));
+        let decider = rig.engine.decider(lookup::FlowLimits::default(), known, served).unwrap();
         rig.worker.round_with_commands();
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
         tables.listen(Some(Arc::new(move |events: &[Event]| told.lock().unwrap().extend_from_slice(events))));
-        Switch { rig, decider, tables, events }
+        Switch { rig, decider, tables, events, waker, bridges }
     }
 
     pub fn add(&self, table: u8, priority: u16, matching: Match, actions: Vec<Action>) {
@@ -72,6 +75,20 @@ impl Switch {
 
     pub fn modify(&self, mods: &[Mod]) {
         self.tables.change(|pipeline| pipeline.modify(mods, engine::worker::monotonic().ns)).unwrap();
+    }
+
+    /// The decider ends, and another one begins with what it knew.
+    pub fn succeed(&mut self) {
+        let begin = |known: &[KnownFlow]| {
+            let (waker, bridges) = (Arc::clone(&self.waker), Arc::clone(&self.bridges));
+            let next = self.rig.engine.decider_with(lookup::FlowLimits::default(), waker, bridges, known);
+            next.unwrap()
+        };
+        let old = std::mem::replace(&mut self.decider, begin(&[]));
+        old.knobs().stop.store(true, Ordering::Release);
+        let known = old.run();
+        self.decider = begin(&known);
+        self.rig.worker.round_with_commands();
     }
 
     /// Turns worker and decider until neither has anything to do.

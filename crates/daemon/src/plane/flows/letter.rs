@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use engine::decider::KnownFlow;
 use openflow::Version;
 use openflow::wire::error::Error;
 use openflow::wire::{Reader, flow, group, meter};
+use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, Pipeline};
 
@@ -25,6 +27,23 @@ pub struct RulesLetter {
     pub(super) rules: Vec<RuleLetter>,
     /// OpenFlow's numbers of ports by name.
     pub numbers: BTreeMap<String, u32>,
+}
+
+/// A flow that a worker has cached: worker, bridge, port, and the bits that it depends on as the decider has them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KnownLetter(u16, u16, u16, u32, Vec<u64>);
+
+impl KnownLetter {
+    /// As a letter has it.
+    pub fn of(flow: &KnownFlow) -> KnownLetter {
+        KnownLetter(flow.worker, flow.bridge, flow.port.0, flow.present, flow.words.clone())
+    }
+
+    /// What it says.
+    pub fn read(&self) -> KnownFlow {
+        let KnownLetter(worker, bridge, port, present, words) = self.clone();
+        KnownFlow { worker, bridge, port: PortId(port), present, words }
+    }
 }
 
 /// A message's octets; in texts: hexadecimal.

@@ -45,6 +45,7 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
     let blocks = site.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
     held.letter.blocks = blocks.collect();
     held.letter.rules = site.flows.letters();
+    held.letter.known = site.flows.known();
     for (name, bridge) in &site.bridges {
         held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
@@ -201,7 +202,7 @@ pub fn rebuild(
     queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
     site.routers.tell_hooks(config, &mut site.ports);
     ports::join(&mut site.ports);
-    site.flows.take_over(letter.rules);
+    site.flows.take_over(letter.rules, &letter.known);
     site.flows.follow(&site.config, &site.ports, &site.bridges);
     let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &site.flows, &[]);
     let engine = Engine::resume(workers, depot, forwarding, queues)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::plane::filters::Expiring;
-use crate::plane::flows::RulesLetter;
+use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
 
 /// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any.
@@ -77,6 +77,9 @@ pub struct Estate {
     /// The rules of each bridge that goes by OpenFlow's, by name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesLetter>,
+    /// What workers have cached of flows of bridges with rules.
+    #[serde(default)]
+    pub known: Vec<KnownLetter>,
     /// The devices of routers' VLANs, by their names among the ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
