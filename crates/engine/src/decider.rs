@@ -450,7 +450,7 @@ impl Decider {
                 None => pipeline.packet_out(asked, &out.actions),
             };
             let from = pipeline.ports().get(&out.in_port).map(|port| port.id);
-            self.effects(&mut pipeline, &fate, &flow, &out.frame, now);
+            self.effects(&mut pipeline, &fate, &out.frame, now);
             (fate, from, pipeline.take_events())
         };
         bridge.tables.publish(&events);
@@ -521,7 +521,7 @@ impl Decider {
             // What it teaches may concern itself.
             let version = pipeline.version();
             // What it is taught counts before the packet is released.
-            self.effects(&mut pipeline, &fate, &flow, &frame, now);
+            self.effects(&mut pipeline, &fate, &frame, now);
             (fate, flow, in_port, version, pipeline.take_events())
         };
         self.frame = frame;
@@ -637,8 +637,7 @@ impl Decider {
     }
 
     /// Counts the packet in hand, teaches rules, and tells controllers.
-    fn effects(&mut self, pipeline: &mut Pipeline, fate: &Translated, flow: &Flow, frame: &[u8], now: u64) {
-        let _ = flow;
+    fn effects(&mut self, pipeline: &mut Pipeline, fate: &Translated, frame: &[u8], now: u64) {
         record::credit(pipeline, (&fate.rules, &fate.missed, &fate.groups), 1, frame.len() as u64, now);
         if !fate.learns.is_empty() {
             teach(pipeline, &fate.learns, now);
