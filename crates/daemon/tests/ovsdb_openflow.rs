@@ -49,6 +49,20 @@ impl Switch {
         self.server.vsctl(line.split(' ')).unwrap()
     }
 
+    /// Kills the daemon when br0's file has the rule of the cookie 0x1a57c00c1e, and starts it with what was kept.
+    fn restore(&mut self) {
+        let file = self.rig.path("state").join("rules").join("br0.rules");
+        eventually("the rules are in the file", PATIENCE, || {
+            let octets = std::fs::read(&file).unwrap_or_default();
+            let found = octets.windows(5).any(|octets| octets == [0x1a, 0x57, 0xc0, 0x0c, 0x1e]);
+            if found { Ok(()) } else { Err(format!("{} octets", octets.len())) }
+        })
+        .unwrap();
+        self.rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+        let text = std::fs::read_to_string(self.rig.path("trivium.toml")).unwrap();
+        self.rig.start(&text.replace("[memory]", "restore = true\n[memory]"));
+    }
+
     fn controller(&self, column: &str) -> String {
         self.vsctl(&format!("--if-exists get controller br0 {column}")).replace('"', "")
     }
@@ -118,6 +132,108 @@ fn versions_and_tables_are_those_of_the_database() {
         assert!(add(n).status.success(), "as many as ever");
     }
     assert!(!switch.ofctl(&["dump-table-features"]).contains("acl"));
+}
+
+/// `groups` shares a full table fairly, `prefixes` says how wide megaflows may be, and what there is not is told in the log.
+#[test]
+fn groups_and_prefixes_of_tables_are_those_of_the_database() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let switch = Switch::start(2, " -- set-fail-mode br0 secure");
+    switch.vsctl(
+        "-- --id=@ft create Flow_Table flow_limit=4 overflow_policy=evict groups=\"NXM_OF_IN_PORT[]\",\"NXM_OF_NOTHING[]\" -- set bridge br0 flow_tables:0=@ft",
+    );
+    let add = |rule: &str| drop(switch.ofctl(&["add-flow", rule]));
+    for n in 1..=3 {
+        add(&format!("priority={n},in_port=h1,idle_timeout={},actions=drop", 900 + n));
+    }
+    // These end first, but there are fewer of them.
+    add("priority=1,in_port=h2,idle_timeout=60,actions=drop");
+    add("priority=2,in_port=h2,idle_timeout=61,actions=drop");
+    let flows = switch.ofctl(&["dump-flows", "--no-names"]);
+    assert_eq!((flows.matches("in_port=1").count(), flows.matches("in_port=2").count()), (2, 2), "{flows}");
+    assert!(!flows.contains("idle_timeout=901"), "{flows}");
+    eventually("a field that there is not is told", PATIENCE, || {
+        let said = switch.rig.daemon.as_ref().unwrap().output();
+        if said.contains("NXM_OF_NOTHING[]") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+
+    switch.vsctl("clear bridge br0 flow_tables");
+    switch.ofctl(&["del-flows"]);
+    add("priority=1,ip,nw_dst=10.0.0.0/8,actions=output:h2");
+    add("priority=2,ip,nw_dst=10.1.2.3,actions=drop");
+    let depends = || {
+        let packet = "ip_src=10.8.0.1,ip_dst=10.5.6.7,udp";
+        let told = switch.rig.ok(&["explain", "--in", "h1", packet]);
+        let megaflow = told.lines().find(|line| line.contains("megaflow")).unwrap_or_default();
+        megaflow.split("nw_dst=").nth(1).unwrap_or(&told).split(',').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(depends(), "10.5.0.0/16");
+    switch.vsctl("-- --id=@ft create Flow_Table prefixes=none -- set bridge br0 flow_tables:0=@ft");
+    assert_eq!(depends(), "10.5.6.7");
+    switch.vsctl("-- --id=@ft create Flow_Table prefixes=ip_dst,tun_id -- set bridge br0 flow_tables:0=@ft");
+    assert_eq!(depends(), "10.5.0.0/16");
+}
+
+/// What controllers say of tables, and the news of one that is nearly full, which has been asked for.
+#[test]
+fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a_kill() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl", "ovs-appctl");
+    let mut switch = Switch::start(1, " -- set-fail-mode br0 secure");
+    switch.vsctl("-- --id=@ft create Flow_Table flow_limit=10 -- set bridge br0 flow_tables:0=@ft");
+    switch.ofctl(&["mod-table", "0", "vacancy:30,60"]);
+    switch.ofctl(&["mod-table", "7", "evict"]);
+    switch.ofctl(&["mod-table", "7", "name:seven"]);
+    let control = switch.rig.path("monitor.ctl");
+    let mut monitor = Command::new("ovs-ofctl");
+    monitor
+        .args(["-O", "OpenFlow14", "monitor"])
+        .arg(format!("unix:{}", switch.rig.path("br0.mgmt").display()));
+    monitor.arg("65534").arg(format!("--unixctl={}", control.display())).stdin(Stdio::null());
+    let monitor = Process::start(monitor).unwrap();
+    // OFPT_SET_ASYNC: as master, when there is less room and when there is more again.
+    let ask = "051c00100000000200090008000000".to_owned() + "18";
+    eventually("it is asked for", PATIENCE, || {
+        let sent =
+            Command::new("ovs-appctl").arg("-t").arg(&control).args(["ofctl/send", &ask]).output().unwrap();
+        if sent.status.success() { Ok(()) } else { Err(said(&sent)) }
+    })
+    .unwrap();
+    for n in 1..=8 {
+        switch.ofctl(&["add-flow", &format!("priority={n},actions=drop")]);
+    }
+    let hears = |what: &str| {
+        eventually(what, PATIENCE, || {
+            let said = monitor.output();
+            if said.contains(what) { Ok(()) } else { Err(said) }
+        })
+        .unwrap();
+    };
+    hears("reason=VACANCY_DOWN");
+    switch.ofctl(&["del-flows"]);
+    hears("reason=VACANCY_UP");
+    assert_eq!(monitor.output().matches("OFPT_TABLE_STATUS").count(), 2, "{}", monitor.output());
+    drop(monitor);
+
+    let desc = |switch: &Switch| {
+        let told = switch.ofctl(&["dump-table-desc"]);
+        let of = |table: &str| {
+            let start = told.find(&format!("table {table}:")).unwrap_or_default();
+            let end = told[start + 1..].find("table ").map_or(told.len(), |end| start + 1 + end);
+            told[start..end].split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        (of("0"), of("7"))
+    };
+    let (vacancy, eviction) = desc(&switch);
+    assert!(vacancy.contains("vacancy_down=30%") && vacancy.contains("vacancy_up=60%"), "{vacancy}");
+    assert!(eviction.contains("eviction=on"), "{eviction}");
+    let before = (vacancy, eviction);
+    switch.ofctl(&["add-flow", "cookie=0x1a57c00c1e,actions=drop"]);
+    switch.restore();
+    assert_eq!(desc(&switch), before, "behind a kill");
+    assert!(switch.ofctl(&["dump-table-features"]).contains("seven"));
+    switch.rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    assert_eq!(desc(&switch), before, "behind an upgrade");
 }
 
 #[test]
@@ -283,16 +399,7 @@ fn rules_of_bridges_of_the_database_wait_for_them_after_a_kill() {
     let mut switch = Switch::start(2, " -- set-fail-mode br0 secure");
     switch.ofctl(&["add-flow", "in_port=h1,actions=output:h2"]);
     switch.ofctl(&["add-flow", "cookie=0x1a57c00c1e,in_port=h2,actions=output:h1"]);
-    let file = switch.rig.path("state").join("rules").join("br0.rules");
-    eventually("the rules are in the file", PATIENCE, || {
-        let octets = std::fs::read(&file).unwrap_or_default();
-        let found = octets.windows(5).any(|octets| octets == [0x1a, 0x57, 0xc0, 0x0c, 0x1e]);
-        if found { Ok(()) } else { Err(format!("{} octets", octets.len())) }
-    })
-    .unwrap();
-    switch.rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
-    let text = std::fs::read_to_string(switch.rig.path("trivium.toml")).unwrap();
-    switch.rig.start(&text.replace("[memory]", "restore = true\n[memory]"));
+    switch.restore();
     switch.rig.until_reachable(1, 2);
     assert_eq!(switch.ofctl(&["dump-flows"]).matches("actions=output").count(), 2);
 }

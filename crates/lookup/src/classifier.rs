@@ -84,6 +84,8 @@ pub struct Options {
     pub staged: bool,
     /// With tracking: subtables whose prefix length no rule has for the key are passed over.
     pub prefixes: bool,
+    /// For which of the layout's prefix fields that holds: a bit for each, the lowest for the first.
+    pub prefix_fields: u8,
     /// How many bits of a prefix the answer then depends on.
     pub prefix_step: PrefixStep,
     /// With tracking: where no rule of a subtable has the key's ports, the answer depends on no other bits.
@@ -94,12 +96,21 @@ pub struct Options {
     pub most_rules: u32,
 }
 
+impl Options {
+    /// Whether prefixes of the layout's field of this place are made use of.
+    #[inline(always)]
+    fn tracks(&self, field: usize) -> bool {
+        self.prefix_fields >> field & 1 == 1
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
             sorted: true,
             staged: true,
             prefixes: true,
+            prefix_fields: u8::MAX,
             prefix_step: PrefixStep::Octet,
             ports: true,
             partitions: true,
@@ -430,8 +441,8 @@ impl<const W: usize, T> Classifier<W, T> {
     fn count(&mut self, subtable: &mut Subtable<W, T>, at: usize, value: &[u64; W], change: Change) {
         let options = &self.options;
         if options.prefixes {
-            for (tracked, length) in self.tries.iter_mut().zip(subtable.lengths) {
-                let length = u32::from(length);
+            for ((at, tracked), length) in self.tries.iter_mut().enumerate().zip(subtable.lengths) {
+                let length = if options.tracks(at) { u32::from(length) } else { 0 };
                 let bits = field(value, tracked.octets) & trie::leading(length);
                 if length != 0 {
                     tracked.prefixes.count(bits, length, change);

@@ -69,10 +69,11 @@ enum Op {
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    any::<[bool; 6]>().prop_map(|[sorted, staged, prefixes, bit, ports, partitions]| Options {
+    any::<[bool; 7]>().prop_map(|[sorted, staged, prefixes, one, bit, ports, partitions]| Options {
         sorted,
         staged,
         prefixes,
+        prefix_fields: if one { 1 } else { u8::MAX },
         prefix_step: if bit { PrefixStep::Bit } else { PrefixStep::Octet },
         ports,
         partitions,
@@ -295,6 +296,8 @@ fn a_host_beside_a_net_costs_two_octets_of_the_address() {
     assert_eq!(depends(octets, [10, 5, 6, 7]), (Some(8), leading(16)));
     assert_eq!(depends(bits, [10, 5, 6, 7]), (Some(8), leading(14)));
     assert_eq!(depends(Options { prefixes: false, ..octets }, [10, 5, 6, 7]), (Some(8), leading(32)));
+    assert_eq!(depends(Options { prefix_fields: 2, ..octets }, [10, 5, 6, 7]), (Some(8), leading(32)));
+    assert_eq!(depends(Options { prefix_fields: 1, ..octets }, [10, 5, 6, 7]), (Some(8), leading(16)));
     assert_eq!(depends(octets, [10, 1, 2, 3]), (Some(32), leading(32)));
     assert_eq!(depends(octets, [11, 5, 6, 7]), (None, leading(8)));
     assert_eq!(depends(bits, [11, 5, 6, 7]), (None, leading(8)));

@@ -148,6 +148,30 @@ pub struct FlowTable {
     pub limit: Option<u32>,
     /// What becomes of a rule that is one too many.
     pub when_full: WhenFull,
+    /// Parts of fields, as `NXM_OF_IN_PORT[]`: of the rules with the same values in them, those that are most make room first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Whose prefixes are tracked; `None`: those of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefixes: Option<BTreeSet<PrefixField>>,
+}
+
+/// Addresses whose prefixes a table tracks: of IPv4, IPv6 and ARP alike.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub enum PrefixField {
+    /// Of sources.
+    #[serde(rename = "ip_src")]
+    Source,
+    /// Of destinations.
+    #[serde(rename = "ip_dst")]
+    Destination,
+}
+
+impl PrefixField {
+    /// Both.
+    pub const ALL: [PrefixField; 2] = [PrefixField::Source, PrefixField::Destination];
+    /// Their names.
+    pub const NAMES: [&str; 2] = ["ip_src", "ip_dst"];
 }
 
 /// What becomes of a rule that is one too many for its table.

@@ -56,7 +56,7 @@ mod vlan;
 
 pub use bridge::{
     Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, OpenFlow, OpenFlowTls,
-    OpenFlowVersion, StaticKey, Storm, WhenFull,
+    OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
 };
 pub use cause::Cause;
 pub use check::{Machine, validate};

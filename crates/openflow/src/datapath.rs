@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use packet::MacAddr;
 use switch::flow::{
     Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, PacketOut, PortDesc,
-    PortStats, TableStats,
+    PortStats, TableState, TableStats,
 };
 use tokio::sync::mpsc;
 
@@ -151,6 +151,21 @@ pub struct TableConfig {
     pub eviction: bool,
     /// Controllers are told when it is nearly full: below and above so many percent free.
     pub vacancy: Option<(u8, u8)>,
+}
+
+impl TableConfig {
+    /// As a bridge has it.
+    #[must_use]
+    pub fn of(state: &TableState) -> TableConfig {
+        TableConfig {
+            table: state.table,
+            name: state.name.clone(),
+            max_entries: state.limit,
+            miss: Miss::Default,
+            eviction: state.evicts,
+            vacancy: state.vacancy,
+        }
+    }
 }
 
 /// A change of tables; what is `None` stays.
@@ -325,7 +340,7 @@ impl EventSender {
         let unasked = match &event {
             Event::Added(_) | Event::Modified(_) => true,
             Event::Removed(flow, _) => !flow.flags.send_removed,
-            Event::PacketIn(_) | Event::Port(..) => false,
+            Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) => false,
         };
         if unasked && !self.is_monitored() {
             return !self.to.is_closed();

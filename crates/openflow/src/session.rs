@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use self::bundle::Bundles;
 use self::notice::{Async, Limit};
 use crate::controllers::Board;
+use crate::datapath::TableMod;
 use crate::hub::{Hub, Role, Seat};
 use crate::tls::{TlsError, is_from_tls};
 use crate::wire::error::Error;
@@ -155,6 +156,8 @@ pub(crate) struct Session<S> {
     limit: Option<Limit>,
     bundles: Bundles,
     monitors: Vec<Monitor>,
+    /// A request to describe tables of which more parts are to come, by its number.
+    described: Option<(u32, Vec<TableMod>)>,
 }
 
 /// Resolves when it is to stop, or nobody is there any more who could say so.
@@ -199,6 +202,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         limit: options.rate_limit.map(Limit::new),
         bundles: Bundles::default(),
         monitors: Vec::new(),
+        described: None,
         options,
     };
     board.came(version);

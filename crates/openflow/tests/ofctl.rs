@@ -381,6 +381,18 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         let text = lab.run(version, "queue-stats", &["1", "7"]).await;
         assert!(text.contains("port 1 queue 7: bytes=500, pkts=5, errors=0"), "{text}");
         lab.fails(version, "queue-stats", &["1", "8"], "OFPQOFC_BAD_QUEUE").await;
+        // A port without queues, and what is no port.
+        assert!(lab.run(version, "queue-stats", &["2"]).await.contains("0 queues"), "{version}");
+        assert!(!lab.run(version, "queue-get-config", &["2"]).await.contains("queue 7"), "{version}");
+        lab.fails(version, "queue-stats", &["2", "7"], "OFPQOFC_BAD_QUEUE").await;
+        for command in ["queue-stats", "queue-get-config"] {
+            lab.fails(version, command, &["99"], "OFPQOFC_BAD_PORT").await;
+        }
+        if matches!(version, "OpenFlow10" | "OpenFlow13") {
+            lab.fails(version, "queue-get-config", &["LOCAL"], "OFPQOFC_BAD_PORT").await;
+        } else {
+            lab.fails(version, "queue-get-config", &["2", "7"], "OFPQOFC_BAD_QUEUE").await;
+        }
         let text = lab.run(version, "queue-get-config", &["1"]).await;
         assert!(text.contains("queue 7: min_rate:10.0% max_rate:50.0%"), "{text}");
         let text = lab.run(version, "dump-tables", &[]).await;
@@ -398,6 +410,10 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         }
         let text = lab.run(version, "dump-table-features", &[]).await;
         assert!(text.contains("next tables: 1-253") && text.contains("tables 1...252: ditto"), "{text}");
+        // In several parts, each of which has some tables whole.
+        lab.run(version, "mod-table", &["200", "name:last"]).await;
+        assert!(lab.run(version, "dump-table-features", &[]).await.contains("last"), "{version}");
+        lab.run(version, "mod-table", &["200", "name:"]).await;
         if version != "OpenFlow13" {
             lab.run(version, "mod-table", &["3", "evict"]).await;
             lab.run(version, "mod-table", &["4", "vacancy:20,80"]).await;

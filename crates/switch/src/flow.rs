@@ -12,6 +12,7 @@
 
 mod action;
 mod beyond;
+mod bounds;
 mod conjunction;
 mod field;
 mod lessons;
@@ -31,6 +32,7 @@ pub use action::{
     Action, BundleMode, Conjunction, HashFields, Instructions, Learn, LearnPart, LearnSource, SubField, port,
 };
 pub use beyond::Beyond;
+pub use bounds::{TableBounds, TableWishes};
 pub use field::{Field, Prerequisite};
 pub use lessons::Lesson;
 pub use matching::{Match, MatchError, packet_meets};

@@ -619,50 +619,6 @@ fn a_batch_is_done_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_full_table_says_so_and_evicts_when_told() {
-    let mut pipeline = pipeline();
-    pipeline.set_table_limit(0, Some(2), false, 0);
-    let rule = |n: u32, importance| {
-        let mut change = FlowMod::add(
-            0,
-            1,
-            Match::ANY.with(Field::Reg0, u128::from(n)),
-            Instructions::apply(vec![out(2)]),
-        );
-        change.importance = importance;
-        Mod::Flow(Box::new(change))
-    };
-    pipeline.modify(&[rule(1, 5), rule(2, 3)], 0).unwrap();
-    assert_eq!(pipeline.modify(&[rule(3, 4)], 0), Err((0, FlowError::TableFull)));
-    pipeline.set_table_limit(0, Some(2), true, 0);
-    pipeline.modify(&[rule(3, 4)], 0).unwrap();
-    let left: Vec<u16> =
-        pipeline.flows(&FlowFilter::default(), 0).iter().map(|flow| flow.importance).collect();
-    assert!(left.contains(&5) && left.contains(&4) && left.len() == 2);
-}
-
-#[test]
-fn rules_that_are_too_many_go_when_a_limit_says_so() {
-    let mut pipeline = pipeline();
-    for importance in 0..10 {
-        let matching = Match::ANY.with(Field::Reg0, u128::from(importance));
-        let mut change = FlowMod::add(0, 1, matching, Instructions::apply(vec![out(2)]));
-        change.importance = importance;
-        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
-    }
-    pipeline.set_table_limit(0, Some(4), false, 0);
-    assert_eq!(pipeline.rule_count(), 10);
-    pipeline.take_events();
-    pipeline.set_table_limit(0, Some(4), true, 0);
-    let mut left: Vec<u16> =
-        pipeline.flows(&FlowFilter::default(), 0).iter().map(|flow| flow.importance).collect();
-    left.sort_unstable();
-    // The one without importance and time-outs stays.
-    assert_eq!(left, [0, 7, 8, 9]);
-    assert_eq!(pipeline.take_events().len(), 6);
-}
-
-#[test]
 fn a_copy_in_parts_is_what_there_was_at_its_end() {
     let mut pipeline = pipeline();
     let rule = |n: u32| {

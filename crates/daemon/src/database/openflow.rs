@@ -1,7 +1,10 @@
 //! What the tables say of a bridge's controllers, as settings of ours.
 
-use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, WhenFull};
+use std::collections::BTreeSet;
+
+use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, PrefixField, WhenFull};
 use ovsdb::{Bridge, Desired, FailMode};
+use switch::flow::text::sub_field;
 
 /// A bridge goes by rules where somebody leads it, or is to: what nobody leads is a learning bridge, which hooks can answer for.
 pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
@@ -23,7 +26,13 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
     });
     let table = |(number, table): (&u8, &ovsdb::FlowTable)| {
         let when_full = if table.evict { WhenFull::Evict } else { WhenFull::Refuse };
-        let own = FlowTable { name: table.name.clone(), limit: table.flow_limit, when_full };
+        let own = FlowTable {
+            name: table.name.clone(),
+            limit: table.flow_limit,
+            when_full,
+            groups: table.groups.iter().cloned().collect(),
+            prefixes: prefixes(&table.prefixes),
+        };
         (FlowTableId(*number), own)
     };
     Some(model::OpenFlow {
@@ -34,6 +43,20 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
         tls,
         tables: bridge.flow_tables.iter().map(table).collect(),
     })
+}
+
+/// The column `prefixes`: empty for what is usual, `none` for nothing.
+fn prefixes(column: &BTreeSet<String>) -> Option<BTreeSet<PrefixField>> {
+    (!column.is_empty()).then(|| column.iter().filter_map(|name| tracked(name)).collect())
+}
+
+/// The addresses of a field of that column, whatever protocol it names.
+fn tracked(name: &str) -> Option<PrefixField> {
+    match name {
+        "ip_src" | "nw_src" | "ipv6_src" => Some(PrefixField::Source),
+        "ip_dst" | "nw_dst" | "ipv6_dst" => Some(PrefixField::Destination),
+        _ => None,
+    }
 }
 
 fn controller(row: &ovsdb::Controller) -> Controller {
@@ -59,10 +82,23 @@ pub fn remarks(desired: &Desired, bridge: &Bridge) -> Vec<String> {
     if !strange.is_empty() {
         remarks.push(format!("protocols: {} are not spoken here", strange.join(", ")));
     }
-    if bridge.flow_tables.values().any(|table| table.evict && !table.groups.is_empty()) {
-        remarks.push(
-            "flow_tables: `groups` change nothing: the least important rules of all make room".to_owned(),
-        );
+    let columns = || bridge.flow_tables.values();
+    let unknown = columns().flat_map(|table| &table.groups).filter(|name| sub_field(name).is_none());
+    let unknown: BTreeSet<&str> = unknown.map(String::as_str).collect();
+    if !unknown.is_empty() {
+        let names = Vec::from_iter(unknown).join(", ");
+        remarks.push(format!(
+            "flow_tables: `groups` has fields that there are not, which are left out: {names}"
+        ));
+    }
+    let untracked = |name: &&String| tracked(name).is_none() && *name != "none";
+    let untracked: BTreeSet<&str> =
+        columns().flat_map(|table| &table.prefixes).filter(untracked).map(String::as_str).collect();
+    if !untracked.is_empty() {
+        let names = Vec::from_iter(untracked).join(", ");
+        remarks.push(format!(
+            "flow_tables: `prefixes` of {names} are not tracked: only those of IP and ARP addresses"
+        ));
     }
     if desired.ssl.as_ref().is_some_and(|ssl| ssl.bootstrap) {
         remarks.push(

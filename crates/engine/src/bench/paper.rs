@@ -29,6 +29,7 @@ const NONE: Uses = Uses {
     sorted: false,
     staged: false,
     prefixes: false,
+    prefix_fields: u8::MAX,
     prefix_step: lookup::PrefixStep::Octet,
     ports: false,
     partitions: false,

@@ -73,7 +73,7 @@ impl<const W: usize> Tracking<'_, W> {
     ) -> bool {
         for (at, tracked) in classifier.tries.iter().enumerate() {
             let length = u32::from(subtable.lengths[at]);
-            if length == 0 || tracked.stage != stage {
+            if length == 0 || tracked.stage != stage || !classifier.options.tracks(at) {
                 continue;
             }
             let value = field(self.key, tracked.octets);

@@ -6,7 +6,8 @@ use super::fields::{Fields, Findings, table_of};
 use super::tree::{Node, Value};
 use crate::spelling::nearest;
 use crate::{
-    Cause, Controller, FailMode, FlowTable, FlowTableId, OpenFlow, OpenFlowTls, OpenFlowVersion, WhenFull,
+    Cause, Controller, FailMode, FlowTable, FlowTableId, OpenFlow, OpenFlowTls, OpenFlowVersion, PrefixField,
+    WhenFull,
 };
 
 /// Controllers of one bridge at most.
@@ -17,6 +18,8 @@ const MILLISECONDS: (i64, i64) = (0, 3_600_000);
 const RULES: (i64, i64) = (0, 1_000_000);
 /// Longest name of a table (OpenFlow 1.5.1, 7.3.5.6: OFP_MAX_TABLE_NAME_LEN with its end).
 const TABLE_NAME: usize = 31;
+/// Fields by which a table's rules are grouped at most.
+const GROUPS: usize = 16;
 
 pub(super) fn read_openflow(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<OpenFlow> {
     let entry = fields.get("openflow", findings)?;
@@ -137,11 +140,70 @@ fn read_tables(table: &mut Fields<'_>, findings: &mut Findings) -> BTreeMap<Flow
             when_full: fields
                 .word("when_full", &["refuse", "evict"], &[WhenFull::Refuse, WhenFull::Evict], findings)
                 .unwrap_or_default(),
+            groups: read_groups(&mut fields, findings),
+            prefixes: read_prefixes(&mut fields, findings),
         };
         fields.finish(findings);
         all.extend(number.map(|number| (FlowTableId(number), own)));
     }
     all
+}
+
+fn read_groups(table: &mut Fields<'_>, findings: &mut Findings) -> Vec<String> {
+    let mut groups = Vec::new();
+    for (object, item) in table.items("groups", findings).unwrap_or_default() {
+        match &item.value {
+            // Which fields there are, the switch knows.
+            Value::Text(text) if is_part(text) => groups.push(text.clone()),
+            Value::Text(text) => {
+                let what = "a field, or some bits of it";
+                let cause = Cause::BadText { text: text.clone(), what, example: "\"NXM_OF_IN_PORT[]\"" };
+                findings.add(item.place, object, cause);
+            }
+            other => {
+                let expected = "a field, such as \"NXM_OF_IN_PORT[]\"";
+                findings.add(item.place, object, Cause::WrongType { expected, found: other.found() });
+            }
+        }
+    }
+    table.limit("groups", "fields", groups.len(), GROUPS, findings);
+    groups
+}
+
+/// Whether this can be a name, with or without bits: `NAME`, `NAME[]`, `NAME[3]`, `NAME[0..11]`.
+fn is_part(text: &str) -> bool {
+    let (name, bits) = text.split_once('[').unwrap_or((text, "]"));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_number =
+        |text: &str| (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let are_bits = |bits: &str| match bits.split_once("..") {
+        Some((first, last)) => is_number(first) && is_number(last),
+        None => bits.is_empty() || is_number(bits),
+    };
+    (1..=64).contains(&name.len())
+        && name.bytes().all(is_name)
+        && bits.strip_suffix(']').is_some_and(are_bits)
+}
+
+fn read_prefixes(table: &mut Fields<'_>, findings: &mut Findings) -> Option<BTreeSet<PrefixField>> {
+    const CHOICES: &[&str] = &PrefixField::NAMES;
+    let mut prefixes = BTreeSet::new();
+    for (object, item) in table.items("prefixes", findings)? {
+        let Value::Text(text) = &item.value else {
+            let cause = Cause::NotAWord { found: item.value.found(), choices: CHOICES };
+            findings.add(item.place, object, cause);
+            continue;
+        };
+        match PrefixField::ALL.iter().zip(CHOICES).find(|(_, name)| *name == text) {
+            Some((field, _)) => drop(prefixes.insert(*field)),
+            None => {
+                let near = nearest(text, CHOICES.iter().copied());
+                let cause = Cause::NotOneOf { value: text.clone(), near, choices: CHOICES };
+                findings.add(item.place, object, cause);
+            }
+        }
+    }
+    Some(prefixes)
 }
 
 /// One to 31 octets without blanks.
@@ -172,7 +234,7 @@ impl std::str::FromStr for DatapathId {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Config, Controller, FlowTableId, OpenFlowVersion, WhenFull, load};
+    use crate::{Config, Controller, FlowTableId, OpenFlowVersion, PrefixField, WhenFull, load};
 
     fn read(text: &str) -> Result<Config, Vec<String>> {
         let lines = |problems: Vec<crate::Problem>| problems.iter().map(ToString::to_string).collect();
@@ -187,8 +249,8 @@ mod tests {
             datapath_id = "a1"
             versions = ["OpenFlow13", "OpenFlow10"]
             tls = { key = "/k", certificate = "/c", ca = "/a" }
-            table.0 = { name = "acl", limit = 10, when_full = "evict" }
-            table.254 = { limit = 0 }
+            table.0 = { name = "acl", limit = 10, when_full = "evict", groups = ["NXM_OF_IN_PORT[]", "reg0[0..7]"], prefixes = ["ip_dst"] }
+            table.254 = { limit = 0, prefixes = [] }
         "#;
         let config = read(text).unwrap();
         let again = load(&config.to_toml(), "again").unwrap();
@@ -207,6 +269,8 @@ mod tests {
         assert!(versions.iter().eq(&[OpenFlowVersion::V10, OpenFlowVersion::V13]));
         let table = &openflow.tables[&FlowTableId(0)];
         assert_eq!((table.limit, table.when_full), (Some(10), WhenFull::Evict));
+        assert_eq!(table.groups, ["NXM_OF_IN_PORT[]", "reg0[0..7]"]);
+        assert!(table.prefixes.as_ref().unwrap().iter().eq(&[PrefixField::Destination]));
     }
 
     #[test]
@@ -222,6 +286,9 @@ mod tests {
             ("table.x = {}", "table.x", "254"),
             ("table.1.name = \"a b\"", "table.1.name", "name"),
             ("table.1.when_full = \"wait\"", "table.1.when_full", "evict"),
+            ("table.1.groups = [\"NXM_OF_IN_PORT[\"]", "table.1.groups[0]", "NXM_OF_IN_PORT[]"),
+            ("table.1.groups = [7]", "table.1.groups[0]", "field"),
+            ("table.1.prefixes = [\"ip_sry\"]", "table.1.prefixes[0]", "ip_src"),
         ] {
             let problems = read(text).unwrap_err().join("\n");
             assert!(problems.contains(place) && problems.contains(why), "{text}: {problems}");

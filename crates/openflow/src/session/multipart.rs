@@ -18,6 +18,10 @@ use crate::wire::{
 const EXPERIMENTER: u16 = 0xffff;
 /// Octets of a message at most.
 const MOST: usize = 0xffff;
+/// The kind of request that describes tables.
+const TABLE_FEATURES: u16 = 12;
+/// Tables that one such request describes at most.
+const DESCRIBED: usize = 256;
 /// Monitors of a session.
 const MONITORS: usize = 1024;
 
@@ -115,9 +119,12 @@ async fn apart<T: Send + 'static>(
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     pub(super) async fn multipart(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
         let (number, flags) = (body.u16()?, body.u16()?);
+        let mut more = false;
         if self.version != Version::V10 {
             body.skip(4)?;
-            if flags & 1 != 0 {
+            more = flags & 1 != 0;
+            // Only a description of all tables is longer than a message.
+            if more && number != TABLE_FEATURES {
                 return Err(Error::MultipartOverflow.into());
             }
         }
@@ -173,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (8, _) => self.group_features(xid, kind),
             (9 | 10, _) => self.meters(xid, kind, body),
             (11, _) => self.meter_features(xid, kind),
-            (12, _) => self.table_features(xid, kind, body).await,
+            (TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
             (14, Version::V14 | Version::V15) => self.table_descs(xid, kind),
             (15, Version::V14 | Version::V15) => self.queue_descs(xid, kind, body),
             (16, Version::V14 | Version::V15) => self.monitor(xid, kind, body).await,
@@ -400,15 +407,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    async fn table_features(&mut self, xid: u32, kind: Kind, body: Reader<'_>) -> Answer {
+    async fn table_features(&mut self, xid: u32, kind: Kind, body: Reader<'_>, more: bool) -> Answer {
+        // Parts of another request that has not come to its end are forgotten.
+        let before = self.described.take().filter(|(of, _)| *of == xid);
+        let mut changes = before.map(|(_, changes)| changes).unwrap_or_default();
         if !body.is_empty() {
             self.not_as_slave()?;
-            for change in table::get_features(body)? {
-                self.hub.datapath.table_mod(&change).map_err(|error| match error {
-                    FlowError::BadTable => Error::FeaturesTable,
-                    _ => Error::FeaturesPermission,
-                })?;
-            }
+            changes.extend(table::get_features(body)?);
+        }
+        if changes.len() > DESCRIBED {
+            return Err(Error::MultipartOverflow.into());
+        }
+        if more {
+            self.described = Some((xid, changes));
+            return Ok(());
+        }
+        for change in changes {
+            self.hub.datapath.table_mod(&change).map_err(|error| match error {
+                FlowError::BadTable => Error::FeaturesTable,
+                _ => Error::FeaturesPermission,
+            })?;
         }
         let tables = self.hub.datapath.features().tables;
         let configs: Vec<_> = (0..tables).filter_map(|table| self.hub.datapath.table_config(table)).collect();

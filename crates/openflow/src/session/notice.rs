@@ -10,7 +10,7 @@ use super::{Answer, Session};
 use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
-use crate::wire::{Header, Put, Reader, Version, begin, finish, packet, port, properties};
+use crate::wire::{Header, Put, Reader, Version, begin, finish, packet, port, properties, table};
 
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
@@ -18,6 +18,7 @@ const REMOVED: usize = 2;
 const ROLES: usize = 3;
 /// Kinds of messages: packets, ports, removed rules, roles, tables, forwarded requests.
 const KINDS: usize = 6;
+const TABLES: usize = 4;
 
 /// Which messages are wanted: by kind, as master (or equal) and as slave, a bit for each reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +135,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                         flow::put_removed(&mut self.out, self.version, self.nxm, flow, *why);
                     }
                     self.monitored(Update::Removed(*why), flow);
+                }
+                Event::Vacancy(roomy, state) => {
+                    // OFPTR_VACANCY_DOWN and OFPTR_VACANCY_UP.
+                    let reason = if *roomy { 4 } else { 3 };
+                    if self.version >= Version::V14 && self.wants(TABLES, reason) {
+                        table::put_status(&mut self.out, self.version, reason, state);
+                    }
                 }
                 Event::Added(flow) => self.monitored(Update::Added, flow),
                 Event::Modified(flow) => self.monitored(Update::Modified, flow),

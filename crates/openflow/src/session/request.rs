@@ -289,7 +289,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn queue_config(&mut self, head: Header, mut body: Reader<'_>, reply: u8) -> Answer {
         let number = crate::wire::get_port(&mut body, self.version)?;
         let wanted = wire_port::wanted(number);
-        if wanted.is_some_and(|number| number >= port::MAX && number != port::LOCAL)
+        // No reserved port, LOCAL neither (OpenFlow 1.0, 5.3.4).
+        if wanted.is_some_and(|number| number >= port::MAX)
             || (wanted.is_none() && self.version == Version::V10)
             || wanted.is_some_and(|number| !self.has_port(number))
         {

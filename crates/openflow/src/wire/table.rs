@@ -1,10 +1,10 @@
 //! Tables: counters, features, configuration.
 
-use switch::flow::{Field, TableStats};
+use switch::flow::{Field, TableState, TableStats};
 
 use super::error::Error;
 use super::oxm::Wire;
-use super::{Put, Reader, Version, properties};
+use super::{Put, Reader, Version, begin, finish, properties};
 use crate::datapath::{Miss, TableConfig, TableMod};
 
 const EVICTION: u32 = 1 << 2;
@@ -125,6 +125,15 @@ pub fn put_desc(out: &mut Vec<u8>, config: &TableConfig, active: u32) {
         out.extend_from_slice(&[down, up, u8::try_from(vacancy).unwrap_or(100), 0]);
     }
     out.set_length(start, 0);
+}
+
+/// Writes OFPT_TABLE_STATUS (OpenFlow 1.4 and later): a table has become nearly full (3), or is not so any more (4).
+pub fn put_status(out: &mut Vec<u8>, version: Version, reason: u8, state: &TableState) {
+    let start = begin(out, version, 31, 0);
+    out.u8(reason);
+    out.zeros(7);
+    put_desc(out, &TableConfig::of(state), state.active);
+    finish(out, start);
 }
 
 /// Reads the body of OFPT_TABLE_MOD.

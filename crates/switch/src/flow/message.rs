@@ -613,6 +613,23 @@ pub struct Rest {
     pub instructions: Instructions,
 }
 
+/// How a table is configured, and how full it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableState {
+    /// Its number.
+    pub table: u8,
+    /// Its name; empty: none.
+    pub name: String,
+    /// Rules that it holds at most.
+    pub limit: u32,
+    /// Rules in it.
+    pub active: u32,
+    /// Controllers want rules to make room for others when it is full.
+    pub evicts: bool,
+    /// Controllers are told when fewer and when more of it than so many percent are free.
+    pub vacancy: Option<(u8, u8)>,
+}
+
 /// Why a rule has gone (OFPRR_* of OpenFlow 1.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -644,4 +661,6 @@ pub enum Event {
     PacketIn(PacketIn),
     /// A port was added (0), removed (1) or has changed (2).
     Port(u8, PortDesc),
+    /// There is room in a table again (true), or it is nearly full (OpenFlow 1.4's vacancy events).
+    Vacancy(bool, TableState),
 }

@@ -53,6 +53,7 @@ impl Pipeline {
             }
         }
         self.drop_orphans(now_ns);
+        self.tell_vacancies();
         Ok(())
     }
 
@@ -190,8 +191,8 @@ impl Pipeline {
         {
             return Err(FlowError::Overlap);
         }
-        if old.is_none() && table.classifier.len() >= table.limit as usize {
-            let victim = if table.evicts { self.victim(change.table, change.importance) } else { None };
+        if old.is_none() && table.classifier.len() >= table.limit() as usize {
+            let victim = if table.evicts() { self.victim(change.table, change.importance) } else { None };
             let victim = victim.ok_or(FlowError::TableFull)?;
             self.remove_rule(victim, Removed::Eviction, now_ns, undo);
         }
@@ -251,34 +252,6 @@ impl Pipeline {
         self.touch_rule(at, table, matching);
     }
 
-    /// The rule that makes room in a full table: the least important, of those the one that ends first. Rules without any time-out and
-    /// importance stay (OpenFlow 1.4, 6.5).
-    fn victim(&self, table: u8, importance: u16) -> Option<RuleRef> {
-        self.victims(table)
-            .filter(|((own, _), _)| *own <= importance)
-            .min_by_key(|(rank, _)| *rank)
-            .map(|(_, at)| at)
-    }
-
-    /// Rules of a table that may make room, with what they are chosen by.
-    fn victims(&self, table: u8) -> impl Iterator<Item = ((u16, u64), RuleRef)> {
-        self.rules
-            .iter()
-            .filter(move |(_, rule)| rule.table == table)
-            .filter(|(_, rule)| rule.idle_timeout != 0 || rule.hard_timeout != 0 || rule.importance != 0)
-            .map(|(at, rule)| ((rule.importance, rule.ends_ns().unwrap_or(u64::MAX)), at))
-    }
-
-    /// Takes so many rules of a table out, as far as they may make room.
-    pub(crate) fn evict(&mut self, table: u8, count: usize, now_ns: u64) {
-        let mut victims: Vec<_> = self.victims(table).collect();
-        victims.sort_unstable_by_key(|(rank, _)| *rank);
-        for (_, at) in victims.into_iter().take(count) {
-            self.remove_rule(at, Removed::Eviction, now_ns, &mut Vec::new());
-        }
-        self.drop_orphans(now_ns);
-    }
-
     /// Takes out the rules whose time is over.
     pub fn expire(&mut self, now_ns: u64) {
         let over: Vec<(RuleRef, Removed)> =
@@ -287,6 +260,7 @@ impl Pipeline {
             self.remove_rule(at, why, now_ns, &mut Vec::new());
         }
         self.drop_orphans(now_ns);
+        self.tell_vacancies();
     }
 
     /// Gives a rule the counts (packets, octets) and times (added, changed, used; nanoseconds) that it had in a predecessor process.
@@ -704,7 +678,7 @@ pub(crate) fn followers(group: &Group) -> impl Iterator<Item = u32> {
 
 impl Rule {
     /// When it ends by itself, as things are.
-    fn ends_ns(&self) -> Option<u64> {
+    pub(super) fn ends_ns(&self) -> Option<u64> {
         let after = |from: u64, secs: u16| (secs != 0).then(|| from + u64::from(secs) * 1_000_000_000);
         let (hard, idle) =
             (after(self.modified_ns, self.hard_timeout), after(self.used_ns, self.idle_timeout));

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use lookup::{Classifier, Layout, Octets, Options};
 use packet::PortId;
 
+use super::bounds::Bounds;
 use super::lessons::Lessons;
 use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, PortDesc,
@@ -41,10 +42,7 @@ pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
 /// A table.
 pub(crate) struct Table {
     pub classifier: Classifier<FLOW_WORDS, RuleRef>,
-    /// Rules that it holds at most.
-    pub limit: u32,
-    /// Rules make room for new ones when it is full.
-    pub evicts: bool,
+    pub bounds: Bounds,
     /// Parts of conjunctive matches.
     pub conjunctive: usize,
     pub lookups: u64,
@@ -93,8 +91,10 @@ pub struct FlowPort {
 pub enum Touched {
     /// A rule of this table with this match.
     Rule(u8, Box<Match>),
-    /// Anything: groups, meters, ports, settings.
+    /// Anything: groups, meters, ports.
     All,
+    /// What tables are called and hold, which is nothing to packets.
+    Settings,
 }
 
 /// The tables of one bridge. See the module documentation.
@@ -108,6 +108,8 @@ pub struct Pipeline {
     numbers: BTreeMap<PortId, u32>,
     pub(crate) events: Vec<Event>,
     pub(crate) lessons: Lessons,
+    /// Tables whose vacancy controllers want to be told.
+    pub(super) watched: usize,
     version: u64,
     notes: VecDeque<Touched>,
 }
@@ -124,8 +126,7 @@ impl Pipeline {
     pub fn new() -> Pipeline {
         let table = || Table {
             classifier: Classifier::new(LAYOUT, Options::default()),
-            limit: MAX_RULES,
-            evicts: false,
+            bounds: Bounds::default(),
             conjunctive: 0,
             lookups: 0,
             matched: 0,
@@ -139,6 +140,7 @@ impl Pipeline {
             numbers: BTreeMap::new(),
             events: Vec::new(),
             lessons: Lessons::default(),
+            watched: 0,
             version: 0,
             notes: VecDeque::new(),
         }
@@ -177,6 +179,7 @@ impl Pipeline {
         let Some(mut touched) = self.touched_since(version) else { return true };
         touched.any(|touched| match touched {
             Touched::All => true,
+            Touched::Settings => false,
             Touched::Rule(table, matching) => {
                 tables[usize::from(*table) / 64] >> (table % 64) & 1 == 1
                     && (*table != 0 || arrived.is_none_or(|arrived| matching.overlaps(arrived)))
@@ -279,21 +282,11 @@ impl Pipeline {
             .map(|(number, table)| TableStats {
                 table: number,
                 active: u32::try_from(table.classifier.len()).unwrap_or(u32::MAX),
-                max_entries: table.limit,
+                max_entries: table.limit(),
                 lookups: table.lookups,
                 matched: table.matched,
             })
             .collect()
-    }
-
-    /// Sets how many rules a table holds, and whether old ones make room: then those that are too many go at once, as far as they may.
-    pub fn set_table_limit(&mut self, table: u8, limit: Option<u32>, evicts: bool, now_ns: u64) {
-        let Some(own) = self.tables.get_mut(usize::from(table)) else { return };
-        (own.limit, own.evicts) = (limit.unwrap_or(MAX_RULES), evicts);
-        let surplus = own.classifier.len().saturating_sub(own.limit as usize);
-        if evicts && surplus > 0 {
-            self.evict(table, surplus, now_ns);
-        }
     }
 
     /// Groups.

@@ -14,4 +14,4 @@ pub use action::{action, actions, group, instructions, meter};
 pub use datapath::{cached, program};
 pub use field::port;
 pub use matching::{matching, part, whole};
-pub use parse::{FlowTextError, parse};
+pub use parse::{FlowTextError, parse, sub_field};

@@ -13,7 +13,7 @@ use engine::FlowTables;
 use switch::flow::FlowStats;
 
 use super::kept::{self, KeptError, Moment};
-use super::letter::{RuleLetter, meters_and_groups};
+use super::letter::{RuleLetter, TableLetter, meters_and_groups};
 
 /// How often it is looked whether rules have changed, and so the least time between two files of a bridge.
 pub const LOOK: Duration = Duration::from_millis(500);
@@ -123,6 +123,7 @@ struct Snapshot {
     version: u64,
     moment: Moment,
     meters_and_groups: (Vec<super::letter::Message>, Vec<super::letter::Message>),
+    settings: Vec<TableLetter>,
     /// Rules one after the other.
     rules: Vec<u8>,
     ages: bool,
@@ -150,7 +151,7 @@ impl Snapshot {
             std::thread::sleep(LET_GO);
         }
         let mut changed = BTreeSet::new();
-        let (version, moment, meters_and_groups, latest) = {
+        let (version, moment, meters_and_groups, settings, latest) = {
             let pipeline = tables.lock();
             let moment = Moment::now();
             let now = super::now();
@@ -162,17 +163,17 @@ impl Snapshot {
                     kept::put_rule(&mut latest, &RuleLetter::of(stats, now));
                 }
             });
-            (pipeline.version(), moment, meters_and_groups(&pipeline), latest)
+            (pipeline.version(), moment, meters_and_groups(&pipeline), TableLetter::all(&pipeline), latest)
         };
         if !changed.is_empty() {
             rules = without(&rules, &starts, &changed);
             rules.extend(latest);
         }
-        Snapshot { version, moment, meters_and_groups, rules, ages }
+        Snapshot { version, moment, meters_and_groups, settings, rules, ages }
     }
 
     fn write(&self, directory: &Path, name: &str, numbers: &BTreeMap<String, u32>) -> Result<(), KeptError> {
-        let preface = kept::preface(name, &self.moment, numbers, &self.meters_and_groups);
+        let preface = kept::preface(name, &self.moment, numbers, &self.meters_and_groups, &self.settings);
         kept::write(directory, name, &[&preface, &self.rules])
     }
 }

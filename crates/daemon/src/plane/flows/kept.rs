@@ -6,10 +6,12 @@
 //! count u32, (port, number u32)*         | numbers of ports
 //! count u32, message*                    | meters
 //! count u32, message*                    | groups
+//! count u32, (table u8, has u8, down u8, up u8, name)*   | what controllers have said of tables; has: 1 eviction, 2 vacancy events
 //! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   rules, up to the end
 //! ```
 //!
-//! Numbers are big-endian; names and messages follow their length (u32). A file that is not whole is refused whole.
+//! Numbers are big-endian; names and messages follow their length (u32). A file that is not whole is refused whole. Version 2 has
+//! nothing about tables.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,10 +22,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::Crc;
 
-use super::letter::{Message, RuleLetter, RulesLetter};
+use super::letter::{Message, RuleLetter, RulesLetter, TableLetter};
 
 const MAGIC: &[u8; 8] = b"TRIVRULE";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The oldest that is read.
+const OLDEST: u32 = 2;
 /// Magic, version, checksum and length.
 const HEAD: usize = 24;
 /// Longest file that is read, in octets.
@@ -61,7 +65,7 @@ pub enum Damage {
     #[error("this is no file of rules")]
     Strange,
     /// Written by another release.
-    #[error("it is of version {0}, and version {VERSION} is read here")]
+    #[error("it is of version {0}, and versions {OLDEST} to {VERSION} are read here")]
     Version(u32),
     /// Its end is missing, or there is too much of it.
     #[error("it is damaged: it does not have the length that it names")]
@@ -159,6 +163,7 @@ pub(super) fn preface(
     moment: &Moment,
     numbers: &BTreeMap<String, u32>,
     (meters, groups): &(Vec<Message>, Vec<Message>),
+    tables: &[TableLetter],
 ) -> Vec<u8> {
     let mut body = Vec::new();
     put(&mut body, bridge.as_bytes());
@@ -173,6 +178,12 @@ pub(super) fn preface(
     for messages in [meters, groups] {
         count(&mut body, messages.len());
         messages.iter().for_each(|message| put(&mut body, &message.0));
+    }
+    count(&mut body, tables.len());
+    for TableLetter(table, name, evicts, vacancy) in tables {
+        let (down, up) = vacancy.unwrap_or_default();
+        body.extend([*table, u8::from(*evicts) | u8::from(vacancy.is_some()) << 1, down, up]);
+        put(&mut body, name.as_bytes());
     }
     body
 }
@@ -250,6 +261,14 @@ impl<'a> Rest<'a> {
         std::str::from_utf8(self.octets()?).map_err(|_| Damage::Parts)
     }
 
+    fn table(&mut self) -> Result<TableLetter, Damage> {
+        let [table, has, down, up] = self.array()?;
+        if has > 3 || down > up || up > 100 {
+            return Err(Damage::Parts);
+        }
+        Ok(TableLetter(table, self.name()?.to_owned(), has & 1 != 0, (has & 2 != 0).then_some((down, up))))
+    }
+
     fn messages(&mut self) -> Result<Vec<Message>, Damage> {
         // Nothing is made room for that is not there.
         (0..self.u32()?).map(|_| Ok(Message(self.octets()?.to_vec()))).collect()
@@ -262,9 +281,9 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
     if head.take(MAGIC.len())? != MAGIC {
         return Err(Damage::Strange);
     }
-    match head.u32()? {
-        VERSION => {}
-        other => return Err(Damage::Version(other)),
+    let version = head.u32()?;
+    if !(OLDEST..=VERSION).contains(&version) {
+        return Err(Damage::Version(version));
     }
     let checksum = head.u32()?;
     if head.u64()? != body.len() as u64 {
@@ -287,6 +306,9 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
     }
     letter.meters = rest.messages()?;
     letter.groups = rest.messages()?;
+    if version >= 3 {
+        letter.tables = (0..rest.u32()?).map(|_| rest.table()).collect::<Result<_, _>>()?;
+    }
     let elapsed = now.since(&then);
     while !rest.0.is_empty() {
         let message = Message(rest.octets()?.to_vec());
@@ -339,7 +361,8 @@ mod tests {
             pipeline.resume_counts(0, &Match::ANY, priority, (5, 500), times);
         }
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
-        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default());
+        let tables = [TableLetter(9, "acl".to_owned(), true, Some((20, 80)))];
+        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), &tables);
         for stats in pipeline.flows(&FlowFilter::default(), 100 * SECOND) {
             put_rule(&mut body, &RuleLetter::of(stats, 100 * SECOND));
         }
@@ -364,6 +387,7 @@ mod tests {
         let seen = |now: &Moment| -> Vec<(u16, u64, u64, u16)> {
             let letter = decode("br0", &file, now).unwrap();
             assert_eq!(letter.numbers["eth1"], 7);
+            assert_eq!(letter.tables, [TableLetter(9, "acl".to_owned(), true, Some((20, 80)))]);
             let mut pipeline = Pipeline::new();
             assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);
             let flows = pipeline.flows(&FlowFilter::default(), now.monotonic);
@@ -382,6 +406,20 @@ mod tests {
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
     }
 
+    /// What the release before this one has left: the same without tables.
+    #[test]
+    fn an_older_file_is_read() {
+        let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
+        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), &[]);
+        body.truncate(body.len() - 4);
+        let mut file = whole(body);
+        file[8..12].copy_from_slice(&2_u32.to_be_bytes());
+        let letter = decode("br0", &file, &moment(1, 110, 0)).unwrap();
+        assert_eq!((letter.numbers["eth1"], letter.tables.len()), (7, 0));
+        file[8..12].copy_from_slice(&1_u32.to_be_bytes());
+        assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
+    }
+
     /// A hard time-out runs from the last change, as before the kill; behind a boot, what is left of it runs from now on.
     #[test]
     fn a_rule_that_was_changed_lately_lives_on() {
@@ -390,7 +428,7 @@ mod tests {
         rule.hard_timeout = 60;
         pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
         pipeline.resume_counts(0, &Match::ANY, 9, (0, 0), (10 * SECOND, 990 * SECOND, 990 * SECOND));
-        let mut body = preface("br0", &moment(1, 1000, 5000), &BTreeMap::new(), &Default::default());
+        let mut body = preface("br0", &moment(1, 1000, 5000), &BTreeMap::new(), &Default::default(), &[]);
         for stats in pipeline.flows(&FlowFilter::default(), 1000 * SECOND) {
             put_rule(&mut body, &RuleLetter::of(stats, 1000 * SECOND));
         }
@@ -418,7 +456,7 @@ mod tests {
         }
         for at in 0..file.len() {
             let mut other = file.clone();
-            other[at] ^= 1;
+            other[at] ^= 0x10;
             let expected = match at {
                 0..8 => Damage::Strange,
                 8..12 => Damage::Version(u32::from_be_bytes([other[8], other[9], other[10], other[11]])),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use engine::FlowTables;
-use model::{BridgeName, FailMode, FlowTable, FlowTableId, WhenFull};
+use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
 use openflow::datapath::{
     Aggregate, Description, EventSender, Features, PortMod, PortModError, Settled, Subscription, TableConfig,
     TableMod,
@@ -13,7 +13,7 @@ use openflow::datapath::{
 use openflow::{Datapath, events};
 use switch::flow::{
     ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupStats, Match, Meter,
-    MeterStats, Mod, PacketOut, PortDesc, PortStats, TABLES, TableStats,
+    MeterStats, Mod, PacketOut, PortDesc, PortStats, TABLES, TableBounds, TableStats, text,
 };
 
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
@@ -37,9 +37,6 @@ pub struct Leader {
     listeners: Arc<Mutex<Vec<EventSender>>>,
     /// What controllers have changed of ports, by number: OFPPC_* bits.
     configs: Mutex<BTreeMap<u32, u32>>,
-    /// What tables are called, and whether they evict.
-    names: Mutex<BTreeMap<u8, String>>,
-    limits: Mutex<BTreeMap<u8, bool>>,
     /// Tables as they were configured last.
     configured: Mutex<BTreeMap<FlowTableId, FlowTable>>,
     plane: Mutex<Weak<DataPlane>>,
@@ -68,8 +65,6 @@ impl Leader {
             tables,
             listeners,
             configs: Mutex::default(),
-            names: Mutex::default(),
-            limits: Mutex::default(),
             configured: Mutex::default(),
             plane: Mutex::default(),
         }
@@ -128,16 +123,34 @@ impl Leader {
             if wanted == configured.get(&number) {
                 continue;
             }
-            let wanted = wanted.unwrap_or(&usual);
-            match &wanted.name {
-                Some(name) => drop(locked(&self.names).insert(number.0, name.clone())),
-                None => drop(locked(&self.names).remove(&number.0)),
-            }
-            let evicts = wanted.when_full == WhenFull::Evict;
-            locked(&self.limits).insert(number.0, evicts);
-            self.tables.change(|pipeline| pipeline.set_table_limit(number.0, wanted.limit, evicts, now()));
+            let bounds = self.bounds(number, wanted.unwrap_or(&usual));
+            self.tables.change(|pipeline| pipeline.set_table_bounds(number.0, bounds, now()));
         }
         *configured = tables.clone();
+    }
+
+    /// A table's configuration in the switch's terms.
+    fn bounds(&self, number: FlowTableId, table: &FlowTable) -> TableBounds {
+        let group = |name: &String| {
+            let part = text::sub_field(name);
+            if part.is_none() {
+                let (bridge, table) = (&self.name, number.0);
+                tracing::warn!(
+                    bridge,
+                    table,
+                    "groups: there is no field {name}, or it has no such bits; it is left out"
+                );
+            }
+            part
+        };
+        let tracks = |field| table.prefixes.as_ref().is_none_or(|own| own.contains(&field));
+        TableBounds {
+            name: table.name.clone(),
+            limit: table.limit,
+            evicts: table.when_full == WhenFull::Evict,
+            groups: table.groups.iter().filter_map(group).collect(),
+            prefixes: PrefixField::ALL.map(tracks),
+        }
     }
 
     /// A port with what controllers have changed of it.
@@ -228,37 +241,26 @@ impl Datapath for Leader {
     }
 
     fn table_config(&self, table: u8) -> Option<TableConfig> {
-        let stats = self.tables.lock().table_stats().into_iter().find(|stats| stats.table == table)?;
-        Some(TableConfig {
-            table,
-            name: locked(&self.names).get(&table).cloned().unwrap_or_default(),
-            max_entries: stats.max_entries,
-            eviction: locked(&self.limits).get(&table).copied().unwrap_or_default(),
-            ..TableConfig::default()
-        })
+        self.tables.lock().table_state(table).as_ref().map(TableConfig::of)
     }
 
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError> {
         let is_default =
             |miss| matches!(miss, openflow::datapath::Miss::Default | openflow::datapath::Miss::Drop);
-        if change.miss.is_some_and(|miss| !is_default(miss)) || change.vacancy.is_some_and(|it| it.is_some())
-        {
+        if change.miss.is_some_and(|miss| !is_default(miss)) {
             return Err(FlowError::UnsupportedInstruction);
         }
         let last = u8::try_from(TABLES - 1).unwrap_or(u8::MAX);
         let tables = if change.table == ALL_TABLES { 0..=last } else { change.table..=change.table };
-        for table in tables {
-            if let Some(name) = &change.name {
-                locked(&self.names).insert(table, name.clone());
+        self.tables.change(|pipeline| {
+            for table in tables {
+                let mut wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
+                wishes.name = change.name.clone().unwrap_or(wishes.name);
+                wishes.evicts = change.eviction.unwrap_or(wishes.evicts);
+                wishes.vacancy = change.vacancy.unwrap_or(wishes.vacancy);
+                pipeline.set_table_wishes(table, wishes, now());
             }
-            if let Some(evicts) = change.eviction {
-                locked(&self.limits).insert(table, evicts);
-                self.tables.change(|pipeline| {
-                    let limit = pipeline.table_stats().get(usize::from(table)).map(|stats| stats.max_entries);
-                    pipeline.set_table_limit(table, limit, evicts, now());
-                });
-            }
-        }
+        });
         Ok(())
     }
 

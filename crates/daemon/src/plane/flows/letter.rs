@@ -9,7 +9,7 @@ use openflow::wire::error::Error;
 use openflow::wire::{Reader, flow, group, meter};
 use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, Pipeline};
+use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, Pipeline, TableWishes};
 
 /// Octets of a message's header.
 const HEADER: usize = 8;
@@ -27,6 +27,9 @@ pub struct RulesLetter {
     pub(super) rules: Vec<RuleLetter>,
     /// OpenFlow's numbers of ports by name.
     pub numbers: BTreeMap<String, u32>,
+    /// What controllers have said of tables.
+    #[serde(default)]
+    pub(super) tables: Vec<TableLetter>,
 }
 
 /// A flow that a worker has cached: worker, bridge, port, and the bits that it depends on as the decider has them.
@@ -45,6 +48,10 @@ impl KnownLetter {
         KnownFlow { worker, bridge, port: PortId(port), present, words }
     }
 }
+
+/// What controllers have said of a table: its number and name, whether rules make room for others, and when they are told how full it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct TableLetter(pub u8, pub String, pub bool, pub Option<(u8, u8)>);
 
 /// A message's octets; in texts: hexadecimal.
 #[derive(Clone, PartialEq, Debug)]
@@ -104,6 +111,14 @@ impl RuleLetter {
     }
 }
 
+impl TableLetter {
+    pub(super) fn all(pipeline: &Pipeline) -> Vec<TableLetter> {
+        let letter =
+            |(table, own): (u8, &TableWishes)| TableLetter(table, own.name.clone(), own.evicts, own.vacancy);
+        pipeline.wished_tables().map(letter).collect()
+    }
+}
+
 /// The messages that make a bridge's meters and groups.
 pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Message>) {
     let meter = |own| Message::of(|octets| meter::put_mod(octets, own));
@@ -121,6 +136,7 @@ impl RulesLetter {
             groups,
             rules: rules.map(|stats| RuleLetter::of(stats, now)).collect(),
             numbers,
+            tables: TableLetter::all(pipeline),
         }
     }
 
@@ -134,6 +150,10 @@ impl RulesLetter {
         };
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
         put(Some(all), pipeline);
+        for TableLetter(table, name, evicts, vacancy) in &self.tables {
+            let wishes = TableWishes { name: name.clone(), evicts: *evicts, vacancy: *vacancy };
+            pipeline.set_table_wishes(*table, wishes, now);
+        }
         for message in &self.meters {
             let read = meter::get_mod(Reader::new(&message.0, Error::BadLength)).ok();
             put(read.map(Mod::Meter), pipeline);
@@ -210,6 +230,8 @@ mod tests {
             [Mod::Meter(MeterMod::Add(meter)), Mod::Group(GroupMod::Add(group)), Mod::Flow(Box::new(rule))];
         pipeline.modify(&mods, 1_000).unwrap();
         pipeline.resume_counts(1, &matching, 77, (5, 500), (1_000, 1_500, 2_000));
+        let wishes = TableWishes { name: "acl".to_owned(), evicts: true, vacancy: Some((20, 80)) };
+        pipeline.set_table_wishes(254, wishes.clone(), 1_000);
         let letter = RulesLetter::of(&pipeline, BTreeMap::new(), 3_000);
         let text = serde_json::to_string(&letter).unwrap();
         assert_eq!(serde_json::from_str::<RulesLetter>(&text).unwrap(), letter);
@@ -217,6 +239,11 @@ mod tests {
         assert_eq!(letter.give(&mut other, 4_000), 0);
         let all = FlowFilter::default();
         assert_eq!(other.flows(&all, 5_000), pipeline.flows(&all, 5_000));
+        assert!(other.wished_tables().eq([(254, &wishes)]));
+        // One that was written before tables had anything to be kept.
+        let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+        older.as_object_mut().unwrap().remove("tables").unwrap();
+        assert_eq!(serde_json::from_value::<RulesLetter>(older).unwrap().rules, letter.rules);
         assert!(other.groups().eq(pipeline.groups()) && other.meters().eq(pipeline.meters()));
     }
 }

@@ -6,7 +6,7 @@ use packet::MacAddr;
 
 use super::field::{Form, TCP_FLAGS, form, read_wire_name};
 use crate::flow::action::port as reserved;
-use crate::flow::{Field, Flow, packet_meets};
+use crate::flow::{Field, Flow, SubField, packet_meets};
 
 /// Why a flow is not understood.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -169,6 +169,24 @@ fn find(flow: &Flow, name: &str) -> Option<Field> {
         "tunnel_id" => Field::TunId,
         other => Field::from_name(other).or_else(|| read_wire_name(other))?,
     })
+}
+
+/// Reads part of a field, by its own name or that of its number on the wire: `NXM_OF_VLAN_TCI[0..11]`, `reg0[3]`, `eth_src[]`, `eth_src`.
+/// `None`: there is no such field, or it has no such bits.
+#[must_use]
+pub fn sub_field(text: &str) -> Option<SubField> {
+    let (name, bits) = match text.split_once('[') {
+        Some((name, rest)) => (name, rest.strip_suffix(']')?),
+        None => (text, ""),
+    };
+    let field = Field::from_name(name).or_else(|| read_wire_name(name))?;
+    let (first, last) = match bits.split_once("..") {
+        Some((first, last)) => (first.parse().ok()?, last.parse().ok()?),
+        None if bits.is_empty() => (0, u16::try_from(field.bits() - 1).ok()?),
+        None => (bits.parse().ok()?, bits.parse().ok()?),
+    };
+    let bits = u16::checked_sub(last, first)?.checked_add(1)?;
+    Some(SubField { field, first, bits }).filter(SubField::is_sound)
 }
 
 fn number(text: &str) -> Option<u128> {

@@ -1,0 +1,242 @@
+//! How tables are kept in bounds: limits, who makes room, prefixes that are tracked, and news of tables that are nearly full.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+
+use switch::flow::text::sub_field;
+use switch::flow::{
+    Asked, Event, Field, Flow, FlowError, FlowFilter, FlowMod, Instructions, Match, Mod, Pipeline, Removed,
+    TableBounds, TableWishes,
+};
+
+fn bounds(limit: u32, evicts: bool) -> TableBounds {
+    TableBounds { limit: Some(limit), evicts, ..TableBounds::default() }
+}
+
+/// A rule of table 0 that is told from others by its number.
+fn rule(number: u32, importance: u16) -> Mod {
+    let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+    let mut change = FlowMod::add(0, 1, matching, Instructions::apply(Vec::new()));
+    change.importance = importance;
+    Mod::Flow(Box::new(change))
+}
+
+/// Importance of the rules that there are.
+fn left(pipeline: &Pipeline) -> Vec<u16> {
+    let mut left: Vec<u16> =
+        pipeline.flows(&FlowFilter::default(), 0).iter().map(|flow| flow.importance).collect();
+    left.sort_unstable();
+    left
+}
+
+#[test]
+fn a_full_table_says_so_and_evicts_when_told() {
+    let mut pipeline = Pipeline::new();
+    pipeline.set_table_bounds(0, bounds(2, false), 0);
+    pipeline.modify(&[rule(1, 5), rule(2, 3)], 0).unwrap();
+    assert_eq!(pipeline.modify(&[rule(3, 4)], 0), Err((0, FlowError::TableFull)));
+    // Whoever says so: the configuration, or a controller.
+    let wishes = TableWishes { evicts: true, ..TableWishes::default() };
+    pipeline.set_table_wishes(0, wishes, 0);
+    pipeline.modify(&[rule(3, 4)], 0).unwrap();
+    assert_eq!(left(&pipeline), [4, 5]);
+    pipeline.set_table_wishes(0, TableWishes::default(), 0);
+    assert_eq!(pipeline.modify(&[rule(4, 9)], 0), Err((0, FlowError::TableFull)));
+    pipeline.set_table_bounds(0, bounds(2, true), 0);
+    pipeline.modify(&[rule(4, 9)], 0).unwrap();
+    assert_eq!(left(&pipeline), [5, 9]);
+    assert_eq!(pipeline.modify(&[rule(5, 4)], 0), Err((0, FlowError::TableFull)), "the least important one");
+}
+
+#[test]
+fn rules_that_are_too_many_go_when_a_limit_says_so() {
+    let mut pipeline = Pipeline::new();
+    for importance in 0..10 {
+        pipeline.modify(&[rule(importance.into(), importance)], 0).unwrap();
+    }
+    pipeline.set_table_bounds(0, bounds(4, false), 0);
+    assert_eq!(pipeline.rule_count(), 10);
+    pipeline.take_events();
+    pipeline.set_table_bounds(0, bounds(4, true), 0);
+    // The one without importance and time-outs stays.
+    assert_eq!(left(&pipeline), [0, 7, 8, 9]);
+    assert_eq!(pipeline.take_events().len(), 6);
+}
+
+/// A rule for a port and an address that is silent after so many seconds.
+fn of_port(port: u128, address: u128, idle: u16) -> Mod {
+    let matching =
+        Match::ANY.with(Field::InPort, port).with(Field::EthType, 0x0800).with(Field::Ipv4Dst, address);
+    let mut change = FlowMod::add(0, 1, matching, Instructions::apply(Vec::new()));
+    change.idle_timeout = idle;
+    Mod::Flow(Box::new(change))
+}
+
+/// Rules by port.
+fn by_port(pipeline: &Pipeline) -> BTreeMap<u128, Vec<u16>> {
+    let mut ports: BTreeMap<u128, Vec<u16>> = BTreeMap::new();
+    for flow in pipeline.flows(&FlowFilter::default(), 0) {
+        ports.entry(flow.matching.value.get(Field::InPort)).or_default().push(flow.idle_timeout);
+    }
+    ports.values_mut().for_each(|idle| idle.sort_unstable());
+    ports
+}
+
+#[test]
+fn the_largest_group_makes_room_first() {
+    let mut pipeline = Pipeline::new();
+    let fair =
+        |limit| TableBounds { groups: vec![sub_field("NXM_OF_IN_PORT[]").unwrap()], ..bounds(limit, true) };
+    pipeline.set_table_bounds(0, fair(6), 0);
+    for (address, idle) in (0..4).zip([50, 40, 30, 60]) {
+        pipeline.modify(&[of_port(1, address, idle)], 0).unwrap();
+    }
+    // Two that would end first, were it not for the groups.
+    pipeline.modify(&[of_port(2, 0, 5), of_port(2, 1, 6)], 0).unwrap();
+    pipeline.modify(&[of_port(3, 0, 9)], 0).unwrap();
+    assert_eq!(by_port(&pipeline), [(1, vec![40, 50, 60]), (2, vec![5, 6]), (3, vec![9])].into());
+    pipeline.modify(&[of_port(3, 1, 9)], 0).unwrap();
+    assert_eq!(by_port(&pipeline), [(1, vec![50, 60]), (2, vec![5, 6]), (3, vec![9, 9])].into());
+    // Many at once, fairly.
+    pipeline.set_table_bounds(0, fair(3), 0);
+    assert_eq!(by_port(&pipeline), [(1, vec![60]), (2, vec![6]), (3, vec![9])].into());
+    // Rules without the field are a group of their own; part of a field is enough.
+    let half = TableBounds { groups: vec![sub_field("NXM_OF_IP_DST[0..3]").unwrap()], ..bounds(5, true) };
+    pipeline.set_table_bounds(0, half, 0);
+    pipeline
+        .modify(
+            &[FlowFilter::default()].map(|all| Mod::Flow(Box::new(FlowMod::delete(255, all.matching)))),
+            0,
+        )
+        .unwrap();
+    let mut other = FlowMod::add(0, 1, Match::ANY, Instructions::apply(Vec::new()));
+    other.idle_timeout = 1;
+    pipeline.modify(&[Mod::Flow(Box::new(other))], 0).unwrap();
+    for (n, address) in [0x13, 0x23, 0x33, 0x14].into_iter().enumerate() {
+        pipeline.modify(&[of_port(n as u128, address, 9)], 0).unwrap();
+    }
+    pipeline.modify(&[of_port(7, 0x15, 9)], 0).unwrap();
+    let last: Vec<u128> = pipeline
+        .flows(&FlowFilter::default(), 0)
+        .iter()
+        .map(|flow| flow.matching.value.get(Field::Ipv4Dst) & 15)
+        .collect();
+    let of = |digit: u128| last.iter().filter(|own| **own == digit).count();
+    assert_eq!((of(0), of(3), of(4), of(5)), (1, 2, 1, 1));
+}
+
+#[test]
+fn controllers_are_told_once_how_full_a_table_is() {
+    let mut pipeline = Pipeline::new();
+    pipeline.set_table_bounds(0, bounds(10, false), 0);
+    let wishes = TableWishes { vacancy: Some((30, 60)), ..TableWishes::default() };
+    pipeline.set_table_wishes(0, wishes.clone(), 0);
+    let told = |pipeline: &mut Pipeline| -> Vec<(bool, u32)> {
+        let news = pipeline.take_events().into_iter();
+        news.filter_map(|event| match event {
+            Event::Vacancy(roomy, state) => Some((roomy, state.active)),
+            _ => None,
+        })
+        .collect()
+    };
+    (0..7).for_each(|n| pipeline.modify(&[rule(n, 0)], 0).unwrap());
+    assert_eq!(told(&mut pipeline), [], "30 percent are free");
+    pipeline.modify(&[rule(7, 0), rule(8, 0)], 0).unwrap();
+    assert_eq!(told(&mut pipeline), [(false, 9)], "of a batch once");
+    pipeline.modify(&[rule(9, 0)], 0).unwrap();
+    assert_eq!(told(&mut pipeline), []);
+    let gone = |n: u128| {
+        let matching = Match::ANY.with(Field::Reg0, n);
+        Mod::Flow(Box::new(FlowMod::delete(0, matching)))
+    };
+    (0..6).for_each(|n| pipeline.modify(&[gone(n)], 0).unwrap());
+    assert_eq!(told(&mut pipeline), [], "60 percent are free");
+    pipeline.modify(&[gone(6)], 0).unwrap();
+    assert_eq!(told(&mut pipeline), [(true, 3)]);
+    // Rules whose time is over count, and so does another limit.
+    let mut short = FlowMod::add(0, 1, Match::ANY, Instructions::apply(Vec::new()));
+    short.hard_timeout = 1;
+    pipeline.modify(&[Mod::Flow(Box::new(short))], 0).unwrap();
+    pipeline.set_table_bounds(0, bounds(5, false), 0);
+    assert_eq!(told(&mut pipeline), [(false, 4)]);
+    pipeline.set_table_wishes(0, TableWishes { vacancy: Some((20, 30)), ..wishes }, 0);
+    pipeline.expire(2_000_000_000);
+    assert_eq!(told(&mut pipeline), [(true, 3)]);
+    pipeline.set_table_wishes(0, TableWishes::default(), 0);
+    (0..9).for_each(|n| _ = pipeline.modify(&[rule(n, 0)], 0));
+    assert_eq!(told(&mut pipeline), [], "nobody asks");
+    let silent =
+        pipeline.take_events().iter().all(|event| !matches!(event, Event::Removed(_, Removed::Eviction)));
+    assert!(silent);
+}
+
+/// Settings are nothing to packets: what is cached stays, and what is kept is told that there is something new.
+#[test]
+fn settings_change_the_version_and_no_flow() {
+    let mut pipeline = Pipeline::new();
+    let version = pipeline.version();
+    let wishes = TableWishes { name: "acl".to_owned(), ..TableWishes::default() };
+    pipeline.set_table_wishes(3, wishes.clone(), 0);
+    assert!(pipeline.version() > version);
+    assert!(!pipeline.may_differ(version, &[u64::MAX; 4], None));
+    assert!(pipeline.wished_tables().eq([(3, &wishes)]));
+    assert_eq!(pipeline.table_state(3).unwrap().name, "acl");
+    pipeline.set_table_bounds(3, TableBounds { name: Some("own".to_owned()), ..TableBounds::default() }, 0);
+    assert_eq!(pipeline.table_state(3).unwrap().name, "own", "the configuration's counts");
+    pipeline.set_table_bounds(3, TableBounds::default(), 0);
+    assert_eq!(pipeline.table_state(3).unwrap().name, "acl");
+    assert!(pipeline.table_state(255).is_none() && pipeline.table_wishes(255).is_none());
+}
+
+/// 10.5.6.7 under 10/8 and 10.1.2.3: with prefixes a /16 tells, without them all of it.
+#[test]
+fn prefixes_are_tracked_where_the_table_says_so() {
+    let mut pipeline = Pipeline::new();
+    let to = |address: u128, length: u32| {
+        let mask = u128::from(u32::MAX << (32 - length));
+        let mut matching = Match::ANY.with(Field::EthType, 0x0800);
+        matching.put(Field::Ipv4Dst, address & mask, mask);
+        matching
+    };
+    for (priority, matching) in [(1, to(0x0a00_0000, 8)), (2, to(0x0a01_0203, 32))] {
+        let change = FlowMod::add(0, priority, matching, Instructions::apply(Vec::new()));
+        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
+    }
+    let depends = |pipeline: &Pipeline| {
+        let mut flow = Flow::ZERO;
+        flow.set(Field::EthType, 0x0800);
+        flow.set(Field::Ipv4Dst, 0x0a05_0607);
+        let fate = pipeline.translate(Asked { flow: &flow, frame: None, trace: false });
+        u32::try_from(fate.mask.get(Field::Ipv4Dst)).unwrap()
+    };
+    for (prefixes, mask) in [
+        ([true, true], 0xffff_0000),
+        ([true, false], u32::MAX),
+        ([false, true], 0xffff_0000),
+        ([false, false], u32::MAX),
+    ] {
+        pipeline.set_table_bounds(0, TableBounds { prefixes, ..TableBounds::default() }, 0);
+        assert_eq!(depends(&pipeline), mask, "{prefixes:?}");
+    }
+}
+
+#[test]
+fn parts_of_fields_are_read_by_all_their_names() {
+    for (text, field, first, bits) in [
+        ("NXM_OF_IN_PORT[]", Field::InPort, 0, 32),
+        ("in_port", Field::InPort, 0, 32),
+        ("NXM_OF_VLAN_TCI[0..11]", Field::VlanTci, 0, 12),
+        ("reg3[31]", Field::Reg3, 31, 1),
+        ("NXM_NX_REG3[4..7]", Field::Reg3, 4, 4),
+        ("eth_src[]", Field::EthSrc, 0, 48),
+        ("xxreg1[]", Field::Xxreg1, 0, 128),
+    ] {
+        let part = sub_field(text).unwrap();
+        assert_eq!((part.field, part.first, part.bits), (field, first, bits), "{text}");
+    }
+    for text in
+        ["", "[]", "reg0[", "reg0[32]", "reg0[5..4]", "reg0[0..32]", "reg0[a]", "nothing[]", "reg0[0..65535]"]
+    {
+        assert_eq!(sub_field(text), None, "{text}");
+    }
+}
