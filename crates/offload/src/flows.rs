@@ -111,6 +111,7 @@ pub fn action(program: &Program, key: &FlowKey, mask: &FlowKey) -> Option<FlowAc
             Op::Normal
             | Op::PushMpls(..)
             | Op::PopMpls(_)
+            | Op::CopyTtlIn(_)
             | Op::PushPbb(..)
             | Op::PopPbb
             | Op::Meter(_)

@@ -31,11 +31,12 @@ const VERSIONS: [(Version, &str); 4] = [
 ];
 
 /// Tests in which packets meet fields and actions: their name in the table, and their source.
-const WITH_PACKETS: [(&str, &str); 5] = [
+const WITH_PACKETS: [(&str, &str); 6] = [
     ("oracle", "../daemon/tests/ovs_oracle/rules.rs"),
     ("daemon", "../daemon/tests/openflow.rs"),
     ("engine", "../engine/tests/flows.rs"),
     ("switch", "../switch/tests/flows.rs"),
+    ("taught", "../switch/tests/taught.rs"),
     ("fields", "../switch/tests/fields.rs"),
 ];
 
@@ -140,5 +141,5 @@ Written by `crates/openflow/tests/matrix.rs` (`UPDATE=1 cargo test -p openflow -
 - empty: the version cannot say it.
 
 The last column names the tests in which packets meet it: *oracle* (`daemon/tests/ovs_oracle.rs`, octet for octet against Open vSwitch), *daemon* \
-(`daemon/tests/openflow.rs`), *engine* (`engine/tests/flows.rs`), *switch* (`switch/tests/flows.rs`), *fields* (`switch/tests/fields.rs`, each field matched, set and read again).
+(`daemon/tests/openflow.rs`), *engine* (`engine/tests/flows.rs`), *switch* (`switch/tests/flows.rs`), *taught* (`switch/tests/taught.rs`), *fields* (`switch/tests/fields.rs`, each field matched, set and read again).
 ";

@@ -2,122 +2,15 @@
 //! of frames.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::BTreeMap;
+mod rules;
 
-use packet::{FlowKey, MacAddr, PortId};
+use packet::PortId;
 use proptest::prelude::*;
+use rules::{add, asked, from, is_sound, out, pipeline, read, run, set, tcp};
 use switch::flow::{
-    Action, Asked, Band, BandKind, Beyond, Bucket, Conjunction, Field, Flow, FlowCommand, FlowError,
-    FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupKind, GroupMod, Instructions, Learn, LearnPart,
-    LearnSource, Match, Meter, MeterMod, Mod, Op, Pipeline, PortDesc, Prerequisite, SelectMethod, SubField,
-    port, rewrite,
+    Action, Bucket, Conjunction, Field, FlowError, FlowMod, Group, GroupKind, GroupMod, Instructions, Match,
+    Mod, Op, Prerequisite, SelectMethod, SubField, port,
 };
-
-fn flow_port(number: u32) -> FlowPort {
-    let desc =
-        PortDesc { number, name: format!("p{number}"), mac: MacAddr([2; 6]), config: 0, state: 4, speed: 0 };
-    FlowPort {
-        id: PortId(u16::try_from(number).unwrap()),
-        desc,
-        floods: true,
-        forwards: true,
-        receives: true,
-        live: true,
-    }
-}
-
-fn pipeline() -> Pipeline {
-    let mut pipeline = Pipeline::new();
-    for number in 1..=4 {
-        pipeline.set_port(number, Some(flow_port(number)));
-    }
-    pipeline
-}
-
-fn add(pipeline: &mut Pipeline, table: u8, priority: u16, matching: Match, actions: Vec<Action>) {
-    let change = FlowMod::add(table, priority, matching, Instructions::apply(actions));
-    pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
-}
-
-fn from(port: u32) -> Match {
-    Match::ANY.with(Field::InPort, u128::from(port))
-}
-
-fn out(port: u32) -> Action {
-    Action::Output { port, max_len: 0 }
-}
-
-fn set(field: Field, value: u128) -> Action {
-    Action::Set { field, value, mask: field.all_ones(), load: false }
-}
-
-/// A TCP packet over IPv4, tagged or not, with sound checksums.
-fn tcp(vlan: Option<u16>, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), ttl: u8) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    if let Some(vid) = vlan {
-        frame.extend([0x81, 0x00]);
-        frame.extend(vid.to_be_bytes());
-    }
-    frame.extend([0x08, 0x00]);
-    let at = frame.len();
-    frame.extend([0x45, 0, 0, 44, 0, 1, 0, 0, ttl, 6, 0, 0]);
-    frame.extend(src);
-    frame.extend(dst);
-    let sum = packet::checksum::ipv4_header(&frame[at..at + 20]);
-    frame[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(ports.0.to_be_bytes());
-    frame.extend(ports.1.to_be_bytes());
-    frame.extend([0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0, b'a', b'b', b'c', b'd']);
-    let pseudo = packet::checksum::l4_pseudo_v4(src.into(), dst.into(), 6, 24);
-    packet::checksum::fill(&mut frame[at + 20..], 16, pseudo);
-    frame
-}
-
-fn read(frame: &[u8], in_port: u32) -> Flow {
-    let mut key = FlowKey::ZERO;
-    let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).unwrap();
-    Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port)
-}
-
-fn asked<'a>(flow: &'a Flow, frame: Option<&'a [u8]>) -> Asked<'a> {
-    Asked { flow, frame, trace: false }
-}
-
-/// The frames that leave, with their ports.
-fn run(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> Vec<(PortId, Vec<u8>)> {
-    let flow = read(frame, in_port);
-    let fate = pipeline.translate(asked(&flow, Some(frame)));
-    let mut left = Vec::new();
-    execute(&fate.program.ops, frame.to_vec(), &mut left);
-    left
-}
-
-fn execute(ops: &[Op], mut frame: Vec<u8>, left: &mut Vec<(PortId, Vec<u8>)>) {
-    let mut at = 0;
-    while at < ops.len() {
-        match &ops[at] {
-            Op::Output(port) => left.push((*port, frame.clone())),
-            Op::Clone(n) => {
-                execute(&ops[at + 1..at + 1 + usize::from(*n)], frame.clone(), left);
-                at += usize::from(*n);
-            }
-            op => rewrite(&mut frame, op).unwrap(),
-        }
-        at += 1;
-    }
-}
-
-fn is_sound(frame: &[u8]) -> bool {
-    let mut key = FlowKey::ZERO;
-    let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).unwrap();
-    let (Some(l3), Some(l4)) = (layers.l3(), layers.l4()) else { return false };
-    let len = u16::from_be_bytes([frame[l3 + 2], frame[l3 + 3]]);
-    let end = l3 + usize::from(len);
-    let pseudo = packet::checksum::l4_pseudo_v4(key.ipv4_src(), key.ipv4_dst(), 6, len - 20);
-    let mut again = frame[l4..end].to_vec();
-    packet::checksum::fill(&mut again, 16, pseudo);
-    again == frame[l4..end] && packet::checksum::ipv4_header(&frame[l3..l3 + 20]) == 0
-}
 
 #[test]
 fn rewriting_keeps_checksums_sound() {
@@ -181,6 +74,86 @@ fn labels_go_on_and_come_off() {
     assert!(
         fate.is_own && fate.megaflow(&flow).is_none(),
         "what was behind the label is no part of the mask"
+    );
+}
+
+/// Behind one label, or behind several of which all but the last are taken off: the TTL goes into IPv4 with its checksum mended, into IPv6,
+/// and into nothing else.
+#[test]
+fn a_ttl_is_copied_into_the_header_behind_the_last_label() {
+    let mut pipeline = pipeline();
+    let ttl = |value| set(Field::MplsTtl, value);
+    add(&mut pipeline, 0, 1, from(1), vec![Action::PushMpls(0x8847), ttl(33), Action::CopyTtlIn, out(2)]);
+    add(&mut pipeline, 0, 1, from(2), vec![Action::CopyTtlIn, out(3)]);
+    add(&mut pipeline, 0, 1, from(3), vec![Action::CopyTtlIn, Action::PopMpls(0x0800), out(4)]);
+    let frame = tcp(Some(9), [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+    let labelled = run(&pipeline, &frame, 1).remove(0).1;
+    let bare = run(&pipeline, &labelled, 3).remove(0).1;
+    assert_eq!(read(&bare, 1).get(Field::NwTtl), 33);
+    assert!(is_sound(&bare));
+    // It is the key's label that decides, so that the flow is cached.
+    let flow = read(&labelled, 2);
+    let fate = pipeline.translate(asked(&flow, Some(&labelled)));
+    assert!(
+        fate.is_cacheable() && fate.mask.get(Field::MplsTtl) == 0xff && fate.mask.get(Field::MplsBos) == 1
+    );
+
+    let behind = |labels: &[u8], ip: &[u8]| {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0x47];
+        frame.extend(labels);
+        frame.extend(ip);
+        frame
+    };
+    let last = [0, 0, 0x11, 77];
+    let mut v6 = vec![0x60, 0, 0, 0, 0, 4, 253, 9];
+    v6.extend([1; 36]);
+    let left = run(&pipeline, &behind(&last, &v6), 2).remove(0).1;
+    v6[7] = 77;
+    assert_eq!(left, behind(&last, &v6));
+    // Into the label below, where there is one.
+    let two = run(&pipeline, &behind(&[0, 0, 0x10, 50, 0, 0, 0x11, 7], &v6), 2).remove(0).1;
+    assert_eq!(two, behind(&[0, 0, 0x10, 50, 0, 0, 0x11, 50], &v6));
+    for other in [&[0x55; 40][..], &[0x45; 19], &[0x60; 39], &[]] {
+        let frame = behind(&last, other);
+        assert_eq!(run(&pipeline, &frame, 2), [(PortId(3), frame)]);
+    }
+}
+
+/// A queue is named once in front of the outputs that it is for, within a bucket or a copy for that alone, and not at all where nothing
+/// leaves.
+#[test]
+fn outputs_go_by_the_queue_that_was_set() {
+    let ops = |actions: Vec<Action>| {
+        let mut pipeline = pipeline();
+        add(&mut pipeline, 1, 1, Match::ANY, vec![Action::SetQueue(9)]);
+        add(&mut pipeline, 0, 1, Match::ANY, actions);
+        let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 80), 60);
+        let fate = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
+        assert_eq!(run(&pipeline, &frame, 1).iter().filter(|(_, left)| *left != frame).count(), 0);
+        fate.program.ops
+    };
+    let to = |port| Op::Output(PortId(port));
+    let queue = |queue| Op::Queue(Some(queue));
+    assert_eq!(ops(vec![Action::SetQueue(5)]), []);
+    assert_eq!(ops(vec![Action::SetQueue(5), out(2), out(3)]), [queue(5), to(2), to(3)]);
+    assert_eq!(
+        ops(vec![Action::SetQueue(5), out(2), Action::PopQueue, out(3), Action::SetQueue(0), out(4)]),
+        [queue(5), to(2), Op::Queue(None), to(3), queue(0), to(4)]
+    );
+    assert_eq!(
+        ops(vec![Action::SetQueue(5), Action::Enqueue { port: 2, queue: 7 }, out(3)]),
+        [queue(7), to(2), queue(5), to(3)]
+    );
+    // A table of its own sets it for what comes behind.
+    let resubmit = Action::Resubmit { port: None, table: Some(1) };
+    assert_eq!(
+        ops(vec![resubmit, Action::Output { port: port::NORMAL, max_len: 0 }]),
+        [queue(9), Op::Normal]
+    );
+    // What is set in a copy stays there.
+    assert_eq!(
+        ops(vec![Action::Clone(vec![Action::SetQueue(5), out(2)]), out(3)]),
+        [Op::Clone(2), queue(5), to(2), to(3)]
     );
 }
 
@@ -295,260 +268,6 @@ fn buckets_and_clones_leave_the_packet_as_it_was() {
 }
 
 #[test]
-fn what_is_learnt_serves() {
-    let mut pipeline = pipeline();
-    let learn = Learn {
-        idle_timeout: 10,
-        hard_timeout: 0,
-        fin_idle_timeout: 0,
-        fin_hard_timeout: 0,
-        priority: 5,
-        cookie: 7,
-        flags: 0,
-        table: 1,
-        limit: 0,
-        result: None,
-        parts: vec![
-            LearnPart::Match(
-                LearnSource::Field(SubField::whole(Field::EthSrc)),
-                SubField::whole(Field::EthDst),
-            ),
-            LearnPart::Output(SubField::whole(Field::InPort)),
-        ],
-    };
-    let again = Action::Resubmit { port: None, table: Some(1) };
-    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Learn(Box::new(learn)), again]);
-    add(&mut pipeline, 1, 0, Match::ANY, vec![out(port::FLOOD)]);
-    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
-    let flow = read(&frame, 1);
-    let fate = pipeline.translate(asked(&flow, Some(&frame)));
-    let outputs = fate.program.ops.iter().filter(|op| matches!(op, Op::Output(_))).count();
-    assert_eq!(outputs, 3, "flooded, but not back");
-    fate.learns.iter().for_each(|lesson| pipeline.teach(lesson, 0).unwrap());
-    let mut back = frame.clone();
-    back.rotate_left(0);
-    back[..6].copy_from_slice(&frame[6..12]);
-    back[6..12].copy_from_slice(&frame[..6]);
-    let left = run(&pipeline, &back, 3);
-    assert_eq!(left.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [1]);
-    pipeline.expire(11_000_000_000);
-    assert_eq!(pipeline.rule_count(), 2, "silent for eleven seconds");
-}
-
-/// Teaches table 1 to send to the source of what came in.
-fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Action {
-    Action::Learn(Box::new(Learn {
-        idle_timeout: 0,
-        hard_timeout: 0,
-        fin_idle_timeout: 0,
-        fin_hard_timeout: 0,
-        priority: 5,
-        cookie,
-        flags,
-        table: 1,
-        limit,
-        result,
-        parts: vec![
-            LearnPart::Match(
-                LearnSource::Field(SubField::whole(Field::EthSrc)),
-                SubField::whole(Field::EthDst),
-            ),
-            LearnPart::Output(SubField::whole(Field::InPort)),
-        ],
-    }))
-}
-
-/// A packet of one source, and whether all that it teaches is learnt.
-fn taught(pipeline: &mut Pipeline, source: u8) -> (switch::flow::Translated, bool) {
-    let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
-    frame[11] = source;
-    let fate = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
-    let all = fate.learns.iter().all(|lesson| pipeline.teach(lesson, 0).is_ok());
-    (fate, all)
-}
-
-#[test]
-fn no_more_is_learnt_than_a_limit_allows() {
-    let mut pipeline = pipeline();
-    let told = SubField { field: Field::Reg0, first: 3, bits: 1 };
-    add(
-        &mut pipeline,
-        0,
-        1,
-        Match::ANY,
-        vec![teaches(7, 4, 2, Some(told)), Action::Resubmit { port: None, table: Some(2) }],
-    );
-    add(&mut pipeline, 2, 1, Match::ANY.with(Field::Reg0, 8), vec![out(2)]);
-    add(&mut pipeline, 2, 0, Match::ANY, vec![out(3)]);
-    // Others' rules do not count: another cookie, another table.
-    add(&mut pipeline, 1, 1, Match::ANY, vec![out(4)]);
-    let left = |fate: &switch::flow::Translated| {
-        assert!(fate.is_own, "the next packet may find no room");
-        fate.program.ops.iter().filter(|op| matches!(op, Op::Output(PortId(2)))).count() == 1
-    };
-    for source in [1, 2, 1] {
-        let (fate, all) = taught(&mut pipeline, source);
-        assert!(all && left(&fate), "{source}");
-    }
-    let (fate, all) = taught(&mut pipeline, 3);
-    assert!(!all && !left(&fate));
-    // The same place is no new rule.
-    assert!(taught(&mut pipeline, 2).1);
-    assert_eq!(pipeline.rule_count(), 6);
-    // One goes, so one more may come.
-    let mut gone =
-        FlowMod::add(1, 5, Match::ANY.with(Field::EthDst, 0x0200_0000_0001), Instructions::default());
-    gone.command = FlowCommand::Delete { strict: true };
-    pipeline.modify(&[Mod::Flow(Box::new(gone))], 0).unwrap();
-    let (fate, all) = taught(&mut pipeline, 3);
-    assert!(all && left(&fate));
-    assert!(!taught(&mut pipeline, 1).1);
-}
-
-#[test]
-fn what_is_learnt_goes_with_the_last_who_taught_it() {
-    let mut pipeline = pipeline();
-    let count =
-        |pipeline: &Pipeline| pipeline.flows(&FlowFilter { table: 1, ..FlowFilter::default() }, 0).len();
-    let teacher = |priority: u16, command: FlowCommand, actions: Vec<Action>| {
-        let mut change = FlowMod::add(0, priority, Match::ANY, Instructions::apply(actions));
-        change.command = command;
-        Mod::Flow(Box::new(change))
-    };
-    let strict = || FlowCommand::Delete { strict: true };
-    // Two teach the same, one of them inside a clone; a third one keeps nothing.
-    let inside = vec![Action::Clone(vec![teaches(7, 2, 0, None)])];
-    let start = |pipeline: &mut Pipeline| {
-        let mods = [
-            teacher(3, FlowCommand::Add, vec![teaches(7, 2, 0, None)]),
-            teacher(2, FlowCommand::Add, inside.clone()),
-            teacher(1, FlowCommand::Add, vec![teaches(8, 0, 0, None)]),
-        ];
-        pipeline.modify(&mods, 0).unwrap();
-        assert!(taught(pipeline, 1).1 && taught(pipeline, 2).1);
-        assert_eq!(count(pipeline), 2);
-    };
-    start(&mut pipeline);
-    // The same rule put there again teaches as before.
-    pipeline.modify(&[teacher(3, FlowCommand::Add, vec![teaches(7, 2, 0, None)])], 0).unwrap();
-    pipeline.modify(&[teacher(3, strict(), Vec::new())], 0).unwrap();
-    assert_eq!(count(&pipeline), 2, "the other one teaches them, too");
-    // A batch that is refused takes nothing with it.
-    let loops = teacher(9, FlowCommand::Add, vec![Action::Group(77)]);
-    assert!(pipeline.modify(&[teacher(2, strict(), Vec::new()), loops], 0).is_err());
-    assert_eq!(count(&pipeline), 2);
-    // In a batch that ends with a teacher they stay.
-    pipeline
-        .modify(&[teacher(2, strict(), Vec::new()), teacher(4, FlowCommand::Add, inside.clone())], 0)
-        .unwrap();
-    assert_eq!(count(&pipeline), 2);
-    pipeline.take_events();
-    let modify = FlowCommand::Modify { strict: true, or_add: false };
-    pipeline.modify(&[teacher(4, modify, vec![out(1)])], 0).unwrap();
-    assert_eq!(count(&pipeline), 0);
-    let told = pipeline.take_events();
-    let removed = |event: &&switch::flow::Event| {
-        matches!(event, switch::flow::Event::Removed(_, switch::flow::Removed::Delete))
-    };
-    assert_eq!(told.iter().filter(removed).count(), 2);
-    // By its time.
-    let mut change = FlowMod::add(0, 9, Match::ANY, Instructions::apply(vec![teaches(9, 2, 0, None)]));
-    change.hard_timeout = 5;
-    pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
-    assert!(taught(&mut pipeline, 1).1);
-    assert_eq!(count(&pipeline), 1);
-    pipeline.expire(6_000_000_000);
-    assert_eq!(count(&pipeline), 0);
-}
-
-/// Has the controller give back whatever waits for it, until nothing does.
-fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
-    let flow = read(frame, in_port);
-    let mut fates = vec![(pipeline.translate(asked(&flow, Some(frame))), frame.to_vec())];
-    let (mut left, mut waited) = (Vec::new(), 0);
-    while let Some((fate, frame)) = fates.pop() {
-        execute(&fate.program.ops, frame, &mut left);
-        for told in fate.to_controller {
-            let Some(rest) = told.continuation else { continue };
-            waited += 1;
-            let frame = told.frame.unwrap();
-            let mut flow = read(&frame, in_port);
-            // What the packet does not carry itself comes back with it.
-            flow.0[..14].copy_from_slice(&told.flow.0[..14]);
-            fates.push((pipeline.resume(asked(&flow, Some(&frame)), &rest), frame));
-        }
-    }
-    (left, waited)
-}
-
-#[test]
-fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
-    let reg = SubField::whole(Field::Reg0);
-    let tables = |pause: bool| {
-        let wait = |id: u16| Action::Controller {
-            max_len: 20,
-            id: 0,
-            reason: 1,
-            userdata: vec![id.to_le_bytes()[0]],
-            pause,
-            meter: None,
-        };
-        let mut pipeline = pipeline();
-        let mut rule = FlowMod::add(
-            0,
-            9,
-            from(1),
-            Instructions::apply(vec![
-                set(Field::Reg0, 7),
-                Action::Push(reg),
-                set(Field::Reg0, 8),
-                Action::Resubmit { port: None, table: Some(1) },
-                out(2),
-                Action::Pop(reg),
-                Action::Clone(vec![set(Field::EthDst, 0x55), wait(1), out(3)]),
-                Action::OutputReg { source: SubField { field: Field::Reg1, first: 0, bits: 16 }, max_len: 0 },
-            ]),
-        );
-        rule.instructions.write = vec![out(4)];
-        rule.instructions.metadata = Some((0x1234, 0xffff));
-        rule.instructions.goto = Some(2);
-        pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
-        let actions =
-            vec![set(Field::EthDst, 0x77), wait(2), wait(3), set(Field::Reg1, 3), set(Field::EthSrc, 0x99)];
-        add(&mut pipeline, 1, 1, Match::ANY, actions);
-        let known = Match::ANY.with(Field::Metadata, 0x1234).with(Field::Reg0, 7);
-        add(&mut pipeline, 2, 5, known, vec![set(Field::EthSrc, 0xaa), wait(4), out(3)]);
-        pipeline
-    };
-    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
-    let (went, waited) = resumed(&tables(false), &frame, 1);
-    assert_eq!((went.len(), waited), (5, 0));
-    let (mut late, waited) = resumed(&tables(true), &frame, 1);
-    assert_eq!(waited, 4, "twice in the second table, once a copy, once in the third");
-    let mut all = went;
-    // The copy that waits is behind the others.
-    for left in [&mut all, &mut late] {
-        left.sort();
-    }
-    assert_eq!(all, late);
-    let fate = tables(true).translate(asked(&read(&frame, 1), Some(&frame)));
-    assert!(fate.program.is_drop() && fate.to_controller.len() == 1 && !fate.is_cacheable());
-    assert_eq!(fate.to_controller[0].max_len, u16::MAX, "all of it, whatever the action says");
-    // The controller may change what it likes.
-    let told = &fate.to_controller[0];
-    let mut changed = told.frame.clone().unwrap();
-    changed[0..6].copy_from_slice(&[0, 0, 0, 0, 0, 0x11]);
-    let mut flow = read(&changed, 2);
-    flow.set(Field::Reg0, 1);
-    let fate = tables(true).resume(asked(&flow, Some(&changed)), told.continuation.as_ref().unwrap());
-    assert_eq!(fate.to_controller[0].userdata, [3]);
-    assert_eq!(
-        (fate.to_controller[0].flow.get(Field::Reg0), fate.to_controller[0].flow.get(Field::InPort)),
-        (1, 2)
-    );
-}
-
-#[test]
 fn conjunctions_need_all_their_clauses() {
     let mut pipeline = pipeline();
     let ip = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 6);
@@ -592,102 +311,6 @@ fn loops_end() {
     pipeline.modify(&[add_group(chain(1, 2))], 0).unwrap();
     let refused = pipeline.modify(&[add_group(chain(2, 1))], 0);
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));
-}
-
-#[test]
-fn a_batch_is_done_whole_or_not_at_all() {
-    let mut pipeline = pipeline();
-    add(&mut pipeline, 0, 1, Match::ANY, vec![out(2)]);
-    add(&mut pipeline, 0, 2, Match::ANY.with(Field::InPort, 1), vec![out(3)]);
-    pipeline.take_events();
-    let before = pipeline.flows(&FlowFilter::default(), 0);
-    let flow_mod = |change| Mod::Flow(Box::new(change));
-    let batch = [
-        flow_mod(FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![out(4)]))),
-        flow_mod(FlowMod::delete(0, Match::ANY)),
-        flow_mod(FlowMod::add(3, 9, Match::ANY, Instructions::apply(vec![out(4)]))),
-        flow_mod(FlowMod::add(0, 1, Match::ANY, Instructions::apply(vec![Action::Group(9)]))),
-    ];
-    assert_eq!(pipeline.modify(&batch, 5), Err((3, FlowError::BadOutGroup)));
-    assert_eq!(pipeline.flows(&FlowFilter::default(), 0), before);
-    assert_eq!(pipeline.take_events(), []);
-    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
-    assert_eq!(run(&pipeline, &frame, 1)[0].0, PortId(3));
-    assert_eq!(run(&pipeline, &frame, 2), [], "to itself");
-    pipeline.modify(&batch[..3], 5).unwrap();
-    assert_eq!(pipeline.rule_count(), 1);
-}
-
-#[test]
-fn a_copy_in_parts_is_what_there_was_at_its_end() {
-    let mut pipeline = pipeline();
-    let rule = |n: u32| {
-        let matching = Match::ANY.with(Field::Reg0, u128::from(n));
-        FlowMod::add(0, 1, matching, Instructions::apply(vec![out(2)]))
-    };
-    let put = |pipeline: &mut Pipeline, change: FlowMod| {
-        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
-    };
-    (0..100).for_each(|n| put(&mut pipeline, rule(n)));
-    let began = pipeline.version();
-    let mut copy = BTreeMap::new();
-    let mut from = 0;
-    loop {
-        let more = pipeline.rules_from(from, 7, 0, |place, stats| {
-            copy.insert(place, stats);
-        });
-        if !more {
-            break;
-        }
-        from += 7;
-        // Behind and before where it stands: one goes, one comes, one does something else, and a batch comes to nothing.
-        let n = u32::try_from(from).unwrap();
-        put(&mut pipeline, FlowMod::delete(0, rule(n * 5 % 100).matching));
-        put(&mut pipeline, rule(1000 + n));
-        let mut other = rule(n * 3 % 100);
-        other.command = FlowCommand::Modify { strict: true, or_add: false };
-        other.instructions = Instructions::apply(vec![out(3)]);
-        put(&mut pipeline, other);
-        let wrong =
-            FlowMod::add(0, 1, Match::ANY, Instructions { meter: Some(9), ..Instructions::default() });
-        let batch = [FlowMod::delete(0, Match::ANY), wrong].map(|change| Mod::Flow(Box::new(change)));
-        pipeline.modify(&batch, 0).unwrap_err();
-    }
-    pipeline.rules_since(began, 0, |place, stats| {
-        copy.remove(&place);
-        copy.extend(stats.map(|stats| (place, stats)));
-    });
-    let key = |stats: &FlowStats| stats.matching.exact(Field::Reg0);
-    let mut copied: Vec<FlowStats> = copy.into_values().collect();
-    let mut present = pipeline.flows(&FlowFilter::default(), 0);
-    copied.sort_by_key(key);
-    present.sort_by_key(key);
-    assert_eq!(copied, present);
-    assert!(copied.len() > 50);
-}
-
-#[test]
-fn modify_and_delete_reach_what_they_name() {
-    let mut pipeline = pipeline();
-    let ip = Match::ANY.with(Field::EthType, 0x0800);
-    add(&mut pipeline, 0, 5, ip, vec![out(2)]);
-    add(&mut pipeline, 0, 6, ip.with(Field::Ipv4Dst, 0x0a00_0002), vec![out(3)]);
-    add(&mut pipeline, 0, 5, Match::ANY.with(Field::EthType, 0x0806), vec![out(2)]);
-    let mut change = FlowMod::add(0, 5, ip, Instructions::apply(vec![out(4)]));
-    change.command = FlowCommand::Modify { strict: false, or_add: false };
-    change.cookie = None;
-    pipeline.modify(&[Mod::Flow(Box::new(change.clone()))], 0).unwrap();
-    let to = |filter: &FlowFilter, pipeline: &Pipeline| pipeline.flows(filter, 0).len();
-    let by_port = |port| FlowFilter { out_port: Some(port), ..FlowFilter::default() };
-    assert_eq!((to(&by_port(4), &pipeline), to(&by_port(2), &pipeline)), (2, 1));
-    change.command = FlowCommand::Delete { strict: true };
-    change.table = switch::flow::ALL_TABLES;
-    pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
-    assert_eq!(pipeline.rule_count(), 2);
-    let mut all = FlowMod::delete(switch::flow::ALL_TABLES, Match::ANY);
-    all.out_port = Some(4);
-    pipeline.modify(&[Mod::Flow(Box::new(all))], 0).unwrap();
-    assert_eq!(pipeline.rule_count(), 1);
 }
 
 /// A match from few values, so that rules and packets meet.
@@ -849,49 +472,6 @@ fn a_controller_gets_the_frame_as_it_was_then() {
     let fate = pipeline.translate(asked(&flow, Some(&frame)));
     let told = fate.to_controller.iter().map(|to| to.frame.as_ref().unwrap()[5]);
     assert_eq!(told.collect::<Vec<_>>(), [0x11, frame[5], 0x22]);
-}
-
-/// Who names a group or a meter several times counts once; a group's followers count, and so does what is inside a clone.
-#[test]
-fn statistics_count_who_goes_by_groups_and_meters() {
-    let mut pipeline = pipeline();
-    let group = |id, actions| {
-        let bucket = Bucket { id: 0, weight: 1, watch_port: None, watch_group: None, actions };
-        let kind = GroupKind::Indirect;
-        Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets: vec![bucket] }))
-    };
-    let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst: 1 }];
-    let meter = |id| {
-        Mod::Meter(MeterMod::Add(Meter {
-            id,
-            packets: true,
-            bursts: true,
-            stats: true,
-            bands: bands.clone(),
-        }))
-    };
-    let made =
-        [group(1, vec![out(1)]), group(2, vec![Action::Group(1)]), group(3, vec![]), meter(7), meter(8)];
-    pipeline.modify(&made, 0).unwrap();
-    let twice = vec![Action::Group(1), Action::Clone(vec![Action::Group(1), Action::Group(2)])];
-    add(&mut pipeline, 0, 1, from(1), twice);
-    let metered = Action::Clone(vec![Action::Meter(7), out(1)]);
-    add(&mut pipeline, 0, 1, from(2), vec![metered, Action::Meter(7), Action::Group(2)]);
-    let mut whole = FlowMod::add(1, 1, from(3), Instructions::apply(vec![Action::Meter(7)]));
-    whole.instructions.meter = Some(7);
-    pipeline.modify(&[Mod::Flow(Box::new(whole))], 0).unwrap();
-    let groups: BTreeMap<u32, u32> =
-        pipeline.group_stats(0).iter().map(|stats| (stats.id, stats.references)).collect();
-    assert_eq!(groups, [(1, 2), (2, 2), (3, 0)].into());
-    let meters: BTreeMap<u32, u32> =
-        pipeline.meter_stats(0).iter().map(|stats| (stats.id, stats.flows)).collect();
-    assert_eq!(meters, [(7, 2), (8, 0)].into());
-    // A copy's meter, too, takes its rule along when it goes.
-    add(&mut pipeline, 0, 1, from(4), vec![Action::Clone(vec![Action::Meter(8), out(1)])]);
-    pipeline.modify(&[Mod::Meter(MeterMod::Delete(Some(8)))], 0).unwrap();
-    assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 3);
-    pipeline.modify(&[Mod::Meter(MeterMod::Delete(None))], 0).unwrap();
-    assert_eq!(pipeline.flows(&FlowFilter::default(), 0).len(), 1);
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub enum Op {
     PushMpls(u16, u32),
     /// The outer one is taken off; what is behind has this EtherType.
     PopMpls(u16),
+    /// This TTL is written into the IP header behind the last label.
+    CopyTtlIn(u8),
     /// An 802.1ah header is put in front of the frame: TPID (0x88e7) and I-TAG; the addresses are copied.
     PushPbb(u16, u32),
     /// It is taken off.

@@ -73,6 +73,11 @@ pub fn apply(frame: &mut impl Frame, op: &Op) -> Result<(), DropReason> {
             remove(frame, at, 4)?;
             set_eth_type(frame, at, *eth_type)
         }
+        Op::CopyTtlIn(ttl) => {
+            let at = read(frame)?.1.l2_len() + 4;
+            copy_ttl_in(frame.head().get_mut(at..).unwrap_or_default(), *ttl);
+            Ok(())
+        }
         Op::PushPbb(eth_type, tag) => {
             let head = frame.head();
             let addresses: [u8; 12] = head.first_chunk().copied().ok_or(DropReason::EthTruncated)?;
@@ -133,6 +138,19 @@ fn remove(frame: &mut impl Frame, at: usize, n: usize) -> Result<(), DropReason>
     }
     head.copy_within(..at, n);
     if frame.trim(u16::try_from(n).unwrap_or(u16::MAX)) { Ok(()) } else { Err(DropReason::VlanTruncated) }
+}
+
+/// Sets the TTL of the IP header that begins here, by its version (no EtherType says what stands behind a label), and mends its checksum.
+/// What is no IP header, or not whole, stays.
+fn copy_ttl_in(ip: &mut [u8], ttl: u8) {
+    match ip.first().map(|first| first >> 4) {
+        Some(4) if ip.len() >= 20 => {
+            let header = Sum { at: 10, pseudo: false, optional: false, open: false };
+            change(ip, 8, &[ttl, 0], &[0xff, 0], &[Some(header)]);
+        }
+        Some(6) if ip.len() >= 40 => ip[7] = ttl,
+        _ => {}
+    }
 }
 
 /// Octets of a flow: their values and which bits of them.

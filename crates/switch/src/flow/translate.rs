@@ -239,6 +239,9 @@ struct Run<'p> {
     /// A header was taken off, and what is behind it is not known.
     opaque: bool,
     stack: Vec<(u128, u16)>,
+    /// The queue of later outputs, and the one that the program names; `None`: the default one.
+    queue: Option<u32>,
+    queued: Option<u32>,
     action_set: Vec<Action>,
     table: u8,
     cookie: u64,
@@ -295,6 +298,8 @@ impl<'p> Run<'p> {
             tags: [Origin::Packet(0), Origin::Packet(1)],
             opaque: false,
             stack: Vec::new(),
+            queue: None,
+            queued: None,
             action_set: Vec::new(),
             table: 0,
             cookie: 0,
@@ -435,6 +440,14 @@ impl<'p> Run<'p> {
         let bits = SetBits { value: self.flow.masked(&self.dirty), mask: self.dirty };
         self.dirty = Flow::ZERO;
         self.push(Op::Set(Box::new(bits)));
+    }
+
+    /// Names the queue in front of an output, where it is another one than before.
+    fn name_queue(&mut self) {
+        if self.queue != self.queued {
+            self.queued = self.queue;
+            self.push(Op::Queue(self.queue));
+        }
     }
 
     fn push(&mut self, op: Op) {
@@ -617,6 +630,7 @@ impl<'p> Run<'p> {
             self.action_set.clone(),
             self.stack.clone(),
             (self.exits, self.ends),
+            (self.queue, self.queued),
         );
         let from = self.out.program.ops.len();
         does(self);
@@ -631,8 +645,10 @@ impl<'p> Run<'p> {
             self.action_set,
             self.stack,
             (self.exits, self.ends),
+            (self.queue, self.queued),
         ) = before;
         let ops = &mut self.out.program.ops;
+        // A queue that is named in the copy stays there.
         let changes = |op: &Op| !matches!(op, Op::Output(_) | Op::Normal);
         if ops[from..].iter().any(changes)
             && let Ok(n) = u16::try_from(ops.len() - from)

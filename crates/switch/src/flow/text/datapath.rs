@@ -203,6 +203,7 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
                 entry >> 8 & 1
             ),
             Op::PopMpls(eth_type) => format!("pop_mpls(eth_type=0x{eth_type:04x})"),
+            Op::CopyTtlIn(ttl) => format!("copy_ttl_in({ttl})"),
             Op::PushPbb(eth_type, tag) => {
                 format!("push_pbb(isid={},eth_type=0x{eth_type:04x})", tag & 0xff_ffff)
             }

@@ -72,9 +72,14 @@ impl<'p> Run<'p> {
                     self.stopped = true;
                 }
             }
-            Action::Enqueue { port, .. } => self.output(*port, 0),
-            // Ports have one queue.
-            Action::SetQueue(_) | Action::PopQueue | Action::Note(_) | Action::Conjunction(_) => {}
+            Action::Enqueue { port, queue } => {
+                let before = self.queue.replace(*queue);
+                self.output(*port, 0);
+                self.queue = before;
+            }
+            Action::SetQueue(queue) => self.queue = Some(*queue),
+            Action::PopQueue => self.queue = None,
+            Action::Note(_) | Action::Conjunction(_) => {}
             Action::Group(id) => self.group(*id),
             Action::Meter(id) => {
                 self.commit();
@@ -341,7 +346,11 @@ impl<'p> Run<'p> {
                     self.write(Field::MplsTtl, u128::from(ttl), 0xff);
                 }
             }
-            (false, true) => self.note("the TTL is not copied into an IP header behind a label"),
+            (false, true) => {
+                let ttl = self.ask(Field::MplsTtl);
+                self.commit();
+                self.push(Op::CopyTtlIn(u8::try_from(ttl).unwrap_or_default()));
+            }
         }
     }
 
@@ -369,6 +378,7 @@ impl<'p> Run<'p> {
             }
             port::NORMAL => {
                 self.commit();
+                self.name_queue();
                 self.push(Op::Normal);
             }
             port::FLOOD | port::ALL => {
@@ -413,6 +423,7 @@ impl<'p> Run<'p> {
             return self.note("the port is down");
         }
         self.commit();
+        self.name_queue();
         self.push(Op::Output(to.id));
     }
 

@@ -1,0 +1,265 @@
+//! What packets teach, and packets that wait for their controller.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod rules;
+
+use packet::PortId;
+use rules::{add, asked, execute, from, out, pipeline, read, run, set, tcp};
+use switch::flow::{
+    Action, Field, FlowCommand, FlowFilter, FlowMod, Instructions, Learn, LearnPart, LearnSource, Match, Mod,
+    Op, Pipeline, SubField, port,
+};
+
+#[test]
+fn what_is_learnt_serves() {
+    let mut pipeline = pipeline();
+    let learn = Learn {
+        idle_timeout: 10,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 5,
+        cookie: 7,
+        flags: 0,
+        table: 1,
+        limit: 0,
+        result: None,
+        parts: vec![
+            LearnPart::Match(
+                LearnSource::Field(SubField::whole(Field::EthSrc)),
+                SubField::whole(Field::EthDst),
+            ),
+            LearnPart::Output(SubField::whole(Field::InPort)),
+        ],
+    };
+    let again = Action::Resubmit { port: None, table: Some(1) };
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Learn(Box::new(learn)), again]);
+    add(&mut pipeline, 1, 0, Match::ANY, vec![out(port::FLOOD)]);
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    let fate = pipeline.translate(asked(&flow, Some(&frame)));
+    let outputs = fate.program.ops.iter().filter(|op| matches!(op, Op::Output(_))).count();
+    assert_eq!(outputs, 3, "flooded, but not back");
+    fate.learns.iter().for_each(|lesson| pipeline.teach(lesson, 0).unwrap());
+    let mut back = frame.clone();
+    back.rotate_left(0);
+    back[..6].copy_from_slice(&frame[6..12]);
+    back[6..12].copy_from_slice(&frame[..6]);
+    let left = run(&pipeline, &back, 3);
+    assert_eq!(left.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [1]);
+    pipeline.expire(11_000_000_000);
+    assert_eq!(pipeline.rule_count(), 2, "silent for eleven seconds");
+}
+
+/// Teaches table 1 to send to the source of what came in.
+fn teaches(cookie: u64, flags: u16, limit: u32, result: Option<SubField>) -> Action {
+    Action::Learn(Box::new(Learn {
+        idle_timeout: 0,
+        hard_timeout: 0,
+        fin_idle_timeout: 0,
+        fin_hard_timeout: 0,
+        priority: 5,
+        cookie,
+        flags,
+        table: 1,
+        limit,
+        result,
+        parts: vec![
+            LearnPart::Match(
+                LearnSource::Field(SubField::whole(Field::EthSrc)),
+                SubField::whole(Field::EthDst),
+            ),
+            LearnPart::Output(SubField::whole(Field::InPort)),
+        ],
+    }))
+}
+
+/// A packet of one source, and whether all that it teaches is learnt.
+fn taught(pipeline: &mut Pipeline, source: u8) -> (switch::flow::Translated, bool) {
+    let mut frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    frame[11] = source;
+    let fate = pipeline.translate(asked(&read(&frame, 1), Some(&frame)));
+    let all = fate.learns.iter().all(|lesson| pipeline.teach(lesson, 0).is_ok());
+    (fate, all)
+}
+
+#[test]
+fn no_more_is_learnt_than_a_limit_allows() {
+    let mut pipeline = pipeline();
+    let told = SubField { field: Field::Reg0, first: 3, bits: 1 };
+    add(
+        &mut pipeline,
+        0,
+        1,
+        Match::ANY,
+        vec![teaches(7, 4, 2, Some(told)), Action::Resubmit { port: None, table: Some(2) }],
+    );
+    add(&mut pipeline, 2, 1, Match::ANY.with(Field::Reg0, 8), vec![out(2)]);
+    add(&mut pipeline, 2, 0, Match::ANY, vec![out(3)]);
+    // Others' rules do not count: another cookie, another table.
+    add(&mut pipeline, 1, 1, Match::ANY, vec![out(4)]);
+    let left = |fate: &switch::flow::Translated| {
+        assert!(fate.is_own, "the next packet may find no room");
+        fate.program.ops.iter().filter(|op| matches!(op, Op::Output(PortId(2)))).count() == 1
+    };
+    for source in [1, 2, 1] {
+        let (fate, all) = taught(&mut pipeline, source);
+        assert!(all && left(&fate), "{source}");
+    }
+    let (fate, all) = taught(&mut pipeline, 3);
+    assert!(!all && !left(&fate));
+    // The same place is no new rule.
+    assert!(taught(&mut pipeline, 2).1);
+    assert_eq!(pipeline.rule_count(), 6);
+    // One goes, so one more may come.
+    let mut gone =
+        FlowMod::add(1, 5, Match::ANY.with(Field::EthDst, 0x0200_0000_0001), Instructions::default());
+    gone.command = FlowCommand::Delete { strict: true };
+    pipeline.modify(&[Mod::Flow(Box::new(gone))], 0).unwrap();
+    let (fate, all) = taught(&mut pipeline, 3);
+    assert!(all && left(&fate));
+    assert!(!taught(&mut pipeline, 1).1);
+}
+
+#[test]
+fn what_is_learnt_goes_with_the_last_who_taught_it() {
+    let mut pipeline = pipeline();
+    let count =
+        |pipeline: &Pipeline| pipeline.flows(&FlowFilter { table: 1, ..FlowFilter::default() }, 0).len();
+    let teacher = |priority: u16, command: FlowCommand, actions: Vec<Action>| {
+        let mut change = FlowMod::add(0, priority, Match::ANY, Instructions::apply(actions));
+        change.command = command;
+        Mod::Flow(Box::new(change))
+    };
+    let strict = || FlowCommand::Delete { strict: true };
+    // Two teach the same, one of them inside a clone; a third one keeps nothing.
+    let inside = vec![Action::Clone(vec![teaches(7, 2, 0, None)])];
+    let start = |pipeline: &mut Pipeline| {
+        let mods = [
+            teacher(3, FlowCommand::Add, vec![teaches(7, 2, 0, None)]),
+            teacher(2, FlowCommand::Add, inside.clone()),
+            teacher(1, FlowCommand::Add, vec![teaches(8, 0, 0, None)]),
+        ];
+        pipeline.modify(&mods, 0).unwrap();
+        assert!(taught(pipeline, 1).1 && taught(pipeline, 2).1);
+        assert_eq!(count(pipeline), 2);
+    };
+    start(&mut pipeline);
+    // The same rule put there again teaches as before.
+    pipeline.modify(&[teacher(3, FlowCommand::Add, vec![teaches(7, 2, 0, None)])], 0).unwrap();
+    pipeline.modify(&[teacher(3, strict(), Vec::new())], 0).unwrap();
+    assert_eq!(count(&pipeline), 2, "the other one teaches them, too");
+    // A batch that is refused takes nothing with it.
+    let loops = teacher(9, FlowCommand::Add, vec![Action::Group(77)]);
+    assert!(pipeline.modify(&[teacher(2, strict(), Vec::new()), loops], 0).is_err());
+    assert_eq!(count(&pipeline), 2);
+    // In a batch that ends with a teacher they stay.
+    pipeline
+        .modify(&[teacher(2, strict(), Vec::new()), teacher(4, FlowCommand::Add, inside.clone())], 0)
+        .unwrap();
+    assert_eq!(count(&pipeline), 2);
+    pipeline.take_events();
+    let modify = FlowCommand::Modify { strict: true, or_add: false };
+    pipeline.modify(&[teacher(4, modify, vec![out(1)])], 0).unwrap();
+    assert_eq!(count(&pipeline), 0);
+    let told = pipeline.take_events();
+    let removed = |event: &&switch::flow::Event| {
+        matches!(event, switch::flow::Event::Removed(_, switch::flow::Removed::Delete))
+    };
+    assert_eq!(told.iter().filter(removed).count(), 2);
+    // By its time.
+    let mut change = FlowMod::add(0, 9, Match::ANY, Instructions::apply(vec![teaches(9, 2, 0, None)]));
+    change.hard_timeout = 5;
+    pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
+    assert!(taught(&mut pipeline, 1).1);
+    assert_eq!(count(&pipeline), 1);
+    pipeline.expire(6_000_000_000);
+    assert_eq!(count(&pipeline), 0);
+}
+
+/// Has the controller give back whatever waits for it, until nothing does.
+fn resumed(pipeline: &Pipeline, frame: &[u8], in_port: u32) -> (Vec<(PortId, Vec<u8>)>, usize) {
+    let flow = read(frame, in_port);
+    let mut fates = vec![(pipeline.translate(asked(&flow, Some(frame))), frame.to_vec())];
+    let (mut left, mut waited) = (Vec::new(), 0);
+    while let Some((fate, frame)) = fates.pop() {
+        execute(&fate.program.ops, frame, &mut left);
+        for told in fate.to_controller {
+            let Some(rest) = told.continuation else { continue };
+            waited += 1;
+            let frame = told.frame.unwrap();
+            let mut flow = read(&frame, in_port);
+            // What the packet does not carry itself comes back with it.
+            flow.0[..14].copy_from_slice(&told.flow.0[..14]);
+            fates.push((pipeline.resume(asked(&flow, Some(&frame)), &rest), frame));
+        }
+    }
+    (left, waited)
+}
+
+#[test]
+fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
+    let reg = SubField::whole(Field::Reg0);
+    let tables = |pause: bool| {
+        let wait = |id: u16| Action::Controller {
+            max_len: 20,
+            id: 0,
+            reason: 1,
+            userdata: vec![id.to_le_bytes()[0]],
+            pause,
+            meter: None,
+        };
+        let mut pipeline = pipeline();
+        let mut rule = FlowMod::add(
+            0,
+            9,
+            from(1),
+            Instructions::apply(vec![
+                set(Field::Reg0, 7),
+                Action::Push(reg),
+                set(Field::Reg0, 8),
+                Action::Resubmit { port: None, table: Some(1) },
+                out(2),
+                Action::Pop(reg),
+                Action::Clone(vec![set(Field::EthDst, 0x55), wait(1), out(3)]),
+                Action::OutputReg { source: SubField { field: Field::Reg1, first: 0, bits: 16 }, max_len: 0 },
+            ]),
+        );
+        rule.instructions.write = vec![out(4)];
+        rule.instructions.metadata = Some((0x1234, 0xffff));
+        rule.instructions.goto = Some(2);
+        pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
+        let actions =
+            vec![set(Field::EthDst, 0x77), wait(2), wait(3), set(Field::Reg1, 3), set(Field::EthSrc, 0x99)];
+        add(&mut pipeline, 1, 1, Match::ANY, actions);
+        let known = Match::ANY.with(Field::Metadata, 0x1234).with(Field::Reg0, 7);
+        add(&mut pipeline, 2, 5, known, vec![set(Field::EthSrc, 0xaa), wait(4), out(3)]);
+        pipeline
+    };
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let (went, waited) = resumed(&tables(false), &frame, 1);
+    assert_eq!((went.len(), waited), (5, 0));
+    let (mut late, waited) = resumed(&tables(true), &frame, 1);
+    assert_eq!(waited, 4, "twice in the second table, once a copy, once in the third");
+    let mut all = went;
+    // The copy that waits is behind the others.
+    for left in [&mut all, &mut late] {
+        left.sort();
+    }
+    assert_eq!(all, late);
+    let fate = tables(true).translate(asked(&read(&frame, 1), Some(&frame)));
+    assert!(fate.program.is_drop() && fate.to_controller.len() == 1 && !fate.is_cacheable());
+    assert_eq!(fate.to_controller[0].max_len, u16::MAX, "all of it, whatever the action says");
+    // The controller may change what it likes.
+    let told = &fate.to_controller[0];
+    let mut changed = told.frame.clone().unwrap();
+    changed[0..6].copy_from_slice(&[0, 0, 0, 0, 0, 0x11]);
+    let mut flow = read(&changed, 2);
+    flow.set(Field::Reg0, 1);
+    let fate = tables(true).resume(asked(&flow, Some(&changed)), told.continuation.as_ref().unwrap());
+    assert_eq!(fate.to_controller[0].userdata, [3]);
+    assert_eq!(
+        (fate.to_controller[0].flow.get(Field::Reg0), fate.to_controller[0].flow.get(Field::InPort)),
+        (1, 2)
+    );
+}
