@@ -232,7 +232,7 @@ type PuntField = fn(&PuntState) -> u64;
 
 const PUNT_COUNTERS: [(&str, &str, PuntField); 2] = [
     ("trivium_router_punts_total", "Packets that workers gave to the kernel, by class.", |punt| punt.packets),
-    ("trivium_router_punts_refused_total", "Packets that were dropped over their class's rate.", |punt| {
+    ("trivium_router_punts_refused_total", "Packets that were dropped over their class's limit.", |punt| {
         punt.refused
     }),
 ];

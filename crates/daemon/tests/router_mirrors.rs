@@ -5,8 +5,10 @@
 
 mod rig;
 
+use std::net::UdpSocket;
+
 use rig::{PATIENCE, Rig, TRIVIUM};
-use testbed::{Namespace, UdpFlow, eventually, require};
+use testbed::{Namespace, RawSender, UdpFlow, eventually, require};
 
 /// h1 at its own device, the guest behind the TAP that is port `vm`.
 struct Guests {
@@ -15,12 +17,16 @@ struct Guests {
 }
 
 fn configuration(rig: &Rig, guest: &str, interface: &str) -> String {
+    configuration_with(rig, guest, "", interface)
+}
+
+fn configuration_with(rig: &Rig, guest: &str, settings: &str, interface: &str) -> String {
     let ports = rig.configuration("");
     let ports = ports.lines().filter(|line| !line.contains("bridge") && !line.contains("access"));
     let ports: String = ports.flat_map(|line| [line, "\n"]).collect();
     format!(
         "{ports}[port.vm]\nkind = \"tap\"\ndevice = \"eth0\"\nnamespace = \"{guest}\"\naddress = [\"10.9.0.2/24\"]\n\
-         [router.edge.port.h1]\n{interface}"
+         [router.edge]\n{settings}[router.edge.port.h1]\n{interface}"
     )
 }
 
@@ -28,9 +34,13 @@ const MEMBER: &str = "[router.edge.port.vm]\n";
 
 impl Guests {
     fn start() -> Guests {
+        Guests::start_with("")
+    }
+
+    fn start_with(settings: &str) -> Guests {
         let mut rig = Rig::routed(1);
         let guest = rig.lab.namespace("guest").unwrap();
-        let text = configuration(&rig, guest.name(), MEMBER);
+        let text = configuration_with(&rig, guest.name(), settings, MEMBER);
         rig.start(&text);
         let all = Guests { rig, guest };
         all.address();
@@ -146,4 +156,47 @@ fn a_mirror_stays_in_an_upgrade_and_goes_with_its_port() {
     let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("ip link del vm"), "{said}");
+}
+
+/// A guest that floods its router with one protocol's messages: those of another all arrive at the socket that waits for them.
+#[test]
+fn a_flood_of_hellos_leaves_other_protocols_whole() {
+    const UPDATES: u64 = 200;
+    require!("ip", "ping", "ethtool");
+    let all = Guests::start_with("punt_limits = { ospf = 100 }\n");
+    let (rig, hub) = (&all.rig, all.rig.lab.hub());
+    all.reaches(&all.guest, "10.9.0.1");
+    let socket = hub.inside(|| {
+        let socket = UdpSocket::bind("0.0.0.0:520").unwrap();
+        socket.join_multicast_v4(&"224.0.0.9".parse().unwrap(), &"10.9.0.1".parse().unwrap()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Ok(socket)
+    });
+    let socket = socket.unwrap();
+    let frame = |text: &str| packet::spec::parse(&format!("ip_src=10.9.0.2,{text}")).unwrap();
+    let hello = frame("eth_dst=01:00:5e:00:00:05,ip_dst=224.0.0.5,ip_proto=89,ttl=1");
+    let update = frame("eth_dst=01:00:5e:00:00:09,ip_dst=224.0.0.9,udp,src_port=520,dst_port=520,ttl=1");
+    let sender = RawSender::open(&all.guest, "eth0").unwrap();
+    for number in 0..UPDATES * 50 {
+        sender.send(&hello).unwrap();
+        if number % 50 == 0 {
+            sender.send(&update).unwrap();
+            // As routing daemons wait for each other's: what is in flight fits every queue on the way.
+            socket.recv(&mut [0; 64]).unwrap();
+        }
+    }
+    let counted = |class: &str| {
+        let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "punts", "--json"])).unwrap();
+        let one = all.as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap();
+        (one["limit"].as_u64().unwrap(), one["packets"].as_u64().unwrap(), one["refused"].as_u64().unwrap())
+    };
+    assert_eq!(counted("rip"), (20_000, UPDATES, 0));
+    let (limit, hellos, refused) = counted("ospf");
+    assert_eq!(limit, 100);
+    assert!(hellos >= 64 && refused > hellos, "{hellos} {refused}");
+    // Its limit changes live, and the counts go on.
+    let text = configuration_with(rig, all.guest.name(), "punts = 700\n", MEMBER);
+    let said = rig.ok(&["apply", rig.write("other.toml", &text).to_str().unwrap()]);
+    assert!(said.contains("punt_limits"), "{said}");
+    assert_eq!((counted("ospf").0, counted("rip").0, counted("rip").1), (700, 700, UPDATES));
 }

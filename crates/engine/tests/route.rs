@@ -13,7 +13,7 @@ use engine::{EngineConfig, Room};
 use lookup::Prefix;
 use packet::ipv4::Ipv4;
 use packet::record::Step;
-use packet::{DropReason, MacAddr, PortId, spec};
+use packet::{DropReason, MacAddr, PortId, PuntClass, spec};
 use proptest::prelude::*;
 use router::{
     Adjacencies, Fib, Gate, Interface, Kernel, Lookup, Mirrored, Path, Punt, Router, Selector, Verdict, Way,
@@ -52,7 +52,7 @@ impl Tables {
         let mut tables = Tables {
             fib: Fib::new(domain, 1 << 19, 100),
             adjacencies: Adjacencies::new(domain, 100, 1),
-            gate: Arc::new(Gate::new(1_000_000, 1, 0)),
+            gate: Arc::new(Gate::new(|_| 1_000_000, 1, 0)),
         };
         tables.adjacencies.bind(10, Some(0));
         tables.adjacencies.bind(11, Some(1));
@@ -235,20 +235,21 @@ fn what_needs_more_is_the_kernels_as_it_came() {
         (frame("ip_dst=20.5.0.1,udp"), Punt::Elsewhere),
     ];
     for (frame, why) in &cases {
-        let before = tables.gate.counted(*why);
+        let class = router::class(*why, frame, frame.len());
+        let before = tables.gate.counted(class);
         let mut wanted = frame.clone();
         if wanted[0] & 1 == 0 {
             wanted[..6].copy_from_slice(&INTO_KERNEL.0);
         }
         assert_eq!(through(&mut rig, frame), [(PORTS[2], wanted)], "{why:?} {frame:02x?}");
-        assert_eq!(tables.gate.counted(*why), (before.0 + 1, before.1), "{why:?}");
+        assert_eq!(tables.gate.counted(class), (before.0 + 1, before.1), "{why:?}");
         let explained = rig.worker.while_offline(|| rig.engine.explain(PORTS[0], frame));
         assert!(
             explained.steps.contains(&Step::ToKernel { why: why.explain() }),
             "{why:?}: {:?}",
             explained.steps
         );
-        assert_eq!(tables.gate.counted(*why), (before.0 + 1, before.1), "{why:?}: explained only");
+        assert_eq!(tables.gate.counted(class), (before.0 + 1, before.1), "{why:?}: explained only");
     }
     assert!(Punt::ALL.iter().all(|why| cases.iter().any(|(_, case)| case == why)), "each reason has a case");
     rig.assert_accounted();
@@ -316,16 +317,25 @@ fn drops_have_their_reasons() {
 fn one_kind_of_punts_does_not_starve_another() {
     let config = EngineConfig::default();
     let mut tables = Tables::new(&config);
-    tables.gate = Arc::new(Gate::new(100, 1, engine::worker::monotonic().ns));
+    tables.gate = Arc::new(Gate::new(|_| 100, 1, engine::worker::monotonic().ns));
     let mut rig = rig(&config, tables.router());
     let mut out = 0;
     for _ in 0..500 {
         out += through(&mut rig, &frame("ip_dst=30.0.0.1,udp")).len();
     }
     assert!((64..200).contains(&out), "{out}");
-    assert_eq!(tables.gate.counted(Punt::NoRoute).1, 500 - out as u64);
+    assert_eq!(tables.gate.counted(PuntClass::NoRoute).1, 500 - out as u64);
     assert_eq!(rig.dropped()[DropReason::PuntLimit.index()], 500 - out as u64);
     assert_eq!(through(&mut rig, &frame("ip_dst=10.0.1.1,tcp")).len(), 1, "for this host");
+    // So has each protocol of those that are for the link.
+    let hello = frame("ip_dst=224.0.0.5,ip_proto=89");
+    let hellos: usize = (0..500).map(|_| through(&mut rig, &hello).len()).sum();
+    assert!((64..200).contains(&hellos), "{hellos}");
+    for other in ["ip_dst=224.0.0.9,udp,dst_port=520", "ip_dst=10.0.1.1,udp,dst_port=3784", "arp"] {
+        assert_eq!(through(&mut rig, &frame(other)).len(), 1, "{other}");
+    }
+    assert_eq!(tables.gate.counted(PuntClass::Ospf), (hellos as u64, 500 - hellos as u64));
+    assert_eq!(tables.gate.counted(PuntClass::Rip), (1, 0));
     rig.assert_accounted();
     // Without a way into the kernel they are told apart from those over a limit.
     drop(rig);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use packet::VlanId;
-use serde::{Deserialize, Serialize};
+use packet::{PuntClass, VlanId};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
 
@@ -30,8 +30,11 @@ pub struct RouterSettings {
     pub routes: u32,
     /// Neighbours of both families together at most.
     pub neighbours: u32,
-    /// Packets per second at most that workers give to the kernel of each class.
+    /// Packets per second at most that workers give to the kernel of each class that has no limit of its own.
     pub punts: u32,
+    /// Classes with limits of their own.
+    #[serde(skip_serializing_if = "PuntLimits::is_empty")]
+    pub punt_limits: PuntLimits,
     /// Where FRR's zebra connects in the namespace, to say by FPM what its routes are; `None`: they are the kernel's as everybody else's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fpm: Option<SocketAddr>,
@@ -50,6 +53,29 @@ impl RouterSettings {
     pub const PUNTS_MAX: u32 = 10_000_000;
     /// Most seconds that a replay of FPM may pause.
     pub const FPM_SETTLE_MAX: u32 = 3_600;
+
+    /// Packets per second at most that workers give to the kernel of a class.
+    #[must_use]
+    pub fn punts_of(&self, class: PuntClass) -> u32 {
+        self.punt_limits.0.get(&class).copied().unwrap_or(self.punts)
+    }
+}
+
+/// Packets per second at most that workers give to the kernel, by class.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PuntLimits(pub BTreeMap<PuntClass, u32>);
+
+impl PuntLimits {
+    /// Whether no class has a limit of its own.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for PuntLimits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(class, limit)| (class.name(), limit)))
+    }
 }
 
 impl Default for RouterSettings {
@@ -59,6 +85,7 @@ impl Default for RouterSettings {
             routes: 2_000_000,
             neighbours: 65_536,
             punts: 20_000,
+            punt_limits: PuntLimits::default(),
             fpm: None,
             fpm_settle: 30,
             hook: true,

@@ -128,8 +128,10 @@ impl fmt::Display for FpmPhase {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PuntState {
-    /// The class, such as `local` or `arp`.
+    /// The class, such as `own` or `arp`.
     pub class: String,
+    /// Packets per second at most.
+    pub limit: u32,
     /// Packets that workers gave to the kernel.
     pub packets: u64,
     /// Packets over the class's rate, which were dropped.

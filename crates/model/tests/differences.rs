@@ -232,7 +232,10 @@ fn a_router_changes_in_place_but_for_its_namespace() {
     };
     let none = with("", "");
     let old = with("[router.edge.port.a]\n[router.edge.port.b]\nmiss='punt'\n", "");
-    let new = with("[router.edge]\nroutes=10\npunts=7\nfpm='127.0.0.1:2620'\n[router.edge.port.b]\n", "");
+    let new = with(
+        "[router.edge]\nroutes=10\npunts=7\npunt_limits={bfd=9,arp=8}\nfpm='127.0.0.1:2620'\n[router.edge.port.b]\n",
+        "",
+    );
     assert_eq!(
         diff(&none, &old).to_string(),
         "+ router.edge\n+ router.edge.port.a: miss unreachable\n+ router.edge.port.b: miss punt\n"
@@ -240,7 +243,7 @@ fn a_router_changes_in_place_but_for_its_namespace() {
     assert_eq!(diff(&old, &none).to_string(), "- router.edge.port.a\n- router.edge.port.b\n- router.edge\n");
     assert_eq!(
         diff(&old, &new).to_string(),
-        "- router.edge.port.a\n~ router.edge: fpm default -> \"127.0.0.1:2620\", punts 20000 -> 7, routes 2000000 -> 10\n\
+        "- router.edge.port.a\n~ router.edge: fpm default -> \"127.0.0.1:2620\", punt_limits.arp default -> 8, punt_limits.bfd default -> 9, punts 20000 -> 7, routes 2000000 -> 10\n\
          ~ router.edge.port.b: miss \"punt\" -> \"unreachable\"\n"
     );
     let red = with("[router.edge]\nnamespace='red'\n[router.edge.port.a]\n", "namespace='red'");

@@ -241,6 +241,7 @@ namespace = "green"
 namespace = "blue"
 fpm = "2620"
 fpm_settle = 0
+punt_limits = { ospf = 0, bfd = 100, dhpc = 5 }
 "#;
     let expected = "\
 t:4:11: port.a.routing: router `core` has the port, and what a router has is not routed in the hook besides; remove `routing`, or take the port out of `core`
@@ -248,7 +249,7 @@ t:14:9: router.edge.namespace: the daemon's namespace is already that of router 
 t:15:10: router.edge.routes: 0 is outside of 1..=16000000 routes; choose a value from 1 to 16000000
 t:16:14: router.edge.neighbours: 1000001 is outside of 1..=1000000 neighbours; choose a value from 1 to 1000000
 t:17:9: router.edge.punts: a whole number is expected here, and a text was found; write a whole number
-t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, routes, neighbours, punts, fpm_settle, hook, port
+t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, routes, neighbours, punts, fpm_settle, hook, punt_limits, port
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace
@@ -263,6 +264,8 @@ t:35:13: router.lost.namespace: \"a b\" cannot be the name of a namespace: it co
 t:37:9: router.x/y: \"x/y\" cannot be the name of a router: it contains '/'; use letters, digits, `_`, `-` and `.`, at most 32
 t:41:7: router.told.fpm: \"2620\" is not an address with a port; write it as \"127.0.0.1:2620\"
 t:42:14: router.told.fpm_settle: 0 is outside of 1..=3600 seconds; choose a value from 1 to 3600
+t:43:24: router.told.punt_limits.ospf: 0 is outside of 1..=10000000 packets per second; choose a value from 1 to 10000000
+t:43:38: router.told.punt_limits: `dhpc` is not known here; did you mean `dhcp`?
 ";
     let problems = problems(text);
     let said: String = problems.iter().map(|problem| format!("{problem}\n")).collect();

@@ -29,6 +29,7 @@ mod ids;
 mod ip_options;
 mod mac;
 mod numbers;
+mod punt_class;
 mod words;
 
 pub mod arp;
@@ -58,3 +59,4 @@ pub use flow_key::{FlowKey, L3Kind, Layers};
 pub use ids::{BridgeId, PortId, QueueId, VlanId, WorkerId};
 pub use mac::{MacAddr, MacParseError};
 pub use numbers::{ethertype, ip_proto};
+pub use punt_class::PuntClass;

@@ -14,6 +14,10 @@ pub mod ethertype {
     pub const VLAN: u16 = 0x8100;
     /// Service VLAN tag, IEEE 802.1ad.
     pub const SERVICE_VLAN: u16 = 0x88a8;
+    /// Slow protocols, LACP among them, IEEE 802.3 annex 57A.
+    pub const SLOW: u16 = 0x8809;
+    /// LLDP, IEEE 802.1AB.
+    pub const LLDP: u16 = 0x88cc;
     /// The smallest EtherType; a smaller number in its place is a length (IEEE 802.3 clause 3.2.6).
     pub const MIN: u16 = 0x0600;
     /// What a flow key carries for 802.3 frames with a length and no SNAP header. Never on the wire as a type.

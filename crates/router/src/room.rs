@@ -6,18 +6,16 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
 use lookup::Hop;
-use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId};
-use sync::counter::CounterArray;
+use packet::{DropReason, FlowKey, L3Kind, Layers, MacAddr, PortId, PuntClass};
 use sync::qsbr::Reader;
-use sync::token_bucket::TokenBucket;
 
 use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
 use crate::buckets::spread;
 use crate::fib::View;
+use crate::gate::Gate;
 use crate::mirrored::Mirrored;
 use crate::paths::{Sayings, Verdict};
 use crate::policy::Lookup;
@@ -47,7 +45,7 @@ const VRRP_6: u64 = u64::from_le_bytes([0, 0, 0x5e, 0, 2, 0, 0, 0]);
 const VRRP_BITS: u64 = u64::from_le_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 
 macro_rules! punts {
-    ($($variant:ident = $name:literal, $explain:literal;)+) => {
+    ($($variant:ident = $explain:literal;)+) => {
         /// Why a packet is given to the kernel.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
@@ -57,15 +55,7 @@ macro_rules! punts {
 
         impl Punt {
             /// All reasons, in the order of their numbers.
-            pub const ALL: [Punt; [$($name,)+].len()] = [$(Punt::$variant,)+];
-
-            /// The stable name, in kebab case.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Punt::$variant => $name,)+
-                }
-            }
+            pub const ALL: [Punt; [$($explain,)+].len()] = [$(Punt::$variant,)+];
 
             /// What the kernel does with it, in words.
             #[must_use]
@@ -74,21 +64,29 @@ macro_rules! punts {
                     $(Punt::$variant => $explain,)+
                 }
             }
+
+            /// The class of what is of no protocol that has its own.
+            #[must_use]
+            pub const fn class(self) -> PuntClass {
+                match self {
+                    $(Punt::$variant => PuntClass::$variant,)+
+                }
+            }
         }
     };
 }
 
 punts! {
-    NotIp = "not-ip", "It is no IP packet, or bears a VLAN tag: ARP and the like are the kernel's.";
-    Group = "group", "It is for a group or for all hosts of the link: the kernel knows who listens.";
-    Own = "own", "Its destination is this host, or its route is one that the kernel follows itself.";
-    Expired = "expired", "Its hops are used up: the kernel tells the sender.";
-    NoRoute = "no-route", "There is no route to its destination, or one that refuses it: the kernel tells the sender.";
-    Unresolved = "unresolved", "The next hop's link-layer address is not known: the kernel asks for it, and sends the packet.";
-    TooLong = "too-long", "It is longer than the way out allows: the kernel fragments it, or tells the sender.";
-    Options = "options", "It bears options that every router reads.";
-    Scope = "scope", "One of its addresses counts on its link only.";
-    Elsewhere = "elsewhere", "Its way out is a device that is none of the router's ports: the kernel sends it.";
+    NotIp = "It is no IP packet, or bears a VLAN tag: ARP and the like are the kernel's.";
+    Group = "It is for a group or for all hosts of the link: the kernel knows who listens.";
+    Own = "Its destination is this host, or its route is one that the kernel follows itself.";
+    Expired = "Its hops are used up: the kernel tells the sender.";
+    NoRoute = "There is no route to its destination, or one that refuses it: the kernel tells the sender.";
+    Unresolved = "The next hop's link-layer address is not known: the kernel asks for it, and sends the packet.";
+    TooLong = "It is longer than the way out allows: the kernel fragments it, or tells the sender.";
+    Options = "It bears options that every router reads.";
+    Scope = "One of its addresses counts on its link only.";
+    Elsewhere = "Its way out is a device that is none of the router's ports: the kernel sends it.";
 }
 
 /// What becomes of a packet.
@@ -113,52 +111,6 @@ impl Default for Decision {
     fn default() -> Self {
         Decision::Drop(DropReason::NoRoom)
     }
-}
-
-/// How packets get into the kernel, and how many: shared by all snapshots of a router.
-#[derive(Debug)]
-pub struct Gate {
-    buckets: [TokenBucket; Punt::ALL.len()],
-    rate: AtomicU64,
-    /// By reason: packets that were let in, and that were not.
-    counts: CounterArray,
-}
-
-impl Gate {
-    /// Lets in so many packets a second for each reason; counted by so many workers.
-    #[must_use]
-    pub fn new(rate: u32, workers: usize, now_ns: u64) -> Gate {
-        Gate {
-            buckets: std::array::from_fn(|_| TokenBucket::new(u64::from(rate), burst(rate), now_ns)),
-            rate: AtomicU64::new(u64::from(rate)),
-            counts: CounterArray::new(workers, 2 * Punt::ALL.len()),
-        }
-    }
-
-    /// Another rate, in packets a second for each reason.
-    pub fn set_rate(&self, rate: u32, now_ns: u64) {
-        if self.rate.swap(u64::from(rate), Ordering::Relaxed) != u64::from(rate) {
-            self.buckets.iter().for_each(|bucket| bucket.set_rate(u64::from(rate), burst(rate), now_ns));
-        }
-    }
-
-    /// Whether one more packet may pass; counts it. On the worker's own thread.
-    pub fn admits(&self, punt: Punt, worker: usize, now_ns: u64) -> bool {
-        let admitted = self.buckets[punt as usize].take(now_ns, 1) == 1;
-        self.counts.row(worker).add(2 * (punt as usize) + usize::from(!admitted), 1);
-        admitted
-    }
-
-    /// Packets that were let in, and that were not.
-    #[must_use]
-    pub fn counted(&self, punt: Punt) -> (u64, u64) {
-        (self.counts.sum(2 * (punt as usize)), self.counts.sum(2 * (punt as usize) + 1))
-    }
-}
-
-/// A tenth of a second's packets.
-fn burst(rate: u32) -> u32 {
-    (rate / 10).max(64)
 }
 
 /// The way into the kernel.

@@ -132,7 +132,7 @@ proptest! {
             kernel: None,
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
-            gate: Arc::new(Gate::new(1, 1, 0)),
+            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: 1,
         };
         let reader = domain.register().unwrap();
@@ -197,7 +197,7 @@ fn what_is_the_kernels_is_left_to_it() {
         kernel: None,
         mirrored: Mirrored::default(),
         reverse_paths: vec![ReversePath::Strict],
-        gate: Arc::new(Gate::new(1, 1, 0)),
+        gate: Arc::new(Gate::new(|_| 1, 1, 0)),
         seed: 1,
     };
     let reader = domain.register().unwrap();

@@ -173,7 +173,7 @@ impl Rig {
             kernel: None,
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
-            gate: Arc::new(Gate::new(1, 1, 0)),
+            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: SEED,
         };
         Rig { tables, router, loaded, worker, _own: own }

@@ -326,7 +326,7 @@ impl Plane for Memory {
                 routes: 11,
                 ..FpmState::default()
             }),
-            punts: vec![PuntState { class: "arp".to_owned(), packets: 9, refused: 10 }],
+            punts: vec![PuntState { class: "arp".to_owned(), limit: 100, packets: 9, refused: 10 }],
             interfaces: router.ports.iter().map(interface).collect(),
             ..RouterState::default()
         };

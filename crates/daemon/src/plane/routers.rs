@@ -187,7 +187,7 @@ impl Routers {
     pub fn settle(&mut self, config: &Config) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
-            running.gate.set_rate(wanted.settings.punts, monotonic().ns);
+            running.gate.set_rates(|class| wanted.settings.punts_of(class), monotonic().ns);
             running.wanted = wanted.clone();
             if let Err(error) = running.number(config, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");

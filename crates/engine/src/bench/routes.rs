@@ -226,7 +226,7 @@ impl Tables {
             kernel: None,
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
-            gate: Arc::new(Gate::new(1, 1, 0)),
+            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: 1,
         }
     }

@@ -294,7 +294,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     (router.mirrored.tag(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
-/// Gives a packet to the kernel, within the limit of its kind.
+/// Gives a packet to the kernel, within the limit of its class.
 #[cold]
 #[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 fn punt<R: Recorder>(
@@ -311,10 +311,12 @@ fn punt<R: Recorder>(
 ) {
     let refused = match kernel {
         None => Some(DropReason::NoKernel),
-        Some(_) if !R::DRY && !router.gate.admits(why, tools.id.index(), now.ns) => {
-            Some(DropReason::PuntLimit)
+        Some(_) if R::DRY => None,
+        Some(_) => {
+            let class = router::class(why, packet.head(tools.pool.memory()), packet.len());
+            let admitted = router.gate.admits(class, tools.id.index(), now.ns);
+            (!admitted).then_some(DropReason::PuntLimit)
         }
-        Some(_) => None,
     };
     match (refused, kernel) {
         (None, Some(kernel)) => {

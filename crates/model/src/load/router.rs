@@ -1,9 +1,11 @@
 //! Reads `[router.NAME]` with its interfaces.
 
-use super::fields::{Fields, Findings, named_in};
+use packet::PuntClass;
+
+use super::fields::{Fields, Findings, named_in, table_of};
 use super::vlans;
 use crate::cause::Cause;
-use crate::{Miss, Router, RouterPort, RouterSettings, Rpf};
+use crate::{Miss, PuntLimits, Router, RouterPort, RouterSettings, Rpf};
 
 /// `None` where its namespace is wrong: nothing can be said of its ports then.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
@@ -26,15 +28,31 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
     let punts = number("punts", RouterSettings::PUNTS_MAX, " packets per second");
     let fpm_settle = number("fpm_settle", RouterSettings::FPM_SETTLE_MAX, " seconds");
     let hook = fields.flag("hook", findings);
+    let punt_limits = read_punt_limits(fields, findings);
     Some(RouterSettings {
         namespace: namespace?,
         routes: routes.unwrap_or(default.routes),
         neighbours: neighbours.unwrap_or(default.neighbours),
         punts: punts.unwrap_or(default.punts),
+        punt_limits,
         fpm,
         fpm_settle: fpm_settle.unwrap_or(default.fpm_settle),
         hook: hook.unwrap_or(default.hook),
     })
+}
+
+fn read_punt_limits(fields: &mut Fields<'_>, findings: &mut Findings) -> PuntLimits {
+    let mut limits = PuntLimits::default();
+    let Some(entry) = fields.get("punt_limits", findings) else { return limits };
+    let Some(mut table) = table_of(&fields.path("punt_limits"), &entry.node, findings) else { return limits };
+    for class in PuntClass::ALL {
+        let bounds = (1, RouterSettings::PUNTS_MAX.into());
+        if let Some(limit) = table.number(class.name(), bounds, " packets per second", findings) {
+            limits.0.insert(class, limit);
+        }
+    }
+    table.finish(findings);
+    limits
 }
 
 /// A router's settings as the API gives them, where interfaces are objects of their own.

@@ -160,6 +160,7 @@ fn routers() -> impl Strategy<Value = Map<String, Value>> {
             router["routes"] = json!(1000);
             router["fpm"] = json!("127.0.0.1:2620");
             router["fpm_settle"] = json!(punts);
+            router["punt_limits"] = json!({"bfd": punts, "no-route": 7});
             router["hook"] = json!(false);
         }
         if let Some(namespace) = namespace {

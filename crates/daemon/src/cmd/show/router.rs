@@ -312,9 +312,16 @@ fn interfaces(interfaces: &[Part<'_, InterfaceState>]) -> String {
 }
 
 fn punts(punts: &[Part<'_, PuntState>]) -> String {
-    let mut table = Table::new(&["ROUTER", "CLASS", ">PACKETS", ">OVER ITS RATE"]);
+    let mut table = Table::new(&["ROUTER", "CLASS", ">LIMIT", ">PACKETS", ">OVER ITS LIMIT"]);
     for Part { router, value } in punts {
-        table.row([(*router).to_owned(), value.class.clone(), short(value.packets), short(value.refused)]);
+        let limit = short(value.limit.into());
+        table.row([
+            (*router).to_owned(),
+            value.class.clone(),
+            limit,
+            short(value.packets),
+            short(value.refused),
+        ]);
     }
     table.render()
 }
@@ -452,7 +459,7 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
             routes_limit: 10,
             trouble: Some("its namespace is gone".to_owned()),
             interfaces: vec![interface],
-            punts: vec![PuntState { class: "arp".to_owned(), packets: 1500, refused: 2 }],
+            punts: vec![PuntState { class: "arp".to_owned(), limit: 100, packets: 1500, refused: 2 }],
             ..RouterState::default()
         };
         let routers_told = routers(std::slice::from_ref(&router));
@@ -468,7 +475,7 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
             "{told}"
         );
         let told = punts(&parts(&all, |router| &router.punts).collect::<Vec<_>>());
-        assert_eq!(told.lines().nth(1), Some("edge    arp      1.50k              2"));
+        assert_eq!(told.lines().nth(1), Some("edge    arp      100    1.50k               2"));
     }
 
     /// A daemon that has these routers and nothing in them, for as many questions as are asked; it notes them.

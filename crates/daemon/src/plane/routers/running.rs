@@ -102,7 +102,7 @@ impl Running {
             wanted: wanted.clone(),
             follower: Arc::new(follower),
             state,
-            gate: Arc::new(Gate::new(wanted.settings.punts, workers, monotonic().ns)),
+            gate: Arc::new(Gate::new(|class| wanted.settings.punts_of(class), workers, monotonic().ns)),
             seed: fastrand(),
             door,
             hook,

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use control::PlaneError;
 use model::{Config, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
 use netlink::{Follower, Mirror};
-use packet::MacAddr;
-use router::Punt;
+use packet::{MacAddr, PuntClass};
 
 use super::super::locked;
 use super::super::ports::Ports;
@@ -52,9 +51,14 @@ impl Running {
         empty: RouterState,
     ) -> StateOf {
         let status = self.follower.status();
-        let punt = |punt: Punt| {
-            let (packets, refused) = self.gate.counted(punt);
-            PuntState { class: punt.name().to_owned(), packets, refused }
+        let punt = |class: PuntClass| {
+            let (packets, refused) = self.gate.counted(class);
+            PuntState {
+                class: class.name().to_owned(),
+                limit: wanted.settings.punts_of(class),
+                packets,
+                refused,
+            }
         };
         let state = RouterState {
             in_step: status.behind == 0,
@@ -63,7 +67,7 @@ impl Running {
             resyncs: status.resyncs,
             resync_ms: status.resync_ns / 1_000_000,
             drifted: status.drifted,
-            punts: Punt::ALL.map(punt).into(),
+            punts: PuntClass::ALL.map(punt).into(),
             ..empty
         };
         let vlans: Vec<(PortName, String, Miss, Option<u16>)> = super::mirrors::wanted(wanted, config)
