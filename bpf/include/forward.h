@@ -26,14 +26,17 @@ TRIVIUM_INLINE __u32 forward_trim(struct xdp_md *ctx, __u32 frame, __u32 packet)
 	return bpf_xdp_adjust_tail(ctx, (int)wanted - (int)frame) ? 0 : wanted;
 }
 
-/* Counts the hop, and tells where the addresses stand. 0 only if the frame is not what it was. */
-TRIVIUM_INLINE struct ethhdr *forward_hop(struct xdp_md *ctx, int v4)
+/*
+ * Counts the hop of a packet behind so many bytes, and tells where the addresses stand. 0 only if the
+ * frame is not what it was.
+ */
+TRIVIUM_INLINE struct ethhdr *forward_hop(struct xdp_md *ctx, int v4, const __u32 header)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *ethernet = data;
 
 	if (v4) {
-		struct iphdr *ip = (void *)(ethernet + 1);
+		struct iphdr *ip = data + header;
 		__u32 check;
 
 		if ((void *)(ip + 1) > end)
@@ -43,7 +46,7 @@ TRIVIUM_INLINE struct ethhdr *forward_hop(struct xdp_md *ctx, int v4)
 		ip->check = check + (check >= 0xffff);
 		ip->ttl -= 1;
 	} else {
-		struct ipv6hdr *ip = (void *)(ethernet + 1);
+		struct ipv6hdr *ip = data + header;
 
 		if ((void *)(ip + 1) > end)
 			return 0;

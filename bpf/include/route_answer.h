@@ -4,17 +4,15 @@
  * that takes redirected frames, leaves as the worker would send it. The tables are the worker's own
  * writer's (crates/router/src/mirror.rs), who writes nothing that can be reached from here but single
  * words. Everything else goes up: no route, one that refuses, addresses yet to be found, frames that
- * are too long, way out by the device that it came from.
+ * are too long, way out by the interface that it came by. So do tags (route_tags.h) but those of VLANs
+ * that are interfaces. What comes from where its source is not is dropped, where that is asked.
  */
 #ifndef ROUTE_ANSWER_H
 #define ROUTE_ANSWER_H
 
 #include "forward.h"
-#include "ip_checks.h"
-#include "route_layout.h"
+#include "route_tags.h"
 #include "steer_frame.h"
-
-const volatile struct route_conf route SEC(".rodata.route") = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -55,15 +53,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct route_line);
 } route_links SEC(".maps");
-
-/* The router's interfaces by their numbers. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, ROUTE_INTERFACES);
-	__type(key, __u32);
-	__type(value, struct route_interface);
-} route_outputs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -109,9 +98,6 @@ struct {
 
 #define ROUTE_STRIDE 6
 #define ROUTE_NODE_WORDS 3
-
-/* A word that its writer may be changing. */
-#define ROUTE_WORD(place) (*(volatile __u64 *)&(place))
 
 /* Set bits up to and with the slot's, of 64: BPF has no instruction for it. */
 TRIVIUM_INLINE __u32 route_rank(__u64 bits, __u32 slot)
@@ -203,7 +189,8 @@ TRIVIUM_INLINE __u32 route_on_link(__u32 device, __u64 high, __u64 low)
 	return 0;
 }
 
-TRIVIUM_INLINE void route_counted(__u32 number, __u32 port, __u32 length)
+/* A packet for a neighbour, of so many bytes without tags, as received and as sent. */
+TRIVIUM_INLINE void route_counted(__u32 number, __u32 port, __u32 length, int tagged, __u32 vlan)
 {
 	__u32 at = bpf_get_smp_processor_id() * route.neighbours + number, own = route.port;
 	struct route_sent *sent = bpf_map_lookup_elem(&route_sent, &at);
@@ -215,21 +202,28 @@ TRIVIUM_INLINE void route_counted(__u32 number, __u32 port, __u32 length)
 	}
 	if (counted) {
 		counted->rx_packets += 1;
-		counted->rx_bytes += length;
+		counted->rx_bytes += length + (tagged ? ROUTE_TAG_BYTES : 0);
 	}
 	counted = bpf_map_lookup_elem(&route_counts, &port);
 	if (counted) {
 		counted->tx_packets += 1;
-		counted->tx_bytes += length;
+		counted->tx_bytes += length + (vlan ? ROUTE_TAG_BYTES : 0);
 	}
 }
 
+/* What is known of a packet that is to be routed. */
+struct route_packet {
+	__u64 high, low; /* its destination, as an IPv6 address */
+	__u32 length;    /* by its header */
+	__u32 interface; /* by which it came */
+	int v4, tagged;
+};
+
 /* Sends the frame to a neighbour, or to its own destination where that is on the link; or ROUTE_UP, as it was. */
-TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, __u64 high, __u64 low, __u32 packet,
-			      int v4)
+TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, const struct route_packet *packet)
 {
 	struct route_neighbour *neighbour = bpf_map_lookup_elem(&route_nexthops, &number);
-	__u32 length = bpf_xdp_get_buff_len(ctx), interface, port;
+	__u32 length = bpf_xdp_get_buff_len(ctx), interface, port, vlan;
 	struct route_interface *out;
 	__u64 to, place, from, where;
 	struct ethhdr *ethernet;
@@ -240,7 +234,7 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, __u64 high, __u6
 	to = ROUTE_WORD(neighbour->to);
 	place = ROUTE_WORD(neighbour->place);
 	if (to & ROUTE_ON_LINK) {
-		number = route_on_link(place >> 32, high, low);
+		number = route_on_link(place >> 32, packet->high, packet->low);
 		neighbour = bpf_map_lookup_elem(&route_nexthops, &number);
 		if (!neighbour)
 			return ROUTE_UP;
@@ -256,27 +250,105 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, __u64 high, __u6
 	from = ROUTE_WORD(out->from);
 	where = ROUTE_WORD(out->where);
 	port = where >> ROUTE_WHERE_PORT & ROUTE_PORT;
-	if (!(from & ROUTE_TAKES) || where >> 32 != place >> 32 || port == route.port)
+	vlan = from >> ROUTE_TAG;
+	if (!(from & ROUTE_TAKES) || where >> 32 != place >> 32 || interface == packet->interface)
 		return ROUTE_UP;
-	if (packet > (where & ROUTE_MTU))
+	if (packet->length > (where & ROUTE_MTU))
 		return ROUTE_UP;
 	if (!(from & ROUTE_TAKES_MULTI) && length != ctx->data_end - ctx->data)
 		return ROUTE_UP;
 	/* The device may have gone a moment ago. */
 	if (bpf_redirect_map(&route_devices, port, XDP_PASS) != XDP_REDIRECT)
 		return ROUTE_UP;
-	length = forward_trim(ctx, length, packet);
-	if (!length)
+	length = forward_trim(ctx, length - (packet->tagged ? ROUTE_TAG_BYTES : 0), packet->length);
+	if (!length || ((packet->tagged || vlan) && !route_retag(ctx, packet->tagged, vlan)))
 		return ROUTE_UP;
-	ethernet = forward_hop(ctx, v4);
+	ethernet = vlan ? forward_hop(ctx, packet->v4, sizeof(struct route_tagged)) :
+			  forward_hop(ctx, packet->v4, sizeof(struct ethhdr));
 	if (!ethernet)
 		return ROUTE_UP;
 	addresses = ethernet;
 	*(__u64 *)addresses = (to & MAC_MASK) | from << 48;
 	*(__u32 *)(addresses + 8) = from >> 16;
-	route_counted(number, port, length);
+	route_counted(number, port, length, packet->tagged, vlan);
 	count(TRIVIUM_COUNT_ROUTE_FORWARDED);
 	return XDP_REDIRECT;
+}
+
+/* The number of the path of an IPv6 address; 0: none. */
+TRIVIUM_INLINE __u32 route_find6(const struct in6_addr *address, __u64 *high, __u64 *low)
+{
+	__u32 zero = 0;
+	struct route_trie *trie = bpf_map_lookup_elem(&route_trie6, &zero);
+
+	*high = (__u64)bpf_ntohl(address->in6_u.u6_addr32[0]) << 32 | bpf_ntohl(address->in6_u.u6_addr32[1]);
+	*low = (__u64)bpf_ntohl(address->in6_u.u6_addr32[2]) << 32 | bpf_ntohl(address->in6_u.u6_addr32[3]);
+	return trie ? route_find(trie->words, route.words6, *high, *low, ROUTE_ROOT6, 19) : 0;
+}
+
+/* The same of an IPv4 address, which stands there as an IPv6 address (RFC 4291, 2.5.5.2): so links know it. */
+TRIVIUM_INLINE __u32 route_find4(__be32 address, __u64 *high, __u64 *low)
+{
+	__u64 number = bpf_ntohl(address);
+	__u32 zero = 0;
+	struct route_trie *trie = bpf_map_lookup_elem(&route_trie4, &zero);
+
+	*high = 0;
+	*low = 0xffff00000000ULL | number;
+	return trie ? route_find(trie->words, route.words4, number << 32, 0, ROUTE_ROOT4, 3) : 0;
+}
+
+enum route_back { ROUTE_BACK, ROUTE_NOT_BACK, ROUTE_BACK_UNKNOWN };
+
+/*
+ * Whether a route leads to the source of a packet behind so many bytes, by this interface where that is
+ * asked (crates/router/src/reverse.rs).
+ */
+static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, __u32 interface, int v4,
+							    int tagged)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct route_neighbour *neighbour;
+	__u64 high, low, said, *path;
+	__u32 hop, number;
+
+	data += sizeof(struct ethhdr) + (tagged ? ROUTE_TAG_BYTES : 0);
+	if (v4) {
+		struct iphdr *ip = data;
+
+		if ((void *)(ip + 1) > end)
+			return ROUTE_BACK_UNKNOWN;
+		hop = route_find4(ip->saddr, &high, &low);
+	} else {
+		struct ipv6hdr *ip = data;
+
+		if ((void *)(ip + 1) > end)
+			return ROUTE_BACK_UNKNOWN;
+		hop = route_find6(&ip->saddr, &high, &low);
+	}
+	if (!hop)
+		return ROUTE_NOT_BACK;
+	path = bpf_map_lookup_elem(&route_paths, &hop);
+	if (!path)
+		return ROUTE_BACK_UNKNOWN;
+	said = ROUTE_WORD(*path);
+	number = said;
+	switch (said >> 32) {
+	case ROUTE_PATH_WAY:
+		if (route.sources == ROUTE_SOURCES_LOOSE)
+			return ROUTE_BACK;
+		neighbour = bpf_map_lookup_elem(&route_nexthops, &number);
+		if (!neighbour)
+			return ROUTE_BACK_UNKNOWN;
+		return (ROUTE_WORD(neighbour->place) & 0xffff) == interface ? ROUTE_BACK : ROUTE_NOT_BACK;
+	case ROUTE_PATH_GROUP:
+		/* Which interfaces its ways have, the worker knows. */
+		return route.sources == ROUTE_SOURCES_LOOSE ? ROUTE_BACK : ROUTE_BACK_UNKNOWN;
+	case ROUTE_PATH_BLACKHOLE:
+		return ROUTE_NOT_BACK;
+	default:
+		return ROUTE_BACK_UNKNOWN;
+	}
 }
 
 /*
@@ -285,48 +357,47 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, __u64 high, __u6
  */
 static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *header;
+	struct route_packet packet = { .interface = route.interface };
 	struct ethhdr *ethernet = data;
-	__u32 zero = 0, packet, hop, number;
+	__u32 zero = 0, hop, number;
 	struct route_switch *on = bpf_map_lookup_elem(&route_switch, &zero);
-	struct route_trie *trie;
-	__u64 high, low, said, *path;
-	int v4;
+	__be16 protocol;
+	__u64 said, *path;
 
 	if (!on || (void *)(ethernet + 1) > end)
 		return ROUTE_UP;
-	v4 = ethernet->h_proto == bpf_htons(ETH_P_IP);
-	/* Tagged: the worker's. */
-	if (route.present & ROUTE_HAS_VLANS && !v4 && ethernet->h_proto != bpf_htons(ETH_P_IPV6))
-		return ROUTE_UP;
-	if (!(ROUTE_WORD(on->families) & (v4 ? ROUTE_IPV4 : ROUTE_IPV6)))
-		return ROUTE_UP;
-	if (route.partial && is_partial(ethernet + 1, end, ethernet->h_proto))
-		return ROUTE_UP;
-	if (v4) {
-		struct iphdr *ip = (void *)(ethernet + 1);
+	header = ethernet + 1;
+	protocol = ethernet->h_proto;
+	if (route.present & ROUTE_HAS_VLANS && protocol == bpf_htons(ETH_P_8021Q)) {
+		struct route_tagged *frame = data;
 
-		trie = bpf_map_lookup_elem(&route_trie4, &zero);
-		if (!trie || (void *)(ip + 1) > end)
+		packet.interface = route_arrival(ctx);
+		if (packet.interface == ROUTE_NOWHERE || (void *)(frame + 1) > end)
 			return ROUTE_UP;
-		packet = bpf_ntohs(ip->tot_len);
-		high = bpf_ntohl(ip->daddr);
-		hop = route_find(trie->words, route.words4, high << 32, 0, ROUTE_ROOT4, 3);
-		/* As an IPv6 address (RFC 4291, 2.5.5.2), which it is found by on links. */
-		low = 0xffff00000000ULL | high;
-		high = 0;
+		header = frame + 1;
+		protocol = frame->tag.ethertype;
+		packet.tagged = 1;
+	}
+	packet.v4 = protocol == bpf_htons(ETH_P_IP);
+	if (!(ROUTE_WORD(on->families) & (packet.v4 ? ROUTE_IPV4 : ROUTE_IPV6)))
+		return ROUTE_UP;
+	if (route.partial && is_partial(header, end, protocol))
+		return ROUTE_UP;
+	if (packet.v4) {
+		struct iphdr *ip = header;
+
+		if ((void *)(ip + 1) > end)
+			return ROUTE_UP;
+		packet.length = bpf_ntohs(ip->tot_len);
+		hop = route_find4(ip->daddr, &packet.high, &packet.low);
 	} else {
-		struct ipv6hdr *ip = (void *)(ethernet + 1);
+		struct ipv6hdr *ip = header;
 
-		trie = bpf_map_lookup_elem(&route_trie6, &zero);
-		if (!trie || (void *)(ip + 1) > end)
+		if ((void *)(ip + 1) > end)
 			return ROUTE_UP;
-		packet = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-		high = (__u64)bpf_ntohl(ip->daddr.in6_u.u6_addr32[0]) << 32 |
-		       bpf_ntohl(ip->daddr.in6_u.u6_addr32[1]);
-		low = (__u64)bpf_ntohl(ip->daddr.in6_u.u6_addr32[2]) << 32 |
-		      bpf_ntohl(ip->daddr.in6_u.u6_addr32[3]);
-		hop = route_find(trie->words, route.words6, high, low, ROUTE_ROOT6, 19);
+		packet.length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+		hop = route_find6(&ip->daddr, &packet.high, &packet.low);
 	}
 	path = bpf_map_lookup_elem(&route_paths, &hop);
 	if (!path)
@@ -345,7 +416,18 @@ static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 	default:
 		return ROUTE_UP;
 	}
-	return route_send(ctx, number, high, low, packet, v4);
+	if (route.sources != ROUTE_SOURCES_ANY) {
+		switch (route_back(ctx, packet.interface, packet.v4, packet.tagged)) {
+		case ROUTE_BACK:
+			break;
+		case ROUTE_NOT_BACK:
+			count(TRIVIUM_COUNT_ROUTE_REVERSE_PATH);
+			return XDP_DROP;
+		default:
+			return ROUTE_UP;
+		}
+	}
+	return route_send(ctx, number, &packet);
 }
 
 #endif

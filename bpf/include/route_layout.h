@@ -22,13 +22,23 @@ struct route_conf {
 	__u32 words6;     /* of the IPv6 trie */
 	__u32 lines;      /* of route_links, a power of two, less one */
 	__u32 neighbours; /* of route_nexthops: of route_sent each CPU has so many */
+	__u32 interface;  /* the number of its own interface */
+	__u32 sources;    /* enum route_sources */
 };
 
-/* Of `present`: some VLANs are the router's interfaces, and their frames the worker's. */
+/* Of `present`: some VLANs are the router's interfaces, and their frames are not the kernel's. */
 #define ROUTE_HAS_VLANS 2
 
-/* One bit for each VLAN identifier. */
-#define ROUTE_VLAN_WORDS 128
+/* What is asked of the sources of packets (RFC 3704). */
+enum route_sources {
+	ROUTE_SOURCES_ANY = 0,
+	ROUTE_SOURCES_STRICT = 1, /* a route leads there by the interface that the packet came by */
+	ROUTE_SOURCES_LOOSE = 2,  /* a route leads there */
+};
+
+/* Of each VLAN identifier: 0, the number of its interface and 1, or that its frames are the worker's. */
+#define ROUTE_VLANS 4096
+#define ROUTE_VLAN_UP 0xffff
 
 /* Addresses of each family that a router can have of its own. */
 #define ROUTE_OWN 65536
@@ -81,13 +91,14 @@ struct route_line {
 
 /* One of the router's interfaces. */
 struct route_interface {
-	__u64 from;  /* its device's address, first octet lowest, and flags */
-	__u64 where; /* device, above 12 bits of the port's number and 20 of the MTU */
+	__u64 from;  /* its address, first octet lowest, below flags and tag */
+	__u64 where; /* its device in the kernel, above 12 bits of the port's number and 20 of the MTU */
 };
 
-/* Of `from`: the device takes redirected frames, and such of several buffers. */
+/* Of `from`: the device takes redirected frames, and such of several buffers; the VLAN of its tag, 0: none. */
 #define ROUTE_TAKES (1ULL << 48)
 #define ROUTE_TAKES_MULTI (1ULL << 49)
+#define ROUTE_TAG 52
 #define ROUTE_WHERE_PORT 20
 #define ROUTE_PORT 0xfff
 #define ROUTE_MTU 0xfffff

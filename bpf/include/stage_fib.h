@@ -245,7 +245,7 @@ TRIVIUM_INLINE int fib_forward(struct xdp_md *ctx)
 	length = forward_trim(ctx, length, packet);
 	if (!length)
 		return TRIVIUM_COUNT_FIB_FAILED;
-	ethernet = forward_hop(ctx, v4);
+	ethernet = forward_hop(ctx, v4, sizeof(struct ethhdr));
 	if (!ethernet)
 		return TRIVIUM_COUNT_FIB_FAILED;
 	__builtin_memcpy(ethernet->h_dest, route.dmac, ETH_ALEN);

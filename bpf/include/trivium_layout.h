@@ -73,7 +73,8 @@ enum trivium_counter {
 	TRIVIUM_COUNT_ROUTE_BLACKHOLE = 42, /* its route says so; dropped */
 	TRIVIUM_COUNT_FLOW_FORWARDED = 43, /* of a cached flow of OpenFlow's rules, and redirected */
 	TRIVIUM_COUNT_FLOW_DROPPED = 44, /* the same, and its rules drop it */
-	TRIVIUM_COUNTERS = 45,
+	TRIVIUM_COUNT_ROUTE_REVERSE_PATH = 45, /* the way back to its source leads elsewhere; dropped */
+	TRIVIUM_COUNTERS = 46,
 };
 
 /*

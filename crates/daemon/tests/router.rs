@@ -331,7 +331,7 @@ fn explain_follows_a_packet_through_the_router() {
     .unwrap();
 }
 
-/// Where the hook answers routes, it leaves those to the worker whose sources are to be looked at.
+/// The hook looks at sources as a worker does.
 #[test]
 fn sources_that_are_elsewhere_are_refused() {
     require!("ip", "ping", "ethtool");
@@ -382,6 +382,7 @@ fn sources_that_are_elsewhere_are_refused() {
         said.contains("its source 10.8.2.77 came in at h1, and the route there leads out of h2"),
         "{said}"
     );
+    assert!(rig.hook_counter("h1", "route_reverse_path") >= 10);
     let said = explain("203.0.113.9");
     assert!(said.contains("its source 203.0.113.9 came in at h1, and no route leads there"), "{said}");
     // What is the kernel's still is: its own addresses, and a DHCP client's broadcast.

@@ -24,17 +24,9 @@ fn configuration(rig: &Rig, extra: &str, settings: &str) -> String {
     text
 }
 
-fn counted(rig: &Rig, port: &str, counter: &str) -> u64 {
-    let hooks: serde_json::Value =
-        serde_json::from_str(&rig.ok(&["xdp", "status", port, "--seconds", "0", "--json"])).unwrap();
-    let counters = hooks[0]["counters"].clone();
-    let found = counters.as_array().and_then(|list| list.iter().find(|pair| pair[0] == counter));
-    found.map_or_else(|| counters[counter].as_u64(), |pair| pair[1].as_u64()).unwrap()
-}
-
 /// How many frames of h1 hook and worker forward while `work` is done.
 fn who(rig: &Rig, work: impl FnOnce()) -> (u64, u64) {
-    let count = || (counted(rig, "h1", "route_forwarded"), counted(rig, "h1", "steered"));
+    let count = || (rig.hook_counter("h1", "route_forwarded"), rig.hook_counter("h1", "steered"));
     let before = count();
     work();
     let after = count();
@@ -138,9 +130,9 @@ fn what_changes_counts_from_the_next_packet_on() {
     assert!(hops.contains("via 10.8.2.2") && hops.contains("PACKETS"), "{hops}");
     ip("route replace blackhole 10.9.0.0/24");
     eventually("it is dropped in the hook", PATIENCE, || {
-        let before = counted(&rig, "h1", "route_blackhole");
+        let before = rig.hook_counter("h1", "route_blackhole");
         let said = ping(&rig, &["10.9.0.1"]);
-        match counted(&rig, "h1", "route_blackhole") - before {
+        match rig.hook_counter("h1", "route_blackhole") - before {
             3 => Ok(()),
             other => Err(format!("{other}: {said}")),
         }

@@ -114,6 +114,57 @@ fn for_each(value: &serde_json::Value, see: &mut impl FnMut(&serde_json::Value))
     }
 }
 
+/// What comes by a VLAN is answered in the hook, and what goes there gets its tag there; the workers carry what has to be told.
+#[test]
+fn hooks_answer_by_vlans() {
+    require!("ip", "ping", "ethtool");
+    let all = Vlans::start();
+    let rig = &all.rig;
+    let count = || {
+        let of = |port, counter| rig.hook_counter(port, counter);
+        [("h1", "route_forwarded"), ("h2", "route_forwarded"), ("h1", "steered"), ("h2", "steered")]
+            .map(|(port, counter)| of(port, counter))
+    };
+    for to in ["10.8.2.2", "fd00:8:2::2"] {
+        all.reaches(to);
+        eventually("hooks answer both ways", PATIENCE, || {
+            let (before, carried) = (count(), (all.sent("h1"), all.sent("h2")));
+            let said = all.ping(&[to])?;
+            let (after, now) = (count(), (all.sent("h1"), all.sent("h2")));
+            let more: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+            let counted = now.0 >= carried.0 + 3 && now.1 >= carried.1 + 3;
+            match *more {
+                [3, 3, 0, 0] if counted && said.contains("3 received") => Ok(()),
+                _ => Err(format!("{more:?}, ports {carried:?} {now:?}: {said}")),
+            }
+        })
+        .unwrap();
+    }
+    let neighbours = rig.ok(&["show", "neighbours"]);
+    assert!(neighbours.contains("10.20.100.2"), "{neighbours}");
+    let mac = all.link("h2")["address"].as_str().unwrap().to_owned();
+    let said =
+        rig.ok(&["explain", "--in", "h2", &format!("eth_dst={mac},ip_src=10.8.2.2,ip_dst=10.20.100.2,udp")]);
+    assert!(said.contains("straight to its device with the tag of VLAN 100"), "{said}");
+    assert!(said.ends_with("routed in the driver hook; it leaves by h1\n"), "{said}");
+    // Too long for the VLAN: the kernel tells, by way of a worker.
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h1.100", "mtu", "1300"]).unwrap();
+    eventually("the smaller MTU counts", PATIENCE, || {
+        let line = ["ping", "-n", "-c", "1", "-W", "1", "-M", "do", "-s", "1350", "10.20.100.2"];
+        let said = rig.hosts[1].command(line).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        if said.contains("mtu = 1300") || said.contains("mtu=1300") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    // Down, it is nobody's.
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h1.100", "down"]).unwrap();
+    eventually("it is down", PATIENCE, || match all.ping(&["10.8.2.2"]) {
+        Err(_) => Ok(()),
+        Ok(said) => Err(said),
+    })
+    .unwrap();
+}
+
 #[test]
 fn vlans_are_interfaces_with_devices_in_the_kernel() {
     require!("ip", "ping", "ethtool");
@@ -123,7 +174,7 @@ fn vlans_are_interfaces_with_devices_in_the_kernel() {
     for to in ["10.20.100.1", "10.20.200.1", "fd00:20:100::1", "fd00:20:200::1"] {
         all.reaches(to);
     }
-    // Through the worker: in by the VLAN, out without a tag, and back.
+    // Through the router: in by the VLAN, out without a tag, and back.
     for to in ["10.8.2.2", "fd00:8:2::2"] {
         all.reaches(to);
         let before = (all.sent("h1"), all.sent("h2"));

@@ -13,7 +13,7 @@ use xdp::bridge::{BridgeDevices, BridgePort, BridgeStage, Place, StationTable};
 use xdp::fib::{FibPort, FibStage, Takes};
 use xdp::filter::{Action, Compiled, Filter, FilterSizes, Match, Rule, RuleSet};
 use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
-use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
+use xdp::route::{AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Steering};
 use xdp::{AttachMode, Attached, Error, Loaded, LocalAddresses, Owner, PortProgram, ProgramConfig, WhenDown};
 
@@ -61,7 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     show("route: a router's port, to be routed", &PortProgram::load_routed(&config(Owner::Routed), &route)?)?;
     for (stage, beside) in [("one route", 0), ("a route of 32 bits among 200,000", 200_000)] {
         let answers = answers(output, beside)?;
-        let answer = AnswerPort { number: 1, partial_checksums: false, seed: 7 };
+        let answer =
+            AnswerPort { number: 1, interface: 1, sources: Sources::Any, partial_checksums: false, seed: 7 };
         let port = RoutePort { mac: [2, 0, 0, 0, 0, 2], vrrp: false };
         let stage_of = RouteStage::answering(&port, &own, &answers, &answer);
         let loaded = PortProgram::load_routed(&config(Owner::Routed), &stage_of)?;
@@ -126,6 +127,7 @@ fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Erro
         mac: [2, 0, 0, 0, 0, 3],
         mtu: 1500,
         takes: Takes::MultiBuffer,
+        vlan: 0,
     };
     answers.set_interface(0, Some(&interface));
     answers.set_device(2, output)?;

@@ -16,7 +16,7 @@ use crate::object::{
     BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, ROUTE_CONF, ROUTE_VLANS, STEER_CONF,
 };
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
-use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage, VLAN_WORDS};
+use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage, VLAN_WORDS, Vlans};
 use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
@@ -748,7 +748,8 @@ impl MapsOfProgram {
     fn route(&mut self) -> Result<Option<RouteMaps>, Error> {
         let Some(conf) = self.stage::<{ 4 * ROUTE_WORDS }, ROUTE_WORDS>(ROUTE_CONF)? else { return Ok(None) };
         // A program without VLANs does not refer to them.
-        let vlans = self.words::<{ 4 * VLAN_WORDS }, VLAN_WORDS>(ROUTE_VLANS)?.unwrap_or([0; VLAN_WORDS]);
+        let vlans = self.words::<{ 4 * VLAN_WORDS }, VLAN_WORDS>(ROUTE_VLANS)?;
+        let vlans = vlans.map_or_else(Vlans::none, |words| Vlans::read(&words));
         RouteMaps::adopt(conf, vlans, |name| self.take(name)).map(Some)
     }
 

@@ -100,11 +100,13 @@ pub enum Counter {
     FlowForwarded,
     /// The same; its rules drop it.
     FlowDropped,
+    /// On a virtual router's port: the way back to its source leads elsewhere, or nowhere; dropped.
+    RouteReversePath,
 }
 
 impl Counter {
     /// In the order of the kernel's side.
-    pub const ALL: [Counter; 45] = [
+    pub const ALL: [Counter; 46] = [
         Counter::Steered,
         Counter::DownPassed,
         Counter::DownDropped,
@@ -150,6 +152,7 @@ impl Counter {
         Counter::RouteBlackhole,
         Counter::FlowForwarded,
         Counter::FlowDropped,
+        Counter::RouteReversePath,
     ];
 
     /// The name in metrics and tables; the kernel's side is `TRIVIUM_COUNT_` and this in capitals.
@@ -201,6 +204,7 @@ impl Counter {
             Counter::RouteBlackhole => "route_blackhole",
             Counter::FlowForwarded => "flow_forwarded",
             Counter::FlowDropped => "flow_dropped",
+            Counter::RouteReversePath => "route_reverse_path",
         }
     }
 

@@ -315,7 +315,18 @@ fn fibs_constants_are_the_kernels_side() {
 fn routes_constants_are_the_kernels_side() {
     use crate::route::{OWN_CAPACITY, ROUTE_WORDS, VLAN_WORDS};
     let (fields, size) = members(PORT, "route_conf");
-    let answers = ["answers", "partial", "port", "seed", "words4", "words6", "lines", "neighbours"];
+    let answers = [
+        "answers",
+        "partial",
+        "port",
+        "seed",
+        "words4",
+        "words6",
+        "lines",
+        "neighbours",
+        "interface",
+        "sources",
+    ];
     let all = [("present", 0), ("vrrp", 4), ("mac", 8)]
         .into_iter()
         .chain(answers.into_iter().zip((16..).step_by(4)));

@@ -344,8 +344,7 @@ impl Loaded {
             Some(route) => {
                 let conf: Vec<u8> = route.conf.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 opened.set_section(ROUTE_CONF, &conf)?;
-                let vlans: Vec<u8> = route.vlans.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                opened.set_section(ROUTE_VLANS, &vlans)?;
+                opened.set_section(ROUTE_VLANS, &route.vlans.bytes())?;
                 route.list().into_iter().try_for_each(|(name, map)| opened.reuse(name, map))?;
             }
         }

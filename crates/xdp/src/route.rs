@@ -26,7 +26,8 @@ use crate::{Attached, Error};
 
 pub(crate) use answers::AnswerMaps;
 pub use answers::{
-    AnswerInterface, AnswerPort, AnswerSizes, Answers, ROUTE_INTERFACES, ROUTE_PORTS, RouteCounts, Words,
+    AnswerInterface, AnswerPort, AnswerSizes, Answers, ROUTE_INTERFACES, ROUTE_PORTS, RouteCounts, Sources,
+    Words,
 };
 #[cfg(test)]
 pub(crate) use answers::{
@@ -37,9 +38,11 @@ pub(crate) use answers::{
 pub const OWN_CAPACITY: usize = 65_536;
 
 /// Words of `struct route_conf`.
-pub(crate) const ROUTE_WORDS: usize = 12;
-/// Words of `route_vlans`: one bit for each VLAN identifier.
-pub(crate) const VLAN_WORDS: usize = 128;
+pub(crate) const ROUTE_WORDS: usize = 14;
+/// Words of `route_vlans`, two VLAN identifiers each.
+pub(crate) const VLAN_WORDS: usize = 2048;
+/// Of a VLAN that is an interface, but whose frames are all the worker's (`ROUTE_VLAN_UP`).
+const VLAN_UP: u16 = u16::MAX;
 /// Of the first word: some VLANs are interfaces (`ROUTE_HAS_VLANS`).
 const HAS_VLANS: u32 = 2;
 /// Where those begin that are of routes that are answered.
@@ -86,9 +89,45 @@ pub struct RouteStage {
 #[derive(Debug)]
 pub(crate) struct RouteMaps {
     pub conf: [u32; ROUTE_WORDS],
-    pub vlans: [u32; VLAN_WORDS],
+    pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
+}
+
+/// `route_vlans`: by VLAN identifier, 0 or the number of its interface and 1, or [`VLAN_UP`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vlans(Box<[u16]>);
+
+impl Vlans {
+    pub fn none() -> Vlans {
+        Vlans(vec![0; 2 * VLAN_WORDS].into())
+    }
+
+    /// As a program has them.
+    pub fn read(words: &[u32; VLAN_WORDS]) -> Vlans {
+        let halves = |word: &u32| {
+            let [a, b, c, d] = word.to_ne_bytes();
+            [u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d])]
+        };
+        Vlans(words.iter().flat_map(halves).collect())
+    }
+
+    /// As a program reads them.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|number| number.to_ne_bytes()).collect()
+    }
+
+    fn set(&mut self, vlan: u16, interface: Option<u16>) {
+        if let (1..=4094, Some(at)) = (vlan, self.0.get_mut(usize::from(vlan))) {
+            let answered = interface.filter(|number| u32::from(*number) < ROUTE_INTERFACES);
+            *at = answered.map_or(VLAN_UP, |number| number + 1);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u16, Option<u16>)> + '_ {
+        let there = (0..).zip(&*self.0).filter(|(_, number)| **number != 0);
+        there.map(|(vlan, number)| (vlan, (*number != VLAN_UP).then(|| number - 1)))
+    }
 }
 
 impl Own {
@@ -251,7 +290,7 @@ impl RouteStage {
     /// For a port of the router whose own addresses these are.
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
-        let (conf, vlans) = (words(port), [0; VLAN_WORDS]);
+        let (conf, vlans) = (words(port), Vlans::none());
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own: Arc::clone(&own.maps), answers: None }))
     }
 
@@ -262,27 +301,25 @@ impl RouteStage {
         for (word, more) in conf.iter_mut().skip(ANSWERS_AT).zip(answers.maps().conf(answer)) {
             *word = more;
         }
-        let (vlans, answers) = ([0; VLAN_WORDS], Some(Arc::clone(answers.maps())));
+        let (vlans, answers) = (Vlans::none(), Some(Arc::clone(answers.maps())));
         RouteStage::over(Arc::new(RouteMaps { conf, vlans, own: Arc::clone(&own.maps), answers }))
     }
 
-    /// The same where frames with the tag (IEEE 802.1Q) of one of these VLANs, 1 to 4094, are the worker's, whatever is in them. Those of
-    /// other VLANs are left to the kernel.
+    /// The same where frames with the tag (IEEE 802.1Q) of one of these VLANs, 1 to 4094, are none of the kernel's. What comes by a VLAN whose
+    /// interface has a number ([`Answers::set_interface`]) is answered as what comes without a tag; everything else goes up, whatever is in
+    /// it. Frames of other VLANs are left to the kernel.
     #[must_use]
-    pub fn with_vlans(self, vlans: impl IntoIterator<Item = u16>) -> RouteStage {
+    pub fn with_vlans(self, vlans: impl IntoIterator<Item = (u16, Option<u16>)>) -> RouteStage {
         let RouteMaps { mut conf, own, answers, .. } = self.maps.shared();
-        let mut bits = [0; VLAN_WORDS];
-        for vlan in vlans.into_iter().filter(|vlan| (1..=4094).contains(vlan)) {
-            bits[usize::from(vlan) / 32] |= 1_u32 << (vlan % 32);
-        }
-        conf[0] = if bits.iter().any(|word| *word != 0) { 1 | HAS_VLANS } else { 1 };
-        RouteStage::over(Arc::new(RouteMaps { conf, vlans: bits, own, answers }))
+        let mut all = Vlans::none();
+        vlans.into_iter().for_each(|(vlan, interface)| all.set(vlan, interface));
+        conf[0] = if all.iter().next().is_some() { 1 | HAS_VLANS } else { 1 };
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans: all, own, answers }))
     }
 
-    /// The VLANs whose frames are the worker's.
-    pub fn vlans(&self) -> impl Iterator<Item = u16> + '_ {
-        let set = |vlan: &u16| self.maps.vlans[usize::from(*vlan) / 32] >> (vlan % 32) & 1 == 1;
-        (1..=4094).filter(set)
+    /// The VLANs whose frames are none of the kernel's, with the numbers of their interfaces where they are answered.
+    pub fn vlans(&self) -> impl Iterator<Item = (u16, Option<u16>)> + '_ {
+        self.maps.vlans.iter()
     }
 
     pub(crate) fn over(maps: Arc<RouteMaps>) -> RouteStage {
@@ -303,7 +340,7 @@ impl RouteStage {
     /// [`Error::Map`].
     pub fn is_same(&self, other: &RouteStage) -> Result<bool, Error> {
         let tables = |stage: &RouteStage| stage.maps.answers.as_ref().map(|maps| maps.id()).transpose();
-        let constants = |stage: &RouteStage| (stage.maps.conf, stage.maps.vlans);
+        let constants = |stage: &RouteStage| (stage.maps.conf, stage.maps.vlans.clone());
         let alike = constants(self) == constants(other) && self.own_id()? == other.own_id()?;
         Ok(alike && tables(self)? == tables(other)?)
     }
@@ -351,7 +388,7 @@ impl RouteMaps {
     /// The same maps once more.
     fn shared(&self) -> RouteMaps {
         let RouteMaps { conf, vlans, own, answers } = self;
-        RouteMaps { conf: *conf, vlans: *vlans, own: Arc::clone(own), answers: answers.clone() }
+        RouteMaps { conf: *conf, vlans: vlans.clone(), own: Arc::clone(own), answers: answers.clone() }
     }
 
     /// The same with counts of its own, so that a test run counts nothing where others read it.
@@ -363,7 +400,7 @@ impl RouteMaps {
     /// Those of a program that is in the kernel already, which `take` gives by name.
     pub fn adopt(
         conf: [u32; ROUTE_WORDS],
-        vlans: [u32; VLAN_WORDS],
+        vlans: Vlans,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<RouteMaps, Error> {
         let own = Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)? });
@@ -424,13 +461,20 @@ mod tests {
             let own = OwnMaps { v4: null(), v6: null() };
             let stage = RouteStage::over(Arc::new(RouteMaps {
                 conf: words(&port),
-                vlans: [0; VLAN_WORDS],
+                vlans: Vlans::none(),
                 own: Arc::new(own),
                 answers: None,
             }));
             assert_eq!(stage.port(), port);
-            let stage = stage.with_vlans([4094, 1, 32, 31, 0, 4095]);
-            assert!(stage.vlans().eq([1, 31, 32, 4094]) && stage.port() == port);
+            let numbers =
+                [(4094, Some(7)), (1, Some(0)), (32, None), (31, Some(1023)), (0, None), (4095, None)];
+            let stage = stage.with_vlans(numbers.into_iter().chain([(33, Some(1024))]));
+            let found = [(1, Some(0)), (31, Some(1023)), (32, None), (33, None), (4094, Some(7))];
+            assert!(stage.vlans().eq(found) && stage.port() == port);
+            let bytes = stage.maps.vlans.bytes();
+            let words: Vec<u32> =
+                bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect();
+            assert_eq!(Vlans::read(&words.try_into().unwrap()), stage.maps.vlans);
             assert_eq!(stage.with_vlans([]).vlans().count(), 0);
         }
     }

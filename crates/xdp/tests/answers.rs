@@ -3,222 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
 mod support;
+#[path = "support/tables.rs"]
+mod tables;
 
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::net::Ipv4Addr;
 
 use lookup::Prefix;
-use packet::{FlowKey, MacAddr, PortId};
-use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use router::{
-    Adjacencies, COUNT_WORDS, Decision, Fib, GROUP_WORDS, Gate, Interface, LINE_WORDS, Lookup, Mirrored,
-    NEIGHBOUR_WORDS, NeighbourMirror, Path, Scratch, Selector, TableMirror, Way,
-};
-use support::router::{FAR, NEAR, Router, ethernet, ipv4, ipv6, seal};
+use router::{Decision, Scratch};
+use support::router::{FAR, NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, PacketSocket, config};
-use sync::qsbr::{Domain, Reader};
-use sync::readers::{Readers, Strangers};
+use tables::{ANSWER, MAC, MTU, PORT, Rig, TAG, Tables, frame, sent, way, ways};
 use xdp::fib::Takes;
 use xdp::live::{Pass, Sink, Traffic, Vary};
-use xdp::route::{
-    AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, RouteCounts, RoutePort, RouteStage,
-};
-use xdp::{AttachMode, Attached, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
-
-const SEED: u32 = 0x5eed_0001;
-const NEIGHBOURS: u32 = 64;
-/// Of n1, n2 and n3.
-const MTU: [u32; 3] = [1500, 1000, 1500];
-const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
-const ANSWER: AnswerPort = AnswerPort { number: 1, partial_checksums: false, seed: SEED };
-
-/// A router's tables as programs and workers have them.
-struct Tables {
-    answers: Answers,
-    fib: Fib,
-    adjacencies: Adjacencies,
-    reader: Reader,
-}
-
-impl Tables {
-    fn new() -> Tables {
-        let sizes = AnswerSizes { words4: 1 << 19, words6: 1 << 18, paths: 65, groups: 16, neighbours: 65 };
-        let answers = Answers::new(&sizes).unwrap();
-        let domain = Domain::new();
-        let readers = Readers::with(&domain, &Strangers::start(xdp::wait_for_programs).unwrap());
-        assert_eq!(answers.groups().as_ref().len(), 16 * GROUP_WORDS);
-        assert_eq!(answers.neighbours().as_ref().len(), 65 * NEIGHBOUR_WORDS);
-        assert_eq!(answers.links().as_ref().len() % LINE_WORDS, 0);
-        assert_eq!(answers.sent().as_ref().len() % (65 * COUNT_WORDS), 0);
-        let mirror = TableMirror {
-            four: Box::new(answers.four()),
-            six: Box::new(answers.six()),
-            paths: Box::new(answers.paths()),
-            groups: Box::new(answers.groups()),
-        };
-        let fib = Fib::mirrored(&readers, mirror, 64).unwrap();
-        let mirror = NeighbourMirror {
-            neighbours: Box::new(answers.neighbours()),
-            links: Box::new(answers.links()),
-            counts: Box::new(answers.sent()),
-        };
-        let adjacencies = Adjacencies::mirrored(&readers, NEIGHBOURS, 1, mirror);
-        answers.answer(true, true);
-        Tables { answers, fib, adjacencies, reader: domain.register().unwrap() }
-    }
-
-    /// The interface of a device has the number below its port's.
-    fn interface(&mut self, port: u16, device: u32, mac: [u8; 6], mtu: u32) {
-        let takes = if port == 3 { Takes::MultiBuffer } else { Takes::Frames };
-        let interface = AnswerInterface { port, device, mac, mtu, takes };
-        self.answers.set_interface(port - 1, Some(&interface));
-        self.answers.set_device(port, device).unwrap();
-        self.adjacencies.bind(device, Some(port - 1));
-    }
-
-    fn set(&mut self, prefix: &str, path: &Path) {
-        let (address, length) = prefix.split_once('/').unwrap();
-        let length = length.parse().unwrap();
-        match address.parse().unwrap() {
-            IpAddr::V4(four) => {
-                self.fib.set4(Prefix::new(four.to_bits(), length), path, &mut self.adjacencies).unwrap();
-            }
-            IpAddr::V6(six) => {
-                self.fib.set6(Prefix::new(six.to_bits(), length), path, &mut self.adjacencies).unwrap();
-            }
-        }
-    }
-
-    fn resolve(&mut self, device: u32, address: &str, mac: [u8; 6]) {
-        self.adjacencies.resolve(device, address.parse().unwrap(), Some(MacAddr(mac)));
-    }
-}
-
-fn way(device: u32, gateway: &str) -> Way {
-    Way { interface: device, gateway: gateway.parse().ok(), weight: 1 }
-}
-
-fn ways(all: &[Way]) -> Path {
-    Path::Ways(all.to_vec())
-}
-
-/// Routes of every kind between n1, n2 and n3 of a namespace; the hook's program is that of n1.
-struct Rig {
-    tables: Tables,
-    router: Router,
-    loaded: Loaded,
-    worker: router::Router,
-    _own: Own,
-}
-
-impl Rig {
-    fn new(answer: &AnswerPort) -> Rig {
-        let router = Router::new();
-        let [n1, n2, n3] = router.near;
-        let mut tables = Tables::new();
-        for at in 0..3 {
-            tables.interface([1, 2, 3][at], router.near[at], NEAR[at], MTU[at]);
-        }
-        for (device, far, number) in [(n1, 0, 1), (n2, 1, 2), (n3, 2, 3)] {
-            for address in [format!("10.0.{number}.2"), format!("fd00:{number}::2")] {
-                tables.resolve(device, &address, FAR[far]);
-            }
-            let on_link = ways(&[Way { interface: device, gateway: None, weight: 1 }]);
-            tables.set(&format!("10.0.{number}.0/24"), &on_link);
-            tables.set(&format!("fd00:{number}::/64"), &on_link);
-            tables.set(&format!("10.0.{number}.1/32"), &Path::Local);
-        }
-        let group = ways(&[way(n2, "10.0.2.2"), Way { weight: 2, ..way(n3, "10.0.3.2") }]);
-        for (prefix, path) in [
-            ("198.51.100.0/24", ways(&[way(n2, "10.0.2.2")])),
-            ("198.51.100.128/25", ways(&[way(n3, "fd00:3::2")])),
-            ("203.0.113.0/24", ways(&[way(n3, "fd00:3::2")])),
-            ("0.0.0.0/0", ways(&[way(n3, "10.0.3.2")])),
-            ("192.0.2.0/30", Path::Blackhole),
-            ("192.0.2.4/30", Path::Unreachable),
-            ("192.0.2.8/30", Path::Prohibit),
-            ("192.0.2.12/30", Path::Throw),
-            ("192.0.2.16/30", ways(&[])),
-            ("192.0.2.20/30", ways(&[way(n2, "10.0.2.99")])),
-            ("192.0.2.24/30", ways(&[way(9999, "10.0.9.9")])),
-            ("192.0.2.28/30", ways(&[way(n1, "10.0.1.2")])),
-            ("100.64.0.0/16", group.clone()),
-            ("2001:db8::/64", ways(&[way(n2, "fd00:2::2")])),
-            ("2001:db8:1::/64", group),
-            ("2001:db8:2::/64", Path::Blackhole),
-            ("2001:db8:3::/64", Path::Unreachable),
-            ("2001:db8:4::/127", ways(&[way(n3, "fd00:3::2")])),
-            ("2001:db8:6::/64", ways(&[way(n1, "fd00:1::2")])),
-        ] {
-            tables.set(prefix, &path);
-        }
-        let mut own = Own::new("blue").unwrap();
-        for number in 1..4 {
-            own.insert(Ipv4Addr::new(10, 0, number, 1).into()).unwrap();
-        }
-        let stage = RouteStage::answering(&PORT, &own, &tables.answers, answer);
-        let loaded = router.attached.prepare_route(Some(&stage)).unwrap();
-        let interface =
-            |at: usize| Interface { port: PortId(0), mac: MacAddr(NEAR[at]), mtu: MTU[at], vrrp: false };
-        let asks = || vec![Lookup::table_for(Selector::ALL, tables.fib.view())];
-        let worker = router::Router {
-            interfaces: (0..3).map(|at| Some(interface(at))).collect(),
-            four: asks(),
-            six: asks(),
-            adjacencies: tables.adjacencies.view(),
-            kernel: None,
-            mirrored: Mirrored::default(),
-            reverse_paths: Vec::new(),
-            gate: Arc::new(Gate::new(|_| 1, 1, 0)),
-            seed: SEED,
-        };
-        Rig { tables, router, loaded, worker, _own: own }
-    }
-
-    fn see(&self, frame: &[u8]) -> (Verdict, Counter, Vec<u8>) {
-        self.router.see(&self.loaded, frame)
-    }
-
-    /// What the worker would do with a frame that n1 has received.
-    fn worker_says(&self, frame: &[u8], scratch: &mut Scratch) -> Decision {
-        let mut key = FlowKey::default();
-        let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).unwrap();
-        let mut out = [Decision::default()];
-        self.worker.decide(0, &self.tables.reader, &[key], &[layers], scratch, &mut out);
-        out[0]
-    }
-
-    #[track_caller]
-    fn goes(&self, frame: &[u8], to: usize) {
-        let (verdict, counter, after) = self.see(frame);
-        assert_eq!((verdict, counter), (Verdict::Redirect, Counter::RouteForwarded));
-        assert_eq!(after, sent(frame, FAR[to], NEAR[to]));
-    }
-
-    #[track_caller]
-    fn goes_up(&self, frame: &[u8]) {
-        assert_eq!(self.see(frame), (Verdict::Pass, Counter::DownPassed, frame.to_vec()));
-    }
-}
-
-/// The frame as a router sends it.
-fn sent(frame: &[u8], to: [u8; 6], from: [u8; 6]) -> Vec<u8> {
-    let mut after = [&to[..], &from, &frame[12..]].concat();
-    let length = if frame[12..14] == [8, 0] {
-        after[22] -= 1;
-        seal(&mut after[14..34]);
-        u16::from_be_bytes([frame[16], frame[17]])
-    } else {
-        after[21] -= 1;
-        40 + u16::from_be_bytes([frame[18], frame[19]])
-    };
-    after.truncate(60.max(14 + usize::from(length)));
-    after
-}
+use xdp::route::{AnswerInterface, AnswerPort, Own, RouteCounts, RouteStage};
+use xdp::{AttachMode, Attached, Counter, Owner, PortProgram, Verdict, WhenDown};
 
 #[test]
 fn known_ways_are_taken_right_here() {
@@ -296,6 +97,7 @@ fn what_needs_more_goes_up_as_it_came() {
         mac: NEAR[1],
         mtu: 1000,
         takes: Takes::Nothing,
+        vlan: 0,
     };
     rig.tables.answers.set_interface(1, Some(&n2));
     rig.goes_up(&way4);
@@ -311,7 +113,7 @@ fn what_needs_more_goes_up_as_it_came() {
     rig.tables.adjacencies.resolve(rig.router.near[1], [10, 0, 2, 2].into(), None);
     rig.goes_up(&way4);
     rig.tables.resolve(rig.router.near[1], "10.0.2.2", FAR[2]);
-    assert_eq!(rig.see(&way4).2, sent(&way4, FAR[2], NEAR[1]));
+    assert_eq!(rig.see(&way4).2, sent(&way4, FAR[2], NEAR[1], 0));
     rig.router.namespace.ip("link del n2");
     rig.goes_up(&way4);
 }
@@ -325,73 +127,6 @@ fn open_checksums_go_up_where_senders_leave_them() {
     let open = ipv4([198, 51, 100, 7].into(), 60, |ip| ip[26..28].copy_from_slice(&bare.to_be_bytes()));
     Rig::new(&ANSWER).goes(&open, 1);
     Rig::new(&AnswerPort { partial_checksums: true, ..ANSWER }).goes_up(&open);
-}
-
-fn address4() -> impl Strategy<Value = [u8; 4]> {
-    let usual =
-        select(vec![[10, 0, 2, 2], [198, 51, 100, 7], [198, 51, 100, 130], [203, 0, 113, 9], [8, 8, 8, 8]]);
-    let group = any::<u8>().prop_map(|last| [100, 64, 1, last]);
-    let special = prop_oneof![
-        (0_u8..40).prop_map(|last| [192, 0, 2, last]),
-        select(vec![
-            [10, 0, 1, 1],
-            [10, 0, 1, 2],
-            [10, 0, 2, 9],
-            [127, 0, 0, 1],
-            [0, 1, 2, 3],
-            [224, 0, 0, 1]
-        ]),
-    ];
-    prop_oneof![4 => usual, 3 => group, 2 => special, 1 => any::<[u8; 4]>()]
-}
-
-fn address6() -> impl Strategy<Value = [u8; 16]> {
-    let all = vec![
-        "2001:db8::7",
-        "2001:db8:1::1",
-        "2001:db8:1::2",
-        "2001:db8:1::3",
-        "fd00:2::2",
-        "2001:db8:2::1",
-        "2001:db8:3::1",
-        "2001:db8:4::1",
-        "2001:db8:4::2",
-        "2001:db8:6::1",
-        "fd00:2::9",
-        "fe80::1",
-        "::1",
-        "ff02::1",
-    ];
-    select(all).prop_map(|text| text.parse::<Ipv6Addr>().unwrap().octets())
-}
-
-fn frame() -> impl Strategy<Value = Vec<u8>> {
-    let header = (any::<bool>(), address4(), address6(), select(vec![1_u8, 6, 17, 44, 58, 132]));
-    let length = prop_oneof![5 => 60_u16..120, 1 => 990_u16..1010, 1 => 1490_u16..1500];
-    let ttl = prop_oneof![6 => Just(64_u8), 1 => 0_u8..4];
-    let fragment = prop_oneof![6 => Just(0_u16), 1 => select(vec![0x4000, 0x2000, 1, 0x2001])];
-    let noise = prop_oneof![3 => Just(None), 1 => (0_usize..60, any::<u8>()).prop_map(Some)];
-    (header, length, ttl, fragment, vec(any::<u8>(), 12), noise, 0_usize..20).prop_map(
-        |((v4, to4, to6, protocol), length, ttl, fragment, payload, noise, behind)| {
-            let mut frame = if v4 {
-                ipv4(to4.into(), length, |ip| {
-                    (ip[8], ip[9]) = (ttl, protocol);
-                    ip[6..8].copy_from_slice(&fragment.to_be_bytes());
-                    ip[20..32].copy_from_slice(&payload);
-                })
-            } else {
-                ipv6(to6.into(), length, |ip| {
-                    (ip[6], ip[7]) = (protocol, ttl);
-                    ip[40..52].copy_from_slice(&payload);
-                })
-            };
-            frame.extend(vec![7; behind]);
-            if let Some((at, byte)) = noise {
-                frame[at] = byte;
-            }
-            frame
-        },
-    )
 }
 
 /// What the hook forwards, the worker would have forwarded like this; what it gives up the worker cannot answer like that.
@@ -409,7 +144,7 @@ fn the_hook_and_the_worker_decide_alike() {
             Decision::Forward { adjacency, interface } => {
                 let at = usize::from(interface);
                 let to = rig.worker.adjacencies.read(adjacency).mac().unwrap();
-                let after = sent(&frame, to.0, NEAR[at]);
+                let after = sent(&frame, to.0, MAC[at], TAG[at]);
                 let length = match frame[12] {
                     8 => u32::from(u16::from_be_bytes([frame[16], frame[17]])),
                     _ => 40 + u32::from(u16::from_be_bytes([frame[18], frame[19]])),
@@ -575,7 +310,7 @@ fn explaining_counts_nothing_and_a_successor_finds_the_tables() {
     assert_eq!((says.way, says.verdict, says.to), (Counter::RouteForwarded, Verdict::Redirect, Some(2)));
     let leads = line.tables.adjacencies.leads(says.neighbour.unwrap());
     assert_eq!(leads, Some((line.near[1], Some([10, 0, 2, 2].into()))));
-    assert_eq!(says.frame, sent(&frame, FAR[1], NEAR[1]));
+    assert_eq!(says.frame, sent(&frame, FAR[1], NEAR[1], 0));
     assert_eq!(line.tables.answers.counts(1).unwrap(), RouteCounts::default());
     assert!(line.tables.adjacencies.iter().all(|used| used.packets == 0));
     let stage = line.port.route().unwrap();

@@ -19,7 +19,7 @@ use xdp::filter::{
 };
 use xdp::flows::{FlowPort, FlowStage, FlowTable};
 use xdp::live::{Bench, Generator, Order, Replay, Traffic};
-use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
+use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::steer::{SteerConfig, Steering};
 use xdp::{AttachMode, Attached, Owner, PortProgram, ProgramInfo, WhenDown};
 
@@ -72,9 +72,18 @@ fn measured() -> Costs {
         add(format!("port-route-{name}"), loaded.unwrap().info().unwrap());
     }
     for (name, partial_checksums) in [("answers", false), ("answers-completing", true)] {
-        let stage = answers_stage(partial_checksums);
+        let stage = answers_stage(partial_checksums, Sources::Any);
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage);
         add(format!("port-route-{name}"), loaded.unwrap().info().unwrap());
+    }
+    let tagged = |stage: RouteStage| stage.with_vlans([(100, Some(1)), (200, None)]);
+    for (name, stage) in [
+        ("vlans", tagged(answers_stage(false, Sources::Any))),
+        ("sources", answers_stage(false, Sources::Strict)),
+        ("everything", tagged(answers_stage(true, Sources::Strict))),
+    ] {
+        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage);
+        add(format!("port-route-answers-{name}"), loaded.unwrap().info().unwrap());
     }
     add("port-route-steer-everything".to_owned(), with_route());
     for (name, flows, table, metadata) in
@@ -169,11 +178,12 @@ fn route_stage(vrrp: bool) -> RouteStage {
     RouteStage::new(&RoutePort { mac: [2, 0, 0, 0, 0, 1], vrrp }, &Own::new("budget").unwrap())
 }
 
-fn answers_stage(partial_checksums: bool) -> RouteStage {
+fn answers_stage(partial_checksums: bool, sources: Sources) -> RouteStage {
     let sizes = AnswerSizes { words4: 1 << 19, words6: 1 << 18, paths: 100, groups: 4, neighbours: 100 };
     let (answers, own) = (Answers::new(&sizes).unwrap(), Own::new("budget").unwrap());
     let port = RoutePort { mac: [2, 0, 0, 0, 0, 1], vrrp: true };
-    RouteStage::answering(&port, &own, &answers, &AnswerPort { number: 1, partial_checksums, seed: 7 })
+    let answer = AnswerPort { number: 1, interface: 0, sources, partial_checksums, seed: 7 };
+    RouteStage::answering(&port, &own, &answers, &answer)
 }
 
 /// A virtual router's port with a steering.
@@ -320,7 +330,7 @@ fn every_combination_of_stages_loads() {
             "rules" => port.set_flows(Some(&flow_stage(&port, true, true))).unwrap(),
             "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
             "route" => port.set_route(Some(&route_stage(true))).unwrap(),
-            "answers" => port.set_route(Some(&answers_stage(true))).unwrap(),
+            "answers" => port.set_route(Some(&answers_stage(true, Sources::Strict))).unwrap(),
             _ => {}
         }
         for filter in &filters {

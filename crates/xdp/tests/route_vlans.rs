@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 
 use support::router::{NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, config, unbound_socket};
-use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage};
+use xdp::route::{AnswerPort, AnswerSizes, Answers, Own, RoutePort, RouteStage, Sources};
 use xdp::{AttachMode, Counter, Loaded, Owner, PinPath, PortProgram, Verdict, WhenDown, adopt};
 
 const OWN4: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
@@ -18,6 +18,8 @@ const BEHIND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const BEHIND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 const PORT: RoutePort = RoutePort { mac: NEAR[0], vrrp: false };
 const VLANS: [u16; 4] = [1, 100, 127, 4094];
+/// The same, all of them the worker's.
+const UP: [(u16, Option<u16>); 4] = [(1, None), (100, None), (127, None), (4094, None)];
 
 fn own() -> Own {
     let mut own = Own::new("blue").unwrap();
@@ -47,9 +49,10 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
     let sizes = AnswerSizes { words4: 1 << 19, words6: 1 << 18, paths: 16, groups: 1, neighbours: 16 };
     let answers = Answers::new(&sizes).unwrap();
     answers.answer(true, true);
-    let answer = AnswerPort { number: 1, partial_checksums: true, seed: 7 };
+    let answer =
+        AnswerPort { number: 1, interface: 0, sources: Sources::Any, partial_checksums: true, seed: 7 };
     for stage in [RouteStage::new(&PORT, &own), RouteStage::answering(&PORT, &own, &answers, &answer)] {
-        let stage = stage.with_vlans(VLANS);
+        let stage = stage.with_vlans(UP);
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage).unwrap();
         let socket = unbound_socket();
         loaded.set_socket(0, socket.as_fd()).unwrap();
@@ -104,16 +107,16 @@ fn a_successor_finds_them() {
     let pin = PinPath::new(&format!("xdp-vlans-{}", std::process::id())).unwrap();
     let _removed = Removed(pin.clone());
     let own = own();
-    let stage = RouteStage::new(&PORT, &own).with_vlans(VLANS);
+    let stage = RouteStage::new(&PORT, &own).with_vlans(UP);
     let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage).unwrap();
     let port = loaded.attach(index, AttachMode::Native, Some(pin.clone())).unwrap();
-    assert!(port.route().unwrap().vlans().eq(VLANS));
+    assert!(port.route().unwrap().vlans().eq(UP));
     drop(port);
     let mut port = adopt(&pin).unwrap().unwrap();
     let found = port.route().unwrap();
-    assert!(found.vlans().eq(VLANS) && found.port() == PORT);
+    assert!(found.vlans().eq(UP) && found.port() == PORT);
     assert!(found.is_same(&stage).unwrap());
-    assert!(!found.is_same(&RouteStage::new(&PORT, &own).with_vlans([1])).unwrap());
+    assert!(!found.is_same(&RouteStage::new(&PORT, &own).with_vlans([(1, None)])).unwrap());
     // Taken away, the program has no trace of them.
     port.set_route(Some(&RouteStage::new(&PORT, &own))).unwrap();
     drop(port);

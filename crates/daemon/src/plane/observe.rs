@@ -17,7 +17,7 @@ use packet::{FlowKey, PortId};
 use port::FramePool;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
-use xdp::HookSays;
+use xdp::{Counter, HookSays};
 
 use super::ids::Names;
 use super::{DataPlane, locked};
@@ -239,6 +239,9 @@ pub fn explain(
         story.verdict = end.verdict;
         story.steps = steps;
     } else {
+        if hook.way == Counter::RouteReversePath {
+            story.tier = Tier::Hook;
+        }
         steps.append(&mut story.steps);
         story.steps = steps;
     }

@@ -109,7 +109,7 @@ fn hook_counters(running: &Running) -> xdp::Counters {
 }
 
 /// Drops in the hook: their counter, name and meaning.
-const HOOK_DROPS: [(Counter, &str, &str); 5] = [
+const HOOK_DROPS: [(Counter, &str, &str); 6] = [
     (
         Counter::FilterDropped,
         "filter-dropped",
@@ -135,6 +135,7 @@ const HOOK_DROPS: [(Counter, &str, &str); 5] = [
         "hook-route-blackhole",
         "The route to its destination, which the hook knows, says that it is to be dropped (`blackhole`).",
     ),
+    (Counter::RouteReversePath, DropReason::ReversePath.name(), DropReason::ReversePath.explain()),
 ];
 
 /// A port's packets that its hook dropped, by reason, zeros left out.
@@ -268,12 +269,20 @@ pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
                 packets: *packets,
             });
         }
-        all.extend(dropped_in_hook(running).map(|(reason, explanation, packets)| DropState {
-            port: name.as_str().to_owned(),
-            reason: reason.to_owned(),
-            explanation: explanation.to_owned(),
-            packets,
-        }));
+        let from = all.iter().position(|drop: &DropState| drop.port == name.as_str()).unwrap_or(all.len());
+        for (reason, explanation, packets) in dropped_in_hook(running) {
+            // Some reasons are workers', too.
+            if let Some(same) = all.iter_mut().skip(from).find(|drop| drop.reason == reason) {
+                same.packets += packets;
+                continue;
+            }
+            all.push(DropState {
+                port: name.as_str().to_owned(),
+                reason: reason.to_owned(),
+                explanation: explanation.to_owned(),
+                packets,
+            });
+        }
     }
     all
 }

@@ -96,12 +96,22 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
         Counter::RouteForwarded => {
             let port = says.to.map_or_else(|| "another port".to_owned(), |to| names.port(PortId(to)));
             let to = says.frame.first_chunk().map(|octets| MacAddr(*octets).to_string()).unwrap_or_default();
-            let what = format!("{ROUTED}leads to {to} behind {port}: straight to its device");
+            let tag = match says.frame.get(12..16) {
+                Some([0x81, 0, high, low]) => {
+                    format!(" with the tag of VLAN {}", u16::from_be_bytes([*high, *low]) & 0xfff)
+                }
+                _ => String::new(),
+            };
+            let what = format!("{ROUTED}leads to {to} behind {port}: straight to its device{tag}");
             (what, End::forwarded(format!("routed in the driver hook; it leaves by {port}")))
         }
         Counter::RouteBlackhole => {
             let (_, end) = dropped("route-blackhole", "");
             (format!("{ROUTED}says blackhole: dropped as route-blackhole"), end)
+        }
+        Counter::RouteReversePath => {
+            // Where its source is, the tables tell.
+            ("refused here for its source:".to_owned(), None)
         }
         Counter::SteerKernel | Counter::SteerCpu => {
             let where_to = match says.steered {

@@ -187,6 +187,15 @@ impl Rig {
         all[0].clone()
     }
 
+    /// Frames of a port that its hook has counted so.
+    pub fn hook_counter(&self, port: &str, counter: &str) -> u64 {
+        let hooks: serde_json::Value =
+            serde_json::from_str(&self.ok(&["xdp", "status", port, "--seconds", "0", "--json"])).unwrap();
+        let counters = hooks[0]["counters"].clone();
+        let found = counters.as_array().and_then(|list| list.iter().find(|pair| pair[0] == counter));
+        found.map_or_else(|| counters[counter].as_u64(), |pair| pair[1].as_u64()).unwrap()
+    }
+
     /// Waits until `show ports` says something about a port.
     pub fn port_until(&self, name: &str, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
         eventually(&format!("{name}: {what}"), PATIENCE, || {

@@ -53,6 +53,8 @@ const WORDS_MOST: u32 = 1 << 27;
 /// `ROUTE_TAKES` and `ROUTE_TAKES_MULTI`, above the address.
 const TAKES: u64 = 1 << 48;
 const TAKES_MULTI: u64 = 1 << 49;
+/// `ROUTE_TAG`.
+const TAG: u32 = 52;
 /// `ROUTE_WHERE_PORT`, `ROUTE_PORT` and `ROUTE_MTU`.
 const WHERE_PORT: u32 = 20;
 const PORT: u64 = 0xfff;
@@ -78,14 +80,28 @@ pub struct AnswerSizes {
 pub struct AnswerInterface {
     /// The number of its port, below [`ROUTE_PORTS`].
     pub port: u16,
-    /// The index of its device.
+    /// The index of the device that stands for it in the kernel: the port's own, or its VLAN's.
     pub device: u32,
-    /// The device's Ethernet address.
+    /// Its Ethernet address.
     pub mac: [u8; 6],
     /// Bytes of the largest IP packet.
     pub mtu: u32,
-    /// What it does with frames that are redirected to it.
+    /// What its device does with frames that are redirected to it.
     pub takes: Takes,
+    /// The VLAN whose tag (IEEE 802.1Q) its frames bear on the port, 1 to 4094; 0: they bear none.
+    pub vlan: u16,
+}
+
+/// What is asked of the sources of packets (RFC 3704).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sources {
+    /// Nothing.
+    #[default]
+    Any,
+    /// A route leads to them by the interface that they came by.
+    Strict,
+    /// A route leads to them.
+    Loose,
 }
 
 /// What one port's stage is specialised by where routes are answered.
@@ -93,6 +109,10 @@ pub struct AnswerInterface {
 pub struct AnswerPort {
     /// Its number, as [`AnswerInterface::port`].
     pub number: u16,
+    /// The number of its own interface, which frames without a tag come by ([`Answers::set_interface`]).
+    pub interface: u16,
+    /// What is asked of sources of packets, whatever their tag: others are dropped here.
+    pub sources: Sources,
     /// Whether its senders leave checksums open, to be completed by the worker.
     pub partial_checksums: bool,
     /// The seed of the choice among several ways, which is the worker's own.
@@ -262,7 +282,8 @@ impl Answers {
             Takes::Frames => TAKES,
             Takes::MultiBuffer => TAKES | TAKES_MULTI,
         };
-        let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | flags;
+        let tag = u64::from(interface.vlan & 0xfff) << TAG;
+        let word = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | flags | tag;
         let port = (u64::from(interface.port) & PORT) << WHERE_PORT;
         let place = u64::from(interface.device) << 32 | port | u64::from(interface.mtu).min(MTU);
         let before = to.load(Ordering::Relaxed);
@@ -333,7 +354,7 @@ impl AnswerMaps {
     }
 
     /// The constants of `struct route_conf` from `answers` on.
-    pub fn conf(&self, port: &AnswerPort) -> [u32; 8] {
+    pub fn conf(&self, port: &AnswerPort) -> [u32; 10] {
         let less = |count: u32| count - 1;
         [
             1,
@@ -344,6 +365,12 @@ impl AnswerMaps {
             less(self.words6),
             less(self.lines),
             self.neighbours,
+            u32::from(port.interface),
+            match port.sources {
+                Sources::Any => 0,
+                Sources::Strict => 1,
+                Sources::Loose => 2,
+            },
         ]
     }
 
@@ -401,7 +428,7 @@ impl AnswerMaps {
         conf: &[u32],
         take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<Option<AnswerMaps>, Error> {
-        let [1, _, _, _, words4, words6, lines, neighbours] = *conf else { return Ok(None) };
+        let [1, _, _, _, words4, words6, lines, neighbours, ..] = *conf else { return Ok(None) };
         let maps: Vec<OwnedFd> = AnswerMaps::NAMES.into_iter().map(take).collect::<Result<_, _>>()?;
         let more = |count: u32| count.saturating_add(1);
         let (words4, words6, lines) = (more(words4), more(words6), more(lines));

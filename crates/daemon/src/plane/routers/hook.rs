@@ -16,7 +16,7 @@ use sync::readers::{Memory, Readers, Strangers};
 use xdp::fib::Takes;
 use xdp::route::{
     AnswerInterface, AnswerPort, AnswerSizes, Answers, Own, ROUTE_INTERFACES, RouteCounts, RoutePort,
-    RouteStage, Words,
+    RouteStage, Sources, Words,
 };
 
 use super::super::device::{inside, object};
@@ -84,6 +84,27 @@ pub struct Seen<'a> {
     pub name: &'a PortName,
     pub port: &'a Port,
     pub seat: Seat,
+    /// The VLAN of the port that it is.
+    pub vlan: Option<u16>,
+}
+
+/// What a port's program is specialised by.
+pub struct Wanted<'a> {
+    pub of: RoutePort,
+    pub own: &'a Own,
+    /// The number of its interface.
+    pub interface: u16,
+    pub sources: Sources,
+    pub seed: u32,
+    /// Its VLANs that are interfaces, with their numbers.
+    pub vlans: Vec<(u16, Option<u16>)>,
+}
+
+impl Wanted<'_> {
+    /// Without answers.
+    fn plain(&self) -> RouteStage {
+        RouteStage::new(&self.of, self.own).with_vlans(self.vlans.iter().copied())
+    }
 }
 
 fn memory(words: Words) -> Memory {
@@ -141,12 +162,19 @@ impl Hook {
     }
 
     /// The stage of a port's program.
-    pub fn stage(&self, name: &PortName, port: &Port, of: &RoutePort, own: &Own, seed: u32) -> RouteStage {
+    pub fn stage(&self, name: &PortName, port: &Port, wanted: &Wanted<'_>) -> RouteStage {
         if self.refused.contains(name) {
-            return RouteStage::new(of, own);
+            return wanted.plain();
         }
-        let answer = AnswerPort { number: port.id.0, partial_checksums: port.complete_checksums, seed };
-        RouteStage::answering(of, own, self.answers(), &answer)
+        let answer = AnswerPort {
+            number: port.id.0,
+            interface: wanted.interface,
+            sources: wanted.sources,
+            partial_checksums: port.complete_checksums,
+            seed: wanted.seed,
+        };
+        let stage = RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer);
+        stage.with_vlans(wanted.vlans.iter().copied())
     }
 
     /// The kernel refuses a port's program: it goes without.
@@ -174,10 +202,13 @@ impl Hook {
             if before == Some(interface) {
                 continue;
             }
-            if before.is_none_or(|before| before.device != interface.device) {
+            // Counts and devices are the ports'.
+            let is_port = interface.vlan == 0;
+            if is_port && before.is_none_or(|before| before.device != interface.device) {
                 fresh.push(interface);
             }
-            if before.is_none()
+            if is_port
+                && before.is_none()
                 && let Err(error) = self.answers().clear_counts(interface.port)
             {
                 tracing::warn!(port = %name, %error, "what its hook has routed does not begin at zero");
@@ -217,10 +248,11 @@ impl Hook {
                 };
                 let interface = AnswerInterface {
                     port: seen.port.id.0,
-                    device: device.ifindex,
+                    device: if seen.vlan.is_some() { seen.seat.index } else { device.ifindex },
                     mac: seen.seat.mac.0,
                     mtu: seen.seat.mtu,
                     takes,
+                    vlan: seen.vlan.unwrap_or_default(),
                 };
                 Some((seen.number, (seen.name.clone(), interface)))
             };
@@ -236,6 +268,9 @@ impl Hook {
     fn leave(&mut self, number: u16) {
         let Some((name, gone)) = self.outputs.remove(&number) else { return };
         self.answers().set_interface(number, None);
+        if gone.vlan != 0 {
+            return;
+        }
         let counted = self.answers().counts(gone.port).unwrap_or_default();
         add(self.past.entry(name.clone()).or_default(), counted);
         if let Err(error) = self.answers().clear_device(gone.port) {
@@ -246,7 +281,7 @@ impl Hook {
     /// What was routed in the hook, as received or sent by a port.
     pub fn counts(&self, name: &PortName) -> RouteCounts {
         let mut sum = self.past.get(name).copied().unwrap_or_default();
-        for (_, interface) in self.outputs.values().filter(|(own, _)| own == name) {
+        for (_, interface) in self.outputs.values().filter(|(own, it)| own == name && it.vlan == 0) {
             add(&mut sum, self.answers().counts(interface.port).unwrap_or_default());
         }
         sum
@@ -279,21 +314,14 @@ pub fn wanted(
     made.inspect_err(|error| tracing::warn!(%error, "its routes are not answered in the driver hook")).ok()
 }
 
-/// Puts a port's stage into its hook, which leaves frames of these VLANs to the worker; one without answers where the kernel refuses the other.
+/// Puts a port's stage into its hook; one without answers where the kernel refuses the other.
 pub fn put(
     hook: &mut Option<Hook>,
     name: &PortName,
     port: &mut Port,
-    of: &RoutePort,
-    own: &Own,
-    seed: u32,
-    vlans: &[u16],
+    wanted: &Wanted<'_>,
 ) -> Result<(), xdp::Error> {
-    let plain = || RouteStage::new(of, own).with_vlans(vlans.iter().copied());
-    let stage = match hook {
-        Some(hook) => hook.stage(name, port, of, own, seed).with_vlans(vlans.iter().copied()),
-        None => plain(),
-    };
+    let stage = hook.as_ref().map_or_else(|| wanted.plain(), |hook| hook.stage(name, port, wanted));
     let Some(attached) = port.hook.as_mut() else { return Ok(()) };
     if attached.route().is_some_and(|stands| stands.is_same(&stage).unwrap_or(false)) {
         return Ok(());
@@ -303,7 +331,7 @@ pub fn put(
         (Err(error), Some(hook)) if stage.is_answering() => {
             tracing::warn!(port = %object(name), %error, "its routes are not answered in the driver hook");
             hook.refuse(name);
-            attached.set_route(Some(&plain()))
+            attached.set_route(Some(&wanted.plain()))
         }
         (done, _) => done,
     }

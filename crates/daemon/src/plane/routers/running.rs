@@ -15,7 +15,7 @@ use port::link;
 use port::netns::Netns;
 use router::{Gate, Interface, Kernel, Mirrored, ReversePath, Router};
 use sync::qsbr::Domain;
-use xdp::route::{Own, RoutePort};
+use xdp::route::{Own, RoutePort, Sources};
 
 use super::super::device::inside;
 use super::super::locked;
@@ -216,30 +216,56 @@ impl Running {
         });
         let mut names: Vec<(&PortName, u16, Seat)> = names.collect();
         names.retain(|(name, ..)| ports.get(*name).is_some_and(|port| port.hook.is_some()));
+        let vlans: Vec<Vlan> = self.vlans(&numbers, &devices);
         if let Some(hook) = &mut self.hook {
             // Without being wanted, it is left by all of them.
             let wanted = names.iter().filter(|_| self.wanted.settings.hook);
-            let seen: Vec<_> = wanted
-                .filter_map(|(name, number, seat)| {
-                    Some(hook::Seen { number: *number, name, port: ports.get(*name)?, seat: *seat })
-                })
-                .collect();
+            let seen = wanted.flat_map(|(name, number, seat)| {
+                let port = ports.get(*name);
+                let own =
+                    port.map(|port| hook::Seen { number: *number, name, port, seat: *seat, vlan: None });
+                let of = vlans.iter().filter(move |vlan| vlan.port == **name);
+                let vlan = move |vlan: &Vlan| {
+                    let (number, up, port) = (vlan.number?, vlan.seat.filter(|seat| seat.up)?, port?);
+                    // No longer than the port's device takes.
+                    let seat = Seat { mtu: up.mtu.min(seat.mtu), ..up };
+                    Some(hook::Seen { number, name, port, seat, vlan: Some(vlan.vlan) })
+                };
+                own.into_iter().chain(of.filter_map(vlan))
+            });
+            let seen: Vec<_> = seen.collect();
             hook.tell(router, self.wanted.settings.namespace.as_ref(), &seen);
         }
-        for (name, _, seat) in names {
+        for (name, number, seat) in names {
             let Some(port) = ports.get_mut(name) else { continue };
-            let of = RoutePort { mac: seat.mac.0, vrrp: self.has_vrrp(name) };
             let mut none = None;
-            // Hooks know no sources: what an interface asks of them is for a worker to find out.
-            let asks = self.wanted.ports.get(name).is_some_and(|port| !port.rpf.is_off());
-            let hook = if self.wanted.settings.hook && !asks { &mut self.hook } else { &mut none };
-            let vlans =
-                self.mirrors.keys().filter(|(of, _)| of == name).filter_map(|(_, vlan)| Some((*vlan)?.get()));
-            let vlans: Vec<u16> = vlans.collect();
-            if let Err(error) = hook::put(hook, name, port, &of, &self.own, self.seed, &vlans) {
+            let hook = if self.wanted.settings.hook { &mut self.hook } else { &mut none };
+            let asks = self.wanted.ports.get(name);
+            let wanted = hook::Wanted {
+                of: RoutePort { mac: seat.mac.0, vrrp: asks.is_some_and(|port| port.vrrp) },
+                own: &self.own,
+                interface: number,
+                sources: sources(asks.map(|port| port.rpf).unwrap_or_default()),
+                seed: self.seed,
+                vlans: vlans.iter().filter(|it| it.port == *name).map(|it| (it.vlan, it.number)).collect(),
+            };
+            if let Err(error) = hook::put(hook, name, port, &wanted) {
                 tracing::error!(port = %name, %error, "its hook does not route");
             }
         }
+    }
+
+    /// VLANs of its ports that are interfaces and have a device.
+    fn vlans(&self, numbers: &BTreeMap<String, u16>, devices: &BTreeMap<String, Seat>) -> Vec<Vlan> {
+        let vlan = |((port, vlan), own): (&mirrors::Key, &MirrorDevice)| {
+            Some(Vlan {
+                port: port.clone(),
+                vlan: (*vlan)?.get(),
+                number: numbers.get(&own.device).copied(),
+                seat: devices.get(&own.device).copied(),
+            })
+        };
+        self.mirrors.iter().filter_map(vlan).collect()
     }
 
     /// Keeps the neighbours that packets are sent to fresh in the kernel, and has it ask for gateways that it does not know.
@@ -302,6 +328,22 @@ impl Running {
             queue.close(&mut pool);
         }
         tracing::debug!(tap = self.door.name, "a router's way into the kernel is closed");
+    }
+}
+
+/// A VLAN of a port that is an interface.
+struct Vlan {
+    port: PortName,
+    vlan: u16,
+    number: Option<u16>,
+    seat: Option<Seat>,
+}
+
+fn sources(asks: Rpf) -> Sources {
+    match asks {
+        Rpf::Off => Sources::Any,
+        Rpf::Strict => Sources::Strict,
+        Rpf::Loose => Sources::Loose,
     }
 }
 

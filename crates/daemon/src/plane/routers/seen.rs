@@ -42,6 +42,7 @@ pub struct Seen {
 /// A device of an interface.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
+    pub index: u32,
     pub mac: MacAddr,
     pub mtu: u32,
     /// Set up by its administrator.
@@ -93,7 +94,8 @@ impl State {
                 continue;
             };
             bound.insert(link.index, *number);
-            devices.insert(link.name.clone(), Seat { mac: MacAddr(mac), mtu: link.mtu, up: link.up });
+            let seat = Seat { index: link.index, mac: MacAddr(mac), mtu: link.mtu, up: link.up };
+            devices.insert(link.name.clone(), seat);
         }
         for device in self.bound.keys().chain(bound.keys()).copied().collect::<BTreeSet<u32>>() {
             if self.bound.get(&device) != bound.get(&device) {

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a virtual router's port asks of a packet before it is routed: whether it is for the router, and
+ * whether it is forwarded as it is. What to make of one that is not is the caller's.
+ */
+#ifndef ROUTE_CHECKS_H
+#define ROUTE_CHECKS_H
+
+#include "ip_checks.h"
+#include "route_layout.h"
+#include "stage_kernel.h"
+#include "trivium_headers.h"
+
+const volatile struct route_conf route SEC(".rodata.route") = {};
+
+/* The router's own addresses, those of its subnets' broadcasts among them. Its ports share the maps. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ROUTE_OWN);
+	__type(key, __be32);
+	__type(value, __u32);
+} route_own4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ROUTE_OWN);
+	__type(key, struct in6_addr);
+	__type(value, __u32);
+} route_own6 SEC(".maps");
+
+/* 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6 (RFC 9568 section 7.3), first octet lowest. */
+#define VRRP_MAC 0x00005e0000ULL
+#define VRRP_MAC_IPV4 (VRRP_MAC | 1ULL << 32)
+#define VRRP_MAC_IPV6 (VRRP_MAC | 2ULL << 32)
+#define VRRP_MAC_MASK 0xffffffffffULL
+
+/* Whether the frame is for an interface: by its own address, or by VRRP's for the packet's family. */
+TRIVIUM_INLINE int route_is_for(struct ethhdr *ethernet, __u64 mac, int v4)
+{
+	__u64 to = *(__u64 *)ethernet->h_dest & MAC_MASK;
+
+	if (to == mac)
+		return 1;
+	return route.vrrp && (to & VRRP_MAC_MASK) == (v4 ? VRRP_MAC_IPV4 : VRRP_MAC_IPV6);
+}
+
+/* Both tell the counter of the reason why a packet is the kernel's, or NOT_THE_KERNELS. */
+TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
+{
+	__be32 source, destination;
+
+	if (!ipv4_stands(ip, end) || (ip->ihl == 5 && !ipv4_length(ip, left)))
+		return TRIVIUM_COUNT_PASSED_MALFORMED;
+	destination = ip->daddr;
+	if (ipv4_is_group(destination))
+		return TRIVIUM_COUNT_PASSED_GROUP;
+	if (bpf_map_lookup_elem(&route_own4, &destination))
+		return TRIVIUM_COUNT_PASSED_LOCAL4;
+	if (ip->ihl > 5)
+		return TRIVIUM_COUNT_ROUTE_OPTIONS;
+	if (ipv4_is_confined(ip->saddr) || ipv4_is_confined(destination))
+		return TRIVIUM_COUNT_ROUTE_ADDRESS;
+	/* As if the router itself had sent it: the kernel drops it, unless it is told to accept that. */
+	source = ip->saddr;
+	if (bpf_map_lookup_elem(&route_own4, &source))
+		return TRIVIUM_COUNT_ROUTE_ADDRESS;
+	return ip->ttl <= 1 ? TRIVIUM_COUNT_ROUTE_TTL : NOT_THE_KERNELS;
+}
+
+TRIVIUM_INLINE int route_ipv6(struct ipv6hdr *ip, void *end, __u32 left)
+{
+	struct in6_addr destination;
+
+	if (!ipv6_length(ip, end, left))
+		return TRIVIUM_COUNT_PASSED_MALFORMED;
+	destination = ip->daddr;
+	if (ipv6_is_group(&destination))
+		return TRIVIUM_COUNT_PASSED_GROUP;
+	if (bpf_map_lookup_elem(&route_own6, &destination))
+		return TRIVIUM_COUNT_PASSED_LOCAL6;
+	/* Every router on the way looks at this one; the others are for those that the packet is for. */
+	if (ip->nexthdr == IPPROTO_HOPOPTS)
+		return TRIVIUM_COUNT_ROUTE_OPTIONS;
+	if (ipv6_is_confined(&ip->saddr) || ipv6_is_confined(&destination))
+		return TRIVIUM_COUNT_ROUTE_ADDRESS;
+	return ip->hop_limit <= 1 ? TRIVIUM_COUNT_ROUTE_TTL : NOT_THE_KERNELS;
+}
+
+#endif

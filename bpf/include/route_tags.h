@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tags of VLANs that are a virtual router's interfaces. What is answered here among their frames is what
+ * would be without the tag; everything else is the worker's, the kernel's part included, which goes by
+ * the VLAN's own device.
+ */
+#ifndef ROUTE_TAGS_H
+#define ROUTE_TAGS_H
+
+#include "route_checks.h"
+
+/* The port's VLANs that are interfaces: read where ROUTE_HAS_VLANS says so. */
+const volatile __u16 route_vlans[ROUTE_VLANS] SEC(".rodata.vlans") = {};
+
+/* The router's interfaces by their numbers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ROUTE_INTERFACES);
+	__type(key, __u32);
+	__type(value, struct route_interface);
+} route_outputs SEC(".maps");
+
+#define ROUTE_NOWHERE 0xffffffff
+#define ROUTE_TAG_BYTES 4
+
+/* A word that its writer may be changing. */
+#define ROUTE_WORD(place) (*(volatile __u64 *)&(place))
+
+/* A tagged frame's EtherType, its tag, and the packet's. */
+struct route_tagged {
+	struct ethhdr ethernet;
+	struct vlan_tag tag;
+};
+
+/* What stands for the VLAN of the outer tag in route_vlans. */
+TRIVIUM_INLINE __u32 route_vlan(struct ethhdr *ethernet, void *end)
+{
+	struct route_tagged *frame = (void *)ethernet;
+
+	if (ethernet->h_proto != bpf_htons(ETH_P_8021Q) || (void *)(frame + 1) > end)
+		return 0;
+	return route_vlans[bpf_ntohs(frame->tag.control) & (ROUTE_VLANS - 1)];
+}
+
+/* The interface that a tagged frame came by, if it is to be routed as it is; or ROUTE_NOWHERE. */
+static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 left = bpf_xdp_get_buff_len(ctx) - sizeof(struct route_tagged), number;
+	struct route_tagged *frame = data;
+	struct route_interface *own;
+	int reason, v4;
+	__u64 from;
+
+	if ((void *)(frame + 1) > end)
+		return ROUTE_NOWHERE;
+	/* 0 and ROUTE_VLAN_UP are the numbers of none. */
+	number = route_vlan(&frame->ethernet, end) - 1;
+	own = bpf_map_lookup_elem(&route_outputs, &number);
+	if (!own)
+		return ROUTE_NOWHERE;
+	/* The number may be another interface's by now, or none's. */
+	from = ROUTE_WORD(own->from);
+	if ((ROUTE_WORD(own->where) >> ROUTE_WHERE_PORT & ROUTE_PORT) != route.port ||
+	    from >> ROUTE_TAG != (bpf_ntohs(frame->tag.control) & (ROUTE_VLANS - 1)))
+		return ROUTE_NOWHERE;
+	v4 = frame->tag.ethertype == bpf_htons(ETH_P_IP);
+	if (!v4 && frame->tag.ethertype != bpf_htons(ETH_P_IPV6))
+		return ROUTE_NOWHERE;
+	if (!route_is_for(&frame->ethernet, from & MAC_MASK, v4))
+		return ROUTE_NOWHERE;
+	reason = v4 ? route_ipv4((void *)(frame + 1), end, left) : route_ipv6((void *)(frame + 1), end, left);
+	return reason == NOT_THE_KERNELS ? number : ROUTE_NOWHERE;
+}
+
+/*
+ * Makes the tag that of a VLAN, 0: none, with priority 0 as the worker's. Addresses are not kept. False
+ * where there is no room: the frame is as it was.
+ */
+TRIVIUM_INLINE int route_retag(struct xdp_md *ctx, int tagged, __u32 vlan)
+{
+	struct route_tagged *frame;
+	int more = (vlan ? ROUTE_TAG_BYTES : 0) - (tagged ? ROUTE_TAG_BYTES : 0);
+
+	if (more && bpf_xdp_adjust_head(ctx, -more))
+		return 0;
+	if (!vlan)
+		return 1;
+	frame = (void *)(long)ctx->data;
+	if ((void *)(frame + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	/* The packet's EtherType stands where it stood. */
+	frame->ethernet.h_proto = bpf_htons(ETH_P_8021Q);
+	frame->tag.control = bpf_htons(vlan);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,231 @@
+//! Tags of VLANs that are a router's interfaces, and sources that are elsewhere: what the hook answers, the worker would have answered so.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
+
+mod support;
+#[path = "support/tables.rs"]
+mod tables;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use packet::DropReason;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use router::{Decision, Scratch};
+use support::router::{FAR, NEAR, ipv4, ipv6, seal};
+use tables::{ANSWER, MAC, MTU, Rig, TAG, VLANS, frame, sent, tagged};
+use xdp::route::{AnswerPort, Sources};
+use xdp::{Counter, Verdict};
+
+/// A frame for the interface of this number, without its tag.
+fn towards(number: usize, frame: &[u8]) -> Vec<u8> {
+    [&MAC[number][..], &frame[6..]].concat()
+}
+
+impl Rig {
+    /// With the tag of the interface `by` it goes to a neighbour behind port `to`, by the interface `out`.
+    #[track_caller]
+    fn carries(&self, frame: &[u8], by: usize, to: usize, out: usize) {
+        let frame = towards(by, frame);
+        let came = if TAG[by] == 0 { frame.clone() } else { tagged(&frame, 0x6000 | TAG[by]) };
+        let (verdict, counter, after) = self.see(&came);
+        assert_eq!((verdict, counter), (Verdict::Redirect, Counter::RouteForwarded), "{by} to {out}");
+        assert_eq!(after, sent(&frame, FAR[to], MAC[out], TAG[out]), "{by} to {out}");
+    }
+}
+
+#[test]
+fn tags_come_and_go_with_interfaces() {
+    need_root!();
+    let rig = Rig::with_vlans(&ANSWER, &VLANS);
+    let four = |to: [u8; 4]| ipv4(to.into(), 60, |_| ());
+    let six = |to: &str| ipv6(to.parse().unwrap(), 60, |_| ());
+    for by in [0, 3, 4] {
+        rig.carries(&four([198, 51, 100, 7]), by, 1, 1);
+        rig.carries(&six("2001:db8::7"), by, 1, 1);
+        rig.carries(&four([198, 18, 0, 1]), by, 1, 5);
+        rig.carries(&six("2001:db8:8::1"), by, 1, 5);
+        // On the link of a VLAN itself, with what stands behind the packet.
+        rig.carries(&[four([10, 2, 100, 2]), vec![9; 30]].concat(), by, 1, 5);
+        // As long as the way out allows, its tag aside.
+        rig.carries(&ipv4([198, 18, 0, 1].into(), 900, |_| ()), by, 1, 5);
+    }
+    // Out of the port that it came by, by another interface.
+    rig.carries(&four([198, 18, 1, 1]), 3, 0, 4);
+    rig.carries(&four([198, 18, 1, 1]), 0, 0, 4);
+    rig.carries(&four([192, 0, 2, 29]), 4, 0, 0);
+    let counts = [1, 2].map(|port| rig.tables.answers.counts(port).unwrap());
+    // Frames of VLANs weigh their tags: 60 bytes without, but for those of 74, and three of 914.
+    let long = 3 * (914 - 74);
+    assert_eq!((counts[0].rx_packets, counts[1].tx_packets, counts[0].tx_packets), (21, 18, 3));
+    let bare = 21 * 74 + long;
+    assert_eq!(counts[0].rx_bytes, bare + 14 * 4);
+    assert_eq!(counts[1].tx_bytes + counts[0].tx_bytes, bare + 14 * 4);
+    let by_neighbour: u64 = rig.tables.adjacencies.iter().map(|used| used.bytes).sum();
+    assert_eq!(by_neighbour, bare);
+}
+
+#[test]
+fn everything_else_with_a_tag_goes_up_as_it_came() {
+    need_root!();
+    let rig = Rig::with_vlans(&ANSWER, &VLANS);
+    let plain = towards(3, &ipv4([198, 51, 100, 7].into(), 60, |_| ()));
+    let up = |frame: &[u8], vlan: u16| rig.goes_up(&tagged(frame, vlan));
+    // A VLAN that the hook has no interface for; addresses of another VLAN's interface, of all.
+    up(&plain, 300);
+    up(&plain, 200);
+    up(&[&[0xff; 6], &plain[6..]].concat(), 100);
+    // A second tag, ARP, a header that is cut short.
+    up(&tagged(&plain, 200), 100);
+    up(&[&plain[..12], &[8, 6], &[0; 46]].concat(), 100);
+    up(&plain[..30], 100);
+    // What would be the kernel's without its tag: this host's, hops used up, options, addresses of the link.
+    for kernels in [
+        ipv4([10, 0, 1, 1].into(), 60, |_| ()),
+        ipv4([198, 51, 100, 7].into(), 60, |ip| ip[8] = 1),
+        ipv4([198, 51, 100, 7].into(), 60, |ip| ip[0] = 0x46),
+        ipv4([169, 254, 0, 1].into(), 60, |_| ()),
+    ] {
+        up(&towards(3, &kernels), 100);
+    }
+    // Back by its own interface, a byte too long, no route there.
+    up(&towards(4, &ipv4([198, 18, 1, 1].into(), 60, |_| ())), 200);
+    up(&towards(3, &ipv4([198, 18, 0, 1].into(), 901, |_| ())), 100);
+    up(&towards(3, &ipv4([192, 0, 2, 5].into(), 60, |_| ())), 100);
+    // The interface is down, and up again.
+    rig.carries(&plain, 3, 1, 1);
+    rig.tables.answers.set_interface(3, None);
+    up(&plain, 100);
+    up(&[&[0; 6], &plain[6..]].concat(), 100);
+    // A tag that is no interface's is the kernel's.
+    let other = tagged(&plain, 77);
+    assert_eq!(rig.see(&other), (Verdict::Pass, Counter::RouteTagged, other.clone()));
+}
+
+/// With routes by every kind of way back: by n1, by n2, by the default route, to nowhere, by several, by VLANs.
+fn source4() -> impl Strategy<Value = [u8; 4]> {
+    select(vec![
+        [10, 0, 1, 2],
+        [10, 0, 1, 77],
+        [10, 0, 2, 9],
+        [8, 8, 8, 8],
+        [192, 0, 2, 1],
+        [192, 0, 2, 5],
+        [192, 0, 2, 21],
+        [192, 0, 2, 25],
+        [100, 64, 1, 1],
+        [100, 65, 1, 1],
+        [10, 1, 100, 7],
+        [10, 1, 200, 7],
+    ])
+}
+
+fn source6() -> impl Strategy<Value = [u8; 16]> {
+    let all = [
+        "fd00:1::2",
+        "fd00:1::9",
+        "fd00:2::9",
+        "3fff::1",
+        "2001:db8:1::1",
+        "2001:db8:2::1",
+        "2001:db8:3::1",
+        "fd00:1:100::7",
+        "fd00:1:200::7",
+    ];
+    select(all.to_vec()).prop_map(|text| text.parse::<std::net::Ipv6Addr>().unwrap().octets())
+}
+
+/// Frames with sources of all kinds, and the number of the interface that they come by.
+fn arriving() -> impl Strategy<Value = (usize, Vec<u8>)> {
+    (select(vec![0_usize, 3, 4]), frame(), source4(), source6()).prop_map(|(by, mut frame, four, six)| {
+        if frame[12..15] == [8, 0, 0x45] {
+            frame[26..30].copy_from_slice(&four);
+            seal(&mut frame[14..34]);
+        } else if frame[12..14] == [0x86, 0xdd] {
+            frame[22..38].copy_from_slice(&six);
+        }
+        if frame[..6] == NEAR[0] {
+            frame = towards(by, &frame);
+        }
+        (by, frame)
+    })
+}
+
+#[test]
+fn hook_and_worker_decide_alike_whatever_the_tag_and_the_source() {
+    need_root!();
+    for sources in [Sources::Any, Sources::Strict, Sources::Loose] {
+        alike(sources);
+    }
+}
+
+fn alike(sources: Sources) {
+    let rig = Rig::with_vlans(&AnswerPort { sources, ..ANSWER }, &VLANS);
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
+    let scratch = RefCell::new(Scratch::default());
+    let seen = RefCell::new(BTreeMap::<(usize, Counter), u32>::new());
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let done = runner.run(&arriving(), |(by, frame)| {
+        let number = u16::try_from(by).unwrap();
+        let decision = rig.worker_says_at(number, &frame, &mut scratch.borrow_mut());
+        let came = if by == 0 { frame.clone() } else { tagged(&frame, TAG[by]) };
+        let wanted = match decision {
+            Decision::Forward { adjacency, interface } => {
+                let at = usize::from(interface);
+                let to = rig.worker.adjacencies.read(adjacency).mac().unwrap();
+                let length = match frame[12] {
+                    8 => u32::from(u16::from_be_bytes([frame[16], frame[17]])),
+                    _ => 40 + u32::from(u16::from_be_bytes([frame[18], frame[19]])),
+                };
+                let after = sent(&frame, to.0, MAC[at], TAG[at]);
+                (at != by && length <= MTU[at]).then_some((Counter::RouteForwarded, Verdict::Redirect, after))
+            }
+            Decision::Drop(DropReason::RouteBlackhole) => {
+                Some((Counter::RouteBlackhole, Verdict::Drop, came.clone()))
+            }
+            Decision::Drop(DropReason::ReversePath) => {
+                Some((Counter::RouteReversePath, Verdict::Drop, came.clone()))
+            }
+            _ => None,
+        };
+        let (verdict, counter, after) = rig.see(&came);
+        *seen.borrow_mut().entry((by, counter)).or_default() += 1;
+        let answered = |counter| {
+            matches!(counter, Counter::RouteForwarded | Counter::RouteBlackhole | Counter::RouteReversePath)
+        };
+        if answered(counter) {
+            prop_assert_eq!(Some((counter, verdict, after)), wanted, "{:?}", decision);
+            return Ok(());
+        }
+        prop_assert!(verdict == Verdict::Pass && after == came, "{counter}");
+        if counter != Counter::DownPassed {
+            prop_assert_eq!(by, 0, "what has a VLAN's tag is none of the kernel's by itself");
+            return Ok(());
+        }
+        // It went up: since it must, or since of several ways back only the worker knows all, or since without its tag it is the kernel's.
+        let several = sources == Sources::Strict
+            && match frame[12..14] {
+                [8, 0] => frame[26] == 100,
+                _ => frame[22..28] == [0x20, 1, 0xd, 0xb8, 0, 1],
+            };
+        let refused = matches!(wanted, Some((Counter::RouteReversePath, ..)));
+        let kernels = || {
+            let (_, without, _) = rig.see(&towards(0, &frame));
+            by != 0 && !answered(without) && without != Counter::DownPassed
+        };
+        prop_assert!(wanted.is_none() || refused || several || kernels(), "{decision:?}");
+        Ok(())
+    });
+    done.unwrap();
+    let seen = seen.into_inner();
+    let mut expected = vec![Counter::RouteForwarded, Counter::RouteBlackhole, Counter::DownPassed];
+    expected.extend((sources != Sources::Any).then_some(Counter::RouteReversePath));
+    for counter in expected {
+        for by in [0, 3, 4] {
+            let count = seen.get(&(by, counter)).copied().unwrap_or(0);
+            assert!(count > cases / 400, "{sources:?}: {counter} by {by} in {seen:?}");
+        }
+    }
+}
