@@ -2,7 +2,8 @@
 """Runs the workspace's tests, several test programs at a time.
 
 `cargo test` runs one program after the other, and most of ours wait: for a daemon's clock, a peer's timer, a time-out. Programs
-stay as they are, each in its package's directory with threads of its own; what each says comes in one piece when it ends.
+stay as they are, each in its package's directory with threads of its own, and as root with a bpffs of its own; what each says comes in one
+piece when it ends.
 `ci/run_tests.py [ARGUMENT...]`: the arguments are cargo's (`--locked`, `--profile soak`, `--features ...`), those behind `--` the programs'.
 """
 
@@ -17,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Programs at a time, for each CPU.
-_AT_A_TIME = 1.5
+#: A file system for pinned BPF objects of its own: a daemon looks at all pins there are, those of other programs' daemons included.
+_APART = ["unshare", "--mount", "--propagation", "slave", "sh", "-c",
+          'mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@"']
 #: Seconds after which a program hangs.
 _LIMIT_S = 900
 
@@ -59,7 +61,8 @@ def run(program: Program, arguments: list[str], limit: float = _LIMIT_S) -> Outc
     begin = time.monotonic()
     environment = os.environ | {"CARGO_MANIFEST_DIR": program.directory}
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        process = subprocess.Popen([program.executable, *arguments], cwd=program.directory, env=environment,
+        apart = _APART if os.geteuid() == 0 else []
+        process = subprocess.Popen([*apart, program.executable, *arguments], cwd=program.directory, env=environment,
                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             status = process.wait(limit)
@@ -87,7 +90,7 @@ def main(arguments: list[str]) -> int:
     """Builds, runs, and names what failed last; the exit status."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--at-a-time", type=int, default=max(1, int((os.cpu_count() or 1) * _AT_A_TIME)), help="programs (%(default)s)")
+    parser.add_argument("--at-a-time", type=int, default=os.cpu_count() or 1, help="programs (%(default)s)")
     own, cargo = parser.parse_known_args(arguments[:cut])
     build = ["cargo", "test", "--workspace", *cargo]
     built = subprocess.run([*build, "--no-run", "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True)

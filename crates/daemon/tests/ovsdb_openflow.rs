@@ -227,8 +227,9 @@ fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a
     let (vacancy, eviction) = desc(&switch);
     assert!(vacancy.contains("vacancy_down=30%") && vacancy.contains("vacancy_up=60%"), "{vacancy}");
     assert!(eviction.contains("eviction=on"), "{eviction}");
-    let before = (vacancy, eviction);
     switch.ofctl(&["add-flow", "cookie=0x1a57c00c1e,actions=drop"]);
+    let before = desc(&switch);
+    assert!(before.0.contains("vacancy=90%"), "{}", before.0);
     switch.restore();
     assert_eq!(desc(&switch), before, "behind a kill");
     assert!(switch.ofctl(&["dump-table-features"]).contains("seven"));
