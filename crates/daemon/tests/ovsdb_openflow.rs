@@ -61,6 +61,12 @@ impl Switch {
         self.rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
         let text = std::fs::read_to_string(self.rig.path("trivium.toml")).unwrap();
         self.rig.start(&text.replace("[memory]", "restore = true\n[memory]"));
+        // The database is read by then, or a little later.
+        eventually("its bridge is there again", PATIENCE, || {
+            let asked = self.ofctl_as("OpenFlow14", &["show"]);
+            if asked.status.success() { Ok(()) } else { Err(said(&asked)) }
+        })
+        .unwrap();
     }
 
     fn controller(&self, column: &str) -> String {
