@@ -165,7 +165,7 @@ fn the_real_table_comes_by_bgp_and_changes_under_traffic() {
     let (one, two) = (&*rig.hosts[0], &*rig.hosts[1]);
     one.run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
     one.run(["ip", "address", "add", &four, "dev", "lo"]).unwrap();
-    one.run(["ip", "-6", "address", "add", &six, "dev", "lo"]).unwrap();
+    one.run(["ip", "-6", "address", "add", &six, "dev", "lo", "nodad"]).unwrap();
     let flows = [
         UdpFlow::between((two, "10.8.2.2"), (one, &four), 1_000, 7_001).unwrap(),
         UdpFlow::between((two, "fd00:8:2::2"), (one, &six), 1_000, 7_002).unwrap(),

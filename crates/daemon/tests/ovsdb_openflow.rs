@@ -61,8 +61,12 @@ impl Switch {
         self.rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
         let text = std::fs::read_to_string(self.rig.path("trivium.toml")).unwrap();
         self.rig.start(&text.replace("[memory]", "restore = true\n[memory]"));
-        // The database is read by then, or a little later.
-        eventually("its bridge is there again", PATIENCE, || {
+        self.until_there();
+    }
+
+    /// Waits until the bridge can be asked: behind a start the database has to be read, behind an upgrade the successor has to listen.
+    fn until_there(&self) {
+        eventually("its bridge is there", PATIENCE, || {
             let asked = self.ofctl_as("OpenFlow14", &["show"]);
             if asked.status.success() { Ok(()) } else { Err(said(&asked)) }
         })
@@ -240,6 +244,7 @@ fn controllers_hear_of_a_table_that_is_nearly_full_and_what_they_said_outlives_a
     assert_eq!(desc(&switch), before, "behind a kill");
     assert!(switch.ofctl(&["dump-table-features"]).contains("seven"));
     switch.rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    switch.until_there();
     assert_eq!(desc(&switch), before, "behind an upgrade");
 }
 
