@@ -16,6 +16,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 #: A file system for pinned BPF objects of its own: a daemon looks at all pins there are, those of other programs' daemons included.
@@ -56,13 +57,19 @@ def programs(messages) -> list[Program]:
     return sorted(found, key=lambda program: (not program.name.startswith("daemon/"), program.name))
 
 
+@cache
+def apart() -> list[str]:
+    """What a program is begun by: `_APART`, where that is allowed. Elsewhere daemons cannot pin anything, either."""
+    allowed = subprocess.run([*_APART, "true"], capture_output=True).returncode == 0
+    return _APART if allowed else []
+
+
 def run(program: Program, arguments: list[str], limit: float = _LIMIT_S) -> Outcome:
     """Runs one to its end, or for `limit` seconds."""
     begin = time.monotonic()
     environment = os.environ | {"CARGO_MANIFEST_DIR": program.directory}
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        apart = _APART if os.geteuid() == 0 else []
-        process = subprocess.Popen([*apart, program.executable, *arguments], cwd=program.directory, env=environment,
+        process = subprocess.Popen([*apart(), program.executable, *arguments], cwd=program.directory, env=environment,
                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             status = process.wait(limit)

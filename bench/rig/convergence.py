@@ -20,7 +20,7 @@ import threading
 import time
 
 from . import cli, host
-from .lab import GEN_MAC, GENERATOR_CORE, SINK_MAC, check_cores
+from .lab import GEN_MAC, GENERATOR_CORE, SINK_MAC, Network, check_cores
 from .netns import Namespace, veth
 from .planes import trivium
 from .report import table
@@ -67,24 +67,13 @@ bfd
 """
 
 
-class Lab:
+class Lab(Network):
     """The namespaces, without routes: those are OSPF's."""
 
-    def __init__(self):
-        self.namespaces: list[Namespace] = []
-        try:
-            self._build()
-        except BaseException:
-            self.close()
-            raise
+    ROLES = ("gen", "r1", "cable", "r2", "sink")
 
     def _build(self) -> None:
-        for role in ("gen", "r1", "cable", "r2", "sink"):
-            self.namespaces.append(Namespace(role))
         self.gen, self.r1, self.cable, self.r2, self.sink = self.namespaces
-        for namespace in self.namespaces:
-            for key in ("all", "default"):
-                namespace.sysctl(f"net.ipv4.conf.{key}.rp_filter", "0")
         for name in ("ip", "ip6", "arp"):
             self.cable.sysctl(f"net.bridge.bridge-nf-call-{name}tables", "0")
         veth(self.gen, "g0", GEN_MAC, self.r1, "a1")
@@ -131,18 +120,6 @@ class Lab:
         """Mends it, however it was cut."""
         self.cable.ip("link", "set", "m1", "master", "cable")
         self.cable.ip("link", "set", "m1", "up")
-
-    def __enter__(self) -> "Lab":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Removes the namespaces."""
-        for namespace in self.namespaces:
-            namespace.close()
-        self.namespaces = []
 
 
 class Stream:

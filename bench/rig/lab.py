@@ -18,34 +18,29 @@ GEN_IP, SINK_IP = "10.99.0.1", "10.99.0.2"
 HOST_MAC_PREFIX = bytes.fromhex("020000ab")
 
 
-class Lab:
-    """Fresh namespaces for one plane; use as a context manager."""
+class Network:
+    """Fresh namespaces, without checks of sources, which `_build` joins; use as a context manager."""
+
+    #: What each of them is called.
+    ROLES: tuple[str, ...] = ()
 
     def __init__(self):
         self.namespaces: list[Namespace] = []
         try:
+            for role in self.ROLES:
+                self.namespaces.append(Namespace(role))
+            for namespace in self.namespaces:
+                for key in ("all", "default"):
+                    namespace.sysctl(f"net.ipv4.conf.{key}.rp_filter", "0")
             self._build()
         except BaseException:
             self.close()
             raise
 
     def _build(self) -> None:
-        for role in ("gen", "dut", "sink"):
-            self.namespaces.append(Namespace(role))
-        self.gen, self.dut, self.sink = self.namespaces
-        for namespace in self.namespaces:
-            for key in ("all", "default"):
-                namespace.sysctl(f"net.ipv4.conf.{key}.rp_filter", "0")
-        for table in ("ip", "ip6", "arp"):
-            self.dut.sysctl(f"net.bridge.bridge-nf-call-{table}tables", "0")
-        veth(self.gen, "g0", GEN_MAC, self.dut, "d0")
-        veth(self.sink, "s0", SINK_MAC, self.dut, "d1")
-        for namespace, device, own, peer, mac in ((self.gen, "g0", GEN_IP, SINK_IP, SINK_MAC),
-                                                  (self.sink, "s0", SINK_IP, GEN_IP, GEN_MAC)):
-            namespace.ip("addr", "add", f"{own}/24", "dev", device)
-            namespace.ip("neigh", "add", peer, "lladdr", mac, "nud", "permanent", "dev", device)
+        raise NotImplementedError
 
-    def __enter__(self) -> "Lab":
+    def __enter__(self):
         return self
 
     def __exit__(self, *_) -> None:
@@ -56,6 +51,23 @@ class Lab:
         for namespace in self.namespaces:
             namespace.close()
         self.namespaces = []
+
+
+class Lab(Network):
+    """What one plane stands between."""
+
+    ROLES = ("gen", "dut", "sink")
+
+    def _build(self) -> None:
+        self.gen, self.dut, self.sink = self.namespaces
+        for table in ("ip", "ip6", "arp"):
+            self.dut.sysctl(f"net.bridge.bridge-nf-call-{table}tables", "0")
+        veth(self.gen, "g0", GEN_MAC, self.dut, "d0")
+        veth(self.sink, "s0", SINK_MAC, self.dut, "d1")
+        for namespace, device, own, peer, mac in ((self.gen, "g0", GEN_IP, SINK_IP, SINK_MAC),
+                                                  (self.sink, "s0", SINK_IP, GEN_IP, GEN_MAC)):
+            namespace.ip("addr", "add", f"{own}/24", "dev", device)
+            namespace.ip("neigh", "add", peer, "lladdr", mac, "nud", "permanent", "dev", device)
 
     def receive_with_napi(self, on: bool) -> None:
         """Makes a plane without XDP program receive in NAPI: on a veth that takes GRO, and redirected frames need it."""

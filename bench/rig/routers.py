@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from . import bpf, cli, cpu, host, traffic
-from .lab import GEN_MAC, GENERATOR_CORE, PLANE_CORE, SINK_MAC, check_cores, host_mac, pin_napi_of
+from .lab import GEN_MAC, GENERATOR_CORE, PLANE_CORE, SINK_MAC, Network, check_cores, host_mac, pin_napi_of
 from .netns import Namespace, veth
 from .planes import trivium
 from .report import table
@@ -54,24 +54,13 @@ namespace = "{namespace}"
 """
 
 
-class Lab:
+class Lab(Network):
     """Four namespaces in a row; the devices of a router are `a` towards the generator and `b` towards the sink."""
 
-    def __init__(self):
-        self.namespaces: list[Namespace] = []
-        try:
-            self._build()
-        except BaseException:
-            self.close()
-            raise
+    ROLES = ("gen", "r1", "r2", "sink")
 
     def _build(self) -> None:
-        for role in ("gen", "r1", "r2", "sink"):
-            self.namespaces.append(Namespace(role))
         self.gen, self.r1, self.r2, self.sink = self.namespaces
-        for namespace in self.namespaces:
-            for key in ("all", "default"):
-                namespace.sysctl(f"net.ipv4.conf.{key}.rp_filter", "0")
         veth(self.gen, "g0", GEN_MAC, self.r1, "a1")
         veth(self.r1, "b1", "02:00:00:00:01:0b", self.r2, "a2")
         veth(self.sink, "s0", SINK_MAC, self.r2, "b2")
@@ -88,18 +77,6 @@ class Lab:
     def devices(self) -> list[tuple[Namespace, str]]:
         """All devices of both routers."""
         return [(self.r1, "a1"), (self.r1, "b1"), (self.r2, "a2"), (self.r2, "b2")]
-
-    def __enter__(self) -> "Lab":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Removes the namespaces."""
-        for namespace in self.namespaces:
-            namespace.close()
-        self.namespaces = []
 
 
 class Frr:
