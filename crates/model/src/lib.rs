@@ -88,8 +88,9 @@ pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
 pub use router::{Miss, PuntLimits, Router, RouterPort, RouterSettings, Rpf};
 pub use router_state::{
-    DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, NextHopMember, PuntState,
-    RouteEntry, RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId, TableIdError, WayEntry,
+    DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry,
+    NextHopMember, PuntState, RouteEntry, RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId,
+    TableIdError, WayEntry,
 };
 pub use state::{
     BlockRequest, Blocked, BridgeState, CookieState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use packet::{PuntClass, VlanId};
 use serde::{Deserialize, Serialize, Serializer};
@@ -107,6 +107,9 @@ pub struct RouterPort {
     /// Whether packets to VRRP's Ethernet addresses of their family are for it, too; for its VLANs as well.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vrrp: bool,
+    /// DHCP servers that get the requests of its clients, and of those in its VLANs; none: requests are not relayed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dhcp_relay: Vec<Ipv4Addr>,
 }
 
 impl RouterPort {
@@ -123,6 +126,9 @@ impl RouterPort {
     pub fn is_mirrored(kind: &PortKind) -> bool {
         !matches!(kind, PortKind::AfXdp(_) | PortKind::Veth(_))
     }
+
+    /// Most servers that an interface's DHCP requests go to.
+    pub const DHCP_SERVERS_MAX: usize = 8;
 
     /// Most VLANs of a router that are interfaces: each has a device of the kernel's and a queue.
     pub const VLANS_MAX: usize = 256;

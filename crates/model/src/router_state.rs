@@ -166,6 +166,31 @@ pub struct InterfaceState {
     pub addresses: Vec<String>,
     /// What becomes of packets that no route is for.
     pub miss: Miss,
+    /// What its DHCP relay has done; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhcp_relay: Option<DhcpRelayState>,
+}
+
+/// What the DHCP relay of an interface has done, in messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DhcpRelayState {
+    /// Whether it listens: the device is there and has an address.
+    pub listens: bool,
+    /// Requests of clients that went to the servers, each counted once.
+    pub requests: u64,
+    /// Replies of servers that went to clients.
+    pub replies: u64,
+    /// Dropped: not DHCP for Ethernet, or cut short.
+    pub malformed: u64,
+    /// Dropped: passed on by 16 relays already, or by this one.
+    pub looping: u64,
+    /// Dropped: replies of others than the interface's servers.
+    pub strangers: u64,
+    /// Dropped: more than the relay takes in a second.
+    pub limited: u64,
+    /// Dropped: the kernel could not send them.
+    pub unsent: u64,
 }
 
 /// A routing table's number in the kernel; the usual ones are written as words where people read them.

@@ -253,7 +253,7 @@ t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, rout
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace
-t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, rpf, vrrp
+t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, rpf, vrrp, dhcp_relay
 t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
 t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two
 t:25:19: router.edge.port.aa: there is no port `aa`; add [port.aa], or remove this
@@ -604,4 +604,28 @@ fn tcp_needs_all_of_tls_and_token() {
         assert_eq!(problems.len(), 1, "{problems:#?}");
         assert!(matches!(problems[0].cause, Cause::TcpUnprotected { missing: m } if m == missing));
     }
+}
+
+/// Servers of a DHCP relay are addresses of hosts, each once, and no more than there can be.
+#[test]
+fn servers_of_a_dhcp_relay_are_hosts() {
+    let text =
+        |servers: &str| format!("[port.a]\nkind = \"null\"\n[router.edge.port.a]\ndhcp_relay = {servers}\n");
+    let with = |servers: &str| {
+        problems(&text(servers)).iter().map(|problem| format!("{problem}\n")).collect::<String>()
+    };
+    for right in ["\"10.0.0.53\"", "[\"10.0.0.53\", \"10.0.0.54\"]"] {
+        load(&text(right), "t").unwrap();
+    }
+    for wrong in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "fd00::1", "server"] {
+        let said = with(&format!("[\"10.0.0.53\", \"{wrong}\"]"));
+        let expected = format!(
+            "t:4:28: router.edge.port.a.dhcp_relay[1]: {wrong:?} is not the IPv4 address of a DHCP server; write it as \"10.0.0.53\"\n"
+        );
+        assert_eq!(said, expected);
+    }
+    assert!(with("[\"10.0.0.53\", \"10.0.0.53\"]").contains("dhcp_relay[1]: "));
+    assert!(with("[53]").contains("dhcp_relay[0]: a text in quotes is expected here"));
+    let many: Vec<String> = (1..=9).map(|last| format!("\"10.0.0.{last}\"")).collect();
+    assert!(with(&format!("[{}]", many.join(", "))).contains("remove all but 8"));
 }

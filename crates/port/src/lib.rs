@@ -38,12 +38,13 @@
 //! | [`ring`], [`null`] | in memory: tests and benches |
 //!
 //! [`offload`] completes in software what a port cannot; [`link`], [`ethtool`], [`watch`] and [`netns`] tell and change what the
-//! kernel knows of devices.
+//! kernel knows of devices; [`bound`] are sockets of one device.
 //!
 //! Unsafe code lives in `memory` and in the kernel-facing modules; every access goes through bounds that are checked also
 //! in release builds.
 
 pub mod af_xdp;
+pub mod bound;
 pub mod ethtool;
 pub mod link;
 pub mod memory;

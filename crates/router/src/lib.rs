@@ -37,6 +37,7 @@
 
 mod adjacency;
 mod buckets;
+pub mod dhcp;
 mod fib;
 mod gate;
 mod mirror;

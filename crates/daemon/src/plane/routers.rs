@@ -14,6 +14,7 @@ mod door;
 mod fpm;
 mod hook;
 mod mirrors;
+mod relay;
 mod running;
 mod seen;
 mod told;
@@ -38,6 +39,7 @@ use super::locked;
 use super::ports::{Ports, Returned};
 use super::routes;
 use door::{Door, TAP_MTU};
+use relay::Relay;
 
 pub use mirrors::is_port as is_mirror;
 pub use running::Running;
@@ -192,6 +194,7 @@ impl Routers {
             if let Err(error) = running.number(config, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");
             }
+            Relay::settle(&mut running.relay, name, wanted, config, &running.follower);
         }
     }
 

@@ -1,8 +1,11 @@
 //! Reads `[router.NAME]` with its interfaces.
 
+use std::net::Ipv4Addr;
+
 use packet::PuntClass;
 
 use super::fields::{Fields, Findings, named_in, table_of};
+use super::tree::Value;
 use super::vlans;
 use crate::cause::Cause;
 use crate::{Miss, PuntLimits, Router, RouterPort, RouterSettings, Rpf};
@@ -69,6 +72,39 @@ pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> Rout
     let words = [Rpf::Off, Rpf::Strict, Rpf::Loose];
     let rpf = fields.word("rpf", &["off", "strict", "loose"], &words, findings).unwrap_or_default();
     let vrrp = fields.flag("vrrp", findings).unwrap_or_default();
+    let dhcp_relay = read_servers(&mut fields, findings);
     fields.finish(findings);
-    RouterPort { miss, vlans, rpf, vrrp }
+    RouterPort { miss, vlans, rpf, vrrp, dhcp_relay }
+}
+
+fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<Ipv4Addr> {
+    let mut servers: Vec<Ipv4Addr> = Vec::new();
+    let items = fields.items("dhcp_relay", findings).unwrap_or_default();
+    fields.limit("dhcp_relay", "servers", items.len(), RouterPort::DHCP_SERVERS_MAX, findings);
+    for (object, item) in items.into_iter().take(RouterPort::DHCP_SERVERS_MAX) {
+        let Value::Text(text) = &item.value else {
+            let cause = Cause::WrongType { expected: "a text in quotes", found: item.value.found() };
+            findings.add(item.place, object, cause);
+            continue;
+        };
+        let is_host = |address: &Ipv4Addr| {
+            let nobody = address.is_unspecified() || address.is_loopback();
+            !nobody && !address.is_broadcast() && !address.is_multicast()
+        };
+        let cause = match text.parse::<Ipv4Addr>().ok().filter(is_host) {
+            None => {
+                let (what, example) = ("the IPv4 address of a DHCP server", "\"10.0.0.53\"");
+                Cause::BadText { text: text.clone(), what, example }
+            }
+            Some(server) if servers.contains(&server) => {
+                Cause::Repeated { what: "server", value: text.clone() }
+            }
+            Some(server) => {
+                servers.push(server);
+                continue;
+            }
+        };
+        findings.add(item.place, object, cause);
+    }
+    servers
 }

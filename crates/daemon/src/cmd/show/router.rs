@@ -1,8 +1,8 @@
 //! What `trivium show` tells of virtual routers.
 
 use model::{
-    DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState, RouteEntry,
-    RouteWhy, RouterState, WayEntry,
+    DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry, PuntState,
+    RouteEntry, RouteWhy, RouterState, WayEntry,
 };
 use serde::Serialize;
 
@@ -308,7 +308,35 @@ fn interfaces(interfaces: &[Part<'_, InterfaceState>]) -> String {
             or_dash(value.addresses.join(" ")),
         ]);
     }
+    let relays = interfaces.iter().filter_map(|Part { value, .. }| Some((value, value.dhcp_relay?)));
     table.render()
+        + &relays.map(|(interface, relay)| dhcp_relay(&interface.device, &relay)).collect::<String>()
+}
+
+/// A line about an interface's DHCP relay.
+fn dhcp_relay(device: &str, relay: &DhcpRelayState) -> String {
+    let listens = if relay.listens { "" } else { " (without a device or an IPv4 address now)" };
+    let mut line = format!(
+        "DHCP relay of {device}{listens}: {} requests, {} replies",
+        short(relay.requests),
+        short(relay.replies)
+    );
+    let drops = [
+        (relay.malformed, "malformed"),
+        (relay.looping, "looping"),
+        (relay.strangers, "of strangers"),
+        (relay.limited, "over 1,000 a second"),
+        (relay.unsent, "not sent"),
+    ];
+    let drops: Vec<String> = drops
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", short(*count)))
+        .collect();
+    if !drops.is_empty() {
+        line.push_str(&format!("; dropped: {}", drops.join(", ")));
+    }
+    line + "\n"
 }
 
 fn punts(punts: &[Part<'_, PuntState>]) -> String {
@@ -449,6 +477,13 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
             index: 3,
             mtu: 1500,
             addresses: vec!["10.0.0.1/24".to_owned(), "fd00::1/64".to_owned()],
+            dhcp_relay: Some(DhcpRelayState {
+                listens: true,
+                requests: 3,
+                replies: 2,
+                looping: 1,
+                ..DhcpRelayState::default()
+            }),
             ..InterfaceState::default()
         };
         let router = RouterState {
@@ -472,6 +507,10 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
         let told = interfaces(&parts(&all, |router| &router.interfaces).collect::<Vec<_>>());
         assert!(
             told.lines().nth(1).unwrap().ends_with("unreachable  file   10.0.0.1/24 fd00::1/64"),
+            "{told}"
+        );
+        assert!(
+            told.ends_with("\nDHCP relay of eth1: 3 requests, 2 replies; dropped: 1 looping\n"),
             "{told}"
         );
         let told = punts(&parts(&all, |router| &router.punts).collect::<Vec<_>>());

@@ -23,6 +23,7 @@ use super::super::ports::Ports;
 use super::door::Door;
 use super::hook::{self, Hook};
 use super::mirrors::{self, MirrorDevice};
+use super::relay::Relay;
 use super::seen::{Seat, Seen, State};
 use super::{PATHS, object};
 
@@ -45,6 +46,8 @@ pub struct Running {
     pub mirrors: BTreeMap<(PortName, Option<VlanId>), MirrorDevice>,
     /// Those of them whose device could not be made, as was said.
     pub mirrorless: BTreeSet<(PortName, Option<VlanId>)>,
+    /// What relays DHCP, where an interface wants that.
+    pub relay: Option<Relay>,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
 }
@@ -109,6 +112,7 @@ impl Running {
             own: Own::new(name.as_str()).map_err(|error| failed(&error))?,
             mirrors: BTreeMap::new(),
             mirrorless: BTreeSet::new(),
+            relay: None,
             sent: BTreeMap::new(),
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control::PlaneError;
-use model::{Config, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
+use model::{Config, DhcpRelayState, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
 use netlink::{Follower, Mirror};
 use packet::{MacAddr, PuntClass};
 
@@ -87,6 +87,10 @@ impl Running {
         devices.extend(vlans);
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
+        let relayed = |(_, device, ..): &(PortName, String, Miss, Option<u16>)| {
+            Some((device.clone(), self.relay.as_ref()?.state(device)?))
+        };
+        let relays: BTreeMap<String, DhcpRelayState> = devices.iter().filter_map(relayed).collect();
         let fpm = fpm::state(&self.follower, wanted);
         let look = move |mirror: &Mirror| {
             let by_name: BTreeMap<&str, &netlink::Link> =
@@ -100,6 +104,7 @@ impl Running {
                     up: up.get(&port).copied().unwrap_or(false)
                         && link.is_some_and(|link| link.up && link.carrier),
                     addresses: link.map(|link| routes::addresses(mirror, link.index)).unwrap_or_default(),
+                    dhcp_relay: relays.get(&device).copied(),
                     port: port.to_string(),
                     device,
                     miss,

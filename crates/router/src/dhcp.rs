@@ -1,0 +1,275 @@
+//! A DHCP relay's messages (RFC 2131; RFC 1542, section 4): what goes to servers, what comes back to a client, and as which frame.
+//!
+//! Pure functions over what came in: whoever has the sockets asks them. A relay keeps nothing between two messages: `giaddr` says by which
+//! interface a reply goes.
+
+use std::net::Ipv4Addr;
+
+use packet::{MacAddr, checksum, udp};
+
+/// The port of servers and relays.
+pub const SERVER_PORT: u16 = 67;
+/// The port of clients.
+pub const CLIENT_PORT: u16 = 68;
+/// Octets of the longest message that is relayed; Ethernet's are 1,472 at most where nobody has raised an MTU.
+pub const MOST: usize = 9_000;
+
+/// Octets up to the options, with the four that begin these (RFC 2131, section 2).
+const LEAST: usize = 240;
+/// Relays that a message may have passed already (RFC 1542, section 4.1.1).
+const HOPS: u8 = 16;
+
+const REQUEST: u8 = 1;
+const REPLY: u8 = 2;
+const ETHERNET: [u8; 2] = [1, 6];
+
+const HOPS_AT: usize = 3;
+const FLAGS_AT: usize = 10;
+const CIADDR_AT: usize = 12;
+const YIADDR_AT: usize = 16;
+const GIADDR_AT: usize = 24;
+const CHADDR_AT: usize = 28;
+
+/// Octets before a message in a frame.
+const HEADERS: usize = 14 + 20 + 8;
+
+/// Why a message is not relayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Cut short, too long, or neither a request nor a reply.
+    #[error("it is no DHCP message")]
+    Malformed,
+    /// Of another hardware than Ethernet, or of a client without an Ethernet address of its own.
+    #[error("its client has no Ethernet address")]
+    Hardware,
+    /// It has passed 16 relays, or this one.
+    #[error("it has passed too many relays, or this one")]
+    Looping,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// A client's, to servers, with the address of the relay that had it first (`giaddr`), unspecified if none had.
+    Up(Ipv4Addr),
+    /// A server's, to a client of the interface that has this address (`giaddr`).
+    Down(Ipv4Addr),
+}
+
+/// Which way a message goes that came to a relay.
+///
+/// # Errors
+/// [`Refusal`], where it goes no way.
+pub fn way(message: &[u8]) -> Result<Way, Refusal> {
+    if message.len() > MOST {
+        return Err(Refusal::Malformed);
+    }
+    let (Some([op, hardware @ .., _]), Some(giaddr)) =
+        (message.first_chunk::<4>(), address(message, GIADDR_AT))
+    else {
+        return Err(Refusal::Malformed);
+    };
+    if message.len() < LEAST || !matches!(*op, REQUEST | REPLY) {
+        return Err(Refusal::Malformed);
+    }
+    let client = mac(message).ok_or(Refusal::Malformed)?;
+    if *hardware != ETHERNET || client.is_zero() || client.is_multicast() {
+        return Err(Refusal::Hardware);
+    }
+    Ok(if *op == REQUEST { Way::Up(giaddr) } else { Way::Down(giaddr) })
+}
+
+/// Makes of a client's message one for servers: a hop more, and the address of the interface by which its reply goes, unless an earlier
+/// relay has entered one.
+///
+/// # Errors
+/// [`Refusal::Looping`] past 16 hops, or if it has `own` already; [`Refusal::Malformed`] if it is none that goes [`Way::Up`].
+pub fn forward(message: &mut [u8], own: Ipv4Addr) -> Result<(), Refusal> {
+    let Way::Up(giaddr) = way(message)? else { return Err(Refusal::Malformed) };
+    let hops = message.get_mut(HOPS_AT).ok_or(Refusal::Malformed)?;
+    if *hops >= HOPS || giaddr == own {
+        return Err(Refusal::Looping);
+    }
+    *hops += 1;
+    if giaddr.is_unspecified()
+        && let Some(place) = message.get_mut(GIADDR_AT..GIADDR_AT + 4)
+    {
+        place.copy_from_slice(&own.octets());
+    }
+    Ok(())
+}
+
+/// The frame that carries a server's message to its client, from an interface with this Ethernet address: to the client's own, or to all
+/// where it asks for that (the broadcast flag) or is given no address (RFC 2131, section 4.1).
+///
+/// # Errors
+/// [`Refusal::Malformed`] if it is none that goes [`Way::Down`].
+pub fn reply_frame(message: &[u8], from: MacAddr) -> Result<Vec<u8>, Refusal> {
+    let Way::Down(own) = way(message)? else { return Err(Refusal::Malformed) };
+    let (Some(client), Some(flags), Some(yiaddr), Some(ciaddr)) =
+        (mac(message), message.get(FLAGS_AT), address(message, YIADDR_AT), address(message, CIADDR_AT))
+    else {
+        return Err(Refusal::Malformed);
+    };
+    let is_host =
+        |address: &Ipv4Addr| !address.is_unspecified() && !address.is_broadcast() && !address.is_multicast();
+    let known = [yiaddr, ciaddr].into_iter().find(is_host).filter(|_| flags & 0x80 == 0);
+    let (to, at) = known.map_or((Ipv4Addr::BROADCAST, MacAddr::BROADCAST), |address| (address, client));
+    let too_long = |_| Refusal::Malformed;
+    let datagram = u16::try_from(message.len() + 8).map_err(too_long)?;
+    let packet = u16::try_from(message.len() + 28).map_err(too_long)?;
+
+    let mut frame = Vec::with_capacity(HEADERS + message.len());
+    frame.extend_from_slice(&at.0);
+    frame.extend_from_slice(&from.0);
+    frame.extend_from_slice(&[0x08, 0x00]);
+    let mut header = [0_u8; 20];
+    header[0] = 0x45;
+    header[2..4].copy_from_slice(&packet.to_be_bytes());
+    header[8] = 64;
+    header[9] = 17;
+    header[12..16].copy_from_slice(&own.octets());
+    header[16..].copy_from_slice(&to.octets());
+    let sum = checksum::ipv4_header(&header);
+    checksum::store(&mut header, 10, sum);
+    frame.extend_from_slice(&header);
+    let start = frame.len();
+    for field in [SERVER_PORT, CLIENT_PORT, datagram, 0] {
+        frame.extend_from_slice(&field.to_be_bytes());
+    }
+    frame.extend_from_slice(message);
+    if let Some(whole) = frame.get_mut(start..) {
+        udp::fill_checksum(whole, checksum::l4_pseudo_v4(own, to, 17, datagram));
+    }
+    Ok(frame)
+}
+
+fn address(message: &[u8], at: usize) -> Option<Ipv4Addr> {
+    let octets: &[u8; 4] = message.get(at..)?.first_chunk()?;
+    Some(Ipv4Addr::from(*octets))
+}
+
+/// The client's Ethernet address.
+fn mac(message: &[u8]) -> Option<MacAddr> {
+    message.get(CHADDR_AT..)?.first_chunk().copied().map(MacAddr)
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::eth::Eth;
+    use packet::ipv4::Ipv4;
+    use packet::udp::Udp;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 8, 1, 1);
+    const CLIENT: [u8; 6] = [2, 0, 0, 0, 1, 7];
+    const FROM: MacAddr = MacAddr([2, 0, 0, 0, 9, 1]);
+
+    fn message(op: u8) -> Vec<u8> {
+        let mut message = vec![0; 300];
+        message[..3].copy_from_slice(&[op, 1, 6]);
+        message[CHADDR_AT..CHADDR_AT + 6].copy_from_slice(&CLIENT);
+        message[236..240].copy_from_slice(&[99, 130, 83, 99]);
+        message
+    }
+
+    #[test]
+    fn a_request_gets_a_hop_and_the_interfaces_address() {
+        let (before, mut after) = (message(REQUEST), message(REQUEST));
+        assert_eq!(forward(&mut after, OWN), Ok(()));
+        let mut expected = before;
+        expected[HOPS_AT] = 1;
+        expected[GIADDR_AT..GIADDR_AT + 4].copy_from_slice(&[10, 8, 1, 1]);
+        assert_eq!(after, expected);
+        // Another relay's address stays, our own has been here.
+        let other = Ipv4Addr::new(10, 8, 2, 1);
+        assert_eq!(forward(&mut after, other), Ok(()));
+        assert_eq!((after[HOPS_AT], address(&after, GIADDR_AT)), (2, Some(OWN)));
+        assert_eq!(forward(&mut after, OWN), Err(Refusal::Looping));
+    }
+
+    #[test]
+    fn after_sixteen_hops_it_ends() {
+        let mut one = message(REQUEST);
+        for hops in 1..=16 {
+            assert_eq!(forward(&mut one, Ipv4Addr::new(10, 0, 0, hops)), Ok(()));
+        }
+        let before = one.clone();
+        assert_eq!(forward(&mut one, Ipv4Addr::new(10, 0, 0, 17)), Err(Refusal::Looping));
+        assert_eq!(one, before);
+    }
+
+    #[test]
+    fn what_is_no_message_for_a_relay_is_refused() {
+        assert_eq!(way(&[]), Err(Refusal::Malformed));
+        assert_eq!(way(&message(REQUEST)[..LEAST - 1]), Err(Refusal::Malformed));
+        assert_eq!(way(&message(REQUEST)[..LEAST]), Ok(Way::Up(Ipv4Addr::UNSPECIFIED)));
+        assert_eq!(way(&message(3)), Err(Refusal::Malformed));
+        let mut long = message(REQUEST);
+        long.resize(MOST + 1, 0);
+        assert_eq!(way(&long), Err(Refusal::Malformed));
+        for (at, octet) in [(1, 6), (2, 16), (CHADDR_AT, 1)] {
+            let mut one = message(REPLY);
+            one[at] = octet;
+            assert_eq!(way(&one), Err(Refusal::Hardware), "{at}");
+        }
+        assert_eq!(forward(&mut message(REPLY), OWN), Err(Refusal::Malformed));
+        assert_eq!(reply_frame(&message(REQUEST), FROM), Err(Refusal::Malformed));
+    }
+
+    #[test]
+    fn a_reply_goes_to_its_client_or_to_all() {
+        let mut one = message(REPLY);
+        one[GIADDR_AT..GIADDR_AT + 4].copy_from_slice(&OWN.octets());
+        let broadcast = (MacAddr::BROADCAST, Ipv4Addr::BROADCAST);
+        let given = Ipv4Addr::new(10, 8, 1, 20);
+        let held = Ipv4Addr::new(10, 8, 1, 30);
+        let to = |message: &[u8]| {
+            let frame = reply_frame(message, FROM).unwrap();
+            let eth = Eth::parse(&frame).unwrap();
+            let ip = Ipv4::parse(eth.payload()).unwrap();
+            assert!(ip.checksum_ok());
+            let udp = Udp::parse(ip.payload()).unwrap();
+            assert!(udp.checksum_ok(checksum::l4_pseudo_v4(ip.src(), ip.dst(), 17, udp.len_field())));
+            assert_eq!((eth.src(), ip.src(), udp.src_port(), udp.dst_port()), (FROM, OWN, 67, 68));
+            assert_eq!(udp.payload(), message);
+            (eth.dst(), ip.dst())
+        };
+        assert_eq!(to(&one), broadcast, "nothing is given");
+        one[CIADDR_AT..CIADDR_AT + 4].copy_from_slice(&held.octets());
+        assert_eq!(to(&one), (MacAddr(CLIENT), held));
+        one[YIADDR_AT..YIADDR_AT + 4].copy_from_slice(&given.octets());
+        assert_eq!(to(&one), (MacAddr(CLIENT), given));
+        one[FLAGS_AT] = 0x80;
+        assert_eq!(to(&one), broadcast, "it asks for that");
+    }
+
+    proptest! {
+        /// Whatever comes, nothing but hops and `giaddr` changes on the way up, and a frame down carries the message as it is.
+        #[test]
+        fn any_octets_are_refused_or_relayed(
+            mut message in proptest::collection::vec(any::<u8>(), 0..600),
+            shaped in any::<bool>(),
+            own in any::<u32>(),
+        ) {
+            if shaped && let Some(head) = message.first_chunk_mut::<4>() {
+                *head = [1 + head[0] % 2, 1, 6, head[3] % 20];
+            }
+            let (before, own) = (message.clone(), Ipv4Addr::from(own));
+            if forward(&mut message, own).is_ok() {
+                prop_assert!(matches!(way(&before), Ok(Way::Up(_))));
+                prop_assert_eq!(message[HOPS_AT], before[HOPS_AT] + 1);
+                message[HOPS_AT] -= 1;
+                if address(&before, GIADDR_AT) == Some(Ipv4Addr::UNSPECIFIED) {
+                    message[GIADDR_AT..GIADDR_AT + 4].fill(0);
+                }
+            }
+            prop_assert_eq!(&message, &before);
+            if let Ok(frame) = reply_frame(&message, FROM) {
+                prop_assert_eq!(&frame[HEADERS..], &message[..]);
+            }
+        }
+    }
+}
