@@ -263,3 +263,44 @@ fn a_packet_that_waits_for_its_controller_goes_on_where_it_was() {
         (1, 2)
     );
 }
+
+#[test]
+fn a_packet_that_waits_keeps_its_queue() {
+    let wait =
+        Action::Controller { max_len: 20, id: 0, reason: 1, userdata: vec![1], pause: true, meter: None };
+    let mut pipeline = pipeline();
+    let mut rule = FlowMod::add(
+        0,
+        9,
+        from(1),
+        Instructions::apply(vec![
+            Action::SetQueue(5),
+            Action::Clone(vec![Action::SetQueue(7), wait.clone(), out(3)]),
+            wait.clone(),
+            out(2),
+            Action::PopQueue,
+            wait,
+            out(3),
+        ]),
+    );
+    rule.instructions.write = vec![Action::SetQueue(6), out(4)];
+    pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    let goes_on = |fate: &switch::flow::Translated, place: usize| {
+        let left = fate.to_controller[place].continuation.as_ref().unwrap();
+        pipeline.resume(asked(&flow, Some(&frame)), left)
+    };
+    let fate = pipeline.translate(asked(&flow, Some(&frame)));
+    assert!(fate.program.is_drop() && fate.to_controller.len() == 2);
+    let copy = goes_on(&fate, 0);
+    assert_eq!(copy.program.ops, [Op::Queue(Some(7)), Op::Output(PortId(3))]);
+    let first = goes_on(&fate, 1);
+    assert_eq!(first.program.ops, [Op::Queue(Some(5)), Op::Output(PortId(2))]);
+    let second = goes_on(&first, 0);
+    assert_eq!(
+        second.program.ops,
+        [Op::Output(PortId(3)), Op::Queue(Some(6)), Op::Output(PortId(4))],
+        "the queue was taken back before it waited again"
+    );
+}

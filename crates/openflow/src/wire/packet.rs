@@ -1,7 +1,7 @@
 //! Packets to and from controllers.
 
 use switch::flow::{
-    Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, port,
+    Action, Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, port,
 };
 
 use super::action::get_actions;
@@ -170,10 +170,10 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
     Ok((PacketOut { in_port, metadata: fields, actions, frame, resumes: None }, buffer))
 }
 
-/// What is left to be done, as only we read it again (NXPINT_CONTINUATION, behind the property's four octets): the stack, the action set, and what rules had
-/// still to do as changes of rules that OpenFlow 1.5 would add.
+/// What is left to be done, as only we read it again (NXPINT_CONTINUATION, behind the property's four octets): the stack, the queue and the action
+/// set, and what rules had still to do, as changes of rules that OpenFlow 1.5 would add.
 pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
-    let Continuation { rest, action_set, stack } = left;
+    let Continuation { rest, action_set, stack, queue } = left;
     // A nested property's head has four octets more. Open vSwitch's clients walk over the properties inside.
     out.zeros(4);
     let start = out.len();
@@ -185,7 +185,8 @@ pub fn put_continuation(out: &mut Vec<u8>, left: &Continuation) {
         out.u16(*bits);
     }
     out.align(start);
-    let set = Instructions { write: action_set.clone(), ..Instructions::default() };
+    let apply = queue.map(Action::SetQueue).into_iter().collect();
+    let set = Instructions { apply, write: action_set.clone(), ..Instructions::default() };
     let set = Rest { table: 0, cookie: 0, matching: Match::ANY, instructions: set };
     for part in std::iter::once(&set).chain(rest) {
         let mut change = FlowMod::add(part.table, 0, part.matching, part.instructions.clone());
@@ -227,7 +228,12 @@ fn get_continuation(mut from: Reader<'_>) -> Result<Continuation, Error> {
         });
     }
     let mut parts = parts.into_iter();
-    left.action_set = parts.next().ok_or(Error::PropertyValue)?.instructions.write;
+    let first = parts.next().ok_or(Error::PropertyValue)?.instructions;
+    left.action_set = first.write;
+    left.queue = first.apply.iter().find_map(|action| match action {
+        Action::SetQueue(queue) => Some(*queue),
+        _ => None,
+    });
     left.rest = parts.collect();
     Ok(left)
 }
@@ -268,7 +274,7 @@ pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
 
 #[cfg(test)]
 mod tests {
-    use switch::flow::{Action, Flow, SubField};
+    use switch::flow::{Flow, SubField};
 
     use super::*;
 
@@ -286,7 +292,12 @@ mod tests {
             Rest { table: 3, cookie: 0x1234, matching, instructions: first },
             Rest { table: 0, cookie: u64::MAX - 1, matching: Match::ANY, instructions: second },
         ];
-        let left = Continuation { rest, action_set: write, stack: vec![(u128::MAX - 5, 128), (1, 1)] };
+        let left = Continuation {
+            rest,
+            action_set: write,
+            stack: vec![(u128::MAX - 5, 128), (1, 1)],
+            queue: Some(5),
+        };
         let mut flow = Flow::ZERO;
         for (field, value) in [(Field::InPort, 7), (Field::Reg5, 55), (Field::Metadata, 9), (Field::TunId, 3)]
         {

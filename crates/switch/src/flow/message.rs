@@ -598,6 +598,8 @@ pub struct Continuation {
     pub action_set: Vec<Action>,
     /// The stack: values and how many bits they have.
     pub stack: Vec<(u128, u16)>,
+    /// The queue of later outputs; `None`: the default one.
+    pub queue: Option<u32>,
 }
 
 /// What a rule had still to do.

@@ -9,7 +9,8 @@ impl Run<'_> {
         let Some(place) = self.out.to_controller.len().checked_sub(1) else { return };
         // A bucket's copy has no part in the action set.
         let action_set = if self.in_bucket { Vec::new() } else { self.action_set.clone() };
-        let left = Continuation { rest: Vec::new(), action_set, stack: self.stack.clone() };
+        let left =
+            Continuation { rest: Vec::new(), action_set, stack: self.stack.clone(), queue: self.queue };
         if let Some(told) = self.out.to_controller.get_mut(place) {
             told.continuation = Some(Box::new(left));
         }
@@ -40,6 +41,7 @@ impl Run<'_> {
         self.action_set = left.action_set.clone();
         self.note_output();
         self.stack = left.stack.clone();
+        self.queue = left.queue;
         for (place, rest) in left.rest.iter().enumerate() {
             (self.table, self.cookie, self.rule) = (rest.table, rest.cookie, None);
             self.instructions(&rest.instructions);
