@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
-use openflow::{Address, Controllers, Role, Status, Target, Tls, Version};
+use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version};
 use ovsdb::ControllerTold;
 use tokio::sync::watch;
 
@@ -28,11 +28,12 @@ const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 /// Sessions of one bridge.
 type Led = BTreeMap<BridgeName, (Arc<Leader>, Controllers)>;
 
-/// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory. A database is told how its
-/// controllers stand. `ready` is told when the bridges that there are first can be spoken to.
+/// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory, and are among `sockets`, as a
+/// successor gets them. A database is told how its controllers stand. `ready` is told when the bridges that there are first can be spoken to.
 pub async fn run(
     plane: Arc<DataPlane>,
     api: PathBuf,
+    sockets: Arc<Sockets>,
     database: Option<Database>,
     ready: tokio::sync::oneshot::Sender<()>,
 ) {
@@ -42,7 +43,7 @@ pub async fn run(
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut looks = 0_u32;
-    follow(&plane, &mut leaders, &mut sessions, &directory).await;
+    follow(&plane, &mut leaders, &mut sessions, (&directory, &sockets)).await;
     let open = async {
         for name in sessions.keys() {
             until_open(&socket(name, &directory)).await;
@@ -50,6 +51,7 @@ pub async fn run(
     };
     // One that cannot listen says so in the log, and holds nothing up.
     let _ = tokio::time::timeout(OPEN, open).await;
+    sockets.forget_given();
     // Whoever waits for it may have lost patience.
     let _ = ready.send(());
     loop {
@@ -58,7 +60,7 @@ pub async fn run(
                 if changed.is_err() {
                     return;
                 }
-                follow(&plane, &mut leaders, &mut sessions, &directory).await;
+                follow(&plane, &mut leaders, &mut sessions, (&directory, &sockets)).await;
             }
             _ = tick.tick() => looks = looks.wrapping_add(1),
         }
@@ -85,7 +87,7 @@ async fn follow(
     plane: &Arc<DataPlane>,
     leaders: &mut watch::Receiver<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
     sessions: &mut Led,
-    directory: &Path,
+    (directory, sockets): (&Path, &Arc<Sockets>),
 ) {
     let wanted = leaders.borrow_and_update().clone();
     let stays = |name: &BridgeName, leader: &Arc<Leader>| {
@@ -100,7 +102,8 @@ async fn follow(
     for (name, (settings, leader)) in wanted {
         leader.of(plane);
         let (_, controllers) = sessions.entry(name.clone()).or_insert_with(|| {
-            (Arc::clone(&leader), Controllers::new(Arc::clone(&leader) as Arc<dyn openflow::Datapath>))
+            let datapath = Arc::clone(&leader) as Arc<dyn openflow::Datapath>;
+            (Arc::clone(&leader), Controllers::with_sockets(datapath, Arc::clone(sockets)))
         });
         controllers.set(targets(&name, &settings, directory)).await;
     }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use openflow::Sockets;
 use ovsdb::rpc::{Framer, Message};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -95,21 +96,23 @@ impl Commands {
 pub struct Server {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
+    sockets: Arc<Sockets>,
 }
 
 impl Server {
-    /// Listens at `path`, in the place of a socket that a process before has left there. Root alone may use it.
+    /// Listens at `path`: at the socket that a predecessor has given, or in the place of one that a process before has left there. Root alone
+    /// may use it.
     ///
     /// # Errors
     /// If it cannot, or something else than a socket is there.
-    pub fn bind(path: &Path) -> io::Result<Server> {
-        if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-            std::fs::remove_file(path)?;
-        }
-        let listener = std::os::unix::net::UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    pub fn bind(path: &Path, sockets: &Arc<Sockets>) -> io::Result<Server> {
+        let listener = match sockets.take(path) {
+            Some(given) => given,
+            None => bind(path)?,
+        };
         listener.set_nonblocking(true)?;
-        Ok(Server { listener, path: path.to_owned() })
+        sockets.keep(path, &listener)?;
+        Ok(Server { listener, path: path.to_owned(), sockets: Arc::clone(sockets) })
     }
 
     /// Serves clients until the task is dropped.
@@ -118,15 +121,24 @@ impl Server {
     /// If the event loop does not take the socket.
     pub fn serve(self, commands: Commands) -> io::Result<tokio::task::JoinHandle<()>> {
         let listener = UnixListener::from_std(self.listener)?;
-        let (commands, path) = (Arc::new(commands), self.path);
+        let (commands, path, sockets) = (Arc::new(commands), self.path, self.sockets);
+        let mut held = sockets.held();
         Ok(tokio::spawn(async move {
             let room = Arc::new(Semaphore::new(CLIENT_LIMIT));
             loop {
                 let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-                match listener.accept().await {
+                let holds = *held.borrow_and_update();
+                let accepted = tokio::select! {
+                    biased;
+                    Ok(()) = held.changed() => continue,
+                    accepted = listener.accept(), if !holds => accepted,
+                };
+                match accepted {
                     Ok((client, _)) => {
                         let commands = Arc::clone(&commands);
+                        let session = sockets.session();
                         tokio::spawn(async move {
+                            let _session = session;
                             if let Err(error) = attend(client, commands).await {
                                 tracing::debug!("unixctl: {error}");
                             }
@@ -141,6 +153,15 @@ impl Server {
             }
         }))
     }
+}
+
+fn bind(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 async fn attend(mut client: UnixStream, commands: Arc<Commands>) -> io::Result<()> {
@@ -208,12 +229,12 @@ mod tests {
     fn what_is_no_socket_stays() {
         let path = std::env::temp_dir().join(format!("unixctl-{}", std::process::id()));
         std::fs::write(&path, "kept").unwrap();
-        assert!(Server::bind(&path).is_err());
+        assert!(Server::bind(&path, &Arc::default()).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
         std::fs::remove_file(&path).unwrap();
-        drop(Server::bind(&path).unwrap());
+        drop(Server::bind(&path, &Arc::default()).unwrap());
         // What a killed process left is no hindrance.
-        drop(Server::bind(&path).unwrap());
+        drop(Server::bind(&path, &Arc::default()).unwrap());
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -5,6 +5,8 @@
 
 mod rig;
 
+use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rig::{PATIENCE, Rig, TOKEN, TRIVIUM};
@@ -131,4 +133,64 @@ fn ports_of_every_kind_and_all_clients_survive_an_upgrade() {
     for ((from, _), (_, to)) in pairs {
         from.run(["ping", "-n", "-c", "3", "-i", "0.01", "-W", "2", to]).unwrap();
     }
+}
+
+#[test]
+fn who_comes_to_other_sockets_meanwhile_is_answered() {
+    require!("ip", "ethtool", "ovs-ofctl", "ovs-appctl");
+    let mut rig = Rig::new(2);
+    let control = rig.path("ctl");
+    let text = rig.configuration("").replace("[memory]", &format!("unixctl = {control:?}\n[memory]"))
+        + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n[bridge.br1]\n[bridge.br1.openflow]\n";
+    rig.start(&text);
+    let run = |client: &mut Command| {
+        let output = client.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said) }
+    };
+    let show = |bridge: &str| {
+        let socket = format!("unix:{}", rig.path(&format!("{bridge}.mgmt")).display());
+        run(Command::new("ovs-ofctl").args(["-O", "OpenFlow13", "--timeout=20", "show", &socket]))
+    };
+    let (one, two) = (|| show("br0"), || show("br1"));
+    let version = || run(Command::new("ovs-appctl").args(["-T", "20", "-t"]).arg(&control).arg("version"));
+    let snoop = rig.path("br0.snoop");
+    let hear = || {
+        // Few enough that what a session takes to end does not fill all places.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        UnixStream::connect(&snoop).map(drop).map_err(|error| error.to_string())
+    };
+    let asks: [&(dyn Fn() -> Result<(), String> + Sync); 4] = [&one, &two, &version, &hear];
+    let (stop, counts) = (AtomicBool::new(false), [const { AtomicU32::new(0) }; 4]);
+    let until = &stop;
+    let refused = std::thread::scope(|scope| {
+        let clients: Vec<_> = asks
+            .iter()
+            .zip(&counts)
+            .map(|(ask, count)| scope.spawn(move || keep_asking(until, count, ask)))
+            .collect();
+        let answered = || {
+            let before = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            testbed::wait_until("each client to be answered", PATIENCE, || {
+                counts.iter().zip(before).all(|(count, before)| count.load(Ordering::Relaxed) > before + 2)
+            })
+        };
+        let done = (0..3).try_for_each(|_| {
+            answered()?;
+            let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            answered()
+        });
+        stop.store(true, Ordering::Relaxed);
+        done.unwrap();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(refused, Vec::<String>::new(), "every client was answered");
+    // Nobody listens behind a name that is left when the last of them ends.
+    rig.ok(&["stop"]);
+    eventually("their names go", PATIENCE, || {
+        let left = ["br0.mgmt", "br0.snoop", "br1.mgmt", "ctl"].map(|name| rig.path(name).exists());
+        if left.contains(&true) { Err(format!("{left:?}")) } else { Ok(()) }
+    })
+    .unwrap();
 }

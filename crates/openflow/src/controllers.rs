@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::datapath::Datapath;
 use crate::hub::{Hub, Role};
 use crate::session::{self, Ended, Options};
+use crate::sockets::Sockets;
 use crate::target::{Address, Target};
 use crate::tls::TlsError;
 use crate::wire::Version;
@@ -100,6 +101,7 @@ pub struct Controllers {
     hub: Arc<Hub>,
     events: JoinHandle<()>,
     running: HashMap<Address, Running>,
+    sockets: Arc<Sockets>,
 }
 
 impl Controllers {
@@ -109,10 +111,19 @@ impl Controllers {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(datapath: Arc<dyn Datapath>) -> Controllers {
+        Self::with_sockets(datapath, Arc::default())
+    }
+
+    /// Nobody yet; unix sockets are those that a predecessor listened at, where it did, and a successor's later.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn with_sockets(datapath: Arc<dyn Datapath>, sockets: Arc<Sockets>) -> Controllers {
         let subscription = datapath.subscribe();
         let hub = Hub::new(datapath, Arc::clone(&subscription.monitored));
         let events = tokio::spawn(Arc::clone(&hub).run(subscription));
-        Controllers { hub, events, running: HashMap::new() }
+        Controllers { hub, events, running: HashMap::new(), sockets }
     }
 
     /// From now on these. What is as it was goes on undisturbed; the rest ends, or begins. Of targets with the same address the
@@ -128,7 +139,7 @@ impl Controllers {
             .collect();
         for address in gone {
             if let Some(running) = self.running.remove(&address) {
-                end(running).await;
+                end(running, &self.sockets).await;
             }
         }
         for (address, target) in wanted {
@@ -155,8 +166,13 @@ impl Controllers {
             lost: AtomicU64::new(0),
         });
         let (stop, stopped) = watch::channel(false);
-        let own =
-            Own { hub: Arc::clone(&self.hub), board: Arc::clone(&board), target: target.clone(), stopped };
+        let own = Own {
+            hub: Arc::clone(&self.hub),
+            board: Arc::clone(&board),
+            target: target.clone(),
+            stopped,
+            sockets: Arc::clone(&self.sockets),
+        };
         let task = if target.address.is_passive() {
             tokio::spawn(own.listen())
         } else {
@@ -183,17 +199,17 @@ impl Controllers {
     /// Ends all sessions and waits for them.
     pub async fn shutdown(mut self) {
         for (_, running) in std::mem::take(&mut self.running) {
-            end(running).await;
+            end(running, &self.sockets).await;
         }
     }
 }
 
-async fn end(running: Running) {
+async fn end(running: Running, sockets: &Sockets) {
     // The task may have ended by itself.
     let _ = running.stop.send(true);
     let _ = running.task.await;
     if let Address::ListenUnix(path) = &running.target.address {
-        let _ = std::fs::remove_file(path);
+        sockets.close(path);
     }
 }
 
@@ -203,7 +219,7 @@ impl Drop for Controllers {
         for running in self.running.values() {
             running.task.abort();
             if let Address::ListenUnix(path) = &running.target.address {
-                let _ = std::fs::remove_file(path);
+                self.sockets.close(path);
             }
         }
     }
@@ -216,6 +232,7 @@ struct Own {
     board: Arc<Board>,
     target: Target,
     stopped: watch::Receiver<bool>,
+    sockets: Arc<Sockets>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -287,7 +304,7 @@ impl Own {
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
         loop {
-            let listener = match Listener::open(&self.target.address).await {
+            let listener = match Listener::open(&self.target.address, &self.sockets).await {
                 Ok(listener) => listener,
                 Err(error) => {
                     let why = format!(
@@ -303,13 +320,26 @@ impl Own {
                 }
             };
             let mut sessions = JoinSet::new();
+            let mut held = self.sockets.held();
             loop {
+                let holds = *held.borrow_and_update();
                 tokio::select! {
-                    stream = listener.accept(), if sessions.len() < SESSIONS => match stream {
+                    // Who is not let in any more is not let in at the last moment either.
+                    biased;
+                    Ok(()) = held.changed() => {}
+                    Some(_) = sessions.join_next() => {}
+                    () = session::until(&mut stopped) => {
+                        drop(listener);
+                        while sessions.join_next().await.is_some() {}
+                        return;
+                    }
+                    stream = listener.accept(), if sessions.len() < SESSIONS && !holds => match stream {
                         Ok(stream) => {
                             let own = self.clone();
+                            let session = self.sockets.session();
                             sessions.spawn(async move {
                                 let ended = own.serve(stream).await;
+                                drop(session);
                                 if !matches!(ended, Ended::Closed | Ended::Stopped) {
                                     own.board.failed(format!("controller {}: {ended}", own.target.address));
                                 }
@@ -320,12 +350,6 @@ impl Own {
                             tokio::time::sleep(Duration::from_millis(100)).await;
                         }
                     },
-                    Some(_) = sessions.join_next() => {}
-                    () = session::until(&mut stopped) => {
-                        drop(listener);
-                        while sessions.join_next().await.is_some() {}
-                        return;
-                    }
                 }
             }
         }
@@ -375,15 +399,22 @@ enum Listener {
 }
 
 impl Listener {
-    async fn open(address: &Address) -> io::Result<Listener> {
+    async fn open(address: &Address, sockets: &Sockets) -> io::Result<Listener> {
         match address {
             Address::ListenTcp(at) | Address::ListenTls(at) => {
                 Ok(Listener::Tcp(TcpListener::bind(at).await?))
             }
             Address::ListenUnix(path) => {
-                clear(path).await?;
-                let listener = UnixListener::bind(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                let listener = if let Some(given) = sockets.take(path) {
+                    given.set_nonblocking(true)?;
+                    UnixListener::from_std(given)?
+                } else {
+                    clear(path).await?;
+                    let listener = UnixListener::bind(path)?;
+                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                    listener
+                };
+                sockets.keep(path, &listener)?;
                 Ok(Listener::Unix(listener))
             }
             Address::Tcp(_) | Address::Tls(_) | Address::Unix(_) => Err(io::ErrorKind::InvalidInput.into()),

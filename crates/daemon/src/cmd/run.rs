@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
 use model::{Config, Format, Fragment, Machine, Owner};
+use openflow::Sockets;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::reload::Handle;
@@ -66,6 +67,8 @@ struct Service {
     given: Option<BTreeMap<Owner, Fragment>>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
+    /// Other unix sockets, which a successor gets, too.
+    sockets: Arc<Sockets>,
 }
 
 impl Service {
@@ -78,7 +81,14 @@ impl Service {
             plane_failure(error)
         })?;
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
-        Ok(Service { file: args.config.clone(), config, given: None, plane, listeners })
+        Ok(Service {
+            file: args.config.clone(),
+            config,
+            given: None,
+            plane,
+            listeners,
+            sockets: Arc::default(),
+        })
     }
 
     fn take_over(args: &Run) -> Result<Service, Failure> {
@@ -87,19 +97,20 @@ impl Service {
         if let Err(error) = prepared.running() {
             tracing::warn!(%error, "the predecessor has gone early");
         }
-        let Prepared { file, others, unix, tcp, .. } = prepared;
+        let Prepared { file, others, unix, tcp, sockets, .. } = prepared;
         let listeners =
             Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
         plane.keep_rules_in(rules_of(&file), false);
-        Ok(Service { file: args.config.clone(), config: file, given: Some(others), plane, listeners })
+        let (config, sockets) = (file, Arc::new(Sockets::given(sockets)));
+        Ok(Service { file: args.config.clone(), config, given: Some(others), plane, listeners, sockets })
     }
 
     /// Serves the API and waits for the end.
     async fn serve(self) -> Result<End, Failure> {
-        let Service { file, config, given, plane, listeners } = self;
+        let Service { file, config, given, plane, listeners, sockets } = self;
         let notifier = Notifier::from_environment();
         let taken_over = given.is_some();
-        plane.surround(surroundings(&file, &listeners)?);
+        plane.surround(surroundings(&file, &listeners, &sockets)?);
         let api_path = config.daemon.api.clone();
         let store = Store::new(plane.clone(), &config);
         let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
@@ -124,14 +135,14 @@ impl Service {
                 });
             }
         }
-        let _unixctl = unixctl.map(|path| answer(&path, &store, database.as_ref())).transpose()?;
+        let _unixctl = unixctl.map(|path| answer(&path, &sockets, &store, database.as_ref())).transpose()?;
         plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"))?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
             let _ = stopped.await;
         }));
         let (open, opened) = tokio::sync::oneshot::channel();
-        let sessions = crate::controllers::run(Arc::clone(&plane), api_path, database, open);
+        let sessions = crate::controllers::run(Arc::clone(&plane), api_path, sockets, database, open);
         let sessions = tokio::spawn(sessions);
         // Whoever waits for us speaks to bridges next.
         let _ = opened.await;
@@ -163,11 +174,12 @@ fn rules_of(config: &Config) -> PathBuf {
 /// Answers `ovs-appctl` at a socket.
 fn answer(
     path: &Path,
+    sockets: &Arc<Sockets>,
     store: &Arc<Store>,
     database: Option<&Database>,
 ) -> Result<tokio::task::JoinHandle<()>, Failure> {
     let failed = |error| failure_at("daemon.unixctl", &error, path);
-    let server = unixctl::Server::bind(path).map_err(failed)?;
+    let server = unixctl::Server::bind(path, sockets).map_err(failed)?;
     let layout = database.map(|database| database.layout.clone());
     server.serve(commands::general(store, layout)).map_err(failed)
 }
@@ -177,10 +189,11 @@ fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
 }
 
 /// What a successor will get besides the data plane.
-fn surroundings(file: &Path, listeners: &Listeners) -> Result<Surroundings, Failure> {
+fn surroundings(file: &Path, listeners: &Listeners, sockets: &Arc<Sockets>) -> Result<Surroundings, Failure> {
     let failed = |error| Failure::new("daemon.api", error, "raise the limit of open files (LimitNOFILE)");
     let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
-    Ok(Surroundings { file: file.to_owned(), unix: listeners.unix.try_clone().map_err(failed)?, tcp })
+    let unix = listeners.unix.try_clone().map_err(failed)?;
+    Ok(Surroundings { file: file.to_owned(), unix, tcp, sockets: Arc::clone(sockets) })
 }
 
 type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;

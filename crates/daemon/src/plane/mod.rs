@@ -52,6 +52,7 @@ use model::{
     TraceEvent, WorkerState,
 };
 use netlink::Mirror;
+use openflow::Sockets;
 use packet::{PortId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use sync::qsbr::Domain;
@@ -76,6 +77,8 @@ pub use handover::take::Prepared;
 const LOOK: Duration = Duration::from_millis(250);
 /// Looks per second.
 const LOOKS: u32 = 4;
+/// How long those who are answered at other sockets may take to end before they are given away.
+const SESSIONS_END: Duration = Duration::from_millis(100);
 
 /// See the module documentation.
 pub struct DataPlane {
@@ -267,17 +270,17 @@ impl DataPlane {
     }
 
     /// Stops the workers and gives everything to `successor`; takes it back should that fail.
-    fn hand_over(&self, binary: &Path, successor: Successor) -> Result<(), PlaneError> {
+    fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // What it writes after this moment would come behind the successor's.
         let keeper = locked(&self.keeper).take();
-        let given = self.give(binary, successor);
+        let given = self.give(binary, successor, sockets);
         if given.is_err() {
             *locked(&self.keeper) = keeper;
         }
         given
     }
 
-    fn give(&self, binary: &Path, successor: Successor) -> Result<(), PlaneError> {
+    fn give(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
         let mut site = locked(&self.site);
@@ -293,6 +296,7 @@ impl DataPlane {
         match successor.take(&held) {
             Ok(pid) => {
                 // What we hold of it are duplicates; closing them changes nothing for the successor.
+                sockets.leave();
                 self.left.send_replace(Some(pid));
                 Ok(())
             }
@@ -760,7 +764,12 @@ impl Plane for DataPlane {
         let around = around.as_ref().ok_or_else(handed_over)?;
         let merged = locked(&self.merged).clone();
         let successor = Successor::start(binary, around, &merged, &self.memory)?;
-        self.hand_over(binary, successor)
+        around.sockets.hold(SESSIONS_END);
+        let given = self.hand_over(binary, successor, &around.sockets);
+        if given.is_err() {
+            around.sockets.release();
+        }
+        given
     }
 }
 

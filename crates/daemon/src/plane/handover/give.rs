@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use model::{Config, Fragment, Layers, Merged, Owner};
+use openflow::Sockets;
 use port::FrameMemory;
 
 use super::estate::Held;
@@ -28,6 +30,8 @@ pub struct Surroundings {
     pub unix: UnixListener,
     /// The API's TCP socket.
     pub tcp: Option<TcpListener>,
+    /// Other unix sockets: the bridges', and that of `ovs-appctl`.
+    pub sockets: Arc<Sockets>,
 }
 
 /// A successor that is ready to take over.
@@ -70,6 +74,9 @@ impl Successor {
     ) -> Result<(), HandoverError> {
         self.link.patience(PATIENCE).map_err(|error| HandoverError::Silent("its start", error))?;
         let (file, api, ovsdb) = parts(merged);
+        let own = |error: std::io::Error| HandoverError::Own(error.to_string());
+        let (paths, sockets): (Vec<_>, Vec<_>) =
+            around.sockets.duplicates().map_err(own)?.into_iter().unzip();
         let offer = Offer {
             version: VERSION,
             file: file.to_toml(),
@@ -82,9 +89,11 @@ impl Successor {
                 transparent: memory.backing() == port::Backing::Transparent,
             },
             tcp: around.tcp.is_some(),
+            sockets: paths,
         };
         let mut descriptors = vec![memory.fd(), around.unix.as_fd()];
         descriptors.extend(around.tcp.as_ref().map(AsFd::as_fd));
+        descriptors.extend(sockets.iter().map(AsFd::as_fd));
         self.link.send(&offer, &descriptors)?;
         self.answer("its readiness")
     }

@@ -2,6 +2,7 @@
 //! which the letters name them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,8 @@ use crate::plane::filters::Expiring;
 use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
 
-/// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any.
+/// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any,
+/// and the other unix sockets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// Version of the letters.
@@ -25,6 +27,9 @@ pub struct Offer {
     pub memory: MemoryLetter,
     /// Whether a TCP socket is among the descriptors.
     pub tcp: bool,
+    /// Names of the other unix sockets among them.
+    #[serde(default)]
+    pub sockets: Vec<PathBuf>,
 }
 
 /// The frame memory.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct Prepared {
     pub unix: UnixListener,
     /// The API's TCP socket.
     pub tcp: Option<TcpListener>,
+    /// Other unix sockets.
+    pub sockets: Vec<(PathBuf, UnixListener)>,
     /// How the workers are to run.
     pub workers: EngineConfig,
     /// Its filters, read and compiled.
@@ -58,9 +61,21 @@ impl Prepared {
         link.patience(PATIENCE).map_err(own)?;
         let (offer, descriptors) = link.receive::<Offer>("the offer")?;
         match prepare(&offer, descriptors) {
-            Ok(((file, others, merged), (memory, unix, tcp), filters, (workers, routers))) => {
+            Ok(((file, others, merged), (memory, unix, tcp, sockets), filters, (workers, routers))) => {
                 let routers = Some(routers);
-                Ok(Prepared { link, file, others, merged, memory, unix, tcp, workers, filters, routers })
+                Ok(Prepared {
+                    link,
+                    file,
+                    others,
+                    merged,
+                    memory,
+                    unix,
+                    tcp,
+                    sockets,
+                    workers,
+                    filters,
+                    routers,
+                })
             }
             Err(error) => {
                 // It would wait in vain otherwise.
@@ -107,7 +122,7 @@ impl Prepared {
 }
 
 type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);
-type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>);
+type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>, Vec<(PathBuf, UnixListener)>);
 
 type Made = (Configurations, Sockets, Vec<(FilterName, Definition)>, (EngineConfig, Routers));
 
@@ -142,8 +157,12 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     let unix = UnixListener::from(next()?);
     let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
+    let mut sockets = Vec::with_capacity(offer.sockets.len());
+    for path in &offer.sockets {
+        sockets.push((path.clone(), UnixListener::from(next()?)));
+    }
     let workers = engine_config(&merged.config, &engine::engine::domain());
     let mut routers = Routers::new(&workers.domain, workers.cores.len());
     routers.load(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
-    Ok(((file, others, merged), (Arc::new(memory), unix, tcp), filters, (workers, routers)))
+    Ok(((file, others, merged), (Arc::new(memory), unix, tcp, sockets), filters, (workers, routers)))
 }

@@ -1,0 +1,189 @@
+//! Unix sockets that others connect to, and that change hands when another process goes on in the place of this one: who connects
+//! meanwhile waits for that one, and finds nobody gone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+/// How often it is looked whether sessions have ended.
+const LOOK: Duration = Duration::from_millis(1);
+
+type ByPath = BTreeMap<PathBuf, UnixListener>;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// Duplicates of those that this process listens at.
+    open: Mutex<ByPath>,
+    /// A predecessor's that nobody has asked for yet.
+    given: Mutex<ByPath>,
+    held: watch::Sender<bool>,
+    /// Another process has them all.
+    left: AtomicBool,
+    sessions: AtomicUsize,
+}
+
+fn locked(sockets: &Mutex<ByPath>) -> MutexGuard<'_, ByPath> {
+    sockets.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sockets {
+    /// Those that a predecessor gave.
+    #[must_use]
+    pub fn given(sockets: impl IntoIterator<Item = (PathBuf, UnixListener)>) -> Sockets {
+        Sockets { given: Mutex::new(sockets.into_iter().collect()), ..Sockets::default() }
+    }
+
+    /// The one that a predecessor listened at there, once.
+    #[must_use]
+    pub fn take(&self, path: &Path) -> Option<UnixListener> {
+        locked(&self.given).remove(path)
+    }
+
+    /// Those that nobody has asked for end: nobody would be served there.
+    pub fn forget_given(&self) {
+        for (path, listener) in std::mem::take(&mut *locked(&self.given)) {
+            drop(listener);
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Remembers one for a successor.
+    ///
+    /// # Errors
+    /// If there is no descriptor left.
+    pub fn keep(&self, path: &Path, listener: &impl AsFd) -> io::Result<()> {
+        let duplicate = listener.as_fd().try_clone_to_owned()?;
+        locked(&self.open).insert(path.to_owned(), duplicate.into());
+        Ok(())
+    }
+
+    /// Nobody listens there any more; the name goes, unless it is a successor's.
+    pub fn close(&self, path: &Path) {
+        if !self.left.load(Ordering::Acquire) {
+            locked(&self.open).remove(path);
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// What a successor gets: names and descriptors.
+    ///
+    /// # Errors
+    /// If there are no descriptors left.
+    pub fn duplicates(&self) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+        let open = locked(&self.open);
+        open.iter().map(|(path, socket)| Ok((path.clone(), socket.as_fd().try_clone_to_owned()?))).collect()
+    }
+
+    /// From now on nobody is let in, and who connects waits; sessions that are there may end within `patience`. Blocks as long.
+    pub fn hold(&self, patience: Duration) {
+        self.held.send_replace(true);
+        let start = Instant::now();
+        loop {
+            // One that was let in at the last moment is counted by then.
+            std::thread::sleep(LOOK);
+            if self.sessions.load(Ordering::Acquire) == 0 || start.elapsed() >= patience {
+                return;
+            }
+        }
+    }
+
+    /// Lets them in again: there is no successor.
+    pub fn release(&self) {
+        self.held.send_replace(false);
+    }
+
+    /// A successor has them: their names stay when this process ends.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+    }
+
+    /// Whether nobody is let in just now, as it changes.
+    #[must_use]
+    pub fn held(&self) -> watch::Receiver<bool> {
+        self.held.subscribe()
+    }
+
+    /// A session, while the value lives.
+    #[must_use]
+    pub fn session(self: &Arc<Self>) -> Session {
+        self.sessions.fetch_add(1, Ordering::AcqRel);
+        Session(Arc::clone(self))
+    }
+}
+
+/// See [`Sockets::session`].
+#[derive(Debug)]
+pub struct Session(Arc<Sockets>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn who_connects_between_two_processes_is_the_second_ones() {
+        let path = std::env::temp_dir().join(format!("trivium-sockets-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let first = Sockets::default();
+        let listener = UnixListener::bind(&path).unwrap();
+        first.keep(&path, &listener).unwrap();
+        let offered = first.duplicates().unwrap();
+        first.hold(Duration::ZERO);
+        let client = UnixStream::connect(&path).unwrap();
+        first.leave();
+        first.close(&path);
+        drop((listener, first));
+        let given = offered.into_iter().map(|(path, socket)| (path, UnixListener::from(socket)));
+        let second = Sockets::given(given);
+        let listener = second.take(&path).unwrap();
+        second.keep(&path, &listener).unwrap();
+        assert!(second.take(&path).is_none());
+        listener.set_nonblocking(true).unwrap();
+        listener.accept().unwrap();
+        drop(client);
+        // What no successor has goes with who closes it.
+        second.close(&path);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_nobody_asks_for_ends() {
+        let path = std::env::temp_dir().join(format!("trivium-sockets-left-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let sockets = Sockets::given([(path.clone(), UnixListener::bind(&path).unwrap())]);
+        sockets.forget_given();
+        assert!(!path.exists() && sockets.take(&path).is_none());
+    }
+
+    #[test]
+    fn holding_waits_for_sessions() {
+        let sockets = Arc::new(Sockets::default());
+        let session = sockets.session();
+        let held = sockets.held();
+        let ends = std::thread::spawn(move || {
+            while !*held.borrow() {
+                std::thread::yield_now();
+            }
+            drop(session);
+        });
+        sockets.hold(Duration::from_secs(3600));
+        ends.join().unwrap();
+        sockets.release();
+        assert!(!*sockets.held().borrow());
+    }
+}
