@@ -289,3 +289,30 @@ fn tags_and_headers_are_written() {
     })
     .unwrap();
 }
+
+#[test]
+fn there_are_no_queues_but_the_default_ones() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    for version in ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"] {
+        let ask = |arguments: &[&str]| ofctl_with(&rig, &["-O", version], arguments);
+        for list in [&["queue-stats"][..], &["queue-stats", "1"], &["queue-get-config", "1"]] {
+            let output = ask(list);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{version} {list:?}: {error}");
+            assert!(!said.contains("queue 0") && !said.contains("bytes="), "{version} {list:?}: {said}");
+        }
+        for unknown in [&["queue-stats", "1", "7"], &["queue-stats", "ALL", "7"]] {
+            let output = ask(unknown);
+            let said = format!("{output:?}");
+            assert!(said.contains("OFPQOFC_BAD_QUEUE"), "{version} {unknown:?}: {said}");
+        }
+        let output = ask(&["queue-stats", "9"]);
+        assert!(format!("{output:?}").contains("OFPQOFC_BAD_PORT"), "{version}: {output:?}");
+    }
+    // A queue that a port does not have is taken, as Open vSwitch does, and means the port's only one.
+    ofctl(&rig, &["add-flow", "in_port=1,actions=set_queue:5,output:2"]);
+    ofctl(&rig, &["add-flow", "in_port=2,actions=enqueue:1:9"]);
+    rig.until_reachable(1, 2);
+}

@@ -6,10 +6,11 @@
 mod rig;
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rig::{PATIENCE, Rig, TRIVIUM};
-use testbed::{OvsdbServer, RawSender, UdpFlow, eventually, require};
+use rustix::process::Signal;
+use testbed::{OvsdbServer, Process, RawSender, UdpFlow, eventually, require};
 
 /// Two hosts, each on a bridge of its own.
 struct Pair {
@@ -239,4 +240,73 @@ fn a_router_is_behind_a_patch_port() {
     .unwrap();
     let sent = |port: &str| rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
     assert!(sent("a0") >= 3 && sent("r0") >= 3, "ARP and echo, both ways");
+}
+
+#[test]
+fn both_bridges_rules_are_back_after_a_kill_under_traffic() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let mut rig = Rig::new(2);
+    let text = joined(&rig, 1)
+        + "[bridge.br0.openflow]\nfail_mode = \"secure\"\n[bridge.br1.openflow]\nfail_mode = \"secure\"\n";
+    rig.start(&text);
+    rig.pin_neighbours();
+    for (bridge, host, patch, last) in [("br0", "h1", "a0", 0xa0), ("br1", "h2", "b0", 0xb0)] {
+        for line in [
+            &["add-meter", &format!("meter={last},pktps,band=type=drop,rate=1000000")][..],
+            &["add-group", &format!("group_id=1,type=select,bucket=weight:{last},output:{host}")],
+            &["add-flow", &format!("in_port={host},actions=meter:{last},output:{patch}")],
+            &["add-flow", &format!("in_port={patch},actions=resubmit(,1)")],
+            &["add-flow", &format!("cookie={:#x},table=1,actions=group:1", 0x1a57_c00c_1e00_0000_u64 + last)],
+        ] {
+            ofctl(&rig, bridge, line);
+        }
+    }
+    for (bridge, last) in [("br0", 0xa0), ("br1", 0xb0)] {
+        let wanted = (0x1a57_c00c_1e00_0000_u64 + last).to_be_bytes();
+        eventually("the rules are in the file", PATIENCE, || {
+            let file = rig.path("state").join("rules").join(format!("{bridge}.rules"));
+            let octets = std::fs::read(file).unwrap_or_default();
+            if octets.windows(8).any(|octets| octets == wanted) { Ok(()) } else { Err(bridge.into()) }
+        })
+        .unwrap();
+    }
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    let before_all: Vec<String> = ["br0", "br1"].map(|bridge| told(&rig, bridge)).to_vec();
+    rig.daemon.take().unwrap().stop(Signal::KILL, PATIENCE).unwrap();
+    let before = flow.received();
+    let start = Instant::now();
+    let file = rig.path("trivium.toml");
+    let command = rig.lab.hub().command([TRIVIUM, "run", "--restore", "-c", file.to_str().unwrap()]);
+    rig.daemon = Some(Process::start(command).unwrap());
+    while flow.received() == before && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let forwarding = start.elapsed();
+    println!("packets go through both bridges {forwarding:?} after the start of the process");
+    assert!(forwarding < PATIENCE / 2, "{forwarding:?}");
+    rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
+    let back: Vec<String> = ["br0", "br1"].map(|bridge| told(&rig, bridge)).to_vec();
+    assert_eq!(back, before_all);
+    flow.wait_for(500, PATIENCE).unwrap();
+    drop(flow.stop());
+    assert!(rig.hosts[1].reaches(&rig.hosts[0]), "and the other way");
+}
+
+/// Rules, groups, meters and numbers of ports, without what is counted.
+fn told(rig: &Rig, bridge: &str) -> String {
+    let lists = [&["--no-stats", "dump-flows"][..], &["dump-groups"], &["dump-meters"], &["show"]];
+    let mut text = String::new();
+    for list in lists {
+        let (options, command) = list.split_at(list.len() - 1);
+        let socket = format!("unix:{}", rig.path(&format!("{bridge}.mgmt")).display());
+        let mut client = Command::new("ovs-ofctl");
+        let output =
+            client.args(["-O", "OpenFlow14"]).args(options).args(command).arg(&socket).output().unwrap();
+        assert!(output.status.success(), "{list:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        // Transactions have numbers of their own.
+        lines.lines().filter(|line| !line.contains("xid=")).for_each(|line| text += &format!("{line}\n"));
+    }
+    text
 }
