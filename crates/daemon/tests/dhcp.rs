@@ -1,15 +1,22 @@
-//! The DHCP relay of a router's interface, by the real binary: busybox's client behind one port, dnsmasq behind another.
+//! The DHCP relay of a router's interface, by the real binary: clients behind one port, dnsmasq behind another.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod rig;
 
-use std::net::UdpSocket;
+use std::net::{Ipv6Addr, UdpSocket};
 
 use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
 use serde_json::Value;
 use testbed::{LabError, Process, eventually, require};
+
+/// A device, and what is relayed there.
+type Which = (&'static str, &'static str);
+
+const FOUR: Which = ("h1", "dhcp_relay");
+const SIX: Which = ("h1", "dhcp6_relay");
+const TAGGED: Which = ("h1.100", "dhcp_relay");
 
 fn configuration(rig: &Rig, relay: &str) -> String {
     let ports = rig.configuration("");
@@ -19,22 +26,42 @@ fn configuration(rig: &Rig, relay: &str) -> String {
 }
 
 /// What the interface's relay has done; `Null` where there is none.
-fn relayed(rig: &Rig) -> Value {
+fn relayed(rig: &Rig, which: Which) -> Value {
     let routers: Value = serde_json::from_str(&rig.ok(&["show", "routers", "--json"])).unwrap();
     let interfaces = routers[0]["interfaces"].as_array().unwrap();
-    interfaces.iter().find(|one| one["port"] == "h1").unwrap()["dhcp_relay"].clone()
+    interfaces.iter().find(|one| one["device"] == which.0).unwrap()[which.1].clone()
 }
 
-fn until(rig: &Rig, what: &str, is_so: impl Fn(&Value) -> bool) {
+fn until(rig: &Rig, which: Which, what: &str, is_so: impl Fn(&Value) -> bool) {
     eventually(what, PATIENCE, || {
-        let relay = relayed(rig);
+        let relay = relayed(rig, which);
         if is_so(&relay) { Ok(()) } else { Err(relay.to_string()) }
     })
     .unwrap();
 }
 
+/// dnsmasq as a DHCP server, behind the other port.
+fn server(rig: &Rig, more: &[&str]) -> Process {
+    let leases = format!("--dhcp-leasefile={}", rig.path("leases").display());
+    let line = [
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--port=0",
+        "--user=root",
+        "--pid-file",
+        "--log-facility=-",
+        "--no-ping",
+        "--dhcp-authoritative",
+        &leases,
+    ];
+    let mut server = rig.hosts[1].spawn(line.iter().chain(more)).unwrap();
+    server.wait_for_line("started", PATIENCE).unwrap();
+    server
+}
+
 /// A client that keeps its address; it ends after so many tries without an answer.
-fn client(rig: &Rig, tries: &str) -> Process {
+fn client(rig: &Rig, device: &str, tries: &str) -> Process {
     let script = rig.write(
         "lease",
         "#!/bin/sh\n\
@@ -44,8 +71,8 @@ fn client(rig: &Rig, tries: &str) -> Process {
          echo \"$1 $ip $router\"\n",
     );
     rig.hosts[0].run(["chmod", "755", script.to_str().unwrap()]).unwrap();
-    rig.hosts[0].run(["ip", "address", "flush", "dev", "eth0"]).unwrap();
-    let line = ["udhcpc", "-f", "-n", "-i", "eth0", "-t", tries, "-T", "1", "-A", "1", "-s"];
+    rig.hosts[0].run(["ip", "address", "flush", "dev", device]).unwrap();
+    let line = ["udhcpc", "-f", "-n", "-i", device, "-t", tries, "-T", "1", "-A", "1", "-s"];
     rig.hosts[0].spawn(line.into_iter().chain([script.to_str().unwrap()])).unwrap()
 }
 
@@ -61,16 +88,18 @@ fn lease_of(mut client: Process) -> String {
     lease
 }
 
-/// Makes the client renew its address, by a message to the server itself; it has done so before so many times.
-fn renew(client: &Process, before: usize) {
-    client.signal(Signal::USR1).unwrap();
-    eventually("the address is renewed", PATIENCE, || {
-        let said = client.output();
-        if said.lines().filter(|line| line.starts_with("renew ")).count() > before {
-            Ok(())
-        } else {
-            Err(said)
-        }
+/// Makes the client renew its address, until it has done so by a message to the server itself. It misses an answer that is there before it
+/// listens, as may be with one so near, and asks all after a second.
+fn renew(rig: &Rig, which: Which, client: &Process) {
+    let renewed = || client.output().lines().filter(|line| line.starts_with("renew ")).count();
+    eventually("a renewal without the relay", PATIENCE, || {
+        let (times, requests) = (renewed(), relayed(rig, which)["requests"].clone());
+        client.signal(Signal::USR1).unwrap();
+        eventually("the address is renewed", PATIENCE, || {
+            if renewed() > times { Ok(()) } else { Err(client.output()) }
+        })
+        .unwrap();
+        if relayed(rig, which)["requests"] == requests { Ok(()) } else { Err(client.output()) }
     })
     .unwrap();
 }
@@ -82,36 +111,23 @@ fn a_client_gets_its_address_from_a_server_behind_the_router() {
     let with = configuration(&rig, "dhcp_relay = [\"10.8.2.2\"]");
     rig.start(&with);
     rig.until_reachable(1, 2);
-    let leases = format!("--dhcp-leasefile={}", rig.path("leases").display());
-    let line = [
-        "dnsmasq",
-        "--keep-in-foreground",
-        "--conf-file=/dev/null",
-        "--port=0",
-        "--user=root",
-        "--pid-file",
-        "--log-facility=-",
-        "--no-ping",
-        "--dhcp-authoritative",
-        "--dhcp-range=10.8.1.100,10.8.1.150,255.255.255.0,1h",
-        "--dhcp-option=option:router,10.8.1.1",
-        &leases,
-    ];
-    let mut server = rig.hosts[1].spawn(line).unwrap();
-    server.wait_for_line("started", PATIENCE).unwrap();
-    until(&rig, "the relay listens", |relay| relay["listens"] == true);
-    let mut held = client(&rig, "5");
+    let _server = server(
+        &rig,
+        &["--dhcp-range=10.8.1.100,10.8.1.150,255.255.255.0,1h", "--dhcp-option=option:router,10.8.1.1"],
+    );
+    until(&rig, FOUR, "the relay listens", |relay| relay["listens"] == true);
+    let mut held = client(&rig, "eth0", "5");
     let first = lease(&mut held);
     assert!(first.starts_with("10.8.1.1") && first.ends_with(" 10.8.1.1"), "{first}");
-    let counted = relayed(&rig);
+    let counted = relayed(&rig, FOUR);
     let (requests, replies) = (counted["requests"].as_u64().unwrap(), counted["replies"].as_u64().unwrap());
     assert!(requests >= 2 && replies >= 2 && counted["unsent"] == 0, "{counted}");
     let shown = rig.ok(&["show", "interfaces"]);
     assert!(shown.contains("DHCP relay of h1: "), "{shown}");
 
     // Who has an address and a route needs no relay.
-    renew(&held, 0);
-    assert_eq!(relayed(&rig)["requests"], requests);
+    renew(&rig, FOUR, &held);
+    let replies = relayed(&rig, FOUR)["replies"].clone();
 
     // What is no message, and a reply of somebody who is no server, go nowhere.
     let mut forged = [0; 300];
@@ -130,23 +146,117 @@ fn a_client_gets_its_address_from_a_server_behind_the_router() {
                 .map_err(|source| LabError::System { what: "sending to the relay".to_owned(), source })
         })
         .unwrap();
-    until(&rig, "both are counted", |relay| relay["malformed"] == 1 && relay["strangers"] == 1);
-    assert_eq!(relayed(&rig)["replies"], replies);
+    until(&rig, FOUR, "both are counted", |relay| relay["malformed"] == 1 && relay["strangers"] == 1);
+    assert_eq!(relayed(&rig, FOUR)["replies"], replies);
 
     // A successor relays on, for who holds an address and for who has forgotten it.
     rig.ok(&["upgrade", "--binary", TRIVIUM]);
-    until(&rig, "the successor listens", |relay| relay["listens"] == true);
-    renew(&held, 1);
+    until(&rig, FOUR, "the successor listens", |relay| relay["listens"] == true);
+    renew(&rig, FOUR, &held);
     held.stop(Signal::TERM, PATIENCE).unwrap();
-    assert_eq!(lease_of(client(&rig, "5")), first);
+    assert_eq!(lease_of(client(&rig, "eth0", "5")), first);
     // Without the key nobody relays, and with it again somebody does.
     let file = rig.write("without.toml", &configuration(&rig, ""));
     rig.ok(&["apply", file.to_str().unwrap()]);
-    assert_eq!(relayed(&rig), Value::Null);
-    let (status, said) = client(&rig, "1").finish(PATIENCE).unwrap();
+    assert_eq!(relayed(&rig, FOUR), Value::Null);
+    let (status, said) = client(&rig, "eth0", "1").finish(PATIENCE).unwrap();
     assert!(!status.success() && !said.contains("bound "), "{said}");
     let file = rig.write("with.toml", &with);
     rig.ok(&["apply", file.to_str().unwrap()]);
-    until(&rig, "the relay listens again", |relay| relay["listens"] == true);
-    assert_eq!(lease_of(client(&rig, "5")), first);
+    until(&rig, FOUR, "the relay listens again", |relay| relay["listens"] == true);
+    assert_eq!(lease_of(client(&rig, "eth0", "5")), first);
+}
+
+/// The DHCPv6 address that the client gets; it is the same client every time.
+fn lease6(rig: &Rig) -> String {
+    let script = rig.write("lease6", "#!/bin/sh\necho \"$reason $new_ip6_address\"\n");
+    rig.hosts[0].run(["chmod", "755", script.to_str().unwrap()]).unwrap();
+    let (leases, pid) = (rig.path("leases6"), rig.path("pid6"));
+    let files =
+        ["-lf", leases.to_str().unwrap(), "-pf", pid.to_str().unwrap(), "-sf", script.to_str().unwrap()];
+    // Without its memory it asks anew, by the same name.
+    let _ = std::fs::remove_file(&leases);
+    let line = ["dhclient", "-6", "-1", "-d", "-D", "LL"];
+    let mut client = rig.hosts[0].spawn(line.into_iter().chain(files).chain(["eth0"])).unwrap();
+    let lease = client.wait_for_line("BOUND6 ", PATIENCE).unwrap().replace("BOUND6 ", "");
+    client.stop(Signal::TERM, PATIENCE).unwrap();
+    lease
+}
+
+#[test]
+fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
+    require!("ip", "ethtool", "dnsmasq", "dhclient");
+    let mut rig = Rig::routed(2);
+    rig.start(&configuration(&rig, "dhcp_relay = [\"fd00:8:2::2\"]"));
+    rig.until_reachable(1, 2);
+    let _server = server(&rig, &["--dhcp-range=fd00:8:1::100,fd00:8:1::150,64,1h"]);
+    until(&rig, SIX, "the relay listens", |relay| relay["listens"] == true);
+    assert_eq!(relayed(&rig, FOUR), Value::Null);
+    let first = lease6(&rig);
+    assert!(first.starts_with("fd00:8:1::1"), "{first}");
+    let counted = relayed(&rig, SIX);
+    let (requests, replies) = (counted["requests"].as_u64().unwrap(), counted["replies"].as_u64().unwrap());
+    assert!(requests >= 2 && replies >= 2 && counted["unsent"] == 0, "{counted}");
+    let shown = rig.ok(&["show", "interfaces"]);
+    assert!(shown.contains("DHCPv6 relay of h1: "), "{shown}");
+
+    // What is no message, a client's that did not ask the group, and the envelope of somebody who is no server go nowhere.
+    let mut forged = vec![13, 0];
+    forged.extend("fd00:8:1::1".parse::<Ipv6Addr>().unwrap().octets());
+    forged.extend("fd00:8:1::2".parse::<Ipv6Addr>().unwrap().octets());
+    forged.extend([0, 9, 0, 4, 7, 0, 0, 1]);
+    rig.hosts[0]
+        .inside(|| {
+            let send = || {
+                let socket = UdpSocket::bind("[::]:0")?;
+                for message in [&forged[..33], &[1, 0, 0, 1], &forged] {
+                    socket.send_to(message, "[fd00:8:1::1]:547")?;
+                }
+                Ok(())
+            };
+            send().map_err(|source| LabError::System { what: "sending to the relay".to_owned(), source })
+        })
+        .unwrap();
+    until(&rig, SIX, "all are counted", |relay| relay["malformed"] == 1 && relay["strangers"] == 2);
+    assert_eq!(relayed(&rig, SIX)["replies"], replies);
+
+    // A successor relays on.
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    until(&rig, SIX, "the successor listens", |relay| relay["listens"] == true);
+    assert_eq!(lease6(&rig), first);
+}
+
+/// The client's host has the VLAN by a router of its own, since this kernel may have no VLAN devices.
+#[test]
+fn a_client_in_a_vlan_gets_its_address() {
+    require!("ip", "ethtool", "dnsmasq", "udhcpc");
+    let mut rig = Rig::routed(2);
+    rig.start(&configuration(&rig, "vlans = [100]\ndhcp_relay = [\"10.8.2.2\"]"));
+    rig.lab.hub().run(["ip", "address", "add", "10.20.100.1/24", "dev", "h1.100"]).unwrap();
+    let far = format!(
+        "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 16384\nhuge_pages = \"off\"\n\
+         [port.eth0]\nkind = \"af_xdp\"\ndevice = \"eth0\"\n[router.far.port.eth0]\nvlans = [100]\n",
+        rig.path("far.sock"),
+        rig.path("far-state"),
+    );
+    let file = rig.write("far.toml", &far);
+    let mut host = rig.hosts[0].spawn([TRIVIUM, "run", "-c", file.to_str().unwrap()]).unwrap();
+    host.wait_for_line("ready:", PATIENCE).unwrap();
+    rig.hosts[0].run(["ip", "link", "set", "dev", "eth0.100", "up"]).unwrap();
+    rig.hosts[0].run(["ip", "route", "delete", "default"]).unwrap();
+    let _server = server(
+        &rig,
+        &[
+            "--dhcp-range=10.20.100.100,10.20.100.150,255.255.255.0,1h",
+            "--dhcp-option=option:router,10.20.100.1",
+        ],
+    );
+    until(&rig, TAGGED, "the relay listens", |relay| relay["listens"] == true);
+    let before = relayed(&rig, FOUR);
+    let mut held = client(&rig, "eth0.100", "5");
+    let lease = lease(&mut held);
+    assert!(lease.starts_with("10.20.100.1") && lease.ends_with(" 10.20.100.1"), "{lease}");
+    renew(&rig, TAGGED, &held);
+    assert_eq!(relayed(&rig, FOUR), before, "the port itself had nothing to do with it");
+    assert!(relayed(&rig, TAGGED)["replies"].as_u64().unwrap() >= 2);
 }

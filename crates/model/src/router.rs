@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use packet::{PuntClass, VlanId};
 use serde::{Deserialize, Serialize, Serializer};
@@ -107,9 +107,10 @@ pub struct RouterPort {
     /// Whether packets to VRRP's Ethernet addresses of their family are for it, too; for its VLANs as well.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub vrrp: bool,
-    /// DHCP servers that get the requests of its clients, and of those in its VLANs; none: requests are not relayed.
+    /// DHCP servers that get the requests of its clients, and of those in its VLANs: IPv4 servers those for DHCP, IPv6 servers those for
+    /// DHCPv6. None: requests are not relayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub dhcp_relay: Vec<Ipv4Addr>,
+    pub dhcp_relay: Vec<IpAddr>,
 }
 
 impl RouterPort {

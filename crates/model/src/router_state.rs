@@ -169,23 +169,26 @@ pub struct InterfaceState {
     /// What its DHCP relay has done; absent where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_relay: Option<DhcpRelayState>,
+    /// What its DHCPv6 relay has done; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhcp6_relay: Option<DhcpRelayState>,
 }
 
-/// What the DHCP relay of an interface has done, in messages.
+/// What the DHCP or DHCPv6 relay of an interface has done, in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DhcpRelayState {
-    /// Whether it listens: the device is there and has an address.
+    /// Whether it listens: the device is there and has an address of that family (IPv6: not of the link alone).
     pub listens: bool,
     /// Requests of clients that went to the servers, each counted once.
     pub requests: u64,
     /// Replies of servers that went to clients.
     pub replies: u64,
-    /// Dropped: not DHCP for Ethernet, or cut short.
+    /// Dropped: no message for a relay, not for Ethernet (DHCP), or cut short.
     pub malformed: u64,
-    /// Dropped: passed on by 16 relays already, or by this one.
+    /// Dropped: passed on by 16 relays already (DHCPv6: 8), or by this one.
     pub looping: u64,
-    /// Dropped: replies of others than the interface's servers.
+    /// Dropped: replies of others than the interface's servers, and requests of others than clients on the link and relays.
     pub strangers: u64,
     /// Dropped: more than the relay takes in a second.
     pub limited: u64,

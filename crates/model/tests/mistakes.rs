@@ -614,13 +614,23 @@ fn servers_of_a_dhcp_relay_are_hosts() {
     let with = |servers: &str| {
         problems(&text(servers)).iter().map(|problem| format!("{problem}\n")).collect::<String>()
     };
-    for right in ["\"10.0.0.53\"", "[\"10.0.0.53\", \"10.0.0.54\"]"] {
+    for right in ["\"10.0.0.53\"", "[\"10.0.0.53\", \"fd00::53\"]"] {
         load(&text(right), "t").unwrap();
     }
-    for wrong in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "fd00::1", "server"] {
+    for wrong in [
+        "0.0.0.0",
+        "127.0.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "fe80::1",
+        "ff05::1:3",
+        "::ffff:10.0.0.53",
+        "server",
+    ] {
         let said = with(&format!("[\"10.0.0.53\", \"{wrong}\"]"));
         let expected = format!(
-            "t:4:28: router.edge.port.a.dhcp_relay[1]: {wrong:?} is not the IPv4 address of a DHCP server; write it as \"10.0.0.53\"\n"
+            "t:4:28: router.edge.port.a.dhcp_relay[1]: {wrong:?} is not the address of a DHCP server; write it as \"10.0.0.53\"\n"
         );
         assert_eq!(said, expected);
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -11,13 +11,19 @@ use crate::sys;
 
 /// Opens a UDP socket of `address` (of any, if it is unspecified) that others may share, as they do while one daemon takes over from
 /// another. With a `device` it gets only what comes in by that one. It does not block.
+/// An IPv6 address may still be looked for twins (RFC 4862, section 5.4), and an IPv6 socket is for IPv6 alone.
 ///
 /// # Errors
 /// The kernel's: no such device or address in the calling thread's namespace, or no privilege.
-pub fn udp(address: Ipv4Addr, port: u16, device: Option<&str>) -> io::Result<UdpSocket> {
+pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+        sockopt::set_ipv6_freebind(&socket, true)?;
+    }
     if let Some(device) = device {
         let mut name = [0_u8; libc::IFNAMSIZ];
         // The last octet stays 0: a name that long is no device's.
@@ -25,7 +31,7 @@ pub fn udp(address: Ipv4Addr, port: u16, device: Option<&str>) -> io::Result<Udp
         room.ok_or(rustix::io::Errno::NODEV)?.copy_from_slice(device.as_bytes());
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)?;
     }
-    rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
+    rustix::net::bind(&socket, &SocketAddr::new(address, port))?;
     Ok(UdpSocket::from(socket))
 }
 

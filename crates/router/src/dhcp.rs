@@ -11,7 +11,7 @@ use packet::{MacAddr, checksum, udp};
 pub const SERVER_PORT: u16 = 67;
 /// The port of clients.
 pub const CLIENT_PORT: u16 = 68;
-/// Octets of the longest message that is relayed; Ethernet's are 1,472 at most where nobody has raised an MTU.
+/// Octets of the longest message that is relayed, DHCPv6's too; Ethernet's are 1,472 at most where nobody has raised an MTU.
 pub const MOST: usize = 9_000;
 
 /// Octets up to the options, with the four that begin these (RFC 2131, section 2).

@@ -38,6 +38,7 @@
 mod adjacency;
 mod buckets;
 pub mod dhcp;
+pub mod dhcp6;
 mod fib;
 mod gate;
 mod mirror;

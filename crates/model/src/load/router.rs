@@ -1,6 +1,6 @@
 //! Reads `[router.NAME]` with its interfaces.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use packet::PuntClass;
 
@@ -77,8 +77,8 @@ pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> Rout
     RouterPort { miss, vlans, rpf, vrrp, dhcp_relay }
 }
 
-fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<Ipv4Addr> {
-    let mut servers: Vec<Ipv4Addr> = Vec::new();
+fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<IpAddr> {
+    let mut servers: Vec<IpAddr> = Vec::new();
     let items = fields.items("dhcp_relay", findings).unwrap_or_default();
     fields.limit("dhcp_relay", "servers", items.len(), RouterPort::DHCP_SERVERS_MAX, findings);
     for (object, item) in items.into_iter().take(RouterPort::DHCP_SERVERS_MAX) {
@@ -87,13 +87,19 @@ fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<Ipv4Add
             findings.add(item.place, object, cause);
             continue;
         };
-        let is_host = |address: &Ipv4Addr| {
-            let nobody = address.is_unspecified() || address.is_loopback();
-            !nobody && !address.is_broadcast() && !address.is_multicast()
+        let is_host = |address: &IpAddr| {
+            let nobody = address.is_unspecified() || address.is_loopback() || address.is_multicast();
+            !nobody
+                && match address {
+                    IpAddr::V4(address) => !address.is_broadcast(),
+                    IpAddr::V6(address) => {
+                        !address.is_unicast_link_local() && address.to_ipv4_mapped().is_none()
+                    }
+                }
         };
-        let cause = match text.parse::<Ipv4Addr>().ok().filter(is_host) {
+        let cause = match text.parse::<IpAddr>().ok().filter(is_host) {
             None => {
-                let (what, example) = ("the IPv4 address of a DHCP server", "\"10.0.0.53\"");
+                let (what, example) = ("the address of a DHCP server", "\"10.0.0.53\"");
                 Cause::BadText { text: text.clone(), what, example }
             }
             Some(server) if servers.contains(&server) => {

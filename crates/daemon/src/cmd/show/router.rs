@@ -308,16 +308,20 @@ fn interfaces(interfaces: &[Part<'_, InterfaceState>]) -> String {
             or_dash(value.addresses.join(" ")),
         ]);
     }
-    let relays = interfaces.iter().filter_map(|Part { value, .. }| Some((value, value.dhcp_relay?)));
-    table.render()
-        + &relays.map(|(interface, relay)| dhcp_relay(&interface.device, &relay)).collect::<String>()
+    let relays = interfaces.iter().flat_map(|Part { value, .. }| {
+        let four = value.dhcp_relay.map(|relay| dhcp_relay("DHCP", "IPv4", &value.device, &relay));
+        let six = value.dhcp6_relay.map(|relay| dhcp_relay("DHCPv6", "IPv6", &value.device, &relay));
+        four.into_iter().chain(six)
+    });
+    table.render() + &relays.collect::<String>()
 }
 
-/// A line about an interface's DHCP relay.
-fn dhcp_relay(device: &str, relay: &DhcpRelayState) -> String {
-    let listens = if relay.listens { "" } else { " (without a device or an IPv4 address now)" };
+/// A line about an interface's relay.
+fn dhcp_relay(what: &str, family: &str, device: &str, relay: &DhcpRelayState) -> String {
+    let missing = format!(" (without a device or an {family} address now)");
+    let listens = if relay.listens { "" } else { &missing };
     let mut line = format!(
-        "DHCP relay of {device}{listens}: {} requests, {} replies",
+        "{what} relay of {device}{listens}: {} requests, {} replies",
         short(relay.requests),
         short(relay.replies)
     );
@@ -484,6 +488,7 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
                 looping: 1,
                 ..DhcpRelayState::default()
             }),
+            dhcp6_relay: Some(DhcpRelayState::default()),
             ..InterfaceState::default()
         };
         let router = RouterState {
@@ -510,7 +515,10 @@ ID  PROTOCOL  LEADS TO                                  PACKETS  BYTES
             "{told}"
         );
         assert!(
-            told.ends_with("\nDHCP relay of eth1: 3 requests, 2 replies; dropped: 1 looping\n"),
+            told.ends_with(
+                "\nDHCP relay of eth1: 3 requests, 2 replies; dropped: 1 looping\n\
+                 DHCPv6 relay of eth1 (without a device or an IPv6 address now): 0 requests, 0 replies\n"
+            ),
             "{told}"
         );
         let told = punts(&parts(&all, |router| &router.punts).collect::<Vec<_>>());

@@ -1,66 +1,82 @@
-//! The DHCP relay of a router's interfaces (`router::dhcp`): one thread that holds their sockets in the router's namespace.
+//! The DHCP relay of a router's interfaces (`router::dhcp`, `router::dhcp6`): one thread that holds their sockets in the router's
+//! namespace.
 //!
-//! Clients' broadcasts are the kernel's anyway, by the interface's true device or its mirror, so ordinary sockets see them. Each interface
-//! has two: one of its device for clients, one of its address for servers (whose replies come in anywhere) and other relays; replies leave
-//! as frames, since their client may have no address to answer ARP for yet. Nothing is kept between messages, and sockets are shared: a
-//! successor process opens its own beside these.
+//! Clients' broadcasts and multicasts are the kernel's anyway, by the interface's true device or its mirror, so ordinary sockets see them.
+//! Each interface has two in each family: one of its device for clients, one of its address for servers (whose replies come in anywhere)
+//! and other relays. Nothing is kept between messages, and sockets are shared: a successor process opens its own beside these.
+
+mod desk;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use control::PlaneError;
 use model::{Config, DhcpRelayState, Namespace, RouterName};
-use netlink::Follower;
+use netlink::{Follower, Mirror};
 use packet::MacAddr;
-use port::bound::{self, FrameSender};
-use router::dhcp::{self, Refusal, SERVER_PORT, Way};
+use router::dhcp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::super::device::inside;
 use super::{mirrors, object};
+use desk::{Counts, Desk, Desks, Place};
 
-/// Messages in each direction that an interface's relay takes in a second.
-const RATE: u32 = 1_000;
 /// Messages that are read from a socket before the next one has its turn.
 const TURN: usize = 64;
 /// How often devices and addresses are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// DHCP has a protocol of its own in each family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Version {
+    V4,
+    V6,
+}
+
+impl Version {
+    fn of(address: IpAddr) -> Version {
+        if address.is_ipv4() { Version::V4 } else { Version::V6 }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::V4 => "DHCP",
+            Version::V6 => "DHCPv6",
+        })
+    }
+}
+
+/// A device, and what is relayed there.
+type Key = (String, Version);
+
 /// The servers of each device that relays.
-type Wanted = BTreeMap<String, Vec<Ipv4Addr>>;
+type Wanted = BTreeMap<Key, Vec<IpAddr>>;
 
 /// The relay of a router's interfaces; it ends when it is dropped.
 pub struct Relay {
     wanted: Wanted,
-    counts: BTreeMap<String, Arc<Counts>>,
+    counts: BTreeMap<Key, Arc<Counts>>,
     stop: Arc<OwnedFd>,
-}
-
-#[derive(Default)]
-struct Counts {
-    listens: AtomicBool,
-    requests: AtomicU64,
-    replies: AtomicU64,
-    malformed: AtomicU64,
-    looping: AtomicU64,
-    strangers: AtomicU64,
-    limited: AtomicU64,
-    unsent: AtomicU64,
 }
 
 /// Devices whose ports have servers, those of VLANs as well.
 fn wanted(router: &model::Router, config: &Config) -> Wanted {
     let own = router.ports.keys().filter_map(|name| Some((name, mirrors::device(config, name)?.to_owned())));
     let vlans = mirrors::wanted(router, config).map(|(name, _, device)| (name, device));
-    let servers = own.chain(vlans).filter_map(|(name, device)| {
-        let servers = &router.ports.get(name)?.dhcp_relay;
-        (!servers.is_empty()).then(|| (device, servers.clone()))
-    });
-    servers.collect()
+    let mut wanted = Wanted::new();
+    for (name, device) in own.chain(vlans) {
+        for server in router.ports.get(name).into_iter().flat_map(|port| &port.dhcp_relay) {
+            wanted.entry((device.clone(), Version::of(*server))).or_default().push(*server);
+        }
+    }
+    wanted
 }
 
 impl Relay {
@@ -81,9 +97,9 @@ impl Relay {
         if wanted.is_empty() {
             return;
         }
-        let known = |device: &String| before.as_ref().and_then(|before| before.counts.get(device).cloned());
-        let counts: BTreeMap<String, Arc<Counts>> =
-            wanted.keys().map(|device| (device.clone(), known(device).unwrap_or_default())).collect();
+        let known = |key: &Key| before.as_ref().and_then(|before| before.counts.get(key).cloned());
+        let counts: BTreeMap<Key, Arc<Counts>> =
+            wanted.keys().map(|key| (key.clone(), known(key).unwrap_or_default())).collect();
         let started = eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from).and_then(|stop| {
             let stop = Arc::new(stop);
             let mut thread = Thread {
@@ -92,7 +108,7 @@ impl Relay {
                 counts: counts.clone(),
                 follower: Arc::clone(follower),
                 stop: Arc::clone(&stop),
-                desks: BTreeMap::new(),
+                desks: Desks::new(),
                 failed: BTreeSet::new(),
             };
             let namespace = router.settings.namespace.clone();
@@ -107,19 +123,8 @@ impl Relay {
     }
 
     /// What it has done for a device, if it does anything there.
-    pub fn state(&self, device: &str) -> Option<DhcpRelayState> {
-        let counts = self.counts.get(device)?;
-        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        Some(DhcpRelayState {
-            listens: counts.listens.load(Ordering::Relaxed),
-            requests: count(&counts.requests),
-            replies: count(&counts.replies),
-            malformed: count(&counts.malformed),
-            looping: count(&counts.looping),
-            strangers: count(&counts.strangers),
-            limited: count(&counts.limited),
-            unsent: count(&counts.unsent),
-        })
+    pub fn state(&self, device: &str, version: Version) -> Option<DhcpRelayState> {
+        self.counts.get(&(device.to_owned(), version)).map(|counts| counts.state())
     }
 }
 
@@ -130,67 +135,15 @@ impl Drop for Relay {
     }
 }
 
-/// A device as it is, where DHCP is relayed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
-    ifindex: u32,
-    mac: MacAddr,
-    own: Ipv4Addr,
-}
-
-/// An interface that listens.
-struct Desk {
-    place: Place,
-    clients: UdpSocket,
-    servers: UdpSocket,
-    frames: FrameSender,
-    allowed: Vec<Ipv4Addr>,
-    counts: Arc<Counts>,
-    up: Allowance,
-    down: Allowance,
-}
-
-impl Desk {
-    fn open(device: &str, place: Place, allowed: &[Ipv4Addr], counts: &Arc<Counts>) -> std::io::Result<Desk> {
-        Ok(Desk {
-            place,
-            clients: bound::udp(Ipv4Addr::UNSPECIFIED, SERVER_PORT, Some(device))?,
-            servers: bound::udp(place.own, SERVER_PORT, None)?,
-            frames: FrameSender::open(place.ifindex)?,
-            allowed: allowed.to_owned(),
-            counts: Arc::clone(counts),
-            up: Allowance::default(),
-            down: Allowance::default(),
-        })
-    }
-}
-
-/// What is left of a second's messages.
-#[derive(Default)]
-struct Allowance {
-    since: Option<Instant>,
-    taken: u32,
-}
-
-impl Allowance {
-    fn take(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
-            *self = Allowance { since: Some(now), taken: 0 };
-        }
-        self.taken = self.taken.saturating_add(1);
-        self.taken <= RATE
-    }
-}
-
 struct Thread {
     name: RouterName,
     wanted: Wanted,
-    counts: BTreeMap<String, Arc<Counts>>,
+    counts: BTreeMap<Key, Arc<Counts>>,
     follower: Arc<Follower>,
     stop: Arc<OwnedFd>,
-    desks: BTreeMap<String, Desk>,
-    /// Devices whose trouble was told.
-    failed: BTreeSet<String>,
+    desks: Desks,
+    /// Where trouble was told.
+    failed: BTreeSet<Key>,
 }
 
 impl Thread {
@@ -235,10 +188,10 @@ impl Thread {
             if self.wait() {
                 return;
             }
-            let devices: Vec<String> = self.desks.keys().cloned().collect();
-            for device in devices {
+            let keys: Vec<Key> = self.desks.keys().cloned().collect();
+            for key in keys {
                 for by_address in [false, true] {
-                    self.read(&device, by_address, &mut buffer);
+                    self.read(&key, by_address, &mut buffer);
                 }
             }
         }
@@ -246,142 +199,63 @@ impl Thread {
 
     /// Opens and closes sockets as devices and addresses come and go.
     fn look(&mut self) {
-        let devices: Vec<String> = self.wanted.keys().cloned().collect();
+        let keys: Vec<Key> = self.wanted.keys().cloned().collect();
         let seen = self.follower.look(move |mirror| {
-            let place = |device: String| {
-                let link = mirror.links.values().find(|link| link.name == device)?;
-                let mac = MacAddr(link.address.as_slice().try_into().ok()?);
-                let own = mirror.addresses.iter().find_map(|address| match address.local {
-                    IpAddr::V4(own) if address.link == link.index => Some(own),
-                    _ => None,
-                })?;
-                Some((device, Place { ifindex: link.index, mac, own }))
-            };
-            devices.into_iter().filter_map(place).collect::<BTreeMap<_, _>>()
+            let places = keys.into_iter().filter_map(|key| Some((place(mirror, &key)?, key)));
+            places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>()
         });
         // Without a follower nothing is known: `show routers` tells.
         let places = seen.unwrap_or_default();
-        for (device, servers) in &self.wanted {
-            let (place, Some(counts)) = (places.get(device), self.counts.get(device)) else { continue };
-            if self.desks.get(device).map(|desk| &desk.place) == place {
+        for (key, servers) in &self.wanted {
+            let (place, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };
+            if self.desks.get(key).map(|desk| &desk.place) == place {
                 continue;
             }
-            self.desks.remove(device);
+            self.desks.remove(key);
             if let Some(place) = place {
-                match Desk::open(device, *place, servers, counts) {
+                match Desk::open(&key.0, *place, servers, counts) {
                     Ok(desk) => {
-                        self.failed.remove(device);
-                        self.desks.insert(device.clone(), desk);
+                        self.failed.remove(key);
+                        self.desks.insert(key.clone(), desk);
                     }
                     Err(error) => {
-                        if self.failed.insert(device.clone()) {
-                            let router = &self.name;
+                        if self.failed.insert(key.clone()) {
+                            let (router, (device, version), port) = (&self.name, key, desk::port(key.1));
                             tracing::warn!(
                                 %router, device, %error,
-                                "DHCP is not relayed there; it is tried again every second (`ss -lunp` in its namespace shows who has port 67)"
+                                "{version} is not relayed there; it is tried again every second (`ss -lunp` in its namespace shows who has port {port})"
                             );
                         }
                     }
                 }
             }
-            counts.listens.store(self.desks.contains_key(device), Ordering::Relaxed);
+            counts.listens.store(self.desks.contains_key(key), Ordering::Relaxed);
         }
     }
 
-    fn read(&mut self, device: &str, by_address: bool, buffer: &mut [u8]) {
+    fn read(&mut self, key: &Key, by_address: bool, buffer: &mut [u8]) {
         for _ in 0..TURN {
-            let Some(desk) = self.desks.get(device) else { return };
+            let Some(desk) = self.desks.get(key) else { return };
             let socket = if by_address { &desk.servers } else { &desk.clients };
-            let Ok((length, SocketAddr::V4(from))) = socket.recv_from(buffer) else { return };
-            if let Some(message) = buffer.get_mut(..length) {
-                self.take(device, by_address, message, *from.ip());
-            }
-        }
-    }
-
-    fn take(&mut self, device: &str, by_address: bool, message: &mut [u8], from: Ipv4Addr) {
-        let now = Instant::now();
-        match dhcp::way(message) {
-            Err(refusal) => {
-                if let Some(desk) = self.desks.get(device) {
-                    refuse(desk, refusal);
-                }
-            }
-            Ok(Way::Up(first)) => {
-                let is_ours = self.desks.values().any(|desk| desk.place.own == first);
-                let Some(desk) = self.desks.get_mut(device) else { return };
-                if is_ours {
-                    add(&desk.counts.looping);
-                } else if by_address && first.is_unspecified() {
-                    // Clients are on the link, and ask all: who asks this address is another relay.
-                    add(&desk.counts.strangers);
-                } else if desk.up.take(now) {
-                    up(desk, message);
-                } else {
-                    add(&desk.counts.limited);
-                }
-            }
-            Ok(Way::Down(own)) => {
-                let Some(desk) = self.desks.values_mut().find(|desk| desk.place.own == own) else {
-                    if let Some(desk) = self.desks.get(device) {
-                        add(&desk.counts.strangers);
-                    }
-                    return;
-                };
-                if !desk.allowed.contains(&from) {
-                    add(&desk.counts.strangers);
-                } else if desk.down.take(now) {
-                    down(desk, message);
-                } else {
-                    add(&desk.counts.limited);
-                }
+            let Ok((length, from)) = socket.recv_from(buffer) else { return };
+            let Some(message) = buffer.get_mut(..length) else { continue };
+            match from {
+                SocketAddr::V4(from) => desk::take4(&mut self.desks, key, by_address, message, *from.ip()),
+                SocketAddr::V6(from) => desk::take6(&mut self.desks, key, by_address, message, *from.ip()),
             }
         }
     }
 }
 
-/// Sends a client's message to the servers.
-fn up(desk: &Desk, message: &mut [u8]) {
-    if let Err(refusal) = dhcp::forward(message, desk.place.own) {
-        return refuse(desk, refusal);
-    }
-    let sent = desk.allowed.iter().filter(|server| {
-        let to = (**server, SERVER_PORT);
-        desk.servers.send_to(message, to).is_ok()
-    });
-    add(if sent.count() > 0 { &desk.counts.requests } else { &desk.counts.unsent });
-}
-
-/// Sends a server's message to its client.
-fn down(desk: &Desk, message: &[u8]) {
-    match dhcp::reply_frame(message, desk.place.mac) {
-        Ok(frame) if desk.frames.send(&frame).is_ok() => add(&desk.counts.replies),
-        Ok(_) => add(&desk.counts.unsent),
-        Err(refusal) => refuse(desk, refusal),
-    }
-}
-
-fn refuse(desk: &Desk, refusal: Refusal) {
-    add(match refusal {
-        Refusal::Malformed | Refusal::Hardware => &desk.counts.malformed,
-        Refusal::Looping => &desk.counts.looping,
-    });
-}
-
-fn add(count: &AtomicU64) {
-    count.fetch_add(1, Ordering::Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_has_so_many_messages() {
-        let (mut allowance, begin) = (Allowance::default(), Instant::now());
-        let taken = (0..RATE + 5).filter(|_| allowance.take(begin)).count();
-        assert_eq!(taken, usize::try_from(RATE).unwrap());
-        assert!(!allowance.take(begin + Duration::from_millis(999)));
-        assert!(allowance.take(begin + Duration::from_secs(1)));
-    }
+/// A device as it is now, with its lowest address of the family that others than its link can use.
+fn place(mirror: &Mirror, (device, version): &Key) -> Option<Place> {
+    let link = mirror.links.values().find(|link| link.name == *device)?;
+    let mac = MacAddr(link.address.as_slice().try_into().ok()?);
+    let here = mirror.addresses.iter().filter(|address| address.link == link.index);
+    let is_useful = |local: &IpAddr| match local {
+        IpAddr::V4(_) => *version == Version::V4,
+        IpAddr::V6(own) => *version == Version::V6 && !own.is_unicast_link_local(),
+    };
+    let own = here.map(|address| address.local).find(is_useful)?;
+    Some(Place { ifindex: link.index, mac, own })
 }

@@ -11,6 +11,7 @@ use packet::{MacAddr, PuntClass};
 use super::super::locked;
 use super::super::ports::Ports;
 use super::super::routes;
+use super::relay::Version;
 use super::{Running, fpm};
 
 /// How a router is, when it is asked for.
@@ -87,10 +88,13 @@ impl Running {
         devices.extend(vlans);
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
-        let relayed = |(_, device, ..): &(PortName, String, Miss, Option<u16>)| {
-            Some((device.clone(), self.relay.as_ref()?.state(device)?))
+        let relays = |version| -> BTreeMap<String, DhcpRelayState> {
+            let relayed = |(_, device, ..): &(PortName, String, Miss, Option<u16>)| {
+                Some((device.clone(), self.relay.as_ref()?.state(device, version)?))
+            };
+            devices.iter().filter_map(relayed).collect()
         };
-        let relays: BTreeMap<String, DhcpRelayState> = devices.iter().filter_map(relayed).collect();
+        let (relays4, relays6) = (relays(Version::V4), relays(Version::V6));
         let fpm = fpm::state(&self.follower, wanted);
         let look = move |mirror: &Mirror| {
             let by_name: BTreeMap<&str, &netlink::Link> =
@@ -104,7 +108,8 @@ impl Running {
                     up: up.get(&port).copied().unwrap_or(false)
                         && link.is_some_and(|link| link.up && link.carrier),
                     addresses: link.map(|link| routes::addresses(mirror, link.index)).unwrap_or_default(),
-                    dhcp_relay: relays.get(&device).copied(),
+                    dhcp_relay: relays4.get(&device).copied(),
+                    dhcp6_relay: relays6.get(&device).copied(),
                     port: port.to_string(),
                     device,
                     miss,

@@ -1,0 +1,254 @@
+//! Where an interface's messages come in, and what becomes of each.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use model::DhcpRelayState;
+use packet::MacAddr;
+use port::bound::{self, FrameSender};
+use router::dhcp::{self, Refusal, Way};
+use router::dhcp6;
+
+use super::{Key, Version};
+
+/// Messages in each direction that an interface's relay takes in a second.
+const RATE: u32 = 1_000;
+
+pub type Desks = BTreeMap<Key, Desk>;
+
+/// The port of servers and relays.
+pub fn port(version: Version) -> u16 {
+    match version {
+        Version::V4 => dhcp::SERVER_PORT,
+        Version::V6 => dhcp6::SERVER_PORT,
+    }
+}
+
+#[derive(Default)]
+pub struct Counts {
+    pub listens: AtomicBool,
+    requests: AtomicU64,
+    replies: AtomicU64,
+    malformed: AtomicU64,
+    looping: AtomicU64,
+    strangers: AtomicU64,
+    limited: AtomicU64,
+    unsent: AtomicU64,
+}
+
+impl Counts {
+    pub fn state(&self) -> DhcpRelayState {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        DhcpRelayState {
+            listens: self.listens.load(Ordering::Relaxed),
+            requests: count(&self.requests),
+            replies: count(&self.replies),
+            malformed: count(&self.malformed),
+            looping: count(&self.looping),
+            strangers: count(&self.strangers),
+            limited: count(&self.limited),
+            unsent: count(&self.unsent),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        add(match refusal {
+            Refusal::Malformed | Refusal::Hardware => &self.malformed,
+            Refusal::Looping => &self.looping,
+        });
+    }
+}
+
+fn add(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A device as it is, where DHCP is relayed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub ifindex: u32,
+    pub mac: MacAddr,
+    pub own: IpAddr,
+}
+
+/// An interface that listens, in one family.
+pub struct Desk {
+    pub place: Place,
+    pub clients: UdpSocket,
+    pub servers: UdpSocket,
+    /// For IPv4's replies, whose client may have no address to answer ARP for yet.
+    frames: FrameSender,
+    allowed: Vec<IpAddr>,
+    counts: Arc<Counts>,
+    up: Allowance,
+    down: Allowance,
+}
+
+impl Desk {
+    pub fn open(
+        device: &str,
+        place: Place,
+        allowed: &[IpAddr],
+        counts: &Arc<Counts>,
+    ) -> std::io::Result<Desk> {
+        let version = Version::of(place.own);
+        let any = match version {
+            Version::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Version::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let clients = bound::udp(any, port(version), Some(device))?;
+        if version == Version::V6 {
+            clients.join_multicast_v6(&dhcp6::RELAYS_AND_SERVERS, place.ifindex)?;
+        }
+        Ok(Desk {
+            place,
+            clients,
+            servers: bound::udp(place.own, port(version), None)?,
+            frames: FrameSender::open(place.ifindex)?,
+            allowed: allowed.to_owned(),
+            counts: Arc::clone(counts),
+            up: Allowance::default(),
+            down: Allowance::default(),
+        })
+    }
+
+    /// Sends a message to the servers.
+    fn to_servers(&self, message: &[u8]) {
+        let port = port(Version::of(self.place.own));
+        let sent =
+            self.allowed.iter().filter(|server| self.servers.send_to(message, (**server, port)).is_ok());
+        add(if sent.count() > 0 { &self.counts.requests } else { &self.counts.unsent });
+    }
+
+    fn replied<E>(&self, sent: Result<(), E>) {
+        add(if sent.is_ok() { &self.counts.replies } else { &self.counts.unsent });
+    }
+}
+
+/// What is left of a second's messages.
+#[derive(Default)]
+struct Allowance {
+    since: Option<Instant>,
+    taken: u32,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
+            *self = Allowance { since: Some(now), taken: 0 };
+        }
+        self.taken = self.taken.saturating_add(1);
+        self.taken <= RATE
+    }
+}
+
+/// Takes a DHCP message that came to an interface.
+pub fn take4(desks: &mut Desks, key: &Key, by_address: bool, message: &mut [u8], from: Ipv4Addr) {
+    let of_interface = |desk: &Desk, own: Ipv4Addr| desk.place.own == IpAddr::V4(own);
+    let way = dhcp::way(message);
+    let is_ours = matches!(way, Ok(Way::Up(first)) if desks.values().any(|desk| of_interface(desk, first)));
+    let Some(desk) = desks.get_mut(key) else { return };
+    match way {
+        Err(refusal) => desk.counts.refuse(refusal),
+        Ok(Way::Up(_)) if is_ours => add(&desk.counts.looping),
+        // Clients are on the link, and ask all: who asks this address is another relay.
+        Ok(Way::Up(first)) if by_address && first.is_unspecified() => add(&desk.counts.strangers),
+        Ok(Way::Up(_)) if !desk.up.take(Instant::now()) => add(&desk.counts.limited),
+        Ok(Way::Up(_)) => {
+            let IpAddr::V4(own) = desk.place.own else { return };
+            match dhcp::forward(message, own) {
+                Ok(()) => desk.to_servers(message),
+                Err(refusal) => desk.counts.refuse(refusal),
+            }
+        }
+        Ok(Way::Down(own)) => {
+            let counts = Arc::clone(&desk.counts);
+            let Some(desk) = desks.values_mut().find(|desk| of_interface(desk, own)) else {
+                return add(&counts.strangers);
+            };
+            if !desk.lets_down(IpAddr::V4(from)) {
+                return;
+            }
+            match dhcp::reply_frame(message, desk.place.mac) {
+                Ok(frame) => desk.replied(desk.frames.send(&frame)),
+                Err(refusal) => desk.counts.refuse(refusal),
+            }
+        }
+    }
+}
+
+/// Takes a DHCPv6 message that came to an interface.
+pub fn take6(desks: &mut Desks, key: &Key, by_address: bool, message: &[u8], from: Ipv6Addr) {
+    let is_ours = desks.values().any(|desk| desk.place.own == IpAddr::V6(from));
+    let Some(desk) = desks.get_mut(key) else { return };
+    match dhcp6::way(message) {
+        Err(refusal) => desk.counts.refuse(refusal),
+        Ok(dhcp6::Way::Up { .. }) if is_ours => add(&desk.counts.looping),
+        // As above: clients ask the group.
+        Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&desk.counts.strangers),
+        Ok(dhcp6::Way::Up { .. }) if !desk.up.take(Instant::now()) => add(&desk.counts.limited),
+        Ok(dhcp6::Way::Up { .. }) => {
+            let IpAddr::V6(own) = desk.place.own else { return };
+            match dhcp6::forward(message, from, own, &key.0) {
+                Ok(envelope) => desk.to_servers(&envelope),
+                Err(refusal) => desk.counts.refuse(refusal),
+            }
+        }
+        Ok(dhcp6::Way::Down) => match dhcp6::reply(message) {
+            Ok(reply) => {
+                let counts = Arc::clone(&desk.counts);
+                let is_meant = |(device, _): &Key, desk: &Desk| match reply.interface {
+                    Some(name) => name == device.as_bytes(),
+                    None => desk.place.own == IpAddr::V6(reply.link),
+                };
+                let found = desks.iter_mut().find(|(key, desk)| key.1 == Version::V6 && is_meant(key, desk));
+                let Some((_, desk)) = found else { return add(&counts.strangers) };
+                if desk.lets_down(IpAddr::V6(from)) {
+                    desk.deliver(&reply);
+                }
+            }
+            Err(refusal) => desk.counts.refuse(refusal),
+        },
+    }
+}
+
+impl Desk {
+    /// Whether a reply may go to its clients; counted, if not.
+    fn lets_down(&mut self, from: IpAddr) -> bool {
+        let refused = if !self.allowed.contains(&from) {
+            &self.counts.strangers
+        } else if !self.down.take(Instant::now()) {
+            &self.counts.limited
+        } else {
+            return true;
+        };
+        add(refused);
+        false
+    }
+
+    /// Sends what was in a server's envelope. Another relay may be anywhere, a client is on the link.
+    fn deliver(&self, reply: &dhcp6::Reply<'_>) {
+        let on_link = reply.peer.is_unicast_link_local();
+        let port = if reply.to_relay { dhcp6::SERVER_PORT } else { dhcp6::CLIENT_PORT };
+        let to = SocketAddrV6::new(reply.peer, port, 0, if on_link { self.place.ifindex } else { 0 });
+        let socket = if reply.to_relay && !on_link { &self.servers } else { &self.clients };
+        self.replied(socket.send_to(reply.message, to).map(drop));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_so_many_messages() {
+        let (mut allowance, begin) = (Allowance::default(), Instant::now());
+        let taken = (0..RATE + 5).filter(|_| allowance.take(begin)).count();
+        assert_eq!(taken, usize::try_from(RATE).unwrap());
+        assert!(!allowance.take(begin + Duration::from_millis(999)));
+        assert!(allowance.take(begin + Duration::from_secs(1)));
+    }
+}
