@@ -13,6 +13,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::cast_possible_truncation, reason = "octets of a generated frame")]
 
+#[path = "ovs_oracle/choices.rs"]
+mod choices;
 #[path = "ovs_oracle/differences.rs"]
 mod differences;
 #[path = "ovs_oracle/frames.rs"]
@@ -20,6 +22,8 @@ mod frames;
 mod rig;
 #[path = "ovs_oracle/rules.rs"]
 mod rules;
+#[path = "ovs_oracle/stations.rs"]
+mod stations;
 #[path = "ovs_oracle/switches.rs"]
 mod switches;
 
@@ -31,6 +35,7 @@ use differences::Difference;
 use frames::{FENCE, Frame, Generator, PORTS, mark_of};
 use rig::{PATIENCE, Rig};
 use rules::Rules;
+use stations::Member;
 use switches::{Output, Ovs, Switch};
 use testbed::{Namespace, require};
 
@@ -89,15 +94,26 @@ struct Found {
     wrong: Vec<String>,
 }
 
-fn compare(frames: &[Frame], ovs: &BTreeMap<u32, ByPort>, ours: &BTreeMap<u32, ByPort>) -> Found {
+fn compare(
+    (rules, frames): (&Rules, &[Frame]),
+    ovs: &BTreeMap<u32, ByPort>,
+    ours: &BTreeMap<u32, ByPort>,
+) -> Found {
     let none = ByPort::new();
     let mut found = Found { known: Vec::new(), wrong: Vec::new() };
     for frame in frames {
         let [ovs, ours] = [ovs, ours].map(|outputs| outputs.get(&frame.number).unwrap_or(&none));
+        let [(ovs, _), (ours, strange)] =
+            [ovs, ours].map(|outputs| choices::without(outputs, &rules.buckets));
+        if !strange.is_empty() {
+            found.wrong.push(format!("{} chosen in vain: {strange:02x?}\n", tell(frame, &ovs, &ours)));
+        }
         if ovs == ours {
             continue;
         }
-        match Difference::that_explains(frame, ovs, ours) {
+        let (ovs, ours) = (&ovs, &ours);
+        let members = rules.members.as_ref().map(|members| &members[..]);
+        match Difference::that_explains(frame, members, ovs, ours) {
             Some(known) => found.known.push(known),
             None => found.wrong.push(tell(frame, ovs, ours)),
         }
@@ -207,19 +223,71 @@ fn wire(rig: &Rig) -> Namespace {
     wire
 }
 
-fn configuration(rig: &Rig) -> String {
-    let mut text = format!(
-        "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[bridge.br0.openflow]\nfail_mode = \"secure\"\n",
-        rig.socket(),
-        rig.path("state")
-    );
-    for port in 1..=PORTS {
-        let _ = write!(
-            text,
-            "[port.h{port}]\nkind = \"af_xdp\"\ndevice = \"h{port}\"\n[bridge.br0.port.h{port}]\naccess = 1\nnumber = {port}\n"
-        );
+/// Both switches, side by side.
+struct Both<'r> {
+    rig: &'r Rig,
+    peer: &'r Ovs,
+    ovs: Switch,
+    ours: Switch,
+    generator: Generator,
+    refused: BTreeSet<String>,
+}
+
+impl Both<'_> {
+    fn teach(&mut self, rules: &Rules) {
+        self.refused.extend(teach(self.rig, &self.ovs, &self.ours, rules));
+        self.peer.settle();
     }
-    text
+
+    /// What leaves OVS, and ours.
+    fn pass(&mut self, frames: &[Frame], window: usize) -> (Vec<Output>, Vec<Output>) {
+        let (mut of_ovs, mut of_ours) = (Vec::new(), Vec::new());
+        for window in frames.chunks(window) {
+            let from_ovs = pass_ovs(&mut self.ovs, &mut self.generator, window);
+            let expected = from_ovs.iter().filter(|(_, frame)| mark_of(frame).is_some()).count();
+            of_ours.extend(pass_ours(&mut self.ours, window, expected));
+            of_ovs.extend(from_ovs);
+        }
+        of_ours.extend(self.ours.collect(Duration::from_millis(20), |_| false));
+        (of_ovs, of_ours)
+    }
+
+    /// Ports of these VLANs, and the same stations at them: what comes later teaches nothing.
+    fn introduce(&mut self, members: &[Member]) {
+        stations::prepare(self.rig, self.peer, members);
+        self.teach(&Rules::learning());
+        let lessons = stations::lessons(&mut self.generator);
+        self.pass(&lessons, WINDOW);
+    }
+
+    /// Stations that only one of the two knows, as (OVS's, ours).
+    fn strangers(&self) -> Option<String> {
+        let (ovs, ours) = (stations::known_to_ovs(self.peer), stations::known_to_ours(self.rig));
+        let (only_ovs, only_ours): (Vec<_>, Vec<_>) =
+            (ovs.difference(&ours).collect(), ours.difference(&ovs).collect());
+        (ovs != ours).then(|| format!("only OVS knows {only_ovs:?}, only ours {only_ours:?}\n"))
+    }
+
+    /// The same flows under other numbers, after the frames.
+    fn again(&mut self, frames: &[Frame]) -> Vec<Frame> {
+        frames.iter().map(|frame| frame.again(self.generator.number())).collect()
+    }
+
+    fn frames(&mut self, rules: &Rules) -> Vec<Frame> {
+        let settled = rules.in_turn || rules.members.is_some();
+        let frame = |_| {
+            let mut frame = self.generator.frame(settled);
+            // What only one of the two reads would teach that one alone.
+            while rules.in_turn && !frame.is_regular() {
+                frame = self.generator.frame(settled);
+            }
+            if rules.members.is_some() && self.generator.random.one_in(3) {
+                frame.bytes[..6].copy_from_slice(&stations::address(&mut self.generator.random));
+            }
+            frame
+        };
+        (0..FRAMES).map(frame).collect()
+    }
 }
 
 #[test]
@@ -227,50 +295,70 @@ fn what_leaves_is_what_open_vswitch_would_send() {
     require!("ip", "ethtool", "tcpdump", "ovs-ofctl", "ovs-vswitchd", "ovsdb-server");
     let mut rig = Rig::new(0);
     let wire = wire(&rig);
-    let text = configuration(&rig);
+    let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
     rig.start(&text);
     let peer = Ovs::start(&rig);
-    let (mut ovs, mut ours) = (peer.switch(), Switch::ours(&rig, &wire));
     let seed = number("OVS_ORACLE_SEED", 11);
-    let mut generator = Generator::new(seed as u64);
+    let mut both = Both {
+        rig: &rig,
+        peer: &peer,
+        ovs: peer.switch(),
+        ours: Switch::ours(&rig, &wire),
+        generator: Generator::new(seed as u64),
+        refused: BTreeSet::new(),
+    };
     let (mut wrong, mut accepted) = (Vec::new(), BTreeMap::<Difference, usize>::new());
-    let (mut sent, mut left, mut refused) = (0, 0, BTreeSet::new());
+    let (mut sent, mut left, mut by_stations, mut chosen) = (0, 0, 0, 0);
     for _ in 0..number("OVS_ORACLE_ROUNDS", ROUNDS) {
-        let rules = rules::generate(&mut generator.random);
-        refused.extend(teach(&rig, &ovs, &ours, &rules));
-        peer.settle();
-        let frames: Vec<Frame> = (0..FRAMES).map(|_| generator.frame(rules.in_turn)).collect();
-        let (mut of_ovs, mut of_ours) = (Vec::new(), Vec::new());
-        for window in frames.chunks(if rules.in_turn { 1 } else { WINDOW }) {
-            let from_ovs = pass_ovs(&mut ovs, &mut generator, window);
-            let expected = from_ovs.iter().filter(|(_, frame)| mark_of(frame).is_some()).count();
-            of_ours.extend(pass_ours(&mut ours, window, expected));
-            of_ovs.extend(from_ovs);
+        let rules = rules::generate(&mut both.generator.random);
+        if let Some(members) = &rules.members {
+            both.introduce(members);
+            by_stations += FRAMES;
         }
-        of_ours.extend(ours.collect(Duration::from_millis(20), |_| false));
+        both.teach(&rules);
+        let frames = both.frames(&rules);
+        let (of_ovs, mut of_ours) = both.pass(&frames, if rules.in_turn { 1 } else { WINDOW });
         (sent, left) = (sent + frames.len(), left + of_ovs.len());
         let of_ovs = by_mark(of_ovs);
-        let mut found = compare(&frames, &of_ovs, &by_mark(of_ours.clone()));
+        let mut found = compare((&rules, &frames), &of_ovs, &by_mark(of_ours.clone()));
         if !found.wrong.is_empty() {
             // On a loaded machine frames may be late.
-            of_ours.extend(ours.collect(Duration::from_secs(2), |_| false));
-            found = compare(&frames, &of_ovs, &by_mark(of_ours));
+            of_ours.extend(both.ours.collect(Duration::from_secs(2), |_| false));
+            found = compare((&rules, &frames), &of_ovs, &by_mark(of_ours.clone()));
+        }
+        if rules.members.is_some() {
+            found.wrong.extend(both.strangers());
+        }
+        if !rules.in_turn {
+            let regular: Vec<Frame> = frames.into_iter().filter(Frame::is_regular).collect();
+            let again = both.again(&regular);
+            let pairs: Vec<_> = regular.iter().zip(again.iter().map(|frame| frame.number)).collect();
+            let (more_ovs, more_ours) = both.pass(&again, WINDOW);
+            let mut all_ours = by_mark(of_ours);
+            all_ours.extend(by_mark(more_ours));
+            let all_ovs: BTreeMap<u32, ByPort> = of_ovs.into_iter().chain(by_mark(more_ovs)).collect();
+            for outputs in [&all_ovs, &all_ours] {
+                let (fickle, agree) = choices::fickle(&pairs, outputs);
+                found.wrong.extend(fickle);
+                chosen += agree;
+            }
         }
         found.known.into_iter().for_each(|known| *accepted.entry(known).or_default() += 1);
         if !found.wrong.is_empty() {
-            let Rules { version, groups, flows, .. } = &rules;
-            wrong.push(format!("{version}\n{}\n{}\n", groups.join("\n"), flows.join("\n")));
+            wrong.push(format!("{rules}\n"));
             wrong.extend(found.wrong);
         }
         if wrong.len() > 60 {
             break;
         }
     }
-    println!("seed {seed}: {sent} frames in, {left} left OVS");
+    println!(
+        "seed {seed}: {sent} frames in, {left} left OVS, {by_stations} met NORMAL's rules; {chosen} choices were made again"
+    );
     for (known, count) in &accepted {
         println!("{count} frames: {}: {}", known.name(), known.reason());
     }
-    let refused: Vec<String> = refused.into_iter().collect();
+    let refused: Vec<String> = both.refused.into_iter().collect();
     assert!(
         wrong.is_empty() && refused.is_empty(),
         "seed {seed}, {sent} frames differ:\n{}\nrefused by ours alone:\n{}",
@@ -278,4 +366,53 @@ fn what_leaves_is_what_open_vswitch_would_send() {
         refused.join("\n")
     );
     assert!(left > sent, "most frames leave: {sent} in, {left} out");
+    assert!(by_stations > 0 && chosen > 0, "NORMAL and hashes are among the actions");
+}
+
+#[test]
+fn both_directions_of_a_flow_are_chosen_the_same() {
+    require!("ip", "ethtool", "tcpdump", "ovs-ofctl", "ovs-vswitchd", "ovsdb-server");
+    let mut rig = Rig::new(0);
+    let wire = wire(&rig);
+    let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
+    rig.start(&text);
+    let peer = Ovs::start(&rig);
+    let mut both = Both {
+        rig: &rig,
+        peer: &peer,
+        ovs: peer.switch(),
+        ours: Switch::ours(&rig, &wire),
+        generator: Generator::new(number("OVS_ORACLE_SEED", 11) as u64),
+        refused: BTreeSet::new(),
+    };
+    let to = usize::from(PORTS);
+    let random = &mut both.generator.random;
+    let all: Vec<String> = (0..12)
+        .map(|place| choices::multipath(random, choices::SYMMETRIC[place % choices::SYMMETRIC.len()], to))
+        .collect();
+    let rules = Rules::only(&all.join(","));
+    both.teach(&rules);
+    let mut frames = Vec::new();
+    let mut pairs = Vec::new();
+    while frames.len() < FRAMES {
+        let frame = both.generator.frame(false);
+        let number = both.generator.number();
+        // What goes out by the port of arrival is left out.
+        let Some(back) = frame.back(number).filter(|_| usize::from(frame.port) != to && frame.is_regular())
+        else {
+            continue;
+        };
+        pairs.push(number);
+        frames.extend([frame, back]);
+    }
+    let (of_ovs, of_ours) = both.pass(&frames, WINDOW / 4);
+    let (of_ovs, of_ours) = (by_mark(of_ovs), by_mark(of_ours));
+    let found = compare((&rules, &frames), &of_ovs, &of_ours);
+    assert!(found.wrong.is_empty() && both.refused.is_empty(), "{}{:?}", found.wrong.join(""), both.refused);
+    let pairs: Vec<_> = frames.iter().step_by(2).zip(pairs).collect();
+    for outputs in [&of_ovs, &of_ours] {
+        let (fickle, agree) = choices::fickle(&pairs, outputs);
+        assert!(fickle.is_empty(), "{}", fickle.join(""));
+        assert_eq!(agree, pairs.len() * all.len());
+    }
 }

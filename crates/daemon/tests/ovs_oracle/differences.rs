@@ -1,7 +1,10 @@
 //! Where the two may differ, each by name and with its reason (docs/switch.md lists them).
 
+use std::collections::BTreeMap;
+
 use super::ByPort;
 use super::frames::Frame;
+use super::stations::Member;
 
 /// A difference that is meant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -13,14 +16,21 @@ pub enum Difference {
     DataOffset,
     ArpOperation,
     ThirdTag,
+    NoTag,
     FragmentProtocol,
     AtomicFragment,
     FourthLabel,
+    LabelEntry,
     HeaderLength,
+    ExtensionHeader,
     ForeignArp,
     Snap,
     NdOptions,
     SctpFragment,
+    ServiceTag,
+    VendorGroup,
+    PriorityTag,
+    SecondTag,
 }
 
 impl Difference {
@@ -33,14 +43,21 @@ impl Difference {
             Difference::DataOffset => "data offset of TCP",
             Difference::ArpOperation => "operation of ARP",
             Difference::ThirdTag => "third tag",
+            Difference::NoTag => "0 written as a tag, with a second one",
             Difference::FragmentProtocol => "protocol of later fragments of IPv6",
             Difference::AtomicFragment => "atomic fragment",
             Difference::FourthLabel => "fourth label",
+            Difference::LabelEntry => "part of a label's entry written",
             Difference::HeaderLength => "header length of IPv4",
+            Difference::ExtensionHeader => "extension header beyond the packet",
             Difference::ForeignArp => "ARP for other hardware",
             Difference::Snap => "label within 802.2",
             Difference::NdOptions => "options of neighbour discovery",
             Difference::SctpFragment => "checksum of a fragment of SCTP",
+            Difference::ServiceTag => "service tag and NORMAL",
+            Difference::VendorGroup => "vendors' reserved addresses and NORMAL",
+            Difference::PriorityTag => "tag of VLAN 0 and NORMAL",
+            Difference::SecondTag => "second tag and access ports",
         }
     }
 
@@ -67,6 +84,7 @@ impl Difference {
             Difference::ThirdTag => {
                 "a third tag takes the place of the innermost one in OVS; ours ends with the packet there"
             }
+            Difference::NoTag => "OVS takes both off, ours the outer one",
             Difference::FragmentProtocol => {
                 "for OVS it is 44; for ours what the fragment header names, as with IPv4"
             }
@@ -76,9 +94,13 @@ impl Difference {
             Difference::FourthLabel => {
                 "OVS reads and writes no more than three and drops the packet; ours has no such limit"
             }
+            Difference::LabelEntry => {
+                "a cached flow of OVS's writes all of the entry, as the packet had it that the flow was made for; ours the part that is named"
+            }
             Difference::HeaderLength => {
                 "under 20 octets, or beyond the packet: OVS has fields of what stands there; ours has none"
             }
+            Difference::ExtensionHeader => "OVS writes no field of IPv6 then; ours does",
             Difference::ForeignArp => {
                 "OVS writes the operation of ARP that is not for Ethernet and IPv4; ours leaves it alone"
             }
@@ -91,10 +113,28 @@ impl Difference {
             Difference::SctpFragment => {
                 "it covers the whole message, which is not there: OVS changes it, ours does not"
             }
+            Difference::ServiceTag => {
+                "it names a VLAN of OVS's bridge; for ours only customer tags do (IEEE 802.1Q, 5.5), and the frame is untagged"
+            }
+            Difference::VendorGroup => {
+                "OVS takes addresses of Cisco's and Extreme's protocols for reserved ones; ours forwards what IEEE 802.1Q does not reserve"
+            }
+            Difference::PriorityTag => {
+                "OVS leaves one whose priority is not 0, takes a second one off whose priority is 0, and with the first one the second; ours sends frames of the untagged VLAN untagged, and a second tag is payload"
+            }
+            Difference::SecondTag => {
+                "OVS floods no frame with a second tag to an access port, and takes both off where the station is known; ours takes the outer one off, behind which all is payload"
+            }
         }
     }
 
-    pub fn that_explains(frame: &Frame, ovs: &ByPort, ours: &ByPort) -> Option<Difference> {
+    /// `members`: the VLANs of ports, where `NORMAL` is among the actions.
+    pub fn that_explains(
+        frame: &Frame,
+        members: Option<&[Member]>,
+        ovs: &ByPort,
+        ours: &ByPort,
+    ) -> Option<Difference> {
         let mut tags = Vec::new();
         walk_tags(&mut frame.bytes.clone(), |tci| tags.push(tci[1] == 0xff && tci[0] & 0xf == 0xf));
         if tags.contains(&true) && ours.is_empty() {
@@ -109,6 +149,9 @@ impl Difference {
         let (theirs, own) = (plain(ovs), plain(ours));
         if theirs == own {
             return Some(Difference::DropEligible);
+        }
+        if let Some(known) = members.and_then(|members| of_learning_bridges(frame, members, &theirs, &own)) {
+            return Some(known);
         }
         if has_other_version(&frame.bytes) {
             return Some(Difference::Version);
@@ -136,26 +179,108 @@ impl Difference {
         {
             return Some(Difference::SctpFragment);
         }
-        let labels = frame.bytes.windows(2).position(|type_| matches!(type_, [0x88, 0x47 | 0x48]));
-        if labels.is_some_and(|at| labels_of(&frame.bytes[at + 2..]) >= 2) && theirs.is_empty() {
+        let labels = |frame: &[u8]| {
+            let at = frame.windows(2).position(|type_| matches!(type_, [0x88, 0x47 | 0x48]));
+            at.map_or(0, |at| labels_of(&frame[at + 2..]))
+        };
+        let most = own.values().flatten().map(|frame| labels(frame)).max();
+        if (labels(&frame.bytes) >= 2 || most > Some(3)) && theirs.is_empty() {
             return Some(Difference::FourthLabel);
+        }
+        if labels(&frame.bytes) > 0 && differ_in_a_sum(&theirs, &own) {
+            return Some(Difference::LabelEntry);
         }
         let most = ovs.values().flatten().map(|frame| {
             let mut count = 0;
             walk_tags(&mut frame.clone(), |_| count += 1);
             count
         });
-        if most.max() >= Some(2) && ends_earlier(&theirs, &own, is_later_fragment(frame)) {
+        if (most.max() >= Some(2) || tags.len() >= 2) && ends_earlier(&theirs, &own, is_later_fragment(frame))
+        {
             return Some(Difference::ThirdTag);
+        }
+        if members.is_none() && tags.len() >= 2 {
+            let mut both = [&theirs, &own].map(Clone::clone);
+            let all = both.iter_mut().flat_map(BTreeMap::values_mut).flatten();
+            all.for_each(|frame| untag(frame, false));
+            if both[0] == both[1] {
+                return Some(Difference::NoTag);
+            }
         }
         let is_later = is_later_fragment(frame);
         if is_later && frame.story.contains("IPv6") {
             return Some(Difference::FragmentProtocol);
         }
+        let mutated = |what: &str| frame.story.contains(what) && frame.story.contains("mutated");
+        let extended = ["options", "routing header", "AH"].iter().any(|header| frame.story.contains(header));
+        if extended && mutated("IPv6") && like_sized(&theirs, &own) {
+            return Some(Difference::ExtensionHeader);
+        }
+        if mutated("TCP") && differ_in_a_sum(&theirs, &own) {
+            return Some(Difference::DataOffset);
+        }
         if frame.story.contains("atomic fragment") && differ_in_a_sum(&theirs, &own) {
             return Some(Difference::AtomicFragment);
         }
         (is_later && differ_in_a_sum(&theirs, &own)).then_some(Difference::LaterFragment)
+    }
+}
+
+/// What explains it where `NORMAL` is among the actions.
+fn of_learning_bridges(frame: &Frame, members: &[Member], ovs: &ByPort, ours: &ByPort) -> Option<Difference> {
+    if frame.bytes[12..14] == [0x88, 0xa8] {
+        return Some(Difference::ServiceTag);
+    }
+    let vendors = matches!(frame.bytes[..6], [0x01, 0x00, 0x0c, ..] | [0x00, 0xe0, 0x2b, ..]);
+    if vendors && sent_more(ours, ovs) {
+        return Some(Difference::VendorGroup);
+    }
+    let mut both = [ovs, ours].map(Clone::clone);
+    let frames = |both: &mut [ByPort; 2], change: fn(&mut Vec<u8>)| {
+        both.iter_mut().flat_map(BTreeMap::values_mut).flatten().for_each(change);
+    };
+    frames(&mut both, |frame| untag(frame, true));
+    if both[0] == both[1] {
+        return Some(Difference::PriorityTag);
+    }
+    let is_access = |port: u8| matches!(members[usize::from(port) - 1], Member::Access(_));
+    for at_access in [|frame: &mut Vec<u8>| untag(frame, false), Vec::clear] {
+        let mut both = both.clone();
+        for outputs in &mut both {
+            for (_, frames) in outputs.iter_mut().filter(|(port, _)| is_access(**port)) {
+                frames.iter_mut().filter(|frame| is_tagged(frame)).for_each(at_access);
+                frames.retain(|frame| !frame.is_empty());
+            }
+            outputs.retain(|_, frames| !frames.is_empty());
+        }
+        if both[0] == both[1] {
+            return Some(Difference::SecondTag);
+        }
+    }
+    // With the first one OVS takes the second off.
+    let mut whole = frame.bytes.clone();
+    untag(&mut whole, true);
+    frames(&mut both, |frame| untag(frame, false));
+    if frame.story.contains("VLAN 4095") && sent_more(&both[0], &both[1]) {
+        return Some(Difference::ReservedVlan);
+    }
+    (whole.len() < frame.bytes.len() && is_tagged(&whole) && both[0] == both[1])
+        .then_some(Difference::PriorityTag)
+}
+
+fn is_tagged(frame: &[u8]) -> bool {
+    matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8])
+}
+
+/// Takes tags off; `without_vlan`: those of VLAN 0 alone.
+fn untag(frame: &mut Vec<u8>, without_vlan: bool) {
+    let mut at = 12;
+    while let Some(&[0x81, 0x00, high, low] | &[0x88, 0xa8, high, low]) = frame.get(at..at + 4) {
+        if !without_vlan || (high & 0xf, low) == (0, 0) {
+            frame.drain(at..at + 4);
+        } else {
+            at += 4;
+        }
     }
 }
 
@@ -211,6 +336,24 @@ fn differ_in_a_sum(ovs: &ByPort, ours: &ByPort) -> bool {
         |outputs: &ByPort| outputs.iter().map(|(port, frames)| (*port, frames.len())).collect::<Vec<_>>();
     all(ovs) == all(ours)
         && ovs.values().flatten().zip(ours.values().flatten()).all(|(one, other)| alike(one, other))
+}
+
+/// Whether the one sent all that the other sent, and more.
+fn sent_more(one: &ByPort, other: &ByPort) -> bool {
+    other.iter().all(|(port, frames)| {
+        one.get(port).is_some_and(|own| {
+            let mut rest = own.iter();
+            frames.iter().all(|frame| rest.any(|own| own == frame))
+        })
+    })
+}
+
+/// Whether frames of the same lengths left.
+fn like_sized(one: &ByPort, other: &ByPort) -> bool {
+    let lengths = |outputs: &ByPort| -> Vec<(u8, Vec<usize>)> {
+        outputs.iter().map(|(port, frames)| (*port, frames.iter().map(Vec::len).collect())).collect()
+    };
+    lengths(one) == lengths(other)
 }
 
 /// Whether ours sent what OVS sent, and then no more.

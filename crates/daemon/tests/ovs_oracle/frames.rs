@@ -70,7 +70,8 @@ impl Generator {
         Generator { random: Random(seed), number: 0 }
     }
 
-    fn number(&mut self) -> u32 {
+    /// A number that no frame bears yet.
+    pub fn number(&mut self) -> u32 {
         self.number += 1;
         self.number
     }
@@ -82,6 +83,18 @@ impl Generator {
         bytes.extend(FENCE.to_be_bytes());
         bytes.extend(marks(number, 4));
         Frame { number, port, bytes, story: "fence".into() }
+    }
+
+    /// A frame from a station to all.
+    pub fn lesson(&mut self, source: [u8; 6], port: u8, vlan: Option<u16>) -> Frame {
+        let number = self.number();
+        let mut bytes = [[0xff; 6], source].concat();
+        if let Some(vlan) = vlan {
+            bytes.extend([[0x81, 0x00], vlan.to_be_bytes()].concat());
+        }
+        bytes.extend([0x12, 0x34]);
+        bytes.extend(marks(number, 4));
+        Frame { number, port, bytes, story: "lesson".into() }
     }
 
     /// With `settled`, each source address comes by one port only.

@@ -1,6 +1,10 @@
 //! Rules for both switches, in the words of `ovs-ofctl`: matches of what the frames have, and actions that their matches allow.
 
+use std::fmt;
+
+use super::choices::{self, Buckets};
 use super::frames::{PORTS, Random};
+use super::stations::{self, Member};
 
 /// A whole set of them.
 pub struct Rules {
@@ -9,7 +13,36 @@ pub struct Rules {
     pub flows: Vec<String>,
     /// Each frame has to be done with before the next one comes: what one does, the next may meet.
     pub in_turn: bool,
+    /// The VLANs of ports, where `NORMAL` is among the actions.
+    pub members: Option<[Member; PORTS as usize]>,
+    /// Buckets that may be chosen.
+    pub buckets: Buckets,
 }
+
+impl Rules {
+    /// One rule for all.
+    pub fn only(actions: &str) -> Rules {
+        let flows = vec![FENCES.to_owned(), format!("priority=0,actions={actions}")];
+        let (groups, buckets) = (Vec::new(), Buckets::new());
+        Rules { version: "OpenFlow13", groups, flows, in_turn: false, members: None, buckets }
+    }
+
+    /// A learning bridge.
+    pub fn learning() -> Rules {
+        Rules::only("NORMAL")
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rules { version, groups, flows, members, .. } = self;
+        writeln!(f, "{version} {members:?}")?;
+        groups.iter().chain(flows).try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Sends fences back.
+const FENCES: &str = "table=0,priority=65535,dl_type=0x88b5,actions=IN_PORT";
 
 /// What a rule knows of its packets, by its match and by what it has done to them.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -80,6 +113,10 @@ struct Writer<'r> {
     groups: bool,
     nested: bool,
     learns: bool,
+    /// `NORMAL` is among the actions: none changes sources, which it would learn.
+    normal: bool,
+    /// `exit` is among the actions: copies are led to no other rules then, where it would end more with OVS.
+    exits: bool,
 }
 
 pub fn generate(random: &mut Random) -> Rules {
@@ -87,8 +124,12 @@ pub fn generate(random: &mut Random) -> Rules {
     let groups = version != "OpenFlow10" && random.one_in(2);
     let in_turn = random.one_in(5);
     let writes = random.one_in(2);
-    let mut rules = Rules { version, groups: Vec::new(), flows: Vec::new(), in_turn };
-    rules.flows.push("table=0,priority=65535,dl_type=0x88b5,actions=IN_PORT".into());
+    let normal = !in_turn && random.one_in(3);
+    let exits = random.one_in(2);
+    let members = normal.then(|| stations::members(random));
+    let mut rules =
+        Rules { version, groups: Vec::new(), flows: Vec::new(), in_turn, members, buckets: Buckets::new() };
+    rules.flows.push(FENCES.into());
     if groups {
         let mut writer = Writer::new(random, version, in_turn, writes);
         rules.groups.push(format!("group_id=1,type=all,{},{}", writer.bucket(), writer.bucket()));
@@ -102,6 +143,11 @@ pub fn generate(random: &mut Random) -> Rules {
             two.replace("bucket=", &format!("bucket=watch_port:{},actions=", watched[1]))
                 .replace("actions=actions=", "actions="),
         ));
+        for id in [4, 5] {
+            let (line, may) = choices::group(random, id, version);
+            rules.groups.push(line);
+            rules.buckets.insert(id, may);
+        }
     }
     let mut priority = 1000;
     for table in 0..TABLES {
@@ -109,7 +155,14 @@ pub fn generate(random: &mut Random) -> Rules {
             // Each has a priority of its own: which of two equal ones is met is not defined.
             priority -= 1;
             let kind = random.of(&KINDS);
-            let mut writer = Writer { kind, table, groups, ..Writer::new(random, version, in_turn, writes) };
+            let mut writer = Writer {
+                kind,
+                table,
+                groups,
+                normal,
+                exits,
+                ..Writer::new(random, version, in_turn, writes)
+            };
             let matching = writer.matching();
             let actions = writer.instructions();
             rules.flows.push(format!("table={table},priority={priority}{matching},actions={actions}"));
@@ -129,14 +182,21 @@ pub fn generate(random: &mut Random) -> Rules {
                     ));
                 }
             }
-            let mut writer =
-                Writer { kind: Ip, table, groups, ..Writer::new(random, version, in_turn, writes) };
+            let mut writer = Writer {
+                kind: Ip,
+                table,
+                groups,
+                normal,
+                exits,
+                ..Writer::new(random, version, in_turn, writes)
+            };
             let actions = writer.instructions();
             rules.flows.push(format!("table={table},priority=500,conj_id={id},ip,actions={actions}"));
         }
         // What meets none goes on, as far as it can.
         let rest = match random.below(4) {
             0 => "drop".to_owned(),
+            _ if normal && random.one_in(2) => "NORMAL".to_owned(),
             1 => format!("output:{}", 1 + random.below(PORTS.into())),
             _ if table + 1 < TABLES => format!("resubmit(,{})", table + 1),
             _ => "ALL".to_owned(),
@@ -160,6 +220,8 @@ impl<'r> Writer<'r> {
             groups: false,
             nested: false,
             learns,
+            normal: false,
+            exits: false,
         }
     }
 }
@@ -314,14 +376,16 @@ impl Writer<'_> {
 
     /// Where a packet goes.
     fn way(&mut self) -> String {
-        match self.random.below(18) {
+        match self.random.below(22) {
             0 => "IN_PORT".into(),
             1 => "ALL".into(),
             2 => "FLOOD".into(),
-            3 | 4 if self.table + 1 < TABLES => {
+            3 | 4 if self.table + 1 < TABLES && !(self.nested && self.exits) => {
                 format!("resubmit(,{})", self.table + 1 + self.random.below(TABLES - self.table - 1))
             }
-            5 if self.table + 1 < TABLES => format!("resubmit({},{})", self.port(), self.table + 1),
+            5 if self.table + 1 < TABLES && !(self.nested && self.exits) => {
+                format!("resubmit({},{})", self.port(), self.table + 1)
+            }
             6 if !self.nested => {
                 let (kind, tagged, bottom) = (self.kind, self.tagged, self.bottom);
                 self.nested = true;
@@ -329,7 +393,7 @@ impl Writer<'_> {
                 (self.nested, self.kind, self.tagged, self.bottom) = (false, kind, tagged, bottom);
                 format!("clone({inner})")
             }
-            7 if self.groups && !self.nested => format!("group:{}", 1 + self.random.below(3)),
+            7 if self.groups && !self.nested => format!("group:{}", 1 + self.random.below(5)),
             8 => format!("load:{}->NXM_NX_REG5[0..15],output:NXM_NX_REG5[0..15]", self.port()),
             9 => format!("bundle(eth_src,0,active_backup,ofport,members:{},{})", self.port(), self.port()),
             10 if self.learns && !self.nested => {
@@ -354,6 +418,8 @@ impl Writer<'_> {
                 2 if self.version == "OpenFlow10" => format!("enqueue:{}:1", self.port()),
                 _ => format!("set_queue:1,output:{},pop_queue", self.port()),
             },
+            13 | 14 if !self.nested => choices::action(self.random),
+            15..19 if self.normal => "NORMAL".into(),
             _ => format!("output:{}", self.port()),
         }
     }
@@ -364,7 +430,7 @@ impl Writer<'_> {
         let last = 1 + self.random.below(4);
         let one = self.random.below(16);
         match one {
-            0 if !self.learns => format!("set_field:{}->eth_src", self.mac()),
+            0 if !self.learns && !self.normal => format!("set_field:{}->eth_src", self.mac()),
             1 => format!("mod_dl_dst:{}", self.mac()),
             2 => {
                 if old {
@@ -376,7 +442,8 @@ impl Writer<'_> {
                 }
                 self.tagged = true;
                 // The tag is all zero with OVS, a copy of the outer one by the specification: it is written anew.
-                let tpid = self.random.of(&["0x8100", "0x88a8"]);
+                // Service tags name no VLAN for our `NORMAL`.
+                let tpid = if self.normal { "0x8100" } else { self.random.of(&["0x8100", "0x88a8"]) };
                 format!(
                     "push_vlan:{tpid},set_field:{}->vlan_vid,set_field:{last}->vlan_pcp",
                     4096 + self.random.of(&[5, 6, 7])
@@ -405,7 +472,7 @@ impl Writer<'_> {
                 "move:NXM_OF_VLAN_TCI[]->NXM_NX_REG4[0..15]".to_owned(),
             ]),
             8 => "note:01.02.03".into(),
-            9 if !self.nested && self.random.one_in(4) => "exit".into(),
+            9 if self.exits && !self.nested && self.random.one_in(2) => "exit".into(),
             10 if !self.nested && !matches!(self.kind, Any | Arp | Mpls) => {
                 (self.under, self.kind, self.bottom) = (self.kind, Mpls, Some(true));
                 format!("push_mpls:0x8847,set_field:{}->mpls_label", self.random.of(&[7, 100]))

@@ -139,7 +139,7 @@ fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>)
 /// A real `ovs-vswitchd` with a bridge on its datapath in user space and devices that are streams.
 pub struct Ovs {
     directory: PathBuf,
-    _server: OvsdbServer,
+    server: OvsdbServer,
     daemon: Option<Process>,
 }
 
@@ -153,11 +153,10 @@ impl Ovs {
         for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
             command.env(variable, &directory);
         }
-        let control = directory.join("vswitchd.ctl");
         command.arg(server.target()).args(["--enable-dummy", "-vconsole:off"]);
-        command.arg(format!("--unixctl={}", control.display()));
+        command.arg(format!("--unixctl={}", directory.join("vswitchd.ctl").display()));
         let daemon = Process::start(command).unwrap();
-        let ovs = Ovs { directory, _server: server, daemon: Some(daemon) };
+        let ovs = Ovs { directory, server, daemon: Some(daemon) };
         let mut line = "add-br br0 -- set bridge br0 datapath_type=dummy fail_mode=secure \
                         protocols=OpenFlow10,OpenFlow13,OpenFlow14,OpenFlow15"
             .to_owned();
@@ -167,7 +166,7 @@ impl Ovs {
                 ovs.path(port).display()
             );
         }
-        ovs._server.vsctl(line.split_whitespace()).unwrap();
+        ovs.vsctl(&line);
         ovs
     }
 
@@ -199,13 +198,17 @@ impl Ovs {
 
     /// Its caches agree with its tables afterwards; a barrier's answer does not say so.
     pub fn settle(&self) {
-        let output = Command::new("ovs-appctl")
-            .arg("-t")
-            .arg(self.directory.join("vswitchd.ctl"))
-            .arg("revalidator/purge")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.appctl(&["revalidator/purge"]);
+    }
+
+    /// The socket of `ovs-appctl`.
+    pub fn control(&self) -> PathBuf {
+        self.directory.join("vswitchd.ctl")
+    }
+
+    /// `ovs-vsctl`, which waits until the switch has done it.
+    pub fn vsctl(&self, line: &str) {
+        self.server.vsctl(line.split_whitespace()).unwrap();
     }
 }
 

@@ -1,0 +1,195 @@
+//! What hashes choose: buckets of select groups, links of `multipath`, members of `bundle_load`. Two switches hash differently, so a choice
+//! is written into the packet, in place of its source: it has to be one that may be made, the same for the same flow, and the
+//! rest of the packet has to be equal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ByPort;
+use super::frames::{Frame, PORTS, Random, mark_of};
+
+/// How addresses begin that say what was chosen: 02:5e:WHO:00:00:CHOICE.
+const SIGN: [u8; 2] = [0x02, 0x5e];
+/// The first of `multipath`: so many and the number of its links.
+const LINKS: u8 = 0x10;
+/// The first of `bundle_load`: so many and a bit for each of its members, from port 1 on.
+const MEMBERS: u8 = 0x40;
+/// A port that there is not.
+const NOWHERE: u8 = 77;
+
+/// Buckets of each select group that may be chosen.
+pub type Buckets = BTreeMap<u8, BTreeSet<u8>>;
+
+/// A select group, and which of its buckets may be chosen.
+pub fn group(random: &mut Random, id: u8, version: &str) -> (String, BTreeSet<u8>) {
+    let method = match version {
+        "OpenFlow15" => random.of(&[
+            "",
+            "selection_method=dp_hash,",
+            "selection_method=hash,fields(eth_src,eth_dst),",
+            "selection_method=hash,selection_method_param=7,fields(ip_src,ip_dst=255.255.255.0,tcp_dst),",
+        ]),
+        _ => "",
+    };
+    // All of one port: where it is the port of arrival, each of them sends nothing.
+    let port = 1 + random.below(PORTS.into());
+    let mut line = format!("group_id={id},type=select,{method}");
+    let mut may = BTreeSet::new();
+    let last = 1 + random.below(5) as u8;
+    for place in 0..=last {
+        let weight = random.of(&[0, 1, 1, 3, 100]);
+        // One there is always.
+        let (weight, dead) =
+            if place == last && may.is_empty() { (2, false) } else { (weight, random.one_in(5)) };
+        if weight > 0 && !dead {
+            may.insert(place);
+        }
+        let watch = if dead { format!("watch_port:{NOWHERE},") } else { String::new() };
+        line += &format!(
+            "{}bucket=weight:{weight},{watch}actions=set_field:{}->eth_src,output:{port}",
+            if place == 0 { "" } else { "," },
+            address(id, place)
+        );
+    }
+    (line, may)
+}
+
+fn address(who: u8, choice: u8) -> String {
+    format!("{:02x}:{:02x}:{who:02x}:00:00:{choice:02x}", SIGN[0], SIGN[1])
+}
+
+/// Actions that choose by a hash and send what was chosen.
+pub fn action(random: &mut Random) -> String {
+    let fields = random.of(&FIELDS);
+    let to = 1 + random.below(PORTS.into());
+    if random.one_in(3) {
+        let members: Vec<usize> = (1..=usize::from(PORTS)).filter(|_| random.one_in(2)).collect();
+        let members = if members.is_empty() { vec![to] } else { members };
+        let who = MEMBERS | members.iter().fold(0, |bits, member| bits | 1 << (member - 1));
+        let mut names: Vec<String> = members.iter().map(ToString::to_string).collect();
+        if random.one_in(3) {
+            names.push(NOWHERE.to_string());
+        }
+        let (names, basis) = (names.join(","), random.below(100));
+        let choose = format!("bundle_load({fields},{basis},hrw,ofport,NXM_NX_REG2[0..15],members:{names})");
+        return shown(&choose, who, to);
+    }
+    multipath(random, fields, to)
+}
+
+/// What is hashed, as `ovs-ofctl` names it.
+const FIELDS: [&str; 7] =
+    ["eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"];
+/// Of these, what is the same in both directions.
+pub const SYMMETRIC: [&str; 4] = ["symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "symmetric_l3"];
+
+/// `multipath` with these fields, sent to a port.
+pub fn multipath(random: &mut Random, fields: &str, to: usize) -> String {
+    let links = 1 + random.below(16) as u8;
+    let way = random.of(&["modulo_n", "hash_threshold", "hrw", "iter_hash"]);
+    let (basis, argument) = (random.below(100), random.of(&[0, 1, 16, 64]));
+    let choose = format!("multipath({fields},{basis},{way},{links},{argument},NXM_NX_REG2[0..7])");
+    shown(&choose, LINKS + links, to)
+}
+
+/// Chooses into the second register, and sends a copy that shows it.
+fn shown(choose: &str, who: u8, to: usize) -> String {
+    let sign = u64::from(SIGN[0]) << 40 | u64::from(SIGN[1]) << 32 | u64::from(who) << 24;
+    format!(
+        "clone({choose},load:{sign:#x}->NXM_OF_ETH_SRC[],move:NXM_NX_REG2[0..7]->NXM_OF_ETH_SRC[0..7],output:{to})"
+    )
+}
+
+/// Who has chosen and what, where a frame shows it.
+fn choice(frame: &[u8]) -> Option<(u8, u8)> {
+    (frame[6..8] == SIGN).then(|| (frame[8], frame[11]))
+}
+
+/// The outputs without what was chosen, and choices that may not be made.
+pub fn without(outputs: &ByPort, buckets: &Buckets) -> (ByPort, Vec<(u8, u8)>) {
+    let (mut outputs, mut strange) = (outputs.clone(), Vec::new());
+    for frame in outputs.values_mut().flatten() {
+        let Some((who, choice)) = choice(frame) else { continue };
+        let may = match who {
+            MEMBERS.. => (1..=PORTS).contains(&choice) && who & 1 << (choice - 1) != 0,
+            LINKS.. => choice < who - LINKS,
+            _ => buckets.get(&who).is_some_and(|may| may.contains(&choice)),
+        };
+        if !may {
+            strange.push((who, choice));
+        }
+        frame[11] = 0;
+    }
+    (outputs, strange)
+}
+
+/// All choices of a frame, by port and in their order.
+fn choices(outputs: &ByPort) -> Vec<(u8, u8)> {
+    outputs.values().flatten().filter_map(|frame| choice(frame)).collect()
+}
+
+/// Frames whose flow is met a second time, by the numbers of both, that something else was chosen for; and how many choices agree.
+pub fn fickle(pairs: &[(&Frame, u32)], outputs: &BTreeMap<u32, ByPort>) -> (Vec<String>, usize) {
+    let (none, mut wrong, mut agree) = (ByPort::new(), Vec::new(), 0);
+    for (frame, again) in pairs {
+        let [first, second] =
+            [&frame.number, again].map(|number| choices(outputs.get(number).unwrap_or(&none)));
+        if first == second {
+            agree += first.len();
+        } else {
+            wrong.push(format!(
+                "frame {} into port {} ({}): chose {first:02x?}, then {second:02x?}\n",
+                frame.number, frame.port, frame.story
+            ));
+        }
+    }
+    (wrong, agree)
+}
+
+impl Frame {
+    /// Whether nothing that stands behind its headers is taken for one of them.
+    pub fn is_regular(&self) -> bool {
+        let odd = [
+            "mutated",
+            "length",
+            "version",
+            "cut",
+            "offset",
+            "option",
+            "fragment",
+            "AH",
+            "802.2",
+            "MPLS",
+            "4095",
+            "three tags",
+            "over 255",
+        ];
+        !odd.iter().any(|word| self.story.contains(word))
+    }
+
+    /// The same flow under another number.
+    pub fn again(&self, number: u32) -> Frame {
+        let mut bytes = self.bytes.clone();
+        for at in 0..bytes.len().saturating_sub(11) {
+            if mark_of(&bytes[at..at + 12]).is_some() {
+                bytes[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
+                bytes[at + 8..at + 12].copy_from_slice(&number.to_be_bytes().map(|octet| !octet));
+            }
+        }
+        Frame { number, port: self.port, bytes, story: self.story.clone() }
+    }
+
+    /// The other direction of an untagged flow of TCP, UDP or SCTP, under another number.
+    pub fn back(&self, number: u32) -> Option<Frame> {
+        let mut frame = self.again(number);
+        let (at, octets, ports) = match frame.bytes[12..15] {
+            [0x08, 0x00, 0x45] if matches!(frame.bytes[23], 6 | 17 | 132) => (26, 4, 34),
+            [0x86, 0xdd, _] if matches!(frame.bytes[20], 6 | 17 | 132) => (22, 16, 54),
+            _ => return None,
+        };
+        for (at, octets) in [(0, 6), (at, octets), (ports, 2)] {
+            let (one, other) = frame.bytes[at..at + 2 * octets].split_at_mut(octets);
+            one.swap_with_slice(other);
+        }
+        Some(frame)
+    }
+}
