@@ -369,7 +369,7 @@ static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)
 		return ROUTE_UP;
 	header = ethernet + 1;
 	protocol = ethernet->h_proto;
-	if (route.present & ROUTE_HAS_VLANS && protocol == bpf_htons(ETH_P_8021Q)) {
+	if (route.present & ROUTE_HAS_VLANS && is_vlan(protocol)) {
 		struct route_tagged *frame = data;
 
 		packet.interface = route_arrival(ctx);

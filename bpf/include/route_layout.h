@@ -10,7 +10,7 @@
 
 /* The constants of one port's stage. */
 struct route_conf {
-	__u32 present; /* 1, or with ROUTE_HAS_VLANS */
+	__u32 present; /* 1, perhaps with ROUTE_HAS_VLANS, and ROUTE_HAS_SERVICE */
 	__u32 vrrp; /* whether the Ethernet addresses of VRRP are the port's, too */
 	__u64 mac;  /* the device's address, first octet lowest */
 	/* Of routes that are answered here: */
@@ -28,6 +28,8 @@ struct route_conf {
 
 /* Of `present`: some VLANs are the router's interfaces, and their frames are not the kernel's. */
 #define ROUTE_HAS_VLANS 2
+/* Some of these stand behind a service tag, whose frames are all the worker's. */
+#define ROUTE_HAS_SERVICE 4
 
 /* What is asked of the sources of packets (RFC 3704). */
 enum route_sources {

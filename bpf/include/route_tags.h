@@ -38,7 +38,10 @@ TRIVIUM_INLINE __u32 route_vlan(struct ethhdr *ethernet, void *end)
 {
 	struct route_tagged *frame = (void *)ethernet;
 
-	if (ethernet->h_proto != bpf_htons(ETH_P_8021Q) || (void *)(frame + 1) > end)
+	if (ethernet->h_proto != bpf_htons(ETH_P_8021Q) &&
+	    (!(route.present & ROUTE_HAS_SERVICE) || ethernet->h_proto != bpf_htons(ETH_P_8021AD)))
+		return 0;
+	if ((void *)(frame + 1) > end)
 		return 0;
 	return route_vlans[bpf_ntohs(frame->tag.control) & (ROUTE_VLANS - 1)];
 }
@@ -53,7 +56,7 @@ static __attribute__((noinline)) __u32 route_arrival(struct xdp_md *ctx)
 	int reason, v4;
 	__u64 from;
 
-	if ((void *)(frame + 1) > end)
+	if ((void *)(frame + 1) > end || frame->ethernet.h_proto != bpf_htons(ETH_P_8021Q))
 		return ROUTE_NOWHERE;
 	/* 0 and ROUTE_VLAN_UP are the numbers of none. */
 	number = route_vlan(&frame->ethernet, end) - 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use packet::{PortId, WorkerId};
+use packet::{PortId, VlanTags, WorkerId};
 use router::Router;
 use switch::Bridge;
 
@@ -25,8 +25,8 @@ pub enum Room {
     Route(Arc<Router>, u16),
     /// A cross-connect: whatever arrives leaves, unread, by that port.
     Wire(PortId),
-    /// The same with a VLAN tag of this id in front.
-    Tagged(PortId, u16),
+    /// The same with these VLAN tags in front.
+    Tagged(PortId, VlanTags),
 }
 
 /// What a worker has to know of a port.

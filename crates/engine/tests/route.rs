@@ -13,7 +13,7 @@ use engine::{EngineConfig, Room};
 use lookup::Prefix;
 use packet::ipv4::Ipv4;
 use packet::record::Step;
-use packet::{DropReason, MacAddr, PortId, PuntClass, spec};
+use packet::{DropReason, MacAddr, PortId, PuntClass, VlanId, VlanTags, spec};
 use proptest::prelude::*;
 use router::{
     Adjacencies, Fib, Gate, Interface, Kernel, Lookup, Mirrored, Path, Punt, Router, Selector, Verdict, Way,
@@ -430,13 +430,13 @@ fn vlans_are_interfaces() {
     let mac = MacAddr([2, 0, 0, 0, 1, 0x20]);
     let mut router = tables.router();
     router.interfaces.push(Some(Interface { port: PortId(0), mac, mtu: 1300, vrrp: false }));
-    router.mirrored.add_vlan(2, 0, 100);
+    router.mirrored.add_vlan(2, 0, VlanTags::one(VlanId::new(100).unwrap()));
     router.mirrored.add_kernel(2, Kernel { port: PortId(3), mac });
     let router = Arc::new(router);
     let ports = [PortId(0), PortId(1), PortId(2), PortId(3)];
     let mut rig = Rig::with(&config, &ports, |port| match port {
         PortId(2) => Room::None,
-        PortId(3) => Room::Tagged(PortId(0), 100),
+        PortId(3) => Room::Tagged(PortId(0), VlanTags::one(VlanId::new(100).unwrap())),
         PortId(interface) => Room::Route(Arc::clone(&router), interface),
     });
     let tagged = |bytes: &[u8], vid: u8| [&bytes[..12], &[0x81, 0, 0, vid], &bytes[12..]].concat();
@@ -483,6 +483,67 @@ fn vlans_are_interfaces() {
     let frame = frame("ip_dst=10.0.1.2,udp");
     assert_eq!(ask(0, &frame), [(PORTS[1], routed(&frame, neighbour(2)))]);
     rig.assert_accounted();
+}
+
+/// Two tags of port 0 are an interface (number 2, device 20), a customer's tag behind a provider's; the provider's alone is nobody's.
+#[test]
+fn two_tags_are_an_interface() {
+    for service in [true, false] {
+        let config = EngineConfig::default();
+        let mut tables = Tables::new(&config);
+        tables.adjacencies.bind(20, Some(2));
+        tables.set(ip("10.0.5.0"), 24, &Path::Ways(vec![way(20, None)]));
+        tables.adjacencies.resolve(20, ip("10.0.5.2"), Some(neighbour(20)));
+        let mac = MacAddr([2, 0, 0, 0, 1, 0x20]);
+        let (outer, inner) = (VlanId::new(100).unwrap(), VlanId::new(20));
+        let tags = VlanTags { outer, inner, service };
+        let mut router = tables.router();
+        router.interfaces.push(Some(Interface { port: PortId(0), mac, mtu: 1300, vrrp: false }));
+        router.mirrored.add_vlan(2, 0, tags);
+        router.mirrored.add_kernel(2, Kernel { port: PortId(3), mac });
+        let router = Arc::new(router);
+        let ports = [PortId(0), PortId(1), PortId(2), PortId(3)];
+        let mut rig = Rig::with(&config, &ports, |port| match port {
+            PortId(2) => Room::None,
+            PortId(3) => Room::Tagged(PortId(0), tags),
+            PortId(interface) => Room::Route(Arc::clone(&router), interface),
+        });
+        let kind = |service: bool| if service { [0x88, 0xa8] } else { [0x81, 0] };
+        let with = |bytes: &[u8], service: bool, outer: u8, inner: u8| {
+            [&bytes[..12], &kind(service), &[0, outer, 0x81, 0, 0x60, inner], &bytes[12..]].concat()
+        };
+        let leaves =
+            |bytes: &[u8]| [&bytes[..12], &kind(service), &[0, 100, 0x81, 0, 0, 20], &bytes[12..]].concat();
+        let mut ask = |port: u16, bytes: &[u8]| {
+            rig.send(port, bytes);
+            rig.round();
+            let out = rig.outputs();
+            let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(port), bytes));
+            assert_eq!(explained.outputs, out, "{bytes:02x?}");
+            out
+        };
+        let frame = spec::parse(&format!("eth_dst={mac},ip_dst=10.0.1.2,udp")).unwrap();
+        assert_eq!(ask(0, &with(&frame, service, 100, 20)), [(PORTS[1], routed(&frame, neighbour(2)))]);
+        // Another tag of either kind, the other kind of a provider's, one alone: the port's, where they are no IP packets.
+        let own =
+            spec::parse("ip_dst=10.0.1.2,udp").map(|bytes| [&own(0).0[..], &bytes[6..]].concat()).unwrap();
+        let alone = [&own[..12], &kind(service), &[0, 100], &own[12..]].concat();
+        let others =
+            [with(&own, service, 100, 21), with(&own, service, 101, 20), with(&own, !service, 100, 20)];
+        for other in others.into_iter().chain([alone]) {
+            assert_eq!(ask(0, &other).iter().map(|(port, _)| *port).collect::<Vec<_>>(), [PORTS[2]]);
+        }
+        let frame = spec::parse(&format!("eth_dst={},ip_dst=10.0.5.2,udp,len=200", self::own(1))).unwrap();
+        let mut wanted = routed(&frame, neighbour(20));
+        wanted[6..12].copy_from_slice(&mac.0);
+        assert_eq!(ask(1, &frame), [(PORTS[0], leaves(&wanted))]);
+        // The kernel's, in and out.
+        let arp = spec::parse(&format!("eth_dst={mac},arp,arp_tpa=10.0.5.1")).unwrap();
+        assert_eq!(ask(0, &with(&arp, service, 100, 20)), [(PortId(3), arp)]);
+        let reply = spec::parse("eth_dst=02:00:00:00:02:14,arp,arp_op=2").unwrap();
+        assert_eq!(ask(3, &reply), [(PORTS[0], leaves(&reply))]);
+        rig.assert_accounted();
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use packet::{MacParseError, VlanId};
+use packet::{MacParseError, VlanId, VlanTags};
 
 use crate::{InterfaceAddress, NameError, TargetError};
 
@@ -100,9 +100,9 @@ pub enum Cause {
     #[error(
         "the device of VLAN {vlan} would be called `{device}`, which is longer than the kernel's 15 characters"
     )]
-    VlanDeviceTooLong { vlan: VlanId, device: String },
+    VlanDeviceTooLong { vlan: VlanTags, device: String },
     #[error("the device of VLAN {vlan} would be called `{device}`, and that one is port `{port}`'s")]
-    VlanDeviceTaken { vlan: VlanId, device: String, port: String },
+    VlanDeviceTaken { vlan: VlanTags, device: String, port: String },
     #[error("its ports have {count} VLANs together, and {limit} of a router can be interfaces")]
     TooManyVlans { count: usize, limit: usize },
     #[error("the device of port `{port}` is in {of_port}, and the router in {of_router}")]

@@ -381,7 +381,7 @@ fn check_interfaces<'a>(
     rooms: &mut Rooms<'a>,
     problems: &mut Vec<Problem>,
 ) {
-    let count = router.ports.values().map(|port| port.vlans.iter().count()).sum();
+    let count = router.ports.values().map(|port| port.tags().count()).sum();
     if count > RouterPort::VLANS_MAX {
         let cause = Cause::TooManyVlans { count, limit: RouterPort::VLANS_MAX };
         problems.push(Problem::new(format!("router.{name}"), cause));
@@ -452,13 +452,14 @@ fn check_vlans(
     settings: &RouterPort,
     problems: &mut Vec<Problem>,
 ) {
-    for vlan in settings.vlans.iter() {
+    for vlan in settings.tags() {
         let device = RouterPort::vlan_device(RouterPort::device(port, kind), vlan);
         let cause = match owner_of(config, &device, namespace) {
             _ if device.len() > 15 => Cause::VlanDeviceTooLong { vlan, device },
             Some(port) => Cause::VlanDeviceTaken { vlan, device, port: port.to_string() },
             None => continue,
         };
-        problems.push(Problem::new(format!("{object}.vlans"), cause));
+        let key = if vlan.inner.is_some() { "qinq" } else { "vlans" };
+        problems.push(Problem::new(format!("{object}.{key}"), cause));
     }
 }

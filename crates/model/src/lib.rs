@@ -86,7 +86,7 @@ pub use port::{
 };
 pub use prefix::{Prefix, PrefixError, Timestamp, TimestampError};
 pub use problem::{Problem, ProblemReport, Severity};
-pub use router::{Miss, PuntLimits, Router, RouterPort, RouterSettings, Rpf};
+pub use router::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 pub use router_state::{
     DhcpRelayState, DriftState, FpmPhase, FpmState, InterfaceState, NeighbourEntry, NextHopEntry,
     NextHopMember, PuntState, RouteEntry, RouteProtocol, RouteQuery, RouteWhy, RouterState, TableId,

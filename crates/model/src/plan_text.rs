@@ -203,12 +203,15 @@ fn member_detail(member: &crate::Member) -> String {
 
 fn interface_detail(settings: &crate::RouterPort) -> String {
     let vlans = if settings.vlans.is_empty() { String::new() } else { format!(", VLANs {}", settings.vlans) };
+    let pairs: Vec<String> = settings.qinq.iter().map(ToString::to_string).collect();
+    let qinq =
+        if pairs.is_empty() { String::new() } else { format!(", VLANs in VLANs {}", pairs.join(", ")) };
     let rpf = if settings.rpf.is_off() { String::new() } else { format!(", rpf {}", settings.rpf) };
     let vrrp = if settings.vrrp { ", VRRP" } else { "" };
     let servers: Vec<String> = settings.dhcp_relay.iter().map(ToString::to_string).collect();
     let relay =
         if servers.is_empty() { String::new() } else { format!(", DHCP relay to {}", servers.join(" ")) };
-    format!("miss {}{vlans}{rpf}{vrrp}{relay}", settings.miss)
+    format!("miss {}{vlans}{qinq}{rpf}{vrrp}{relay}", settings.miss)
 }
 
 fn values(change: &FieldChange) -> String {

@@ -1,10 +1,11 @@
 //! Virtual routers: their settings and interfaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
-use packet::{PuntClass, VlanId};
+use packet::{PuntClass, VlanId, VlanTags};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{AfXdp, Namespace, PortKind, PortName, Veth, VlanSet};
@@ -101,6 +102,12 @@ pub struct RouterPort {
     /// VLANs of the port that are interfaces of their own, each with a device `DEVICE.VLAN` in the router's namespace.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub vlans: VlanSet,
+    /// Pairs of tags, a customer's VLAN behind a provider's, that are interfaces of their own, each with a device `DEVICE.OUTER.INNER`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub qinq: BTreeSet<QinQ>,
+    /// The kind of the outer tags of those.
+    #[serde(skip_serializing_if = "OuterTag::is_default")]
+    pub qinq_outer: OuterTag,
     /// What it asks of the sources of packets that are to be routed; of those of its VLANs, too.
     #[serde(skip_serializing_if = "Rpf::is_off")]
     pub rpf: Rpf,
@@ -135,8 +142,66 @@ impl RouterPort {
     pub const VLANS_MAX: usize = 256;
 
     /// The device of a VLAN of a port whose own device is `device`.
-    pub fn vlan_device(device: &str, vlan: VlanId) -> String {
-        format!("{device}.{vlan}")
+    pub fn vlan_device(device: &str, tags: VlanTags) -> String {
+        format!("{device}.{tags}")
+    }
+
+    /// The tags of its VLANs, those with two behind those with one.
+    pub fn tags(&self) -> impl Iterator<Item = VlanTags> + '_ {
+        let service = self.qinq_outer == OuterTag::Service;
+        let two = move |pair: &QinQ| VlanTags { outer: pair.outer, inner: Some(pair.inner), service };
+        self.vlans.iter().map(VlanTags::one).chain(self.qinq.iter().map(two))
+    }
+}
+
+/// Two tags: a customer's VLAN behind a provider's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct QinQ {
+    /// The provider's.
+    pub outer: VlanId,
+    /// The customer's.
+    pub inner: VlanId,
+}
+
+impl fmt::Display for QinQ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.outer, self.inner)
+    }
+}
+
+impl FromStr for QinQ {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<QinQ, ()> {
+        let (outer, inner) = text.split_once('.').ok_or(())?;
+        let vlan = |text: &str| text.parse().ok().and_then(VlanId::new).ok_or(());
+        Ok(QinQ { outer: vlan(outer)?, inner: vlan(inner)? })
+    }
+}
+
+impl Serialize for QinQ {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The kind of an outer tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub enum OuterTag {
+    /// A service tag (IEEE 802.1ad, EtherType 0x88a8).
+    #[default]
+    #[serde(rename = "802.1ad")]
+    Service,
+    /// As inner ones (IEEE 802.1Q, EtherType 0x8100).
+    #[serde(rename = "802.1q")]
+    Customer,
+}
+
+impl OuterTag {
+    /// Whether it is a service tag.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub fn is_default(&self) -> bool {
+        *self == OuterTag::Service
     }
 }
 

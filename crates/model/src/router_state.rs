@@ -149,6 +149,9 @@ pub struct InterfaceState {
     /// The VLAN of the port that it is; absent: what comes without a tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
+    /// The customer's VLAN behind that one, where there are two tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_vlan: Option<u16>,
     /// Its device in the router's namespace.
     pub device: String,
     /// The device's number there; 0 while there is none.

@@ -242,6 +242,9 @@ namespace = "blue"
 fpm = "2620"
 fpm_settle = 0
 punt_limits = { ospf = 0, bfd = 100, dhpc = 5 }
+[router.told.port.c]
+qinq = ["100.20", 7, "100", "1.4095", "100.20"]
+qinq_outer = "802.1w"
 "#;
     let expected = "\
 t:4:11: port.a.routing: router `core` has the port, and what a router has is not routed in the hook besides; remove `routing`, or take the port out of `core`
@@ -253,7 +256,7 @@ t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, rout
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace
-t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, rpf, vrrp, dhcp_relay
+t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay
 t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
 t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two
 t:25:19: router.edge.port.aa: there is no port `aa`; add [port.aa], or remove this
@@ -266,6 +269,13 @@ t:41:7: router.told.fpm: \"2620\" is not an address with a port; write it as \"1
 t:42:14: router.told.fpm_settle: 0 is outside of 1..=3600 seconds; choose a value from 1 to 3600
 t:43:24: router.told.punt_limits.ospf: 0 is outside of 1..=10000000 packets per second; choose a value from 1 to 10000000
 t:43:38: router.told.punt_limits: `dhpc` is not known here; did you mean `dhcp`?
+t:44:19: router.told.port.c: port `c` already belongs to router `red`, and a port has one room; remove it from one of the two
+t:44:19: router.told.port.c: the device of port `c` is in namespace `red`, and the router in namespace `blue`; give the port and the router the same `namespace`
+t:45:19: router.told.port.c.qinq[1]: a text in quotes is expected here, and a number was found; write a text in quotes
+t:45:22: router.told.port.c.qinq[2]: \"100\" is not an outer and an inner VLAN, 1 to 4094 each; write it as \"100.20\"
+t:45:29: router.told.port.c.qinq[3]: \"1.4095\" is not an outer and an inner VLAN, 1 to 4094 each; write it as \"100.20\"
+t:45:39: router.told.port.c.qinq[4]: pair of VLANs 100.20 stands here twice; remove one of the two
+t:46:14: router.told.port.c.qinq_outer: \"802.1w\" is none of the possible words; did you mean \"802.1q\"?
 ";
     let problems = problems(text);
     let said: String = problems.iter().map(|problem| format!("{problem}\n")).collect();

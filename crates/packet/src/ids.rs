@@ -114,6 +114,33 @@ impl VlanId {
     }
 }
 
+/// The tags of the frames of one VLAN on a port: one (IEEE 802.1Q), or a customer's behind a provider's ("QinQ", IEEE 802.1ad).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VlanTags {
+    /// The only one, or the provider's.
+    pub outer: VlanId,
+    /// The customer's, of IEEE 802.1Q.
+    pub inner: Option<VlanId>,
+    /// Whether the outer one is a service tag (EtherType 0x88a8).
+    pub service: bool,
+}
+
+impl VlanTags {
+    /// One tag of IEEE 802.1Q.
+    pub const fn one(vlan: VlanId) -> VlanTags {
+        VlanTags { outer: vlan, inner: None, service: false }
+    }
+}
+
+impl fmt::Display for VlanTags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inner {
+            None => self.outer.fmt(f),
+            Some(inner) => write!(f, "{}.{inner}", self.outer),
+        }
+    }
+}
+
 impl fmt::Display for VlanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -56,7 +56,7 @@ pub mod vxlan;
 pub use drop_reason::DropReason;
 pub use error::{BuildError, HeaderError};
 pub use flow_key::{FlowKey, L3Kind, Layers};
-pub use ids::{BridgeId, PortId, QueueId, VlanId, WorkerId};
+pub use ids::{BridgeId, PortId, QueueId, VlanId, VlanTags, WorkerId};
 pub use mac::{MacAddr, MacParseError};
 pub use numbers::{ethertype, ip_proto};
 pub use punt_class::PuntClass;

@@ -31,6 +31,8 @@ pub enum TagChange {
     Pop,
     /// An 802.1Q tag with this VLAN id is added.
     Push(u16),
+    /// A service tag (802.1ad) with this VLAN id is added.
+    PushService(u16),
     /// The id of the tag is replaced (a priority tag gets its VLAN).
     Set(u16),
 }

@@ -1,6 +1,8 @@
 //! Interfaces for which no device of the kernel's stands on the wire: VLANs of a port, and ports that the kernel knows nothing of. Each has a
 //! TAP of its own as its mirror in the kernel, by which the kernel gets what is its own and sends.
 
+use packet::VlanTags;
+
 use crate::room::Kernel;
 
 /// See the module documentation. Interfaces are known by their numbers.
@@ -8,17 +10,22 @@ use crate::room::Kernel;
 pub struct Mirrored {
     /// By the interface of the port and the VLAN, in order.
     vlans: Vec<((u16, u16), u16)>,
-    /// The VLAN of an interface.
-    tags: Vec<Option<u16>>,
+    /// The same of those with two tags.
+    pairs: Vec<((u16, VlanTags), u16)>,
+    /// The tags of an interface.
+    tags: Vec<Option<VlanTags>>,
     kernels: Vec<Option<Kernel>>,
 }
 
 impl Mirrored {
-    /// Makes an interface that of a VLAN (1 to 4094) of the port whose own interface is `base`.
-    pub fn add_vlan(&mut self, interface: u16, base: u16, vlan: u16) {
-        if let Err(at) = self.vlans.binary_search_by_key(&(base, vlan), |(key, _)| *key) {
-            self.vlans.insert(at, ((base, vlan), interface));
-            put(&mut self.tags, interface, vlan);
+    /// Makes an interface that of the frames with these tags on the port whose own interface is `base`.
+    pub fn add_vlan(&mut self, interface: u16, base: u16, tags: VlanTags) {
+        let new = match tags.inner {
+            None => insert(&mut self.vlans, (base, tags.outer.get()), interface),
+            Some(_) => insert(&mut self.pairs, (base, tags), interface),
+        };
+        if new {
+            put(&mut self.tags, interface, tags);
         }
     }
 
@@ -31,7 +38,22 @@ impl Mirrored {
     #[inline]
     #[must_use]
     pub fn has_vlans(&self) -> bool {
-        !self.vlans.is_empty()
+        !self.vlans.is_empty() || !self.pairs.is_empty()
+    }
+
+    /// Whether there are some with two tags.
+    #[inline]
+    #[must_use]
+    pub fn has_pairs(&self) -> bool {
+        !self.pairs.is_empty()
+    }
+
+    /// The interface of two tags on a port.
+    #[inline]
+    #[must_use]
+    pub fn of_pair(&self, base: u16, tags: VlanTags) -> Option<u16> {
+        let at = self.pairs.binary_search_by_key(&(base, tags), |(key, _)| *key).ok()?;
+        Some(self.pairs[at].1)
     }
 
     /// The interface of a VLAN of a port.
@@ -42,10 +64,10 @@ impl Mirrored {
         Some(self.vlans[at].1)
     }
 
-    /// The VLAN tag that packets bear which leave by an interface.
+    /// The tags that packets bear which leave by an interface.
     #[inline]
     #[must_use]
-    pub fn tag(&self, interface: u16) -> Option<u16> {
+    pub fn tags(&self, interface: u16) -> Option<VlanTags> {
         *self.tags.get(usize::from(interface))?
     }
 
@@ -55,6 +77,12 @@ impl Mirrored {
     pub fn kernel(&self, interface: u16) -> Option<&Kernel> {
         self.kernels.get(usize::from(interface))?.as_ref()
     }
+}
+
+/// False if there is one already.
+fn insert<K: Ord + Copy>(list: &mut Vec<(K, u16)>, key: K, interface: u16) -> bool {
+    let found = list.binary_search_by_key(&key, |(key, _)| *key);
+    found.map_err(|at| list.insert(at, (key, interface))).is_err()
 }
 
 fn put<T>(list: &mut Vec<Option<T>>, at: u16, value: T) {

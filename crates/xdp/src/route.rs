@@ -45,6 +45,8 @@ pub(crate) const VLAN_WORDS: usize = 2048;
 const VLAN_UP: u16 = u16::MAX;
 /// Of the first word: some VLANs are interfaces (`ROUTE_HAS_VLANS`).
 const HAS_VLANS: u32 = 2;
+/// The same: service tags count as others (`ROUTE_HAS_SERVICE`).
+const HAS_SERVICE: u32 = 4;
 /// Where those begin that are of routes that are answered.
 const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
@@ -315,6 +317,14 @@ impl RouteStage {
         vlans.into_iter().for_each(|(vlan, interface)| all.set(vlan, interface));
         conf[0] = if all.iter().next().is_some() { 1 | HAS_VLANS } else { 1 };
         RouteStage::over(Arc::new(RouteMaps { conf, vlans: all, own, answers }))
+    }
+
+    /// The same where a service tag (IEEE 802.1ad) with one of these VLANs makes a frame the worker's.
+    #[must_use]
+    pub fn with_service_tags(self) -> RouteStage {
+        let mut maps = self.maps.shared();
+        maps.conf[0] |= HAS_SERVICE;
+        RouteStage::over(Arc::new(maps))
     }
 
     /// The VLANs whose frames are none of the kernel's, with the numbers of their interfaces where they are answered.

@@ -81,6 +81,14 @@ fn frames_of_its_vlans_go_up_and_others_stay() {
             let provider = tagged(frame, 0x88a8, 100);
             assert_eq!(see(&loaded, &provider), (Verdict::Pass, Counter::RouteTagged));
         }
+        // Where one may stand in front, it is not looked into.
+        let service = stage.clone().with_service_tags();
+        let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &service).unwrap();
+        loaded.set_socket(0, socket.as_fd()).unwrap();
+        let provider = tagged(&frames[0], 0x88a8, 100);
+        assert_eq!(see(&loaded, &provider), (Verdict::Redirect, Counter::Steered));
+        let other = tagged(&frames[0], 0x88a8, 101);
+        assert_eq!(see(&loaded, &other), (Verdict::Pass, Counter::RouteTagged));
         // A tag that ends the frame.
         let cut = tagged(&arp, 0x8100, 100)[..16].to_vec();
         assert_eq!(see(&loaded, &cut), (Verdict::Pass, Counter::RouteTagged));

@@ -264,6 +264,7 @@ fn change(tag: TagChange) -> String {
         TagChange::Keep => String::new(),
         TagChange::Pop => ", tag removed".to_owned(),
         TagChange::Push(vid) => format!(", tagged with VLAN {vid}"),
+        TagChange::PushService(vid) => format!(", tagged with VLAN {vid} (802.1ad)"),
         TagChange::Set(vid) => format!(", tag set to VLAN {vid}"),
     }
 }

@@ -6,7 +6,7 @@ use switch::{Decision, Now};
 use sync::qsbr::Reader;
 
 use crate::burst::Burst;
-use crate::stage::{Tools, route};
+use crate::stage::{Tools, route, tag};
 use crate::state::Room;
 
 /// Fills the decisions of `burst`, whose packets arrived on `port`. `reader` is the worker's.
@@ -47,8 +47,14 @@ pub fn run<R: Recorder>(
         Room::Wire(port) => {
             burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Keep })
         }
-        Room::Tagged(port, vid) => {
-            burst.decisions[..n].fill(Decision::Forward { port: *port, tag: TagChange::Push(*vid) })
+        Room::Tagged(port, tags) => {
+            let memory = tools.pool.memory();
+            for (packet, decision) in burst.packets.iter_mut().zip(&mut burst.decisions[..]) {
+                *decision = match tag::begin(packet, memory, *tags) {
+                    Ok(tag) => Decision::Forward { port: *port, tag },
+                    Err(reason) => Decision::Drop(reason),
+                };
+            }
         }
         Room::None => {
             for i in 0..n {

@@ -3,7 +3,7 @@
 mod rewrite;
 
 use packet::record::{Recorder, Step, TagChange};
-use packet::{DropReason, FlowKey, L3Kind, Layers, PortId};
+use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, VlanId, VlanTags};
 use port::{FrameMemory, Packet};
 use rewrite::Way;
 use router::{Admitted, Decision, Kernel, Punt, Router, plain};
@@ -117,13 +117,7 @@ pub fn untag(
         }
         arrivals[place] = interface;
         let packet = &mut all[place];
-        // With an EtherType behind the tag: else nothing is left to read.
-        let Some([0x81, 0x00, high, low, _, _]) = packet.head(memory).get(12..18) else { continue };
-        let vlan = u16::from_be_bytes([*high, *low]) & 0xfff;
-        let Some(own) = router.mirrored.of_vlan(interface, vlan) else { continue };
-        if tag::apply(packet, memory, TagChange::Pop).is_err() {
-            continue;
-        }
+        let Some(own) = take_off(packet, memory, router, interface) else { continue };
         arrivals[place] = own;
         if keyed
             && let Ok(found) = FlowKey::extract(packet.head(memory), packet.len(), port, &mut keys[place])
@@ -131,6 +125,33 @@ pub fn untag(
             layers[place] = found;
         }
     }
+}
+
+/// Takes off the tags that an interface has, and tells its number. Of two tags both are one interface's, or else the outer one by itself.
+#[inline]
+fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interface: u16) -> Option<u16> {
+    let head = packet.head(memory);
+    // With an EtherType behind the tag: else nothing is left to read.
+    let [first, second, high, low, ..] = *head.get(12..)?.first_chunk::<6>()?;
+    let vid = |high, low| VlanId::new(u16::from_be_bytes([high, low]) & 0xfff);
+    let (outer, service) = match [first, second] {
+        [0x81, 0x00] => (vid(high, low)?, false),
+        [0x88, 0xa8] => (vid(high, low)?, true),
+        _ => return None,
+    };
+    if router.mirrored.has_pairs()
+        && let Some([0x81, 0x00, high, low, _, _]) = head.get(16..22)
+        && let inner @ Some(_) = vid(*high, *low)
+        && let Some(own) = router.mirrored.of_pair(interface, VlanTags { outer, inner, service })
+    {
+        // Both are there.
+        tag::apply(packet, memory, TagChange::Pop).ok()?;
+        tag::apply(packet, memory, TagChange::Pop).ok()?;
+        return Some(own);
+    }
+    let own = router.mirrored.of_vlan(interface, outer.get()).filter(|_| !service)?;
+    tag::apply(packet, memory, TagChange::Pop).ok()?;
+    Some(own)
 }
 
 /// What a packet is that is not plain.
@@ -224,15 +245,17 @@ pub fn run<R: Recorder, const QUICK: bool>(
         return;
     }
     let vlans = router.mirrored.has_vlans();
-    for ((packet, route), arrival) in packets.drain(..).zip(routes).zip(arrivals.iter()) {
+    for ((mut packet, route), arrival) in packets.drain(..).zip(routes).zip(arrivals.iter()) {
         match *route {
             Decision::Forward { interface, .. } => match router.interfaces.get(usize::from(interface)) {
-                Some(Some(out)) => match router.mirrored.tag(interface) {
+                Some(Some(out)) => match router.mirrored.tags(interface) {
                     None => execute::send(forwarding, port, out.port, packet, exits, tools, recorder),
-                    Some(vid) => {
-                        let tag = TagChange::Push(vid);
-                        execute::output(forwarding, port, packet, out.port, tag, exits, tools, recorder);
-                    }
+                    Some(tags) => match tag::begin(&mut packet, tools.pool.memory(), tags) {
+                        Ok(tag) => {
+                            execute::output(forwarding, port, packet, out.port, tag, exits, tools, recorder);
+                        }
+                        Err(reason) => tools.drop(packet, port, reason),
+                    },
                 },
                 None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),
             },
@@ -291,7 +314,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
     let Some(Decision::Forward { interface: first, .. }) = routes.first() else { return None };
     let same = |route: &Decision| matches!(route, Decision::Forward { interface, .. } if interface == first);
     let out = router.interfaces.get(usize::from(*first))?.as_ref()?;
-    (router.mirrored.tag(*first).is_none() && routes.iter().all(same)).then_some(out.port)
+    (router.mirrored.tags(*first).is_none() && routes.iter().all(same)).then_some(out.port)
 }
 
 /// Gives a packet to the kernel, within the limit of its class.

@@ -1,11 +1,13 @@
 //! Changes the outer VLAN tag of a packet in place (IEEE 802.1Q clause 9.3): the addresses move by four bytes, the rest stays.
 
-use packet::DropReason;
 use packet::record::TagChange;
+use packet::{DropReason, VlanTags};
 use port::{FrameMemory, Packet};
 
 /// EtherType of an 802.1Q tag.
 const TPID: [u8; 2] = [0x81, 0x00];
+/// EtherType of an 802.1ad tag.
+const SERVICE_TPID: [u8; 2] = [0x88, 0xa8];
 /// Bytes of the two addresses.
 const ADDRESSES: usize = 12;
 const TAG: u16 = 4;
@@ -19,9 +21,25 @@ pub fn apply(packet: &mut Packet, memory: &FrameMemory, change: TagChange) -> Re
     match change {
         TagChange::Keep => Ok(()),
         TagChange::Pop => pop(packet, memory),
-        TagChange::Push(vid) => push(packet, memory, vid),
+        TagChange::Push(vid) => push(packet, memory, TPID, vid),
+        TagChange::PushService(vid) => push(packet, memory, SERVICE_TPID, vid),
         TagChange::Set(vid) => set(packet, memory, vid),
     }
+}
+
+/// Puts the inner tag on, where there are two; gives the change that is left to be made.
+///
+/// # Errors
+/// As [`apply`].
+#[inline]
+pub fn begin(packet: &mut Packet, memory: &FrameMemory, tags: VlanTags) -> Result<TagChange, DropReason> {
+    if let Some(inner) = tags.inner {
+        push(packet, memory, TPID, inner.get())?;
+    }
+    Ok(match tags.service {
+        true => TagChange::PushService(tags.outer.get()),
+        false => TagChange::Push(tags.outer.get()),
+    })
 }
 
 fn pop(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
@@ -33,13 +51,13 @@ fn pop(packet: &mut Packet, memory: &FrameMemory) -> Result<(), DropReason> {
     if packet.trim_front(TAG) { Ok(()) } else { Err(DropReason::VlanTruncated) }
 }
 
-fn push(packet: &mut Packet, memory: &FrameMemory, vid: u16) -> Result<(), DropReason> {
+fn push(packet: &mut Packet, memory: &FrameMemory, tpid: [u8; 2], vid: u16) -> Result<(), DropReason> {
     if packet.head_len() < ADDRESSES || !packet.prepend(TAG) {
         return Err(DropReason::TagOverflow);
     }
     let head = packet.head_mut(memory);
     head.copy_within(usize::from(TAG)..usize::from(TAG) + ADDRESSES, 0);
-    head[ADDRESSES..ADDRESSES + 2].copy_from_slice(&TPID);
+    head[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid);
     head[ADDRESSES + 2..ADDRESSES + 4].copy_from_slice(&(vid & 0x0fff).to_be_bytes());
     Ok(())
 }

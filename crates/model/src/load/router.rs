@@ -1,5 +1,6 @@
 //! Reads `[router.NAME]` with its interfaces.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use packet::PuntClass;
@@ -8,7 +9,7 @@ use super::fields::{Fields, Findings, named_in, table_of};
 use super::tree::Value;
 use super::vlans;
 use crate::cause::Cause;
-use crate::{Miss, PuntLimits, Router, RouterPort, RouterSettings, Rpf};
+use crate::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
 
 /// `None` where its namespace is wrong: nothing can be said of its ports then.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
@@ -69,12 +70,15 @@ pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> Rout
     let words = [Miss::Unreachable, Miss::Punt];
     let miss = fields.word("miss", &["unreachable", "punt"], &words, findings).unwrap_or_default();
     let vlans = vlans::read_set(&mut fields, "vlans", "vlans = [10, 20]", findings).unwrap_or_default();
+    let qinq = read_qinq(&mut fields, findings);
+    let words = [OuterTag::Service, OuterTag::Customer];
+    let qinq_outer = fields.word("qinq_outer", &["802.1ad", "802.1q"], &words, findings).unwrap_or_default();
     let words = [Rpf::Off, Rpf::Strict, Rpf::Loose];
     let rpf = fields.word("rpf", &["off", "strict", "loose"], &words, findings).unwrap_or_default();
     let vrrp = fields.flag("vrrp", findings).unwrap_or_default();
     let dhcp_relay = read_servers(&mut fields, findings);
     fields.finish(findings);
-    RouterPort { miss, vlans, rpf, vrrp, dhcp_relay }
+    RouterPort { miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay }
 }
 
 fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<IpAddr> {
@@ -113,4 +117,26 @@ fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<IpAddr>
         findings.add(item.place, object, cause);
     }
     servers
+}
+
+/// Pairs of VLANs, each written "OUTER.INNER".
+fn read_qinq(fields: &mut Fields<'_>, findings: &mut Findings) -> BTreeSet<QinQ> {
+    let mut pairs = BTreeSet::new();
+    let items = fields.items("qinq", findings).unwrap_or_default();
+    fields.limit("qinq", "pairs of VLANs", items.len(), RouterPort::VLANS_MAX, findings);
+    for (object, item) in items.into_iter().take(RouterPort::VLANS_MAX) {
+        let cause = match &item.value {
+            Value::Text(text) => match text.parse::<QinQ>() {
+                Ok(pair) if pairs.insert(pair) => continue,
+                Ok(pair) => Cause::Repeated { what: "pair of VLANs", value: pair.to_string() },
+                Err(()) => {
+                    let what = "an outer and an inner VLAN, 1 to 4094 each";
+                    Cause::BadText { text: text.clone(), what, example: "\"100.20\"" }
+                }
+            },
+            other => Cause::WrongType { expected: "a text in quotes", found: other.found() },
+        };
+        findings.add(item.place, object, cause);
+    }
+    pairs
 }

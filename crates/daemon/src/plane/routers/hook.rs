@@ -98,12 +98,19 @@ pub struct Wanted<'a> {
     pub seed: u32,
     /// Its VLANs that are interfaces, with their numbers.
     pub vlans: Vec<(u16, Option<u16>)>,
+    /// Whether some have a service tag in front of another.
+    pub service: bool,
 }
 
 impl Wanted<'_> {
     /// Without answers.
     fn plain(&self) -> RouteStage {
-        RouteStage::new(&self.of, self.own).with_vlans(self.vlans.iter().copied())
+        self.tagged(RouteStage::new(&self.of, self.own))
+    }
+
+    fn tagged(&self, stage: RouteStage) -> RouteStage {
+        let stage = stage.with_vlans(self.vlans.iter().copied());
+        if self.service { stage.with_service_tags() } else { stage }
     }
 }
 
@@ -173,8 +180,7 @@ impl Hook {
             partial_checksums: port.complete_checksums,
             seed: wanted.seed,
         };
-        let stage = RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer);
-        stage.with_vlans(wanted.vlans.iter().copied())
+        wanted.tagged(RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer))
     }
 
     /// The kernel refuses a port's program: it goes without.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use control::{FailureKind, PlaneError};
 use engine::{Engine, PortView, Room};
 use model::{Config, Namespace, PortName, RouterName, RouterPort};
-use packet::{PortId, QueueId, VlanId, WorkerId};
+use packet::{PortId, QueueId, VlanTags, WorkerId};
 use port::Queue;
 use port::link::{self, LinkError};
 use port::netns::Netns;
@@ -37,8 +37,8 @@ pub struct MirrorDevice {
 /// Queues of mirrors that a predecessor had, by their names as ports.
 pub type Given = BTreeMap<String, (PortId, TapQueue)>;
 
-/// An interface that has a mirror: the port, and the VLAN where it is one of the port's.
-pub type Key = (PortName, Option<VlanId>);
+/// An interface that has a mirror: the port, and the tags where it is a VLAN of the port's.
+pub type Key = (PortName, Option<VlanTags>);
 
 /// The device that stands for a port in its router's namespace.
 pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
@@ -49,14 +49,14 @@ pub fn device<'c>(config: &'c Config, port: &'c PortName) -> Option<&'c str> {
 pub fn wanted<'c>(
     router: &'c model::Router,
     config: &'c Config,
-) -> impl Iterator<Item = (&'c PortName, Option<VlanId>, String)> {
+) -> impl Iterator<Item = (&'c PortName, Option<VlanTags>, String)> {
     router.ports.iter().flat_map(|(name, port)| {
         let kind = config.ports.get(name).map(|own| &own.kind);
         kind.into_iter().flat_map(move |kind| {
             let device = RouterPort::device(name, kind);
             let own = RouterPort::is_mirrored(kind).then(|| (name, None, device.to_owned()));
-            let of = move |vlan| (name, Some(vlan), RouterPort::vlan_device(device, vlan));
-            own.into_iter().chain(port.vlans.iter().map(of))
+            let of = move |tags| (name, Some(tags), RouterPort::vlan_device(device, tags));
+            own.into_iter().chain(port.tags().map(of))
         })
     })
 }
@@ -95,7 +95,10 @@ pub fn check(
         let found = inside(&object(name), namespace, || Ok(link::find(&device)))?;
         if found.is_ok_and(|found| found.alias.as_deref() != Some(alias(&device).as_str())) {
             let (key, what, way) = match vlan {
-                Some(vlan) => (".vlans", format!("VLAN {vlan}"), "leave the VLAN out"),
+                Some(tags) => {
+                    let key = if tags.inner.is_some() { ".qinq" } else { ".vlans" };
+                    (key, format!("VLAN {tags}"), "leave the VLAN out")
+                }
                 None => ("", "the port".to_owned(), "give the port another name"),
             };
             return Err(PlaneError {
@@ -150,7 +153,12 @@ impl Running {
                     let mac = own.and_then(|device| device.mac);
                     let config = TapConfig {
                         netns: namespace.as_ref().map(|namespace| Netns::Path(namespace.path())),
-                        mtu: base.mtu,
+                        // As long with a second tag as others with one, which every device has room for.
+                        mtu: if key.1.is_some_and(|tags| tags.inner.is_some()) {
+                            base.mtu.saturating_sub(4)
+                        } else {
+                            base.mtu
+                        },
                         mac,
                         persistent: true,
                         ..TapConfig::new(device.clone())
@@ -225,7 +233,7 @@ impl Running {
         self.mirrors.iter().map(|((name, vlan), own)| {
             let base = ports.get(name);
             let room = match (base, vlan) {
-                (Some(base), Some(vlan)) => Room::Tagged(base.id, vlan.get()),
+                (Some(base), Some(tags)) => Room::Tagged(base.id, *tags),
                 (Some(base), None) => Room::Wire(base.id),
                 (None, _) => Room::None,
             };

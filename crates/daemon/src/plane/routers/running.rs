@@ -10,7 +10,7 @@ use engine::Engine;
 use engine::worker::monotonic;
 use model::{Config, PortName, RouterName, Rpf};
 use netlink::{Change, Feed, Follower, Limits, Mirror};
-use packet::VlanId;
+use packet::VlanTags;
 use port::link;
 use port::netns::Netns;
 use router::{Gate, Interface, Kernel, Mirrored, ReversePath, Router};
@@ -43,9 +43,9 @@ pub struct Running {
     /// This host's own addresses, as the hooks of its ports have them.
     pub own: Own,
     /// Its interfaces for which the kernel has no device by itself: VLANs of ports, and ports of which it knows nothing.
-    pub mirrors: BTreeMap<(PortName, Option<VlanId>), MirrorDevice>,
+    pub mirrors: BTreeMap<(PortName, Option<VlanTags>), MirrorDevice>,
     /// Those of them whose device could not be made, as was said.
-    pub mirrorless: BTreeSet<(PortName, Option<VlanId>)>,
+    pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
     /// What relays DHCP, where an interface wants that.
     pub relay: Option<Relay>,
     /// Packets sent to each neighbour when it was looked last.
@@ -172,7 +172,7 @@ impl Running {
             };
             reverse_paths[usize::from(*number)] = reverse_path(asks(name));
             if let Some(vlan) = vlan {
-                mirrored.add_vlan(*number, *base, vlan.get());
+                mirrored.add_vlan(*number, *base, *vlan);
             }
             let seat = state.seen.devices.get(&own.device);
             let Some(seat) = seat.filter(|seat| seat.up) else { continue };
@@ -230,10 +230,10 @@ impl Running {
                     port.map(|port| hook::Seen { number: *number, name, port, seat: *seat, vlan: None });
                 let of = vlans.iter().filter(move |vlan| vlan.port == **name);
                 let vlan = move |vlan: &Vlan| {
-                    let (number, up, port) = (vlan.number?, vlan.seat.filter(|seat| seat.up)?, port?);
+                    let (number, up, port) = (vlan.answered()?, vlan.seat.filter(|seat| seat.up)?, port?);
                     // No longer than the port's device takes.
                     let seat = Seat { mtu: up.mtu.min(seat.mtu), ..up };
-                    Some(hook::Seen { number, name, port, seat, vlan: Some(vlan.vlan) })
+                    Some(hook::Seen { number, name, port, seat, vlan: Some(vlan.tags.outer.get()) })
                 };
                 own.into_iter().chain(of.filter_map(vlan))
             });
@@ -251,7 +251,8 @@ impl Running {
                 interface: number,
                 sources: sources(asks.map(|port| port.rpf).unwrap_or_default()),
                 seed: self.seed,
-                vlans: vlans.iter().filter(|it| it.port == *name).map(|it| (it.vlan, it.number)).collect(),
+                vlans: of_hook(vlans.iter().filter(|it| it.port == *name)),
+                service: vlans.iter().any(|it| it.port == *name && it.tags.service),
             };
             if let Err(error) = hook::put(hook, name, port, &wanted) {
                 tracing::error!(port = %name, %error, "its hook does not route");
@@ -264,7 +265,7 @@ impl Running {
         let vlan = |((port, vlan), own): (&mirrors::Key, &MirrorDevice)| {
             Some(Vlan {
                 port: port.clone(),
-                vlan: (*vlan)?.get(),
+                tags: (*vlan)?,
                 number: numbers.get(&own.device).copied(),
                 seat: devices.get(&own.device).copied(),
             })
@@ -338,9 +339,26 @@ impl Running {
 /// A VLAN of a port that is an interface.
 struct Vlan {
     port: PortName,
-    vlan: u16,
+    tags: VlanTags,
     number: Option<u16>,
     seat: Option<Seat>,
+}
+
+impl Vlan {
+    /// The number of one that hooks answer for: with two tags it is the worker's.
+    fn answered(&self) -> Option<u16> {
+        self.number.filter(|_| self.tags.inner.is_none())
+    }
+}
+
+/// The outer tags of a port's VLANs as its hook knows them.
+fn of_hook<'v>(vlans: impl Iterator<Item = &'v Vlan>) -> Vec<(u16, Option<u16>)> {
+    let mut all = BTreeMap::new();
+    for vlan in vlans {
+        let number = all.entry(vlan.tags.outer.get()).or_insert(None);
+        *number = number.or(vlan.answered());
+    }
+    all.into_iter().collect()
 }
 
 fn sources(asks: Rpf) -> Sources {

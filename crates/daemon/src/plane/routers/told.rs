@@ -6,7 +6,7 @@ use std::sync::Arc;
 use control::PlaneError;
 use model::{Config, DhcpRelayState, DriftState, InterfaceState, Miss, PortName, PuntState, RouterState};
 use netlink::{Follower, Mirror};
-use packet::{MacAddr, PuntClass};
+use packet::{MacAddr, PuntClass, VlanId, VlanTags};
 
 use super::super::locked;
 use super::super::ports::Ports;
@@ -71,13 +71,13 @@ impl Running {
             punts: PuntClass::ALL.map(punt).into(),
             ..empty
         };
-        let vlans: Vec<(PortName, String, Miss, Option<u16>)> = super::mirrors::wanted(wanted, config)
+        let vlans: Vec<(PortName, String, Miss, Option<VlanTags>)> = super::mirrors::wanted(wanted, config)
             .filter_map(|(name, vlan, device)| {
                 let miss = wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
-                Some((name.clone(), device, miss, Some(vlan?.get())))
+                Some((name.clone(), device, miss, Some(vlan?)))
             })
             .collect();
-        let mut devices: Vec<(PortName, String, Miss, Option<u16>)> = wanted
+        let mut devices: Vec<(PortName, String, Miss, Option<VlanTags>)> = wanted
             .ports
             .iter()
             .filter_map(|(name, port)| {
@@ -89,7 +89,7 @@ impl Running {
         let up: BTreeMap<PortName, bool> =
             ports.iter().map(|(name, running)| (name.clone(), running.is_up())).collect();
         let relays = |version| -> BTreeMap<String, DhcpRelayState> {
-            let relayed = |(_, device, ..): &(PortName, String, Miss, Option<u16>)| {
+            let relayed = |(_, device, ..): &(PortName, String, Miss, Option<VlanTags>)| {
                 Some((device.clone(), self.relay.as_ref()?.state(device, version)?))
             };
             devices.iter().filter_map(relayed).collect()
@@ -113,7 +113,8 @@ impl Running {
                     port: port.to_string(),
                     device,
                     miss,
-                    vlan,
+                    vlan: vlan.map(|tags| tags.outer.get()),
+                    inner_vlan: vlan.and_then(|tags| tags.inner).map(VlanId::get),
                     ..InterfaceState::default()
                 }
             });
