@@ -279,7 +279,8 @@ fn what_leaves_is_what_the_kernel_would_send() {
     let kernel = Subject::new("kernel", "k", &alone, &wire);
     let ours = Subject::new("ours", "t", rig.lab.hub(), &wire);
     let mut text = format!(
-        "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[router.edge]\npunts = 10000000\n",
+        "[daemon]\napi = {:?}\nstate_dir = {:?}\n[memory]\nframes = 32768\nhuge_pages = \"off\"\n[router.edge]\npunts = 10000000\n\
+         punt_limits = {{ errors = 10000000 }}\n",
         rig.socket(),
         rig.path("state")
     );

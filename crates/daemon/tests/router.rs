@@ -141,6 +141,69 @@ fn the_kernel_does_what_is_its_own() {
     assert!(nobody.contains("Destination Host Unreachable"), "{nobody}");
 }
 
+/// Packets of a class that were given to the kernel, or whose senders were told.
+fn counted(rig: &Rig, class: &str) -> u64 {
+    let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "punts", "--json"])).unwrap();
+    all.as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap()["packets"].as_u64().unwrap()
+}
+
+#[test]
+fn senders_are_told_by_the_worker_or_by_the_kernel() {
+    require!("ip", "ping", "ethtool");
+    let rig = start(2);
+    let hub = rig.lab.hub();
+    hub.run(["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"]).unwrap();
+    hub.run(["ip", "route", "add", "unreachable", "10.9.1.0/24"]).unwrap();
+    hub.run(["ip", "route", "add", "prohibit", "10.9.2.0/24"]).unwrap();
+    hub.run(["ip", "-6", "route", "add", "prohibit", "2001:db8:9::/48"]).unwrap();
+    let known = |address: &str| {
+        let found = || {
+            let why = rig.ok(&["show", "why", address]);
+            if why.contains("prohibit") { Ok(()) } else { Err(why) }
+        };
+        eventually("the route is known", PATIENCE, found).unwrap();
+    };
+    known("10.9.2.1");
+    known("2001:db8:9::1");
+    // The way back, too: its sender has asked for the router and is known since.
+    assert!(ping(&rig, &["-6", "fd00:8:1::1"]).contains("3 received"));
+    eventually("its sender is known", PATIENCE, || {
+        let known = rig.ok(&["show", "neighbours"]);
+        if known.contains("fd00:8:1::2") { Ok(()) } else { Err(known) }
+    })
+    .unwrap();
+    let ways = [
+        (&["10.99.0.1"][..], "From 10.8.1.1", "Destination Net Unreachable"),
+        (&["10.9.1.1"], "From 10.8.1.1", "Destination Host Unreachable"),
+        (&["10.9.2.1"], "From 10.8.1.1", "Packet filtered"),
+        // As much of the packet as an error has room for.
+        (&["-s", "1400", "10.99.0.1"], "From 10.8.1.1", "Destination Net Unreachable"),
+        (&["-6", "2001:db8:99::1"], "From fd00:8:1::1", "No route"),
+        (&["-6", "2001:db8:9::1"], "From fd00:8:1::1", "Administratively prohibited"),
+    ];
+    let counts = || ["errors", "no-route"].map(|class| counted(&rig, class));
+    for (arguments, from, says) in ways {
+        let before = counts();
+        let said = ping(&rig, arguments);
+        assert!(said.contains(from) && said.contains(says), "{arguments:?}: {said}");
+        assert_eq!(counts(), [before[0] + 3, before[1]], "{arguments:?}");
+    }
+    let mac = rig.port("h1")["mac"].as_str().unwrap().to_owned();
+    let said =
+        rig.ok(&["explain", "--in", "h1", &format!("eth_dst={mac},ip_src=10.8.1.2,ip_dst=10.99.0.1,udp")]);
+    assert!(said.contains("its sender is told by an ICMP error from 10.8.1.1"), "{said}");
+    assert!(said.ends_with("it goes no further; the error leaves by h1\n"), "{said}");
+    // Where the kernel is to have them, it tells the same.
+    let punts =
+        configuration(&rig).replace("[router.edge.port.h1]", "[router.edge.port.h1]\nmiss = \"punt\"");
+    rig.ok(&["apply", rig.write("punts.toml", &punts).to_str().unwrap()]);
+    // Its own limit for one sender (`ip_error`) is five at once, and one a second.
+    let before = counts();
+    let said = ping(&rig, &["10.99.0.1"]);
+    assert!(said.contains("From 10.8.1.1") && said.contains("Destination Net Unreachable"), "{said}");
+    assert_eq!(counts(), [before[0], before[1] + 3]);
+}
+
 #[test]
 fn tables_change_and_no_packet_is_lost() {
     require!("ip", "ping", "ethtool");
@@ -322,7 +385,7 @@ fn explain_follows_a_packet_through_the_router() {
     );
     let said = explain("ip_src=10.8.1.2,ip_dst=10.99.2.2,udp");
     assert!(said.contains("There is no route to its destination"), "{said}");
-    assert!(said.ends_with("it goes to the kernel\n"), "{said}");
+    assert!(said.ends_with("it goes no further; the error leaves by h1\n"), "{said}");
     rig.lab.hub().run(["ip", "route", "add", "blackhole", "10.9.0.0/16"]).unwrap();
     eventually("the blackhole is known", PATIENCE, || {
         let said = explain("ip_src=10.8.1.2,ip_dst=10.9.2.2,udp");
@@ -451,15 +514,11 @@ fn tables_are_shown_as_the_kernel_has_them() {
     assert!(rig.ok(&["show", "neighbours"]).contains(rig.hosts[1].mac().unwrap().as_str()));
     assert!(rig.ok(&["show", "nexthops"]).contains("10.8.2.2"));
     assert_eq!(json(&["drift"])["drifted"], 0);
-    // What is given to the kernel counts by its kind.
-    let lost = |routers: &serde_json::Value| -> u64 {
-        let punts = routers[0]["punts"].as_array().unwrap();
-        punts.iter().find(|punt| punt["class"] == "no-route").unwrap()["packets"].as_u64().unwrap()
-    };
-    let before = lost(&routers);
+    // What is given to the kernel, or told to its sender, counts by its kind.
+    let before = counted(&rig, "errors");
     ping(&rig, &["10.99.0.1"]);
-    assert_eq!(lost(&json(&["routers"])), before + 3);
-    assert!(rig.ok(&["show", "punts"]).contains("no-route"));
+    assert_eq!(counted(&rig, "errors"), before + 3);
+    assert!(rig.ok(&["show", "punts"]).contains("errors"));
     let refused = rig.trivium(&["show", "routes", "--router", "none"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("none"));
 }

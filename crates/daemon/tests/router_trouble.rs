@@ -27,7 +27,7 @@ fn start(hosts: u8) -> Rig {
         .lines()
         .filter(|line| !line.contains("bridge") && !line.contains("access"))
         .fold(String::new(), |text, line| text + line + "\n");
-    let mut text = format!("{ports}[router.edge]\npunts = {PUNTS}\n");
+    let mut text = format!("{ports}[router.edge]\npunts = {PUNTS}\npunt_limits = {{ errors = {PUNTS} }}\n");
     for host in &rig.hosts {
         let _ = writeln!(text, "[router.edge.port.{}]", host.device());
     }
@@ -249,7 +249,7 @@ fn a_session_with_the_router_outlives_a_flood() {
     }
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
-    // No route, for the one half; nobody there, for the other.
+    // No route, for the one half, whose sender the worker tells; nobody there, for the other.
     let nowhere = (0..2_000).map(|n| format!("203.0.{}.{}", n / 250, n % 250));
     let nobody = (0..2_000).map(|n| format!("10.8.2.{}", 10 + n % 200));
     let worst = flood(&rig, nowhere.zip(nobody).flat_map(|(one, two)| [one, two]), || {
@@ -267,7 +267,7 @@ fn a_session_with_the_router_outlives_a_flood() {
     });
     // The hold time of BGP is some seconds at least.
     assert!(worst < Duration::from_secs(3), "{worst:?}");
-    for class in ["no-route", "unresolved"] {
+    for class in ["errors", "unresolved"] {
         let (given, refused) = punted(&rig, class);
         assert!(given > 0 && refused > 1_000, "{class}: {given} given, {refused} refused");
     }

@@ -479,7 +479,9 @@ pub(crate) fn path<R: Recorder>(
         begin = count(tools, Stage::Parse, n, begin);
         route::look_up(port, router, *interface, reader, burst, tools);
         begin = count(tools, Stage::Room, n, begin);
-        route::run::<R, true>(forwarding, port, router, *interface, burst, now, exits, tools, recorder);
+        route::run::<R, true>(
+            forwarding, port, router, *interface, burst, now, reader, exits, tools, recorder,
+        );
         begin = count(tools, Stage::Execute, n, begin);
         transmit::run(forwarding, exits, tools, recorder);
         count(tools, Stage::Transmit, n, begin);
@@ -502,7 +504,7 @@ pub(crate) fn path<R: Recorder>(
     room::run(port, &view.room, burst, now, reader, tools, recorder);
     begin = count(tools, Stage::Room, burst.len(), begin);
     let n = burst.len();
-    execute::run(forwarding, port, &view.room, burst, now, exits, tools, recorder);
+    execute::run(forwarding, port, &view.room, burst, now, reader, exits, tools, recorder);
     begin = count(tools, Stage::Execute, n, begin);
     transmit::run(forwarding, exits, tools, recorder);
     count(tools, Stage::Transmit, n, begin);

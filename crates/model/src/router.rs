@@ -55,10 +55,14 @@ impl RouterSettings {
     /// Most seconds that a replay of FPM may pause.
     pub const FPM_SETTLE_MAX: u32 = 3_600;
 
-    /// Packets per second at most that workers give to the kernel of a class.
+    /// ICMP errors per second at most that workers make, unless told otherwise: as many as Linux makes (`icmp_msgs_per_sec`).
+    pub const ERRORS: u32 = 1_000;
+
+    /// Packets per second at most of a class: that workers give to the kernel, or whose senders they tell themselves.
     #[must_use]
     pub fn punts_of(&self, class: PuntClass) -> u32 {
-        self.punt_limits.0.get(&class).copied().unwrap_or(self.punts)
+        let default = if class == PuntClass::Errors { RouterSettings::ERRORS } else { self.punts };
+        self.punt_limits.0.get(&class).copied().unwrap_or(default)
     }
 }
 

@@ -201,6 +201,8 @@ drop_reasons! {
         "The packets were more than the meter of their rule lets through; see `ovs-ofctl meter-stats`.";
     ReversePath = 73, "reverse-path",
         "No route leads back to the source by the way that the interface's `rpf` asks for (RFC 3704); look for a forged source or asymmetric routes, or say `rpf = \"loose\"`.";
+    NoRoute = 74, "no-route",
+        "No route leads to the destination, or its route refuses it, and its sender is not told: it is an ICMP error or a later fragment, or the router's limit of `errors` is reached; see `trivium show why ADDRESS`.";
 }
 
 impl DropReason {

@@ -7,7 +7,7 @@ use crate::{FlowKey, L3Kind, PortId, ethertype, ip_proto};
 
 macro_rules! classes {
     ($($variant:ident = $name:literal, $explain:literal;)+) => {
-        /// A class of packets that are given to the kernel.
+        /// A class of packets that are given to the kernel, or whose senders are told.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum PuntClass {
@@ -57,6 +57,7 @@ classes! {
     Options = "options", "Options that every router reads.";
     Scope = "scope", "An address that counts on its link only.";
     Elsewhere = "elsewhere", "The way out is a device that is none of the router's ports.";
+    Errors = "errors", "Not given to the kernel: ICMP errors that workers make themselves.";
 }
 
 /// Destination and source SAP of IS-IS, and LLC's unnumbered information (ISO 10589, 9.1; IEEE 802.2).

@@ -196,6 +196,13 @@ pub enum Step {
         /// Reason in words.
         why: &'static str,
     },
+    /// It goes no further; its sender is (would be) told by an ICMP error, which goes on in its place.
+    Told {
+        /// Reason in words, without a full stop.
+        why: &'static str,
+        /// Whose the error is.
+        from: IpAddr,
+    },
     /// The L4 checksum that its sender had left open was (would be) completed.
     ChecksumCompleted,
     /// It was (would be) cut into this many segments of the port's size.

@@ -1,6 +1,7 @@
-//! How many packets get into the kernel: each class of them has its own limit and its own counts.
+//! How many packets get into the kernel, and how many senders are told by the router itself: each class of them has its own limit and its own
+//! counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use packet::PuntClass;
 use sync::counter::CounterArray;
@@ -15,6 +16,8 @@ pub struct Gate {
     rates: [AtomicU64; PuntClass::COUNT],
     /// By class: packets that were let in, and that were not.
     counts: CounterArray,
+    /// Of the IPv4 error that is made next.
+    id: AtomicU16,
 }
 
 impl Gate {
@@ -26,6 +29,7 @@ impl Gate {
             buckets: PuntClass::ALL.map(bucket),
             rates: PuntClass::ALL.map(|class| AtomicU64::new(u64::from(rate(class)))),
             counts: CounterArray::new(workers, 2 * PuntClass::COUNT),
+            id: AtomicU16::new(1),
         }
     }
 
@@ -44,6 +48,11 @@ impl Gate {
         let admitted = self.buckets[class as usize].take(now_ns, 1) == 1;
         self.counts.row(worker).add(2 * (class as usize) + usize::from(!admitted), 1);
         admitted
+    }
+
+    /// An identification that the last 65,535 IPv4 errors did not have (RFC 6864, 4.3).
+    pub fn next_id(&self) -> u16 {
+        self.id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Packets that were let in, and that were not.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A room of the engine: it is handed the flow keys of a burst, or the destinations of [`plain`] packets, and answers with a [`Decision`]
-//! for each; it touches no frame.
+//! for each; it touches no frame. What the sender of a refused packet is told it says in full ([`IcmpError`]).
 //! A [`Fib`] belongs to one writer, the [`Adjacencies`] to the same one for all tables of a router; any number of workers ask their
 //! views. Routes that lead to the same share a path, so that one write repoints all of them, and a path that changes keeps as many
 //! flows where they are as its new shares allow ([`Buckets`]). A neighbour that changes its address is one write, too.
@@ -39,6 +39,7 @@ mod adjacency;
 mod buckets;
 pub mod dhcp;
 pub mod dhcp6;
+mod errors;
 mod fib;
 mod gate;
 mod mirror;
@@ -51,6 +52,7 @@ mod room;
 
 pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST};
 pub use buckets::{BUCKETS, Buckets, spread};
+pub use errors::{Errors, IcmpError};
 pub use fib::{Fib, FibError, View};
 pub use gate::{Gate, class};
 pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
@@ -58,4 +60,4 @@ pub use mirrored::Mirrored;
 pub use paths::{Path, Verdict, Way};
 pub use policy::{Lookup, Selector};
 pub use reverse::ReversePath;
-pub use room::{Admitted, Decision, Gathering, Interface, Kernel, Punt, Router, Scratch, admit};
+pub use room::{Admitted, Decision, Gathering, Interface, Kernel, Punt, Refusal, Router, Scratch, admit};

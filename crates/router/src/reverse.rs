@@ -140,7 +140,7 @@ impl Router {
 /// Whether it would go elsewhere, be it by the kernel.
 fn is_on_its_way(decision: Decision) -> bool {
     match decision {
-        Decision::Forward { .. } => true,
+        Decision::Forward { .. } | Decision::Refuse(_) => true,
         Decision::Punt(punt) => match punt {
             Punt::Expired
             | Punt::NoRoute

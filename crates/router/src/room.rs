@@ -2,7 +2,7 @@
 //!
 //! As Linux decides (`ip_rcv`, `ip_route_input`, `ip_forward` and their IPv6 kin), with one difference: whatever needs more than a
 //! new Ethernet header and a hop less is the kernel's. It gets such packets as they came, and answers, resolves, fragments or
-//! delivers as it always does.
+//! delivers as it always does; but for packets that no route is for, whose senders the router tells itself where it can ([`Router::error`]).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use sync::qsbr::Reader;
 
 use crate::adjacency::{AdjacencyView, FOREIGN, mapped};
 use crate::buckets::spread;
+use crate::errors::Errors;
 use crate::fib::View;
 use crate::gate::Gate;
 use crate::mirrored::Mirrored;
@@ -89,6 +90,29 @@ punts! {
     Elsewhere = "Its way out is a device that is none of the router's ports: the kernel sends it.";
 }
 
+/// Why a packet goes no further, as its sender is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no route to its destination.
+    NoRoute,
+    /// Its route says that the destination cannot be reached.
+    Unreachable,
+    /// Its route says that it is forbidden.
+    Prohibit,
+}
+
+impl Refusal {
+    /// The same in words.
+    #[must_use]
+    pub const fn explain(self) -> &'static str {
+        match self {
+            Refusal::NoRoute => "There is no route to its destination",
+            Refusal::Unreachable => "Its route says that the destination cannot be reached",
+            Refusal::Prohibit => "Its route says that it is forbidden",
+        }
+    }
+}
+
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -101,6 +125,8 @@ pub enum Decision {
     },
     /// To the kernel.
     Punt(Punt),
+    /// Nowhere, and its sender is told: by this router ([`Router::error`]), or by the kernel.
+    Refuse(Refusal),
     /// Nowhere.
     Drop(DropReason),
 }
@@ -139,7 +165,9 @@ pub struct Router {
     pub mirrored: Mirrored,
     /// By the numbers of interfaces, what they ask of sources; those behind its end ask nothing.
     pub reverse_paths: Vec<ReversePath>,
-    /// How many packets go that way.
+    /// What senders are told.
+    pub errors: Errors,
+    /// How many packets go to the kernel, and how many senders are told.
     pub gate: Arc<Gate>,
     /// Makes this router's choice among several ways another than its neighbours'.
     pub seed: u32,
@@ -581,7 +609,7 @@ impl Router {
         // Of those that no rule was for nothing is said yet.
         for place in &pending.places[..pending.len] {
             if let Some(out) = out.get_mut(usize::from(*place)) {
-                *out = Decision::Punt(Punt::NoRoute);
+                *out = Decision::Refuse(Refusal::NoRoute);
             }
         }
     }
@@ -604,9 +632,9 @@ impl Router {
             Verdict::Forward(number) => self.towards(number, destination),
             Verdict::Local => Decision::Punt(Punt::Own),
             Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
-            Verdict::NoRoute | Verdict::Throw | Verdict::Unreachable | Verdict::Prohibit => {
-                Decision::Punt(Punt::NoRoute)
-            }
+            Verdict::NoRoute | Verdict::Throw => Decision::Refuse(Refusal::NoRoute),
+            Verdict::Unreachable => Decision::Refuse(Refusal::Unreachable),
+            Verdict::Prohibit => Decision::Refuse(Refusal::Prohibit),
         }
     }
 

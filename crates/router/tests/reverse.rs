@@ -10,8 +10,8 @@ use packet::record::WayBack;
 use packet::{DropReason, FlowKey, Layers, MacAddr, PortId, spec};
 use proptest::prelude::*;
 use router::{
-    Adjacencies, Decision, Fib, Gate, Interface, Lookup, Mirrored, Path, Punt, ReversePath, Router, Scratch,
-    Selector, Verdict, Way,
+    Adjacencies, Decision, Errors, Fib, Gate, Interface, Lookup, Mirrored, Path, Punt, ReversePath, Router,
+    Scratch, Selector, Verdict, Way,
 };
 use sync::qsbr::Domain;
 
@@ -132,6 +132,7 @@ proptest! {
             kernel: None,
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
+            errors: Errors::default(),
             gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: 1,
         };
@@ -197,6 +198,7 @@ fn what_is_the_kernels_is_left_to_it() {
         kernel: None,
         mirrored: Mirrored::default(),
         reverse_paths: vec![ReversePath::Strict],
+        errors: Errors::default(),
         gate: Arc::new(Gate::new(|_| 1, 1, 0)),
         seed: 1,
     };

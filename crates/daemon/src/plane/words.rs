@@ -215,8 +215,10 @@ fn verdict(steps: &[Step], names: &Names) -> String {
         _ => None,
     });
     let to_kernel = steps.iter().any(|step| matches!(step, Step::ToKernel { .. }));
+    let told = steps.iter().any(|step| matches!(step, Step::Told { .. }));
     match (outputs.as_slice(), drop) {
         ([_], None) if to_kernel => "it goes to the kernel".to_owned(),
+        ([port], None) if told => format!("it goes no further; the error leaves by {port}"),
         ([], Some(reason)) => format!("dropped as {}: {}{punted}", reason.name(), reason.explain()),
         ([], None) => format!("it leaves by no port{punted}"),
         ([port], _) => format!("it leaves by {port}{punted}"),
@@ -310,6 +312,7 @@ fn switching(step: &Step, names: &Names) -> String {
             };
             format!("its source {source} came in at {}, and {leads}", names.port(*from))
         }
+        Step::Told { why, from } => format!("{why}: its sender is told by an ICMP error from {from}"),
         Step::ToKernel { why } => format!("it is the kernel's. {why}"),
         Step::Snooped { ports } => format!("the group's listeners and routers are at {ports} ports"),
         Step::Punted => "a copy goes to the snooper".to_owned(),

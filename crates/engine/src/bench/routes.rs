@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use lookup::Prefix;
 use packet::{MacAddr, PortId};
-use router::{Adjacencies, Fib, FibError, Gate, Interface, Lookup, Mirrored, Path, Router, Selector, Way};
+use router::{
+    Adjacencies, Errors, Fib, FibError, Gate, Interface, Lookup, Mirrored, Path, Router, Selector, Way,
+};
 use sync::qsbr::Domain;
 
 use crate::bench::generator::Destinations;
@@ -226,6 +228,7 @@ impl Tables {
             kernel: None,
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
+            errors: Errors::default(),
             gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: 1,
         }

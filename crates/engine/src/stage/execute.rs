@@ -4,6 +4,7 @@ use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, PortId};
 use port::Packet;
 use switch::{Bridge, Decision, Now};
+use sync::qsbr::Reader;
 
 use crate::burst::Burst;
 use crate::stage::outbox::Refused;
@@ -19,13 +20,14 @@ pub fn run<R: Recorder>(
     room: &Room,
     burst: &mut Burst,
     now: Now,
+    reader: &Reader,
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
 ) {
     if let Room::Route(router, interface) = room {
         return route::run::<R, false>(
-            forwarding, port, router, *interface, burst, now, exits, tools, recorder,
+            forwarding, port, router, *interface, burst, now, reader, exits, tools, recorder,
         );
     }
     if let Room::Flows(bridge) = room {

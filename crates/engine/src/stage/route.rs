@@ -1,5 +1,6 @@
 //! Does what the router decided: writes addresses and hop counts anew and sorts packets by output; what needs more goes to the kernel.
 
+mod refuse;
 mod rewrite;
 
 use packet::record::{Recorder, Step, TagChange};
@@ -209,6 +210,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
     interface: u16,
     burst: &mut Burst,
     now: Now,
+    reader: &Reader,
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
@@ -219,14 +221,28 @@ pub fn run<R: Recorder, const QUICK: bool>(
     let memory = tools.pool.memory();
     let mut way = Way::of(router, tools.id);
     let (all, keys, heads) = (&mut packets.as_mut_slice()[..n], &keys[..n], &heads[..n]);
+    let vlans = router.mirrored.has_vlans();
     let mut place = 0;
     while place < n {
         if QUICK && !R::DRY {
             place += way.rewrite_plain(memory, &mut all[place..], &routes[place..], &heads[place..]);
         }
         let (Some(packet), Some(route)) = (all.get_mut(place), routes.get_mut(place)) else { break };
+        let mut head = if QUICK { heads[place] } else { Head::Read };
+        if let Decision::Refuse(why) = *route {
+            let mut asked = refuse::Asked {
+                router,
+                arrival: if vlans { arrivals[place] } else { interface },
+                place,
+                worker: tools.id,
+                now,
+                reader,
+                scratch: &mut tools.routing,
+            };
+            // The error goes on in its place.
+            (*route, head) = refuse::run(&mut asked, why, packet, memory, recorder);
+        }
         if let Decision::Forward { interface, adjacency } = *route {
-            let head = if QUICK { heads[place] } else { Head::Read };
             match way.rewrite(interface, adjacency, packet, memory, head, &keys[place]) {
                 Ok(()) if R::DRY => {}
                 Ok(()) => way.count(packet.len()),
@@ -244,7 +260,6 @@ pub fn run<R: Recorder, const QUICK: bool>(
     {
         return;
     }
-    let vlans = router.mirrored.has_vlans();
     for ((mut packet, route), arrival) in packets.drain(..).zip(routes).zip(arrivals.iter()) {
         match *route {
             Decision::Forward { interface, .. } => match router.interfaces.get(usize::from(interface)) {
@@ -259,6 +274,8 @@ pub fn run<R: Recorder, const QUICK: bool>(
                 },
                 None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),
             },
+            // None are left: their senders are told, here or by the kernel.
+            Decision::Refuse(_) => tools.drop(packet, port, DropReason::NoRoute),
             Decision::Punt(why) => {
                 let arrival = if vlans { *arrival } else { interface };
                 let kernel = router.mirrored.kernel(arrival).or(router.kernel.as_ref());
@@ -280,6 +297,7 @@ fn record<R: Recorder>(router: &Router, routes: &[Decision], recorder: &mut R) {
                 }
             }
             Decision::Punt(punt) => recorder.step(place, Step::ToKernel { why: punt.explain() }),
+            Decision::Refuse(_) => recorder.step(place, Step::Dropped(DropReason::NoRoute)),
             Decision::Drop(reason) => recorder.step(place, Step::Dropped(reason)),
         }
     }

@@ -12,8 +12,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use router::{
-    Adjacencies, COUNT_WORDS, Decision, Fib, GROUP_WORDS, Gate, Interface, LINE_WORDS, Lookup, Mirrored,
-    NEIGHBOUR_WORDS, NeighbourMirror, Path, ReversePath, Scratch, Selector, TableMirror, Way,
+    Adjacencies, COUNT_WORDS, Decision, Errors, Fib, GROUP_WORDS, Gate, Interface, LINE_WORDS, Lookup,
+    Mirrored, NEIGHBOUR_WORDS, NeighbourMirror, Path, ReversePath, Scratch, Selector, TableMirror, Way,
 };
 use sync::qsbr::{Domain, Reader};
 use sync::readers::{Readers, Strangers};
@@ -214,6 +214,7 @@ impl Rig {
                 Sources::Strict => vec![ReversePath::Strict; 6],
                 Sources::Loose => vec![ReversePath::Loose; 6],
             },
+            errors: Errors::default(),
             gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: SEED,
         };

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use control::PlaneError;
 use engine::Engine;
 use engine::worker::monotonic;
-use model::{Config, PortName, RouterName, Rpf};
+use model::{Config, Miss, PortName, RouterName, Rpf};
 use netlink::{Change, Feed, Follower, Limits, Mirror};
 use packet::VlanTags;
 use port::link;
 use port::netns::Netns;
-use router::{Gate, Interface, Kernel, Mirrored, ReversePath, Router};
+use router::{Errors, Gate, Interface, Kernel, Mirrored, ReversePath, Router};
 use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort, Sources};
 
@@ -163,14 +163,25 @@ impl Running {
         let mut mirrored = Mirrored::default();
         let asks = |name: &PortName| self.wanted.ports.get(name).map(|port| port.rpf).unwrap_or_default();
         let mut reverse_paths = vec![ReversePath::Off; most];
+        let mut errors = Errors::default();
+        let mut tells = |name: &PortName, device: &str, number: u16| {
+            let miss = self.wanted.ports.get(name).map(|port| port.miss).unwrap_or_default();
+            let index = state.seen.devices.get(device).map(|seat| seat.index);
+            let own = index.and_then(|index| state.seen.addresses.get(&index)).into_iter().flatten();
+            errors.set(number, miss == Miss::Unreachable, own.copied());
+        };
         for (name, number) in &numbers {
             reverse_paths[usize::from(*number)] = reverse_path(asks(name));
+            if let Some(device) = mirrors::device(config, name) {
+                tells(name, device, *number);
+            }
         }
         for ((name, vlan), own) in &self.mirrors {
             let (Some(base), Some(number)) = (numbers.get(name), state.interfaces.get(&own.device)) else {
                 continue;
             };
             reverse_paths[usize::from(*number)] = reverse_path(asks(name));
+            tells(name, &own.device, *number);
             if let Some(vlan) = vlan {
                 mirrored.add_vlan(*number, *base, *vlan);
             }
@@ -193,6 +204,7 @@ impl Running {
             kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
             mirrored,
             reverse_paths,
+            errors,
             gate: Arc::clone(&self.gate),
             seed: self.seed,
         };

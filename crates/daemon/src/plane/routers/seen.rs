@@ -34,6 +34,8 @@ pub struct State {
 pub struct Seen {
     pub devices: BTreeMap<String, Seat>,
     pub own: (BTreeSet<Ipv4Addr>, BTreeSet<Ipv6Addr>),
+    /// Addresses of interfaces' devices, by the devices' numbers, with the lengths of their prefixes.
+    pub addresses: BTreeMap<u32, Vec<(IpAddr, u8)>>,
     pub four: Vec<Lookup>,
     pub six: Vec<Lookup>,
     pub tables: Vec<u32>,
@@ -102,11 +104,16 @@ impl State {
                 self.feed.bind(device, bound.get(&device).copied());
             }
         }
+        let mut addresses: BTreeMap<u32, Vec<(IpAddr, u8)>> = BTreeMap::new();
+        for own in mirror.addresses.iter().filter(|own| bound.contains_key(&own.link)) {
+            addresses.entry(own.link).or_default().push((own.local, own.prefix_length));
+        }
         self.bound = bound;
         let number = |name: &str| self.interfaces.get(name).copied();
         self.seen = Seen {
             devices,
             own: own_addresses(mirror),
+            addresses,
             four: self.feed.lookups(mirror, false, number),
             six: self.feed.lookups(mirror, true, number),
             tables: self.feed.tables().collect(),

@@ -1,0 +1,79 @@
+//! Tells the senders of packets that no route is for, or one that refuses: each packet becomes the error about itself (`router::IcmpError`), which is
+//! sent like any routed packet. What cannot be told here is the kernel's.
+
+use packet::record::{Recorder, Step};
+use packet::{DropReason, PuntClass, WorkerId};
+use port::{Flags, FrameMemory, Packet, offload};
+use router::{Decision, IcmpError, Punt, Refusal, Router, Scratch};
+use switch::Now;
+use sync::qsbr::Reader;
+
+use crate::burst::Head;
+
+/// What is known besides the packet.
+pub struct Asked<'a> {
+    pub router: &'a Router,
+    /// The number of the interface that it came in by.
+    pub arrival: u16,
+    /// Its place in the burst.
+    pub place: usize,
+    pub worker: WorkerId,
+    pub now: Now,
+    pub reader: &'a Reader,
+    pub scratch: &'a mut Scratch,
+}
+
+/// Makes the error of a refused packet; gives what becomes of it, or of the packet, which is as it was then.
+#[cold]
+#[inline(never)]
+pub fn run<R: Recorder>(
+    asked: &mut Asked<'_>,
+    why: Refusal,
+    packet: &mut Packet,
+    memory: &FrameMemory,
+    recorder: &mut R,
+) -> (Decision, Head) {
+    match answer::<R>(asked, why, packet, memory) {
+        Ok(error) => {
+            recorder.step(asked.place, Step::Told { why: why.explain(), from: error.source });
+            let head = if error.is_four() { Head::Plain4 } else { Head::Plain6 };
+            (Decision::Forward { adjacency: error.adjacency, interface: error.interface }, head)
+        }
+        Err(instead) => (instead, Head::Read),
+    }
+}
+
+fn answer<R: Recorder>(
+    asked: &mut Asked<'_>,
+    why: Refusal,
+    packet: &mut Packet,
+    memory: &FrameMemory,
+) -> Result<IcmpError, Decision> {
+    const KERNELS: Decision = Decision::Punt(Punt::NoRoute);
+    let Asked { router, arrival, worker, now, reader, scratch, .. } = asked;
+    // In what is quoted the checksum is whole, whoever should have completed it.
+    if packet.flags().contains(Flags::SEGMENT) || offload::complete_checksum(packet, memory).is_err() {
+        return Err(KERNELS);
+    }
+    let id = if R::DRY { 0 } else { router.gate.next_id() };
+    let error = router.error(why, *arrival, packet.head(memory), packet.len(), id, reader, scratch)?;
+    let more = u16::try_from(error.header().len() - ETHERNET).map_err(|_| KERNELS)?;
+    let length = u16::try_from(error.len()).map_err(|_| KERNELS)?;
+    if packet.segments() != 1 || !packet.prepend(more) {
+        return Err(KERNELS);
+    }
+    if !R::DRY && !router.gate.admits(PuntClass::Errors, worker.index(), now.ns) {
+        let _restored = packet.trim_front(more);
+        return Err(Decision::Drop(DropReason::NoRoute));
+    }
+    // It quotes no more than there is.
+    let _fits = packet.set_len(memory, length);
+    packet.clear_offload(Flags::CHECKSUM_VALID);
+    if let Some(head) = packet.head_mut(memory).get_mut(..error.header().len()) {
+        head.copy_from_slice(error.header());
+    }
+    Ok(error)
+}
+
+/// Octets of Ethernet's header, which the error has where the packet had it.
+const ETHERNET: usize = 14;

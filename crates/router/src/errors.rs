@@ -1,0 +1,335 @@
+//! Errors of the router's own: what the senders of packets are told that no route is for, or one that refuses them. ICMP: RFC 792 and
+//! RFC 1812, 4.3; ICMPv6: RFC 4443. As Linux makes them (`ip_error` and `icmp_send`, `ip6_pkt_drop` and `icmp6_send`), octet by octet.
+//!
+//! Only what is certain is made here. Where the way back is not just a neighbour that is known, or several addresses could be the source,
+//! the packet is the kernel's.
+
+use std::net::IpAddr;
+
+use packet::{DropReason, FlowKey, PortId, checksum, ethertype, ip_proto};
+use sync::qsbr::Reader;
+
+use crate::adjacency::{FOREIGN, bits_of};
+use crate::plain;
+use crate::room::{Admitted, Decision, Punt, Refusal, Router, Scratch};
+
+/// Octets of Ethernet's header.
+const ETHERNET: usize = 14;
+/// The same of ICMP's and ICMPv6's headers.
+const ICMP: usize = 8;
+/// Octets of the longest IPv4 packet that an error is (RFC 1812, 4.3.2.3), and of the longest IPv6 one (RFC 4443, 2.4).
+const MOST_4: usize = 576;
+const MOST_6: usize = 1280;
+/// Hops of an error, and the one that sending it takes.
+const HOPS: u8 = 64 + 1;
+
+/// What interfaces tell, by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Errors {
+    own: Vec<Own>,
+}
+
+/// An interface as errors have it.
+#[derive(Clone, Debug, Default)]
+struct Own {
+    /// Whether senders whose packets come in by it are told.
+    tells: bool,
+    four: Vec<Address>,
+    six: Vec<Address>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    bits: u128,
+    mask: u128,
+}
+
+impl Errors {
+    /// Says that an interface has these addresses, each with the length of its prefix, and whether the senders of what comes in by it are told.
+    /// Link-local addresses are nobody's that an error comes from.
+    pub fn set(&mut self, interface: u16, tells: bool, addresses: impl IntoIterator<Item = (IpAddr, u8)>) {
+        let at = usize::from(interface);
+        if self.own.len() <= at {
+            self.own.resize_with(at + 1, Own::default);
+        }
+        let mut own = Own { tells, ..Own::default() };
+        for (address, length) in addresses {
+            let (list, common) = match address {
+                IpAddr::V4(_) => (&mut own.four, 96),
+                IpAddr::V6(six) if six.is_unicast_link_local() => continue,
+                IpAddr::V6(_) => (&mut own.six, 0),
+            };
+            let host = 128 - (common + u32::from(length)).min(128);
+            list.push(Address { bits: bits_of(address), mask: u128::MAX.checked_shl(host).unwrap_or(0) });
+        }
+        if let Some(place) = self.own.get_mut(at) {
+            *place = own;
+        }
+    }
+
+    fn tells(&self, interface: u16) -> bool {
+        self.own.get(usize::from(interface)).is_some_and(|own| own.tells)
+    }
+
+    /// The address of an interface that an error to somebody comes from.
+    fn from(&self, interface: u16, to: u128, is_four: bool) -> Option<u128> {
+        let own = self.own.get(usize::from(interface))?;
+        let all = if is_four { &own.four } else { &own.six };
+        let mut near = all.iter().filter(|own| (own.bits ^ to) & own.mask == 0);
+        match (near.next(), near.next()) {
+            (Some(own), None) => Some(own.bits),
+            // The kernel knows which of them comes first.
+            (Some(_), Some(_)) => None,
+            (None, _) => match all.as_slice() {
+                [only] => Some(only.bits),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// An error that is ready but for what every packet gets that leaves: addresses of Ethernet, and a hop less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IcmpError {
+    /// Ethernet's header, IP's and ICMP's.
+    header: [u8; ETHERNET + 40 + ICMP],
+    is_four: bool,
+    /// Octets of the packet, from its IP header on, that stand behind these.
+    quoted: usize,
+    /// Who says so.
+    pub source: IpAddr,
+    /// The neighbour that it goes to, as in [`Decision::Forward`].
+    pub adjacency: u32,
+    /// The interface that it leaves by.
+    pub interface: u16,
+}
+
+impl IcmpError {
+    /// The headers in front of what is quoted, Ethernet's among them.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        let end = ETHERNET + self.ip() + ICMP;
+        self.header.get(..end).unwrap_or_default()
+    }
+
+    /// Octets of the whole frame.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it has its headers")]
+    pub fn len(&self) -> usize {
+        ETHERNET + self.ip() + ICMP + self.quoted
+    }
+
+    /// Whether it is IPv4.
+    #[must_use]
+    pub fn is_four(&self) -> bool {
+        self.is_four
+    }
+
+    fn ip(&self) -> usize {
+        if self.is_four { 20 } else { 40 }
+    }
+}
+
+/// Whether the sender of a packet may be told (RFC 1812, 4.3.2.7; RFC 4443, 2.4 (e)).
+enum Asked {
+    /// What it is told about is so many octets.
+    Told {
+        length: usize,
+    },
+    Never,
+    /// Who can say is the kernel.
+    Kernels,
+}
+
+impl Router {
+    /// The error that the sender of a packet gets, which came in by the interface `arrival` and is refused; or what becomes of it instead. `head`
+    /// is its first octets, `len` the whole frame's; `id` becomes an IPv4 error's identification.
+    ///
+    /// # Errors
+    /// It is the kernel's, or dropped.
+    #[allow(clippy::too_many_arguments, reason = "the packet, and what is known of it")]
+    pub fn error(
+        &self,
+        why: Refusal,
+        arrival: u16,
+        head: &[u8],
+        len: usize,
+        id: u16,
+        reader: &Reader,
+        scratch: &mut Scratch,
+    ) -> Result<IcmpError, Decision> {
+        const KERNELS: Decision = Decision::Punt(Punt::NoRoute);
+        if !self.errors.tells(arrival) {
+            return Err(KERNELS);
+        }
+        let is_four = head.get(12..14) == Some(&[0x08, 0x00]);
+        let length = match if is_four { asks_4(head, len)? } else { asks_6(head, len) } {
+            Asked::Told { length } => length,
+            Asked::Never => return Err(Decision::Drop(DropReason::NoRoute)),
+            Asked::Kernels => return Err(KERNELS),
+        };
+        let sender = match is_four {
+            true => head.get(26..30).and_then(<[u8]>::first_chunk::<4>).map(|it| IpAddr::from(*it)),
+            false => head.get(22..38).and_then(<[u8]>::first_chunk::<16>).map(|it| IpAddr::from(*it)),
+        };
+        let sender = sender.ok_or(KERNELS)?;
+        let mut error = IcmpError {
+            header: [0; ETHERNET + 40 + ICMP],
+            is_four,
+            quoted: 0,
+            source: sender,
+            adjacency: 0,
+            interface: 0,
+        };
+        // IPv6 looks for the way back with the address of the interface that the packet came in by; IPv4 says its own when it knows the way.
+        let known = match is_four {
+            true => None,
+            false => Some(self.errors.from(arrival, bits_of(sender), false).ok_or(KERNELS)?),
+        };
+        error.begin(sender, known.unwrap_or(0), head.get(15).copied().unwrap_or(0), id);
+        (error.adjacency, error.interface) = self.way_to(sender, &error, reader, scratch).ok_or(KERNELS)?;
+        let out =
+            self.interfaces.get(usize::from(error.interface)).and_then(Option::as_ref).ok_or(KERNELS)?;
+        let from = known.or_else(|| self.errors.from(error.interface, bits_of(sender), true));
+        let from = from.ok_or(KERNELS)?;
+        let most = if is_four { MOST_4.min(out.mtu as usize) } else { MOST_6 };
+        error.quoted = length.min(most.saturating_sub(error.ip() + ICMP));
+        let quoted = head.get(ETHERNET..ETHERNET + error.quoted).ok_or(KERNELS)?;
+        error.finish(why, from, quoted);
+        Ok(error)
+    }
+
+    /// The neighbour, and the interface, by which a packet of this host's goes to an address.
+    fn way_to(
+        &self,
+        sender: IpAddr,
+        error: &IcmpError,
+        reader: &Reader,
+        scratch: &mut Scratch,
+    ) -> Option<(u32, u16)> {
+        let mut key = FlowKey::ZERO;
+        FlowKey::extract(error.header(), error.len(), PortId(0), &mut key).ok()?;
+        let mut gathering = scratch.begin();
+        let _ = gathering.admitted(Admitted::To { destination: sender, hops: HOPS }, 0);
+        gathering.end();
+        let mut out = [Decision::default()];
+        // It has come in by no interface that a rule could name.
+        self.answer(|_| FOREIGN, reader, |_| key, scratch, &mut out);
+        match out {
+            [Decision::Forward { adjacency, interface }] => Some((adjacency, interface)),
+            _ => None,
+        }
+    }
+}
+
+/// Of IPv4 (Linux `__icmp_send`).
+fn asks_4(head: &[u8], len: usize) -> Result<Asked, Decision> {
+    let Some(ip) = head.first_chunk::<{ plain::HEAD_4 }>() else { return Ok(Asked::Kernels) };
+    if !plain::is_sound(ip) {
+        return Err(Decision::Drop(DropReason::Ipv4BadChecksum));
+    }
+    let length = usize::from(u16::from_be_bytes([ip[16], ip[17]]));
+    if ip[14] != 0x45 || length < 20 || length + ETHERNET > len {
+        return Ok(Asked::Kernels);
+    }
+    let is_later = u16::from_be_bytes([ip[20], ip[21]]) & 0x1fff != 0;
+    let is_error = ip[23] == ip_proto::ICMP
+        && match head.get(34).filter(|_| length > 20) {
+            // Unreachable, source quench, redirect, time exceeded, parameter problem; and what nobody knew in RFC 1122's days.
+            Some(kind) => matches!(kind, 3..=5 | 11 | 12 | 19..),
+            None => true,
+        };
+    Ok(if is_later || is_error { Asked::Never } else { Asked::Told { length } })
+}
+
+/// Of IPv6 (Linux `icmp6_send`).
+fn asks_6(head: &[u8], len: usize) -> Asked {
+    let Some(ip) = head.first_chunk::<{ plain::HEAD_6 }>() else { return Asked::Kernels };
+    let length = 40 + usize::from(u16::from_be_bytes([ip[18], ip[19]]));
+    if length + ETHERNET > len {
+        return Asked::Kernels;
+    }
+    match ip[20] {
+        // Whether an ICMPv6 error stands behind these: hop by hop, routing, fragment, authentication, destination options.
+        0 | 43 | 44 | 51 | 60 => Asked::Kernels,
+        ip_proto::ICMPV6 => match head.get(54).filter(|_| length > 40) {
+            Some(128..) => Asked::Told { length },
+            Some(_) | None => Asked::Never,
+        },
+        _ => Asked::Told { length },
+    }
+}
+
+impl IcmpError {
+    /// What a rule can ask for: addresses, protocol, type of service (RFC 1812, 4.3.2.5: its precedence is internetwork control).
+    fn begin(&mut self, to: IpAddr, from: u128, tos: u8, id: u16) {
+        match to {
+            IpAddr::V4(to) => {
+                put(&mut self.header, 12, &ethertype::IPV4.to_be_bytes());
+                put(&mut self.header, 14, &[0x45, tos & 0x1e | 0xc0]);
+                put(&mut self.header, 18, &id.to_be_bytes());
+                put(&mut self.header, 22, &[HOPS, ip_proto::ICMP]);
+                put(&mut self.header, 30, &to.octets());
+            }
+            IpAddr::V6(to) => {
+                put(&mut self.header, 12, &ethertype::IPV6.to_be_bytes());
+                put(&mut self.header, 14, &[0x60]);
+                put(&mut self.header, 20, &[ip_proto::ICMPV6, HOPS]);
+                put(&mut self.header, 22, &from.to_be_bytes());
+                put(&mut self.header, 38, &to.octets());
+            }
+        }
+        self.lengths();
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "1,280 octets at most")]
+    fn lengths(&mut self) {
+        let behind = (ICMP + self.quoted) as u16;
+        match self.is_four {
+            true => put(&mut self.header, 16, &(20 + behind).to_be_bytes()),
+            false => put(&mut self.header, 18, &behind.to_be_bytes()),
+        }
+    }
+
+    /// The rest, with checksums.
+    #[allow(clippy::cast_possible_truncation, reason = "an IPv4 address is the lowest four octets")]
+    fn finish(&mut self, why: Refusal, from: u128, quoted: &[u8]) {
+        self.lengths();
+        let at = ETHERNET + self.ip();
+        if self.is_four {
+            let from = from as u32;
+            self.source = IpAddr::V4(from.into());
+            put(&mut self.header, 26, &from.to_be_bytes());
+            let code = match why {
+                Refusal::NoRoute => 0,
+                Refusal::Unreachable => 1,
+                Refusal::Prohibit => 13,
+            };
+            put(&mut self.header, at, &[3, code]);
+        } else {
+            self.source = IpAddr::V6(from.into());
+            let code = match why {
+                Refusal::NoRoute | Refusal::Unreachable => 0,
+                Refusal::Prohibit => 1,
+            };
+            put(&mut self.header, at, &[1, code]);
+        }
+        let (ip, icmp) = self.header.split_at_mut(at);
+        let mut sum = checksum::sum(quoted) + checksum::sum(&icmp[..ICMP]);
+        if self.is_four {
+            let own = checksum::ipv4_header(&ip[ETHERNET..]);
+            put(ip, 24, &own.to_be_bytes());
+        } else {
+            // The pseudo-header (RFC 8200, 8.1): both addresses, the length, the protocol.
+            let length = u32::from(u16::from_be_bytes([ip[18], ip[19]]));
+            sum += checksum::sum(&ip[22..]) + length + u32::from(ip_proto::ICMPV6);
+        }
+        put(icmp, 2, &checksum::finish(sum).to_be_bytes());
+    }
+}
+
+fn put(header: &mut [u8], at: usize, octets: &[u8]) {
+    if let Some(place) = header.get_mut(at..at + octets.len()) {
+        place.copy_from_slice(octets);
+    }
+}
