@@ -48,6 +48,8 @@ pub use known::KnownFlow;
 const TURN: usize = 32;
 /// Flows that are looked at between two turns of packets.
 const SLICE: usize = 64;
+/// What looks at flows catch up with at most when packets have taken longer.
+const PACKETS_NS: u64 = 200_000;
 /// Nanoseconds in which every flow is looked at once.
 const ROUND_NS: u64 = 500_000_000;
 /// One of so many flows is followed through the tables in each look, whether they have changed or not.
@@ -122,6 +124,8 @@ pub struct Decider {
     cursor: usize,
     round_began: u64,
     round_work_ns: u64,
+    /// What packets have taken, in nanoseconds, and looks at flows have not caught up with yet.
+    packets_ns: u64,
     second: u64,
     barrier: Option<Barrier>,
     asking: Vec<Box<dyn FnOnce() + Send>>,
@@ -192,6 +196,7 @@ impl Decider {
             cursor: 0,
             round_began: 0,
             round_work_ns: 0,
+            packets_ns: 0,
             second: 0,
             barrier: None,
             asking: Vec::new(),
@@ -488,7 +493,10 @@ impl Decider {
     /// Each port's turn.
     fn decide(&mut self, now: u64) -> bool {
         let ports: Vec<PortId> = self.queues.keys().copied().collect();
-        let did = !ports.is_empty();
+        if ports.is_empty() {
+            return false;
+        }
+        let begin = monotonic().ns;
         for port in ports {
             for _ in 0..TURN {
                 let Some((worker, upcall)) = self.queues.get_mut(&port).and_then(VecDeque::pop_front) else {
@@ -500,7 +508,8 @@ impl Decider {
                 self.queues.remove(&port);
             }
         }
-        did
+        self.packets_ns = (self.packets_ns + (monotonic().ns - begin)).min(PACKETS_NS);
+        true
     }
 
     fn upcall(&mut self, worker: usize, upcall: Upcall, now: u64) {

@@ -53,11 +53,15 @@ enum Op {
     Find(Vec<(Key, Beyond)>),
     /// Keys of flows, in the bits of their masks, and these elsewhere.
     FindNear(Vec<(prop::sample::Index, (Key, Beyond))>),
+    /// The same, where each comes several times in a row; what is beyond the key is each one's own.
+    FindRows(Vec<(prop::sample::Index, (Key, Beyond), Vec<Beyond>)>),
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let index = any::<prop::sample::Index>;
     let near = prop::collection::vec((index(), key()), 1..20);
+    let beyond = prop::array::uniform2(prop::sample::select(vec![0_u64, 1, 3, 1 << 63]));
+    let row = (index(), key(), prop::collection::vec(beyond, 0..8));
     prop_oneof![
         8 => (index(), key()).prop_map(|(mask, key)| Op::Insert(mask, key)),
         4 => index().prop_map(Op::Remove),
@@ -66,6 +70,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0_u32..3).prop_map(Op::SetExact),
         2 => prop::collection::vec(key(), 1..20).prop_map(Op::Find),
         6 => near.prop_map(Op::FindNear),
+        4 => prop::collection::vec(row, 1..12).prop_map(Op::FindRows),
     ]
     .boxed()
 }
@@ -128,21 +133,34 @@ impl Pair {
             Op::SetExact(one_in) => self.cache.set_exact(NonZeroU32::new(*one_in)),
             Op::Find(keys) => self.find(keys),
             Op::FindNear(near) if !self.flows.is_empty() => {
-                let towards = |(index, (key, beyond)): &(prop::sample::Index, (Key, Beyond))| {
-                    let flow = index.get(&self.flows);
-                    let other = |word: usize| flow.key[word] & flow.mask[word] | key[word] & !flow.mask[word];
-                    let further = |word: usize| {
-                        flow.beyond[word] & flow.beyond_mask[word] | beyond[word] & !flow.beyond_mask[word]
-                    };
-                    (std::array::from_fn(other), std::array::from_fn(further))
-                };
-                let keys: Vec<(Key, Beyond)> = near.iter().map(towards).collect();
+                let keys: Vec<(Key, Beyond)> =
+                    near.iter().map(|(index, key)| self.towards(*index, key)).collect();
                 // The second time there are hints.
                 self.find(&keys);
                 self.find(&keys);
             }
-            Op::Remove(_) | Op::FindNear(_) => {}
+            Op::FindRows(rows) if !self.flows.is_empty() => {
+                let row = |(index, key, more): &(prop::sample::Index, (Key, Beyond), Vec<Beyond>)| {
+                    let first = self.towards(*index, key);
+                    std::iter::once(first)
+                        .chain(more.iter().map(move |beyond| (first.0, *beyond)))
+                        .collect::<Vec<_>>()
+                };
+                let keys: Vec<(Key, Beyond)> = rows.iter().flat_map(row).collect();
+                self.find(&keys);
+                self.find(&keys);
+            }
+            Op::Remove(_) | Op::FindNear(_) | Op::FindRows(_) => {}
         }
+    }
+
+    /// A flow's key, in the bits of its mask, and this one elsewhere.
+    fn towards(&self, index: prop::sample::Index, (key, beyond): &(Key, Beyond)) -> (Key, Beyond) {
+        let flow = index.get(&self.flows);
+        let other = |word: usize| flow.key[word] & flow.mask[word] | key[word] & !flow.mask[word];
+        let further =
+            |word: usize| flow.beyond[word] & flow.beyond_mask[word] | beyond[word] & !flow.beyond_mask[word];
+        (std::array::from_fn(other), std::array::from_fn(further))
     }
 
     fn check(&self) {

@@ -11,7 +11,7 @@ use super::{Barrier, Decider, IDLE_FULL_NS, IDLE_NS, ROUND_NS, SAMPLE, SLICE, te
 use crate::flows::Answer;
 use crate::worker::monotonic;
 
-/// Flows that are looked at before it is seen whether somebody waits.
+/// Flows that are looked at, none of them followed through the tables, before it is seen whether somebody waits.
 const BREATH: usize = 16;
 /// Answers that a worker may have before it, so that a packet's is not far behind.
 const QUEUED: usize = 256;
@@ -85,16 +85,22 @@ impl Decider {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Looks at flows up to a number, or until packets or workers have waited for a while; gives how far it came.
+    /// Looks at flows up to a number, or until somebody waits, who would for a flow at most; but for as long as packets have
+    /// taken since, whoever waits. Gives how far it came.
     fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
+        let begin = monotonic().ns;
+        let mut came = to;
         for at in from..to {
-            if at > from && (at - from).is_multiple_of(BREATH) && self.somebody_waits() {
-                return at;
-            }
             let Ok(id) = u32::try_from(at) else { break };
-            self.look_at(id, now);
+            let followed = self.look_at(id, now);
+            let is_time = followed || (at - from) % BREATH == BREATH - 1;
+            if is_time && self.somebody_waits() && monotonic().ns - begin >= self.packets_ns {
+                came = at + 1;
+                break;
+            }
         }
-        to
+        self.packets_ns = self.packets_ns.saturating_sub(monotonic().ns - begin);
+        came
     }
 
     /// Whether there are packets of unknown flows, or a worker has so much to do that theirs would wait behind it.
@@ -102,11 +108,11 @@ impl Decider {
         self.workers.iter().any(|end| !end.upcalls.is_empty() || end.answers.len() > QUEUED)
     }
 
-    /// One flow: its counts, its time, its fate.
-    fn look_at(&mut self, id: u32, now: u64) {
-        let Some(Some(record)) = self.records.get(id as usize) else { return };
+    /// One flow: its counts, its time, its fate. Whether it was followed through the tables, which takes a while.
+    fn look_at(&mut self, id: u32, now: u64) -> bool {
+        let Some(Some(record)) = self.records.get(id as usize) else { return false };
         if record.leaving {
-            return;
+            return false;
         }
         let (worker, port, mask) = (record.worker, record.port, record.mask);
         let too_many = self.flows >= self.limit && self.budgets.is_over_share(worker, port, self.limit);
@@ -121,13 +127,14 @@ impl Decider {
         if let Some((_, credit)) = counts {
             credit(&mut pipeline);
         }
-        let Some(Some(record)) = self.records.get(id as usize) else { return };
+        let Some(Some(record)) = self.records.get(id as usize) else { return false };
         if fresh && !record.fate.learns.is_empty() {
             teach(&mut pipeline, &record.fate.learns, now);
         }
         if !is_current || is_outdone || now.saturating_sub(used) > idle {
             drop(pipeline);
-            return self.dismiss(id);
+            self.dismiss(id);
+            return false;
         }
         let changed = pipeline.version() != version && {
             let (flow, mask) = record.bits.both();
@@ -144,13 +151,15 @@ impl Decider {
             if let Some(Some(record)) = self.records.get_mut(id as usize) {
                 record.version = version;
             }
-            return self.judge(id, now);
+            self.judge(id, now);
+            return false;
         }
         self.view.revalidated.fetch_add(u64::from(changed), Ordering::Relaxed);
         // A port that has left the bridge may be another's: nothing of the old one may meet its packets there.
         let Some(in_port) = pipeline.number_of(record.port) else {
             drop(pipeline);
-            return self.dismiss(id);
+            self.dismiss(id);
+            return false;
         };
         let asked = with_port(&record.bits.both().0, in_port);
         let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });
@@ -162,11 +171,13 @@ impl Decider {
                 if let Some(Some(record)) = self.records.get_mut(id as usize) {
                     record.version = version;
                 }
-                return self.judge(id, now);
+                self.judge(id, now);
+                return true;
             }
             self.view.wrong.fetch_add(1, Ordering::Relaxed);
         }
         self.refate(id, fate, in_port, version);
+        true
     }
 
     /// Gives a flow the fate that the tables have for it now.

@@ -271,12 +271,27 @@ fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind>
     if !flows.found[..n].iter().all(same) {
         return None;
     }
+    // Packets of one flow often come in a row: what its counters get is summed first.
+    let mut row = (*flows.found.first()?, 0, 0);
     for (at, packet) in flows.found[..n].iter().zip(&*burst.packets) {
-        if let Some(flow) = flows.cache.get_at(*at) {
-            count(flow, packet, now);
+        if *at != row.0 {
+            count_row(flows, row, now);
+            row = (*at, 0, 0);
         }
+        (row.1, row.2) = (row.1 + 1, row.2 + packet.len() as u64);
     }
+    count_row(flows, row, now);
     Some(first)
+}
+
+/// Counts packets of one flow: where it is, how many they are, and their octets.
+#[inline(always)]
+fn count_row(flows: &Flows, (at, packets, bytes): (u32, u64, u64), now: Now) {
+    if let Some(flow) = flows.cache.get_at(at) {
+        flow.live.packets.add(packets);
+        flow.live.bytes.add(bytes);
+        flow.live.used_ns.set(now.ns);
+    }
 }
 
 #[inline(always)]

@@ -102,6 +102,54 @@ impl<const X: usize, T> FlowCache<X, T> {
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
+        if come_in_rows(key, found.len()) {
+            self.ask_hints_in_rows(notes, key, beyond, found);
+        } else {
+            self.ask_hints_each(notes, key, beyond, found);
+        }
+        self.counters.exact += (found.len() - notes.rest.len) as u64;
+    }
+
+    /// Where packets mostly have the key of the one before them, which is compared, nothing is hashed nor looked up for those.
+    #[inline(always)]
+    fn ask_hints_in_rows<'k>(
+        &mut self,
+        notes: &mut Notes,
+        key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+        beyond: &mut impl FnMut(usize) -> [u64; X],
+        found: &mut [u32],
+    ) {
+        let mut before = None;
+        // The flow of the packet before, and whether that is the flow of every packet with its key.
+        let (mut flow, mut suffices) = (MISS, false);
+        let mut hash = 0;
+        for (packet, found) in (0_u16..).zip(found.iter_mut()) {
+            let at = usize::from(packet);
+            let own = key(at);
+            if !(suffices && before.is_some_and(|before| is_same(before, own))) {
+                hash = self.hints.hash(own);
+                let hint = self.hints.find(hash);
+                let known = self.flows.get(hint as usize).and_then(|flow| {
+                    let mask = self.masks.get(flow.mask as usize)?;
+                    flow.is(mask, &self.beyond, own, || beyond(at)).then_some(!mask.has_beyond())
+                });
+                (flow, suffices) = known.map_or((MISS, false), |suffices| (hint, suffices));
+                before = Some(own);
+            }
+            notes.exact[at % TOGETHER] = hash;
+            *found = flow;
+            notes.rest.add_if(packet, flow == MISS);
+        }
+    }
+
+    #[inline(always)]
+    fn ask_hints_each<'k>(
+        &mut self,
+        notes: &mut Notes,
+        key: &impl Fn(usize) -> &'k [u64; KEY_WORDS],
+        beyond: &mut impl FnMut(usize) -> [u64; X],
+        found: &mut [u32],
+    ) {
         for (at, hash) in notes.exact[..found.len()].iter_mut().enumerate() {
             *hash = self.hints.hash(key(at));
             self.hints.prefetch(*hash);
@@ -119,7 +167,6 @@ impl<const X: usize, T> FlowCache<X, T> {
             *found = if is { *found } else { MISS };
             notes.rest.add_if(packet, !is);
         }
-        self.counters.exact += (found.len() - notes.rest.len) as u64;
     }
 
     /// Both lines of a flow; the second is for whoever reads the value.
@@ -209,6 +256,25 @@ impl<const X: usize, T> FlowCache<X, T> {
         }
         asked - notes.rest.len
     }
+}
+
+/// Whether more packets than not seem to have the key of the one before them, by the words that differ most from flow to flow: a
+/// guess without a branch for each packet.
+#[inline(always)]
+fn come_in_rows<'k>(key: &impl Fn(usize) -> &'k [u64; KEY_WORDS], packets: usize) -> bool {
+    /// Of a `packet::FlowKey`: the destination's first half, and ports, TOS and TTL.
+    const TELLING: [usize; 2] = [5, 7];
+    let follows = |at: &usize| {
+        let (before, own) = (key(at - 1), key(*at));
+        TELLING.iter().fold(0, |other, word| other | (before[*word] ^ own[*word])) == 0
+    };
+    2 * (1..packets).map(|at| usize::from(follows(&at))).sum::<usize>() > packets
+}
+
+/// Without a way out in between.
+#[inline(always)]
+fn is_same(one: &[u64; KEY_WORDS], other: &[u64; KEY_WORDS]) -> bool {
+    (0..KEY_WORDS).fold(0, |differ, at| differ | (one[at] ^ other[at])) == 0
 }
 
 /// Hashes the packets that are left, and fetches what a search for them reads first.
