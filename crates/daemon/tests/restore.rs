@@ -133,6 +133,43 @@ fn ten_thousand_rules_forward_again_after_a_kill_under_traffic() {
     assert_eq!(rule_count(&rig), 0);
 }
 
+#[test]
+fn what_options_of_tunnels_are_mapped_to_stays_with_the_rules() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let mut rig = Rig::new(3);
+    let text = secure(&rig);
+    rig.start(&text);
+    rig.pin_neighbours();
+    let by_option = format!("table=1,cookie={LAST:#x},tun_metadata3=0x2a,actions=output:2");
+    let bridge = format!("unix:{}", rig.path("br0.mgmt").display());
+    let refused = Command::new("ovs-ofctl").args(["add-flow", &bridge, &by_option]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("NXFMFC_INVALID_TLV_FIELD"), "{said}");
+
+    ofctl(&rig, &["add-tlv-map", "{class=0x102,type=0x80,len=4}->tun_metadata3"]);
+    ofctl(&rig, &["add-flow", "in_port=1,actions=set_field:0x2a->tun_metadata3,resubmit(,1)"]);
+    ofctl(&rig, &["add-flow", "in_port=2,actions=output:1"]);
+    ofctl(&rig, &["add-flow", &by_option]);
+    let check = |rig: &Rig, when: &str| {
+        let map = ofctl(rig, &["dump-tlv-map"]);
+        assert!(map.contains("max fields=8") && map.contains("tun_metadata3"), "{when}: {map}");
+        let flows = ofctl(rig, &["dump-flows"]);
+        assert!(flows.contains("tun_metadata3=0x2a actions=output:2"), "{when}: {flows}");
+        rig.until_reachable(1, 2);
+    };
+    check(&rig, "before");
+    until_kept(&rig, LAST);
+    kill(&mut rig);
+    restore(&mut rig);
+    rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
+    check(&rig, "behind a kill");
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    check(&rig, "behind an upgrade");
+    let explained =
+        rig.ok(&["explain", "--in", "h1", "eth_dst=ff:ff:ff:ff:ff:ff,ip_src=10.8.0.1,ip_dst=10.8.0.2,udp"]);
+    assert!(explained.contains("tun_metadata3=0x2a"), "{explained}");
+}
+
 /// What the daemon says while it starts with `--restore`.
 fn restored_with(rig: &mut Rig) -> String {
     restore(rig);

@@ -3,7 +3,7 @@
 use std::io;
 
 use packet::{FlowKey, PortId, ip_proto};
-use switch::flow::{Flow, Op, Program, SetBits};
+use switch::flow::{Field, Flow, Op, Program, SetBits};
 use xdp::flows::{Bits, FlowAction, FlowCounts, FlowTable, FlowWriter, Refused};
 use zerocopy::IntoBytes;
 
@@ -196,23 +196,28 @@ impl Made {
         let (value, mask) = (bits.value.0.as_bytes(), bits.mask.0.as_bytes());
         let is_zero = |octets: std::ops::Range<usize>| mask[octets].iter().all(|octet| *octet == 0);
         // Inner tag, EtherType, protocol or ARP's operation, labels and tags of backbones; flow label, ND, ARP; TCP's flags.
-        let others = [118..120, 132..152, 184..224, 228..230];
+        let (src, dst, ports) =
+            (Field::Ipv6Src.octets(16), Field::Ipv6Dst.octets(16), Field::TcpSrc.octets(4));
+        let (tci, ethernet) = (Field::VlanTci.octets(2), Field::EthDst.octets(12));
+        let (tos, ttl) = (Field::IpDscp.octets(1), Field::NwTtl.octets(1));
+        let others =
+            [tci.end..ethernet.start, ethernet.end..src.start, dst.end..ports.start, ports.end..tos.start];
         if !others.into_iter().all(is_zero) {
             return None;
         }
-        merge(&mut self.action.ethernet, &value[120..132], &mask[120..132]);
+        merge(&mut self.action.ethernet, &value[ethernet.clone()], &mask[ethernet]);
         match self.tag {
-            Tag::AsItCame => merge(&mut self.action.tci, &value[116..118], &mask[116..118]),
+            Tag::AsItCame => merge(&mut self.action.tci, &value[tci.clone()], &mask[tci]),
             Tag::Gone => {}
             Tag::Ours => {
-                if let Some((_, tci)) = &mut self.action.push {
-                    let half = |octets: &[u8]| u16::from_be_bytes([octets[116], octets[117]]);
+                if let Some((_, pushed)) = &mut self.action.push {
+                    let half = |octets: &[u8]| u16::from_be_bytes([octets[tci.start], octets[tci.start + 1]]);
                     let changed = half(mask) & !packet::flow_key::TAG_PRESENT;
-                    *tci = *tci & !changed | half(value) & changed;
+                    *pushed = *pushed & !changed | half(value) & changed;
                 }
             }
         }
-        if is_zero(152..Flow::ZERO.0.len() * 8) {
+        if is_zero(src.start..Flow::ZERO.0.len() * 8) {
             return Some(());
         }
         let (eth_type, proto) = flow.is();
@@ -221,18 +226,18 @@ impl Made {
             Some(0x86dd) => false,
             _ => return None,
         };
-        let has_ports = !is_zero(224..228);
+        let has_ports = !is_zero(ports.clone());
         let knows_ports = proto.is_some_and(|proto| [ip_proto::TCP, ip_proto::UDP].contains(&proto));
-        if self.has_set_ip || has_ports && !knows_ports || is_v4 && !(is_zero(156..168) && is_zero(172..184))
-        {
+        let behind_v4 = [src.start + 4..src.end, dst.start + 4..dst.end];
+        if self.has_set_ip || has_ports && !knows_ports || is_v4 && !behind_v4.into_iter().all(is_zero) {
             return None;
         }
         self.has_set_ip = true;
-        merge(&mut self.action.source, &value[152..168], &mask[152..168]);
-        merge(&mut self.action.destination, &value[168..184], &mask[168..184]);
-        merge(&mut self.action.ports, &value[224..228], &mask[224..228]);
-        merge(&mut self.action.tos, &value[230..231], &mask[230..231]);
-        merge(&mut self.action.ttl, &value[231..232], &mask[231..232]);
+        merge(&mut self.action.source, &value[src.clone()], &mask[src]);
+        merge(&mut self.action.destination, &value[dst.clone()], &mask[dst]);
+        merge(&mut self.action.ports, &value[ports.clone()], &mask[ports]);
+        merge(&mut self.action.tos, &value[tos.clone()], &mask[tos]);
+        merge(&mut self.action.ttl, &value[ttl.clone()], &mask[ttl]);
         Some(())
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use packet::MacAddr;
 use switch::flow::{
-    Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, PacketOut, PortDesc,
-    PortStats, TableState, TableStats,
+    Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, OptionsError,
+    OptionsMod, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
 };
 use tokio::sync::mpsc;
 
@@ -268,6 +268,15 @@ pub trait Datapath: Send + Sync + 'static {
     /// # Errors
     /// [`FlowError::BadTable`] where it is not there, anything else where it cannot be.
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError>;
+
+    /// What options of tunnels are mapped to.
+    fn tunnel_options(&self) -> TunnelOptions;
+
+    /// Changes that.
+    ///
+    /// # Errors
+    /// [`OptionsError`], and nothing is changed.
+    fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError>;
 
     /// Its groups, by their numbers.
     fn groups(&self) -> Vec<Group>;

@@ -9,6 +9,7 @@ pub mod flow;
 pub mod group;
 pub mod matching;
 pub mod meter;
+pub mod options;
 pub mod oxm;
 pub mod packet;
 pub mod port;

@@ -19,6 +19,7 @@ mod lessons;
 mod matching;
 mod message;
 mod modify;
+mod options;
 mod pipeline;
 mod program;
 mod rewrite;
@@ -33,10 +34,11 @@ pub use action::{
 };
 pub use beyond::Beyond;
 pub use bounds::{TableBounds, TableWishes};
-pub use field::{Field, Prerequisite};
+pub use field::{Field, Prerequisite, TUN_METADATA};
 pub use lessons::Lesson;
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
+pub use options::{OPTION_SPACE, OptionsError, OptionsMod, TunnelOption, TunnelOptions};
 pub use pipeline::{FlowPort, LAYOUT, MAX_RULES, Pipeline, TABLES, Touched};
 pub use program::{Megaflow, Op, Program, SetBits};
 pub use rewrite::{Frame, apply as rewrite};
@@ -50,13 +52,15 @@ pub use translate::{
 use packet::FlowKey;
 
 /// Words of a [`Flow`].
-pub const FLOW_WORDS: usize = 29;
+pub const FLOW_WORDS: usize = 41;
 /// Where the stages of a look-up end, as indices of words: metadata, L2, L3, L4.
-pub const STAGES: [usize; 4] = [14, 19, 28, FLOW_WORDS];
+pub const STAGES: [usize; 4] = [26, 31, 40, FLOW_WORDS];
 /// Words of a flow that the packet itself fills by its [`FlowKey`], in their order.
-pub(crate) const KEY_WORDS: [usize; 8] = [14, 15, 16, 19, 20, 21, 22, 28];
+pub(crate) const KEY_WORDS: [usize; 8] = [26, 27, 28, 31, 32, 33, 34, 40];
+/// The octet of a flow in which the 802.1ah service tag begins.
+pub(crate) const PBB_TAG: usize = Field::PbbUca.octet();
 /// Words of a flow that [`Beyond`] fills.
-pub(crate) const BEYOND_WORDS: [usize; 7] = [17, 18, 23, 24, 25, 26, 27];
+pub(crate) const BEYOND_WORDS: [usize; 7] = [29, 30, 35, 36, 37, 38, 39];
 
 /// The packet as OpenFlow sees it. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

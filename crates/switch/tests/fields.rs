@@ -3,8 +3,8 @@
 
 use packet::{FlowKey, MacAddr, PortId, checksum};
 use switch::flow::{
-    Action, Asked, Beyond, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, Pipeline, PortDesc,
-    Prerequisite, STAGES, rewrite,
+    Action, Asked, Beyond, Field, Flow, FlowMod, FlowPort, Instructions, Match, Mod, Op, OptionsMod,
+    Pipeline, PortDesc, Prerequisite, STAGES, TUN_METADATA, TunnelOption, rewrite,
 };
 
 fn pipeline() -> Pipeline {
@@ -22,6 +22,9 @@ fn pipeline() -> Pipeline {
             FlowPort { id: PortId(number), desc, floods: true, forwards: true, receives: true, live: true };
         pipeline.set_port(number.into(), Some(port));
     }
+    let option = |place| TunnelOption { class: place, kind: 0, octets: 8, place };
+    let options = (0..TUN_METADATA).map(option).collect();
+    pipeline.change_tunnel_options(&OptionsMod::Add(options)).unwrap();
     pipeline
 }
 

@@ -28,7 +28,7 @@ pub struct KnownFlow {
     /// The port that its packets come in by.
     pub port: PortId,
     /// A bit for each word of a flow that it depends on.
-    pub present: u32,
+    pub present: u64,
     /// Of each of these the mask, then the flow.
     pub words: Vec<u64>,
 }

@@ -51,25 +51,25 @@ impl Record {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bits {
     /// A bit for each word that the mask has bits in.
-    present: u32,
+    present: u64,
     /// Of each of them the mask, then the flow.
     words: Box<[u64]>,
 }
 
 impl Bits {
     pub fn new(flow: &Flow, mask: &Flow) -> Bits {
-        let present = (0..).zip(mask.0).fold(0, |bits, (at, word)| bits | u32::from(word != 0) << at);
+        let present = (0..).zip(mask.0).fold(0, |bits, (at, word)| bits | u64::from(word != 0) << at);
         let words = flow.0.iter().zip(mask.0).filter(|(_, mask)| *mask != 0);
         Bits { present, words: words.flat_map(|(flow, mask)| [mask, flow & mask]).collect() }
     }
 
     /// Its words as they stand here, and which ones they are.
-    pub fn parts(&self) -> (u32, &[u64]) {
+    pub fn parts(&self) -> (u64, &[u64]) {
         (self.present, &self.words)
     }
 
     /// From what [`Bits::parts`] gave; `None`: nobody gave that.
-    pub fn of_parts(present: u32, words: &[u64]) -> Option<Bits> {
+    pub fn of_parts(present: u64, words: &[u64]) -> Option<Bits> {
         let fits = present >> Flow::ZERO.0.len() == 0 && words.len() == 2 * present.count_ones() as usize;
         fits.then(|| Bits { present, words: words.into() })
     }
@@ -87,7 +87,7 @@ impl Bits {
 
     /// What there is to be hashed.
     pub fn words(&self) -> impl Iterator<Item = u64> {
-        std::iter::once(u64::from(self.present)).chain(self.words.iter().copied())
+        std::iter::once(self.present).chain(self.words.iter().copied())
     }
 }
 

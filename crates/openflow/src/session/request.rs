@@ -13,7 +13,7 @@ use crate::wire::error::Error;
 use crate::wire::packet::Form;
 use crate::wire::{
     HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, flow, group, meter,
-    packet, port as wire_port, port_to_16, table,
+    options, packet, port as wire_port, port_to_16, table,
 };
 
 /// Changes in one call that may take longer than others should wait.
@@ -155,6 +155,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (NICIRA, 20) => {
                 body.skip(6)?;
                 self.controller_id = body.u16()?;
+                Ok(())
+            }
+            (NICIRA, 24) => {
+                self.not_as_slave()?;
+                let change = options::get_mod(body)?;
+                Ok(self.hub.datapath.change_tunnel_options(&change).map_err(Error::from)?)
+            }
+            (NICIRA, 25) => {
+                none(body)?;
+                let options = self.hub.datapath.tunnel_options();
+                options::put_reply(&mut self.out, self.version, head.xid, &options);
                 Ok(())
             }
             (NICIRA, 28) => self.resume(body),

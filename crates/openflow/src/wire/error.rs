@@ -1,6 +1,6 @@
 //! Why a message is refused: OpenFlow's error types and codes by version, those of Nicira and the ONF where a version has none.
 
-use switch::flow::{FlowError, MatchError};
+use switch::flow::{FlowError, MatchError, OptionsError};
 
 use super::{NICIRA, ONF, Put, Version, begin, finish};
 use crate::datapath::PortModError;
@@ -154,6 +154,14 @@ errors! {
     PropertyLength "OFPBPC_BAD_LEN": v(13, 3), s(13, 3), s(14, 1), s(14, 1);
     PropertyValue "OFPBPC_BAD_VALUE": v(13, 4), s(13, 4), s(14, 2), s(14, 2);
     PropertyExperimenter "OFPBPC_BAD_EXPERIMENTER": v(14, 5), o(4445), s(14, 5), s(14, 5);
+    OptionCommand "NXTTMFC_BAD_COMMAND": v(1, 527), n(16), n(16), n(16);
+    OptionLength "NXTTMFC_BAD_OPT_LEN": v(1, 528), n(17), n(17), n(17);
+    OptionPlace "NXTTMFC_BAD_FIELD_IDX": v(1, 529), n(18), n(18), n(18);
+    OptionsFull "NXTTMFC_TABLE_FULL": v(1, 530), n(19), n(19), n(19);
+    OptionMapped "NXTTMFC_ALREADY_MAPPED": v(1, 531), n(20), n(20), n(20);
+    OptionTwice "NXTTMFC_DUP_ENTRY": v(1, 532), n(21), n(21), n(21);
+    OptionUsed "NXTTMFC_INVALID_TLV_DEL": v(1, 537), n(38), n(38), n(38);
+    OptionUnmapped "NXFMFC_INVALID_TLV_FIELD": v(1, 536), n(37), n(37), n(37);
     AsyncInvalid "OFPACFC_INVALID": X10, o(2370), s(15, 0), s(15, 0);
     AsyncUnsupported "OFPACFC_UNSUPPORTED": X10, o(2371), s(15, 1), s(15, 1);
     BundleId "OFPBFC_BAD_ID": X10, o(2302), s(17, 2), s(17, 2);
@@ -216,6 +224,7 @@ impl From<MatchError> for Error {
 impl From<FlowError> for Error {
     fn from(error: FlowError) -> Error {
         match error {
+            FlowError::UnmappedOption => Error::OptionUnmapped,
             FlowError::TableFull => Error::TableFull,
             FlowError::BadTable => Error::FlowTable,
             FlowError::Overlap => Error::Overlap,
@@ -252,6 +261,19 @@ impl From<FlowError> for Error {
             FlowError::UnknownBuffer => Error::UnknownBuffer,
             FlowError::BadPort => Error::BadPort,
             FlowError::Match(error) => error.into(),
+        }
+    }
+}
+
+impl From<OptionsError> for Error {
+    fn from(error: OptionsError) -> Error {
+        match error {
+            OptionsError::Length => Error::OptionLength,
+            OptionsError::Place => Error::OptionPlace,
+            OptionsError::Full => Error::OptionsFull,
+            OptionsError::Mapped => Error::OptionMapped,
+            OptionsError::Twice => Error::OptionTwice,
+            OptionsError::Used => Error::OptionUsed,
         }
     }
 }

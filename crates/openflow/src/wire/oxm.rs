@@ -110,6 +110,11 @@ impl Wire {
 
     fn known(class: u16, number: u8, len: usize) -> Option<Wire> {
         let wire = (*KNOWN.get(class_index(class)?)?.get(usize::from(number))?)?;
+        if wire.field.tun_metadata_number().is_some() {
+            // As long as the option is, or Open vSwitch's 124 octets.
+            let len = u8::try_from(len).ok().filter(|len| (1..=124).contains(len))?;
+            return Some(Wire { len, ..wire });
+        }
         (usize::from(wire.len) == len).then_some(wire)
     }
 
@@ -161,7 +166,11 @@ impl Wire {
 
     /// Value or mask from the wire.
     fn value(&self, bytes: &[u8], mask: bool) -> Result<u128, Error> {
+        let (above, bytes) = bytes.split_at(bytes.len().saturating_sub(16));
         let mut value = bytes.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
+        if !mask && above.iter().any(|byte| *byte != 0) {
+            return Err(Error::MatchValue);
+        }
         if self.port16 {
             return Ok(u128::from(port_from_16(u16::try_from(value).unwrap_or(u16::MAX))));
         }

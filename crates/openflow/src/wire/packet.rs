@@ -1,7 +1,8 @@
 //! Packets to and from controllers.
 
 use switch::flow::{
-    Action, Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, port,
+    Action, Continuation, Field, FlowMod, Instructions, Match, PacketIn, PacketOut, Reason, Rest, STAGES,
+    port,
 };
 
 use super::action::get_actions;
@@ -32,8 +33,9 @@ pub enum Form {
 pub fn metadata(packet: &PacketIn) -> Match {
     let mut out = Match::ANY;
     out.put(Field::InPort, packet.flow.get(Field::InPort), Field::InPort.all_ones());
-    let fields = [Field::Metadata, Field::TunId, Field::TunSrc, Field::TunDst, Field::PktMark];
-    for field in fields.into_iter().chain((0..16).filter_map(Field::reg)) {
+    let tunnel = &Field::ALL[Field::TunId as usize..=Field::TunMetadata7 as usize];
+    let fields = [Field::Metadata, Field::PktMark].into_iter().chain(tunnel.iter().copied());
+    for field in fields.chain((0..16).filter_map(Field::reg)) {
         let value = packet.flow.get(field);
         if value != 0 {
             out.put(field, value, field.all_ones());
@@ -155,7 +157,7 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
             let wanted = fields.exact(Field::InPort).ok_or(Error::BadPort)?;
             in_port = u32::try_from(wanted).unwrap_or(port::ANY);
             // Only what is no part of the packet itself.
-            if fields.mask.0[14..].iter().any(|word| *word != 0) {
+            if fields.mask.0[STAGES[0]..].iter().any(|word| *word != 0) {
                 return Err(Error::PipelineFieldsOnly);
             }
         }
@@ -267,8 +269,8 @@ pub fn get_resume(mut from: Reader<'_>) -> Result<PacketOut, Error> {
     let in_port = metadata.exact(Field::InPort).ok_or(Error::BadPort)?;
     let in_port = u32::try_from(in_port).unwrap_or(port::ANY);
     // The packet says itself what it is.
-    metadata.value.0[14..].fill(0);
-    metadata.mask.0[14..].fill(0);
+    metadata.value.0[STAGES[0]..].fill(0);
+    metadata.mask.0[STAGES[0]..].fill(0);
     Ok(PacketOut { in_port, metadata, actions: Vec::new(), frame, resumes: Some(Box::new(left)) })
 }
 

@@ -42,12 +42,15 @@ fn value(field: Field) -> (String, u128) {
         Field::VlanVid => ("0x1005".into(), 0x1005),
         Field::VlanTci => ("0x1005".into(), 0x1005),
         Field::TcpFlags => ("0x002".into(), 2),
+        Field::TunFlags => ("oam".into(), 1),
         Field::IpDscp => ("32".into(), 32),
         _ if bits == 48 => ("02:00:00:00:00:05".into(), 0x0200_0000_0005),
         Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
             ("10.0.0.5".into(), 0x0a00_0005)
         }
-        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => ("::5".into(), 5),
+        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget | Field::TunIpv6Src | Field::TunIpv6Dst => {
+            ("::5".into(), 5)
+        }
         _ => ("1".into(), 1),
     }
 }
@@ -60,7 +63,9 @@ fn mask(field: Field) -> (String, u128) {
         Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
             ("255.255.0.255".into(), 0xffff_00ff)
         }
-        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => ("::ffff".into(), 0xffff),
+        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget | Field::TunIpv6Src | Field::TunIpv6Dst => {
+            ("::ffff".into(), 0xffff)
+        }
         _ if field.bits() == 48 => ("ff:ff:ff:00:00:ff".into(), 0xffff_ff00_00ff),
         Field::VlanVid | Field::VlanTci => ("0x100f".into(), 0x100f),
         _ => {

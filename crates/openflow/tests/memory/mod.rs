@@ -14,8 +14,9 @@ use openflow::{Datapath, Subscription, events};
 use packet::MacAddr;
 use switch::flow::{
     ALL_GROUPS, ALL_TABLES, Action, Bucket, BucketPlace, Event, Field, Flow, FlowCommand, FlowError,
-    FlowFilter, FlowMod, FlowStats, Group, GroupMod, GroupStats, Meter, MeterMod, MeterStats, Mod, PacketIn,
-    PacketOut, PortDesc, PortStats, Reason, Removed, TableStats, port,
+    FlowFilter, FlowMod, FlowStats, Group, GroupMod, GroupStats, Meter, MeterMod, MeterStats, Mod,
+    OptionsError, OptionsMod, PacketIn, PacketOut, PortDesc, PortStats, Reason, Removed, TableStats,
+    TunnelOptions, port,
 };
 
 #[derive(Clone, Default)]
@@ -27,6 +28,7 @@ pub struct Tables {
     pub ports: Vec<PortDesc>,
     /// Rules of a table at most.
     pub limit: usize,
+    pub options: TunnelOptions,
     fresh: bool,
 }
 
@@ -395,6 +397,14 @@ impl Datapath for Memory {
         tables.names.retain(|(number, _)| *number != change.table);
         tables.names.push((change.table, config));
         Ok(())
+    }
+
+    fn tunnel_options(&self) -> TunnelOptions {
+        self.lock().options.clone()
+    }
+
+    fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError> {
+        self.lock().options.change(change, |_| false)
     }
 
     fn groups(&self) -> Vec<Group> {

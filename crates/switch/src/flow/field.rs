@@ -103,6 +103,8 @@ macro_rules! fields {
     (@flag fixed) => { FIXED };
 }
 
+/// Places that options of tunnels are mapped to.
+pub const TUN_METADATA: u16 = 8;
 /// The field is matched whole or not at all.
 const WHOLE: u8 = 1;
 /// No action sets the field.
@@ -115,6 +117,19 @@ fields! {
     TunId "tun_id" at 16 . 0 bits 64 None nxm 1 : 16 / 8 oxm 0x8000 : 38 / 8;
     TunSrc "tun_src" at 24 . 0 bits 32 None nxm 1 : 31 / 4;
     TunDst "tun_dst" at 28 . 0 bits 32 None nxm 1 : 32 / 4;
+    TunIpv6Src "tun_ipv6_src" at 112 . 0 bits 128 None nxm 1 : 109 / 16;
+    TunIpv6Dst "tun_ipv6_dst" at 128 . 0 bits 128 None nxm 1 : 110 / 16;
+    TunGbpId "tun_gbp_id" at 106 . 0 bits 16 None nxm 1 : 38 / 2;
+    TunGbpFlags "tun_gbp_flags" at 105 . 0 bits 8 None nxm 1 : 39 / 1;
+    TunFlags "tun_flags" at 104 . 7 bits 1 None nxm 1 : 104 / 2;
+    TunMetadata0 "tun_metadata0" at 144 . 0 bits 64 None nxm 1 : 40 / 8;
+    TunMetadata1 "tun_metadata1" at 152 . 0 bits 64 None nxm 1 : 41 / 8;
+    TunMetadata2 "tun_metadata2" at 160 . 0 bits 64 None nxm 1 : 42 / 8;
+    TunMetadata3 "tun_metadata3" at 168 . 0 bits 64 None nxm 1 : 43 / 8;
+    TunMetadata4 "tun_metadata4" at 176 . 0 bits 64 None nxm 1 : 44 / 8;
+    TunMetadata5 "tun_metadata5" at 184 . 0 bits 64 None nxm 1 : 45 / 8;
+    TunMetadata6 "tun_metadata6" at 192 . 0 bits 64 None nxm 1 : 46 / 8;
+    TunMetadata7 "tun_metadata7" at 200 . 0 bits 64 None nxm 1 : 47 / 8;
     PktMark "pkt_mark" at 32 . 0 bits 32 None nxm 1 : 33 / 4;
     ConjId "conj_id" at 36 . 0 bits 32 None nxm 1 : 37 / 4 [whole fixed];
     Reg0 "reg0" at 40 . 0 bits 32 None nxm 1 : 0 / 4;
@@ -145,48 +160,48 @@ fields! {
     Xxreg1 "xxreg1" at 56 . 0 bits 128 None nxm 1 : 112 / 16;
     Xxreg2 "xxreg2" at 72 . 0 bits 128 None nxm 1 : 113 / 16;
     Xxreg3 "xxreg3" at 88 . 0 bits 128 None nxm 1 : 114 / 16;
-    EthDst "eth_dst" at 120 . 0 bits 48 None nxm 0 : 1 / 6 oxm 0x8000 : 3 / 6;
-    EthSrc "eth_src" at 126 . 0 bits 48 None nxm 0 : 2 / 6 oxm 0x8000 : 4 / 6;
-    EthType "eth_type" at 132 . 0 bits 16 None nxm 0 : 3 / 2 oxm 0x8000 : 5 / 2 [whole fixed];
-    VlanTci "vlan_tci" at 116 . 0 bits 16 None nxm 0 : 4 / 2;
-    VlanVid "vlan_vid" at 116 . 3 bits 13 None oxm 0x8000 : 6 / 2;
-    VlanPcp "vlan_pcp" at 116 . 0 bits 3 Vlan oxm 0x8000 : 7 / 1;
-    MplsLabel "mpls_label" at 136 . 0 bits 20 Mpls oxm 0x8000 : 34 / 4;
-    MplsTc "mpls_tc" at 138 . 4 bits 3 Mpls oxm 0x8000 : 35 / 1;
-    MplsBos "mpls_bos" at 138 . 7 bits 1 Mpls oxm 0x8000 : 36 / 1 [whole fixed];
-    MplsTtl "mpls_ttl" at 139 . 0 bits 8 Mpls nxm 1 : 30 / 1 [whole];
-    PbbIsid "pbb_isid" at 149 . 0 bits 24 Pbb oxm 0x8000 : 37 / 3;
-    PbbUca "pbb_uca" at 148 . 4 bits 1 Pbb oxm 0x8000 : 41 / 1 [whole];
-    IpProto "ip_proto" at 134 . 0 bits 8 Ip nxm 0 : 6 / 1 oxm 0x8000 : 10 / 1 [whole fixed];
-    ArpOp "arp_op" at 134 . 0 bits 8 Arp nxm 0 : 15 / 2 oxm 0x8000 : 21 / 2 [whole];
-    IpFrag "ip_frag" at 135 . 6 bits 2 Ip nxm 1 : 26 / 1 [fixed];
-    Ipv4Src "ip_src" at 152 . 0 bits 32 Ipv4 nxm 0 : 7 / 4 oxm 0x8000 : 11 / 4;
-    Ipv4Dst "ip_dst" at 168 . 0 bits 32 Ipv4 nxm 0 : 8 / 4 oxm 0x8000 : 12 / 4;
-    ArpSpa "arp_spa" at 152 . 0 bits 32 Arp nxm 0 : 16 / 4 oxm 0x8000 : 22 / 4;
-    ArpTpa "arp_tpa" at 168 . 0 bits 32 Arp nxm 0 : 17 / 4 oxm 0x8000 : 23 / 4;
-    ArpSha "arp_sha" at 208 . 0 bits 48 Arp nxm 1 : 17 / 6 oxm 0x8000 : 24 / 6;
-    ArpTha "arp_tha" at 214 . 0 bits 48 Arp nxm 1 : 18 / 6 oxm 0x8000 : 25 / 6;
-    Ipv6Src "ipv6_src" at 152 . 0 bits 128 Ipv6 nxm 1 : 19 / 16 oxm 0x8000 : 26 / 16;
-    Ipv6Dst "ipv6_dst" at 168 . 0 bits 128 Ipv6 nxm 1 : 20 / 16 oxm 0x8000 : 27 / 16;
-    Ipv6Label "ipv6_label" at 185 . 4 bits 20 Ipv6 nxm 1 : 27 / 4 oxm 0x8000 : 28 / 4;
-    Ipv6Exthdr "ipv6_exthdr" at 188 . 7 bits 9 Ipv6 oxm 0x8000 : 39 / 2 [fixed];
-    IpDscp "ip_dscp" at 230 . 0 bits 6 Ip nxm 0 : 5 / 1 oxm 0x8000 : 8 / 1 [whole];
-    IpEcn "nw_ecn" at 230 . 6 bits 2 Ip nxm 1 : 28 / 1 oxm 0x8000 : 9 / 1 [whole];
-    NwTtl "nw_ttl" at 231 . 0 bits 8 Ip nxm 1 : 29 / 1 [whole];
-    TcpSrc "tcp_src" at 224 . 0 bits 16 Tcp nxm 0 : 9 / 2 oxm 0x8000 : 13 / 2;
-    TcpDst "tcp_dst" at 226 . 0 bits 16 Tcp nxm 0 : 10 / 2 oxm 0x8000 : 14 / 2;
-    TcpFlags "tcp_flags" at 228 . 4 bits 12 Tcp nxm 1 : 34 / 2 oxm 0x8000 : 42 / 2 [fixed];
-    UdpSrc "udp_src" at 224 . 0 bits 16 Udp nxm 0 : 11 / 2 oxm 0x8000 : 15 / 2;
-    UdpDst "udp_dst" at 226 . 0 bits 16 Udp nxm 0 : 12 / 2 oxm 0x8000 : 16 / 2;
-    SctpSrc "sctp_src" at 224 . 0 bits 16 Sctp oxm 0x8000 : 17 / 2;
-    SctpDst "sctp_dst" at 226 . 0 bits 16 Sctp oxm 0x8000 : 18 / 2;
-    Icmpv4Type "icmp_type" at 225 . 0 bits 8 Icmpv4 nxm 0 : 13 / 1 oxm 0x8000 : 19 / 1 [whole];
-    Icmpv4Code "icmp_code" at 227 . 0 bits 8 Icmpv4 nxm 0 : 14 / 1 oxm 0x8000 : 20 / 1 [whole];
-    Icmpv6Type "icmpv6_type" at 225 . 0 bits 8 Icmpv6 nxm 1 : 21 / 1 oxm 0x8000 : 29 / 1 [whole];
-    Icmpv6Code "icmpv6_code" at 227 . 0 bits 8 Icmpv6 nxm 1 : 22 / 1 oxm 0x8000 : 30 / 1 [whole];
-    NdTarget "nd_target" at 192 . 0 bits 128 Nd nxm 1 : 23 / 16 oxm 0x8000 : 31 / 16;
-    NdSll "nd_sll" at 208 . 0 bits 48 NdSolicit nxm 1 : 24 / 6 oxm 0x8000 : 32 / 6;
-    NdTll "nd_tll" at 214 . 0 bits 48 NdAdvert nxm 1 : 25 / 6 oxm 0x8000 : 33 / 6;
+    EthDst "eth_dst" at 216 . 0 bits 48 None nxm 0 : 1 / 6 oxm 0x8000 : 3 / 6;
+    EthSrc "eth_src" at 222 . 0 bits 48 None nxm 0 : 2 / 6 oxm 0x8000 : 4 / 6;
+    EthType "eth_type" at 228 . 0 bits 16 None nxm 0 : 3 / 2 oxm 0x8000 : 5 / 2 [whole fixed];
+    VlanTci "vlan_tci" at 212 . 0 bits 16 None nxm 0 : 4 / 2;
+    VlanVid "vlan_vid" at 212 . 3 bits 13 None oxm 0x8000 : 6 / 2;
+    VlanPcp "vlan_pcp" at 212 . 0 bits 3 Vlan oxm 0x8000 : 7 / 1;
+    MplsLabel "mpls_label" at 232 . 0 bits 20 Mpls oxm 0x8000 : 34 / 4;
+    MplsTc "mpls_tc" at 234 . 4 bits 3 Mpls oxm 0x8000 : 35 / 1;
+    MplsBos "mpls_bos" at 234 . 7 bits 1 Mpls oxm 0x8000 : 36 / 1 [whole fixed];
+    MplsTtl "mpls_ttl" at 235 . 0 bits 8 Mpls nxm 1 : 30 / 1 [whole];
+    PbbIsid "pbb_isid" at 245 . 0 bits 24 Pbb oxm 0x8000 : 37 / 3;
+    PbbUca "pbb_uca" at 244 . 4 bits 1 Pbb oxm 0x8000 : 41 / 1 [whole];
+    IpProto "ip_proto" at 230 . 0 bits 8 Ip nxm 0 : 6 / 1 oxm 0x8000 : 10 / 1 [whole fixed];
+    ArpOp "arp_op" at 230 . 0 bits 8 Arp nxm 0 : 15 / 2 oxm 0x8000 : 21 / 2 [whole];
+    IpFrag "ip_frag" at 231 . 6 bits 2 Ip nxm 1 : 26 / 1 [fixed];
+    Ipv4Src "ip_src" at 248 . 0 bits 32 Ipv4 nxm 0 : 7 / 4 oxm 0x8000 : 11 / 4;
+    Ipv4Dst "ip_dst" at 264 . 0 bits 32 Ipv4 nxm 0 : 8 / 4 oxm 0x8000 : 12 / 4;
+    ArpSpa "arp_spa" at 248 . 0 bits 32 Arp nxm 0 : 16 / 4 oxm 0x8000 : 22 / 4;
+    ArpTpa "arp_tpa" at 264 . 0 bits 32 Arp nxm 0 : 17 / 4 oxm 0x8000 : 23 / 4;
+    ArpSha "arp_sha" at 304 . 0 bits 48 Arp nxm 1 : 17 / 6 oxm 0x8000 : 24 / 6;
+    ArpTha "arp_tha" at 310 . 0 bits 48 Arp nxm 1 : 18 / 6 oxm 0x8000 : 25 / 6;
+    Ipv6Src "ipv6_src" at 248 . 0 bits 128 Ipv6 nxm 1 : 19 / 16 oxm 0x8000 : 26 / 16;
+    Ipv6Dst "ipv6_dst" at 264 . 0 bits 128 Ipv6 nxm 1 : 20 / 16 oxm 0x8000 : 27 / 16;
+    Ipv6Label "ipv6_label" at 281 . 4 bits 20 Ipv6 nxm 1 : 27 / 4 oxm 0x8000 : 28 / 4;
+    Ipv6Exthdr "ipv6_exthdr" at 284 . 7 bits 9 Ipv6 oxm 0x8000 : 39 / 2 [fixed];
+    IpDscp "ip_dscp" at 326 . 0 bits 6 Ip nxm 0 : 5 / 1 oxm 0x8000 : 8 / 1 [whole];
+    IpEcn "nw_ecn" at 326 . 6 bits 2 Ip nxm 1 : 28 / 1 oxm 0x8000 : 9 / 1 [whole];
+    NwTtl "nw_ttl" at 327 . 0 bits 8 Ip nxm 1 : 29 / 1 [whole];
+    TcpSrc "tcp_src" at 320 . 0 bits 16 Tcp nxm 0 : 9 / 2 oxm 0x8000 : 13 / 2;
+    TcpDst "tcp_dst" at 322 . 0 bits 16 Tcp nxm 0 : 10 / 2 oxm 0x8000 : 14 / 2;
+    TcpFlags "tcp_flags" at 324 . 4 bits 12 Tcp nxm 1 : 34 / 2 oxm 0x8000 : 42 / 2 [fixed];
+    UdpSrc "udp_src" at 320 . 0 bits 16 Udp nxm 0 : 11 / 2 oxm 0x8000 : 15 / 2;
+    UdpDst "udp_dst" at 322 . 0 bits 16 Udp nxm 0 : 12 / 2 oxm 0x8000 : 16 / 2;
+    SctpSrc "sctp_src" at 320 . 0 bits 16 Sctp oxm 0x8000 : 17 / 2;
+    SctpDst "sctp_dst" at 322 . 0 bits 16 Sctp oxm 0x8000 : 18 / 2;
+    Icmpv4Type "icmp_type" at 321 . 0 bits 8 Icmpv4 nxm 0 : 13 / 1 oxm 0x8000 : 19 / 1 [whole];
+    Icmpv4Code "icmp_code" at 323 . 0 bits 8 Icmpv4 nxm 0 : 14 / 1 oxm 0x8000 : 20 / 1 [whole];
+    Icmpv6Type "icmpv6_type" at 321 . 0 bits 8 Icmpv6 nxm 1 : 21 / 1 oxm 0x8000 : 29 / 1 [whole];
+    Icmpv6Code "icmpv6_code" at 323 . 0 bits 8 Icmpv6 nxm 1 : 22 / 1 oxm 0x8000 : 30 / 1 [whole];
+    NdTarget "nd_target" at 288 . 0 bits 128 Nd nxm 1 : 23 / 16 oxm 0x8000 : 31 / 16;
+    NdSll "nd_sll" at 304 . 0 bits 48 NdSolicit nxm 1 : 24 / 6 oxm 0x8000 : 32 / 6;
+    NdTll "nd_tll" at 310 . 0 bits 48 NdAdvert nxm 1 : 25 / 6 oxm 0x8000 : 33 / 6;
 }
 
 impl Field {
@@ -194,6 +209,19 @@ impl Field {
     #[must_use]
     pub fn reg(number: u8) -> Option<Field> {
         (number < 16).then(|| Field::ALL[Field::Reg0 as usize + usize::from(number)])
+    }
+
+    /// The place that an option of tunnels is mapped to: `tun_metadata0` to `tun_metadata7`.
+    #[must_use]
+    pub fn tun_metadata(number: u16) -> Option<Field> {
+        (number < TUN_METADATA).then(|| Field::ALL[Field::TunMetadata0 as usize + usize::from(number)])
+    }
+
+    /// Which of the places for options of tunnels it is.
+    #[must_use]
+    pub fn tun_metadata_number(self) -> Option<u16> {
+        let number = (self as u16).checked_sub(Field::TunMetadata0 as u16)?;
+        (number < TUN_METADATA).then_some(number)
     }
 
     /// Whether part of it can be matched.
@@ -206,6 +234,18 @@ impl Field {
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.flags() & FIXED == 0
+    }
+
+    /// The octet of a [`Flow`](super::Flow) that it begins in.
+    #[must_use]
+    pub const fn octet(self) -> usize {
+        self.place().0 / 8
+    }
+
+    /// So many octets of a [`Flow`](super::Flow) from there on.
+    #[must_use]
+    pub const fn octets(self, count: usize) -> std::ops::Range<usize> {
+        self.octet()..self.octet() + count
     }
 
     /// Its width in bits.

@@ -267,6 +267,9 @@ pub enum Mod {
 /// Why a change is refused: OpenFlow's error types and codes, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FlowError {
+    /// NXFMFC_INVALID_TLV_FIELD.
+    #[error("no option of tunnels is mapped to the field: map one first (ovs-ofctl add-tlv-map)")]
+    UnmappedOption,
     /// OFPFMFC_TABLE_FULL.
     #[error("the table is full: remove rules, or raise its limit")]
     TableFull,

@@ -128,12 +128,13 @@ impl Pipeline {
     }
 
     fn flow_mod(&mut self, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+        let change = &*self.in_form(change)?;
         let is_delete = matches!(change.command, FlowCommand::Delete { .. });
         if usize::from(change.table) >= TABLES && !(is_delete && change.table == ALL_TABLES) {
             return Err(FlowError::BadTable);
         }
         if !is_delete {
-            self.check(&change.instructions, &change.matching, change.table)?;
+            self.check(&change.instructions, change.table)?;
         }
         match change.command {
             FlowCommand::Add => self.add(change, now_ns, undo),
@@ -326,7 +327,7 @@ impl Pipeline {
     }
 
     /// Whether instructions make sense.
-    fn check(&self, instructions: &Instructions, matching: &Match, table: u8) -> Result<(), FlowError> {
+    fn check(&self, instructions: &Instructions, table: u8) -> Result<(), FlowError> {
         if instructions.goto.is_some_and(|to| to <= table || usize::from(to) >= TABLES) {
             return Err(FlowError::BadGoto);
         }
@@ -337,28 +338,23 @@ impl Pipeline {
         let mut conjunctions = 0;
         for action in &instructions.apply {
             conjunctions += usize::from(matches!(action, Action::Conjunction(_)));
-            self.check_action(action, matching, true, &mut count)?;
+            self.check_action(action, true, &mut count)?;
         }
         let others = instructions.apply.iter().filter(|action| !matches!(action, Action::Note(_))).count();
         if conjunctions > 0 && conjunctions != others {
             return Err(FlowError::BadArgument);
         }
-        instructions.write.iter().try_for_each(|action| self.check_action(action, matching, true, &mut count))
+        instructions.write.iter().try_for_each(|action| self.check_action(action, true, &mut count))
     }
 
-    fn check_action(
-        &self,
-        action: &Action,
-        matching: &Match,
-        groups_exist: bool,
-        count: &mut usize,
-    ) -> Result<(), FlowError> {
+    fn check_action(&self, action: &Action, groups_exist: bool, count: &mut usize) -> Result<(), FlowError> {
         *count += 1;
         if *count > MAX_ACTIONS {
             return Err(FlowError::TooMany);
         }
-        let sound =
-            |part: &super::SubField| if part.is_sound() { Ok(()) } else { Err(FlowError::BadArgument) };
+        let sound = |part: &super::SubField| {
+            if part.is_sound() { self.options.check(part) } else { Err(FlowError::BadArgument) }
+        };
         let writable = |part: &super::SubField| {
             sound(part)?;
             if part.field.is_writable() { Ok(()) } else { Err(FlowError::BadSetType) }
@@ -378,7 +374,7 @@ impl Pipeline {
                 } else if value & !field.all_ones() != 0 || *mask == 0 || mask & !field.all_ones() != 0 {
                     Err(FlowError::BadSetArgument)
                 } else {
-                    Ok(())
+                    self.options.check_value(*field, *value)
                 }
             }
             Action::Move { from, to } => {
@@ -403,16 +399,41 @@ impl Pipeline {
                 if usize::from(learn.table) >= TABLES {
                     return Err(FlowError::BadArgument);
                 }
-                learn.parts.iter().try_for_each(|part| check_learn(part, matching))
+                learn.parts.iter().try_for_each(|part| self.check_learn(part))
             }
             Action::Resubmit { table: Some(table), .. } if usize::from(*table) >= TABLES => {
                 Err(FlowError::BadArgument)
             }
             Action::Clone(actions) => {
-                actions.iter().try_for_each(|action| self.check_action(action, matching, groups_exist, count))
+                actions.iter().try_for_each(|action| self.check_action(action, groups_exist, count))
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_learn(&self, part: &super::LearnPart) -> Result<(), FlowError> {
+        use super::{LearnPart, LearnSource};
+        let width = |source: &LearnSource| -> Result<Option<u16>, FlowError> {
+            Ok(match source {
+                LearnSource::Field(part) => {
+                    self.options.check(part)?;
+                    Some(part.bits).filter(|_| part.is_sound())
+                }
+                LearnSource::Constant { bits, .. } => Some(*bits),
+            })
+        };
+        let fits = match part {
+            LearnPart::Match(source, to) | LearnPart::Load(source, to) => {
+                self.options.check(to)?;
+                let may = matches!(part, LearnPart::Match(..)) || to.field.is_writable();
+                may && to.is_sound() && width(source)? == Some(to.bits)
+            }
+            LearnPart::Output(from) => {
+                self.options.check(from)?;
+                from.is_sound()
+            }
+        };
+        if fits { Ok(()) } else { Err(FlowError::BadArgument) }
     }
 
     fn group_mod(&mut self, change: &GroupMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
@@ -508,7 +529,7 @@ impl Pipeline {
         let mut count = 0;
         for bucket in &group.buckets {
             for action in &bucket.actions {
-                self.check_action(action, &Match::ANY, false, &mut count)?;
+                self.check_action(action, false, &mut count)?;
                 if action.uses_group(group.id) {
                     return Err(FlowError::GroupLoop);
                 }
@@ -638,22 +659,6 @@ impl Pipeline {
         self.touch(Touched::All);
         Ok(())
     }
-}
-
-fn check_learn(part: &super::LearnPart, _matching: &Match) -> Result<(), FlowError> {
-    use super::{LearnPart, LearnSource};
-    let width = |source: &LearnSource| match source {
-        LearnSource::Field(part) => Some(part.bits).filter(|_| part.is_sound()),
-        LearnSource::Constant { bits, .. } => Some(*bits),
-    };
-    let fits = match part {
-        LearnPart::Match(source, to) => to.is_sound() && width(source) == Some(to.bits),
-        LearnPart::Load(source, to) => {
-            to.is_sound() && to.field.is_writable() && width(source) == Some(to.bits)
-        }
-        LearnPart::Output(from) => from.is_sound(),
-    };
-    if fits { Ok(()) } else { Err(FlowError::BadArgument) }
 }
 
 fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {

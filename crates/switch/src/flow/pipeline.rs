@@ -16,7 +16,7 @@ use super::message::{
     TableStats,
 };
 use super::rule::{Rule, RuleRef, Rules};
-use super::{FLOW_WORDS, Flow, Match, STAGES};
+use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
 
 /// Tables that a bridge has: 0 to 254.
 pub const TABLES: usize = 255;
@@ -34,8 +34,8 @@ const NOTES: usize = 4096;
 /// Where a flow's fields stand, for the classifier.
 pub const LAYOUT: Layout<FLOW_WORDS> = Layout::new(
     STAGES,
-    &[Octets { from: 152, count: 16 }, Octets { from: 168, count: 16 }],
-    &[224, 226],
+    &[Octets { from: Field::Ipv6Src.octet(), count: 16 }, Octets { from: Field::Ipv6Dst.octet(), count: 16 }],
+    &[Field::TcpSrc.octet(), Field::TcpDst.octet()],
     (1, 2),
 );
 
@@ -106,6 +106,7 @@ pub struct Pipeline {
     pub(crate) ports: BTreeMap<u32, FlowPort>,
     /// OpenFlow's numbers by the engine's.
     numbers: BTreeMap<PortId, u32>,
+    pub(crate) options: TunnelOptions,
     pub(crate) events: Vec<Event>,
     pub(crate) lessons: Lessons,
     /// Tables whose vacancy controllers want to be told.
@@ -138,6 +139,7 @@ impl Pipeline {
             meters: BTreeMap::new(),
             ports: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            options: TunnelOptions::default(),
             events: Vec::new(),
             lessons: Lessons::default(),
             watched: 0,

@@ -7,6 +7,7 @@ use packet::{DropReason, FlowKey, L3Kind, Layers, PortId, checksum, ip_proto};
 use zerocopy::IntoBytes;
 
 use super::program::{Op, SetBits};
+use super::{BEYOND_WORDS, Field, PBB_TAG};
 
 /// A frame that can be changed at its front.
 pub trait Frame {
@@ -163,26 +164,29 @@ fn set(frame: &mut impl Frame, bits: &SetBits) -> Result<(), DropReason> {
     if head.len() < 14 {
         return Err(DropReason::EthTruncated);
     }
-    let (value, mask) = part(bits, 120..132);
+    let (value, mask) = part(bits, Field::EthDst.octets(12));
     mix(&mut head[..12], value, mask);
-    let (value, mask) = part(bits, 116..118);
+    let (value, mask) = part(bits, Field::VlanTci.octets(2));
     if mask != [0, 0] && matches!(head[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
         let tci = head.get_mut(14..16).ok_or(DropReason::VlanTruncated)?;
         // The bit that says "tag present" is drop eligibility on the wire, and stays.
         mix(tci, value, &[mask[0] & 0xef, mask[1]]);
     }
-    if bits.mask.0[17..].iter().all(|word| *word == 0) && bits.mask.0.as_bytes()[134] == 0 {
+    if bits.mask.0[BEYOND_WORDS[0]..].iter().all(|word| *word == 0)
+        && bits.mask.0.as_bytes()[Field::ArpOp.octet()] == 0
+    {
         return Ok(());
     }
     let (key, layers) = read(frame)?;
+    let first_label = Field::MplsLabel.octet();
     for label in 0..3 {
-        let (value, mask) = part(bits, 136 + 4 * label..140 + 4 * label);
+        let (value, mask) = part(bits, first_label + 4 * label..first_label + 4 * label + 4);
         if mask != [0; 4] {
             let at = layers.l2_len() + 4 * label;
             mix(frame.head().get_mut(at..at + 4).ok_or(DropReason::EthTruncated)?, value, mask);
         }
     }
-    let (value, mask) = part(bits, 148..152);
+    let (value, mask) = part(bits, PBB_TAG..PBB_TAG + 4);
     if mask != [0; 4] && key.eth_type() == 0x88e7 {
         let at = layers.l2_len();
         mix(frame.head().get_mut(at..at + 4).ok_or(DropReason::EthTruncated)?, value, mask);
@@ -198,11 +202,15 @@ fn set(frame: &mut impl Frame, bits: &SetBits) -> Result<(), DropReason> {
 
 fn set_arp(head: &mut [u8], l3: usize, bits: &SetBits) {
     let Some(arp) = head.get_mut(l3..l3 + 28) else { return };
-    for (to, from) in
-        [(7..8, 134..135), (8..14, 208..214), (14..18, 152..156), (18..24, 214..220), (24..28, 168..172)]
-    {
-        let (value, mask) = part(bits, from);
-        mix(&mut arp[to], value, mask);
+    for (to, field, octets) in [
+        (7, Field::ArpOp, 1),
+        (8, Field::ArpSha, 6),
+        (14, Field::ArpSpa, 4),
+        (18, Field::ArpTha, 6),
+        (24, Field::ArpTpa, 4),
+    ] {
+        let (value, mask) = part(bits, field.octets(octets));
+        mix(&mut arp[to..to + octets], value, mask);
     }
 }
 
@@ -254,12 +262,14 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
     let header = is_v4.then_some(Sum { at: l3 + 10, pseudo: false, optional: false, open: false });
     let len = if is_v4 { 4 } else { 16 };
     let (src, dst) = if is_v4 { (l3 + 12, l3 + 16) } else { (l3 + 8, l3 + 24) };
-    for (to, from) in [(src, 152), (dst, 168)] {
+    for (to, from) in [(src, Field::Ipv6Src.octet()), (dst, Field::Ipv6Dst.octet())] {
         let (value, mask) = part(bits, from..from + len);
         change(head, to, value, mask, &[header, over_addresses]);
     }
-    let (tos, tos_mask) = (bits.value.0.as_bytes()[230], bits.mask.0.as_bytes()[230]);
-    let (ttl, ttl_mask) = (bits.value.0.as_bytes()[231], bits.mask.0.as_bytes()[231]);
+    let (tos, tos_mask) =
+        (bits.value.0.as_bytes()[Field::IpDscp.octet()], bits.mask.0.as_bytes()[Field::IpDscp.octet()]);
+    let (ttl, ttl_mask) =
+        (bits.value.0.as_bytes()[Field::NwTtl.octet()], bits.mask.0.as_bytes()[Field::NwTtl.octet()]);
     if is_v4 {
         // Each by the even octet that it stands in.
         change(head, l3, &[0, tos], &[0, tos_mask], &[header]);
@@ -267,7 +277,7 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
     } else {
         change(head, l3, &[tos >> 4, tos << 4], &[tos_mask >> 4, tos_mask << 4], &[]);
         change(head, l3 + 7, &[ttl], &[ttl_mask], &[]);
-        let (value, mask) = part(bits, 185..188);
+        let (value, mask) = part(bits, Field::Ipv6Label.octets(3));
         change(head, l3 + 1, value, mask, &[]);
     }
     if let Some(l4) = l4 {
@@ -282,7 +292,7 @@ fn set_ip(frame: &mut impl Frame, l3: usize, l4: Option<usize>, key: &FlowKey, b
 fn set_l4(head: &mut [u8], l4: usize, end: Option<usize>, key: &FlowKey, sum: Option<Sum>, bits: &SetBits) {
     // What is not summed up yet changes without it.
     let sum = sum.filter(|sum| !sum.open);
-    let (value, mask) = part(bits, 224..228);
+    let (value, mask) = part(bits, Field::TcpSrc.octets(4));
     match key.proto() {
         ip_proto::TCP | ip_proto::UDP => change(head, l4, value, mask, &[sum]),
         ip_proto::SCTP if mask != [0; 4] => {
@@ -312,7 +322,7 @@ fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &Se
     if key.proto() != ip_proto::ICMPV6 || !matches!(key.src_port(), 135 | 136) {
         return;
     }
-    let (value, mask) = part(bits, 192..208);
+    let (value, mask) = part(bits, Field::NdTarget.octets(16));
     change(head, l4 + 8, value, mask, &[sum]);
     let mut at = l4 + 24;
     while let Some(&[kind, len]) = head.get(at..at + 2).and_then(|it| it.first_chunk::<2>()) {
@@ -321,8 +331,8 @@ fn set_nd(head: &mut [u8], l4: usize, key: &FlowKey, sum: Option<Sum>, bits: &Se
             break;
         }
         if len == 8 && (kind == 1 || kind == 2) {
-            let from = if kind == 1 { 208 } else { 214 };
-            let (value, mask) = part(bits, from..from + 6);
+            let field = if kind == 1 { Field::NdSll } else { Field::NdTll };
+            let (value, mask) = part(bits, field.octets(6));
             change(head, at + 2, value, mask, &[sum]);
         }
         at += len;

@@ -222,7 +222,7 @@ enum Origin {
 }
 
 /// Bytes of a flow's outer TCI; the inner one follows.
-pub(super) const TCI: usize = 116;
+pub(super) const TCI: usize = Field::VlanTci.octet();
 
 /// A translation under way.
 struct Run<'p> {

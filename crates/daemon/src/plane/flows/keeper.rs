@@ -13,7 +13,7 @@ use engine::FlowTables;
 use switch::flow::FlowStats;
 
 use super::kept::{self, KeptError, Moment};
-use super::letter::{RuleLetter, TableLetter, meters_and_groups};
+use super::letter::{OptionLetter, RuleLetter, TableLetter, meters_and_groups};
 
 /// How often it is looked whether rules have changed, and so the least time between two files of a bridge.
 pub const LOOK: Duration = Duration::from_millis(500);
@@ -123,7 +123,7 @@ struct Snapshot {
     version: u64,
     moment: Moment,
     meters_and_groups: (Vec<super::letter::Message>, Vec<super::letter::Message>),
-    settings: Vec<TableLetter>,
+    settings: (Vec<TableLetter>, Vec<OptionLetter>),
     /// Rules one after the other.
     rules: Vec<u8>,
     ages: bool,
@@ -163,7 +163,8 @@ impl Snapshot {
                     kept::put_rule(&mut latest, &RuleLetter::of(stats, now));
                 }
             });
-            (pipeline.version(), moment, meters_and_groups(&pipeline), TableLetter::all(&pipeline), latest)
+            let settings = (TableLetter::all(&pipeline), OptionLetter::all(&pipeline));
+            (pipeline.version(), moment, meters_and_groups(&pipeline), settings, latest)
         };
         if !changed.is_empty() {
             rules = without(&rules, &starts, &changed);
@@ -173,7 +174,9 @@ impl Snapshot {
     }
 
     fn write(&self, directory: &Path, name: &str, numbers: &BTreeMap<String, u32>) -> Result<(), KeptError> {
-        let preface = kept::preface(name, &self.moment, numbers, &self.meters_and_groups, &self.settings);
+        let (tables, options) = &self.settings;
+        let settings = (tables.as_slice(), options.as_slice());
+        let preface = kept::preface(name, &self.moment, numbers, &self.meters_and_groups, settings);
         kept::write(directory, name, &[&preface, &self.rules])
     }
 }

@@ -7,11 +7,12 @@
 //! count u32, message*                    | meters
 //! count u32, message*                    | groups
 //! count u32, (table u8, has u8, down u8, up u8, name)*   | what controllers have said of tables; has: 1 eviction, 2 vacancy events
+//! count u32, (class u16, type u8, octets u8, field u16)*  | what options of tunnels are mapped to
 //! (message, packets u64, octets u64, added u64, used u64, its meter is an instruction u8)*   rules, up to the end
 //! ```
 //!
-//! Numbers are big-endian; names and messages follow their length (u32). A file that is not whole is refused whole. Version 2 has
-//! nothing about tables.
+//! Numbers are big-endian; names and messages follow their length (u32). A file that is not whole is refused whole. Version 3 has
+//! nothing about options of tunnels, and version 2 nothing about tables either.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,10 +23,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::Crc;
 
-use super::letter::{Message, RuleLetter, RulesLetter, TableLetter};
+use super::letter::{Message, OptionLetter, RuleLetter, RulesLetter, TableLetter};
 
 const MAGIC: &[u8; 8] = b"TRIVRULE";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// The oldest that is read.
 const OLDEST: u32 = 2;
 /// Magic, version, checksum and length.
@@ -163,7 +164,7 @@ pub(super) fn preface(
     moment: &Moment,
     numbers: &BTreeMap<String, u32>,
     (meters, groups): &(Vec<Message>, Vec<Message>),
-    tables: &[TableLetter],
+    (tables, options): (&[TableLetter], &[OptionLetter]),
 ) -> Vec<u8> {
     let mut body = Vec::new();
     put(&mut body, bridge.as_bytes());
@@ -184,6 +185,12 @@ pub(super) fn preface(
         let (down, up) = vacancy.unwrap_or_default();
         body.extend([*table, u8::from(*evicts) | u8::from(vacancy.is_some()) << 1, down, up]);
         put(&mut body, name.as_bytes());
+    }
+    count(&mut body, options.len());
+    for OptionLetter(class, kind, octets, place) in options {
+        body.extend(class.to_be_bytes());
+        body.extend([*kind, *octets]);
+        body.extend(place.to_be_bytes());
     }
     body
 }
@@ -269,6 +276,11 @@ impl<'a> Rest<'a> {
         Ok(TableLetter(table, self.name()?.to_owned(), has & 1 != 0, (has & 2 != 0).then_some((down, up))))
     }
 
+    fn option(&mut self) -> Result<OptionLetter, Damage> {
+        let [class, more, kind, octets, place, rest] = self.array()?;
+        Ok(OptionLetter(u16::from_be_bytes([class, more]), kind, octets, u16::from_be_bytes([place, rest])))
+    }
+
     fn messages(&mut self) -> Result<Vec<Message>, Damage> {
         // Nothing is made room for that is not there.
         (0..self.u32()?).map(|_| Ok(Message(self.octets()?.to_vec()))).collect()
@@ -308,6 +320,9 @@ fn decode(bridge: &str, octets: &[u8], now: &Moment) -> Result<RulesLetter, Dama
     letter.groups = rest.messages()?;
     if version >= 3 {
         letter.tables = (0..rest.u32()?).map(|_| rest.table()).collect::<Result<_, _>>()?;
+    }
+    if version >= 4 {
+        letter.options = (0..rest.u32()?).map(|_| rest.option()).collect::<Result<_, _>>()?;
     }
     let elapsed = now.since(&then);
     while !rest.0.is_empty() {
@@ -362,7 +377,9 @@ mod tests {
         }
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
         let tables = [TableLetter(9, "acl".to_owned(), true, Some((20, 80)))];
-        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), &tables);
+        let options = [OptionLetter(0x0102, 0x80, 4, 3)];
+        let mut body =
+            preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), (&tables, &options));
         for stats in pipeline.flows(&FlowFilter::default(), 100 * SECOND) {
             put_rule(&mut body, &RuleLetter::of(stats, 100 * SECOND));
         }
@@ -388,6 +405,7 @@ mod tests {
             let letter = decode("br0", &file, now).unwrap();
             assert_eq!(letter.numbers["eth1"], 7);
             assert_eq!(letter.tables, [TableLetter(9, "acl".to_owned(), true, Some((20, 80)))]);
+            assert_eq!(letter.options, [OptionLetter(0x0102, 0x80, 4, 3)]);
             let mut pipeline = Pipeline::new();
             assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);
             let flows = pipeline.flows(&FlowFilter::default(), now.monotonic);
@@ -406,16 +424,19 @@ mod tests {
         assert_eq!(seen(&moment(2, 500, 900)), [(2, 20, 10, 60), (1, 20, 10, 0)]);
     }
 
-    /// What the release before this one has left: the same without tables.
+    /// What the releases before this one have left: the same without options, and without tables.
     #[test]
     fn an_older_file_is_read() {
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
-        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), &[]);
-        body.truncate(body.len() - 4);
-        let mut file = whole(body);
-        file[8..12].copy_from_slice(&2_u32.to_be_bytes());
-        let letter = decode("br0", &file, &moment(1, 110, 0)).unwrap();
-        assert_eq!((letter.numbers["eth1"], letter.tables.len()), (7, 0));
+        let mut body = preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), (&[], &[]));
+        let mut file = Vec::new();
+        for version in [3_u32, 2] {
+            body.truncate(body.len() - 4);
+            file = whole(body.clone());
+            file[8..12].copy_from_slice(&version.to_be_bytes());
+            let letter = decode("br0", &file, &moment(1, 110, 0)).unwrap();
+            assert_eq!((letter.numbers["eth1"], letter.tables.len()), (7, 0));
+        }
         file[8..12].copy_from_slice(&1_u32.to_be_bytes());
         assert_eq!(decode("br0", &file, &moment(1, 110, 0)).unwrap_err(), Damage::Version(1));
     }
@@ -428,7 +449,8 @@ mod tests {
         rule.hard_timeout = 60;
         pipeline.modify(&[Mod::Flow(Box::new(rule))], 0).unwrap();
         pipeline.resume_counts(0, &Match::ANY, 9, (0, 0), (10 * SECOND, 990 * SECOND, 990 * SECOND));
-        let mut body = preface("br0", &moment(1, 1000, 5000), &BTreeMap::new(), &Default::default(), &[]);
+        let mut body =
+            preface("br0", &moment(1, 1000, 5000), &BTreeMap::new(), &Default::default(), (&[], &[]));
         for stats in pipeline.flows(&FlowFilter::default(), 1000 * SECOND) {
             put_rule(&mut body, &RuleLetter::of(stats, 1000 * SECOND));
         }

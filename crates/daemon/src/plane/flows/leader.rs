@@ -13,7 +13,8 @@ use openflow::datapath::{
 use openflow::{Datapath, events};
 use switch::flow::{
     ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupStats, Match, Meter,
-    MeterStats, Mod, PacketOut, PortDesc, PortStats, TABLES, TableBounds, TableStats, text,
+    MeterStats, Mod, OptionsError, OptionsMod, PacketOut, PortDesc, PortStats, TABLES, TableBounds,
+    TableStats, TunnelOptions, text,
 };
 
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
@@ -262,6 +263,14 @@ impl Datapath for Leader {
             }
         });
         Ok(())
+    }
+
+    fn tunnel_options(&self) -> TunnelOptions {
+        self.tables.lock().tunnel_options().clone()
+    }
+
+    fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError> {
+        self.tables.change(|pipeline| pipeline.change_tunnel_options(change))
     }
 
     fn groups(&self) -> Vec<Group> {

@@ -9,7 +9,10 @@ use openflow::wire::error::Error;
 use openflow::wire::{Reader, flow, group, meter};
 use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use switch::flow::{ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, Pipeline, TableWishes};
+use switch::flow::{
+    ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, OptionsMod, Pipeline, TableWishes,
+    TunnelOption,
+};
 
 /// Octets of a message's header.
 const HEADER: usize = 8;
@@ -30,11 +33,14 @@ pub struct RulesLetter {
     /// What controllers have said of tables.
     #[serde(default)]
     pub(super) tables: Vec<TableLetter>,
+    /// What options of tunnels are mapped to.
+    #[serde(default)]
+    pub(super) options: Vec<OptionLetter>,
 }
 
 /// A flow that a worker has cached: worker, bridge, port, and the bits that it depends on as the decider has them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct KnownLetter(u16, u16, u16, u32, Vec<u64>);
+pub struct KnownLetter(u16, u16, u16, u64, Vec<u64>);
 
 impl KnownLetter {
     /// As a letter has it.
@@ -52,6 +58,10 @@ impl KnownLetter {
 /// What controllers have said of a table: its number and name, whether rules make room for others, and when they are told how full it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct TableLetter(pub u8, pub String, pub bool, pub Option<(u8, u8)>);
+
+/// An option of tunnels: its class, type and octets, and the number of the field that it is mapped to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct OptionLetter(pub u16, pub u8, pub u8, pub u16);
 
 /// A message's octets; in texts: hexadecimal.
 #[derive(Clone, PartialEq, Debug)]
@@ -119,6 +129,18 @@ impl TableLetter {
     }
 }
 
+impl OptionLetter {
+    pub(super) fn all(pipeline: &Pipeline) -> Vec<OptionLetter> {
+        let letter = |own: &TunnelOption| OptionLetter(own.class, own.kind, own.octets, own.place);
+        pipeline.tunnel_options().iter().map(letter).collect()
+    }
+
+    fn read(self) -> TunnelOption {
+        let OptionLetter(class, kind, octets, place) = self;
+        TunnelOption { class, kind, octets, place }
+    }
+}
+
 /// The messages that make a bridge's meters and groups.
 pub(super) fn meters_and_groups(pipeline: &Pipeline) -> (Vec<Message>, Vec<Message>) {
     let meter = |own| Message::of(|octets| meter::put_mod(octets, own));
@@ -137,23 +159,30 @@ impl RulesLetter {
             rules: rules.map(|stats| RuleLetter::of(stats, now)).collect(),
             numbers,
             tables: TableLetter::all(pipeline),
+            options: OptionLetter::all(pipeline),
         }
     }
 
     /// Gives all to a new bridge; returns how much of it was refused.
     pub fn give(&self, pipeline: &mut Pipeline, now: u64) -> usize {
         let mut refused = 0;
+        let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
+        refused += usize::from(pipeline.modify(&[all], now).is_err());
+        for TableLetter(table, name, evicts, vacancy) in &self.tables {
+            let wishes = TableWishes { name: name.clone(), evicts: *evicts, vacancy: *vacancy };
+            pipeline.set_table_wishes(*table, wishes, now);
+        }
+        // Before whatever speaks of the fields.
+        let options = self.options.iter().map(|letter| letter.read()).collect();
+        let mapped = pipeline
+            .change_tunnel_options(&OptionsMod::Clear)
+            .and_then(|()| pipeline.change_tunnel_options(&OptionsMod::Add(options)));
+        refused += usize::from(mapped.is_err());
         let mut put = |change: Option<Mod>, pipeline: &mut Pipeline| {
             let done = change.is_some_and(|change| pipeline.modify(&[change], now).is_ok());
             refused += usize::from(!done);
             done
         };
-        let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
-        put(Some(all), pipeline);
-        for TableLetter(table, name, evicts, vacancy) in &self.tables {
-            let wishes = TableWishes { name: name.clone(), evicts: *evicts, vacancy: *vacancy };
-            pipeline.set_table_wishes(*table, wishes, now);
-        }
         for message in &self.meters {
             let read = meter::get_mod(Reader::new(&message.0, Error::BadLength)).ok();
             put(read.map(Mod::Meter), pipeline);
@@ -211,6 +240,8 @@ mod tests {
     #[test]
     fn a_successor_has_what_there_was() {
         let mut pipeline = Pipeline::new();
+        let option = TunnelOption { class: 0x0102, kind: 0x80, octets: 4, place: 3 };
+        pipeline.change_tunnel_options(&OptionsMod::Add(vec![option])).unwrap();
         let band = Band { kind: BandKind::Drop, rate: 100, burst: 10 };
         let meter = Meter { id: 3, packets: true, bursts: true, stats: true, bands: vec![band] };
         let actions = vec![Action::Output { port: 2, max_len: 0 }];
@@ -219,10 +250,11 @@ mod tests {
         let group =
             Group { id: 9, kind: GroupKind::Select, method: SelectMethod::Default, buckets: vec![bucket] };
         let matching = Match::ANY.with(Field::EthType, 0x0800).with(Field::Ipv4Dst, 0x0a00_0001);
+        let set = Action::Set { field: Field::TunMetadata3, value: 9, mask: u64::MAX.into(), load: false };
         let instructions = Instructions {
             meter: Some(3),
             goto: Some(7),
-            ..Instructions::apply(vec![Action::PushVlan(0x8100), Action::Group(9)])
+            ..Instructions::apply(vec![Action::PushVlan(0x8100), set, Action::Group(9)])
         };
         let mut rule = FlowMod::add(1, 77, matching, instructions);
         (rule.cookie, rule.idle_timeout, rule.importance) = (Some(0xfeed), 300, 4);
@@ -239,6 +271,7 @@ mod tests {
         assert_eq!(letter.give(&mut other, 4_000), 0);
         let all = FlowFilter::default();
         assert_eq!(other.flows(&all, 5_000), pipeline.flows(&all, 5_000));
+        assert_eq!(other.tunnel_options(), pipeline.tunnel_options());
         assert!(other.wished_tables().eq([(254, &wishes)]));
         // One that was written before tables had anything to be kept.
         let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -82,8 +82,8 @@ pub struct Estate {
     /// The rules of each bridge that goes by OpenFlow's, by name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesLetter>,
-    /// What workers have cached of flows of bridges with rules.
-    #[serde(default)]
+    /// What workers have cached of flows of bridges with rules. (Under another name releases before this one had other words.)
+    #[serde(default, rename = "known_flows")]
     pub known: Vec<KnownLetter>,
     /// The devices of routers' VLANs, by their names among the ports.
     #[serde(default)]

@@ -2,7 +2,7 @@
 
 use packet::PortId;
 
-use super::field::{ethernet, tcp_flags, value};
+use super::field::{ethernet, flags as flags_of, value};
 use crate::flow::{Field, Flow, Op};
 
 const TAG: u128 = 0x1000;
@@ -148,7 +148,7 @@ fn transport(flow: &Flow, mask: &Flow, eth_type: u128, proto: u128, groups: &mut
     ports.close(name, groups);
     let flags = mask.get(Field::TcpFlags);
     if flags != 0 {
-        groups.push(format!("tcp_flags({})", tcp_flags(flow.get(Field::TcpFlags), flags)));
+        groups.push(format!("tcp_flags({})", flags_of(Field::TcpFlags, flow.get(Field::TcpFlags), flags)));
     }
 }
 

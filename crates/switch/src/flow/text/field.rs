@@ -17,7 +17,7 @@ pub(super) enum Form {
     Ipv6,
     Port,
     Fragment,
-    TcpFlags,
+    Flags,
 }
 
 pub(super) fn form(field: Field) -> Form {
@@ -26,10 +26,10 @@ pub(super) fn form(field: Field) -> Form {
         F::InPort | F::ActsetOutput => Form::Port,
         F::EthDst | F::EthSrc | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => Form::Ethernet,
         F::TunSrc | F::TunDst | F::Ipv4Src | F::Ipv4Dst | F::ArpSpa | F::ArpTpa => Form::Ipv4,
-        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Form::Ipv6,
+        F::Ipv6Src | F::Ipv6Dst | F::NdTarget | F::TunIpv6Src | F::TunIpv6Dst => Form::Ipv6,
         F::IpFrag => Form::Fragment,
-        F::TcpFlags => Form::TcpFlags,
-        F::ConjId | F::VlanVid | F::VlanPcp => Form::Decimal,
+        F::TcpFlags | F::TunFlags => Form::Flags,
+        F::ConjId | F::TunGbpId | F::VlanVid | F::VlanPcp => Form::Decimal,
         F::MplsLabel | F::MplsTc | F::MplsBos | F::MplsTtl => Form::Decimal,
         F::IpProto | F::ArpOp | F::IpDscp | F::IpEcn | F::NwTtl => Form::Decimal,
         F::TcpSrc | F::TcpDst | F::UdpSrc | F::UdpDst | F::SctpSrc | F::SctpDst => Form::Decimal,
@@ -41,6 +41,9 @@ pub(super) fn form(field: Field) -> Form {
 /// TCP's flags from the lowest bit (RFC 9293, 3.1; RFC 8311 for NS).
 pub(super) const TCP_FLAGS: [&str; 12] =
     ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];
+
+/// Flags of tunnels: Geneve's control packet (RFC 8926, 3.4).
+const TUN_FLAGS: [&str; 1] = ["oam"];
 
 /// A port of the bridge: its number, or its name if it is a reserved one.
 #[must_use]
@@ -76,7 +79,7 @@ pub(super) fn value(field: Field, value: u128, mask: u128) -> String {
             Ipv6Addr::from(value).to_string() + &prefix(mask, 128, || Ipv6Addr::from(mask).to_string())
         }
         Form::Fragment => fragment(value, mask).to_owned(),
-        Form::TcpFlags => tcp_flags(value, mask),
+        Form::Flags => flags(field, value, mask),
         Form::Decimal if whole => value.to_string(),
         _ if whole => hex(value),
         _ => format!("{}/{}", hex(value), hex(mask)),
@@ -117,9 +120,15 @@ pub(super) fn fragment(value: u128, mask: u128) -> &'static str {
     }
 }
 
-pub(super) fn tcp_flags(value: u128, mask: u128) -> String {
-    let whole = mask == Field::TcpFlags.all_ones();
-    let named = TCP_FLAGS.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+/// The names of a field's bits, from the lowest on.
+pub(super) fn flag_names(field: Field) -> &'static [&'static str] {
+    if field == Field::TunFlags { &TUN_FLAGS } else { &TCP_FLAGS }
+}
+
+pub(super) fn flags(field: Field, value: u128, mask: u128) -> String {
+    // Of tunnels' there is one, which Open vSwitch always writes with its sign.
+    let whole = mask == field.all_ones() && field != Field::TunFlags;
+    let named = flag_names(field).iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
     if whole {
         let set: Vec<&str> = named.filter(|(bit, _)| value >> bit & 1 == 1).map(|(_, name)| *name).collect();
         return if set.is_empty() { "0".to_owned() } else { set.join("|") };

@@ -138,7 +138,8 @@ impl<'a> Printer<'a> {
         self.named(parts, &[Field::PktMark, Field::ConjId, Field::ActsetOutput]);
         parts.extend(word.map(str::to_owned));
         self.named(parts, &Field::ALL[Field::Reg0 as usize..=Field::Reg15 as usize]);
-        self.named(parts, &[Field::TunId, Field::TunSrc, Field::TunDst, Field::Metadata, Field::InPort]);
+        self.named(parts, &Field::ALL[Field::TunId as usize..=Field::TunMetadata7 as usize]);
+        self.named(parts, &[Field::Metadata, Field::InPort]);
         self.tags(parts);
         self.field(parts, "dl_src", Field::EthSrc);
         self.field(parts, "dl_dst", Field::EthDst);

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::MacAddr;
 
-use super::field::{Form, TCP_FLAGS, form, read_wire_name};
+use super::field::{Form, flag_names, form, read_wire_name};
 use crate::flow::action::port as reserved;
 use crate::flow::{Field, Flow, SubField, packet_meets};
 
@@ -121,7 +121,7 @@ fn one(
             "later" => 3,
             _ => return Err(wrong()),
         },
-        Form::TcpFlags => number(bare).or_else(|| flags(bare)).ok_or_else(wrong)?,
+        Form::Flags => number(bare).or_else(|| flags(field, bare)).ok_or_else(wrong)?,
         Form::Decimal | Form::Hex => number(bare).ok_or_else(wrong)?,
     };
     if name == "nw_tos" {
@@ -197,8 +197,8 @@ fn number(text: &str) -> Option<u128> {
 }
 
 /// `+syn-ack`, or `syn|ack`.
-fn flags(text: &str) -> Option<u128> {
-    let bit = |name: &str| TCP_FLAGS.iter().position(|own| *own == name).map(|bit| 1_u128 << bit);
+fn flags(field: Field, text: &str) -> Option<u128> {
+    let bit = |name: &str| flag_names(field).iter().position(|own| *own == name).map(|bit| 1_u128 << bit);
     if !text.starts_with(['+', '-']) {
         return text.split('|').try_fold(0, |all, name| Some(all | bit(name)?));
     }

@@ -5,8 +5,14 @@ use crate::flow::{Instructions, Prerequisite, SubField};
 use packet::{FlowKey, PortId};
 
 const TAG: u128 = 0x1000;
+use crate::flow::{BEYOND_WORDS, FLOW_WORDS, PBB_TAG, STAGES};
+
 /// All that a push or pop of a label hides or shows: L3 and L4.
-const L3: std::ops::Range<usize> = 19..29;
+const L3: std::ops::Range<usize> = STAGES[1]..FLOW_WORDS;
+/// What is read of labels and of a service tag.
+const LABELS: std::ops::Range<usize> = BEYOND_WORDS[0]..STAGES[1];
+/// Where the outer label stands in a flow: its first bit.
+const LABEL: usize = Field::MplsLabel.octet() * 8;
 
 /// The port that part of a field names: sixteen bits have OpenFlow 1.0's numbers, whose reserved ports begin at 0xfff8.
 pub(super) fn port_of(value: u128, part: &SubField) -> u128 {
@@ -255,22 +261,21 @@ impl<'p> Run<'p> {
         if is_labelled {
             self.depend_on(Field::MplsBos);
         }
-        let below = self.flow.bits(136 * 8, 32);
+        let below = self.flow.bits(LABEL, 32);
         self.commit();
         self.push(Op::PushMpls(eth_type, u32::try_from(entry).unwrap_or_default()));
         // Labels below and everything behind them are out of sight.
-        self.flow.0[17] = 0;
-        self.flow.0[18] = 0;
+        self.flow.0[LABELS].fill(0);
         self.flow.0[L3].fill(0);
         self.flow.set(Field::IpProto, 0);
         self.flow.set(Field::IpFrag, 0);
         self.flow.set(Field::EthType, u128::from(eth_type));
-        self.flow.set_bits(136 * 8, 32, entry);
+        self.flow.set_bits(LABEL, 32, entry);
         if is_labelled {
             // The one that was the outer one is the second now.
-            self.flow.set_bits(140 * 8, 32, below);
+            self.flow.set_bits(LABEL + 32, 32, below);
         }
-        self.made.0[17..29].fill(u64::MAX);
+        self.made.0[LABELS.start..L3.end].fill(u64::MAX);
         for field in [Field::EthType, Field::IpProto, Field::IpFrag] {
             self.made.want(field);
         }
@@ -288,14 +293,13 @@ impl<'p> Run<'p> {
         self.flow.set_bits(TCI * 8, 32, 0);
         self.made.set_bits(TCI * 8, 32, u128::MAX);
         self.tags = [Origin::Made; 2];
-        self.flow.0[17] = 0;
-        self.flow.0[18] = 0;
+        self.flow.0[LABELS].fill(0);
         self.flow.0[L3].fill(0);
         self.flow.set(Field::IpProto, 0);
         self.flow.set(Field::IpFrag, 0);
         self.flow.set(Field::EthType, u128::from(eth_type));
-        self.flow.set_bits(148 * 8, 32, tag);
-        self.made.0[17..29].fill(u64::MAX);
+        self.flow.set_bits(PBB_TAG * 8, 32, tag);
+        self.made.0[LABELS.start..L3.end].fill(u64::MAX);
         for field in [Field::EthType, Field::IpProto, Field::IpFrag] {
             self.made.want(field);
         }
@@ -322,7 +326,7 @@ impl<'p> Run<'p> {
             return;
         }
         // The TTL of the second label.
-        let inner = 143 * 8;
+        let inner = LABEL + 32 + 24;
         let is_last = self.ask(Field::MplsBos) == 1;
         match (out, is_last) {
             (true, false) => {
