@@ -52,7 +52,8 @@ rules! {
         choice for the TAP that the packet entered by, not for the port",
         |kernel, ours| {
             for (_, frame) in kernel.iter_mut().chain(ours) {
-                if is_own(frame) && icmpv6(frame).is_some_and(|kind| (1..=4).contains(&kind)) && is_sound_icmpv6(frame) {
+                let is_error = icmpv6(frame).is_some_and(|kind| (1..=4).contains(&kind));
+                if is_own(frame) && is_error && !is_workers(frame) && is_sound_icmpv6(frame) {
                     frame[22..38].fill(0);
                     frame[56..58].fill(0);
                 }
@@ -63,6 +64,14 @@ rules! {
 /// The type of an ICMPv6 message right behind an IPv6 header.
 fn icmpv6(frame: &[u8]) -> Option<u8> {
     (frame.get(12..14)? == [0x86, 0xdd] && frame[20] == 58).then(|| frame.get(54).copied())?
+}
+
+/// Whether an ICMPv6 error is of those that a worker makes itself: no route, or one that refuses, for a packet without extension headers. Its
+/// source is compared.
+fn is_workers(frame: &[u8]) -> bool {
+    const EXTENSIONS: [u8; 8] = [0, 43, 44, 50, 51, 60, 135, 139];
+    let quoted = frame.get(68).copied();
+    frame[54] == 1 && frame[55] <= 1 && quoted.is_some_and(|next| !EXTENSIONS.contains(&next))
 }
 
 /// Whether the checksum of an ICMPv6 message holds (RFC 4443, 2.3).

@@ -13,6 +13,8 @@ use crate::worker::monotonic;
 
 /// Flows that are looked at, none of them followed through the tables, before it is seen whether somebody waits.
 const BREATH: usize = 16;
+/// Nanoseconds for which flows are followed in any case: less is mostly the way there and back.
+const LEAST_NS: u64 = 10_000;
 /// Answers that a worker may have before it, so that a packet's is not far behind.
 const QUEUED: usize = 256;
 
@@ -85,16 +87,20 @@ impl Decider {
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
-    /// Looks at flows up to a number, or until somebody waits, who would for a flow at most; but for as long as packets have
-    /// taken since, whoever waits. Gives how far it came.
+    /// Looks at flows up to a number, or until somebody waits, who would for a few flows at most, or for 10 us where they are followed through the
+    /// tables; but those are followed for as long as packets have taken since, whoever waits. Gives how far it came.
     fn slice(&mut self, from: usize, to: usize, now: u64) -> usize {
         let begin = monotonic().ns;
         let mut came = to;
         for at in from..to {
             let Ok(id) = u32::try_from(at) else { break };
             let followed = self.look_at(id, now);
-            let is_time = followed || (at - from) % BREATH == BREATH - 1;
-            if is_time && self.somebody_waits() && monotonic().ns - begin >= self.packets_ns {
+            let is_time = if followed {
+                monotonic().ns - begin >= self.packets_ns.max(LEAST_NS)
+            } else {
+                (at - from) % BREATH == BREATH - 1
+            };
+            if is_time && self.somebody_waits() {
                 came = at + 1;
                 break;
             }
