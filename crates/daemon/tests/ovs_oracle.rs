@@ -233,7 +233,18 @@ struct Both<'r> {
     refused: BTreeSet<String>,
 }
 
-impl Both<'_> {
+impl<'r> Both<'r> {
+    fn new(rig: &'r Rig, peer: &'r Ovs, wire: &Namespace, seed: usize) -> Both<'r> {
+        Both {
+            rig,
+            peer,
+            ovs: peer.switch(),
+            ours: Switch::ours(rig, wire),
+            generator: Generator::new(seed as u64),
+            refused: BTreeSet::new(),
+        }
+    }
+
     fn teach(&mut self, rules: &Rules) {
         self.refused.extend(teach(self.rig, &self.ovs, &self.ours, rules));
         self.peer.settle();
@@ -299,14 +310,7 @@ fn what_leaves_is_what_open_vswitch_would_send() {
     rig.start(&text);
     let peer = Ovs::start(&rig);
     let seed = number("OVS_ORACLE_SEED", 11);
-    let mut both = Both {
-        rig: &rig,
-        peer: &peer,
-        ovs: peer.switch(),
-        ours: Switch::ours(&rig, &wire),
-        generator: Generator::new(seed as u64),
-        refused: BTreeSet::new(),
-    };
+    let mut both = Both::new(&rig, &peer, &wire, seed);
     let (mut wrong, mut accepted) = (Vec::new(), BTreeMap::<Difference, usize>::new());
     let (mut sent, mut left, mut by_stations, mut chosen) = (0, 0, 0, 0);
     for _ in 0..number("OVS_ORACLE_ROUNDS", ROUNDS) {
@@ -377,14 +381,7 @@ fn both_directions_of_a_flow_are_chosen_the_same() {
     let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
     rig.start(&text);
     let peer = Ovs::start(&rig);
-    let mut both = Both {
-        rig: &rig,
-        peer: &peer,
-        ovs: peer.switch(),
-        ours: Switch::ours(&rig, &wire),
-        generator: Generator::new(number("OVS_ORACLE_SEED", 11) as u64),
-        refused: BTreeSet::new(),
-    };
+    let mut both = Both::new(&rig, &peer, &wire, number("OVS_ORACLE_SEED", 11));
     let to = usize::from(PORTS);
     let random = &mut both.generator.random;
     let all: Vec<String> = (0..12)

@@ -136,6 +136,16 @@ fn through(rig: &mut Rig, frame: &[u8]) -> Vec<(PortId, Vec<u8>)> {
 }
 
 /// Octets of the IP packet in a frame.
+/// What comes out where a frame goes in by a port, and `explain` says the same.
+fn told_and_done(rig: &mut Rig, port: u16, bytes: &[u8]) -> Vec<(PortId, Vec<u8>)> {
+    rig.send(port, bytes);
+    rig.round();
+    let out = rig.outputs();
+    let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(port), bytes));
+    assert_eq!(explained.outputs, out, "{bytes:02x?}");
+    out
+}
+
 fn length_of(frame: &[u8]) -> usize {
     let be16 = |at: usize| usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
     if frame[12..14] == [0x08, 0] { be16(16) } else { 40 + be16(18) }
@@ -581,14 +591,7 @@ fn vlans_are_interfaces() {
     });
     let tagged = |bytes: &[u8], vid: u8| [&bytes[..12], &[0x81, 0, 0, vid], &bytes[12..]].concat();
     let for_vlan = |text: &str| spec::parse(&format!("eth_dst={mac},{text}")).unwrap();
-    let mut ask = |port: u16, bytes: &[u8]| {
-        rig.send(port, bytes);
-        rig.round();
-        let out = rig.outputs();
-        let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(port), bytes));
-        assert_eq!(explained.outputs, out, "{bytes:02x?}");
-        out
-    };
+    let mut ask = |port: u16, bytes: &[u8]| told_and_done(&mut rig, port, bytes);
     for text in ["ip_dst=10.0.1.2,udp", "ip_src=2001:db8:5::2,ip_dst=2001:db8:1::2,udp"] {
         // In by the VLAN, out without a tag.
         let last = if text.contains("::") { 6 } else { 2 };
@@ -654,14 +657,7 @@ fn two_tags_are_an_interface() {
         };
         let leaves =
             |bytes: &[u8]| [&bytes[..12], &kind(service), &[0, 100, 0x81, 0, 0, 20], &bytes[12..]].concat();
-        let mut ask = |port: u16, bytes: &[u8]| {
-            rig.send(port, bytes);
-            rig.round();
-            let out = rig.outputs();
-            let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(port), bytes));
-            assert_eq!(explained.outputs, out, "{bytes:02x?}");
-            out
-        };
+        let mut ask = |port: u16, bytes: &[u8]| told_and_done(&mut rig, port, bytes);
         let frame = spec::parse(&format!("eth_dst={mac},ip_dst=10.0.1.2,udp")).unwrap();
         assert_eq!(ask(0, &with(&frame, service, 100, 20)), [(PORTS[1], routed(&frame, neighbour(2)))]);
         // Another tag of either kind, the other kind of a provider's, one alone: the port's, where they are no IP packets.

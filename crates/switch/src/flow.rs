@@ -6,7 +6,7 @@
 //!             +--> Flow (words for every field) --> translate --> Megaflow: mask + program, for the worker's caches
 //! ```
 //!
-//! [`Flow`] is the packet as OpenFlow sees it: metadata and registers, which begin at zero, then the words of the
+//! [`Flow`] is the packet as OpenFlow sees it: metadata, what tunnels tell and registers, which begin at zero (no port is a tunnel), then the words of the
 //! [`FlowKey`], then those few fields that only odd packets have ([`Beyond`]). A [`Match`] is two of them, value and
 //! mask; [`Field`] says where each field stands. Versions and wire formats are the `openflow` crate's.
 

@@ -3,6 +3,8 @@
 //! While a flow's first packet is with the decider, its later ones wait behind it here, before the caches are asked, so that none
 //! overtakes another; how many wait is bounded, for each flow and in all.
 
+mod steps;
+
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,14 +12,13 @@ use std::sync::Arc;
 use lookup::{FlowCache, FlowCounters, FlowLimits, MISS};
 use packet::record::{Recorder, Step, TagChange};
 use packet::{DropReason, FlowKey, PortId, QueueId};
-use port::{BURST, Flags, FrameMemory, Packet};
-use switch::flow::{Asked, Beyond, Flow, Frame, Op, rewrite};
+use port::{BURST, Packet};
+use steps::Steps;
+use switch::flow::{Asked, Beyond, Flow};
 use switch::{Decision, Now};
 
 use crate::burst::Burst;
-use crate::flows::{
-    Answer, BEYOND, CachedFlow, Compiled, FlowBridge, Kind, Metered, Told, Upcall, WorkerFlows,
-};
+use crate::flows::{Answer, BEYOND, CachedFlow, Compiled, FlowBridge, Kind, Told, Upcall, WorkerFlows};
 use crate::stage::transmit::Exits;
 use crate::stage::{Tools, execute};
 use crate::state::Forwarding;
@@ -272,32 +273,27 @@ fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind>
         return None;
     }
     // Packets of one flow often come in a row: what its counters get is summed first.
+    let count_row = |(at, packets, bytes): (u32, u64, u64)| {
+        if let Some(flow) = flows.cache.get_at(at) {
+            count(flow, packets, bytes, now);
+        }
+    };
     let mut row = (*flows.found.first()?, 0, 0);
     for (at, packet) in flows.found[..n].iter().zip(&*burst.packets) {
         if *at != row.0 {
-            count_row(flows, row, now);
+            count_row(row);
             row = (*at, 0, 0);
         }
         (row.1, row.2) = (row.1 + 1, row.2 + packet.len() as u64);
     }
-    count_row(flows, row, now);
+    count_row(row);
     Some(first)
 }
 
-/// Counts packets of one flow: where it is, how many they are, and their octets.
 #[inline(always)]
-fn count_row(flows: &Flows, (at, packets, bytes): (u32, u64, u64), now: Now) {
-    if let Some(flow) = flows.cache.get_at(at) {
-        flow.live.packets.add(packets);
-        flow.live.bytes.add(bytes);
-        flow.live.used_ns.set(now.ns);
-    }
-}
-
-#[inline(always)]
-fn count(flow: &CachedFlow, packet: &Packet, now: Now) {
-    flow.live.packets.add(1);
-    flow.live.bytes.add(packet.len() as u64);
+fn count(flow: &CachedFlow, packets: u64, bytes: u64, now: Now) {
+    flow.live.packets.add(packets);
+    flow.live.bytes.add(bytes);
     flow.live.used_ns.set(now.ns);
 }
 
@@ -322,7 +318,7 @@ fn one_by_one<R: Recorder>(
         match found {
             Some(flow) => {
                 if !counted {
-                    count(flow, &packet, now);
+                    count(flow, 1, packet.len() as u64, now);
                 }
                 recorder.step(i, Step::FlowHit);
                 act(forwarding, port, bridge, packet, &flow.compiled, now, exits, tools, recorder);
@@ -479,7 +475,7 @@ fn follow(
             miss(next, flows, exits, tools);
             break;
         };
-        count(flow, &next.packet, now);
+        count(flow, 1, next.packet.len() as u64, now);
         let compiled = Arc::clone(&flow.compiled);
         Ticket::give_back(next.ticket, exits, flows);
         gone += 1;
@@ -539,185 +535,6 @@ fn act<R: Recorder>(
                 tools.drop(packet, port, compiled.dropped);
             }
         }
-    }
-}
-
-/// A program under way.
-struct Steps<'a> {
-    forwarding: &'a Forwarding,
-    port: PortId,
-    bridge: &'a Arc<FlowBridge>,
-    compiled: &'a Compiled,
-    now: Now,
-}
-
-impl Steps<'_> {
-    /// Does steps; gives the packet back when it has left nowhere.
-    fn run<R: Recorder>(
-        &self,
-        ops: &[Op],
-        packet: Packet,
-        exits: &mut Exits<'_>,
-        tools: &mut Tools,
-        recorder: &mut R,
-    ) -> Option<Packet> {
-        let last = last_leaving(ops);
-        let mut packet = packet;
-        let mut at = 0;
-        while at < ops.len() {
-            match &ops[at] {
-                Op::Output(_) | Op::Normal => {
-                    if Some(at) == last {
-                        self.leave(&ops[at], packet, exits, tools, recorder);
-                        return None;
-                    }
-                    self.copy(&packet, tools, |copy, tools| {
-                        self.leave(&ops[at], copy, exits, tools, recorder)
-                    });
-                }
-                Op::Clone(n) => {
-                    let body = body(ops, at);
-                    if Some(at) == last {
-                        // Nobody wants the packet behind it.
-                        return self.run(body, packet, exits, tools, recorder);
-                    }
-                    if last_leaving(body).is_some() {
-                        self.copy(&packet, tools, |copy, tools| {
-                            // It leaves, unless a meter or its own end has stopped it.
-                            if let Some(copy) = self.run(body, copy, exits, tools, recorder) {
-                                tools.drop(copy, self.port, self.compiled.dropped);
-                            }
-                        });
-                    }
-                    at += usize::from(*n);
-                }
-                Op::Meter(id) => {
-                    let meter =
-                        self.compiled.meters.iter().find(|(own, _)| own == id).map(|(_, meter)| meter);
-                    let verdict = meter.map(|meter| meter.pass(packet.len(), self.now.ns));
-                    match verdict {
-                        Some(Metered::Drops) if !R::DRY => {
-                            recorder.step(0, Step::Dropped(DropReason::MeterDrop));
-                            tools.drop(packet, self.port, DropReason::MeterDrop);
-                            return None;
-                        }
-                        Some(Metered::Remarks(raise)) => remark(&mut packet, tools.pool.memory(), raise),
-                        _ => {}
-                    }
-                }
-                op => {
-                    let memory = tools.pool.memory();
-                    if let Err(reason) = rewrite(&mut Whole { packet: &mut packet, memory }, op) {
-                        recorder.step(0, Step::Dropped(reason));
-                        tools.drop(packet, self.port, reason);
-                        return None;
-                    }
-                }
-            }
-            at += 1;
-        }
-        Some(packet)
-    }
-
-    /// Does something with a copy, when one is to be had.
-    fn copy(&self, packet: &Packet, tools: &mut Tools, does: impl FnOnce(Packet, &mut Tools)) {
-        tools.counters.port(self.port).copies.add(1);
-        match execute::copy(packet, tools) {
-            Ok(copy) => does(copy, tools),
-            Err(reason) => tools.counters.port(self.port).drop_n(reason, 1),
-        }
-    }
-
-    fn leave<R: Recorder>(
-        &self,
-        op: &Op,
-        packet: Packet,
-        exits: &mut Exits<'_>,
-        tools: &mut Tools,
-        recorder: &mut R,
-    ) {
-        if let Op::Output(out) = op {
-            recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
-            execute::send(self.forwarding, self.port, *out, packet, exits, tools, recorder);
-        } else {
-            normal(self.forwarding, self.port, self.bridge, packet, self.now, exits, tools, recorder);
-        }
-    }
-}
-
-/// The steps that a `Clone` at this place does to its copy.
-fn body(ops: &[Op], at: usize) -> &[Op] {
-    match ops.get(at) {
-        Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
-        _ => &[],
-    }
-}
-
-/// The last step by which a packet, or a copy of it, leaves.
-fn last_leaving(ops: &[Op]) -> Option<usize> {
-    let (mut at, mut last) = (0, None);
-    while at < ops.len() {
-        match &ops[at] {
-            Op::Output(_) | Op::Normal => last = Some(at),
-            Op::Clone(n) => {
-                if last_leaving(body(ops, at)).is_some() {
-                    last = Some(at);
-                }
-                at += usize::from(*n);
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    last
-}
-
-/// Raises the drop precedence of an IP packet's DSCP (RFC 2597).
-fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
-    use switch::flow::{Field, SetBits};
-    let mut key = FlowKey::ZERO;
-    let len = packet.len();
-    if FlowKey::extract(packet.head(memory), len, PortId(0), &mut key).is_err() {
-        return;
-    }
-    let dscp = key.tos() >> 2;
-    // Assured forwarding: classes 1 to 4, precedences 1 to 3.
-    let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
-    if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
-        return;
-    }
-    let raised = class << 3 | (precedence + raise).min(3) << 1;
-    let (mut value, mut mask) = (Flow::ZERO, Flow::ZERO);
-    value.set(Field::IpDscp, u128::from(raised));
-    mask.want(Field::IpDscp);
-    let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
-}
-
-/// A packet of the engine as a frame that can be changed.
-struct Whole<'a> {
-    packet: &'a mut Packet,
-    memory: &'a FrameMemory,
-}
-
-impl Frame for Whole<'_> {
-    fn head(&mut self) -> &mut [u8] {
-        self.packet.head_mut(self.memory)
-    }
-
-    fn total(&self) -> usize {
-        self.packet.len()
-    }
-
-    fn prepend(&mut self, n: u16) -> bool {
-        self.packet.prepend(n)
-    }
-
-    fn trim(&mut self, n: u16) -> bool {
-        self.packet.trim_front(n)
-    }
-
-    fn is_open(&self) -> bool {
-        self.packet.flags().contains(Flags::PARTIAL_CHECKSUM)
     }
 }
 

@@ -269,7 +269,10 @@ pub fn run<R: Recorder, const QUICK: bool>(
                         Ok(tag) => {
                             execute::output(forwarding, port, packet, out.port, tag, exits, tools, recorder);
                         }
-                        Err(reason) => tools.drop(packet, port, reason),
+                        Err(reason) => {
+                            recorder.step(0, Step::Dropped(reason));
+                            tools.drop(packet, port, reason);
+                        }
                     },
                 },
                 None | Some(None) => tools.drop(packet, port, DropReason::PortRemoved),

@@ -1,0 +1,193 @@
+//! What a cached flow's program does to a packet, step by step, where it is more than one output.
+
+use std::sync::Arc;
+
+use packet::record::{Recorder, Step, TagChange};
+use packet::{DropReason, FlowKey, PortId};
+use port::{Flags, FrameMemory, Packet};
+use switch::Now;
+use switch::flow::{Field, Flow, Frame, Op, SetBits, rewrite};
+
+use super::normal;
+use crate::flows::{Compiled, FlowBridge, Metered};
+use crate::stage::transmit::Exits;
+use crate::stage::{Tools, execute};
+use crate::state::Forwarding;
+
+/// A program under way.
+pub(super) struct Steps<'a> {
+    pub forwarding: &'a Forwarding,
+    pub port: PortId,
+    pub bridge: &'a Arc<FlowBridge>,
+    pub compiled: &'a Compiled,
+    pub now: Now,
+}
+
+impl Steps<'_> {
+    /// Does steps; gives the packet back when it has left nowhere.
+    pub fn run<R: Recorder>(
+        &self,
+        ops: &[Op],
+        packet: Packet,
+        exits: &mut Exits<'_>,
+        tools: &mut Tools,
+        recorder: &mut R,
+    ) -> Option<Packet> {
+        let last = last_leaving(ops);
+        let mut packet = packet;
+        let mut at = 0;
+        while at < ops.len() {
+            match &ops[at] {
+                Op::Output(_) | Op::Normal => {
+                    if Some(at) == last {
+                        self.leave(&ops[at], packet, exits, tools, recorder);
+                        return None;
+                    }
+                    self.copy(&packet, tools, |copy, tools| {
+                        self.leave(&ops[at], copy, exits, tools, recorder)
+                    });
+                }
+                Op::Clone(n) => {
+                    let body = body(ops, at);
+                    if Some(at) == last {
+                        // Nobody wants the packet behind it.
+                        return self.run(body, packet, exits, tools, recorder);
+                    }
+                    if last_leaving(body).is_some() {
+                        self.copy(&packet, tools, |copy, tools| {
+                            // It leaves, unless a meter or its own end has stopped it.
+                            if let Some(copy) = self.run(body, copy, exits, tools, recorder) {
+                                tools.drop(copy, self.port, self.compiled.dropped);
+                            }
+                        });
+                    }
+                    at += usize::from(*n);
+                }
+                Op::Meter(id) => {
+                    let meter =
+                        self.compiled.meters.iter().find(|(own, _)| own == id).map(|(_, meter)| meter);
+                    let verdict = meter.map(|meter| meter.pass(packet.len(), self.now.ns));
+                    match verdict {
+                        Some(Metered::Drops) if !R::DRY => {
+                            recorder.step(0, Step::Dropped(DropReason::MeterDrop));
+                            tools.drop(packet, self.port, DropReason::MeterDrop);
+                            return None;
+                        }
+                        Some(Metered::Remarks(raise)) => remark(&mut packet, tools.pool.memory(), raise),
+                        _ => {}
+                    }
+                }
+                op => {
+                    let memory = tools.pool.memory();
+                    if let Err(reason) = rewrite(&mut Whole { packet: &mut packet, memory }, op) {
+                        recorder.step(0, Step::Dropped(reason));
+                        tools.drop(packet, self.port, reason);
+                        return None;
+                    }
+                }
+            }
+            at += 1;
+        }
+        Some(packet)
+    }
+
+    /// Does something with a copy, when one is to be had.
+    fn copy(&self, packet: &Packet, tools: &mut Tools, does: impl FnOnce(Packet, &mut Tools)) {
+        tools.counters.port(self.port).copies.add(1);
+        match execute::copy(packet, tools) {
+            Ok(copy) => does(copy, tools),
+            Err(reason) => tools.counters.port(self.port).drop_n(reason, 1),
+        }
+    }
+
+    fn leave<R: Recorder>(
+        &self,
+        op: &Op,
+        packet: Packet,
+        exits: &mut Exits<'_>,
+        tools: &mut Tools,
+        recorder: &mut R,
+    ) {
+        if let Op::Output(out) = op {
+            recorder.step(0, Step::Output { port: *out, tag: TagChange::Keep });
+            execute::send(self.forwarding, self.port, *out, packet, exits, tools, recorder);
+        } else {
+            normal(self.forwarding, self.port, self.bridge, packet, self.now, exits, tools, recorder);
+        }
+    }
+}
+
+/// The steps that a `Clone` at this place does to its copy.
+fn body(ops: &[Op], at: usize) -> &[Op] {
+    match ops.get(at) {
+        Some(Op::Clone(n)) => &ops[at + 1..(at + 1 + usize::from(*n)).min(ops.len())],
+        _ => &[],
+    }
+}
+
+/// The last step by which a packet, or a copy of it, leaves.
+fn last_leaving(ops: &[Op]) -> Option<usize> {
+    let (mut at, mut last) = (0, None);
+    while at < ops.len() {
+        match &ops[at] {
+            Op::Output(_) | Op::Normal => last = Some(at),
+            Op::Clone(n) => {
+                if last_leaving(body(ops, at)).is_some() {
+                    last = Some(at);
+                }
+                at += usize::from(*n);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    last
+}
+
+/// Raises the drop precedence of an IP packet's DSCP (RFC 2597).
+fn remark(packet: &mut Packet, memory: &FrameMemory, raise: u8) {
+    let mut key = FlowKey::ZERO;
+    let len = packet.len();
+    if FlowKey::extract(packet.head(memory), len, PortId(0), &mut key).is_err() {
+        return;
+    }
+    let dscp = key.tos() >> 2;
+    // Assured forwarding: classes 1 to 4, precedences 1 to 3.
+    let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
+    if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
+        return;
+    }
+    let raised = class << 3 | (precedence + raise).min(3) << 1;
+    let (mut value, mut mask) = (Flow::ZERO, Flow::ZERO);
+    value.set(Field::IpDscp, u128::from(raised));
+    mask.want(Field::IpDscp);
+    let _ = rewrite(&mut Whole { packet, memory }, &Op::Set(Box::new(SetBits { value, mask })));
+}
+
+/// A packet of the engine as a frame that can be changed.
+struct Whole<'a> {
+    packet: &'a mut Packet,
+    memory: &'a FrameMemory,
+}
+
+impl Frame for Whole<'_> {
+    fn head(&mut self) -> &mut [u8] {
+        self.packet.head_mut(self.memory)
+    }
+
+    fn total(&self) -> usize {
+        self.packet.len()
+    }
+
+    fn prepend(&mut self, n: u16) -> bool {
+        self.packet.prepend(n)
+    }
+
+    fn trim(&mut self, n: u16) -> bool {
+        self.packet.trim_front(n)
+    }
+
+    fn is_open(&self) -> bool {
+        self.packet.flags().contains(Flags::PARTIAL_CHECKSUM)
+    }
+}
