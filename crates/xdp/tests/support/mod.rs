@@ -17,6 +17,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use xdp::live::{Generator, Traffic};
@@ -124,21 +125,26 @@ impl Namespace {
     /// Sends this while `work` goes on, without a rate in bursts of 2,000 as fast as it goes; tells how many frames that were.
     pub fn under_load(&self, traffic: &Traffic, work: impl FnOnce()) -> u64 {
         let done = AtomicBool::new(false);
+        let (begun, begins) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 enter(&self.name);
                 let mut generator = Generator::new(traffic).unwrap();
+                drop(begun);
                 if traffic.rate.is_some() {
                     return generator.run_until(&done, Duration::from_secs(600)).unwrap().packets;
                 }
                 let mut sent = 0;
-                while !done.load(Ordering::Relaxed) {
+                loop {
                     sent += generator.send(2000).unwrap().packets;
+                    if done.load(Ordering::Relaxed) {
+                        return sent;
+                    }
                 }
-                sent
             });
             // Also when the work fails, or its sender would keep the test from ending.
             let stop = Stop(&done);
+            let _ = begins.recv();
             work();
             drop(stop);
             sender.join().unwrap()
