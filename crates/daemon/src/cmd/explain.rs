@@ -5,8 +5,8 @@ use std::path::Path;
 
 use control::ExplainRequest;
 use hyper::Method;
-use model::Explanation;
-use packet::spec;
+use model::{Explanation, RouterState};
+use packet::{MacAddr, spec};
 
 use crate::cli::Explain;
 use crate::client::Client;
@@ -18,7 +18,16 @@ use crate::pcap;
 /// # Errors
 /// If the packet is not understood or the port does not exist.
 pub async fn explain(client: &Client, args: &Explain) -> Result<(), Failure> {
-    let frame = frame(&args.packet.join(","))?;
+    let text = args.packet.join(",");
+    let mut frame = frame(&text)?;
+    if let (true, Some(to)) = (names_no_station(&text), frame.first_chunk::<6>())
+        && to[0] & 1 == 0
+    {
+        let routers: Vec<RouterState> = client.get("/v1/routers").await?;
+        if let Some(mac) = station(&routers, &args.port, &frame) {
+            frame[..6].copy_from_slice(&mac.0);
+        }
+    }
     let digits: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
     let request = ExplainRequest { in_port: args.port.clone(), frame: digits };
     let told: Explanation = client.send(Method::POST, "/v1/explain", &request).await?;
@@ -35,6 +44,23 @@ pub async fn explain(client: &Client, args: &Explain) -> Result<(), Failure> {
     }
     println!("{}", told.verdict);
     Ok(())
+}
+
+/// Whether a packet in words leaves open whose Ethernet address it is for.
+fn names_no_station(text: &str) -> bool {
+    let given = text.starts_with('@') || text.trim_start().starts_with("hex:");
+    !given && !["eth_dst", "dl_dst"].iter().any(|field| text.contains(field))
+}
+
+/// The address of the router's interface at which a frame comes in: what is said of nobody in particular is for it.
+fn station(routers: &[RouterState], port: &str, frame: &[u8]) -> Option<MacAddr> {
+    let tag = |at: usize| match frame.get(at..at + 4)? {
+        [0x81, 0x00, high, low] | [0x88, 0xa8, high, low] => Some(u16::from_be_bytes([high & 0xf, *low])),
+        _ => None,
+    };
+    let (outer, inner) = (tag(12), tag(12).and_then(|_| tag(16)));
+    let mut interfaces = routers.iter().flat_map(|router| &router.interfaces);
+    interfaces.find(|own| own.port == port && own.vlan == outer && own.inner_vlan == inner)?.mac
 }
 
 fn frame(text: &str) -> Result<Vec<u8>, Failure> {
