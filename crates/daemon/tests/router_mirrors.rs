@@ -8,7 +8,7 @@ mod rig;
 use std::net::UdpSocket;
 
 use rig::{PATIENCE, Rig, TRIVIUM};
-use testbed::{Namespace, RawSender, UdpFlow, eventually, require};
+use testbed::{Namespace, RawReceiver, RawSender, UdpFlow, eventually, require};
 
 /// h1 at its own device, the guest behind the TAP that is port `vm`.
 struct Guests {
@@ -156,6 +156,71 @@ fn a_mirror_stays_in_an_upgrade_and_goes_with_its_port() {
     let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("ip link del vm"), "{said}");
+}
+
+/// Whatever daemons of the link's protocols say to each other arrives at the mirror, and what they say by it arrives at the guest, as it was.
+#[test]
+fn protocols_of_the_link_come_and_leave_by_the_mirror() {
+    require!("ip", "ping", "ethtool");
+    let all = Guests::start();
+    let hub = all.rig.lab.hub();
+    all.reaches(&all.guest, "10.9.0.1");
+    let raw = |to: [u8; 6], from: u8, head: &[u8]| -> Vec<u8> {
+        let mut frame = [&to[..], &[2, 0, 0, 0, 9, from], head].concat();
+        frame.resize(80, from);
+        frame
+    };
+    let spec = |text: &str| packet::spec::parse(text).unwrap();
+    let frames = |from: u8| {
+        let source = format!("eth_src=02:00:00:00:09:{from:02x}");
+        let four = |to: &str, group: &str, more: &str| {
+            spec(&format!("{source},eth_dst={to},ip_src=10.9.0.{from},ip_dst={group},{more}"))
+        };
+        let six = |to: &str, group: &str, more: &str| {
+            spec(&format!("{source},eth_dst={to},ip_src=fe80::{from},ip_dst={group},{more}"))
+        };
+        let bgp = "tcp,src_port=50000,dst_port=179,ttl=1";
+        [
+            ("LLDP", raw([1, 0x80, 0xc2, 0, 0, 0x0e], from, &[0x88, 0xcc, 2, 7, 4])),
+            ("LACP", raw([1, 0x80, 0xc2, 0, 0, 2], from, &[0x88, 0x09, 1, 1])),
+            // 802.3: a length, and LLC.
+            ("IS-IS", raw([1, 0x80, 0xc2, 0, 0, 0x14], from, &[0, 66, 0xfe, 0xfe, 3, 0x83])),
+            ("OSPF", four("01:00:5e:00:00:05", "224.0.0.5", "ip_proto=89,ttl=1")),
+            ("VRRP", four("01:00:5e:00:00:12", "224.0.0.18", "ip_proto=112,ttl=255")),
+            ("RIP", four("01:00:5e:00:00:09", "224.0.0.9", "udp,src_port=520,dst_port=520,ttl=1")),
+            ("DHCP", four("ff:ff:ff:ff:ff:ff", "255.255.255.255", "udp,src_port=68,dst_port=67")),
+            ("RIPng", six("33:33:00:00:00:09", "ff02::9", "udp,src_port=521,dst_port=521,ttl=255")),
+            ("OSPFv3", six("33:33:00:00:00:05", "ff02::5", "ip_proto=89,ttl=1")),
+            ("RA", six("33:33:00:00:00:01", "ff02::1", "icmpv6,icmp_type=134,icmp_code=0,ttl=255")),
+            ("BGP", four("02:00:00:00:09:77", if from == 66 { "10.9.0.1" } else { "10.9.0.77" }, bgp)),
+        ]
+    };
+    for (from, to, number) in
+        [((&all.guest, "eth0"), (hub, "vm"), 66), ((hub, "vm"), (&all.guest, "eth0"), 77)]
+    {
+        let sender = RawSender::open(from.0, from.1).unwrap();
+        let receiver = RawReceiver::open(to.0, to.1).unwrap();
+        for (protocol, mut frame) in frames(number) {
+            if protocol == "BGP" && number == 66 {
+                // To the router itself.
+                frame[..6].copy_from_slice(&mac_of(&all.link()));
+            }
+            sender.send(&frame).unwrap();
+            eventually(&format!("{protocol} from {}", from.1), PATIENCE, || {
+                match receiver.arrived(PATIENCE).map_err(|error| error.to_string())? {
+                    Some(came) if came == frame => Ok(()),
+                    other => Err(format!("{other:02x?} and not {frame:02x?}")),
+                }
+            })
+            .unwrap();
+        }
+    }
+}
+
+fn mac_of(link: &serde_json::Value) -> [u8; 6] {
+    let octets = link["address"].as_str().unwrap().split(':');
+    let octets: Vec<u8> = octets.map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect();
+    octets.try_into().unwrap()
 }
 
 /// A guest that floods its router with one protocol's messages: those of another all arrive at the socket that waits for them.

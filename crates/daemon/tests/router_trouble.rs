@@ -7,7 +7,7 @@ mod rig;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,19 @@ const PUNTS: u64 = 500;
 
 /// A router with all hosts at its ports.
 fn start(hosts: u8) -> Rig {
+    start_with(hosts, "")
+}
+
+/// The same with more settings.
+fn start_with(hosts: u8, settings: &str) -> Rig {
     let mut rig = Rig::routed(hosts);
     let ports: String = rig
         .configuration("")
         .lines()
         .filter(|line| !line.contains("bridge") && !line.contains("access"))
         .fold(String::new(), |text, line| text + line + "\n");
-    let mut text = format!("{ports}[router.edge]\npunts = {PUNTS}\npunt_limits = {{ errors = {PUNTS} }}\n");
+    let mut text =
+        format!("{ports}[router.edge]\npunts = {PUNTS}\npunt_limits = {{ errors = {PUNTS} }}\n{settings}");
     for host in &rig.hosts {
         let _ = writeln!(text, "[router.edge.port.{}]", host.device());
     }
@@ -228,6 +234,41 @@ fn notifications_that_were_lost_leave_no_trace() {
         }
     }
     rig.until_reachable(1, 2);
+}
+
+/// The kernel has more routes than the router has room for: it says so, and those that are there go on.
+#[test]
+fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
+    require!("ip", "ping", "ethtool");
+    const ROUTES: u32 = 150_000;
+    let mut rig = start_with(2, "routes = 1000\n");
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    flow.wait_for(100, PATIENCE).unwrap();
+    // Single addresses far from each other take the most memory. A multiplication by an odd number repeats none.
+    let address = |n: u32| Ipv4Addr::from_bits(0x4000_0000 | n.wrapping_mul(0x9e37_79b1) & 0x3fff_ffff);
+    let lines = |verb: &str| -> String {
+        (0..ROUTES).map(|n| format!("route {verb} {} via 10.8.2.2\n", address(n))).collect()
+    };
+    let (add, del) = (rig.write("add", &lines("add")), rig.write("del", &lines("del")));
+    rig.lab.hub().run(["ip", "-batch", add.to_str().unwrap()]).unwrap();
+    let said = rig.daemon().wait_for_line("what there is goes on forwarding", PATIENCE).unwrap();
+    assert!(said.contains("is full") && said.contains("edge"), "{said}");
+    let told = router(&rig);
+    assert!(told["refused"].as_u64().unwrap() > 0, "{told}");
+    let first = format!("ip_src=10.8.1.2,ip_dst={},udp", address(0));
+    let explained = rig.ok(&["explain", "--in", "h1", &first]);
+    assert!(explained.contains("h2"), "{explained}");
+    assert_in_step(&rig);
+    // There is room again, for new routes, too.
+    rig.lab.hub().run(["ip", "-batch", del.to_str().unwrap()]).unwrap();
+    assert_in_step(&rig);
+    let refused = router(&rig)["refused"].clone();
+    rig.lab.hub().run(["ip", "route", "add", "203.0.113.0/24", "via", "10.8.2.2"]).unwrap();
+    assert_in_step(&rig);
+    let explained = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.1.2,ip_dst=203.0.113.1,udp"]);
+    assert!(explained.contains("h2") && router(&rig)["refused"] == refused, "{explained}");
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
 
 /// As a BGP session does: a little is said and answered all the time, while others flood the kernel.
