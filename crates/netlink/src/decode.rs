@@ -7,6 +7,7 @@ use port::netlink::{attributes, text, u16_at, u32_at};
 
 use crate::state::{
     Address, Family, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix, RouteKey, Rule,
+    Settings, SettingsKey,
 };
 
 const AF_INET: u8 = 2;
@@ -22,6 +23,8 @@ pub(crate) const NEWNEIGH: u16 = 28;
 const DELNEIGH: u16 = 29;
 pub(crate) const NEWRULE: u16 = 32;
 const DELRULE: u16 = 33;
+pub(crate) const NEWNETCONF: u16 = 80;
+const DELNETCONF: u16 = 81;
 pub(crate) const NEWNEXTHOP: u16 = 104;
 pub(crate) const DELNEXTHOP: u16 = 105;
 
@@ -66,6 +69,8 @@ pub enum Object {
     Route6(RouteKey<Ipv6Addr>, Path),
     /// A policy rule.
     Rule(Rule),
+    /// Settings: a notification tells those alone that have changed.
+    Settings(SettingsKey, Settings),
 }
 
 /// Reads a message; `None` for what is no routing state: other families, entries of bridges, cached routes, proxies, and what is
@@ -82,9 +87,10 @@ pub fn decode(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
         NEWROUTE | DELROUTE => route(payload)?,
         NEWRULE | DELRULE => Object::Rule(rule(payload)?),
         NEWNEXTHOP | DELNEXTHOP => next_hop(payload)?,
+        NEWNETCONF | DELNETCONF => settings(payload)?,
         _ => return None,
     };
-    let gone = matches!(kind, DELLINK | DELNEIGH | DELROUTE | DELRULE | DELNEXTHOP);
+    let gone = matches!(kind, DELLINK | DELNEIGH | DELROUTE | DELRULE | DELNEXTHOP | DELNETCONF);
     Some(Event { gone, flags, object })
 }
 
@@ -306,6 +312,28 @@ fn hop_attribute(hop: &mut Hop, kind: u16, value: &[u8]) {
     }
 }
 
+/// `struct netconfmsg` (`linux/netconf.h`). What begins on new devices is nobody's yet.
+fn settings(payload: &[u8]) -> Option<Object> {
+    const BEGINNING: u32 = u32::MAX - 1;
+    let v6 = match *payload.first()? {
+        AF_INET => false,
+        AF_INET6 => true,
+        _ => return None,
+    };
+    let (mut link, mut settings) = (None, Settings::default());
+    for (kind, value) in attributes(payload.get(4..)?) {
+        let is_set = || u32_at(value, 0).map(|number| number != 0);
+        match kind {
+            1 => link = u32_at(value, 0),
+            2 => settings.forwarding = is_set(),
+            6 => settings.ignores_linkdown = is_set(),
+            _ => {}
+        }
+    }
+    let link = link.filter(|link| *link != BEGINNING)?;
+    Some(Object::Settings(SettingsKey { v6, link }, settings))
+}
+
 fn rule(payload: &[u8]) -> Option<Rule> {
     let byte = |at: usize| payload.get(at).copied();
     let family = byte(0)?;
@@ -360,7 +388,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_cut_short_or_wrong_is_no_object(
-            kind in prop_oneof![16_u16..34, 104_u16..106],
+            kind in prop_oneof![16_u16..34, 80_u16..82, 104_u16..106],
             family in prop_oneof![Just(0_u8), Just(2), Just(10), any::<u8>()],
             mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
         ) {

@@ -3,9 +3,9 @@
 //! Nearly always every packet's destination is looked for in the local table and then in the main one: the main table's [`Fib`] holds
 //! the local one's routes, too, before its own to the same prefix, so that one look-up does.
 //!
-//! Of the routes to one prefix the one with the lowest metric counts whose ways out are not all dead. Routes for one type of service or
-//! from some sources only are not followed. What the kernel encapsulates, broadcasts, sends to a group or by a route with an MTU of its
-//! own stays the kernel's.
+//! Of the routes to one prefix the one with the lowest metric counts whose ways out are not all dead. Where some are for one type of service
+//! or from some sources only, the kernel knows which one counts, and gets the packets. What the kernel encapsulates, broadcasts, sends to a
+//! group or by a route with an MTU of its own stays the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,9 +28,6 @@ const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
 /// `FIB_RULE_INVERT`.
 const INVERT: u32 = 2;
-/// `FRA_SUPPRESS_PREFIXLEN` and `FRA_PROTOCOL`.
-const SUPPRESS: u16 = 14;
-const PROTOCOL: u16 = 21;
 
 /// How much a virtual router holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,29 +135,45 @@ impl Feed {
     /// something else when the rules have changed or a table has come.
     pub fn lookups(&self, mirror: &Mirror, v6: bool, interface: impl Fn(&str) -> Option<u16>) -> Vec<Lookup> {
         let rules: Vec<&Rule> = mirror.rules.iter().filter(|rule| rule.v6 == v6).collect();
-        let mut lookups = Vec::new();
+        let mut lookups = self.without_forwarding(mirror, v6, &interface);
+        let apart = is_apart(mirror, v6, rules.len());
         for (at, rule) in rules.iter().enumerate() {
             let Some(selector) = selector(rule, &interface) else { continue };
             // The main table holds what the local one does.
             let next = rules.get(at + 1).filter(|next| next.action == TO_TABLE && next.table == MAIN);
             let both = next.is_some_and(|next| selected(next, &interface) == Some(Selector::ALL));
-            if rule.table == LOCAL && is_plain(rule) && selector == Selector::ALL && both {
+            if rule.table == LOCAL && rule.is_plain() && selector == Selector::ALL && both && !apart {
                 continue;
             }
             match (rule.action, self.fibs.get(&rule.table)) {
-                (TO_TABLE, Some(fib)) if is_plain(rule) => {
+                (TO_TABLE, Some(fib)) if rule.is_plain() => {
                     lookups.push(Lookup::table_for(selector, fib.view()))
                 }
-                (TO_TABLE, None) if is_plain(rule) => {}
+                (TO_TABLE, None) if rule.is_plain() => {}
                 (NOTHING, _) => {}
-                (6, _) if is_plain(rule) => lookups.push(Lookup::say(selector, Verdict::Blackhole)),
-                (7, _) if is_plain(rule) => lookups.push(Lookup::say(selector, Verdict::Unreachable)),
-                (8, _) if is_plain(rule) => lookups.push(Lookup::say(selector, Verdict::Prohibit)),
+                (6, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Blackhole)),
+                (7, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Unreachable)),
+                (8, _) if rule.is_plain() => lookups.push(Lookup::say(selector, Verdict::Prohibit)),
                 // It asks for more than is read here, or jumps: the kernel knows.
                 _ => lookups.push(Lookup::say(selector, Verdict::Local)),
             }
         }
         lookups
+    }
+
+    /// What packets meet first that have come in where their family is not routed: this host's own addresses, and nothing else.
+    fn without_forwarding(
+        &self,
+        mirror: &Mirror,
+        v6: bool,
+        interface: &impl Fn(&str) -> Option<u16>,
+    ) -> Vec<Lookup> {
+        let off = mirror.links.values().filter(|link| !mirror.forwards(v6, link.index));
+        let off = off.filter_map(|link| interface(&link.name));
+        let said: Vec<Lookup> =
+            off.map(|number| Lookup::say(Selector::ALL.interface(number), Verdict::NotForwarding)).collect();
+        let local = self.fibs.get(&LOCAL).filter(|_| !said.is_empty());
+        local.map(|fib| Lookup::table_for(Selector::ALL, fib.view())).into_iter().chain(said).collect()
     }
 
     /// Routes that found no room so far: they are told again with their next change.
@@ -190,7 +203,7 @@ impl Feed {
                         mirror.neighbours.get(key).and_then(|known| known.address.as_slice().try_into().ok());
                     self.adjacencies.resolve(key.link, key.address, mac.map(MacAddr));
                 }
-                Change::Link(_) | Change::Address(_) | Change::Rules => {}
+                Change::Link(_) | Change::Address(_) | Change::Rules | Change::Settings(_) => {}
             }
         }
         // Those that have gone when no route leads there any more.
@@ -271,6 +284,30 @@ fn hosts<A: Family>(routes: &Routes<A>, length: u8, wanted: impl Fn(Kind) -> boo
     single.map(|(key, _)| key.prefix.address).collect()
 }
 
+/// Whether the local table has to be asked before the main one, because it has a wider prefix than one host's, which would not cover what the
+/// main table has within it. The kernel looks into both at once only for IPv4 without rules but its own (`fib_lookup()`).
+fn is_apart(mirror: &Mirror, v6: bool, rules: usize) -> bool {
+    const OWN_RULES: usize = 3;
+    let loopback = state::Prefix { address: Ipv4Addr::new(127, 0, 0, 0), length: 8 };
+    match v6 {
+        true => is_wide(&mirror.routes6, 128, None),
+        false => rules > OWN_RULES && is_wide(&mirror.routes4, 32, Some(loopback)),
+    }
+}
+
+/// Whether the local table has a prefix of this host's own that is no single address; the loopback network aside.
+fn is_wide<A: Family>(routes: &Routes<A>, length: u8, loopback: Option<state::Prefix<A>>) -> bool {
+    let everyone = state::Prefix { address: A::ZERO, length: 0 };
+    let key = |table| RouteKey { table, prefix: everyone, tos: 0, metric: 0, from: everyone };
+    routes.range(key(LOCAL)..=key(LOCAL + 1)).any(|(key, paths)| {
+        let kind = paths.first().map(|path| path.kind);
+        key.table == LOCAL
+            && key.prefix.length < length
+            && kind != Some(Kind::Multicast)
+            && Some(key.prefix) != loopback
+    })
+}
+
 /// `FR_ACT_TO_TBL` and `FR_ACT_NOP`.
 const TO_TABLE: u8 = 1;
 const NOTHING: u8 = 3;
@@ -283,12 +320,6 @@ fn tables_of(table: u32) -> impl Iterator<Item = u32> {
 /// The kernel's tables whose routes stand in a table, the first of them counting.
 fn tables_in(table: u32) -> impl Iterator<Item = u32> {
     (table == MAIN).then_some(LOCAL).into_iter().chain(std::iter::once(table))
-}
-
-/// Whether all that a rule asks for is read here.
-fn is_plain(rule: &Rule) -> bool {
-    let none = u32::MAX.to_ne_bytes();
-    rule.other.iter().all(|(kind, value)| *kind == PROTOCOL || *kind == SUPPRESS && *value == none)
 }
 
 fn selector(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Selector> {
@@ -320,7 +351,14 @@ fn selected(rule: &Rule, interface: &impl Fn(&str) -> Option<u16>) -> Option<Sel
 
 /// What the routes to a prefix say.
 fn best<A: Family>(routes: &Routes<A>, table: u32, prefix: state::Prefix<A>) -> Option<Path> {
-    routes.of_prefix(table, prefix).find(|(_, path)| path.is_usable()).map(|(_, path)| said(path))
+    let mut usable = None;
+    for (key, path) in routes.to_prefix(table, prefix) {
+        if key.is_for_some() {
+            return Some(Path::Local);
+        }
+        usable = usable.or(Some(path).filter(|path| path.is_usable()));
+    }
+    usable.map(said)
 }
 
 /// What a usable route says.

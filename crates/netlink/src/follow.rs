@@ -29,11 +29,11 @@ const WAITS: [usize; 4] = [0, 1, 3, 6];
 const MOMENT: Duration = Duration::from_millis(100);
 /// How often a dump is begun anew when changes interrupt it.
 const ATTEMPTS: u32 = 8;
-/// Groups of notifications: links, neighbours, addresses, routes and rules of both families, next-hop objects.
-const GROUPS: [u32; 9] = [1, 3, 5, 7, 8, 9, 11, 19, 32];
+/// Groups of notifications: links, neighbours, addresses, routes, rules and settings of both families, next-hop objects.
+const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 
 /// What there is to dump: a message, its family, and what it is called.
-const PARTS: [(u16, u8, &str); 10] = [
+const PARTS: [(u16, u8, &str); 12] = [
     (decode::NEWLINK + 2, 0, "links"),
     (decode::NEWADDR + 2, 2, "IPv4 addresses"),
     (decode::NEWADDR + 2, 10, "IPv6 addresses"),
@@ -44,6 +44,8 @@ const PARTS: [(u16, u8, &str); 10] = [
     (decode::NEWROUTE + 2, 10, "IPv6 routes"),
     (decode::NEWRULE + 2, 2, "IPv4 rules"),
     (decode::NEWRULE + 2, 10, "IPv6 rules"),
+    (decode::NEWNETCONF + 2, 2, "IPv4 settings"),
+    (decode::NEWNETCONF + 2, 10, "IPv6 settings"),
 ];
 
 /// What the reader hands on, in its order.
@@ -727,6 +729,7 @@ fn request(kind: u16, family: u8) -> Request {
     let header = match kind - 2 {
         decode::NEWNEXTHOP | decode::NEWADDR => 8,
         decode::NEWLINK => 16,
+        decode::NEWNETCONF => 4,
         _ => 12,
     };
     let mut body = vec![0; header];

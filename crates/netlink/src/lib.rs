@@ -45,4 +45,5 @@ pub use mirror::{Change, Mirror};
 pub use routes::{Paths, Routes};
 pub use state::{
     Address, Family, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix, RouteKey, Rule,
+    Settings, SettingsKey,
 };

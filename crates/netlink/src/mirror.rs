@@ -7,7 +7,9 @@ use std::sync::Arc;
 use crate::decode::{Event, Object};
 use crate::fpm::is_frrs;
 use crate::routes::{Paths, Routes};
-use crate::state::{Address, Hop, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule};
+use crate::state::{
+    Address, Hop, Kind, Link, Neighbour, NeighbourKey, NextHop, Path, RouteKey, Rule, Settings, SettingsKey,
+};
 
 const RT_SCOPE_HOST: u8 = 254;
 const RT_TABLE_MAIN: u32 = 254;
@@ -29,6 +31,8 @@ pub enum Change {
     Route6(RouteKey<Ipv6Addr>),
     /// The rules.
     Rules,
+    /// Somebody's settings.
+    Settings(SettingsKey),
 }
 
 /// The routing state of one namespace.
@@ -48,6 +52,8 @@ pub struct Mirror {
     pub routes6: Routes<Ipv6Addr>,
     /// Policy rules in the order in which they are asked; of equal ones as many as there are.
     pub rules: Vec<Rule>,
+    /// What has been set by `sysctl`.
+    pub settings: BTreeMap<SettingsKey, Settings>,
     /// What routes share.
     paths: HashSet<Arc<Path>>,
     /// Whether FRR's routes and next-hop objects are told by FPM: what goes in the kernel with a device only rests here until the
@@ -77,6 +83,7 @@ impl Mirror {
                 self.routes6.dumped(key, known(&mut self.paths, &Arc::new(path)));
             }
             Object::Rule(rule) => self.add_rule(rule),
+            Object::Settings(key, settings) => drop(self.settings.insert(key, settings)),
         }
     }
 
@@ -152,6 +159,69 @@ impl Mirror {
                 }
                 changes.push(Change::Rules);
             }
+            Object::Settings(key, told) => {
+                let before = self.settings.get(&key).copied();
+                let now = (!gone).then(|| before.unwrap_or_default().with(told));
+                if before == now {
+                    return;
+                }
+                match now {
+                    Some(now) => drop(self.settings.insert(key, now)),
+                    None => drop(self.settings.remove(&key)),
+                }
+                changes.push(Change::Settings(key));
+                let concerned = |link: &&u32| key.link == SettingsKey::ALL || key.link == **link;
+                for index in self.links.keys().filter(concerned).copied().collect::<Vec<_>>() {
+                    if before.unwrap_or_default().ignores_linkdown != now.unwrap_or_default().ignores_linkdown
+                    {
+                        self.judge_linkdown(index, changes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether packets of a family that come in by a device are routed, as far as settings are known: IPv4 asks the device, IPv6 all of
+    /// them together and whether the device has IPv6 at all.
+    #[must_use]
+    pub fn forwards(&self, v6: bool, link: u32) -> bool {
+        let all = self.settings.get(&SettingsKey { v6, link: SettingsKey::ALL });
+        let own = self.settings.get(&SettingsKey { v6, link });
+        match (v6, all, own) {
+            (_, None, _) => true,
+            (true, Some(_), None) => false,
+            (true, Some(all), Some(_)) => all.forwarding != Some(false),
+            (false, Some(_), own) => own.is_none_or(|own| own.forwarding != Some(false)),
+        }
+    }
+
+    /// Whether routes of a family out of a device are passed over because it has no carrier.
+    fn ignores(&self, v6: bool, link: u32) -> bool {
+        let is_set = |link| {
+            let settings = self.settings.get(&SettingsKey { v6, link });
+            settings.is_some_and(|settings| settings.ignores_linkdown == Some(true))
+        };
+        let lost = self.links.get(&link).is_some_and(|link| !link.carrier);
+        // IPv6 hands "all" on to the devices.
+        lost && (is_set(link) || !v6 && is_set(SettingsKey::ALL))
+    }
+
+    /// Its carrier, or what that means, has changed while a device is up.
+    fn judge_linkdown(&mut self, index: u32, changes: &mut Vec<Change>) {
+        if !self.links.get(&index).is_some_and(|link| link.up) {
+            return;
+        }
+        if self.ignores(false, index) {
+            self.mark4(index, true, |path| path.scope != RT_SCOPE_HOST, changes);
+        } else if self.addresses.iter().any(|own| own.link == index && own.local.is_ipv4()) {
+            // Without an address they stay dead for that.
+            self.revive4(index, changes);
+        }
+        if self.ignores(true, index) {
+            let own = |path: &Path| matches!(path.kind, Kind::Local | Kind::Anycast);
+            self.mark6(index, true, |path| !own(path), changes);
+        } else {
+            self.revive6(index, changes);
         }
     }
 
@@ -198,6 +268,7 @@ impl Mirror {
         let (index, up, carrier, running) = (link.index, link.up, link.carrier, link.running);
         let known = self.links.get(&index);
         let was_up = known.map(|link| link.up);
+        let was_carrier = known.map(|link| link.carrier);
         if known != Some(&link) {
             self.links.insert(index, link);
             changes.push(Change::Link(index));
@@ -213,6 +284,10 @@ impl Mirror {
         // Only then (`addrconf_notify()`).
         if up && running {
             self.revive6(index, changes);
+        }
+        // With the carrier routes die only where that was asked for.
+        if was_carrier.is_some_and(|was| was != carrier) {
+            self.judge_linkdown(index, changes);
         }
         // Next-hop objects go with the carrier already (`nexthop_flush_dev()`).
         if !up || !carrier {
@@ -285,6 +360,9 @@ impl Mirror {
 
     /// A device is up, or has an address: IPv4 ways out that were dead over it live.
     fn revive4(&mut self, index: u32, changes: &mut Vec<Change>) {
+        if self.ignores(false, index) {
+            return;
+        }
         self.mark4(index, false, |_| true, changes);
     }
 
@@ -421,6 +499,7 @@ impl Mirror {
         differ.extend(self.routes4.differences(&other.routes4).into_iter().map(Change::Route4));
         differ.extend(self.routes6.differences(&other.routes6).into_iter().map(Change::Route6));
         differ.extend((self.rules != other.rules).then_some(Change::Rules));
+        differ.extend(differing(&self.settings, &other.settings).into_iter().map(Change::Settings));
         differ
     }
 
@@ -443,6 +522,7 @@ impl Mirror {
                 self.routes6.copy(*key, &other.routes6, |path| known(&mut self.paths, path))
             }
             Change::Rules => self.rules.clone_from(&other.rules),
+            Change::Settings(key) => copy(&mut self.settings, &other.settings, key),
         }
     }
 }

@@ -74,6 +74,25 @@ impl<A: Family> Routes<A> {
         })
     }
 
+    /// Whether some routes of exactly that prefix are for one type of service, or from some sources, only.
+    #[must_use]
+    pub fn is_divided(&self, table: u32, prefix: Prefix<A>) -> bool {
+        self.to_prefix(table, prefix).any(|(key, _)| key.is_for_some())
+    }
+
+    /// All routes of exactly that prefix: in the order of their keys, in which those for all packets count.
+    pub(crate) fn to_prefix(
+        &self,
+        table: u32,
+        prefix: Prefix<A>,
+    ) -> impl Iterator<Item = (&RouteKey<A>, &Path)> {
+        let everyone = Prefix { address: A::ZERO, length: 0 };
+        let first = RouteKey { table, prefix, tos: 0, metric: 0, from: everyone };
+        let all =
+            self.0.range(first..).take_while(move |(key, _)| key.table == table && key.prefix == prefix);
+        all.flat_map(|(key, paths)| paths.all().iter().map(move |path| (key, path.as_ref())))
+    }
+
     /// The routes of exactly that prefix for all packets, in the order in which they count.
     pub fn of_prefix(&self, table: u32, prefix: Prefix<A>) -> impl Iterator<Item = (&RouteKey<A>, &Path)> {
         let everyone = Prefix { address: A::ZERO, length: 0 };

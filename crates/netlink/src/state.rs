@@ -199,6 +199,13 @@ pub struct RouteKey<A> {
     pub from: Prefix<A>,
 }
 
+impl<A> RouteKey<A> {
+    /// Whether it is for some of the packets to its destinations only.
+    pub(crate) fn is_for_some(&self) -> bool {
+        self.tos != 0 || self.from.length != 0
+    }
+}
+
 /// The two families' addresses.
 pub trait Family: Copy + Ord {
     /// The address with all bits zero.
@@ -236,6 +243,40 @@ impl Family for Ipv6Addr {
     }
 }
 
+/// Whose settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SettingsKey {
+    /// Whether they are of IPv6.
+    pub v6: bool,
+    /// The device, or [`SettingsKey::ALL`].
+    pub link: u32,
+}
+
+impl SettingsKey {
+    /// `net.ipv4.conf.all` and its kin.
+    pub const ALL: u32 = u32::MAX;
+}
+
+/// What somebody has set by `sysctl` for a family, on a device or on all of them; `None`: not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether packets that come in there are routed. IPv6 asks this of all devices together alone.
+    pub forwarding: Option<bool>,
+    /// Whether routes out of a device without a carrier are passed over.
+    pub ignores_linkdown: Option<bool>,
+}
+
+impl Settings {
+    /// With what was told since.
+    #[must_use]
+    pub(crate) fn with(self, told: Settings) -> Settings {
+        Settings {
+            forwarding: told.forwarding.or(self.forwarding),
+            ignores_linkdown: told.ignores_linkdown.or(self.ignores_linkdown),
+        }
+    }
+}
+
 /// A policy rule. What is not read here stands in `other`, so that two rules that differ are never taken for one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
@@ -263,4 +304,20 @@ pub struct Rule {
     pub flags: u32,
     /// Attributes that are not read, by kind.
     pub other: Vec<(u16, Vec<u8>)>,
+}
+
+impl Rule {
+    /// `FRA_SUPPRESS_PREFIXLEN` and `FRA_PROTOCOL`.
+    const SUPPRESS: u16 = 14;
+    const PROTOCOL: u16 = 21;
+
+    /// Whether all that it asks for is read.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        let none = u32::MAX.to_ne_bytes();
+        let is_read = |(kind, value): &(u16, Vec<u8>)| {
+            *kind == Rule::PROTOCOL || *kind == Rule::SUPPRESS && *value == none
+        };
+        self.other.iter().all(is_read)
+    }
 }

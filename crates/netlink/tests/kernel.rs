@@ -96,6 +96,7 @@ fn shown(mirror: &Mirror, change: &Change) -> String {
         Change::Route4(key) => format!("{:?}", mirror.routes4.get(key)),
         Change::Route6(key) => format!("{:?}", mirror.routes6.get(key)),
         Change::Rules => format!("{:?}", mirror.rules),
+        Change::Settings(key) => format!("{:?}", mirror.settings.get(key)),
     }
 }
 
@@ -299,13 +300,8 @@ fn asked(site: &Site, addresses: &[IpAddr]) -> Vec<Said> {
     addresses.iter().map(ask).collect()
 }
 
-/// The main table, which holds the local one, says what the kernel does.
-fn as_the_kernel_routes(
-    site: &Site,
-    domain: &Arc<Domain>,
-    feed: &Feed,
-    kinds: &mut BTreeMap<&'static str, usize>,
-) {
+/// What the kernel is asked about.
+fn addresses() -> Vec<IpAddr> {
     let text = [
         "10.0.1.1",
         "10.0.2.7",
@@ -330,12 +326,22 @@ fn as_the_kernel_routes(
         "2001:db8:f2::1",
         "2001:db8:f3::1",
     ];
-    let addresses: Vec<IpAddr> = text.into_iter().chain(text6).map(|text| text.parse().unwrap()).collect();
+    text.into_iter().chain(text6).map(|text| text.parse().unwrap()).collect()
+}
+
+/// The main table, which holds the local one, says what the kernel has said.
+fn as_the_kernel_routes(
+    site: &Site,
+    domain: &Arc<Domain>,
+    feed: &Feed,
+    said: Vec<Said>,
+    kinds: &mut BTreeMap<&'static str, usize>,
+) {
     let names: BTreeMap<u32, String> = site
         .follower
         .look(|mirror| mirror.links.values().map(|link| (link.index, link.name.clone())).collect())
         .unwrap();
-    for (address, said) in addresses.iter().zip(asked(site, &addresses)) {
+    for (address, said) in addresses().iter().zip(said) {
         let of = |table| feed.table(table).and_then(|fib| fib.why(*address));
         // What a next-hop object is stands in the mirror; the verdict of a flow tells one of its ways.
         let routed = |table: u32| -> Vec<Verdict> {
@@ -393,7 +399,17 @@ fn chance_leaves_no_drift() {
         let mirror = site.in_step(&lines);
         assert_eq!(feed.apply(&mirror, &site.told()), []);
         if round % 10 == 0 {
-            as_the_kernel_routes(&site, &domain, &feed, &mut kinds);
+            // A carrier that is lost takes next-hop objects with it a moment later: the answers are to be of what was told.
+            let said = loop {
+                let said = asked(&site, &addresses());
+                let mirror = site.in_step("answers");
+                let told = site.told();
+                if told.is_empty() {
+                    break said;
+                }
+                assert_eq!(feed.apply(&mirror, &told), []);
+            };
+            as_the_kernel_routes(&site, &domain, &feed, said, &mut kinds);
         }
     }
     // Every answer has come.
@@ -485,4 +501,106 @@ fn a_part_of_the_real_table_is_followed() {
 fn the_real_table_is_followed() {
     require!("ip", "sysctl");
     table(usize::MAX);
+}
+
+/// What somebody sets by `sysctl`: where packets are routed, and whether routes die with a carrier.
+#[test]
+fn settings_are_followed() {
+    require!("ip", "sysctl");
+    let site = Site::new(BUFFER, Duration::ZERO);
+    let index = |mirror: &Mirror, name: &str| {
+        mirror.links.values().find(|link| link.name == name).map(|link| link.index).unwrap()
+    };
+    let set = |line: &str| {
+        site.namespace.run(["sysctl", "-qw", line]).unwrap();
+        site.in_step(line)
+    };
+    let forwards = |mirror: &Mirror| {
+        let of = |v6| ["e1", "e2"].map(|name| mirror.forwards(v6, index(mirror, name)));
+        (of(false), of(true))
+    };
+    set("net.ipv4.ip_forward=1");
+    assert_eq!(forwards(&set("net.ipv6.conf.all.forwarding=1")), ([true; 2], [true; 2]));
+    assert_eq!(forwards(&set("net.ipv4.conf.e1.forwarding=0")), ([false, true], [true; 2]));
+    assert_eq!(forwards(&set("net.ipv4.ip_forward=0")), ([false; 2], [true; 2]));
+    assert_eq!(forwards(&set("net.ipv6.conf.all.forwarding=0")), ([false; 2], [false; 2]));
+    set("net.ipv4.conf.e2.forwarding=1");
+    // IPv6 goes from a device that is too small for it.
+    site.ip("link set e1 mtu 1200");
+    assert_eq!(forwards(&set("net.ipv6.conf.all.forwarding=1")), ([false, true], [false, true]));
+    site.ip("link set e1 mtu 1500\naddr add 2001:db8:1::1/64 dev e1 nodad");
+    set("net.ipv4.ip_forward=1");
+
+    let lay = "route add 192.0.2.0/24 via 10.0.1.9\nroute add 192.0.2.0/24 via 10.0.2.9 metric 10\n\
+        route add 198.51.100.0/24 nexthop via 10.0.1.2 nexthop via 10.0.2.2\n\
+        route add 2001:db8:ff::/48 via 2001:db8:1::9\nroute add 2001:db8:ff::/48 via 2001:db8:2::9 metric 5000\n\
+        route add 2001:db8:fe::/48 nexthop via 2001:db8:1::2 nexthop via 2001:db8:2::2";
+    site.ip(lay);
+    let by = |mirror: &Mirror| {
+        let named = |link: u32| mirror.links[&link].name.clone();
+        let four = "192.0.2.1".parse().map(|address| netlink::Prefix { address, length: 32 }).unwrap();
+        let six = "2001:db8:ff::1".parse().map(|address| netlink::Prefix { address, length: 128 }).unwrap();
+        let four = mirror.routes4.longest(254, four).map(|(_, path)| named(path.hops[0].link)).unwrap();
+        let six = mirror.routes6.longest(254, six).map(|(_, path)| named(path.hops[0].link)).unwrap();
+        [four, six]
+    };
+    assert_eq!(by(&site.in_step("routes")), ["e1", "e1"]);
+    // The kernel looks after carriers a moment later.
+    let carrier = |up: bool| {
+        site.ip(&format!("link set f1 {}", if up { "up" } else { "down" }));
+        let shown = || site.namespace.run(["ip", "-o", "link", "show", "e1"]);
+        testbed::eventually(&format!("e1 is operational: {up}"), Duration::from_secs(5), || match shown() {
+            Ok(said) if said.contains("state UP") == up => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .unwrap();
+    };
+    carrier(false);
+    assert_eq!(by(&site.in_step("a carrier that is lost, and nobody minds")), ["e1", "e1"]);
+    assert_eq!(by(&set("net.ipv4.conf.all.ignore_routes_with_linkdown=1")), ["e2", "e1"]);
+    assert_eq!(by(&set("net.ipv6.conf.all.ignore_routes_with_linkdown=1")), ["e2", "e2"]);
+    carrier(true);
+    assert_eq!(by(&site.in_step("a carrier that is back")), ["e1", "e1"]);
+    carrier(false);
+    assert_eq!(by(&site.in_step("a carrier that is lost")), ["e2", "e2"]);
+    site.ip("route add 203.0.113.0/24 via 10.0.1.8\nroute add 2001:db8:fd::/48 via 2001:db8:1::8");
+    site.in_step("new routes without a carrier");
+    assert_eq!(by(&set("net.ipv4.conf.all.ignore_routes_with_linkdown=0")), ["e1", "e2"]);
+    site.ip("link set f1 up\nlink set e1 down\nlink set e1 up");
+    site.in_step("a device that was down");
+    assert_eq!(site.follower.status().drifted, 0);
+}
+
+/// Routes to one prefix of which some are for some packets only, and prefixes of this host's own around others.
+#[test]
+fn what_only_the_kernel_can_tell_is_its_own() {
+    require!("ip", "sysctl");
+    let site = Site::new(BUFFER, Duration::ZERO);
+    let domain = Domain::new();
+    let mut feed = Feed::new(&domain, Limits { words: 1 << 19, paths: 1000, neighbours: 1000 }, 1);
+    let mut after = |lines: &str| {
+        site.ip(lines);
+        let mirror = site.in_step(lines);
+        assert_eq!(feed.apply(&mirror, &site.told()), []);
+        let main = |address: &str| format!("{:?}", feed.table(254).unwrap().why(address.parse().unwrap()));
+        let said = ["198.51.100.1", "2001:db8:ff::1"].map(|address| main(address).contains("Local"));
+        (said, [false, true].map(|v6| feed.lookups(&mirror, v6, |_| None).len()))
+    };
+    let plain = "route add 198.51.100.0/24 via 10.0.1.9\nroute add 2001:db8:ff::/48 via 2001:db8:1::9";
+    assert_eq!(after(plain), ([false; 2], [1, 1]));
+    assert_eq!(after("route add 198.51.100.0/24 tos 0x10 via 10.0.2.9"), ([true, false], [1, 1]));
+    assert_eq!(
+        after("route add 2001:db8:ff::/48 from 2001:db8:aa::/48 via 2001:db8:2::9"),
+        ([true; 2], [1, 1])
+    );
+    let gone = "route del 198.51.100.0/24 tos 0x10\nroute del 2001:db8:ff::/48 from 2001:db8:aa::/48";
+    assert_eq!(after(gone), ([false; 2], [1, 1]));
+    // One table for both does not do any more: for IPv4 with rules of somebody's, for IPv6 always.
+    let own = "route add local 198.51.0.0/16 dev lo\nroute add local 2001:db8:f0::/44 dev lo";
+    assert_eq!(after(own), ([false; 2], [1, 2]));
+    assert_eq!(after("rule add from 10.77.0.0/16 lookup 77"), ([false; 2], [2, 2]));
+    assert_eq!(
+        after("rule del from 10.77.0.0/16 lookup 77\nrule add from all lookup main priority 40000").1,
+        [3, 2]
+    );
 }

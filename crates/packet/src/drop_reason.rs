@@ -203,6 +203,8 @@ drop_reasons! {
         "No route leads back to the source by the way that the interface's `rpf` asks for (RFC 3704); look for a forged source or asymmetric routes, or say `rpf = \"loose\"`.";
     NoRoute = 74, "no-route",
         "No route leads to the destination, or its route refuses it, and its sender is not told: it is an ICMP error or a later fragment, or the router's limit of `errors` is reached; see `trivium show why ADDRESS`.";
+    ForwardingOff = 75, "forwarding-off",
+        "Packets of this family that come in here are not routed: set `net.ipv4.conf.DEVICE.forwarding`, or `net.ipv6.conf.all.forwarding`, if they are to be.";
 }
 
 impl DropReason {

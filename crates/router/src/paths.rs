@@ -59,6 +59,8 @@ pub enum Verdict {
     Prohibit,
     /// As [`Path::Throw`].
     Throw,
+    /// Packets of its family are not routed that come in where it did.
+    NotForwarding,
     /// Go on to the adjacency of this number ([`crate::AdjacencyView`]).
     Forward(u32),
 }

@@ -128,9 +128,11 @@ impl Router {
             match said {
                 Verdict::NoRoute | Verdict::Throw => {}
                 Verdict::Forward(_) => return Back::By(by),
-                Verdict::Local | Verdict::Blackhole | Verdict::Unreachable | Verdict::Prohibit => {
-                    return Back::Nowhere;
-                }
+                Verdict::Local
+                | Verdict::Blackhole
+                | Verdict::Unreachable
+                | Verdict::Prohibit
+                | Verdict::NotForwarding => return Back::Nowhere,
             }
         }
         Back::Nowhere

@@ -632,6 +632,7 @@ impl Router {
             Verdict::Forward(number) => self.towards(number, destination),
             Verdict::Local => Decision::Punt(Punt::Own),
             Verdict::Blackhole => Decision::Drop(DropReason::RouteBlackhole),
+            Verdict::NotForwarding => Decision::Drop(DropReason::ForwardingOff),
             Verdict::NoRoute | Verdict::Throw => Decision::Refuse(Refusal::NoRoute),
             Verdict::Unreachable => Decision::Refuse(Refusal::Unreachable),
             Verdict::Prohibit => Decision::Refuse(Refusal::Prohibit),

@@ -7,7 +7,7 @@ use model::{
     DriftState, Explanation, NeighbourEntry, NextHopEntry, NextHopMember, RouteEntry, RouteProtocol,
     RouteQuery, RouteWhy, Step, TableId, Tier, WayEntry,
 };
-use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Prefix, RouteKey, Rule};
+use netlink::{Change, Drift, Hop, Kind, Mirror, Path, Prefix, RouteKey, Routes, Rule, SettingsKey};
 use packet::{FlowKey, L3Kind, MacAddr, PortId};
 
 /// Packets and bytes sent to neighbours, by device and address.
@@ -132,14 +132,66 @@ fn rule_text(rule: &Rule) -> String {
     words.extend(rule.output.as_ref().map(|name| format!("oif {name}")));
     words.push(match rule.action {
         1 => format!("lookup {}", TableId(rule.table)),
-        2 => "goto".to_owned(),
+        2 => format!("goto {}", number(rule, 4).unwrap_or_default()),
         3 => "nop".to_owned(),
         6 => "blackhole".to_owned(),
         7 => "unreachable".to_owned(),
         8 => "prohibit".to_owned(),
         other => format!("action {other}"),
     });
+    words.extend(rule.other.iter().filter_map(|(kind, value)| more_text(*kind, value)));
     words.join(" ")
+}
+
+/// An attribute of a rule that is not followed here, as a number.
+fn number(rule: &Rule, kind: u16) -> Option<u32> {
+    let (_, value) = rule.other.iter().find(|(own, _)| *own == kind)?;
+    value.as_slice().try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// The same as `ip rule` writes it (`linux/fib_rules.h`), where packets are chosen by it.
+fn more_text(kind: u16, value: &[u8]) -> Option<String> {
+    let number = || value.try_into().ok().map(u32::from_ne_bytes);
+    let range = || {
+        let [a, b, c, d] = value.try_into().ok()?;
+        Some(format!("{}-{}", u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d])))
+    };
+    match kind {
+        // Where it jumps to stands with its action; who has made it chooses nothing.
+        4 | 21 => None,
+        14 => number()
+            .filter(|length| *length != u32::MAX)
+            .map(|length| format!("suppress_prefixlength {length}")),
+        22 => value.first().map(|protocol| format!("ipproto {protocol}")),
+        23 => range().map(|ports| format!("sport {ports}")),
+        24 => range().map(|ports| format!("dport {ports}")),
+        other => Some(format!("attribute {other}")),
+    }
+}
+
+/// What a table says of an address.
+enum Found {
+    Route(Kind, Option<RouteEntry>),
+    /// The kernel chooses among the routes to this prefix.
+    Divided(String),
+}
+
+fn found<A: Ip + std::fmt::Display>(
+    mirror: &Mirror,
+    routes: &Routes<A>,
+    table: u32,
+    address: A,
+    length: u8,
+) -> Option<Found> {
+    let found = routes.longest(table, Prefix { address, length });
+    let divided = (0..=length).rev().map(|length| Prefix { address: address.masked(length), length });
+    let divided = divided
+        .take_while(|prefix| found.is_none_or(|(key, _)| key.prefix.length <= prefix.length))
+        .find(|prefix| routes.is_divided(table, *prefix));
+    match (divided, found) {
+        (Some(prefix), _) => Some(Found::Divided(prefix.to_string())),
+        (None, found) => found.map(|(key, path)| Found::Route(path.kind, route(mirror, key, path))),
+    }
 }
 
 /// Why packets to an address, or to all of a prefix, go where they go. Of rules that ask for more than the destination it is said that
@@ -165,28 +217,39 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
             why.chosen.push(format!("rule \"{text}\" decides about some packets, and is passed over here"));
             continue;
         }
-        if rule.action != 1 {
-            why.chosen.push(format!("rule \"{text}\" ends the search"));
+        let end = match rule.action {
+            3 => {
+                why.chosen.push(format!("rule \"{text}\" does nothing"));
+                continue;
+            }
+            6..=8 => Some("ends the search"),
+            1 if rule.is_plain() => None,
+            _ => Some("asks for what only the kernel follows: packets that reach it are given to the kernel"),
+        };
+        if let Some(end) = end {
+            why.chosen.push(format!("rule \"{text}\" {end}"));
             why.rule = Some(text);
             return why;
         }
         let table = TableId(rule.table);
         let found = match of.address() {
-            IpAddr::V4(address) => {
-                let found = mirror.routes4.longest(rule.table, Prefix { address, length: of.length() });
-                found.map(|(key, path)| (path.kind, route(mirror, key, path)))
-            }
-            IpAddr::V6(address) => {
-                let found = mirror.routes6.longest(rule.table, Prefix { address, length: of.length() });
-                found.map(|(key, path)| (path.kind, route(mirror, key, path)))
-            }
+            IpAddr::V4(address) => found(mirror, &mirror.routes4, rule.table, address, of.length()),
+            IpAddr::V6(address) => found(mirror, &mirror.routes6, rule.table, address, of.length()),
         };
         match found {
+            Some(Found::Divided(prefix)) => {
+                why.chosen.push(format!(
+                    "rule \"{text}\": some routes of table {table} to {prefix} are for some packets only, among which the kernel chooses: \
+                     it is given them"
+                ));
+                why.rule = Some(text);
+                return why;
+            }
             None => why.chosen.push(format!("rule \"{text}\": table {table} has no usable route")),
-            Some((Kind::Throw, _)) => {
+            Some(Found::Route(Kind::Throw, _)) => {
                 why.chosen.push(format!("rule \"{text}\": table {table} throws it to the next rule"));
             }
-            Some((_, found)) => {
+            Some(Found::Route(_, found)) => {
                 let prefix = found.as_ref().map_or_else(String::new, |route| route.prefix.to_string());
                 why.chosen
                     .push(format!("rule \"{text}\": {prefix} is the longest usable prefix of table {table}"));
@@ -281,6 +344,7 @@ pub fn objects(mirror: &Mirror) -> u64 {
         mirror.routes4.len(),
         mirror.routes6.len(),
         mirror.rules.len(),
+        mirror.settings.len(),
     ];
     all.into_iter().sum::<usize>() as u64
 }
@@ -297,6 +361,13 @@ pub fn drift(found: &Drift, checked: u64) -> DriftState {
         Change::Route4(key) => format!("route {} of table {}", key.prefix, TableId(key.table)),
         Change::Route6(key) => format!("route {} of table {}", key.prefix, TableId(key.table)),
         Change::Rules => "rules".to_owned(),
+        Change::Settings(SettingsKey { v6, link }) => {
+            let family = if *v6 { "IPv6" } else { "IPv4" };
+            match *link {
+                SettingsKey::ALL => format!("{family} settings of all devices"),
+                index => format!("{family} settings of device #{index}"),
+            }
+        }
     };
     DriftState {
         checked,

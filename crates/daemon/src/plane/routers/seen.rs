@@ -72,7 +72,7 @@ impl State {
             }
         }
         let elsewhere = |change: &Change| match change {
-            Change::Link(_) | Change::Address(_) | Change::Rules => true,
+            Change::Link(_) | Change::Address(_) | Change::Rules | Change::Settings(_) => true,
             Change::Route4(key) => key.table == 255,
             Change::Route6(key) => key.table == 255,
             Change::Neighbour(_) | Change::NextHop(_) => false,
@@ -89,15 +89,18 @@ impl State {
     pub fn look(&mut self, mirror: &Mirror) {
         let mut devices = BTreeMap::new();
         let mut bound = BTreeMap::new();
-        for link in mirror.links.values() {
-            let (Some(number), Ok(mac)) =
-                (self.interfaces.get(&link.name), link.address.as_slice().try_into())
-            else {
-                continue;
-            };
+        let mut names = BTreeMap::new();
+        let by_name: BTreeMap<&str, &netlink::Link> =
+            mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
+        for (device, number) in &self.interfaces {
+            // One that is called otherwise meanwhile is the same.
+            let before = self.seen.devices.get(device).and_then(|seat| mirror.links.get(&seat.index));
+            let Some(link) = before.or_else(|| by_name.get(device.as_str()).copied()) else { continue };
+            let Ok(mac) = link.address.as_slice().try_into() else { continue };
             bound.insert(link.index, *number);
+            names.insert(link.name.as_str(), *number);
             let seat = Seat { index: link.index, mac: MacAddr(mac), mtu: link.mtu, up: link.up };
-            devices.insert(link.name.clone(), seat);
+            devices.insert(device.clone(), seat);
         }
         for device in self.bound.keys().chain(bound.keys()).copied().collect::<BTreeSet<u32>>() {
             if self.bound.get(&device) != bound.get(&device) {
@@ -109,7 +112,7 @@ impl State {
             addresses.entry(own.link).or_default().push((own.local, own.prefix_length));
         }
         self.bound = bound;
-        let number = |name: &str| self.interfaces.get(name).copied();
+        let number = |name: &str| names.get(name).copied();
         self.seen = Seen {
             devices,
             own: own_addresses(mirror),

@@ -96,11 +96,13 @@ impl Running {
         };
         let (relays4, relays6) = (relays(Version::V4), relays(Version::V6));
         let fpm = fpm::state(&self.follower, wanted);
+        let seats: BTreeMap<String, u32> = {
+            let state = locked(&self.state);
+            state.seen.devices.iter().map(|(device, seat)| (device.clone(), seat.index)).collect()
+        };
         let look = move |mirror: &Mirror| {
-            let by_name: BTreeMap<&str, &netlink::Link> =
-                mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
             let interfaces = devices.into_iter().map(|(port, device, miss, vlan)| {
-                let link = by_name.get(device.as_str());
+                let link = seats.get(&device).and_then(|index| mirror.links.get(index));
                 InterfaceState {
                     index: link.map_or(0, |link| link.index),
                     mac: link.and_then(|link| link.address.as_slice().try_into().ok()).map(MacAddr),
