@@ -18,6 +18,7 @@ mod filter;
 mod live;
 mod notify;
 mod pcap;
+mod pid_file;
 mod plane;
 mod table;
 mod unixctl;

@@ -189,7 +189,10 @@ fn answer(commands: &Commands, method: &str, params: &[Value]) -> Result<Value, 
     let Some(texts) = texts else {
         return Err(json!(format!("\"{method}\" command has non-string argument")));
     };
-    commands.run(method, &texts).map(Value::from).map_err(Value::from)
+    // `ovs-appctl` prints its own lines behind them.
+    let whole =
+        |text: String| Value::from(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" });
+    commands.run(method, &texts).map(whole).map_err(whole)
 }
 
 #[cfg(test)]
@@ -222,7 +225,10 @@ mod tests {
     #[test]
     fn arguments_are_texts() {
         assert!(answer(&commands(), "fdb/show", &[json!(7)]).is_err());
-        assert_eq!(answer(&commands(), "fdb/show", &[json!("x")]), Ok(json!("x")));
+        assert_eq!(answer(&commands(), "fdb/show", &[json!("x")]), Ok(json!("x\n")));
+        assert_eq!(answer(&commands(), "fdb/show", &[json!("")]), Ok(json!("")));
+        let refused = answer(&commands(), "fdb/show", &[]).unwrap_err();
+        assert!(refused.as_str().unwrap().ends_with("arguments\n"), "{refused}");
     }
 
     #[test]

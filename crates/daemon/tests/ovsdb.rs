@@ -392,12 +392,48 @@ fn scripts_that_start_ovs_vswitchd_start_trivium() {
     let socket = run.join(format!("ovs-vswitchd.{}.ctl", pid.trim()));
     assert!(appctl(&socket, &["version"]).unwrap().contains("Trivium"));
     assert!(log().contains("following the database"), "{}", log());
+    assert!(!log().contains('\x1b'), "no colours in a file");
     // A second one is refused.
     let second = command.output().unwrap();
     assert!(String::from_utf8_lossy(&second.stderr).contains("already running"), "{second:?}");
-    appctl(&socket, &["exit"]).unwrap();
+    // As operators say it: found by the file of its process, which names the successor after an upgrade.
+    let found = |line: &str| {
+        let output =
+            Command::new("ovs-appctl").args(["-T", "20", line]).env("OVS_RUNDIR", &run).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    };
+    assert!(found("version").unwrap().contains("Trivium"));
+    let called =
+        |pid: &str| std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("comm")).unwrap();
+    assert_eq!(called(&pid), "ovs-vswitchd\n", "as `ovs-ctl` looks for it");
+    let refused = found("ofproto/paint").unwrap_err();
+    assert!(refused.contains("valid commands)\novs-appctl:"), "on lines of their own: {refused}");
+    let mut upgrade = Command::new(TRIVIUM);
+    upgrade.env("TRIVIUM_SOCKET", run.join("trivium.sock")).args(["upgrade", "--binary", TRIVIUM]);
+    assert!(upgrade.output().unwrap().status.success(), "{}", log());
+    let pid = eventually("the successor's number", PATIENCE, || {
+        let now = std::fs::read_to_string(&pidfile).unwrap_or_default();
+        if now != pid && found("version").is_ok() { Ok(now) } else { Err(now) }
+    })
+    .unwrap();
+    assert_eq!(called(&pid), "ovs-vswitchd\n");
+    found("exit").unwrap();
     let gone = || if Path::new("/proc").join(pid.trim()).exists() { Err(log()) } else { Ok(()) };
     eventually("its end", PATIENCE, gone).unwrap();
+    let left = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("ovs-vswitchd.");
+    let left: Vec<_> = std::fs::read_dir(&run)
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .filter(|name| left(name))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    // What a process has left that was killed is no hindrance, whoever has its number now.
+    std::fs::write(&pidfile, format!("{}\n", std::process::id())).unwrap();
+    let again = command.output().unwrap();
+    assert!(again.status.success(), "{again:?}\n{}", log());
+    found("exit").unwrap();
+    eventually("its end", PATIENCE, || if pidfile.exists() { Err(log()) } else { Ok(()) }).unwrap();
 }
 
 #[test]

@@ -62,6 +62,9 @@ pub struct Daemon {
     /// Path of the unix socket for `ovs-appctl`; `None`: there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unixctl: Option<PathBuf>,
+    /// File that tells the process while it runs, for scripts and `ovs-appctl`; `None`: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pidfile: Option<PathBuf>,
 }
 
 /// The API over TCP.
@@ -152,6 +155,7 @@ impl Default for Daemon {
             state_dir: PathBuf::from("/var/lib/trivium"),
             restore: false,
             unixctl: None,
+            pidfile: None,
         }
     }
 }

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
@@ -21,6 +22,7 @@ use crate::cmd::check;
 use crate::database::Database;
 use crate::failure::{Failure, Kind};
 use crate::notify::Notifier;
+use crate::pid_file::PidFile;
 use crate::plane::{DataPlane, Prepared, Surroundings};
 use crate::unixctl::{self, commands};
 
@@ -37,9 +39,13 @@ pub fn run(args: &Run) -> Result<(), Failure> {
     let service = if args.take_over { Service::take_over(args)? } else { Service::start(args)? };
     let plane = Arc::clone(&service.plane);
     let sockets = [Some(service.config.daemon.api.clone()), service.config.daemon.unixctl.clone()];
+    let pid_file = Arc::clone(&service.pid_file);
     let served = runtime.block_on(service.serve());
     if let Ok(End::HandedOver) = served {
         // Everything is the successor's now, the socket's name included.
+        if let Some(own) = held(&pid_file).take() {
+            own.leave();
+        }
         return Ok(());
     }
     plane.shut_down();
@@ -47,7 +53,15 @@ pub fn run(args: &Run) -> Result<(), Failure> {
     for socket in sockets.into_iter().flatten() {
         let _ = std::fs::remove_file(&socket);
     }
+    drop(held(&pid_file).take());
     served.map(drop)
+}
+
+/// The file that names this process, once it is this one's.
+type Pid = Arc<Mutex<Option<PidFile>>>;
+
+fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
+    pid.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How a daemon's life ended.
@@ -69,11 +83,14 @@ struct Service {
     listeners: Listeners,
     /// Other unix sockets, which a successor gets, too.
     sockets: Arc<Sockets>,
+    pid_file: Pid,
 }
 
 impl Service {
     fn start(args: &Run) -> Result<Service, Failure> {
         let config = load(&args.config)?;
+        // Before anything of another daemon's is touched.
+        let pid_file = pid_file(&config)?;
         let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
         let plane = DataPlane::start(&config).map_err(|error| {
             // A name that nobody listens behind would keep clients waiting.
@@ -88,6 +105,7 @@ impl Service {
             plane,
             listeners,
             sockets: Arc::default(),
+            pid_file: Arc::new(Mutex::new(pid_file)),
         })
     }
 
@@ -102,12 +120,14 @@ impl Service {
             Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
         plane.keep_rules_in(rules_of(&file), false);
         let (config, sockets) = (file, Arc::new(Sockets::given(sockets)));
-        Ok(Service { file: args.config.clone(), config, given: Some(others), plane, listeners, sockets })
+        let pid_file = inherit(&config);
+        let file = args.config.clone();
+        Ok(Service { file, config, given: Some(others), plane, listeners, sockets, pid_file })
     }
 
     /// Serves the API and waits for the end.
     async fn serve(self) -> Result<End, Failure> {
-        let Service { file, config, given, plane, listeners, sockets } = self;
+        let Service { file, config, given, plane, listeners, sockets, pid_file: _ } = self;
         let notifier = Notifier::from_environment();
         let taken_over = given.is_some();
         plane.surround(surroundings(&file, &listeners, &sockets)?);
@@ -166,6 +186,37 @@ impl Service {
     }
 }
 
+/// The file that names this process, if there is to be one.
+fn pid_file(config: &Config) -> Result<Option<PidFile>, Failure> {
+    let Some(path) = &config.daemon.pidfile else { return Ok(None) };
+    let taken = PidFile::take(path, config.daemon.unixctl.as_deref());
+    taken.map(Some).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            let cause = format!("{}: already running: another process holds it", path.display());
+            Failure::new("daemon.pidfile", cause, "stop that one, or choose another path")
+        }
+        _ => failure_at("daemon.pidfile", &error, path),
+    })
+}
+
+/// As [`pid_file`], when the predecessor has ended, which still has it.
+fn inherit(config: &Config) -> Pid {
+    let pid = Pid::default();
+    let Some(path) = config.daemon.pidfile.clone() else { return pid };
+    let (own, socket) = (Arc::clone(&pid), config.daemon.unixctl.clone());
+    let waits =
+        std::thread::Builder::new().name("pidfile".to_owned()).spawn(move || {
+            match PidFile::inherit(&path, socket.as_deref()) {
+                Ok(taken) => *held(&own) = Some(taken),
+                Err(error) => tracing::error!("{}: it names no process now: {error}", path.display()),
+            }
+        });
+    if let Err(error) = waits {
+        tracing::error!("daemon.pidfile: it names the predecessor: {error}");
+    }
+    pid
+}
+
 /// Where rules of bridges are kept.
 fn rules_of(config: &Config) -> PathBuf {
     config.daemon.state_dir.join("rules")
@@ -220,8 +271,12 @@ pub fn start_log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // Under systemd the journal has the time already.
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // Files are for reading, and for scripts.
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     let started = if journal {
         let log = log.without_time().with_filter_reloading();
         let _ = LEVEL.set(set_level(log.reload_handle()));

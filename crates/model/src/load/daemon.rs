@@ -15,6 +15,7 @@ pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
         state_dir: fields.file("state_dir", findings).unwrap_or(default.state_dir),
         restore: fields.flag("restore", findings).unwrap_or(default.restore),
         unixctl: fields.file("unixctl", findings),
+        pidfile: fields.file("pidfile", findings),
     };
     fields.finish(findings);
     daemon

@@ -1,0 +1,113 @@
+//! The file that tells the daemon's process: locked as long as it runs, as Open vSwitch's programs do it (fcntl(2), F_SETLK). Scripts read it, and
+//! `ovs-appctl` believes it when it is locked by whom it names, and speaks to the socket `NAME.PID.ctl` beside it. The process takes the file's name: by that
+//! `ovs-ctl` tells it from others of its number.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+
+/// See the module documentation. The lock goes with the process, or when any descriptor of the file is closed: it is opened once.
+pub struct PidFile {
+    path: PathBuf,
+    /// The name under which `ovs-appctl` looks for the socket, where that has another.
+    link: Option<PathBuf>,
+    _locked: File,
+}
+
+impl PidFile {
+    /// Takes the file for this process. `socket` is that of `ovs-appctl`.
+    ///
+    /// # Errors
+    /// If another process holds it ([`io::ErrorKind::WouldBlock`]), or it cannot be written.
+    pub fn take(path: &Path, socket: Option<&Path>) -> io::Result<PidFile> {
+        PidFile::lock(path, socket, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Takes the file when the process that holds it has ended: a predecessor, which is about to.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn inherit(path: &Path, socket: Option<&Path>) -> io::Result<PidFile> {
+        PidFile::lock(path, socket, FlockOperation::LockExclusive)
+    }
+
+    fn lock(path: &Path, socket: Option<&Path>, how: FlockOperation) -> io::Result<PidFile> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        fcntl_lock(&file, how).map_err(|error| match io::Error::from(error) {
+            // Which of the two it is that says so depends on the system (POSIX.1).
+            error if error.kind() == io::ErrorKind::PermissionDenied => io::ErrorKind::WouldBlock.into(),
+            error => error,
+        })?;
+        let text = format!("{}\n", std::process::id());
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)?;
+        if let Some(name) = path.file_stem() {
+            // Only scripts would look for it.
+            let _ = std::fs::write("/proc/self/comm", name.as_encoded_bytes());
+        }
+        let link = socket.and_then(|socket| link(path, socket)).transpose()?;
+        Ok(PidFile { path: path.to_owned(), link, _locked: file })
+    }
+
+    /// Leaves the file to a successor.
+    pub fn leave(mut self) {
+        self.unlink();
+        self.path = PathBuf::new();
+    }
+
+    fn unlink(&mut self) {
+        if let Some(link) = self.link.take() {
+            let _ = std::fs::remove_file(link);
+        }
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        self.unlink();
+        if !self.path.as_os_str().is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the name that belongs to the file, unless the socket has it.
+fn link(path: &Path, socket: &Path) -> Option<io::Result<PathBuf>> {
+    let name = format!("{}.{}.ctl", path.file_stem()?.to_str()?, std::process::id());
+    let link = path.with_file_name(name);
+    if link == socket {
+        return None;
+    }
+    // What a process of the same number has left.
+    let _ = std::fs::remove_file(&link);
+    Some(std::os::unix::fs::symlink(socket, &link).map(|()| link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_the_process_and_the_way_to_it_until_it_ends() {
+        let directory = std::env::temp_dir().join(format!("pid-file-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (path, socket) = (directory.join("x.pid"), directory.join("socket"));
+        let link = directory.join(format!("x.{}.ctl", std::process::id()));
+        // A longer number that a process has left.
+        std::fs::write(&path, "4194304000\n").unwrap();
+        let held = PidFile::take(&path, Some(&socket)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        assert_eq!(std::fs::read_link(&link).unwrap(), socket);
+        held.leave();
+        assert!(path.exists() && std::fs::symlink_metadata(&link).is_err());
+        // A socket of that name needs no other.
+        drop(PidFile::take(&path, Some(&link)).unwrap());
+        assert!(!path.exists() && std::fs::symlink_metadata(&link).is_err());
+        assert!(PidFile::take(&directory.join("none").join("x.pid"), None).is_err());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
