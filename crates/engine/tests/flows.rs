@@ -284,6 +284,49 @@ fn meters_let_their_rate_through() {
     switch.rig.assert_accounted();
 }
 
+/// What is over the rate of a DSCP band has a higher drop precedence in its class (RFC 2597), what is over another's too goes.
+#[test]
+fn meters_of_octets_mark_and_drop_what_is_over_their_rates() {
+    let mut switch = Switch::new(2);
+    // Frames of 512 bits: nineteen of them are ten kilobits.
+    let mark = Band { kind: BandKind::DscpRemark(1), rate: 1, burst: 10 };
+    let drop = Band { kind: BandKind::Drop, rate: 2, burst: 20 };
+    for (id, in_port, bands) in [(1, 1, vec![mark, drop]), (2, 2, vec![mark])] {
+        let meter = Meter { id, packets: false, bursts: true, stats: true, bands };
+        switch.modify(&[Mod::Meter(MeterMod::Add(meter))]);
+        let instructions = Instructions { meter: Some(id), ..Instructions::apply(vec![out(3 - in_port)]) };
+        switch.modify(&[Mod::Flow(Box::new(FlowMod::add(0, 1, from(in_port), instructions)))]);
+    }
+    let sum = |frame: &[u8]| packet::checksum::fold(packet::checksum::sum(&frame[14..34]));
+    let of_class = |dscp: u8, sequence| {
+        let mut frame = frame(1, 2, sequence);
+        frame[15] = dscp << 2;
+        let own = !sum(&frame);
+        frame[24..26].copy_from_slice(&own.to_be_bytes());
+        frame
+    };
+    let (low, medium, expedited) = (10, 12, 46);
+    for sequence in 0..60 {
+        switch.rig.send(0, &of_class(low, sequence));
+        switch.rig.send(1, &of_class(expedited, sequence));
+        switch.settle();
+    }
+    let left = switch.outputs();
+    assert!(left.iter().all(|(_, frame)| sum(frame) == 0xffff), "headers are sound");
+    let classes = |port: u16| -> Vec<u8> {
+        left.iter().filter(|(to, _)| *to == PortId(port)).map(|(_, frame)| frame[15] >> 2).collect()
+    };
+    let metered = classes(1);
+    let passed = metered.iter().take_while(|class| **class == low).count();
+    assert!((19..=24).contains(&passed), "{passed} of 60 as they came");
+    assert!((39..=48).contains(&metered.len()), "{} of 60 in all", metered.len());
+    assert!(metered.iter().filter(|class| **class == medium).count() >= 15, "{metered:?}");
+    assert!(metered.iter().all(|class| [low, medium].contains(class)), "{metered:?}");
+    assert_eq!(classes(0), [expedited; 60], "it has no precedence to raise");
+    assert_eq!(switch.rig.dropped()[DropReason::MeterDrop.index()], 60 - metered.len() as u64);
+    switch.rig.assert_accounted();
+}
+
 #[test]
 fn a_storm_of_misses_leaves_other_ports_their_turn() {
     let mut switch = Switch::new(3);
