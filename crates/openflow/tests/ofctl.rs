@@ -272,6 +272,10 @@ async fn errors_have_the_names_of_the_specification() {
         lab.fails(version, "add-flow", &["actions=group:99"], "OFPBAC_BAD_OUT_GROUP").await;
         lab.fails(version, "add-flow", &["ct_state=+trk,actions=drop"], "OFPBMC_BAD_FIELD").await;
         lab.fails(version, "add-flow", &["actions=ct_clear"], "OFPBAC_BAD_VENDOR_TYPE").await;
+        // The client sends it with the type of an Ethernet packet, which is all that is left of it.
+        let output = lab.try_run(version, "add-flow", &["nw_ttl=5,actions=drop"]).await;
+        assert!(output.status.success(), "{version}: {output:?}");
+        lab.run(version, "del-flows", &[]).await;
         lab.run(version, "add-flow", &["priority=7,in_port=1,actions=2"]).await;
         lab.fails(version, "add-flow", &["check_overlap,priority=7,actions=2"], "OFPFMFC_OVERLAP").await;
         lab.bridge.lock().limit = 1;

@@ -30,8 +30,15 @@ impl Numbers {
         let mut all = BTreeMap::new();
         self.idle.clear();
         for (name, bridge) in &desired.bridges {
-            let interfaces: Vec<(&String, &Interface)> =
+            let mut interfaces: Vec<(&String, &Interface)> =
                 bridge.ports.values().flat_map(|port| &port.interfaces).collect();
+            let told = |interface: &Interface| interface.ofport.and_then(|number| u16::try_from(number).ok());
+            // Who has what it asks for keeps it, though another asks for it, too.
+            let lacks = |interface: &Interface| {
+                let has = self.held.get(&interface.uuid).copied().or_else(|| told(interface));
+                interface.ofport_request.is_none() || interface.ofport_request != has
+            };
+            interfaces.sort_by_key(|(_, interface)| lacks(interface));
             let mut taken = BTreeMap::new();
             let mut take = |number: Option<u16>, row: Uuid| {
                 let free =
@@ -50,7 +57,6 @@ impl Numbers {
                 }
             }
             left.retain(|interface| !take(self.held.get(&interface.uuid).copied(), interface.uuid));
-            let told = |interface: &Interface| interface.ofport.and_then(|number| u16::try_from(number).ok());
             left.retain(|interface| !take(told(interface), interface.uuid));
             let mut lowest = 1;
             for interface in left.into_iter().filter(|interface| !refused.contains_key(&interface.uuid)) {
@@ -113,5 +119,15 @@ mod tests {
         let mut numbers = Numbers::default();
         numbers.assign(&desired(&[("a", 2, Some(7), None), ("b", 3, Some(7), None)]), &BTreeMap::new());
         assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(7), Some(1)));
+        // Whoever asks for what another has and asks for gets something else, whatever its name, after a restart, too.
+        let asked = desired(&[("a", 2, Some(1), Some(7)), ("b", 3, Some(1), Some(1))]);
+        numbers.assign(&asked, &BTreeMap::new());
+        assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(7), Some(1)));
+        let mut restarted = Numbers::default();
+        restarted.assign(&asked, &BTreeMap::new());
+        assert_eq!(restarted, numbers);
+        // Two that change places.
+        numbers.assign(&desired(&[("a", 2, Some(1), None), ("b", 3, Some(7), None)]), &BTreeMap::new());
+        assert_eq!((numbers.of(Uuid(2)), numbers.of(Uuid(3))), (Some(1), Some(7)));
     }
 }

@@ -11,6 +11,8 @@ use super::{Put, Reader, Version, low16, port_from_16, port_to_16};
 pub const MATCH_10: usize = 40;
 const PRESENT: u128 = 0x1000;
 const NO_VLAN: u16 = 0xffff;
+/// OXM_OF_PACKET_TYPE of Ethernet (OpenFlow 1.5.1, 7.2.3.11), which every packet is here: it says nothing.
+const ETHERNET: [u8; 8] = [0x80, 0, 44 << 1, 4, 0, 0, 0, 0];
 
 const IN_PORT: u32 = 1;
 const DL_VLAN: u32 = 1 << 1;
@@ -41,6 +43,10 @@ pub struct Fields {
 pub fn fields(mut from: Reader<'_>) -> Result<Fields, Error> {
     let mut out = Fields::default();
     while !from.is_empty() {
+        if from.data.starts_with(&ETHERNET) {
+            from.skip(ETHERNET.len())?;
+            continue;
+        }
         match entry(&mut from)? {
             Entry::Field(wire, value, mask) => {
                 out.matching.add(wire.field, value, Some(mask))?;
