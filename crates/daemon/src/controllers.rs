@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
 use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version};
@@ -22,11 +22,26 @@ const LOOK: Duration = Duration::from_secs(1);
 const CLOCK: u32 = 5;
 /// How long bridges may take to listen.
 const OPEN: Duration = Duration::from_secs(1);
+/// How long a controller may be silent where nothing is said.
+const USUAL_PROBE_MS: u32 = 5_000;
 /// Least pause between attempts to connect, at their end.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Sessions of one bridge.
-type Led = BTreeMap<BridgeName, (Arc<Leader>, Controllers)>;
+/// Sessions by bridge.
+type Led = BTreeMap<BridgeName, Sessions>;
+
+struct Sessions {
+    leader: Arc<Leader>,
+    /// What they were told that the bridge is.
+    datapath_id: u64,
+    controllers: Controllers,
+    /// How long all controllers may be away before it stands alone.
+    patience: Duration,
+    /// Since when they have been.
+    away: Option<Instant>,
+    /// Whether it does so, as the log has it.
+    alone: bool,
+}
 
 /// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory, and are among `sockets`, as a
 /// successor gets them. A database is told how its controllers stand. `ready` is told when the bridges that there are first can be spoken to.
@@ -62,7 +77,10 @@ pub async fn run(
                 }
                 follow(&plane, &mut leaders, &mut sessions, (&directory, &sockets)).await;
             }
-            _ = tick.tick() => looks = looks.wrapping_add(1),
+            _ = tick.tick() => {
+                looks = looks.wrapping_add(1);
+                sessions.iter_mut().for_each(|(name, led)| watch_over(name, led));
+            }
         }
         if let Some(database) = &database {
             tell(database, &sessions, looks.is_multiple_of(CLOCK));
@@ -90,23 +108,53 @@ async fn follow(
     (directory, sockets): (&Path, &Arc<Sockets>),
 ) {
     let wanted = leaders.borrow_and_update().clone();
-    let stays = |name: &BridgeName, leader: &Arc<Leader>| {
-        wanted.get(name).is_some_and(|(_, own)| Arc::ptr_eq(own, leader))
+    // Another identifier is another bridge to controllers: they begin anew.
+    let stays = |name: &BridgeName, led: &Sessions| {
+        let same = |own: &Arc<Leader>| Arc::ptr_eq(own, &led.leader) && own.datapath_id() == led.datapath_id;
+        wanted.get(name).is_some_and(|(_, own)| same(own))
     };
-    let gone = sessions.iter().filter(|(name, (leader, _))| !stays(name, leader));
+    let gone = sessions.iter().filter(|(name, led)| !stays(name, led));
     for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-        if let Some((_, controllers)) = sessions.remove(&name) {
-            controllers.shutdown().await;
+        if let Some(led) = sessions.remove(&name) {
+            led.controllers.shutdown().await;
         }
     }
     for (name, (settings, leader)) in wanted {
         leader.of(plane);
-        let (_, controllers) = sessions.entry(name.clone()).or_insert_with(|| {
+        let led = sessions.entry(name.clone()).or_insert_with(|| {
             let datapath = Arc::clone(&leader) as Arc<dyn openflow::Datapath>;
-            (Arc::clone(&leader), Controllers::with_sockets(datapath, Arc::clone(sockets)))
+            let controllers = Controllers::with_sockets(datapath, Arc::clone(sockets));
+            let datapath_id = leader.datapath_id();
+            Sessions { datapath_id, leader, controllers, patience: Duration::ZERO, away: None, alone: false }
         });
-        controllers.set(targets(&name, &settings, directory)).await;
+        led.patience = patience(&settings);
+        led.controllers.set(targets(&name, &settings, directory)).await;
     }
+}
+
+/// As Open vSwitch: three times as long as a controller may be silent before it is asked.
+fn patience(settings: &OpenFlow) -> Duration {
+    let probe = |controller: &Controller| controller.inactivity_probe_ms.filter(|probe| *probe > 0);
+    let longest = settings.controllers.iter().map(|own| probe(own).unwrap_or(USUAL_PROBE_MS)).max();
+    Duration::from_millis(u64::from(longest.unwrap_or_default()) * 3)
+}
+
+/// A bridge without any of its controllers stands alone after a while. Those that come to us by themselves do not count.
+fn watch_over(name: &BridgeName, led: &mut Sessions) {
+    let status = led.controllers.status();
+    let mut active = status.iter().filter(|own| !own.address.is_passive()).peekable();
+    if active.peek().is_none() || active.any(|own| own.connected) {
+        led.away = None;
+    } else {
+        led.away.get_or_insert_with(Instant::now);
+    }
+    let alone = led.leader.stand_alone(led.away.is_some_and(|since| since.elapsed() >= led.patience));
+    if alone && !led.alone {
+        tracing::warn!(bridge = %name, "no controller has been there for {:?}: it stands alone until one comes", led.patience);
+    } else if led.alone && !alone {
+        tracing::info!(bridge = %name, "it goes by its rules again");
+    }
+    led.alone = alone;
 }
 
 /// Writes into the database's rows whether controllers are there. Seconds go on every [`CLOCK`] alone.
@@ -115,12 +163,10 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
     let before = database.controllers.borrow().clone();
     let mut told = BTreeMap::new();
     for (name, bridge) in &desired.bridges {
-        let Some((_, controllers)) =
-            sessions.iter().find(|(own, _)| own.as_str() == name).map(|(_, own)| own)
-        else {
+        let Some(led) = sessions.iter().find(|(own, _)| own.as_str() == name).map(|(_, own)| own) else {
             continue;
         };
-        let status = controllers.status();
+        let status = led.controllers.status();
         for (row, controller) in &bridge.controllers {
             let Ok(address) = controller.target.parse::<Address>() else { continue };
             let Some(own) = status.iter().find(|own| own.address == address) else { continue };

@@ -118,6 +118,8 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
     ofctl(&rig, &["add-group", "group_id=5,type=all,bucket=output:2"]);
     ofctl(&rig, &["add-flow", "cookie=0x77,priority=7,in_port=1,udp,actions=group:5"]);
     ofctl(&rig, &["add-flow", "table=9,priority=1,ip,nw_dst=10.9.9.0/24,actions=output:3"]);
+    // What is said of a port goes on as well.
+    ofctl(&rig, &["mod-port", "3", "no-forward"]);
     // 100,000 a second is for an optimised build on a machine of its own (`make soak`).
     let rate = if std::env::var_os("TRIVIUM_SOAK").is_some() { 100_000 } else { 10_000 };
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], rate).unwrap();
@@ -142,6 +144,7 @@ fn an_upgrade_keeps_rules_counts_and_packets() {
         if is_whole && counted == Some(sent) { Ok(()) } else { Err(format!("{sent} sent: {flows}")) }
     })
     .unwrap();
+    assert!(ofctl(&rig, &["dump-ports-desc"]).contains("NO_FWD"));
 }
 
 #[test]
@@ -266,6 +269,15 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     assert!(!refused.status.success());
     assert!(!ofctl(&rig, &["dump-flows"]).contains("priority=9"));
     assert!(reaches(&rig, 1, 2));
+    // A packet for a group that there is not is refused like a rule; one for the tables is not.
+    let out = |actions: &str| {
+        let packet =
+            format!("in_port=controller packet={} actions={actions}", "ffffffffffff02000000000188b5");
+        let output = ofctl_with(&rig, &["-O", "OpenFlow13"], &["packet-out", &packet]);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(out("group:99").contains("OFPBAC_BAD_OUT_GROUP"), "{}", out("group:99"));
+    assert_eq!((out("group:5"), out("table")), (String::new(), String::new()));
 }
 
 #[test]

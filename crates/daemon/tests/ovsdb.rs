@@ -442,27 +442,42 @@ fn a_bridge_is_led_by_ovs_ofctl_and_by_a_controller() {
     let switch = Switch::start(2);
     switch.build();
     switch.rig.until_reachable(1, 2);
-    switch.vsctl("set-fail-mode br0 secure");
     let hosts = &switch.rig.hosts;
+    // As it was made, without a word of controllers or of how to fail.
+    let bridge = format!("unix:{}", switch.rig.path("br0.mgmt").display());
+    let ofctl = |command: &str, rest: &[&str]| {
+        let output = Command::new("ovs-ofctl").args([command, &bridge]).args(rest).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    };
+    assert!(ofctl("dump-flows", &[]).unwrap().contains("priority=0 actions=NORMAL"));
+    ofctl("add-flow", &["priority=9,icmp,actions=drop"]).unwrap();
+    assert!(!hosts[0].reaches(&hosts[1]));
+    ofctl("del-flows", &["icmp"]).unwrap();
+    switch.rig.until_reachable(1, 2);
+    // Nobody is to lead it.
+    switch.vsctl("set bridge br0 other_config:openflow=false");
+    eventually("nobody listens", PATIENCE, || ofctl("show", &[]).map_or(Ok(()), Err)).unwrap();
+    switch.rig.until_reachable(1, 2);
+    switch.vsctl("remove bridge br0 other_config openflow");
+    eventually("it listens", PATIENCE, || ofctl("show", &[]).map(drop)).unwrap();
+    switch.vsctl("set-fail-mode br0 secure");
     eventually("no rule, no way", PATIENCE, || {
         if hosts[0].reaches(&hosts[1]) { Err(String::new()) } else { Ok(()) }
     })
     .unwrap();
     // Numbers are those that the database tells.
-    let bridge = format!("unix:{}", switch.rig.path("br0.mgmt").display());
     let (one, two) = (switch.interface("h1", "ofport"), switch.interface("h2", "ofport"));
     for (from, to) in [(&one, &two), (&two, &one)] {
         let rule = format!("in_port={from},actions=output:{to}");
-        let output = Command::new("ovs-ofctl").args(["add-flow", &bridge, &rule]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ofctl("add-flow", &[&rule]).unwrap();
     }
     switch.rig.until_reachable(1, 2);
     // A controller that learns by itself, in the place of those rules.
     let mut command = switch.rig.lab.hub().command(["ovs-testcontroller", "ptcp:6699:127.0.0.1"]);
     command.env("OVS_RUNDIR", &switch.rig.directory);
     let controller = testbed::Process::start(command).unwrap();
-    let output = Command::new("ovs-ofctl").args(["del-flows", &bridge]).output().unwrap();
-    assert!(output.status.success());
+    ofctl("del-flows", &[]).unwrap();
     switch.vsctl("set-controller br0 tcp:127.0.0.1:6699");
     eventually("the controller is there", PATIENCE, || {
         let told = switch.vsctl("get controller br0 is_connected");

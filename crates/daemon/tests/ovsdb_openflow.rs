@@ -449,3 +449,105 @@ fn while_rules_are_given_back_nobody_else_says_what_a_bridge_does() {
     eventually("now it asks", PATIENCE, || listener.accept().map(drop).map_err(|error| error.to_string()))
         .unwrap();
 }
+
+/// Who has a number that it asks for keeps it, two can change theirs, and what controllers said of a port goes with it.
+#[test]
+fn numbers_are_their_ports_and_what_was_said_of_a_port_goes_with_it() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let asked = |port: u8| format!(" -- set interface h{port} ofport_request={port}");
+    let switch = Switch::start(3, &(1..=3).map(asked).collect::<String>());
+    let numbers = || ["h1", "h2", "h3"].map(|name| switch.vsctl(&format!("get interface {name} ofport")));
+    assert_eq!(numbers(), ["1", "2", "3"]);
+    switch.vsctl("set interface h1 ofport_request=2");
+    assert_eq!(numbers(), ["1", "2", "3"]);
+    switch.vsctl("set interface h2 ofport_request=1");
+    assert_eq!(numbers(), ["2", "1", "3"]);
+    let shown = switch.ofctl(&["dump-ports-desc"]);
+    assert!(shown.contains(" 2(h1)") && shown.contains(" 1(h2)"), "{shown}");
+
+    let third = || {
+        let shown = switch.ofctl(&["dump-ports-desc"]);
+        let lines: Vec<&str> = shown.lines().skip_while(|line| !line.contains(" 3(h3)")).collect();
+        lines.get(1).map(|line| line.replace("config:", "").trim().to_owned()).unwrap_or_default()
+    };
+    switch.ofctl(&["mod-port", "3", "down"]);
+    assert_eq!(third(), "PORT_DOWN");
+    switch.vsctl("del-port h3");
+    assert_eq!(third(), "");
+    switch.vsctl("add-port br0 h3 -- set interface h3 ofport_request=3");
+    assert_eq!(third(), "0");
+}
+
+/// Another identifier is told at once, to controllers by a session of its own.
+#[test]
+fn an_identifier_that_changes_is_told() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let switch = Switch::start(1, "");
+    switch.ofctl(&["add-flow", "cookie=7,priority=7,actions=drop"]);
+    let path = switch.rig.path("controller");
+    let listener = UnixListener::bind(&path).unwrap();
+    switch.vsctl(&format!("set-controller br0 unix:{}", path.display()));
+    let mut first = listener.accept().unwrap().0;
+    switch.vsctl("set bridge br0 other_config:datapath-id=00000000000000ab");
+    assert!(switch.vsctl("get bridge br0 datapath_id").contains("00000000000000ab"));
+    switch.until_there();
+    let shown = switch.ofctl(&["show"]);
+    assert!(shown.contains("dpid:00000000000000ab"), "{shown}");
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    first.read_to_end(&mut Vec::new()).unwrap();
+    drop(listener.accept().unwrap());
+    assert!(switch.ofctl(&["dump-flows"]).contains("cookie=0x7"), "its rules stay");
+}
+
+/// Without its controllers a bridge goes by their rules for a while, then stands alone, and hands itself over again when one comes.
+#[test]
+fn a_bridge_stands_alone_while_its_controllers_are_away() {
+    require!("ip", "ethtool", "ovs-vsctl", "ovsdb-server", "ovs-ofctl");
+    let switch = Switch::start(2, "");
+    let hosts = &switch.rig.hosts;
+    let shown = || switch.ofctl(&["dump-flows"]);
+    switch.rig.until_reachable(1, 2);
+    // A successor knows whose rule that is.
+    switch.rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    switch.until_there();
+    assert!(shown().contains("actions=NORMAL"));
+    let socket = switch.rig.path("counting");
+    let listener = UnixListener::bind(&socket).unwrap();
+    switch.vsctl(&format!(
+        "set-controller br0 unix:{} -- set controller br0 inactivity_probe=1000",
+        socket.display()
+    ));
+    let mut controller = Counting::accept(&listener);
+    let until_gone = |what: &str| {
+        eventually(what, PATIENCE, || if shown().contains("NORMAL") { Err(shown()) } else { Ok(()) })
+            .unwrap();
+    };
+    until_gone("it is the controller's");
+    switch.ofctl(&["add-flow", "priority=9,actions=drop"]);
+    assert!(!hosts[0].reaches(&hosts[1]));
+    controller.kinds(Duration::from_millis(100));
+    let left = Instant::now();
+    drop(controller);
+    drop(listener);
+    assert!(!hosts[0].reaches(&hosts[1]), "it may come back soon");
+    switch.rig.until_reachable(1, 2);
+    assert!(left.elapsed() > Duration::from_secs(2), "after three times the probe");
+    assert!(shown().contains("priority=9") && !shown().contains("NORMAL"), "{}", shown());
+    switch.vsctl("set-fail-mode br0 secure");
+    assert!(!hosts[0].reaches(&hosts[1]));
+    switch.vsctl("set-fail-mode br0 standalone");
+    switch.rig.until_reachable(1, 2);
+    // It comes back.
+    std::fs::remove_file(&socket).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let controller = Counting::accept(&listener);
+    eventually("its rules count", PATIENCE, || {
+        if hosts[0].reaches(&hosts[1]) { Err(String::new()) } else { Ok(()) }
+    })
+    .unwrap();
+    // It is nobody's any more: its rules are what clients say.
+    drop((controller, listener));
+    switch.vsctl("del-controller br0");
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(!hosts[0].reaches(&hosts[1]), "by the rule that is there");
+}

@@ -6,11 +6,12 @@ use model::{Controller, FlowTable, FlowTableId, OpenFlowTls, OpenFlowVersion, Pr
 use ovsdb::{Bridge, Desired, FailMode};
 use switch::flow::text::sub_field;
 
-/// A bridge goes by rules where somebody leads it, or is to: what nobody leads is a learning bridge, which hooks can answer for.
+/// A bridge goes by rules, as every one of Open vSwitch does, unless it is said that nobody is to lead it: then it is a learning bridge, for
+/// which hooks can answer without the daemon.
 pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) -> Option<model::OpenFlow> {
-    let asked = bridge.other_config.get("openflow").is_some_and(|text| text == "true");
+    let plain = bridge.other_config.get("openflow").is_some_and(|text| text == "false");
     let secure = bridge.fail_mode == FailMode::Secure;
-    if !asked && !secure && bridge.controllers.is_empty() {
+    if plain && !secure && bridge.controllers.is_empty() {
         return None;
     }
     // Until its rules are back, nobody but who brings them is to say what it does.

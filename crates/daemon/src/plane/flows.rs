@@ -35,6 +35,7 @@ use super::ports::{Ports, Running};
 
 pub use keeper::{Keeper, LOOK as KEEPING};
 pub use leader::Leader;
+use letter::LeaderLetter;
 pub use letter::{KnownLetter, RulesLetter};
 pub use shown::Shown;
 
@@ -67,6 +68,7 @@ struct Deciding {
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
+    leader: LeaderLetter,
 }
 
 /// All bridges with rules.
@@ -122,7 +124,7 @@ impl Flows {
                 changed = true;
             }
             let Some(flowing) = self.bridges.get_mut(name) else { continue };
-            changed |= flowing.follow(bridge, settings);
+            changed |= flowing.follow(name, bridge, settings);
             self.stale |= flowing.follow_ports(name, &own.ports, ports);
         }
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,12 +160,14 @@ impl Flows {
         }
         let waker = Arc::clone(self.waker.as_ref()?);
         let given = self.given.remove(name.as_str());
-        let (rules, given) = given.map_or_else(Default::default, |own| (own.rules, Some(own.numbers)));
+        let (rules, given) =
+            given.map_or_else(Default::default, |own| (own.rules, Some((own.numbers, own.leader))));
         let tables = Arc::new(FlowTables::new(bridge.id().0, rules, waker));
         let leader = Leader::new(name, datapath_id(name, settings), settings.fail_mode, Arc::clone(&tables));
         let mut numbers = BTreeMap::new();
         match given {
-            Some(given) => {
+            Some((given, letter)) => {
+                leader.take_over(letter);
                 let port = |(port, number): (String, u32)| Some((port.parse().ok()?, number));
                 numbers.extend(given.into_iter().filter_map(port));
                 leader.resume();
@@ -261,7 +265,8 @@ impl Flows {
     /// What a successor gets.
     pub fn letters(&self) -> BTreeMap<String, RulesLetter> {
         let letter = |(name, own): (&BridgeName, &Flowing)| {
-            (name.as_str().to_owned(), RulesLetter::of(&own.tables.lock(), own.named_numbers(), now()))
+            let letter = RulesLetter::of(&own.tables.lock(), own.named_numbers(), now());
+            (name.as_str().to_owned(), RulesLetter { leader: own.leader.letter(), ..letter })
         };
         self.bridges.iter().map(letter).collect()
     }
@@ -340,7 +345,7 @@ fn given(name: &str, letter: &RulesLetter) -> Given {
     if refused > 0 {
         tracing::error!(bridge = %name, refused, "rules of the predecessor could not be taken over");
     }
-    Given { rules, numbers: letter.numbers.clone() }
+    Given { rules, numbers: letter.numbers.clone(), leader: letter.leader.clone() }
 }
 
 impl Flowing {
@@ -350,7 +355,7 @@ impl Flowing {
     }
 
     /// Takes a bridge and settings that may be others; whether sessions have to know.
-    fn follow(&mut self, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
+    fn follow(&mut self, name: &BridgeName, bridge: &Arc<switch::Bridge>, settings: &OpenFlow) -> bool {
         if !Arc::ptr_eq(&self.bridge.bridge, bridge) {
             let tables = Arc::clone(&self.tables);
             self.bridge = Arc::new(FlowBridge { tables, bridge: Arc::clone(bridge) });
@@ -358,6 +363,7 @@ impl Flowing {
         let changed = self.settings != *settings;
         if changed {
             self.settings = settings.clone();
+            self.leader.set_datapath_id(datapath_id(name, settings));
             self.leader.set_fail_mode(settings.fail_mode);
             self.leader.set_tables(&settings.tables);
         }
@@ -372,33 +378,34 @@ impl Flowing {
         ports: &Ports,
     ) -> bool {
         let here = |name: &PortName| members.contains_key(name) && ports.contains_key(name);
-        let gone: Vec<u32> =
-            self.numbers.iter().filter(|(name, _)| !here(name)).map(|(_, number)| *number).collect();
-        self.numbers.retain(|name, _| here(name));
+        let wanted = |name: &PortName| {
+            let number = || members.get(name)?.number.map(u32::from);
+            if name.as_str() == bridge.as_str() { Some(port::LOCAL) } else { number() }
+        };
+        let before = self.numbers.clone();
+        let has_gone = before.keys().any(|name| !here(name));
+        // Who is to have another number leaves his own to others first.
+        self.numbers.retain(|name, known| here(name) && wanted(name).is_none_or(|wanted| wanted == *known));
         let mut taken: BTreeSet<u32> = self.numbers.values().copied().collect();
-        for (name, member) in members.iter().filter(|(name, _)| here(name)) {
-            let wanted = if name.as_str() == bridge.as_str() {
-                Some(port::LOCAL)
-            } else {
-                member.number.map(u32::from)
-            };
-            let known =
-                self.numbers.get(name).copied().filter(|known| wanted.is_none_or(|wanted| wanted == *known));
-            if known.is_some() {
+        for name in members.keys().filter(|name| here(name)) {
+            if self.numbers.contains_key(name) {
                 continue;
             }
+            let wanted = wanted(name);
             let free = || (1..).find(|number| !taken.contains(number) && !is_asked_for(members, *number));
             if let Some(number) = wanted.filter(|number| !taken.contains(number)).or_else(free) {
                 taken.insert(number);
                 self.numbers.insert(name.clone(), number);
             }
         }
-        let has_gone = !gone.is_empty();
         let numbers = &self.numbers;
         let leader = &self.leader;
+        for (_, number) in before.iter().filter(|(name, number)| numbers.get(*name) != Some(*number)) {
+            leader.undress(*number);
+        }
         self.tables.change(|pipeline| {
             let old: Vec<u32> = pipeline.ports().keys().copied().collect();
-            for number in gone.into_iter().chain(old) {
+            for number in old {
                 if !numbers.values().any(|own| *own == number) {
                     pipeline.set_port(number, None);
                 }

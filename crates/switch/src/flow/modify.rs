@@ -347,6 +347,17 @@ impl Pipeline {
         instructions.write.iter().try_for_each(|action| self.check_action(action, true, &mut count))
     }
 
+    /// Whether a controller's packet can go through these actions.
+    ///
+    /// # Errors
+    /// As for those of a rule, but that the tables may be where it is sent.
+    pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), FlowError> {
+        let mut count = 0;
+        let to_tables = |action: &&Action| matches!(action, Action::Output { port: port::TABLE, .. });
+        let mut others = actions.iter().filter(|action| !to_tables(action));
+        others.try_for_each(|action| self.check_action(action, true, &mut count))
+    }
+
     fn check_action(&self, action: &Action, groups_exist: bool, count: &mut usize) -> Result<(), FlowError> {
         *count += 1;
         if *count > MAX_ACTIONS {

@@ -111,6 +111,8 @@ pub struct Pipeline {
     pub(crate) lessons: Lessons,
     /// Tables whose vacancy controllers want to be told.
     pub(super) watched: usize,
+    /// Whether packets are forwarded without regard to rules.
+    pub(super) alone: bool,
     version: u64,
     notes: VecDeque<Touched>,
 }
@@ -143,6 +145,7 @@ impl Pipeline {
             events: Vec::new(),
             lessons: Lessons::default(),
             watched: 0,
+            alone: false,
             version: 0,
             notes: VecDeque::new(),
         }
@@ -187,6 +190,15 @@ impl Pipeline {
                     && (*table != 0 || arrived.is_none_or(|arrived| matching.overlaps(arrived)))
             }
         })
+    }
+
+    /// Stands alone, or goes by rules (OpenFlow 1.3.5, 6.3.2): a learning bridge for all that arrives, while nobody is there whose rules are to be
+    /// believed. They stay as they are, time-outs included.
+    pub fn set_alone(&mut self, alone: bool) {
+        if self.alone != alone {
+            self.alone = alone;
+            self.touch(Touched::All);
+        }
     }
 
     /// Switches what look-ups do to be quick; results are the same.

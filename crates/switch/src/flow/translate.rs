@@ -185,11 +185,14 @@ impl Pipeline {
             .ok()
             .and_then(|number| self.ports.get(&number))
             .is_none_or(|port| port.receives);
-        if receives {
+        if !receives {
+            run.out.dropped = DropReason::PortDown;
+        } else if self.alone {
+            run.note("no controller is there: stands alone");
+            run.list(&[Action::Output { port: port::NORMAL, max_len: 0 }]);
+        } else {
             run.table(0, None, false);
             run.finish_action_set();
-        } else {
-            run.out.dropped = DropReason::PortDown;
         }
         run.done()
     }

@@ -1,7 +1,7 @@
 //! A bridge as its controllers see it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use engine::FlowTables;
@@ -13,10 +13,11 @@ use openflow::datapath::{
 use openflow::{Datapath, events};
 use switch::flow::{
     ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupStats, Match, Meter,
-    MeterStats, Mod, OptionsError, OptionsMod, PacketOut, PortDesc, PortStats, TABLES, TableBounds,
+    MeterStats, Mod, OptionsError, OptionsMod, PacketOut, Pipeline, PortDesc, PortStats, TABLES, TableBounds,
     TableStats, TunnelOptions, text,
 };
 
+use super::letter::LeaderLetter;
 use super::{is_bare, normal, now, stands_alone, stands_by_itself};
 use crate::plane::DataPlane;
 
@@ -32,8 +33,10 @@ const NO_FORWARD: u32 = 32;
 /// See the [module](self).
 pub struct Leader {
     name: String,
-    datapath_id: u64,
+    datapath_id: AtomicU64,
     secure: AtomicBool,
+    /// The rule of standing alone is there because of us.
+    begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
     /// What controllers have changed of ports, by number: OFPPC_* bits.
@@ -61,8 +64,9 @@ impl Leader {
         })));
         Leader {
             name: name.as_str().to_owned(),
-            datapath_id,
+            datapath_id: AtomicU64::new(datapath_id),
             secure: AtomicBool::new(!stands_alone(mode)),
+            begun: AtomicBool::new(false),
             tables,
             listeners,
             configs: Mutex::default(),
@@ -76,6 +80,26 @@ impl Leader {
         *locked(&self.plane) = Arc::downgrade(plane);
     }
 
+    /// What it tells controllers that it is.
+    pub fn datapath_id(&self) -> u64 {
+        self.datapath_id.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_datapath_id(&self, id: u64) {
+        self.datapath_id.store(id, Ordering::Relaxed);
+    }
+
+    /// What a successor gets besides the tables.
+    pub(super) fn letter(&self) -> LeaderLetter {
+        LeaderLetter(locked(&self.configs).clone(), self.begun.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn take_over(&self, letter: LeaderLetter) {
+        let LeaderLetter(configs, begun) = letter;
+        *locked(&self.configs) = configs;
+        self.begun.store(begun, Ordering::Relaxed);
+    }
+
     /// What a new bridge does before anybody has led it.
     pub(super) fn begin(&self) {
         if !self.secure.load(Ordering::Relaxed) {
@@ -83,6 +107,7 @@ impl Leader {
                 if is_bare(pipeline) {
                     // A rule without conditions cannot be refused.
                     let _ = pipeline.modify(&[normal()], now());
+                    self.begun.store(true, Ordering::Relaxed);
                 }
             });
         }
@@ -95,6 +120,7 @@ impl Leader {
             return;
         }
         if secure {
+            self.tables.change(|pipeline| pipeline.set_alone(false));
             self.resume();
         } else {
             self.begin();
@@ -104,14 +130,15 @@ impl Leader {
     /// What a bridge does that begins with rules: the one of standing alone is not wanted where it is to be secure.
     pub(super) fn resume(&self) {
         if self.secure.load(Ordering::Relaxed) {
-            self.tables.change(|pipeline| {
-                if stands_by_itself(pipeline) {
-                    let all = FlowMod::delete(ALL_TABLES, Match::ANY);
-                    // What is there can be removed.
-                    let _ = pipeline.modify(&[Mod::Flow(Box::new(all))], now());
-                }
-            });
+            self.tables.change(end);
         }
+    }
+
+    /// Its controllers have been away for so long that it stands alone, unless it is to be secure, or not; whether it does.
+    pub fn stand_alone(&self, alone: bool) -> bool {
+        let alone = alone && !self.secure.load(Ordering::Relaxed);
+        self.tables.change(|pipeline| pipeline.set_alone(alone));
+        alone
     }
 
     /// Tables as the configuration has them; what controllers have changed of others stays.
@@ -154,6 +181,11 @@ impl Leader {
         }
     }
 
+    /// What controllers have changed of a port goes with it.
+    pub(super) fn undress(&self, number: u32) {
+        locked(&self.configs).remove(&number);
+    }
+
     /// A port with what controllers have changed of it.
     pub(super) fn dress(&self, mut port: FlowPort) -> FlowPort {
         let config = locked(&self.configs).get(&port.desc.number).copied().unwrap_or_default();
@@ -168,7 +200,7 @@ impl Leader {
 impl Datapath for Leader {
     fn features(&self) -> Features {
         Features {
-            datapath_id: self.datapath_id,
+            datapath_id: self.datapath_id(),
             tables: u8::try_from(TABLES).unwrap_or(u8::MAX),
             max_groups: 65_536,
             max_meters: 65_536,
@@ -294,6 +326,7 @@ impl Datapath for Leader {
     }
 
     fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError> {
+        self.tables.lock().check_packet_out(&packet.actions)?;
         self.tables.packet_out(packet);
         Ok(())
     }
@@ -317,7 +350,24 @@ impl Datapath for Leader {
 
     fn controllers_connected(&self, connected: bool) {
         if !connected {
-            self.begin();
+            return self.begin();
         }
+        let begun = self.begun.swap(false, Ordering::Relaxed);
+        self.tables.change(|pipeline| {
+            pipeline.set_alone(false);
+            // What there is no rule for is a controller's to hear of.
+            if begun {
+                end(pipeline);
+            }
+        });
+    }
+}
+
+/// Takes the rule of standing alone away, where that is the only one.
+fn end(pipeline: &mut Pipeline) {
+    if stands_by_itself(pipeline) {
+        let all = FlowMod::delete(ALL_TABLES, Match::ANY);
+        // What is there can be removed.
+        let _ = pipeline.modify(&[Mod::Flow(Box::new(all))], now());
     }
 }

@@ -36,7 +36,14 @@ pub struct RulesLetter {
     /// What options of tunnels are mapped to.
     #[serde(default)]
     pub(super) options: Vec<OptionLetter>,
+    /// What only the next process gets, not the one after a kill.
+    #[serde(default)]
+    pub(super) leader: LeaderLetter,
 }
+
+/// What controllers have changed of ports, by number (OFPPC_* bits), and whether the rule of standing alone is there because of us.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct LeaderLetter(pub BTreeMap<u32, u32>, pub bool);
 
 /// A flow that a worker has cached: worker, bridge, port, and the bits that it depends on as the decider has them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -160,6 +167,7 @@ impl RulesLetter {
             numbers,
             tables: TableLetter::all(pipeline),
             options: OptionLetter::all(pipeline),
+            leader: LeaderLetter::default(),
         }
     }
 
