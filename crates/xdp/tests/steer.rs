@@ -655,14 +655,14 @@ fn flows_and_tables_change_under_load_without_loss() {
         let mut round = 0_u16;
         // On a busy machine all 200 changes may be over between two bursts of frames.
         while round < 200 || !both(&port.counters().unwrap()) {
-            let target = if round % 2 == 0 { SteerTo::Cpu(0) } else { SteerTo::Kernel };
+            let target = if round.is_multiple_of(2) { SteerTo::Cpu(0) } else { SteerTo::Kernel };
             let generated = flow("10.0.1.2", "10.0.2.2", 17, Some((1024 + round % 64, 9)));
             steering.insert(generated, to(target)).unwrap();
             let table: [SteerTo; STEER_BUCKETS] = std::array::from_fn(|at| {
                 if (at + usize::from(round)).is_multiple_of(2) { SteerTo::Kernel } else { SteerTo::Cpu(0) }
             });
             steering.set_table(&table, true).unwrap();
-            if round % 20 == 0 {
+            if round.is_multiple_of(20) {
                 // The whole stage, too.
                 steering = steering.like(&SteerConfig { capacity: 64 + u32::from(round), ..ALL }).unwrap();
                 port.set_steering(Some(&steering)).unwrap();
