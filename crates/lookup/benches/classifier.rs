@@ -82,7 +82,14 @@ fn rules(options: Options) -> Classifier<WORDS, u32> {
     rules
 }
 
-fn look_up(c: &mut Criterion, rules: &Classifier<WORDS, u32>, name: &str, distinct: u64, tracked: bool) {
+/// How keys are looked up.
+#[derive(Clone, Copy)]
+enum How {
+    OneByOne { tracked: bool },
+    InBursts { tracked: bool },
+}
+
+fn look_up(c: &mut Criterion, rules: &Classifier<WORDS, u32>, name: &str, distinct: u64, how: How) {
     let (mut row, keys) = (Row::new(), RefCell::new([[0; WORDS]; BATCH]));
     let mut fill = || {
         for key_of in keys.borrow_mut().iter_mut() {
@@ -96,14 +103,8 @@ fn look_up(c: &mut Criterion, rules: &Classifier<WORDS, u32>, name: &str, distin
     group.bench_function(BenchmarkId::from_parameter(name), |bench| {
         bench.iter_custom(|times| {
             time(times, &mut fill, || {
-                for key in keys.borrow().iter() {
-                    if tracked {
-                        let mut wild = [0; WORDS];
-                        black_box(rules.lookup_tracked(key, &mut wild).unwrap());
-                        black_box(&wild);
-                    } else {
-                        black_box(rules.lookup(key).unwrap());
-                    }
+                for keys in keys.borrow().chunks(32) {
+                    one_burst(rules, keys, how);
                 }
             })
         });
@@ -111,19 +112,54 @@ fn look_up(c: &mut Criterion, rules: &Classifier<WORDS, u32>, name: &str, distin
     group.finish();
 }
 
+#[inline(always)]
+fn one_burst(rules: &Classifier<WORDS, u32>, keys: &[Key], how: How) {
+    match how {
+        How::OneByOne { tracked: false } => {
+            keys.iter().for_each(|key| _ = black_box(rules.lookup(key).unwrap()));
+        }
+        How::OneByOne { tracked: true } => {
+            for key in keys {
+                let mut wild = [0; WORDS];
+                black_box(rules.lookup_tracked(key, &mut wild).unwrap());
+                black_box(&wild);
+            }
+        }
+        How::InBursts { tracked } => {
+            let refs: [&Key; 32] = std::array::from_fn(|at| &keys[at]);
+            let mut found = [None; 32];
+            if tracked {
+                let mut wild = [[0; WORDS]; 32];
+                rules.lookup_burst_tracked(&refs, &mut wild, &mut found);
+                black_box(&wild);
+            } else {
+                rules.lookup_burst(&refs, &mut found);
+            }
+            assert!(found.iter().all(Option::is_some));
+        }
+    }
+}
+
 fn classifier(c: &mut Criterion) {
     let mut table = rules(Options::default());
     println!("{} rules: {} MiB", table.len(), table.memory() >> 20);
-    for (what, tracked) in [("", false), (", tracked", true)] {
-        look_up(c, &table, &format!("10 keys{what}"), 10, tracked);
-        look_up(c, &table, &format!("100 keys{what}"), 100, tracked);
-        look_up(c, &table, &format!("fresh keys{what}"), u64::MAX - RULES, tracked);
+    for (what, how) in [
+        ("", How::OneByOne { tracked: false }),
+        (", in bursts", How::InBursts { tracked: false }),
+        (", tracked", How::OneByOne { tracked: true }),
+        (", tracked, in bursts", How::InBursts { tracked: true }),
+    ] {
+        look_up(c, &table, &format!("10 keys{what}"), 10, how);
+        look_up(c, &table, &format!("100 keys{what}"), 100, how);
+        look_up(c, &table, &format!("fresh keys{what}"), u64::MAX - RULES, how);
     }
+    let plain = How::OneByOne { tracked: false };
     table.set_options(Options { partitions: false, ..Options::default() });
-    look_up(c, &table, "100 keys, no partitions", 100, false);
-    look_up(c, &table, "fresh keys, no partitions", u64::MAX - RULES, false);
+    look_up(c, &table, "100 keys, no partitions", 100, plain);
+    look_up(c, &table, "fresh keys, no partitions", u64::MAX - RULES, plain);
     table.set_options(Options { prefixes: false, ..Options::default() });
-    look_up(c, &table, "fresh keys, tracked, no prefixes", u64::MAX - RULES, true);
+    let tracked = How::OneByOne { tracked: true };
+    look_up(c, &table, "fresh keys, tracked, no prefixes", u64::MAX - RULES, tracked);
     table.set_options(Options::default());
     churn(c, &mut table);
 }

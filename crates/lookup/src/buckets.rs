@@ -13,6 +13,8 @@ use crate::simd;
 /// What [`Buckets::number_at`] gives for [`Slot::NONE`]; it is not to be stored.
 pub const NO_NUMBER: u32 = u32::MAX;
 const WAYS: usize = 15;
+/// Groups that do not stay in the smallest cache beside others.
+const LARGE: usize = 256;
 /// Entries per group on average when the table grows. Then one in twenty groups is full.
 const MOST_PER_GROUP: usize = 10;
 
@@ -140,12 +142,30 @@ impl Buckets {
     /// Where an entry of this hash likely is, and whether there may be any.
     #[inline(always)]
     pub fn glance(&self, hash: u32) -> (Slot, bool) {
-        let group = self.home(hash);
-        let tags = self.tags[group];
+        let (ways, is_maybe) = self.ways(hash);
+        (self.slot(hash, ways), is_maybe)
+    }
+
+    /// The ways of an entry of this hash, and whether there may be any.
+    #[inline(always)]
+    pub fn ways(&self, hash: u32) -> (u32, bool) {
+        let tags = self.tags[self.home(hash)];
         let ways = tags.ways(tag(hash));
+        (ways, (ways != 0) | (tags.passed() != 0))
+    }
+
+    /// The first of the ways of an entry.
+    #[inline(always)]
+    pub fn slot(&self, hash: u32, ways: u32) -> Slot {
         // There are not as many entries as would not fit.
-        let slot = u32::try_from(group * WAYS + first_way(ways)).unwrap_or(u32::MAX);
-        (if ways == 0 { Slot::NONE } else { Slot(slot) }, (ways != 0) | (tags.passed() != 0))
+        let slot = u32::try_from(self.home(hash) * WAYS + first_way(ways)).unwrap_or(u32::MAX);
+        if ways == 0 { Slot::NONE } else { Slot(slot) }
+    }
+
+    /// Whether it is worth while to fetch what is read in it beforehand.
+    #[inline(always)]
+    pub fn is_large(&self) -> bool {
+        self.tags.len() >= LARGE
     }
 
     /// Fetches an entry.
@@ -291,6 +311,18 @@ impl HashCounts {
     #[inline(always)]
     pub fn prefetch(&self, hash: u32) {
         self.0.prefetch(hash);
+    }
+
+    /// Where the hashes are.
+    #[inline(always)]
+    pub fn buckets(&self) -> &Buckets {
+        &self.0
+    }
+
+    /// Whether this place of the [buckets](HashCounts::buckets) holds the hash.
+    #[inline(always)]
+    pub fn is_at(&self, slot: Slot, hash: u32) -> bool {
+        self.0.entries.get(slot.0 as usize).is_some_and(|entry| entry.hash == hash)
     }
 
     #[inline(always)]

@@ -15,6 +15,7 @@
 //!
 //! The ideas are those of "The Design and Implementation of Open vSwitch" (NSDI 2015), section 5; each can be switched off by the
 //! [`Options`] and changes only how much of a key an answer depends on and what a look-up costs, never the answer's priority.
+//! Who has several keys asks about them together ([`Classifier::lookup_burst_tracked`]): they go through the subtables in step.
 //!
 //! Invariants: no subtable is empty; `order` holds each subtable once; what prefixes, stages and partitions count is what rules there are
 //! whose use the options allow.
@@ -37,20 +38,24 @@
 //! assert_eq!(wild, [0, address([255, 255, 0, 0])]);
 //! ```
 
+mod burst;
 mod layout;
 mod octet_sets;
 mod partitions;
 mod search;
 mod subtable;
+mod terms;
 mod trie;
 
 use crate::buckets::Buckets;
 use crate::hash::{Secret, Secrets, fold, short};
+pub use burst::BURST;
 use layout::field;
 pub use layout::{Layout, Octets};
 use octet_sets::OctetSets;
 use partitions::Partitions;
 use subtable::{NONE, Subtable, ports_of};
+use terms::Terms;
 use trie::{Reach, Trie};
 
 /// A value in the bits of a mask, and what it leads to.
@@ -225,6 +230,7 @@ pub struct Classifier<const W: usize, T> {
     /// By falling highest priority, then by number.
     order: Vec<Ranked>,
     tries: Vec<Tracked>,
+    terms: Terms,
     partitions: Partitions,
     len: usize,
 }
@@ -252,6 +258,7 @@ impl<const W: usize, T> Classifier<W, T> {
             subtables: Vec::new(),
             order: Vec::new(),
             tries: layout.prefixes.iter().map(tracked).collect(),
+            terms: Terms::default(),
             partitions: Partitions::new(layout.partition(), &secrets),
             len: 0,
             mask_secret: secrets.of(W),
@@ -359,6 +366,7 @@ impl<const W: usize, T> Classifier<W, T> {
             self.subtables[at] = Some(subtable);
         } else {
             self.masks.remove(self.mask_hash(mask), number(at));
+            subtable.words.iter().for_each(|word| self.terms.release(word.term));
         }
         payload
     }
@@ -417,7 +425,11 @@ impl<const W: usize, T> Classifier<W, T> {
         if at == self.subtables.len() {
             self.subtables.push(None);
         }
-        self.subtables[at] = Some(Subtable::new(&self.layout, &self.secrets, mask));
+        let mut subtable = Subtable::new(&self.layout, &self.secrets, mask);
+        for word in &mut subtable.words {
+            word.term = self.terms.take(word.at, word.mask);
+        }
+        self.subtables[at] = Some(subtable);
         self.masks.insert(self.mask_hash(&mask), number(at));
         at
     }

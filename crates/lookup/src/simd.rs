@@ -2,11 +2,13 @@
 //!
 //! Look-ups with the CPU's own counting of bits (`popcnt`), which x86-64 does not promise, are compiled from the same source as their
 //! twin without, [`look_up`](crate::trie::look_up); and so are those in a [`FlowCache`], with words of 256 bits and multiplications that
-//! leave the flags alone (`avx2`, `bmi1`, `bmi2`). Sixteen octets are compared at once by SSE2, which x86-64 promises.
+//! leave the flags alone (`avx2`, `bmi1`, `bmi2`, `popcnt`), as are those of several keys in a [`Classifier`]. Sixteen octets are compared
+//! at once by SSE2, which x86-64 promises.
 #![allow(unsafe_code, reason = "calls what was compiled for a feature that the CPU has")]
 
 use std::sync::atomic::AtomicU64;
 
+use crate::Classifier;
 use crate::flow_cache::{FlowCache, KEY_WORDS};
 use crate::prefix::Address;
 use crate::trie::Hop;
@@ -35,6 +37,13 @@ pub fn look_up<A: Address>(_: &[AtomicU64], _: &[A], _: &mut [Hop]) -> bool {
     false
 }
 
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn has_wide_words() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt")
+}
+
 /// As [`FlowCache::find_burst`]; `false`, and nothing done, on a CPU without the instructions.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
@@ -45,8 +54,7 @@ pub fn find_burst<'k, const X: usize, T>(
     beyond: &mut impl FnMut(usize) -> [u64; X],
     found: &mut [u32],
 ) -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    if !(has!("avx2") && has!("bmi1") && has!("bmi2")) {
+    if !has_wide_words() {
         return false;
     }
     // SAFETY: the CPU has the features, which were asked for just now.
@@ -55,7 +63,7 @@ pub fn find_burst<'k, const X: usize, T>(
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn find_burst_in_wide_words<'k, const X: usize, T>(
     cache: &mut FlowCache<X, T>,
     port: u16,
@@ -76,6 +84,33 @@ pub fn find_burst<'k, const X: usize, T>(
     _: &mut [u32],
 ) -> bool {
     false
+}
+
+/// As [`Classifier::burst`].
+#[inline]
+pub fn burst<'a, const TRACKED: bool, const W: usize, T>(
+    classifier: &'a Classifier<W, T>,
+    keys: &[&[u64; W]],
+    wild: &mut [[u64; W]],
+    found: &mut [Option<(&'a T, u16)>],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if has_wide_words() {
+        // SAFETY: the CPU has the features, which was asked for just now.
+        return unsafe { burst_in_wide_words::<TRACKED, W, T>(classifier, keys, wild, found) };
+    }
+    classifier.burst::<TRACKED>(keys, wild, found);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn burst_in_wide_words<'a, const TRACKED: bool, const W: usize, T>(
+    classifier: &'a Classifier<W, T>,
+    keys: &[&[u64; W]],
+    wild: &mut [[u64; W]],
+    found: &mut [Option<(&'a T, u16)>],
+) {
+    classifier.burst::<TRACKED>(keys, wild, found);
 }
 
 /// The octets of two words that are the one wanted: a bit for each.
@@ -125,6 +160,42 @@ mod tests {
             assert!(!done || with == without);
             assert_eq!(without.iter().filter(|found| **found != crate::MISS).count(), 2000);
         }
+    }
+
+    #[test]
+    fn both_twins_classify_the_same() {
+        use crate::{Layout, Octets, Options, Rule};
+        const WORDS: usize = 4;
+        const LAYOUT: Layout<WORDS> =
+            Layout::new([1, 2, 3, 4], &[Octets { from: 16, count: 4 }], &[24, 26], (0, 1));
+        let mut rules = Classifier::new(LAYOUT, Options::default());
+        let scattered = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = |number: u64| [number % 3, number % 50, scattered(number % 40), scattered(number % 99)];
+        for number in 0..2000_u64 {
+            let mask = std::array::from_fn(|word| match number >> (2 * word) & 3 {
+                0 | 1 => 0,
+                2 => u64::from(u32::MAX),
+                _ => u64::MAX,
+            });
+            let priority = u16::try_from(number % 7).unwrap();
+            rules.insert(Rule { value: key(number), mask, priority, payload: number }).unwrap();
+        }
+        let mut hits = 0;
+        for from in 0..300 {
+            let keys: Vec<[u64; WORDS]> = (0..from % 33).map(|at| key(from * 31 + at)).collect();
+            let keys: Vec<&[u64; WORDS]> = keys.iter().collect();
+            let mut found = [vec![None; keys.len()], vec![None; keys.len()]];
+            let mut wild = [vec![[0; WORDS]; keys.len()], vec![[0; WORDS]; keys.len()]];
+            burst::<true, WORDS, u64>(&rules, &keys, &mut wild[0], &mut found[0]);
+            rules.burst::<true>(&keys, &mut wild[1], &mut found[1]);
+            assert!(found[0] == found[1] && wild[0] == wild[1]);
+            rules.burst::<false>(&keys, &mut [], &mut found[1]);
+            assert_eq!(found[0], found[1]);
+            burst::<false, WORDS, u64>(&rules, &keys, &mut [], &mut found[0]);
+            assert_eq!(found[0], found[1]);
+            hits += found[0].iter().flatten().count();
+        }
+        assert!(hits > 1000);
     }
 
     #[test]

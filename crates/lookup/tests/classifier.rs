@@ -111,6 +111,22 @@ fn apply(rules: &mut Rules, oracle: &mut Linear<WORDS, u32>, masks: &[Key], op: 
     }
 }
 
+/// The same answers, which depend on the same, as one by one.
+fn same_in_bursts(rules: &Rules, keys: &[Key]) {
+    let refs: Vec<&Key> = keys.iter().collect();
+    let (mut plain, mut tracked) = (vec![Some((&0, 0)); keys.len()], vec![Some((&0, 0)); keys.len()]);
+    // What is set before stays.
+    let mut wild: Vec<Key> = (0..keys.len()).map(|at| [at as u64; WORDS]).collect();
+    rules.lookup_burst(&refs, &mut plain);
+    rules.lookup_burst_tracked(&refs, &mut wild, &mut tracked);
+    for (at, key) in keys.iter().enumerate() {
+        let mut alone = [at as u64; WORDS];
+        let found = rules.lookup_tracked(key, &mut alone);
+        assert_eq!((plain[at], tracked[at]), (found, found), "{key:x?}");
+        assert_eq!(wild[at], alone, "{key:x?}");
+    }
+}
+
 /// A key near a rule: its value, with some bits of another.
 fn near(rules: &[Rule<WORDS, u32>], index: prop::sample::Index, other: &Key, keep: &Key) -> Key {
     let Some(rule) = (!rules.is_empty()).then(|| index.get(rules)) else { return *other };
@@ -195,9 +211,16 @@ proptest! {
             let (index, other, keep) = &keys[number as usize % keys.len()];
             same_answers(&rules, &oracle, &near(oracle.rules(), *index, other, keep), &noise);
         }
-        for (index, other, keep) in &keys {
-            same_answers(&rules, &oracle, &near(oracle.rules(), *index, other, keep), &noise);
+        let keys_near: Vec<Key> =
+            keys.iter().map(|(index, other, keep)| near(oracle.rules(), *index, other, keep)).collect();
+        for key in &keys_near {
+            same_answers(&rules, &oracle, key, &noise);
         }
+        // More than go in step.
+        let many: Vec<Key> = keys_near.iter().cycle().take(keys.len() * 5).copied().collect();
+        same_in_bursts(&rules, &many);
+        same_in_bursts(&rules, &keys_near);
+        same_in_bursts(&rules, &[]);
         let different: std::collections::BTreeSet<Key> = oracle.rules().iter().map(|rule| rule.mask).collect();
         prop_assert_eq!(rules.masks(), different.len());
         prop_assert_eq!(rules.iter().count(), oracle.rules().len());

@@ -30,11 +30,30 @@ impl OctetSets {
     }
 
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a prefix")]
     fn hash(&self, value: u128, length: u32) -> u32 {
-        let bits = value & leading(length);
-        let product = fold((bits >> 64) as u64 ^ self.secret.add, bits as u64 ^ self.secret.multiply);
-        short(product.wrapping_add(u64::from(length).wrapping_mul(self.secret.add | 1)))
+        self.hash_of(length)(value)
+    }
+
+    /// How prefixes of this length are hashed, given values that begin with them.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the two halves of a prefix")]
+    pub fn hash_of(&self, length: u32) -> impl Fn(u128) -> u32 {
+        let (Secret { add, multiply }, leading) = (self.secret, leading(length));
+        let own = u64::from(length).wrapping_mul(add | 1);
+        move |value| {
+            let bits = value & leading;
+            short(fold((bits >> 64) as u64 ^ add, bits as u64 ^ multiply).wrapping_add(own))
+        }
+    }
+
+    /// The hashes of all prefixes.
+    pub fn prefixes(&self) -> &HashCounts {
+        &self.prefixes
+    }
+
+    /// Those of the first octet of prefixes that are longer, of the first two, and so on.
+    pub fn longer(&self) -> &[HashCounts] {
+        &self.longer
     }
 
     /// How many octets come before the last that a prefix has bits in.

@@ -73,14 +73,39 @@ impl Partitions {
 
     #[inline(always)]
     fn find(&self, key: &[u64]) -> Option<u32> {
-        let count = self.words.len();
-        self.index.find(self.hash(key), |at| self.keys[at as usize * count..][..count] == *key)
+        self.find_hashed(self.hash(key), key)
+    }
+
+    #[inline(always)]
+    fn find_hashed(&self, hash: u32, key: &[u64]) -> Option<u32> {
+        let stored = |at: u32| &self.keys[at as usize * key.len()..][..key.len()];
+        // Without a way out in between: the words are few.
+        let is =
+            |at| stored(at).iter().zip(key).fold(0, |other, (stored, word)| other | (stored ^ word)) == 0;
+        self.index.find(hash, is)
     }
 
     /// The bits of the subtables that may have rules for a key.
     #[inline(always)]
     pub fn bits<const W: usize>(&self, key: &[u64; W]) -> u64 {
-        self.find(&key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
+        self.bits_hashed(self.hash_of(key), key)
+    }
+
+    /// The hash of a key's value.
+    #[inline(always)]
+    pub fn hash_of<const W: usize>(&self, key: &[u64; W]) -> u32 {
+        self.hash(&key[self.words.clone()])
+    }
+
+    /// As [`Partitions::bits`], given the value's hash.
+    #[inline(always)]
+    pub fn bits_hashed<const W: usize>(&self, hash: u32, key: &[u64; W]) -> u64 {
+        self.find_hashed(hash, &key[self.words.clone()]).map_or(0, |at| self.values[at as usize].bits)
+    }
+
+    /// Where values are by their hashes: what is not there has no bits.
+    pub fn index(&self) -> &Buckets {
+        &self.index
     }
 
     /// A rule of a subtable has come.

@@ -55,14 +55,38 @@ struct Tracking<'a, const W: usize> {
     reaches: [Option<Reach>; MOST_PREFIXES],
 }
 
-impl<const W: usize> Tracking<'_, W> {
-    #[inline(always)]
-    fn depend(&mut self, words: &[Word]) {
-        for word in words {
-            self.wild[word.at] |= word.mask;
+/// Words of a key count.
+#[inline(always)]
+fn depend<const W: usize>(wild: &mut [u64; W], words: &[Word]) {
+    for word in words {
+        wild[word.at] |= word.mask;
+    }
+}
+
+/// No rule of a subtable has all of the key's words: the ports that no rule has suffice to know it, or else all words together.
+pub(super) fn missed<const W: usize, T>(
+    classifier: &Classifier<W, T>,
+    subtable: &Subtable<W, T>,
+    key: &[u64; W],
+    wild: &mut [u64; W],
+) {
+    if classifier.options.ports && subtable.ports_mask != 0 {
+        let ports = ports_of(&classifier.layout, key) & subtable.ports_mask;
+        let bits = 16 * u32::try_from(classifier.layout.ports.len()).unwrap_or(0);
+        let reach = subtable.ports.walk(ports);
+        if !reach.has(bits) {
+            let mut needed = subtable.ports_mask & leading(reach.bits);
+            for from in classifier.layout.ports {
+                or_field(wild, Octets { from: *from, count: 2 }, needed & leading(16));
+                needed <<= 16;
+            }
+            return;
         }
     }
+    depend(wild, &subtable.words);
+}
 
+impl<const W: usize> Tracking<'_, W> {
     /// Whether a tracked field of this stage tells that the subtable has no match, and the bits that tell it.
     #[inline(always)]
     fn is_ruled_out<T>(
@@ -83,24 +107,6 @@ impl<const W: usize> Tracking<'_, W> {
             }
         }
         false
-    }
-
-    /// No rule has all of the key's words: the ports that no rule has suffice to know it, or else all words together.
-    fn missed<T>(&mut self, classifier: &Classifier<W, T>, subtable: &Subtable<W, T>) {
-        if classifier.options.ports && subtable.ports_mask != 0 {
-            let ports = ports_of(&classifier.layout, self.key) & subtable.ports_mask;
-            let bits = 16 * u32::try_from(classifier.layout.ports.len()).unwrap_or(0);
-            let reach = subtable.ports.walk(ports);
-            if !reach.has(bits) {
-                let mut needed = subtable.ports_mask & leading(reach.bits);
-                for from in classifier.layout.ports {
-                    or_field(self.wild, Octets { from: *from, count: 2 }, needed & leading(16));
-                    needed <<= 16;
-                }
-                return;
-            }
-        }
-        self.depend(&subtable.words);
     }
 }
 
@@ -129,14 +135,14 @@ impl<const W: usize> Finder<W> for Tracking<'_, W> {
                 && stage < subtable.last_stage
                 && !subtable.stages[stage].contains(short(sum))
             {
-                self.depend(&subtable.words[..cut]);
+                depend(self.wild, &subtable.words[..cut]);
                 return None;
             }
         }
         let found = subtable.find_hashed(sum, self.key);
         match found {
-            Some(_) => self.depend(&subtable.words),
-            None => self.missed(classifier, subtable),
+            Some(_) => depend(self.wild, &subtable.words),
+            None => missed(classifier, subtable, self.key, self.wild),
         }
         found
     }

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use sync::cpu::prefetch_read;
+
 use super::layout::{Layout, MOST_PREFIXES, Octets, field};
 use super::trie::{Trie, leading};
 use super::{Change, Entry};
-use crate::buckets::{Buckets, HashCounts, make_room};
+use crate::buckets::{Buckets, HashCounts, Slot as Place, make_room};
 use crate::hash::{Secret, Secrets, fold, short};
 
 /// No rule.
@@ -21,6 +23,8 @@ pub(super) struct Word {
     pub at: usize,
     pub mask: u64,
     secret: Secret,
+    /// Where it stands among the words of several masks.
+    pub term: Option<u8>,
 }
 
 impl Word {
@@ -28,6 +32,12 @@ impl Word {
     #[inline(always)]
     fn of<const W: usize>(&self, key: &[u64; W]) -> u64 {
         key[self.at] & self.mask
+    }
+
+    /// What it adds to a key's hash.
+    #[inline(always)]
+    pub fn product<const W: usize>(&self, key: &[u64; W]) -> u64 {
+        fold(self.of(key) ^ self.secret.add, self.secret.multiply)
     }
 }
 
@@ -59,7 +69,7 @@ pub(super) struct Subtable<const W: usize, T> {
     pub ports: Trie,
     /// Whether the mask has all bits of the partition.
     pub partitioned: bool,
-    index: Buckets,
+    pub index: Buckets,
     /// Of each slot the masked words.
     values: Vec<u64>,
     pub(super) slots: Vec<Slot<T>>,
@@ -82,7 +92,7 @@ impl<const W: usize, T> Subtable<W, T> {
     pub fn new(layout: &Layout<W>, secrets: &Secrets, mask: [u64; W]) -> Self {
         let words: Box<[Word]> = (0..W)
             .filter(|at| mask[*at] != 0)
-            .map(|at| Word { at, mask: mask[at], secret: secrets.of(at) })
+            .map(|at| Word { at, mask: mask[at], secret: secrets.of(at), term: None })
             .collect();
         let cuts = layout.stages.map(|end| words.iter().filter(|word| word.at < end).count());
         let last_stage = cuts.iter().position(|cut| *cut == words.len()).unwrap_or(3);
@@ -137,8 +147,7 @@ impl<const W: usize, T> Subtable<W, T> {
     /// Continues a hash over some of the words.
     #[inline(always)]
     pub fn add_hash(sum: u64, words: &[Word], key: &[u64; W]) -> u64 {
-        let products = words.iter().map(|word| fold(word.of(key) ^ word.secret.add, word.secret.multiply));
-        products.fold(sum, u64::wrapping_add)
+        words.iter().map(|word| word.product(key)).fold(sum, u64::wrapping_add)
     }
 
     #[inline(always)]
@@ -166,6 +175,19 @@ impl<const W: usize, T> Subtable<W, T> {
         let sum = Self::add_hash(0, &self.words, key);
         self.index.prefetch(short(sum));
         sum
+    }
+
+    /// Fetches the rule that is where a glance into the index found something.
+    #[inline(always)]
+    pub fn prefetch_rule(&self, place: Place) {
+        let number = self.index.number_at(place) as usize;
+        if let Some(slot) = self.slots.get(number) {
+            prefetch_read(slot);
+        }
+        // None if the mask is empty.
+        if let Some(value) = self.values.get(number.wrapping_mul(self.words.len())) {
+            prefetch_read(value);
+        }
     }
 
     /// Puts the first rule that is wanted, from one on by falling priority, in the place of the best if it is better.

@@ -15,7 +15,7 @@ pub fn leading(length: u32) -> u128 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Bit `n - 1` for a prefix of length `n` that matches.
-    lengths: u128,
+    pub lengths: u128,
     /// Bits from the first on that say so: keys that agree in them match the same prefixes.
     pub bits: u32,
 }

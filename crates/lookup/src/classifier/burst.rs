@@ -1,0 +1,355 @@
+//! The look-up of several keys that go through the subtables in step.
+//!
+//! Each answer is what [`Classifier::lookup`] or [`Classifier::lookup_tracked`] gives, and so is what it depends on. Of a subtable every step is
+//! done for all keys that are still in question before the next step is done for any: what they read in memory is on its way for all of them at once,
+//! and what is left to guess for the CPU is how many keys there are, not what becomes of each.
+
+use super::layout::{MOST_PREFIXES, field, or_field};
+use super::partitions;
+use super::search::missed;
+use super::subtable::{NONE, Subtable, Word};
+use super::terms::{MOST_TERMS, Terms};
+use super::trie::{Reach, leading};
+use super::{Classifier, Prefixes, Tracked};
+use crate::buckets::{Buckets, HashCounts};
+use crate::hash::short;
+use crate::simd;
+
+/// Keys that go in step.
+pub const BURST: usize = 32;
+
+// Macros, since closures in iterators would become functions of their own, without what `simd` compiles this for.
+
+/// Does something for each key of a set, which has a bit for each.
+macro_rules! each {
+    ($set:expr, |$at:ident| $what:expr) => {{
+        let mut left: u32 = $set;
+        while left != 0 {
+            let $at = left.trailing_zeros() as usize % BURST;
+            left &= left - 1;
+            $what;
+        }
+    }};
+}
+
+/// Does something for each key of a set, and for all others, too, where that is quicker.
+macro_rules! most {
+    ($set:expr, |$at:ident| $what:expr) => {{
+        let set: u32 = $set;
+        if set.count_ones() as usize * 2 > BURST {
+            for $at in 0..BURST {
+                $what;
+            }
+        } else {
+            each!(set, |$at| $what);
+        }
+    }};
+}
+
+/// The keys of a set of which something holds; others may be asked, too.
+macro_rules! only {
+    ($set:expr, |$at:ident| $holds:expr) => {{
+        let (set, mut some): (u32, u32) = ($set, 0);
+        most!(set, |$at| some |= u32::from($holds) << $at);
+        some & set
+    }};
+}
+
+/// What a classifier knows about the tracked fields of the keys.
+struct Fields {
+    /// Those of the keys of which it is known.
+    known: [u32; MOST_PREFIXES],
+    /// Told apart by octets: the field's value; by bits: the lengths of prefixes that match it.
+    values: [[u128; BURST]; MOST_PREFIXES],
+    /// How many of the field's bits were enough to know.
+    bits: [[u32; BURST]; MOST_PREFIXES],
+}
+
+/// A burst under way.
+struct Burst<'k, const W: usize> {
+    keys: [&'k [u64; W]; BURST],
+    sums: [u64; BURST],
+    hashes: [u32; BURST],
+    /// What words that several masks have add to the hashes of all keys, and a bit for each that is known.
+    products: [[u64; BURST]; MOST_TERMS],
+    known: u32,
+}
+
+/// What is put down of a burst.
+struct Notes<'k, const W: usize> {
+    /// What each answer depends on.
+    wild: &'k mut [[u64; W]],
+    fields: Fields,
+}
+
+/// Those of a set whose hashes are counted.
+#[inline(always)]
+fn counted(counts: &HashCounts, set: u32, hashes: &[u32; BURST]) -> u32 {
+    let buckets = counts.buckets();
+    let mut ways = [0; BURST];
+    let maybe = maybe(buckets, set, hashes, &mut ways);
+    if buckets.is_large() {
+        each!(maybe, |at| buckets.prefetch_slot(buckets.slot(hashes[at], ways[at])));
+    }
+    let mut sure = 0;
+    each!(maybe, |at| {
+        sure |= u32::from(counts.is_at(buckets.slot(hashes[at], ways[at]), hashes[at])) << at;
+    });
+    // What is in another way, or in another group.
+    let mut others = 0;
+    each!(maybe & !sure, |at| others |= u32::from(counts.contains(hashes[at])) << at);
+    sure | others
+}
+
+/// Those of a set whose hashes may be in a table, and in which ways.
+#[inline(always)]
+fn maybe(buckets: &Buckets, set: u32, hashes: &[u32; BURST], ways: &mut [u32; BURST]) -> u32 {
+    if buckets.is_large() {
+        most!(set, |at| buckets.prefetch(hashes[at]));
+    }
+    only!(set, |at| {
+        let (own, is_maybe) = buckets.ways(hashes[at]);
+        ways[at] = own;
+        is_maybe
+    })
+}
+
+impl<const W: usize> Burst<'_, W> {
+    /// Goes on with the hashes over some of the words.
+    #[inline(always)]
+    fn add_hash(&mut self, set: u32, words: &[Word], terms: &Terms) {
+        for word in words {
+            if let Some(term) = terms.shared(word.term) {
+                let products = &mut self.products[term];
+                // Of all keys: others of them will be asked.
+                if self.known >> term & 1 == 0 {
+                    self.known |= 1 << term;
+                    (0..BURST).for_each(|at| products[at] = word.product(self.keys[at]));
+                }
+                (0..BURST).for_each(|at| self.sums[at] = self.sums[at].wrapping_add(products[at]));
+            } else {
+                most!(set, |at| self.sums[at] = self.sums[at].wrapping_add(word.product(self.keys[at])));
+            }
+        }
+        (0..BURST).for_each(|at| self.hashes[at] = short(self.sums[at]));
+    }
+}
+
+impl<const W: usize> Notes<'_, W> {
+    #[inline(always)]
+    fn depend(&mut self, set: u32, words: &[Word]) {
+        for word in words {
+            each!(set, |at| self.wild[at][word.at] |= word.mask);
+        }
+    }
+
+    /// Those of a set of which a tracked field of this stage does not tell that the subtable has no match; of the others, what tells it.
+    #[inline(always)]
+    fn not_ruled_out<T>(
+        &mut self,
+        burst: &mut Burst<'_, W>,
+        classifier: &Classifier<W, T>,
+        subtable: &Subtable<W, T>,
+        stage: usize,
+        set: u32,
+    ) -> u32 {
+        let mut set = set;
+        for (place, tracked) in classifier.tries.iter().enumerate() {
+            let length = u32::from(subtable.lengths[place]);
+            if length == 0 || tracked.stage != stage || !classifier.options.tracks(place) {
+                continue;
+            }
+            self.fields.learn(burst, place, tracked, set);
+            let (values, bits) = (&self.fields.values[place], &self.fields.bits[place]);
+            let longer = only!(set, |at| length <= bits[at]);
+            let left = match &tracked.prefixes {
+                Prefixes::Bits(_) => {
+                    only!(longer, |at| Reach { lengths: values[at], bits: bits[at] }.has(length))
+                }
+                Prefixes::Octets(sets) => {
+                    let hash = sets.hash_of(length);
+                    most!(longer, |at| burst.hashes[at] = hash(values[at]));
+                    counted(sets.prefixes(), longer, &burst.hashes)
+                }
+            };
+            each!(set & !left, |at| {
+                or_field(&mut self.wild[at], tracked.octets, leading(bits[at].min(length)));
+            });
+            set = left;
+        }
+        set
+    }
+
+    /// Those of a set whose words up to the last stage some rule may have; of the others, what tells that none has.
+    #[inline(always)]
+    fn stages<T>(
+        &mut self,
+        burst: &mut Burst<'_, W>,
+        classifier: &Classifier<W, T>,
+        subtable: &Subtable<W, T>,
+        set: u32,
+    ) -> u32 {
+        let (mut set, mut done) = (set, 0);
+        for (stage, cut) in subtable.cuts.into_iter().enumerate() {
+            if cut == done {
+                continue;
+            }
+            if classifier.options.prefixes {
+                set = self.not_ruled_out(burst, classifier, subtable, stage, set);
+            }
+            burst.add_hash(set, &subtable.words[done..cut], &classifier.terms);
+            done = cut;
+            if classifier.options.staged && stage < subtable.last_stage {
+                let left = counted(&subtable.stages[stage], set, &burst.hashes);
+                self.depend(set & !left, &subtable.words[..cut]);
+                set = left;
+            }
+            if set == 0 {
+                break;
+            }
+        }
+        set
+    }
+}
+
+impl Fields {
+    #[inline(always)]
+    fn new() -> Fields {
+        Fields {
+            known: [0; MOST_PREFIXES],
+            values: [[0; BURST]; MOST_PREFIXES],
+            bits: [[0; BURST]; MOST_PREFIXES],
+        }
+    }
+
+    /// Finds out about a field of those of the keys of which it is not known.
+    #[inline(always)]
+    fn learn<const W: usize>(&mut self, burst: &mut Burst<'_, W>, place: usize, tracked: &Tracked, set: u32) {
+        let new = set & !self.known[place];
+        if new == 0 {
+            return;
+        }
+        self.known[place] |= new;
+        let (values, bits) = (&mut self.values[place], &mut self.bits[place]);
+        each!(new, |at| values[at] = field(burst.keys[at], tracked.octets));
+        match &tracked.prefixes {
+            Prefixes::Bits(trie) => {
+                each!(new, |at| Reach { lengths: values[at], bits: bits[at] } = trie.walk(values[at]));
+            }
+            Prefixes::Octets(sets) => {
+                let (mut left, mut octets) = (new, 8);
+                each!(new, |at| bits[at] = octets);
+                for longer in sets.longer() {
+                    let hash = sets.hash_of(octets);
+                    most!(left, |at| burst.hashes[at] = hash(values[at]));
+                    left = counted(longer, left, &burst.hashes);
+                    octets += 8;
+                    each!(left, |at| bits[at] = octets);
+                    if left == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<const W: usize, T> Classifier<W, T> {
+    /// As [`Classifier::lookup`] of each key: `found` gets as many answers as there are keys.
+    ///
+    /// # Panics
+    /// If there are less places for answers than keys.
+    pub fn lookup_burst<'a>(&'a self, keys: &[&[u64; W]], found: &mut [Option<(&'a T, u16)>]) {
+        for (keys, found) in keys.chunks(BURST).zip(found[..keys.len()].chunks_mut(BURST)) {
+            simd::burst::<false, W, T>(self, keys, &mut [], found);
+        }
+    }
+
+    /// As [`Classifier::lookup_tracked`] of each key, with what its answer depends on in its place of `wild`.
+    ///
+    /// # Panics
+    /// If there are less places for answers, or for what they depend on, than keys.
+    pub fn lookup_burst_tracked<'a>(
+        &'a self,
+        keys: &[&[u64; W]],
+        wild: &mut [[u64; W]],
+        found: &mut [Option<(&'a T, u16)>],
+    ) {
+        let places = found[..keys.len()].chunks_mut(BURST).zip(wild[..keys.len()].chunks_mut(BURST));
+        for (keys, (found, wild)) in keys.chunks(BURST).zip(places) {
+            simd::burst::<true, W, T>(self, keys, wild, found);
+        }
+    }
+
+    /// At most [`BURST`] keys. Without `TRACKED` nothing is put down in `wild`.
+    #[inline(always)]
+    pub(crate) fn burst<'a, const TRACKED: bool>(
+        &'a self,
+        keys: &[&[u64; W]],
+        wild: &mut [[u64; W]],
+        found: &mut [Option<(&'a T, u16)>],
+    ) {
+        found.fill(None);
+        let Some(first) = keys.first() else { return };
+        let mut burst = Burst {
+            keys: [first; BURST],
+            sums: [0; BURST],
+            hashes: [0; BURST],
+            products: [[0; BURST]; MOST_TERMS],
+            known: 0,
+        };
+        burst.keys[..keys.len()].copy_from_slice(keys);
+        let mut notes = TRACKED.then(|| Notes { wild, fields: Fields::new() });
+        let mut live = u32::MAX >> (BURST - keys.len());
+        let mut here = [u64::MAX; BURST];
+        if self.options.partitions {
+            most!(live, |at| burst.hashes[at] = self.partitions.hash_of(burst.keys[at]));
+            let some = maybe(self.partitions.index(), live, &burst.hashes, &mut [0; BURST]);
+            here = [0; BURST];
+            each!(some, |at| here[at] = self.partitions.bits_hashed(burst.hashes[at], burst.keys[at]));
+        }
+        // Of the best rule of each; -1 without.
+        let mut best = [-1_i32; BURST];
+        for ranked in &self.order {
+            if self.options.sorted {
+                let highest = i32::from(ranked.highest);
+                live = only!(live, |at| best[at] < highest);
+                if live == 0 {
+                    break;
+                }
+            }
+            let Some(subtable) = &self.subtables[ranked.subtable as usize] else { continue };
+            let mut set = live;
+            if subtable.partitioned {
+                let bit = partitions::bit(ranked.subtable);
+                set = only!(live, |at| here[at] & bit != 0);
+                if let Some(notes) = &mut notes {
+                    let words = self.layout.partition();
+                    each!(live & !set, |at| notes.wild[at][words.clone()].fill(u64::MAX));
+                }
+            }
+            // Those of no word, of which the mask may be.
+            (burst.sums, burst.hashes) = ([0; BURST], [0; BURST]);
+            match &mut notes {
+                Some(notes) => set = notes.stages(&mut burst, self, subtable, set),
+                None => burst.add_hash(set, &subtable.words, &self.terms),
+            }
+            let mut ways = [0; BURST];
+            let some = maybe(&subtable.index, set, &burst.hashes, &mut ways);
+            let place = |at: usize| subtable.index.slot(burst.hashes[at], ways[at]);
+            each!(some, |at| subtable.index.prefetch_slot(place(at)));
+            each!(some, |at| subtable.prefetch_rule(place(at)));
+            let mut hits = 0;
+            each!(some, |at| {
+                let first = subtable.find_hashed(burst.sums[at], burst.keys[at]).unwrap_or(NONE);
+                hits |= u32::from(first != NONE) << at;
+                subtable.better(first, &mut found[at], &mut |_, _| true);
+                best[at] = found[at].map_or(-1, |(_, priority)| i32::from(priority));
+            });
+            if let Some(notes) = &mut notes {
+                notes.depend(hits, &subtable.words);
+                each!(set & !hits, |at| missed(self, subtable, burst.keys[at], &mut notes.wild[at]));
+            }
+        }
+    }
+}
