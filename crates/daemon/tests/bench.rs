@@ -120,7 +120,9 @@ fn figure(report: &Value, row: &str, name: &str) -> f64 {
 #[test]
 fn the_classifier_is_asked_among_half_a_million_rules() {
     let report = last(&["classifier-500k", "--seconds", "0.4"]);
-    for row in ["few keys", "few keys, tracked", "fresh keys", "fresh keys, tracked"] {
+    let rows = ["few keys", "few keys, tracked", "fresh keys", "fresh keys, tracked"];
+    for row in rows.into_iter().flat_map(|row| [row.to_owned(), format!("{row}, one by one")]) {
+        let row = row.as_str();
         assert_eq!(figure(&report, row, "masks"), 10.0, "{report}");
         // Two of the same value and priority are one.
         assert!((499_000.0..=500_000.0).contains(&figure(&report, row, "rules")), "{report}");

@@ -29,7 +29,7 @@ use lookup::{FlowRef, WordHash};
 use packet::{FlowKey, PortId};
 use record::{Bits, Fate, Fates, Record};
 use switch::flow::{
-    Asked as Question, Beyond, Event, Flow, Lesson, Op, PacketIn, PacketOut, Pipeline, Translated,
+    Ahead, Asked as Question, Beyond, Event, Flow, Lesson, Op, PacketIn, PacketOut, Pipeline, Translated,
     packet_and_beyond_bits, packet_bits, port,
 };
 use sync::wake::Waker;
@@ -117,6 +117,8 @@ pub struct Decider {
     spare: Vec<Box<Install>>,
     /// The frame in hand.
     frame: Vec<u8>,
+    /// The packets of the turn, as far as they were looked up together.
+    ahead: Vec<Ahead>,
     /// By bridge and number, with the rules that they are of: a bridge's number may be another's later.
     meters: HashMap<(u16, u32), (Arc<FlowTables>, Arc<MeterLive>)>,
     flows: usize,
@@ -190,6 +192,7 @@ impl Decider {
             every_bit,
             spare: Vec::new(),
             frame: Vec::new(),
+            ahead: Vec::new(),
             meters: HashMap::new(),
             flows: 0,
             limit: FLOWS,
@@ -498,12 +501,14 @@ impl Decider {
         }
         let begin = monotonic().ns;
         for port in ports {
-            for _ in 0..TURN {
+            let ahead = self.look_ahead(port);
+            for at in 0..TURN {
                 let Some((worker, upcall)) = self.queues.get_mut(&port).and_then(VecDeque::pop_front) else {
                     break;
                 };
-                self.upcall(worker, upcall, now);
+                self.upcall(worker, upcall, ahead.get(at), now);
             }
+            self.ahead = ahead;
             if self.queues.get(&port).is_some_and(VecDeque::is_empty) {
                 self.queues.remove(&port);
             }
@@ -512,7 +517,25 @@ impl Decider {
         true
     }
 
-    fn upcall(&mut self, worker: usize, upcall: Upcall, now: u64) {
+    /// Looks the packets of a port's turn up in the first table, if there are several and that has many rules: those from the first on that came to the same bridge.
+    fn look_ahead(&mut self, port: PortId) -> Vec<Ahead> {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.clear();
+        let Some(queue) = self.queues.get(&port).filter(|queue| queue.len() > 1) else { return ahead };
+        let Some((_, Upcall { bridge, .. })) = queue.front() else { return ahead };
+        let pipeline = bridge.tables.lock();
+        if !pipeline.gains_by_looking_ahead() {
+            return ahead;
+        }
+        let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
+        let packets = queue.iter().map(|(_, upcall)| upcall).take(TURN);
+        let of_bridge = packets.take_while(|upcall| Arc::ptr_eq(&upcall.bridge, bridge));
+        ahead.extend(of_bridge.map(|upcall| Ahead::new(Flow::new(&upcall.key, &upcall.beyond, in_port))));
+        pipeline.look_ahead(&mut ahead);
+        ahead
+    }
+
+    fn upcall(&mut self, worker: usize, upcall: Upcall, ahead: Option<&Ahead>, now: u64) {
         let Upcall { bridge, port, packet, key, beyond } = upcall;
         self.view.upcalls.fetch_add(1, Ordering::Relaxed);
         bridge.tables.upcalls.fetch_add(1, Ordering::Relaxed);
@@ -523,7 +546,10 @@ impl Decider {
             let mut pipeline = bridge.tables.lock();
             let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
             let flow = Flow::new(&key, &beyond, in_port);
-            let mut fate = pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false });
+            let mut fate = match ahead.filter(|ahead| *ahead.flow() == flow) {
+                Some(ahead) => pipeline.translate_ahead(ahead, Some(&frame)),
+                None => pipeline.translate(Question { flow: &flow, frame: Some(&frame), trace: false }),
+            };
             if !self.knobs.megaflows.load(Ordering::Relaxed) {
                 fate.mask = packet_bits();
             }

@@ -39,6 +39,28 @@ fn the_first_packet_is_decided_and_the_others_are_cached() {
     switch.rig.assert_accounted();
 }
 
+#[test]
+fn packets_that_wait_together_meet_each_its_own_of_many_rules() {
+    let mut switch = Switch::new(3);
+    let source = |host: u32| from(1).with(Field::EthSrc, 0x0200_0000_0000 | u128::from(host));
+    let add = |host: u32, to: u32| FlowMod::add(0, 5, source(host), Instructions::apply(vec![out(to)]));
+    let all: Vec<Mod> = (1..=5000_u32).map(|host| Mod::Flow(Box::new(add(host, 2 + host % 2)))).collect();
+    switch.modify(&all);
+    for host in 1..=100 {
+        switch.rig.send(0, &frame(host, 200, 0));
+    }
+    let mut left = switch.outputs();
+    left.sort_by_key(|(_, frame)| frame[11]);
+    let wanted = (1..=100_u8).map(|host| (PortId(1 + u16::from(host) % 2), frame(host, 200, 0)));
+    assert_eq!(left, wanted.collect::<Vec<_>>());
+    // Each depends on where it came from alone.
+    for host in 1..=100 {
+        switch.rig.send(0, &frame(host, 201, 1));
+    }
+    assert_eq!((switch.outputs().len(), switch.tables.upcalls(), switch.view().flows), (100, 100, 100));
+    switch.rig.assert_accounted();
+}
+
 /// What a successor of the decider begins with: no packet of a flow that was known asks it, and each meets the tables as they are by then.
 #[test]
 fn a_successor_begins_with_the_flows_that_were_known() {

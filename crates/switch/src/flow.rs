@@ -46,7 +46,7 @@ pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};
 pub use story::{Bits, Line, Story};
 pub use translate::{
-    Asked, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits, packet_bits,
+    Ahead, Asked, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits, packet_bits,
 };
 
 use packet::FlowKey;

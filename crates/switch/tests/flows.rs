@@ -8,8 +8,8 @@ use packet::PortId;
 use proptest::prelude::*;
 use rules::{add, asked, from, is_sound, out, pipeline, read, run, set, tcp};
 use switch::flow::{
-    Action, Bucket, Conjunction, Field, FlowError, FlowMod, Group, GroupKind, GroupMod, Instructions, Match,
-    Mod, Op, Prerequisite, SelectMethod, SubField, port,
+    Action, Ahead, Bucket, Conjunction, Field, Flow, FlowError, FlowMod, Group, GroupKind, GroupMod,
+    Instructions, Match, Mod, Op, Prerequisite, SelectMethod, SubField, port,
 };
 
 #[test]
@@ -420,6 +420,8 @@ proptest! {
                 cached.push((megaflow, *in_port));
             }
         }
+        let mut before = vec![Ahead::new(read(&frames[0].0, frames[0].1)); 40];
+        pipeline.look_ahead(&mut before);
         for (frame, in_port) in &frames {
             let flow = read(frame, *in_port);
             let fresh = pipeline.translate(asked(&flow, Some(frame)));
@@ -428,6 +430,13 @@ proptest! {
                     prop_assert_eq!(&fresh.program, &megaflow.program, "{:?}", flow);
                 }
             }
+            // Looked up together with others: the same, and also what is the first part of many.
+            let mut parts = flow;
+            parts.set(Field::IpFrag, 1);
+            let mut ahead = vec![Ahead::new(parts), Ahead::new(flow), Ahead::new(Flow::ZERO)];
+            pipeline.look_ahead(&mut ahead);
+            prop_assert_eq!(&pipeline.translate_ahead(&ahead[1], Some(frame)), &fresh);
+            prop_assert_eq!(pipeline.translate_ahead(&ahead[0], None), pipeline.translate(asked(&parts, None)));
             // Bits that are not in the mask may be anything. (Fields that must agree with others stay.)
             for field in [Field::EthSrc, Field::EthDst, Field::Ipv4Src, Field::Ipv4Dst, Field::TcpSrc, Field::TcpDst, Field::NwTtl, Field::VlanPcp] {
                 let mut other = flow;
@@ -440,6 +449,10 @@ proptest! {
                 }
             }
         }
+        // What was found before a change counts no more.
+        add(&mut pipeline, 0, 9, Match::ANY, vec![out(2)]);
+        let flow = *before[39].flow();
+        prop_assert_eq!(pipeline.translate_ahead(&before[39], None), pipeline.translate(asked(&flow, None)));
     }
 }
 

@@ -16,6 +16,8 @@ const PRIORITIES: u64 = 5;
 const FEW: u64 = 100;
 /// Keys that are made before any is looked up.
 const BATCH: usize = 512;
+/// Keys that are looked up together, as the decider does with the packets of a turn.
+const TURN: usize = 32;
 
 type Key = [u64; FLOW_WORDS];
 type Rules = Classifier<FLOW_WORDS, u32>;
@@ -107,15 +109,19 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
         }
     }
     let loaded = begin.elapsed().as_secs_f64();
-    let seconds = options.seconds / 4.0;
+    let seconds = options.seconds / 8.0;
     let mut rows = Vec::new();
-    for (row, distinct, tracked) in [
-        ("few keys", FEW, false),
-        ("few keys, tracked", FEW, true),
-        ("fresh keys", u64::MAX, false),
-        ("fresh keys, tracked", u64::MAX, true),
+    for (row, distinct, how) in [
+        ("few keys", FEW, How { tracked: false, together: true }),
+        ("few keys, tracked", FEW, How { tracked: true, together: true }),
+        ("fresh keys", u64::MAX, How { tracked: false, together: true }),
+        ("fresh keys, tracked", u64::MAX, How { tracked: true, together: true }),
+        ("few keys, one by one", FEW, How { tracked: false, together: false }),
+        ("few keys, tracked, one by one", FEW, How { tracked: true, together: false }),
+        ("fresh keys, one by one", u64::MAX, How { tracked: false, together: false }),
+        ("fresh keys, tracked, one by one", u64::MAX, How { tracked: true, together: false }),
     ] {
-        let (best, all, looked_up) = look_up(&rules, distinct, tracked, seconds);
+        let (best, all, looked_up) = look_up(&rules, distinct, how, seconds);
         rows.push(Row {
             name: row,
             figures: vec![
@@ -133,11 +139,48 @@ pub(super) fn classifier(name: &'static str, options: &Options) -> Result<Figure
     Ok(Figures { scenario: name, rows })
 }
 
+/// How keys are looked up.
+#[derive(Clone, Copy)]
+struct How {
+    /// With what the answers depend on.
+    tracked: bool,
+    /// [`TURN`] of them.
+    together: bool,
+}
+
+/// Looks keys up, and counts those that no rule matches.
+fn look_up_batch(rules: &Rules, keys: &[Key], how: How) -> usize {
+    let mut missed = 0;
+    for keys in keys.chunks(TURN) {
+        let (mut wild, mut found) = ([[0; FLOW_WORDS]; TURN], [None; TURN]);
+        let own: [&Key; TURN] = std::array::from_fn(|at| &keys[at % keys.len()]);
+        match how {
+            How { tracked: true, together: true } => rules.lookup_burst_tracked(&own, &mut wild, &mut found),
+            How { tracked: false, together: true } => rules.lookup_burst(&own, &mut found),
+            How { tracked: true, together: false } => {
+                for (key, (wild, found)) in own.into_iter().zip(wild.iter_mut().zip(&mut found)) {
+                    *found = rules.lookup_tracked(key, wild);
+                }
+            }
+            How { tracked: false, together: false } => {
+                for (key, found) in own.into_iter().zip(&mut found) {
+                    *found = rules.lookup(key);
+                }
+            }
+        }
+        if how.tracked {
+            black_box(&wild);
+        }
+        missed += black_box(&found).iter().filter(|found| found.is_none()).count();
+    }
+    missed
+}
+
 /// Nanoseconds of a look-up: of the quickest batch, and at the median; and how many there were.
-fn look_up(rules: &Rules, distinct: u64, tracked: bool, seconds: f64) -> (f64, f64, u64) {
+fn look_up(rules: &Rules, distinct: u64, how: How, seconds: f64) -> (f64, f64, u64) {
     let hz = sync::cpu::tsc_hz() as f64;
     let (mut times, mut number) = (Vec::new(), 0_u64);
-    let (mut keys, mut missed) = (vec![[0; FLOW_WORDS]; BATCH], 0_u64);
+    let (mut keys, mut missed) = (vec![[0; FLOW_WORDS]; BATCH], 0);
     let begin = Instant::now();
     while begin.elapsed().as_secs_f64() < seconds || times.len() < 3 {
         for (place, own) in (0_u64..).zip(&mut keys) {
@@ -147,15 +190,7 @@ fn look_up(rules: &Rules, distinct: u64, tracked: bool, seconds: f64) -> (f64, f
         }
         number += BATCH as u64;
         let before = sync::cpu::tsc();
-        for key in &keys {
-            if tracked {
-                let mut wild = [0; FLOW_WORDS];
-                missed += u64::from(black_box(rules.lookup_tracked(key, &mut wild)).is_none());
-                black_box(&wild);
-            } else {
-                missed += u64::from(black_box(rules.lookup(key)).is_none());
-            }
-        }
+        missed += look_up_batch(rules, &keys, how);
         times.push(sync::cpu::tsc().wrapping_sub(before) as f64 / BATCH as f64 * 1e9 / hz);
     }
     assert!(missed == 0, "every key of the bench matches a rule");

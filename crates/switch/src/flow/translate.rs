@@ -9,11 +9,15 @@
 //! ([`Translated::is_own`]): it is not cached.
 
 mod actions;
+mod ahead;
 mod choose;
 mod learn;
 mod wait;
 
 use packet::{DropReason, FlowKey, PortId};
+
+pub use ahead::Ahead;
+use ahead::Seen;
 
 use super::action::port;
 use super::lessons::Lesson;
@@ -179,22 +183,7 @@ impl Pipeline {
     /// Follows a packet through the tables. Nothing is changed or counted.
     #[must_use]
     pub fn translate(&self, asked: Asked<'_>) -> Translated {
-        let mut run = Run::new(self, asked);
-        let in_port = asked.flow.get(Field::InPort);
-        let receives = u32::try_from(in_port)
-            .ok()
-            .and_then(|number| self.ports.get(&number))
-            .is_none_or(|port| port.receives);
-        if !receives {
-            run.out.dropped = DropReason::PortDown;
-        } else if self.alone {
-            run.note("no controller is there: stands alone");
-            run.list(&[Action::Output { port: port::NORMAL, max_len: 0 }]);
-        } else {
-            run.table(0, None, false);
-            run.finish_action_set();
-        }
-        run.done()
+        Run::new(self, asked).arrived()
     }
 
     /// Does actions to a controller's packet.
@@ -267,6 +256,8 @@ struct Run<'p> {
     waits: Option<usize>,
     /// The action under way, while somebody asks why.
     doing: Option<Box<Action>>,
+    /// What the first look-up has found.
+    ahead: Option<&'p Seen>,
 }
 
 impl<'p> Run<'p> {
@@ -319,7 +310,27 @@ impl<'p> Run<'p> {
             is_miss: false,
             waits: None,
             doing: None,
+            ahead: None,
         }
+    }
+
+    /// What becomes of a packet that came in by a port.
+    fn arrived(mut self) -> Translated {
+        let in_port = self.asked.flow.get(Field::InPort);
+        let receives = u32::try_from(in_port)
+            .ok()
+            .and_then(|number| self.pipeline.ports.get(&number))
+            .is_none_or(|port| port.receives);
+        if !receives {
+            self.out.dropped = DropReason::PortDown;
+        } else if self.pipeline.alone {
+            self.note("no controller is there: stands alone");
+            self.list(&[Action::Output { port: port::NORMAL, max_len: 0 }]);
+        } else {
+            self.table(0, None, false);
+            self.finish_action_set();
+        }
+        self.done()
     }
 
     fn done(mut self) -> Translated {
@@ -500,7 +511,12 @@ impl<'p> Run<'p> {
         if is_fragment {
             l4.iter().for_each(|(field, _)| self.flow.set(*field, 0));
         }
-        let found = self.pipeline.look_up(table, &mut self.flow, &mut bits);
+        let found = if let Some(seen) = self.ahead.take() {
+            bits = seen.bits;
+            seen.rule
+        } else {
+            self.pipeline.look_up(table, &mut self.flow, &mut bits)
+        };
         if l4.iter().any(|(field, _)| bits.get(*field) != 0) {
             bits.set(Field::IpFrag, bits.get(Field::IpFrag) | 1);
         }
