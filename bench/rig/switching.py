@@ -300,7 +300,7 @@ _WHAT = """\
 All in memory and on one core, where nothing else is said. `emc`: 4,096 flows, every packet answered by the exact-match cache. `megaflow-N`: 100,000 flows of
 N masks, destinations in random order, that cache off (`-exact`: on, where it holds one flow in twelve). `classifier-500k`: half a million rules of ten masks
 and five priorities, every look-up hits; few keys are 100, fresh ones never come again; tracked says which bits an answer depends on; 32 keys
-at once, as the decider looks up the packets of a port's turn in the first table, or one by one, as in the tables behind. `upcall`: 512 packets on
+at once, as the decider looks up the packets of a port's turn in a first table of many rules, or one by one, as in others. `upcall`: 512 packets on
 their way, each of a flow of its own, so that each is decided; at the limit, flows of a port that has its share of the cache already are not kept; worker and decider on a core each;
 `upcall-15` through fifteen tables of four masks. `revalidate-200k`: a change of every rule that flows go by, until a barrier is answered and all of them have their new fate; a probe sets up one
 flow after the other before and meanwhile. `production`: 64 tenants by Zipf's law, access lists of ports and of prefixes, connections of Pareto's lengths from four packets on, the world outside,
