@@ -49,6 +49,7 @@ use crate::buckets::Buckets;
 use crate::hash::Secrets;
 use exact::Hints;
 pub use find::MISS;
+use find::Notes;
 use mask::Mask;
 
 /// Words of every packet's key.
@@ -164,6 +165,7 @@ pub struct FlowCache<const X: usize, T> {
     /// By port: its flows' masks in the order in which they are asked.
     ranks: Vec<Vec<Ranked>>,
     counters: FlowCounters,
+    notes: Option<Box<Notes>>,
 }
 
 impl<const X: usize, T> FlowCache<X, T> {
@@ -186,6 +188,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             by_mask: Buckets::new(),
             ranks: Vec::new(),
             counters: FlowCounters::default(),
+            notes: Some(Box::default()),
             limits,
             secrets,
         }
@@ -380,6 +383,7 @@ impl<const X: usize, T> FlowCache<X, T> {
     #[must_use]
     pub fn memory(&self) -> usize {
         size_of::<Self>()
+            + size_of::<Notes>()
             + self.hints.memory()
             + self.flows.len() * size_of::<Flow<T>>()
             + self.beyond.capacity() * size_of::<[u64; X]>()

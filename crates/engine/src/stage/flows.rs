@@ -264,12 +264,15 @@ pub fn run<R: Recorder>(
 /// When all packets meet flows that come to the same plain fate: counts them in those flows, and says which.
 #[inline]
 fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind> {
-    let first = flows.cache.get_at(*flows.found.first()?)?.compiled.kind;
+    let found = flows.found.get(..n)?;
+    let mut row = (*found.first()?, 0, 0);
+    let first = flows.cache.get_at(row.0)?.compiled.kind;
     if !matches!(first, Kind::Output(_) | Kind::Normal) {
         return None;
     }
-    let same = |at: &u32| flows.cache.get_at(*at).is_some_and(|flow| flow.compiled.kind == first);
-    if !flows.found[..n].iter().all(same) {
+    let same = |at: u32| flows.cache.get_at(at).is_some_and(|flow| flow.compiled.kind == first);
+    let changes = |(before, own): (&u32, &u32)| before != own && !same(*own);
+    if found.iter().zip(&found[1..]).any(changes) {
         return None;
     }
     // Packets of one flow often come in a row: what its counters get is summed first.
@@ -278,8 +281,7 @@ fn one_way(flows: &mut Flows, burst: &Burst, n: usize, now: Now) -> Option<Kind>
             count(flow, packets, bytes, now);
         }
     };
-    let mut row = (*flows.found.first()?, 0, 0);
-    for (at, packet) in flows.found[..n].iter().zip(&*burst.packets) {
+    for (at, packet) in found.iter().zip(&*burst.packets) {
         if *at != row.0 {
             count_row(row);
             row = (*at, 0, 0);

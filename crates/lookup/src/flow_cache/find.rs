@@ -13,8 +13,10 @@ pub const MISS: u32 = u32::MAX;
 /// Packets that go through together: a few KiB of notes about them stay in L1.
 const TOGETHER: usize = 256;
 
-/// Notes about the packets of a burst.
-struct Notes {
+/// Notes about the packets of a burst. They are kept from burst to burst: to make them anew costs what a dozen packets cost, and most
+/// bursts of a worker that is not busy have one.
+#[derive(Debug)]
+pub(super) struct Notes {
     /// Hashes of the whole keys.
     exact: [u32; TOGETHER],
     /// Hashes under the mask that is being asked, of the packets without a flow yet, in their order.
@@ -27,7 +29,21 @@ struct Notes {
     slots: [Slot; TOGETHER],
 }
 
+impl Default for Notes {
+    fn default() -> Notes {
+        Notes {
+            exact: [0; TOGETHER],
+            masked: [0; TOGETHER],
+            rest: Packets::NONE,
+            likely: Packets::NONE,
+            hashes: [0; TOGETHER],
+            slots: [Slot::NONE; TOGETHER],
+        }
+    }
+}
+
 /// Some of a burst's packets, by number.
+#[derive(Debug)]
 struct Packets {
     numbers: [u16; TOGETHER],
     len: usize,
@@ -72,14 +88,7 @@ impl<const X: usize, T> FlowCache<X, T> {
         beyond: &mut impl FnMut(usize) -> [u64; X],
         found: &mut [u32],
     ) {
-        let mut notes = Notes {
-            exact: [0; TOGETHER],
-            masked: [0; TOGETHER],
-            rest: Packets::NONE,
-            likely: Packets::NONE,
-            hashes: [0; TOGETHER],
-            slots: [Slot::NONE; TOGETHER],
-        };
+        let mut notes = self.notes.take().unwrap_or_default();
         let mut from = 0;
         for found in found.chunks_mut(TOGETHER) {
             let (key, mut beyond) = (|at: usize| key(from + at), |at: usize| beyond(from + at));
@@ -92,6 +101,7 @@ impl<const X: usize, T> FlowCache<X, T> {
             self.ask_masks(usize::from(port), &mut notes, &key, &mut beyond, found);
             from += found.len();
         }
+        self.notes = Some(notes);
     }
 
     #[inline(always)]

@@ -40,7 +40,7 @@ impl FlowKey {
             *key = plain.key(u64::from(in_port.0), le64(head, 0), le64(head, 6) >> 16);
             return Ok(Layers::plain(ETH_LEN, 20));
         }
-        extract_any(frame, total_len, in_port, key)
+        extract_more(frame, total_len, in_port, key)
     }
 
     /// Fills only metadata and L2 (up to [`FlowKey::eth_type`]); for bridges that need no more.
@@ -144,7 +144,26 @@ fn service(tos: u8, ttl: u8) -> u64 {
     u64::from(u16::from_le_bytes([tos, ttl])) << 48
 }
 
-/// Every packet that the head of [`FlowKey::extract`] does not answer.
+/// Every packet that the head of [`FlowKey::extract`] does not answer. Frames with nothing behind addresses and EtherType that the key
+/// has fields for (LLC, LLDP, PPPoE, MPLS) are answered here, before registers have to be saved for those that have.
+#[inline(never)]
+fn extract_more(
+    frame: &[u8],
+    total_len: usize,
+    in_port: PortId,
+    key: &mut FlowKey,
+) -> Result<Layers, DropReason> {
+    if let Some(head) = frame.first_chunk::<22>()
+        && let Some(bare) = L2::read_bare(head, in_port)
+    {
+        *key = from_le_words([bare.w0, bare.w1, bare.w2, 0, 0, 0, 0, 0]);
+        return Ok(Layers::l2_only(bare.len));
+    }
+    extract_any(frame, total_len, in_port, key)
+}
+
+/// What has tags, or an L3 header that the key has fields for.
+#[inline(never)]
 fn extract_any(
     frame: &[u8],
     total_len: usize,

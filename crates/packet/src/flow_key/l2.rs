@@ -5,6 +5,9 @@ use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
 use crate::numbers::ethertype;
 use crate::{DropReason, PortId, VlanId};
 
+/// Both service access points of a SNAP header (IEEE 802).
+const SNAP: [u8; 2] = [0xaa, 0xaa];
+
 /// The L2 header as the key's first three words, in little-endian form.
 ///
 /// Three fields rather than an array, so that they stay in registers: an array would go through the stack and be
@@ -38,11 +41,35 @@ impl L2 {
         if tags.eth_type < ethertype::MIN {
             (tags.eth_type, tags.len) = read_llc(frame, tags.len);
         }
+        Ok(L2::of(head, in_port, &tags))
+    }
+
+    /// The header of a frame without tags that holds neither IP nor ARP; `None` for others.
+    #[inline(always)]
+    pub(super) fn read_bare(head: &[u8; 22], in_port: PortId) -> Option<L2> {
+        let mut eth_type = be16(head, 12);
+        if eth_type < ethertype::MIN {
+            if head[14..16] == SNAP {
+                return None;
+            }
+            eth_type = ethertype::LLC;
+        }
+        let reads_on =
+            [ethertype::IPV4, ethertype::IPV6, ethertype::ARP, ethertype::RARP].contains(&eth_type);
+        if reads_on || is_tag(eth_type) {
+            return None;
+        }
+        let tags = Tags { bits: 0, eth_type, len: 14 };
+        head.first_chunk().map(|head| L2::of(head, in_port, &tags))
+    }
+
+    #[inline(always)]
+    fn of(head: &[u8; 14], in_port: PortId, tags: &Tags) -> L2 {
         let w2 = le32(head, 8) | u64::from(tags.eth_type.swap_bytes()) << 32;
         let w0 = u64::from(in_port.0) | tags.bits;
         // One load: put together from bytes it comes apart again where a caller asks for the group bit.
         let w1 = head.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
-        Ok(L2 { w0, w1, w2, eth_type: tags.eth_type, len: tags.len })
+        L2 { w0, w1, w2, eth_type: tags.eth_type, len: tags.len }
     }
 }
 

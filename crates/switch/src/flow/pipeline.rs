@@ -201,6 +201,12 @@ impl Pipeline {
         }
     }
 
+    /// Whether it stands alone.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// Switches what look-ups do to be quick; results are the same.
     pub fn set_options(&mut self, options: Options) {
         for table in &mut self.tables {

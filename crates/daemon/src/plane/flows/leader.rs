@@ -137,7 +137,10 @@ impl Leader {
     /// Its controllers have been away for so long that it stands alone, unless it is to be secure, or not; whether it does.
     pub fn stand_alone(&self, alone: bool) -> bool {
         let alone = alone && !self.secure.load(Ordering::Relaxed);
-        self.tables.change(|pipeline| pipeline.set_alone(alone));
+        // Asked every second: nobody is woken for nothing.
+        if self.tables.lock().is_alone() != alone {
+            self.tables.change(|pipeline| pipeline.set_alone(alone));
+        }
         alone
     }
 
