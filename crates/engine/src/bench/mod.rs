@@ -15,7 +15,7 @@ mod flows;
 mod generator;
 mod paper;
 mod routes;
-mod rules;
+pub(crate) mod rules;
 mod scenario;
 mod tenants;
 mod upcalls;

@@ -25,7 +25,7 @@ use crate::state::{PortView, Room};
 use crate::worker::{Worker, monotonic};
 
 /// See the module documentation. OpenFlow's number of port `n` is `n + 1`.
-pub(super) struct Switch {
+pub(crate) struct Switch {
     ports: u16,
     pub engine: Engine,
     pub worker: Worker,
@@ -139,7 +139,7 @@ fn pipeline(ports: u16) -> Pipeline {
 }
 
 /// A rule that sends to a port.
-pub(super) fn sends(table: u8, priority: u16, matching: Match, port: u32) -> Mod {
+pub(crate) fn sends(table: u8, priority: u16, matching: Match, port: u32) -> Mod {
     let actions = vec![Action::Output { port, max_len: 0xffff }];
     Mod::Flow(Box::new(FlowMod::add(table, priority, matching, Instructions::apply(actions))))
 }

@@ -1,6 +1,9 @@
 //! The decider's look at the flows it has given out: their counts, their time, and whether the tables still say what they do. Barriers
 //! wait for it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

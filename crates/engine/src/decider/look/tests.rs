@@ -1,0 +1,97 @@
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use packet::spec;
+use port::ring::{self, RingQueue};
+use port::{Batch, Queue};
+use switch::flow::Match;
+
+use super::*;
+use crate::bench::rules::{Switch, sends};
+
+/// Two ports whose packets go to each other, and what is on their wires.
+struct Rig {
+    switch: Switch,
+    far: [RingQueue; 2],
+}
+
+impl Rig {
+    fn new(flows: u32) -> Rig {
+        let mut switch = Switch::new("look", 2, flows).unwrap();
+        let across = |from: u32, to| sends(0, 1, Match::ANY.with(Field::InPort, u128::from(from)), to);
+        switch.modify(&[across(1, 2), across(2, 1)]);
+        let far = [0, 1].map(|port| {
+            let (near, far) = ring::pair(64);
+            switch.plug(port, Box::new(near));
+            far
+        });
+        Rig { switch, far }
+    }
+
+    /// By which ports a packet leaves that has come in by the first.
+    fn leaves_by(&mut self) -> Vec<usize> {
+        let frame = spec::parse("eth_dst=02:00:00:00:00:02,ip_src=10.0.0.1,ip_dst=10.0.0.2,udp").unwrap();
+        let mut batch = Batch::new();
+        batch.push(self.switch.pool.alloc_copy(&frame).unwrap());
+        assert_eq!(self.far[0].transmit(&mut self.switch.pool, &mut batch), 1);
+        for _ in 0..8 {
+            self.switch.turn();
+        }
+        let mut ports = Vec::new();
+        for (port, far) in self.far.iter_mut().enumerate() {
+            let mut batch = Batch::new();
+            far.receive(&mut self.switch.pool, &mut batch);
+            ports.extend(batch.iter().map(|_| port));
+            batch.drain(..).for_each(|packet| self.switch.pool.free(packet));
+        }
+        ports
+    }
+
+    fn decider(&mut self) -> &mut Decider {
+        self.switch.decider.as_mut().unwrap()
+    }
+}
+
+/// A flow is made to say what no rule does, in the decider's records and in the worker's cache, as a defect would: nothing else tells
+/// that it is wrong.
+#[test]
+fn a_flow_that_is_wrong_is_found_and_mended() {
+    let mut rig = Rig::new(1000);
+    assert_eq!(rig.leaves_by(), [1]);
+    let decider = rig.decider();
+    let id = decider.records.iter().position(Option::is_some).unwrap();
+    let record = decider.records[id].as_ref().unwrap();
+    let (at, bridge) = (record.at.unwrap(), Arc::clone(&record.bridge));
+    let elsewhere = with_port(&record.bits.both().0, 2);
+    let other = bridge.tables.lock().translate(Question { flow: &elsewhere, frame: None, trace: false });
+    let other = decider.fates.shared(other, Vec::new());
+    decider.records[id].as_mut().unwrap().fate = Arc::clone(&other);
+    decider.answer(0, Answer::Replace(at, Arc::clone(&other.compiled)));
+    rig.switch.turn();
+    assert_eq!(rig.leaves_by(), [0]);
+    let decider = rig.decider();
+    let view = decider.view();
+    for second in 0..SAMPLE {
+        assert!(view.wrong.load(Ordering::Relaxed) <= 1, "found once: it was mended then");
+        decider.second = second;
+        decider.look_at(u32::try_from(id).unwrap(), monotonic().ns);
+    }
+    assert_eq!(view.wrong.load(Ordering::Relaxed), 1);
+    rig.switch.turn();
+    assert_eq!(rig.leaves_by(), [1]);
+}
+
+#[test]
+fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
+    let mut rig = Rig::new(10_000);
+    let decider = rig.decider();
+    let mut round = |ms: u64| {
+        decider.round_work_ns = ms * 1_000_000;
+        decider.end_round(0);
+        assert_eq!(decider.view.limit.load(Ordering::Relaxed), decider.limit as u64);
+        decider.limit
+    };
+    assert_eq!((round(1001), round(5000), round(700)), (7500, 5625, 5625));
+    assert_eq!((round(499), round(1)), (6625, 7625));
+    assert_eq!((0..10).map(|_| round(1)).last(), Some(10_000), "as many as it may, and no more");
+    assert_eq!((0..30).map(|_| round(2000)).last(), Some(1000), "some it keeps in any case");
+}
