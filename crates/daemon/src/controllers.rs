@@ -124,8 +124,8 @@ async fn follow(
         let led = sessions.entry(name.clone()).or_insert_with(|| {
             let datapath = Arc::clone(&leader) as Arc<dyn openflow::Datapath>;
             let controllers = Controllers::with_sockets(datapath, Arc::clone(sockets));
-            let datapath_id = leader.datapath_id();
-            Sessions { datapath_id, leader, controllers, patience: Duration::ZERO, away: None, alone: false }
+            let (datapath_id, alone) = (leader.datapath_id(), leader.is_alone());
+            Sessions { datapath_id, leader, controllers, patience: Duration::ZERO, away: None, alone }
         });
         led.patience = patience(&settings);
         led.controllers.set(targets(&name, &settings, directory)).await;
@@ -148,7 +148,9 @@ fn watch_over(name: &BridgeName, led: &mut Sessions) {
     } else {
         led.away.get_or_insert_with(Instant::now);
     }
-    let alone = led.leader.stand_alone(led.away.is_some_and(|since| since.elapsed() >= led.patience));
+    // Who stands alone does so until one comes: that was a predecessor's patience, or another bridge's to controllers.
+    let is_over = |since: Instant| led.alone || since.elapsed() >= led.patience;
+    let alone = led.leader.stand_alone(led.away.is_some_and(is_over));
     if alone && !led.alone {
         tracing::warn!(bridge = %name, "no controller has been there for {:?}: it stands alone until one comes", led.patience);
     } else if led.alone && !alone {

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -35,13 +35,14 @@ impl PidFile {
     }
 
     fn lock(path: &Path, socket: Option<&Path>, how: FlockOperation) -> io::Result<PidFile> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(path)?;
-        fcntl_lock(&file, how).map_err(|error| match io::Error::from(error) {
-            // Which of the two it is that says so depends on the system (POSIX.1).
-            error if error.kind() == io::ErrorKind::PermissionDenied => io::ErrorKind::WouldBlock.into(),
-            error => error,
-        })?;
+        let file = loop {
+            let file = PidFile::open(path, how)?;
+            // Whoever had it may have removed it meanwhile: then it is nobody's any more.
+            let (own, named) = (file.metadata()?, std::fs::metadata(path));
+            if named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+                break file;
+            }
+        };
         let text = format!("{}\n", std::process::id());
         file.write_all_at(text.as_bytes(), 0)?;
         file.set_len(text.len() as u64)?;
@@ -51,6 +52,17 @@ impl PidFile {
         }
         let link = socket.and_then(|socket| link(path, socket)).transpose()?;
         Ok(PidFile { path: path.to_owned(), link, _locked: file })
+    }
+
+    fn open(path: &Path, how: FlockOperation) -> io::Result<File> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        fcntl_lock(&file, how).map_err(|error| match io::Error::from(error) {
+            // Which of the two it is that says so depends on the system (POSIX.1).
+            error if error.kind() == io::ErrorKind::PermissionDenied => io::ErrorKind::WouldBlock.into(),
+            error => error,
+        })?;
+        Ok(file)
     }
 
     /// Leaves the file to a successor.

@@ -295,6 +295,8 @@ fn how_a_controller_stands_is_written_back() {
 /// A controller that greets and counts.
 struct Counting {
     stream: UnixStream,
+    /// The beginning of a message.
+    octets: Vec<u8>,
 }
 
 impl Counting {
@@ -302,33 +304,61 @@ impl Counting {
         let mut stream = listener.accept().unwrap().0;
         stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         stream.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).unwrap();
-        Counting { stream }
+        Counting { stream, octets: Vec::new() }
     }
 
     /// Kinds of the messages that come in this time; what it is asked by an echo it answers.
     fn kinds(&mut self, time: Duration) -> Vec<u8> {
         let end = Instant::now() + time;
-        let (mut octets, mut kinds) = (Vec::new(), Vec::new());
-        let mut part = [0; 65_536];
+        let mut kinds = Vec::new();
         while Instant::now() < end {
-            let Ok(count) = self.stream.read(&mut part) else { continue };
-            assert!(count > 0, "it has ended the session");
-            octets.extend_from_slice(&part[..count]);
-            while octets.len() >= 8 {
-                let length = usize::from(u16::from_be_bytes([octets[2], octets[3]]));
-                if octets.len() < length {
-                    break;
-                }
-                if octets[1] == 2 {
-                    let mut answer: Vec<u8> = octets[..length].to_vec();
-                    answer[1] = 3;
-                    self.stream.write_all(&answer).unwrap();
-                }
-                kinds.push(octets[1]);
-                octets.drain(..length);
-            }
+            kinds.extend(self.hear().expect("it has ended the session"));
         }
         kinds
+    }
+
+    /// The same of what comes next; `None` when the session has ended.
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        let mut part = [0; 65_536];
+        let mut kinds = Vec::new();
+        match self.stream.read(&mut part) {
+            Ok(0) => return None,
+            Ok(count) => self.octets.extend_from_slice(&part[..count]),
+            Err(_) => return Some(kinds),
+        }
+        while self.octets.len() >= 8 {
+            let length = usize::from(u16::from_be_bytes([self.octets[2], self.octets[3]]));
+            if self.octets.len() < length {
+                break;
+            }
+            let mut message: Vec<u8> = self.octets.drain(..length).collect();
+            kinds.push(message[1]);
+            if message[1] == 2 {
+                message[1] = 3;
+                self.stream.write_all(&message).ok()?;
+            }
+        }
+        Some(kinds)
+    }
+
+    /// Is there, and says nothing else, until it is let go.
+    fn stay(mut self) -> Staying {
+        let stream = self.stream.try_clone().unwrap();
+        let thread = std::thread::spawn(move || while self.hear().is_some() {});
+        Staying { stream, thread: Some(thread) }
+    }
+}
+
+/// See [`Counting::stay`].
+struct Staying {
+    stream: UnixStream,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
 }
 
@@ -514,10 +544,10 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
     let socket = switch.rig.path("counting");
     let listener = UnixListener::bind(&socket).unwrap();
     switch.vsctl(&format!(
-        "set-controller br0 unix:{} -- set controller br0 inactivity_probe=1000",
+        "set-controller br0 unix:{} -- set controller br0 inactivity_probe=3000",
         socket.display()
     ));
-    let mut controller = Counting::accept(&listener);
+    let controller = Counting::accept(&listener).stay();
     let until_gone = |what: &str| {
         eventually(what, PATIENCE, || if shown().contains("NORMAL") { Err(shown()) } else { Ok(()) })
             .unwrap();
@@ -525,14 +555,22 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
     until_gone("it is the controller's");
     switch.ofctl(&["add-flow", "priority=9,actions=drop"]);
     assert!(!hosts[0].reaches(&hosts[1]));
-    controller.kinds(Duration::from_millis(100));
     let left = Instant::now();
     drop(controller);
     drop(listener);
     assert!(!hosts[0].reaches(&hosts[1]), "it may come back soon");
     switch.rig.until_reachable(1, 2);
-    assert!(left.elapsed() > Duration::from_secs(2), "after three times the probe");
+    assert!(left.elapsed() > Duration::from_secs(8), "after three times the probe");
     assert!(shown().contains("priority=9") && !shown().contains("NORMAL"), "{}", shown());
+    // A successor has the same patience, which is over; so has what is another bridge to controllers.
+    let flow = UdpFlow::start(&hosts[0], &hosts[1], 100).unwrap();
+    flow.wait_for(10, PATIENCE).unwrap();
+    switch.rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    switch.until_there();
+    switch.vsctl("set bridge br0 other-config:datapath-id=0000000000000abc");
+    flow.wait_for(300, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!(report.lost(), 0, "{report:?}");
     switch.vsctl("set-fail-mode br0 secure");
     assert!(!hosts[0].reaches(&hosts[1]));
     switch.vsctl("set-fail-mode br0 standalone");
@@ -540,7 +578,7 @@ fn a_bridge_stands_alone_while_its_controllers_are_away() {
     // It comes back.
     std::fs::remove_file(&socket).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
-    let controller = Counting::accept(&listener);
+    let controller = Counting::accept(&listener).stay();
     eventually("its rules count", PATIENCE, || {
         if hosts[0].reaches(&hosts[1]) { Err(String::new()) } else { Ok(()) }
     })

@@ -136,7 +136,7 @@ fn what_only_the_kernel_follows_goes_by_its_word() {
     until(&[], [3, 0]);
     ip("route add 10.9.0.0/24 tos 0x10 via 10.8.3.2");
     until(&["-Q", "0x10"], [0, 3]);
-    assert_eq!(reached(&[]), [3, 0]);
+    until(&[], [3, 0]);
     assert!(why(&rig, "10.9.0.1").contains("for some packets only"), "{}", why(&rig, "10.9.0.1"));
     ip("route del 10.9.0.0/24 tos 0x10");
     until(&["-Q", "0x10"], [3, 0]);
@@ -194,7 +194,7 @@ fn traceroute_looks_right() {
         (&["traceroute", "-n", "-I"], "10.8.2.2", ["10.8.1.1", "10.8.2.2"]),
         (&["traceroute6", "-n"], "fd00:8:2::2", ["fd00:8:1::1", "fd00:8:2::2"]),
     ] {
-        let end = ["-w", "2", "-m", "5", to];
+        let end = ["-w", "20", "-m", "5", to];
         let line = ["busybox"].iter().chain(arguments).chain(&end);
         let said = rig.hosts[0].run(line).unwrap();
         let lines: Vec<&str> = said.lines().skip(1).map(str::trim).collect();

@@ -328,6 +328,7 @@ fn meters_of_octets_mark_and_drop_what_is_over_their_rates() {
         frame
     };
     let (low, medium, expedited) = (10, 12, 46);
+    let begin = std::time::Instant::now();
     for sequence in 0..60 {
         switch.rig.send(0, &of_class(low, sequence));
         switch.rig.send(1, &of_class(expedited, sequence));
@@ -340,8 +341,10 @@ fn meters_of_octets_mark_and_drop_what_is_over_their_rates() {
     };
     let metered = classes(1);
     let passed = metered.iter().take_while(|class| **class == low).count();
-    assert!((19..=24).contains(&passed), "{passed} of 60 as they came");
-    assert!((39..=48).contains(&metered.len()), "{} of 60 in all", metered.len());
+    // In a second two frames more are marked late, and four are not dropped.
+    let seconds = usize::try_from(begin.elapsed().as_secs()).unwrap() + 1;
+    assert!((19..=20 + 2 * seconds).contains(&passed), "{passed} of 60 as they came");
+    assert!((39..=40 + 4 * seconds).contains(&metered.len()), "{} of 60 in all", metered.len());
     assert!(metered.iter().filter(|class| **class == medium).count() >= 15, "{metered:?}");
     assert!(metered.iter().all(|class| [low, medium].contains(class)), "{metered:?}");
     assert_eq!(classes(0), [expedited; 60], "it has no precedence to raise");

@@ -263,7 +263,9 @@ fn what_needs_more_is_the_kernels_as_it_came() {
         );
         assert_eq!(tables.gate.counted(class), (before.0 + 1, before.1), "{why:?}: explained only");
     }
-    assert!(Punt::ALL.iter().all(|why| cases.iter().any(|(_, case)| case == why)), "each reason has a case");
+    // What comes in where nothing is routed has a test of its own.
+    let has_case = |why: &Punt| *why == Punt::NotRouted || cases.iter().any(|(_, case)| case == why);
+    assert!(Punt::ALL.iter().all(has_case), "each reason has a case");
     rig.assert_accounted();
     // As long as may be.
     for text in ["ip_dst=20.9.9.9,udp,len=1414", "ip_src=2001:db8::9,ip_dst=2001:db8:1::2,udp,len=1414"] {
@@ -463,6 +465,34 @@ fn errors_have_their_limit_and_one_address() {
 }
 
 /// A flood of one kind has its limit, and the others theirs.
+/// A device whose packets all pass the kernel shows it those, too, that nobody routes: somebody may listen there.
+#[test]
+fn where_nothing_is_routed_the_kernel_has_what_comes_in_by_a_tap() {
+    let config = EngineConfig::default();
+    let tables = Tables::new(&config);
+    let off = |mirrored| {
+        let mut router = Router { mirrored, ..tables.router() };
+        let nothing = Lookup::say(Selector::ALL.interface(0), router::Verdict::NotForwarding);
+        router.four.insert(0, nothing);
+        rig(&config, router)
+    };
+    let frame = frame("ip_dst=10.0.1.2,udp");
+    let mut hooked = off(Mirrored::default());
+    assert_eq!(told_and_done(&mut hooked, 0, &frame), []);
+    assert_eq!(hooked.dropped()[DropReason::ForwardingOff.index()], 1);
+    hooked.assert_accounted();
+    drop(hooked);
+    let mut mirrored = Mirrored::default();
+    mirrored.add_kernel(0, Kernel { port: PORTS[2], mac: INTO_KERNEL });
+    let mut tap = off(mirrored);
+    let [(to, given)] = &told_and_done(&mut tap, 0, &frame)[..] else { panic!("one packet") };
+    assert_eq!((*to, &given[6..]), (PORTS[2], &frame[6..]));
+    assert_eq!(tables.gate.counted(PuntClass::NotRouted), (1, 0));
+    let explained = tap.worker.while_offline(|| tap.engine.explain(PORTS[0], &frame));
+    assert!(explained.steps.contains(&Step::ToKernel { why: Punt::NotRouted.explain() }), "{explained:?}");
+    tap.assert_accounted();
+}
+
 #[test]
 fn one_kind_of_punts_does_not_starve_another() {
     let config = EngineConfig::default();

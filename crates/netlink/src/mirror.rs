@@ -171,9 +171,10 @@ impl Mirror {
                 }
                 changes.push(Change::Settings(key));
                 let concerned = |link: &&u32| key.link == SettingsKey::ALL || key.link == **link;
-                for index in self.links.keys().filter(concerned).copied().collect::<Vec<_>>() {
-                    if before.unwrap_or_default().ignores_linkdown != now.unwrap_or_default().ignores_linkdown
-                    {
+                let ignores =
+                    |settings: Option<Settings>| settings.and_then(|own| own.ignores_linkdown) == Some(true);
+                if ignores(before) != ignores(now) {
+                    for index in self.links.keys().filter(concerned).copied().collect::<Vec<_>>() {
                         self.judge_linkdown(index, changes);
                     }
                 }
@@ -220,7 +221,8 @@ impl Mirror {
         if self.ignores(true, index) {
             let own = |path: &Path| matches!(path.kind, Kind::Local | Kind::Anycast);
             self.mark6(index, true, |path| !own(path), changes);
-        } else {
+        } else if self.links.get(&index).is_some_and(|link| link.running) {
+            // What has died with the carrier while the device came up stays dead without one (`addrconf_notify()`).
             self.revive6(index, changes);
         }
     }
@@ -230,9 +232,11 @@ impl Mirror {
         self.told_apart && is_frrs(protocol)
     }
 
-    /// The path of this value that routes share; its ways out are dead where their devices are down.
-    pub(crate) fn share(&mut self, path: &Path) -> Arc<Path> {
-        let dead = |hop: &Hop| hop.link != 0 && !self.links.get(&hop.link).is_some_and(|link| link.up);
+    /// The path of this value that routes of a family share; its ways out are dead where their devices are down, or without a carrier where
+    /// that counts.
+    pub(crate) fn share(&mut self, v6: bool, path: &Path) -> Arc<Path> {
+        let is_up = |link| self.links.get(&link).is_some_and(|own| own.up) && !self.ignores(v6, link);
+        let dead = |hop: &Hop| hop.link != 0 && !is_up(hop.link);
         if path.hops.iter().any(|hop| hop.dead != dead(hop)) {
             let mut other = path.clone();
             other.hops.iter_mut().for_each(|hop| hop.dead = dead(hop));

@@ -249,6 +249,8 @@ fn a_route_that_is_replaced_is_there_all_the_time() {
     });
     site.told.lock().unwrap().watched = key.unwrap();
     one.set_nodelay(true).unwrap();
+    // On a busy machine a moment is sometimes longer than a deletion waits for what replaces it.
+    let mut late = 0;
     for round in 0..300_u32 {
         let device =
             Target::Via(IpAddr::from([192, 0, 2, u8::try_from(round % 250).unwrap() + 3]), site.device);
@@ -259,20 +261,23 @@ fn a_route_that_is_replaced_is_there_all_the_time() {
             one.write_all(&frame([gone, new])).unwrap();
         } else {
             // A frame each, and a moment between.
+            let begin = Instant::now();
             one.write_all(&frame([gone])).unwrap();
             std::thread::sleep(Duration::from_micros(u64::from(round)));
             one.write_all(&frame([new])).unwrap();
+            late += usize::from(begin.elapsed() > Duration::from_millis(4));
         }
     }
     site.until("all of it", |status| status.messages == 601);
     site.follower.settle().unwrap();
     let told = site.told.lock().unwrap();
     assert!(told.times > 50, "told {} times", told.times);
-    assert_eq!(told.absent, 0, "of {} times", told.times);
+    let before = told.absent;
+    assert!(before <= late && late < 30, "{before} of {} times, {late} of them late", told.times);
     drop(told);
     one.write_all(&frame([withdraw(prefix("10.1.0.0/16"), BGP)])).unwrap();
     site.until_routes(&[]);
-    assert_eq!(site.told.lock().unwrap().absent, 1);
+    assert_eq!(site.told.lock().unwrap().absent, before + 1);
 }
 
 #[test]

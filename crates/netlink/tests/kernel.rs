@@ -549,7 +549,7 @@ fn settings_are_followed() {
     let carrier = |up: bool| {
         site.ip(&format!("link set f1 {}", if up { "up" } else { "down" }));
         let shown = || site.namespace.run(["ip", "-o", "link", "show", "e1"]);
-        testbed::eventually(&format!("e1 is operational: {up}"), Duration::from_secs(5), || match shown() {
+        testbed::eventually(&format!("e1 is operational: {up}"), Duration::from_secs(20), || match shown() {
             Ok(said) if said.contains("state UP") == up => Ok(()),
             other => Err(format!("{other:?}")),
         })

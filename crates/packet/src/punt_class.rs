@@ -57,6 +57,7 @@ classes! {
     Options = "options", "Options that every router reads.";
     Scope = "scope", "An address that counts on its link only.";
     Elsewhere = "elsewhere", "The way out is a device that is none of the router's ports.";
+    NotRouted = "not-routed", "Its family is not routed where it came in.";
     Errors = "errors", "Not given to the kernel: ICMP errors that workers make themselves.";
 }
 

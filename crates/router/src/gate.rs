@@ -78,7 +78,8 @@ pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
         | Punt::Unresolved
         | Punt::TooLong
         | Punt::Options
-        | Punt::Elsewhere => None,
+        | Punt::Elsewhere
+        | Punt::NotRouted => None,
     };
     protocol.unwrap_or(why.class())
 }

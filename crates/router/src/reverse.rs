@@ -150,7 +150,7 @@ fn is_on_its_way(decision: Decision) -> bool {
             | Punt::TooLong
             | Punt::Options
             | Punt::Elsewhere => true,
-            Punt::NotIp | Punt::Group | Punt::Own | Punt::Scope => false,
+            Punt::NotIp | Punt::Group | Punt::Own | Punt::Scope | Punt::NotRouted => false,
         },
         Decision::Drop(_) => false,
     }

@@ -88,6 +88,7 @@ punts! {
     Options = "It bears options that every router reads.";
     Scope = "One of its addresses counts on its link only.";
     Elsewhere = "Its way out is a device that is none of the router's ports: the kernel sends it.";
+    NotRouted = "Packets of its family are not routed where it came in: the kernel has it for whoever listens on the device.";
 }
 
 /// Why a packet goes no further, as its sender is told.

@@ -48,7 +48,7 @@ fn rules_are_replaced_under_load_without_a_gap() {
     let dropped = |port: &Attached| port.counters().unwrap().get(Counter::FilterDropped);
     let by_both = |all: u64, filter: &Filter| (1..all).contains(&counted(filter, "kept").packets);
     let sent = namespace.under_load(&Traffic::to(far), || {
-        let mut round = 0;
+        let (mut round, begin) = (0, std::time::Instant::now());
         // On a busy machine all 60 changes may be over between two bursts of frames.
         while round < 60 || !by_both(dropped(&port), &filter) {
             // The second rule comes and goes; each set drops everything, by one rule or the other.
@@ -57,6 +57,7 @@ fn rules_are_replaced_under_load_without_a_gap() {
             let set = if round % 2 == 0 { compiled([first, second]) } else { compiled([second]) };
             filter.replace_on(&set, &mut [&mut port]).unwrap();
             round += 1;
+            assert!(begin.elapsed() < Duration::from_secs(60), "frames have not met both rules");
         }
     });
     support::eventually("all frames have arrived", || dropped(&port) >= sent);

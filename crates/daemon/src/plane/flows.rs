@@ -68,7 +68,7 @@ struct Deciding {
 struct Given {
     rules: Pipeline,
     numbers: BTreeMap<String, u32>,
-    leader: LeaderLetter,
+    leader: Option<LeaderLetter>,
 }
 
 /// All bridges with rules.
@@ -266,7 +266,7 @@ impl Flows {
     pub fn letters(&self) -> BTreeMap<String, RulesLetter> {
         let letter = |(name, own): (&BridgeName, &Flowing)| {
             let letter = RulesLetter::of(&own.tables.lock(), own.named_numbers(), now());
-            (name.as_str().to_owned(), RulesLetter { leader: own.leader.letter(), ..letter })
+            (name.as_str().to_owned(), RulesLetter { leader: Some(own.leader.letter()), ..letter })
         };
         self.bridges.iter().map(letter).collect()
     }

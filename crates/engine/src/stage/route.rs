@@ -229,6 +229,13 @@ pub fn run<R: Recorder, const QUICK: bool>(
         }
         let (Some(packet), Some(route)) = (all.get_mut(place), routes.get_mut(place)) else { break };
         let mut head = if QUICK { heads[place] } else { Head::Read };
+        if let Decision::Drop(DropReason::ForwardingOff) = *route {
+            // Where all of a device's packets pass the kernel, somebody may listen: a DHCP client, before it has an address.
+            let arrival = if vlans { arrivals[place] } else { interface };
+            if router.mirrored.kernel(arrival).is_some() {
+                *route = Decision::Punt(Punt::NotRouted);
+            }
+        }
         if let Decision::Refuse(why) = *route {
             let mut asked = refuse::Asked {
                 router,

@@ -113,14 +113,14 @@ impl Table {
         for (key, paths) in mirror.routes4.iter() {
             let counts = self.whole || four.is_some_and(|four| four.contains(key));
             let path = paths.all().iter().find(|path| counts && own(key.table, path));
-            if let Some(path) = path.map(|path| to.share(path)) {
+            if let Some(path) = path.map(|path| to.share(false, path)) {
                 to.routes4.put(*key, Some(path), |path| is_frrs(path.protocol));
             }
         }
         for (key, paths) in mirror.routes6.iter() {
             let counts = self.whole || six.is_some_and(|six| six.contains(key));
             let path = paths.all().iter().find(|path| counts && own(key.table, path));
-            if let Some(path) = path.map(|path| to.share(path)) {
+            if let Some(path) = path.map(|path| to.share(true, path)) {
                 to.routes6.put(*key, Some(path), |path| is_frrs(path.protocol));
             }
         }
@@ -212,7 +212,7 @@ impl Table {
         let protocol = path.protocol;
         let found = if gone { None } else { self.resolved(mirror, &key, path) };
         let is_there = found.is_some();
-        let path = found.map(|path| mirror.share(&path));
+        let path = found.map(|path| mirror.share(A::BYTES == 16, &path));
         let changed = A::routes(mirror).put(key, path, |path| is_frrs(path.protocol));
         if self.failed.remove(&A::key(key)) || changed {
             changes.push(A::change(key));

@@ -91,13 +91,27 @@ impl Leader {
 
     /// What a successor gets besides the tables.
     pub(super) fn letter(&self) -> LeaderLetter {
-        LeaderLetter(locked(&self.configs).clone(), self.begun.load(Ordering::Relaxed))
+        LeaderLetter {
+            configs: locked(&self.configs).clone(),
+            begun: self.begun.load(Ordering::Relaxed),
+            alone: self.is_alone(),
+        }
     }
 
-    pub(super) fn take_over(&self, letter: LeaderLetter) {
-        let LeaderLetter(configs, begun) = letter;
+    /// Goes on where a predecessor stopped; who was killed has left nothing but rules.
+    pub(super) fn take_over(&self, letter: Option<LeaderLetter>) {
+        let Some(LeaderLetter { configs, begun, alone }) = letter else {
+            let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
+            return self.begun.store(begun, Ordering::Relaxed);
+        };
         *locked(&self.configs) = configs;
         self.begun.store(begun, Ordering::Relaxed);
+        self.stand_alone(alone);
+    }
+
+    /// Whether it stands alone.
+    pub fn is_alone(&self) -> bool {
+        self.tables.lock().is_alone()
     }
 
     /// What a new bridge does before anybody has led it.
@@ -136,12 +150,12 @@ impl Leader {
 
     /// Its controllers have been away for so long that it stands alone, unless it is to be secure, or not; whether it does.
     pub fn stand_alone(&self, alone: bool) -> bool {
-        let alone = alone && !self.secure.load(Ordering::Relaxed);
+        let alone = || alone && !self.secure.load(Ordering::Relaxed);
         // Asked every second: nobody is woken for nothing.
-        if self.tables.lock().is_alone() != alone {
-            self.tables.change(|pipeline| pipeline.set_alone(alone));
+        if self.is_alone() != alone() {
+            self.tables.change(|pipeline| pipeline.set_alone(alone()));
         }
-        alone
+        alone()
     }
 
     /// Tables as the configuration has them; what controllers have changed of others stays.

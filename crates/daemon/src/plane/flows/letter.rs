@@ -38,12 +38,19 @@ pub struct RulesLetter {
     pub(super) options: Vec<OptionLetter>,
     /// What only the next process gets, not the one after a kill.
     #[serde(default)]
-    pub(super) leader: LeaderLetter,
+    pub(super) leader: Option<LeaderLetter>,
 }
 
-/// What controllers have changed of ports, by number (OFPPC_* bits), and whether the rule of standing alone is there because of us.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct LeaderLetter(pub BTreeMap<u32, u32>, pub bool);
+/// How a bridge stands to its controllers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct LeaderLetter {
+    /// What they have changed of ports, by number: OFPPC_* bits.
+    pub configs: BTreeMap<u32, u32>,
+    /// The rule of standing alone is there because of us.
+    pub begun: bool,
+    /// They have been away for so long that it stands alone.
+    pub alone: bool,
+}
 
 /// A flow that a worker has cached: worker, bridge, port, and the bits that it depends on as the decider has them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -167,7 +174,7 @@ impl RulesLetter {
             numbers,
             tables: TableLetter::all(pipeline),
             options: OptionLetter::all(pipeline),
-            leader: LeaderLetter::default(),
+            leader: None,
         }
     }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packet::spec;
+use packet::{PortId, spec};
 use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
 use switch::flow::Match;
@@ -27,12 +27,21 @@ impl Rig {
         Rig { switch, far }
     }
 
+    /// A packet comes in by the first port.
+    fn arrives(&mut self, to: u32) {
+        let last = to.to_be_bytes();
+        let text = format!(
+            "eth_dst=02:00:00:00:00:02,ip_src=10.0.0.1,ip_dst=10.{}.{}.{},udp",
+            last[1], last[2], last[3]
+        );
+        let mut batch = Batch::new();
+        batch.push(self.switch.pool.alloc_copy(&spec::parse(&text).unwrap()).unwrap());
+        assert_eq!(self.far[0].transmit(&mut self.switch.pool, &mut batch), 1);
+    }
+
     /// By which ports a packet leaves that has come in by the first.
     fn leaves_by(&mut self) -> Vec<usize> {
-        let frame = spec::parse("eth_dst=02:00:00:00:00:02,ip_src=10.0.0.1,ip_dst=10.0.0.2,udp").unwrap();
-        let mut batch = Batch::new();
-        batch.push(self.switch.pool.alloc_copy(&frame).unwrap());
-        assert_eq!(self.far[0].transmit(&mut self.switch.pool, &mut batch), 1);
+        self.arrives(2);
         for _ in 0..8 {
             self.switch.turn();
         }
@@ -94,4 +103,19 @@ fn fewer_flows_are_kept_when_a_look_at_all_takes_too_long() {
     assert_eq!((round(499), round(1)), (6625, 7625));
     assert_eq!((0..10).map(|_| round(1)).last(), Some(10_000), "as many as it may, and no more");
     assert_eq!((0..30).map(|_| round(2000)).last(), Some(1000), "some it keeps in any case");
+}
+
+#[test]
+fn packets_of_a_turn_are_looked_up_ahead_where_there_are_many_rules() {
+    for (rules, wanted) in [(0, 0), (5000, 8)] {
+        let mut rig = Rig::new(10_000);
+        let matching = Match::ANY.with(Field::EthType, 0x800);
+        let to = |last: u32| matching.with(Field::Ipv4Dst, u128::from(0x0a00_0000 + last));
+        rig.switch.modify(&(0..rules).map(|last| sends(0, 2, to(last), 2)).collect::<Vec<_>>());
+        (0..8).for_each(|last| rig.arrives(last));
+        rig.switch.worker.round();
+        let decider = rig.decider();
+        decider.collect();
+        assert_eq!(decider.look_ahead(PortId(0)).len(), wanted, "{rules} rules");
+    }
 }
