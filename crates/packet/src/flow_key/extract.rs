@@ -194,6 +194,12 @@ fn extract_any(
     Ok(packet.read(l2.eth_type, key))
 }
 
+/// Whether the key has fields for what stands behind this EtherType: what [`L3Packet::read`] knows.
+#[inline(always)]
+pub(super) fn is_read_on(eth_type: u16) -> bool {
+    matches!(eth_type, ethertype::IPV4 | ethertype::IPV6 | ethertype::ARP | ethertype::RARP)
+}
+
 /// What stands behind the L2 header.
 #[derive(Clone, Copy)]
 struct L3Packet<'a> {

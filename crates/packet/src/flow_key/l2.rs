@@ -1,6 +1,6 @@
 //! The L2 part of a flow key: addresses, at most two VLAN tags (802.1Q, 802.1ad), EtherType or LLC.
 
-use super::extract::{be16, le32};
+use super::extract::{be16, is_read_on, le32};
 use super::{INNER_IS_SERVICE, OUTER_IS_SERVICE, TAG_PRESENT};
 use crate::numbers::ethertype;
 use crate::{DropReason, PortId, VlanId};
@@ -54,9 +54,7 @@ impl L2 {
             }
             eth_type = ethertype::LLC;
         }
-        let reads_on =
-            [ethertype::IPV4, ethertype::IPV6, ethertype::ARP, ethertype::RARP].contains(&eth_type);
-        if reads_on || is_tag(eth_type) {
+        if is_read_on(eth_type) || is_tag(eth_type) {
             return None;
         }
         let tags = Tags { bits: 0, eth_type, len: 14 };
