@@ -205,6 +205,12 @@ drop_reasons! {
         "No route leads to the destination, or its route refuses it, and its sender is not told: it is an ICMP error or a later fragment, or the router's limit of `errors` is reached; see `trivium show why ADDRESS`.";
     ForwardingOff = 75, "forwarding-off",
         "Packets of this family that come in here are not routed: set `net.ipv4.conf.DEVICE.forwarding`, or `net.ipv6.conf.all.forwarding`, if they are to be.";
+
+    // Filters.
+    FilterDropped = 76, "filter-dropped",
+        "A rule of the port's filter dropped it; `trivium show filters` tells which.";
+    FilterLimited = 77, "filter-limited",
+        "It was over the rate of a rule of the port's filter; `trivium show filters` tells which.";
 }
 
 impl DropReason {

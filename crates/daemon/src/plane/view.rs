@@ -110,16 +110,8 @@ fn hook_counters(running: &Running) -> xdp::Counters {
 
 /// Drops in the hook: their counter, name and meaning.
 const HOOK_DROPS: [(Counter, &str, &str); 6] = [
-    (
-        Counter::FilterDropped,
-        "filter-dropped",
-        "A rule of the port's filter dropped it in the hook; `trivium show filters` tells which.",
-    ),
-    (
-        Counter::FilterLimited,
-        "filter-limited",
-        "It was over the rate of a rule of the port's filter; `trivium show filters` tells which.",
-    ),
+    (Counter::FilterDropped, DropReason::FilterDropped.name(), DropReason::FilterDropped.explain()),
+    (Counter::FilterLimited, DropReason::FilterLimited.name(), DropReason::FilterLimited.explain()),
     (
         Counter::BridgeLost,
         "hook-device-gone",
