@@ -498,7 +498,7 @@ pub(crate) fn path<R: Recorder>(
     }
     if let Some(stage) = &view.own {
         let n = burst.len();
-        own::run(port, stage.as_ref(), burst, tools, recorder);
+        own::run(port, stage.as_ref(), burst, now, tools, recorder);
         begin = count(tools, Stage::Own, n, begin);
     }
     room::run(port, &view.room, burst, now, reader, tools, recorder);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::Rig;
 use engine::{Arrivals, EngineConfig, OwnStage, Room, Verdicts};
 use packet::record::Step;
-use packet::{DropReason, PortId, spec};
+use packet::{DropReason, PortId, WorkerId, spec};
 use port::pcap::{Reader, Writer};
 
 /// The example's binary, which stands beside this test's.
@@ -58,12 +58,15 @@ fn the_example_refuses_and_marks() {
     assert!(lines < 50, "it is to stay a page: {lines} lines");
 }
 
-/// Refuses every other packet, and counts.
+/// Refuses every other packet, and counts unless somebody only asks.
 struct Half(AtomicUsize);
 
 impl OwnStage for Half {
     fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts) {
-        self.0.fetch_add(arrivals.packets.len(), Ordering::Relaxed);
+        assert!(arrivals.now_ns > 0 && arrivals.worker == WorkerId(0));
+        if !arrivals.dry_run {
+            self.0.fetch_add(arrivals.packets.len(), Ordering::Relaxed);
+        }
         for verdict in verdicts[..arrivals.packets.len()].iter_mut().step_by(2) {
             *verdict = Some(DropReason::OwnStage);
         }
@@ -98,4 +101,5 @@ fn what_a_stage_refuses_is_counted_and_explained() {
     let explained = rig.worker.while_offline(|| rig.engine.explain(PortId(0), &frames[0]));
     assert!(explained.steps.contains(&Step::Dropped(DropReason::OwnStage)), "{:?}", explained.steps);
     assert!(explained.outputs.is_empty());
+    assert_eq!(stage.0.load(Ordering::Relaxed), 7, "whoever asks leaves no mark");
 }

@@ -2,8 +2,9 @@
 //! decision. `examples/stage` is one.
 
 use packet::record::{Recorder, Step};
-use packet::{DropReason, FlowKey, Layers, PortId};
+use packet::{DropReason, FlowKey, Layers, PortId, WorkerId};
 use port::{BURST, FrameMemory, Packet};
+use switch::Now;
 
 use crate::burst::Burst;
 use crate::stage::Tools;
@@ -32,6 +33,12 @@ pub struct Arrivals<'a> {
     pub layers: &'a mut [Layers],
     /// The memory that their frames are in.
     pub memory: &'a FrameMemory,
+    /// The worker in whose thread the stage runs.
+    pub worker: WorkerId,
+    /// When its round began: nanoseconds of CLOCK_MONOTONIC.
+    pub now_ns: u64,
+    /// Somebody asks what would happen: nothing is to be counted or remembered.
+    pub dry_run: bool,
 }
 
 /// Lets a port's own stage look at `burst`; drops what it says.
@@ -39,6 +46,7 @@ pub fn run<R: Recorder>(
     port: PortId,
     own: &dyn OwnStage,
     burst: &mut Burst,
+    now: Now,
     tools: &mut Tools,
     recorder: &mut R,
 ) {
@@ -53,6 +61,9 @@ pub fn run<R: Recorder>(
             keys: &mut keys[..n],
             layers: &mut layers[..n],
             memory,
+            worker: tools.id,
+            now_ns: now.ns,
+            dry_run: R::DRY,
         },
         &mut verdicts,
     );
