@@ -11,6 +11,9 @@
 //! new program, which a link update puts in place, so a frame meets the old rules or the new
 //! ones and never a mixture. Counters, buckets and the block list outlive the set. How rules are
 //! matched stands in `bpf/README.md`.
+//!
+//! Ports that have no hook have the same rules in their workers: [`WorkerFilter`] reads the same tables in plain Rust, over
+//! counters and buckets of its own ([`Tally`]).
 
 mod bits;
 mod blocklist;
@@ -18,22 +21,28 @@ mod check;
 mod compiled;
 mod cookie;
 mod error;
+mod key;
 mod maps;
 mod rule;
 mod sample;
 mod table;
+mod tally;
 mod trie;
+mod worker;
 
-pub use blocklist::{Blocklist, read_list};
+pub use blocklist::{Blocklist, ListView, read_list};
 pub use compiled::Compiled;
 pub use cookie::CookieCounters;
 pub use error::FilterError;
+pub use key::Frame;
 pub use maps::{Filter, FilterSizes, RuleCounters};
 pub use rule::{
     Action, Base, CookieScheme, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix,
     RULES_MAX, Rate, Rule, RuleSet, SERVICES_MAX, SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
 };
 pub use sample::{Sample, Samples};
+pub use tally::Tally;
+pub use worker::{Judged, Look, WorkerFilter};
 
 pub(crate) use compiled::CONF_WORDS;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::table::{Full, LINE, Layout, State, Words};
 use super::{Filter, FilterError, Moment, Prefix};
@@ -26,9 +27,32 @@ pub struct Blocklist {
     outer: OwnedFd,
     prefixes: Prefixes,
     layout: Layout,
-    memory: Mapped,
+    memory: Arc<Mapped>,
     deadlines: HashMap<Prefix, Moment>,
     expiring: BTreeMap<Moment, BTreeSet<Prefix>>,
+}
+
+/// A list's table as workers read it. It sees what is added and removed in place; where the list gets another table
+/// ([`ListView::is_of`] is false then), this one stays what it was.
+#[derive(Debug, Clone)]
+pub struct ListView(Arc<Mapped>);
+
+impl ListView {
+    /// Whether this is the list's present table.
+    #[must_use]
+    pub fn is_of(&self, list: &Blocklist) -> bool {
+        Arc::ptr_eq(&self.0, &list.memory)
+    }
+
+    /// Whether an address lies in a prefix of the list.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        let words = Words(self.0.words());
+        match address {
+            IpAddr::V4(v4) => words.lists4(v4.to_bits()),
+            IpAddr::V6(v6) => words.lists6(v6.to_bits()),
+        }
+    }
 }
 
 /// The prefixes by family, each before those that it covers.
@@ -184,6 +208,12 @@ impl Blocklist {
             IpAddr::V4(v4) => self.prefixes.v4.contains(&(v4.to_bits(), prefix.length())),
             IpAddr::V6(v6) => self.prefixes.v6.contains(&(v6.to_bits(), prefix.length())),
         }
+    }
+
+    /// Its table, for whoever looks addresses up outside of a hook.
+    #[must_use]
+    pub fn view(&self) -> ListView {
+        ListView(Arc::clone(&self.memory))
     }
 
     /// Bytes of its table in the kernel.
@@ -374,7 +404,7 @@ impl Prefixes {
 }
 
 /// Makes a table of the prefixes, with room for as many again.
-fn build(prefixes: &Prefixes) -> Result<(OwnedFd, Mapped, Layout), Error> {
+fn build(prefixes: &Prefixes) -> Result<(OwnedFd, Arc<Mapped>, Layout), Error> {
     let narrow = prefixes.v4.iter().filter(|(_, length)| *length > 24);
     let blocks: usize = narrow.map(|(_, length)| 1 << 28_u8.saturating_sub(*length)).sum();
     let mut lengths: BTreeMap<u8, usize> = BTreeMap::new();
@@ -395,7 +425,7 @@ fn build(prefixes: &Prefixes) -> Result<(OwnedFd, Mapped, Layout), Error> {
         order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         layout.describe(memory.words(), order.into_iter().map(|(length, _)| length));
         if prefixes.fill(Words(memory.words()), &layout).is_ok() {
-            return Ok((map, memory, layout));
+            return Ok((map, Arc::new(memory), layout));
         }
     }
     Err(failed("fill")(std::io::Error::from_raw_os_error(libc::ENOSPC)))

@@ -15,23 +15,23 @@ pub(super) const CLASSES_FULL: FilterError =
 
 /// `enum filter_field`.
 pub(super) const FIELDS: usize = 9;
-const KIND: usize = 0;
-const SOURCE_PORT: usize = 1;
-const DESTINATION_PORT: usize = 2;
-const LENGTH: usize = 3;
-const VLAN: usize = 4;
-const FLAGS: usize = 5;
-const LISTED: usize = 6;
-const SOURCE: usize = 7;
-const DESTINATION: usize = 8;
+pub(super) const KIND: usize = 0;
+pub(super) const SOURCE_PORT: usize = 1;
+pub(super) const DESTINATION_PORT: usize = 2;
+pub(super) const LENGTH: usize = 3;
+pub(super) const VLAN: usize = 4;
+pub(super) const FLAGS: usize = 5;
+pub(super) const LISTED: usize = 6;
+pub(super) const SOURCE: usize = 7;
+pub(super) const DESTINATION: usize = 8;
 
 /// Values of a table that share a cache line.
-const LINE: usize = 32;
+pub(super) const LINE: usize = 32;
 /// 512 MiB.
 const ROW_WORDS_MAX: usize = 1 << 26;
 
 /// Of `struct filter_conf`, before its fields.
-const HEAD_WORDS: usize = 6;
+pub(super) const HEAD_WORDS: usize = 6;
 pub(crate) const CONF_WORDS: usize = 90;
 /// Of these, what its rules use (`enum filter_uses`), and whether it is a test run that is to change nothing.
 pub(super) const USES: usize = 4;
@@ -413,7 +413,7 @@ impl Numbers {
 }
 
 /// What one packet or byte costs of a bucket, and how far it may run ahead.
-fn bucket(amount: u64, nanoseconds: u128, burst: u64) -> (u64, u64) {
+pub(super) fn bucket(amount: u64, nanoseconds: u128, burst: u64) -> (u64, u64) {
     let (amount, ticks) = (u128::from(amount), nanoseconds << 4);
     let small = |number| u64::try_from(number).unwrap_or(u64::MAX);
     (small((ticks << 16) / amount), small(ticks * u128::from(burst) / amount))

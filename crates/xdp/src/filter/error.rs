@@ -132,6 +132,16 @@ pub enum FilterError {
         /// What is possible.
         advice: &'static str,
     },
+    /// What only a hook does, on a port without one.
+    #[error(
+        "filter rule \"{rule}\": action \"{action}\" needs a driver hook, and the port has none; take the rule out of this filter, or give the port another filter"
+    )]
+    NeedsHook {
+        /// Name of the rule.
+        rule: String,
+        /// Its action, as files call it.
+        action: &'static str,
+    },
     /// A prefix length beyond the address.
     #[error("prefix {address}/{length}: too long; IPv4 has 32 bits and IPv6 128")]
     PrefixLength {

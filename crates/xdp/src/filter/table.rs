@@ -24,6 +24,8 @@ const REMOVED: u64 = 1;
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
+/// Where a table's description has its first line, its lines less one, its factor and its shift.
+const DESCRIPTION: [usize; 4] = [0, 1, 2, 3];
 
 /// What two bits say of a /24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,6 +230,71 @@ impl Words<'_> {
                 }
             }
         }
+    }
+
+    /// Whether an IPv4 address is listed: `listed4()` of the hook.
+    pub fn lists4(&self, address: u32) -> bool {
+        match self.state(address >> 8) {
+            State::None => return false,
+            State::All => return true,
+            State::Some => {}
+        }
+        let want = USED | u64::from(address >> 4);
+        for line in self.lines(0, u64::from(address >> 4)) {
+            for word in (line..line + LINE).map(|at| self.seen(at)) {
+                if word >> 16 == want {
+                    return word >> (address & 15) & 1 != 0;
+                }
+            }
+            if self.seen(line + LINE - 1) == 0 {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether an IPv6 address is listed: `search6()` of the hook.
+    pub fn lists6(&self, address: u128) -> bool {
+        if self.seen(ALL6) != 0 {
+            return true;
+        }
+        let half = |shift: u32| u64::try_from(address >> shift & u128::from(u64::MAX)).unwrap_or(0);
+        if half(64) >= RESERVED {
+            return false;
+        }
+        for length in LENGTHS..LENGTHS + LENGTHS_MAX {
+            let masks = (self.seen(length * LINE + HIGH), self.seen(length * LINE + LOW));
+            if masks.0 == 0 {
+                return false;
+            }
+            let (high, low) = (half(64) & masks.0, half(0) & masks.1);
+            let step = if masks.1 == 0 { 1 } else { 2 };
+            for line in self.lines(length, high.wrapping_add(low.wrapping_mul(MIX))) {
+                let is_here = |at: usize| self.seen(at) == !high && (step == 1 || self.seen(at + 1) == low);
+                if (line..line + LINE).step_by(step).any(is_here) {
+                    return true;
+                }
+                if self.seen(line + LINE - step) == 0 {
+                    break;
+                }
+            }
+        }
+        false
+    }
+
+    /// The lines of a table in which a key can be, by the line that describes the table.
+    fn lines(&self, description: usize, key: u64) -> impl Iterator<Item = usize> + use<> {
+        let [base, mask, factor, shift] = DESCRIPTION.map(|word| self.seen(description * LINE + word));
+        let first = key.wrapping_mul(factor) >> (shift & 63);
+        (0_u64..).take(PROBES).map(move |probe| {
+            let line = base.wrapping_add(first.wrapping_add(probe) & mask);
+            usize::try_from(line).unwrap_or(0).saturating_mul(LINE)
+        })
+    }
+
+    /// A word of a table that may be written at this moment; beyond the table nothing is.
+    fn seen(&self, at: usize) -> u64 {
+        self.0.get(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// Whether ::/0 is listed.

@@ -8,11 +8,11 @@ use super::bits::{Bits, Classes};
 use super::{FilterError, Prefix};
 
 /// Entries of a cache line, by which nodes are numbered.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 const ROOT: usize = 1 << 16;
 const NODE: usize = 1 << 8;
 /// An entry with this bit is a node, else a class.
-const IS_NODE: u32 = 1 << 31;
+pub(super) const IS_NODE: u32 = 1 << 31;
 /// 128 MiB.
 const ENTRIES_MAX: usize = 1 << 25;
 

@@ -1,0 +1,286 @@
+//! What outlives a set of rules on ports without a hook: counters and buckets by the rules' names, and the buckets of
+//! single sources. Workers share all of it without locks.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Compiled, RuleCounters};
+
+/// Buckets keep time in sixteenths of a nanosecond: `FILTER_TICK_SHIFT`.
+const TICK_SHIFT: u32 = 4;
+/// Cost of one packet or byte, ticks with a binary fraction: `FILTER_COST_SHIFT`.
+const COST_SHIFT: u32 = 16;
+/// Attempts at a bucket that others charge at the same time.
+const ATTEMPTS: usize = 4;
+/// Sources that have buckets of their own at a time, as in the hook.
+const SOURCES: usize = 65_536;
+/// Places in which one source can be: two cache lines.
+const WAYS: usize = 8;
+/// More workers than that share counters.
+const ROWS_MAX: usize = 64;
+
+/// The counters and buckets of a filter's rules, on all ports that have no hook.
+#[derive(Debug, Default)]
+pub struct Tally {
+    rules: BTreeMap<String, Arc<RuleTally>>,
+    /// What a process before this one has counted, until a rule of the name comes.
+    inherited: BTreeMap<String, [u64; 4]>,
+    /// Made for the first rule that asks for it.
+    sources: Option<Arc<Sources>>,
+    /// The number of the next rule that comes.
+    next: u64,
+}
+
+impl Tally {
+    /// Nothing is counted yet, but for what a process before this one has counted.
+    #[must_use]
+    pub fn after(counted: impl IntoIterator<Item = RuleCounters>) -> Tally {
+        let figures =
+            |rule: RuleCounters| (rule.name, [rule.packets, rule.bytes, rule.acted, rule.acted_bytes]);
+        Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
+    }
+
+    /// What each rule has done, by name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<RuleCounters> {
+        let counters = |(name, rule): (&String, &Arc<RuleTally>)| {
+            let [packets, bytes, acted, acted_bytes] = rule.sums();
+            RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
+        };
+        self.rules.iter().map(counters).collect()
+    }
+
+    /// The tallies of a set's rules in their order. Rules of other names are forgotten; workers that have them yet count
+    /// where nobody looks any more.
+    pub(super) fn assign(&mut self, compiled: &Compiled) -> Vec<Arc<RuleTally>> {
+        let mut old = std::mem::take(&mut self.rules);
+        for rule in compiled.rules() {
+            let tally = old.remove(&rule.name).unwrap_or_else(|| {
+                self.next += 1;
+                let before = self.inherited.remove(&rule.name).unwrap_or_default();
+                Arc::new(RuleTally::new(self.next, before))
+            });
+            self.rules.insert(rule.name.clone(), tally);
+        }
+        compiled.rules().iter().filter_map(|rule| self.rules.get(&rule.name).cloned()).collect()
+    }
+
+    /// The buckets of single sources.
+    pub(super) fn sources(&mut self) -> Arc<Sources> {
+        Arc::clone(self.sources.get_or_insert_with(|| Arc::new(Sources::new())))
+    }
+}
+
+/// One rule's counters and its bucket.
+#[derive(Debug)]
+pub(super) struct RuleTally {
+    /// Tells its sources from those of other rules.
+    number: u64,
+    /// What was counted before.
+    before: [u64; 4],
+    rows: Box<[Row]>,
+    bucket: Bucket,
+}
+
+/// One worker's counters: packets, bytes, and those of both on which the rule acted.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Row([AtomicU64; 4]);
+
+impl RuleTally {
+    fn new(number: u64, before: [u64; 4]) -> RuleTally {
+        let rows = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(ROWS_MAX);
+        let rows = (0..rows).map(|_| Row::default()).collect();
+        RuleTally { number, before, rows, bucket: Bucket::default() }
+    }
+
+    /// Counts a frame of so many bytes that a worker has seen.
+    pub fn count(&self, worker: usize, length: u64, acted: bool) {
+        let Some(row) = self.rows.get(worker % self.rows.len().max(1)) else { return };
+        let [packets, bytes, acted_packets, acted_bytes] = &row.0;
+        packets.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(length, Ordering::Relaxed);
+        if acted {
+            acted_packets.fetch_add(1, Ordering::Relaxed);
+            acted_bytes.fetch_add(length, Ordering::Relaxed);
+        }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    fn sums(&self) -> [u64; 4] {
+        let mut sums = self.before;
+        for row in &self.rows {
+            for (sum, count) in sums.iter_mut().zip(&row.0) {
+                *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
+            }
+        }
+        sums
+    }
+}
+
+/// What a frame costs of a bucket, and when it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Charge {
+    cost: u64,
+    burst: u64,
+    /// In ticks.
+    now: u64,
+    /// Whether nothing is to be taken.
+    dry: bool,
+}
+
+impl Charge {
+    /// A charge of so many packets or bytes at `now_ns` of CLOCK_MONOTONIC.
+    pub fn new(cost: u64, burst: u64, units: u64, now_ns: u64, dry: bool) -> Charge {
+        Charge { cost: cost.saturating_mul(units) >> COST_SHIFT, burst, now: now_ns << TICK_SHIFT, dry }
+    }
+}
+
+/// A bucket is the time until which its tokens are spent (ITU-T I.371, virtual scheduling).
+#[derive(Debug, Default)]
+pub(super) struct Bucket(AtomicU64);
+
+impl Bucket {
+    /// Whether a frame exceeds the rate; it is charged if it does not.
+    pub fn exceeded(&self, charge: Charge) -> bool {
+        let Charge { cost, burst, now, dry } = charge;
+        for _ in 0..ATTEMPTS {
+            let spent = self.0.load(Ordering::Relaxed);
+            let after = spent.max(now).saturating_add(cost);
+            if after > now.saturating_add(burst) {
+                return true;
+            }
+            let charged =
+                dry || self.0.compare_exchange(spent, after, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            if charged {
+                return false;
+            }
+        }
+        // Contended by that many workers, it is as good as empty.
+        true
+    }
+}
+
+/// Buckets of single sources under all rules of a filter.
+///
+/// A place is taken by 64 bits of a keyed hash, by which nobody outside can make two sources meet. Where all places of a
+/// source are taken, the one whose bucket is the fullest makes room: a full bucket is as good as a new one, so nothing
+/// is lost by that, and a source that goes on is not put out by many that come once. Two workers that meet in one place
+/// charge one of the two sources for the other's frame, or give a source a second burst; both are over with that frame.
+#[derive(Debug)]
+pub(super) struct Sources {
+    hasher: RandomState,
+    sets: Box<[Set]>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Set([Place; WAYS]);
+
+#[derive(Debug, Default)]
+struct Place {
+    /// 0: nobody's.
+    owner: AtomicU64,
+    bucket: Bucket,
+}
+
+impl Sources {
+    fn new() -> Sources {
+        Sources { hasher: RandomState::new(), sets: (0..SOURCES / WAYS).map(|_| Set::default()).collect() }
+    }
+
+    /// Whether a frame of this source exceeds the rate of a rule.
+    pub fn exceeded(&self, rule: u64, family: u32, address: u128, charge: Charge) -> bool {
+        let hash = self.hasher.hash_one((rule, family, address)).max(1);
+        let index = usize::try_from(hash >> 32).unwrap_or(0) % self.sets.len().max(1);
+        let Some(Set(places)) = self.sets.get(index) else { return false };
+        if let Some(own) = places.iter().find(|place| place.owner.load(Ordering::Relaxed) == hash) {
+            return own.bucket.exceeded(charge);
+        }
+        if charge.dry {
+            return Bucket::default().exceeded(charge);
+        }
+        let spent = |place: &&Place| place.bucket.0.load(Ordering::Relaxed);
+        let Some(place) = places.iter().min_by_key(spent) else { return false };
+        let before = (place.owner.load(Ordering::Relaxed), spent(&place));
+        let taken = place.owner.compare_exchange(before.0, hash, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_ok() {
+            // Somebody who has found it meanwhile has charged it already.
+            let _ = place.bucket.0.compare_exchange(before.1, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        place.bucket.exceeded(charge)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tick a packet.
+    const ONE: u64 = 1 << COST_SHIFT;
+
+    #[test]
+    fn a_bucket_lets_its_burst_through_and_then_its_rate() {
+        let bucket = Bucket::default();
+        let at = |now_ns| Charge::new(160 * ONE, 320, 1, now_ns, false);
+        assert_eq!([0; 3].map(|_| bucket.exceeded(at(100))), [false, false, true]);
+        assert!(bucket.exceeded(at(109)), "ten nanoseconds are a packet");
+        assert!(bucket.exceeded(Charge { dry: true, ..at(109) }));
+        assert!(!bucket.exceeded(Charge { dry: true, ..at(110) }), "nothing is taken");
+        assert!(!bucket.exceeded(at(110)));
+        assert!(bucket.exceeded(at(110)));
+        let much = Charge::new(u64::MAX, 320, u64::MAX, 0, false);
+        assert!(Bucket::default().exceeded(much), "it does not wrap");
+    }
+
+    #[test]
+    fn a_source_that_goes_on_keeps_its_bucket_among_many_that_come_once() {
+        let sources = Sources::new();
+        // Nothing comes back: a burst of two, and no time passes.
+        let charge = Charge::new(ONE, 2, 1, 1_000, false);
+        let mut passed = 0;
+        for other in 0..400_000 {
+            assert!(!sources.exceeded(1, 1, other, charge), "the first frame of {other}");
+            if other % 16 == 0 {
+                passed += u32::from(!sources.exceeded(1, 1, u128::MAX, charge));
+            }
+        }
+        assert!(passed <= 4, "{passed}");
+        assert!(!sources.exceeded(2, 1, u128::MAX, charge), "another rule's bucket is another");
+        assert!(!sources.exceeded(1, 2, u128::MAX, charge), "and another family's");
+    }
+
+    #[test]
+    fn what_was_counted_before_is_counted_on_once() {
+        let before = RuleCounters { name: "a".to_owned(), packets: 5, bytes: 300, acted: 1, acted_bytes: 60 };
+        let rule = super::super::Rule {
+            name: "a".to_owned(),
+            priority: 0,
+            matches: super::super::Match::default(),
+            action: super::super::Action::Count,
+            dry_run: false,
+            expires: None,
+        };
+        let set = |rules: Vec<_>| Compiled::new(&super::super::RuleSet { rules }).unwrap();
+        let mut tally = Tally::after([before.clone()]);
+        assert!(tally.counters().is_empty());
+        let rules = tally.assign(&set(vec![rule.clone()]));
+        assert_eq!(tally.counters(), [before]);
+        rules[0].count(7, 60, true);
+        assert_eq!(tally.counters()[0].packets, 6);
+        assert_eq!(tally.assign(&set(vec![rule.clone()]))[0].number(), rules[0].number(), "the same name");
+        tally.assign(&set(vec![]));
+        tally.assign(&set(vec![rule]));
+        assert_eq!(tally.counters()[0].packets, 0, "it has gone meanwhile");
+    }
+}

@@ -1,0 +1,377 @@
+//! A filter on ports that have no hook: the walk of `bpf/include/filter_rules.h` in plain Rust, over the same tables. It
+//! runs in the workers' threads, in several at once: no locks, no allocation, no system calls.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::compiled::{
+    DESTINATION, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, KIND, LENGTH, LINE, LISTED, SOURCE,
+    SOURCE_PORT, VLAN, bucket,
+};
+use super::key::{Frame, IPV4, IPV6, Key};
+use super::tally::{Charge, RuleTally, Sources};
+use super::{
+    Action, Compiled, FilterError, ListView, Moment, PROBES_MAX, Rule, SourceBits, Tally, Unit, trie,
+};
+
+const ROWS: usize = FIELDS + PROBES_MAX;
+
+/// The rules of a filter as workers apply them. It is never changed: another set of rules, or another table of the block
+/// list, makes another, over the same [`Tally`].
+#[derive(Debug)]
+pub struct WorkerFilter {
+    compiled: Arc<Compiled>,
+    rules: Vec<WorkerRule>,
+    probes: Vec<Probe>,
+    list: Option<ListView>,
+    /// Where rules limit single sources.
+    sources: Option<Arc<Sources>>,
+}
+
+/// What becomes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judged {
+    /// It goes on.
+    On,
+    /// The rule at this place of [`WorkerFilter::rules`] drops it.
+    Drop(usize),
+    /// It is over the rate of the rule at this place.
+    Limit(usize),
+}
+
+/// Who looks at a frame, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// The time by which rules expire and buckets fill.
+    pub now: Moment,
+    /// Number of the worker, which chooses the counters.
+    pub worker: usize,
+    /// Whether nothing is to be counted, and nothing taken from a bucket.
+    pub dry: bool,
+}
+
+/// What a rule needs while frames pass.
+#[derive(Debug)]
+struct WorkerRule {
+    deed: Deed,
+    dry_run: bool,
+    expires: Option<Moment>,
+    tally: Arc<RuleTally>,
+}
+
+/// What a rule does with a frame that matches.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    Drop,
+    Pass,
+    Count,
+    Limit {
+        cost: u64,
+        burst: u64,
+        by_bytes: bool,
+        /// The bits of a source that share a bucket, of IPv4 and IPv6.
+        per_source: Option<(u32, u128)>,
+    },
+}
+
+/// A place that patterns look at: `struct filter_probe`.
+#[derive(Debug)]
+struct Probe {
+    base: usize,
+    offset: usize,
+    length: usize,
+    mask: u64,
+    rows: usize,
+}
+
+/// What a frame's values choose of the rules: a row for each field that rules ask for.
+struct Rows {
+    row: [usize; ROWS],
+    count: usize,
+    /// The rows' first words together.
+    common: u64,
+}
+
+impl WorkerFilter {
+    /// Rules for ports without a hook, counted in `tally`. Without a list no source is listed.
+    ///
+    /// # Errors
+    /// [`FilterError::NeedsHook`]: a rule samples, or asks for cookies.
+    pub fn new(
+        compiled: &Arc<Compiled>,
+        tally: &mut Tally,
+        list: Option<ListView>,
+    ) -> Result<WorkerFilter, FilterError> {
+        let deeds: Vec<Deed> = compiled.rules().iter().map(deed).collect::<Result<_, FilterError>>()?;
+        let tallies = tally.assign(compiled);
+        let rule = |((rule, deed), tally): ((&Rule, Deed), Arc<RuleTally>)| WorkerRule {
+            deed,
+            dry_run: rule.dry_run,
+            expires: rule.expires,
+            tally,
+        };
+        let rules: Vec<WorkerRule> = compiled.rules().iter().zip(deeds).zip(tallies).map(rule).collect();
+        let per_source = |rule: &WorkerRule| matches!(rule.deed, Deed::Limit { per_source: Some(_), .. });
+        let sources = rules.iter().any(per_source).then(|| tally.sources());
+        let probes = (0..PROBES_MAX).map_while(|index| Probe::of(compiled, index)).collect();
+        Ok(WorkerFilter { compiled: Arc::clone(compiled), rules, probes, list, sources })
+    }
+
+    /// Rules in the order in which they are tried.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        self.compiled.rules()
+    }
+
+    /// Whether these are its rules.
+    #[must_use]
+    pub fn is_of(&self, compiled: &Arc<Compiled>) -> bool {
+        Arc::ptr_eq(&self.compiled, compiled)
+    }
+
+    /// The table of the block list that is looked into.
+    #[must_use]
+    pub fn list(&self) -> Option<&ListView> {
+        self.list.as_ref()
+    }
+
+    /// What becomes of a frame; each rule that it meets counts it.
+    #[must_use]
+    pub fn judge(&self, frame: &Frame<'_>, look: Look) -> Judged {
+        if self.rules.is_empty() {
+            return Judged::On;
+        }
+        let key = Key::of(frame.head, &self.compiled.conf);
+        let Some(rows) = self.rows(&key, frame) else { return Judged::On };
+        if self.rules.len() <= 64 {
+            return self.walk(rows.common, 0, &key, frame, look).unwrap_or(Judged::On);
+        }
+        // A summary: which words can have a rule that matches.
+        let mut words = rows.common;
+        while words != 0 {
+            let word = lowest(words);
+            words &= words - 1;
+            let bits = self.common(&rows, word + 1);
+            if let Some(judged) = self.walk(bits, word * 64, &key, frame, look) {
+                return judged;
+            }
+        }
+        Judged::On
+    }
+
+    /// Tries the rules of these bits in their order; `None`: none of them decides.
+    fn walk(&self, mut bits: u64, first: usize, key: &Key, frame: &Frame<'_>, look: Look) -> Option<Judged> {
+        while bits != 0 {
+            let index = first + lowest(bits);
+            bits &= bits - 1;
+            // Where rules have no conditions at all, bits go beyond the last one.
+            let rule = self.rules.get(index)?;
+            if rule.expires.is_some_and(|at| look.now >= at) {
+                continue;
+            }
+            let length = u64::try_from(frame.length).unwrap_or(u64::MAX);
+            let (acted, judged) = match rule.deed {
+                Deed::Drop => (true, Some(Judged::Drop(index))),
+                Deed::Pass => (true, Some(Judged::On)),
+                Deed::Count => (false, None),
+                Deed::Limit { cost, burst, by_bytes, per_source } => {
+                    let units = if by_bytes { length } else { 1 };
+                    let charge = Charge::new(cost, burst, units, look.now.0, look.dry);
+                    let over = self.is_over(rule, key, per_source, charge);
+                    (over, over.then_some(Judged::Limit(index)))
+                }
+            };
+            if !look.dry {
+                rule.tally.count(look.worker, length, acted);
+            }
+            if judged.is_some() && !rule.dry_run {
+                return judged;
+            }
+        }
+        None
+    }
+
+    /// Whether a frame exceeds a rule's rate.
+    fn is_over(&self, rule: &WorkerRule, key: &Key, per_source: Option<(u32, u128)>, charge: Charge) -> bool {
+        let (Some((v4, v6)), Some(sources)) = (per_source, &self.sources) else {
+            return rule.tally.bucket().exceeded(charge);
+        };
+        // Frames without a source share a bucket.
+        let (family, address) = match key.family {
+            IPV4 => (IPV4, u128::from(source4(key).to_bits() & v4)),
+            IPV6 => (IPV6, u128::from_be_bytes(key.source) & v6),
+            _ => (0, 0),
+        };
+        sources.exceeded(rule.tally.number(), family, address, charge)
+    }
+
+    /// The rows of a frame; `None`: no rule is left.
+    fn rows(&self, key: &Key, frame: &Frame<'_>) -> Option<Rows> {
+        let mut rows = Rows { row: [0; ROWS], count: 0, common: u64::MAX };
+        let length = u32::try_from(frame.length).unwrap_or(u32::MAX).min(65_535);
+        // The cheap ones first.
+        let tables = [
+            (KIND, key.kind()),
+            (SOURCE_PORT, key.source_port),
+            (DESTINATION_PORT, key.destination_port),
+            (VLAN, key.vlan),
+            (FLAGS, key.flags),
+            (LENGTH, length),
+        ];
+        for (field, value) in tables {
+            if let Some([first, table, _]) = self.field(field) {
+                self.ask(&mut rows, first + self.class(table, value))?;
+            }
+        }
+        if let Some([first, ..]) = self.field(LISTED) {
+            self.ask(&mut rows, first + usize::from(self.is_listed(key)))?;
+        }
+        for (field, address) in [(SOURCE, &key.source), (DESTINATION, &key.destination)] {
+            if let Some([first, root4, root6]) = self.field(field) {
+                let class = match key.family {
+                    IPV4 => self.class_of_address(root4, &address[..4]),
+                    IPV6 => self.class_of_address(root6, address),
+                    // That of frames without addresses.
+                    _ => 0,
+                };
+                self.ask(&mut rows, first + class)?;
+            }
+        }
+        for (probe, index) in self.probes.iter().zip(0..) {
+            self.ask(&mut rows, probe.rows + self.class_of_bytes(probe, index, key, frame))?;
+        }
+        Some(rows)
+    }
+
+    /// Notes a field's row; `None` where no rule is left.
+    fn ask(&self, rows: &mut Rows, row: usize) -> Option<()> {
+        if let Some(place) = rows.row.get_mut(rows.count) {
+            *place = row;
+            rows.count += 1;
+        }
+        rows.common &= self.word(row, 0);
+        (rows.common != 0).then_some(())
+    }
+
+    /// The rows' words at one place, all of them together.
+    fn common(&self, rows: &Rows, place: usize) -> u64 {
+        rows.row.iter().take(rows.count).fold(u64::MAX, |bits, row| bits & self.word(*row, place))
+    }
+
+    fn word(&self, row: usize, place: usize) -> u64 {
+        let stride = wide(self.compiled.conf[2]);
+        self.compiled.rows.get(row * stride + place).copied().unwrap_or(0)
+    }
+
+    /// The first row of a field that rules ask for, and its table or its two tries.
+    fn field(&self, field: usize) -> Option<[usize; 3]> {
+        let at = HEAD_WORDS + 4 * field;
+        match self.compiled.conf.get(at..at + 4) {
+            Some([present, rows, table, table6]) if *present != 0 => {
+                Some([wide(*rows), wide(*table), wide(*table6)])
+            }
+            _ => None,
+        }
+    }
+
+    fn class(&self, table: usize, value: u32) -> usize {
+        self.compiled.classes.get(table * LINE + wide(value)).map_or(0, |class| usize::from(*class))
+    }
+
+    /// The class of the longest prefix that covers an address of 4 or 16 octets.
+    fn class_of_address(&self, root: usize, address: &[u8]) -> usize {
+        let entry = |node: usize, index: usize| {
+            self.compiled.tries.get(node * trie::LINE + index).copied().unwrap_or(0)
+        };
+        let [first, second, others @ ..] = address else { return 0 };
+        let mut found = entry(root, usize::from(*first) << 8 | usize::from(*second));
+        for octet in others {
+            if found & trie::IS_NODE == 0 {
+                break;
+            }
+            found = entry(wide(found & !trie::IS_NODE), usize::from(*octet));
+        }
+        wide(found)
+    }
+
+    /// Class 0 is that of frames that lack the bytes or have others.
+    fn class_of_bytes(&self, probe: &Probe, index: u32, key: &Key, frame: &Frame<'_>) -> usize {
+        let mut value = [0; 8];
+        let place = key.base.get(probe.base).copied().flatten().zip(value.get_mut(..probe.length));
+        let is_there = place.is_some_and(|(base, piece)| frame.load(base + probe.offset, piece));
+        if !is_there {
+            return 0;
+        }
+        let value = u64::from_ne_bytes(value) & probe.mask;
+        self.compiled.probes.get(&(index, value)).map_or(0, |class| wide(*class))
+    }
+
+    fn is_listed(&self, key: &Key) -> bool {
+        let Some(list) = &self.list else { return false };
+        match key.family {
+            IPV4 => list.has(source4(key).into()),
+            IPV6 => list.has(Ipv6Addr::from(key.source).into()),
+            _ => false,
+        }
+    }
+}
+
+impl Probe {
+    /// A filter's probe of this number, if it has so many.
+    fn of(compiled: &Compiled, index: usize) -> Option<Probe> {
+        let at = HEAD_WORDS + 4 * FIELDS + 6 * index;
+        let Some([low, high, length, base, offset, rows]) = compiled.conf.get(at..at + 6) else {
+            return None;
+        };
+        if *length == 0 {
+            return None;
+        }
+        // Both halves stand as they do in memory.
+        let mut mask = [0; 8];
+        for (to, from) in mask.iter_mut().zip(low.to_ne_bytes().into_iter().chain(high.to_ne_bytes())) {
+            *to = from;
+        }
+        Some(Probe {
+            base: wide(*base),
+            offset: wide(*offset),
+            length: wide(*length),
+            mask: u64::from_ne_bytes(mask),
+            rows: wide(*rows),
+        })
+    }
+}
+
+/// What a rule does, in the numbers of its bucket.
+fn deed(rule: &Rule) -> Result<Deed, FilterError> {
+    let hook = |action| Err(FilterError::NeedsHook { rule: rule.name.clone(), action });
+    match &rule.action {
+        Action::Drop => Ok(Deed::Drop),
+        Action::Pass => Ok(Deed::Pass),
+        Action::Count => Ok(Deed::Count),
+        Action::RateLimit { rate, per_source } => {
+            let (cost, burst) = bucket(rate.amount, rate.per.as_nanos(), rate.burst);
+            let by_bytes = rate.unit == Unit::Bytes;
+            Ok(Deed::Limit { cost, burst, by_bytes, per_source: per_source.map(masks) })
+        }
+        Action::Sample { .. } => hook("sample"),
+        Action::SynCookie(_) => hook("syncookie"),
+    }
+}
+
+fn masks(bits: SourceBits) -> (u32, u128) {
+    let v4 = u32::MAX.checked_shl(32 - u32::from(bits.v4.min(32))).unwrap_or(0);
+    (v4, u128::MAX.checked_shl(128 - u32::from(bits.v6.min(128))).unwrap_or(0))
+}
+
+fn source4(key: &Key) -> Ipv4Addr {
+    let [a, b, c, d, ..] = key.source;
+    Ipv4Addr::new(a, b, c, d)
+}
+
+fn lowest(bits: u64) -> usize {
+    wide(bits.trailing_zeros())
+}
+
+fn wide(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
