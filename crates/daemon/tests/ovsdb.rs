@@ -251,6 +251,18 @@ fn policing_limits_what_an_interface_sends() {
 }
 
 #[test]
+fn policing_of_a_tap_is_its_workers() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let switch = Switch::start(1);
+    switch.build();
+    switch.vsctl("add-port br0 vm0 -- set interface vm0 type=tap ingress_policing_kpkts_rate=1");
+    assert_eq!(switch.interface("vm0", "error"), "[]");
+    assert_eq!(switch.rig.port("vm0")["filter"], "policing.vm0");
+    let shown = switch.rig.ok(&["show", "filters"]);
+    assert!(shown.contains("policing.vm0: on vm0"), "{shown}");
+}
+
+#[test]
 fn a_server_that_restarts_under_traffic_costs_no_packet() {
     require!("ovs-vsctl", "ovsdb-server");
     let mut switch = Switch::start(3);

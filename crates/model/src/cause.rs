@@ -71,6 +71,10 @@ pub enum Cause {
     NoSuchPort { port: String, near: Option<String> },
     #[error("there is no filter `{filter}`")]
     NoSuchFilter { filter: String, near: Option<String> },
+    #[error(
+        "a port of kind {kind} has no driver hook, and rule `{rule}` of filter `{filter}` (`action = \"{action}\"`) needs one"
+    )]
+    NeedsHook { kind: &'static str, filter: String, rule: String, action: &'static str },
     #[error("there is no steering `{steer}`")]
     NoSuchSteer { steer: String, near: Option<String> },
     #[error("the rule never matches: {why}")]
@@ -217,6 +221,7 @@ impl Cause {
             NoSuchPort { port, .. } => format!("add [port.{port}], or remove this"),
             NoSuchFilter { near: Some(near), .. } => format!("did you mean `{near}`?"),
             NoSuchFilter { filter, .. } => format!("add [filter.{filter}], or remove this"),
+            NeedsHook { rule, .. } => format!("name a filter without `{rule}` here"),
             NoSuchSteer { near: Some(near), .. } => format!("did you mean `{near}`?"),
             NoSuchSteer { steer, .. } => format!("add [steer.{steer}], or remove this"),
             NeverMatches { .. } => "change one of its conditions, or remove the rule".to_owned(),

@@ -1,5 +1,5 @@
-//! Filters: rules by which a port's driver hook drops, passes, counts, samples or limits packets before anything else
-//! sees them.
+//! Filters: rules by which a port's driver hook (or, where there is none, a worker) drops, passes, counts, samples or limits
+//! packets before anything else sees them.
 //!
 //! Plain values in the grammar of docs/config.md; the hook's own form of them is made by the daemon. Every list that is
 //! empty matches anything, and a packet must match every list that is not.
@@ -71,6 +71,11 @@ impl FilterAction {
             FilterAction::Limit(_) => "limit",
             FilterAction::SynCookie(_) => "syncookie",
         }
+    }
+
+    /// Whether a driver hook alone can do it.
+    pub fn needs_hook(&self) -> bool {
+        matches!(self, FilterAction::Sample(_) | FilterAction::SynCookie(_))
     }
 }
 

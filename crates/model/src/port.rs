@@ -22,6 +22,9 @@ pub struct Port {
     /// Whether it carries packets at all (`admin = "up"`).
     #[serde(serialize_with = "up_or_down")]
     pub admin: bool,
+    /// The filter that its hook or, for kinds without a hook, its workers apply to what it receives. None for `null`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterName>,
     /// Its kind with what only this kind has.
     #[serde(flatten)]
     pub kind: PortKind,
@@ -154,9 +157,6 @@ pub struct XdpOptions {
     /// Whose routes its hook forwards by; `None`: nobody's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// The filter that its hook applies to what it receives.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub filter: Option<FilterName>,
     /// What says where its packets go besides its room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steer: Option<SteerName>,
@@ -174,7 +174,6 @@ impl Default for XdpOptions {
             when_down: None,
             complete_checksums: Checksums::Auto,
             routing: None,
-            filter: None,
             steer: None,
         }
     }

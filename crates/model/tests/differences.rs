@@ -129,7 +129,7 @@ fn step(now: &mut Config, operation: &Operation, new: &Config) {
 }
 
 fn filter_of(port: &Port) -> Option<&FilterName> {
-    port.kind.xdp()?.filter.as_ref()
+    port.filter.as_ref()
 }
 
 fn steer_of(port: &Port) -> Option<&SteerName> {

@@ -413,12 +413,35 @@ fn mistakes_of_services_are_named() {
     assert!(said.contains("`mss` has a meaning only together with `action = \"syncookie\"`"), "{said}");
 }
 
+/// What only a hook does is refused where there is none, by the rule's name.
+#[test]
+fn filters_of_ports_without_a_hook_do_without_its_actions() {
+    let text = r#"
+[port.a]
+kind = "tap"
+filter = "edge"
+[port.b]
+kind = "af_xdp"
+filter = "edge"
+[filter.edge]
+[[filter.edge.rule]]
+name = "some"
+action = "sample"
+one_in = 10
+"#;
+    let expected = "t:4:10: port.a.filter: a port of kind tap has no driver hook, and rule `some` of filter `edge` \
+                    (`action = \"sample\"`) needs one; name a filter without `some` here\n";
+    let said: String = problems(text).iter().map(|problem| format!("{problem}\n")).collect();
+    assert_eq!(said, expected);
+    load(&text.replace("sample", "count").replace("one_in = 10", ""), "t").unwrap();
+}
+
 /// Each mistake of a filter has its place, and its object by name.
 #[test]
 fn mistakes_of_filters_come_at_once() {
     let text = r#"
 [port.a]
-kind = "tap"
+kind = "null"
 filter = "edge"
 [port.b]
 kind = "af_xdp"
@@ -453,7 +476,7 @@ action = "sample"
 pattern = { bytes = "ff", mask = "0f" }
 "#;
     let expected = "\
-t:4:1: port.a: `filter` does not belong to a port of kind tap; remove it, or make the port one of kind af_xdp or veth
+t:4:1: port.a: `filter` does not belong to a port of kind null; remove it, or make the port one of kind af_xdp or veth or tap or internal or pcap or patch or ring
 t:7:10: port.b.filter: there is no filter `egde`; did you mean `edge`?
 t:9:13: filter.edge.blocklist: \"list.txt\" is not a path from the root; write \"/list.txt\" or the directory that is meant
 t:12:10: filter.edge.rule[0].action: \"dorp\" is none of the possible words; did you mean \"drop\"?

@@ -1,12 +1,16 @@
 //! Nanoseconds that the filter adds to a frame, every frame with another source; as root:
 //! `cargo run --release -p xdp --example filter_cost`. Each line is the fastest of 25 short runs (what
-//! else runs on the core only makes them slower), less what making the frame costs; the block list stands beside the kernel's longest-prefix map.
+//! else runs on the core only makes them slower), less what making the frame costs: in the hook, and in a worker for ports without one.
+//! The block list stands beside the kernel's longest-prefix map.
 
+use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use xdp::Error;
 use xdp::filter::{
-    Action, Blocklist, Compiled, Filter, FilterSizes, Match, Prefix, Rate, Rule, RuleSet, SourceBits, Unit,
+    Action, Blocklist, Compiled, Filter, FilterSizes, Frame, Look, Match, Moment, Prefix, Rate, Rule,
+    RuleSet, SourceBits, Tally, Unit, WorkerFilter,
 };
 use xdp::live::{FilterBench, KernelsMap, LookUp, scattered};
 
@@ -27,6 +31,47 @@ fn fastest(bench: &FilterBench) -> Result<u32, Error> {
 
 fn show(what: &str, base: u32, bench: &FilterBench) -> Result<(), Error> {
     println!("{what}: {} ns", fastest(bench)?.saturating_sub(base));
+    Ok(())
+}
+
+/// The same frames for a worker's filter, or for none: the fastest of as many runs.
+fn in_worker(filter: Option<&WorkerFilter>, first: u32, count: u32) -> u128 {
+    let mut frame = [0; 60];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17]);
+    frame[30..38].copy_from_slice(&[198, 51, 100, 1, 0x30, 0x39, 0, 9]);
+    let mut position = 1_u32;
+    let mut run = || {
+        let start = Instant::now();
+        // As a worker has it: one look at the clock for a round.
+        let look = Look { now: Moment::now(), worker: 0, dry: false };
+        for _ in 0..FRAMES {
+            position ^= position << 13;
+            position ^= position >> 17;
+            position ^= position << 5;
+            let source = scattered(first + (position & (count - 1)));
+            frame[26..30].copy_from_slice(&source.octets());
+            let frame = Frame::whole(black_box(&frame));
+            if let Some(filter) = filter {
+                black_box(filter.judge(&frame, look));
+            }
+        }
+        start.elapsed().as_nanos() / u128::from(FRAMES)
+    };
+    (0..RUNS).map(|_| run()).min().unwrap_or(0)
+}
+
+fn show_in_worker(
+    what: &str,
+    set: &RuleSet,
+    list: Option<&Blocklist>,
+    first: u32,
+    count: u32,
+) -> Result<(), Error> {
+    let compiled = Arc::new(Compiled::new(set)?);
+    let filter = WorkerFilter::new(&compiled, &mut Tally::default(), list.map(Blocklist::view))?;
+    let judged = in_worker(Some(&filter), first, count);
+    println!("{what}, in a worker: {} ns", judged.saturating_sub(in_worker(None, first, count)));
     Ok(())
 }
 
@@ -62,7 +107,8 @@ fn rules(base: u32) -> Result<(), Error> {
             &format!("{what} (made in {made:.1?})"),
             base,
             &FilterBench::new(LookUp::Stage(&filter), 0, LISTED)?,
-        )
+        )?;
+        show_in_worker(what, set, None, 0, LISTED)
     };
     let udp = || Match { protocols: vec![17], ..Match::default() };
     measure("1 rule, drops", &RuleSet { rules: vec![rule("a".into(), udp(), Action::Drop)] })?;
@@ -105,6 +151,7 @@ fn block_list(base: u32) -> Result<(), Error> {
         [("listed", 0, LISTED), ("not listed", LISTED, LISTED), ("half of them listed", 0, 2 * LISTED)]
     {
         show(&format!("block list, {what}"), base, &FilterBench::new(LookUp::Stage(&filter), first, count)?)?;
+        show_in_worker(&format!("block list, {what}"), &set, Some(&list), first, count)?;
         let other = FilterBench::new(LookUp::KernelsMap(&kernels), first, count)?;
         show(&format!("kernel's map, {what}"), base, &other)?;
     }

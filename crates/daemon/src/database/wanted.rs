@@ -204,34 +204,32 @@ fn one_port(
         let mtu = u16::try_from(bytes).ok().and_then(Mtu::new);
         mtu.ok_or_else(|| format!("mtu_request={bytes}: ports carry {} to {}", Mtu::MIN, Mtu::MAX))
     });
-    let mut kind = kind(name, interface, local, ring_size)?;
+    let kind = kind(name, interface, local, ring_size)?;
     if let PortKind::AfXdp(af_xdp) = &kind
         && !is_there(af_xdp.device.as_str())
     {
         return Err(Refused::Missing(af_xdp.device.to_string()));
     }
-    let mut lacks = Vec::new();
     let mut filter = None;
     if interface.policing.is_set() {
-        match &mut kind {
-            PortKind::AfXdp(AfXdp { xdp, .. }) | PortKind::Veth(Veth { xdp, .. }) => {
-                let made: FilterName =
-                    policing_name(name).parse().map_err(|error| format!("ingress_policing_rate: {error}"))?;
-                xdp.filter = Some(made.clone());
-                filter = Some((made, policing(interface.policing)?));
-            }
-            _ => lacks.push("ingress_policing_rate is not there yet for interfaces without a driver hook"),
-        }
+        let made: FilterName =
+            policing_name(name).parse().map_err(|error| format!("ingress_policing_rate: {error}"))?;
+        filter = Some((made, policing(interface.policing)?));
     }
-    if port.qos {
-        lacks.push("qos is not there yet");
-    }
+    let made = filter.as_ref().map(|(name, _)| name.clone());
     Ok(One {
         name: name.parse().map_err(|error| format!("{name}: {error}"))?,
-        port: Port { mtu: mtu.transpose()?, workers: Vec::new(), spread: false, admin: true, kind },
+        port: Port {
+            mtu: mtu.transpose()?,
+            workers: Vec::new(),
+            spread: false,
+            admin: true,
+            filter: made,
+            kind,
+        },
         member: Member { vlans, protected: port.protected, ..Member::default() },
         filter,
-        lack: (!lacks.is_empty()).then(|| lacks.join("; ")),
+        lack: port.qos.then(|| "qos is not there yet".to_owned()),
     })
 }
 
@@ -457,11 +455,12 @@ mod tests {
         let why = |row: u128| wanted.refused[&Uuid(row)].as_str();
         assert!(why(3).contains("no device gone") && why(4).contains("vxlan") && why(5).contains("a name"));
         assert!(why(6).contains("70000"));
-        assert!(wanted.lacks[&Uuid(7)].contains("ingress_policing_rate"));
         assert_eq!(wanted.missing.iter().collect::<Vec<_>>(), ["gone"]);
         assert_eq!(wanted.ids[&Uuid(0xabcd)], "000002000000abcd");
         // The configuration is one that can run, as far as it goes.
         assert!(model::validate(&wanted.config, None).is_empty());
+        assert_eq!(wanted.config.filters["policing.t0"], wanted.config.filters["policing.eth1"]);
+        assert!(wanted.lacks.is_empty());
         let filter = &wanted.config.filters["policing.eth1"];
         let FilterAction::Limit(limit) = &filter.rules[0].action else { panic!("{filter:?}") };
         assert_eq!((limit.rate, limit.burst), (100_000, 1_000_000));

@@ -241,7 +241,7 @@ impl DataPlane {
                 routing::ensure(&mut site.ports);
                 site.look_at_routers(engine);
             }
-            site.expire();
+            site.expire(engine);
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);
             }
@@ -303,16 +303,16 @@ impl DataPlane {
             Err(error) => {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
                 routers.unplugged();
-                match estate::rebuild(held, &config, &workers, &self.memory, routers) {
+                // What they have in the kernel is the same, and workers go by them from the start.
+                let filters = std::mem::take(&mut site.filters);
+                match estate::rebuild(held, &config, &workers, &self.memory, routers, filters) {
                     Ok((engine, rebuilt)) => {
-                        // What they have in the kernel is the same.
-                        let filters = std::mem::take(&mut site.filters);
                         let steers = std::mem::take(&mut site.steers);
                         // Rules stay where they are; only what serves them is new.
                         let flows = std::mem::take(&mut site.flows);
                         let mut rebuilt = rebuilt;
                         rebuilt.flows.halt();
-                        *site = Site { filters, steers, flows, ..rebuilt };
+                        *site = Site { steers, flows, ..rebuilt };
                         site.publish(&engine);
                         let Site { filters, steers, ports, .. } = &mut *site;
                         if let Err(error) = filters.ensure(ports).and_then(|()| steers.ensure(ports)) {
@@ -513,11 +513,21 @@ impl Plane for DataPlane {
     }
 
     fn block(&self, filter: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
-        self.engine(|_| locked(&self.site).filters.block(filter, request))
+        self.engine(|engine| {
+            let mut site = locked(&self.site);
+            let done = site.filters.block(filter, request);
+            site.filters_have_changed(engine);
+            done
+        })
     }
 
     fn reload_blocklist(&self, filter: &str) -> Result<Blocked, PlaneError> {
-        self.engine(|_| locked(&self.site).filters.reload(filter))
+        self.engine(|engine| {
+            let mut site = locked(&self.site);
+            let done = site.filters.reload(filter);
+            site.filters_have_changed(engine);
+            done
+        })
     }
 
     fn steers(&self) -> Vec<SteerState> {
@@ -680,8 +690,10 @@ impl Plane for DataPlane {
         let port = self.port_id(in_port)?;
         let names = self.names();
         let mut story = self.engine(|engine| {
-            let hook = locked(&self.site).hook_says(in_port, frame);
-            Ok(observe::explain(engine, &names, port, in_port, frame, hook))
+            let site = locked(&self.site);
+            let (hook, rule) = (site.hook_says(in_port, frame), site.worker_drops(in_port, frame));
+            drop(site);
+            Ok(observe::explain(engine, &names, (port, in_port), frame, hook, rule))
         })?;
         let router = locked(&self.site).config.router_of(in_port).map(|(name, _)| name.to_string());
         if let (Some(router), Some(to)) = (router, routes::destination(frame)) {

@@ -10,10 +10,10 @@ use engine::capture::{CaptureReader, Captured, Direction, Wanted};
 use engine::trace::{TraceFilter, Traced};
 use engine::worker::monotonic;
 use engine::{Engine, EngineError, Explained};
-use model::{CapturedFrame, Explanation, Output, PacketFilter, Tier, TraceEvent};
+use model::{CapturedFrame, Explanation, Output, PacketFilter, Step as Told, Tier, TraceEvent};
 use packet::filter::Filter;
 use packet::record::Step;
-use packet::{FlowKey, PortId};
+use packet::{DropReason, FlowKey, PortId};
 use port::FramePool;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
@@ -217,17 +217,25 @@ fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) ->
 }
 
 /// What would happen to this frame, first in the port's hook (which the kernel's routes may have sent it on by a named device) and
-/// then, if that lets it up, in a worker.
+/// then, if that lets it up, in a worker. `rule` is the one of the port's filter at which it ends there, if it does.
 pub fn explain(
     engine: &Engine,
     names: &Names,
-    port: PortId,
-    name: &str,
+    (port, name): (PortId, &str),
     frame: &[u8],
     hook: Option<(HookSays, Option<String>)>,
+    rule: Option<String>,
 ) -> Explanation {
     let explained = engine.explain(port, frame);
     let mut story = worker_explains(&explained, names, name, frame);
+    let by_filter = [DropReason::FilterDropped, DropReason::FilterLimited].map(|reason| Some(reason.name()));
+    if let Some(rule) = rule.filter(|_| by_filter.contains(&story.drop.as_deref())) {
+        let told =
+            Told { stage: "filter".to_owned(), what: format!("rule {rule} of the port's filter ends it") };
+        // The filter has the last word.
+        let last = story.steps.len().saturating_sub(1);
+        story.steps.insert(last, told);
+    }
     let Some((hook, routed)) = hook else { return story };
     let (mut steps, end) = words::hook(&hook, routed.as_deref(), names);
     if let Some(end) = end {

@@ -111,9 +111,14 @@ impl Wanted {
         !self.bridged && (self.routed || routing)
     }
 
-    /// The filter of its hook.
+    /// The filter of its hook or, where its kind has none, of its workers.
     pub fn filter(&self) -> Option<&FilterName> {
-        self.port.kind.xdp()?.filter.as_ref()
+        self.port.filter.as_ref()
+    }
+
+    /// The filter that workers apply.
+    pub fn workers_filter(&self) -> Option<&FilterName> {
+        self.filter().filter(|_| self.port.kind.xdp().is_none())
     }
 
     /// The steering of its hook.

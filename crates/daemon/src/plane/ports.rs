@@ -16,6 +16,7 @@ use xdp::user::UserProgram;
 
 use super::bridges::Bridges;
 use super::device::{Device, object};
+use super::filters::Filters;
 use super::flows::Flows;
 use super::open::{Footprint, Opened, Wanted};
 use super::pins::Claim;
@@ -278,6 +279,7 @@ pub fn even_spread(workers: usize) -> Spread {
 pub fn compose(
     config: &Config,
     ports: &Ports,
+    filters: &Filters,
     bridges: &Bridges,
     routers: &Routers,
     flows: &Flows,
@@ -300,6 +302,7 @@ pub fn compose(
         };
         let mut view = running.view(room);
         view.patch = peer_of(running).and_then(|peer| ports.get(peer)).map(|peer| peer.id);
+        view.own = filters.stage(&running.wanted);
         view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
         forwarding.set_port(running.id, Some(view));
     }
@@ -311,6 +314,7 @@ pub fn publish(
     engine: &Engine,
     config: &Config,
     ports: &Ports,
+    filters: &Filters,
     bridges: &Bridges,
     routers: &Routers,
     flows: &Flows,
@@ -318,7 +322,7 @@ pub fn publish(
     engine.update(|forwarding: &mut Forwarding| {
         let captured: Vec<bool> =
             forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
-        forwarding.ports = compose(config, ports, bridges, routers, flows, &captured).ports;
+        forwarding.ports = compose(config, ports, filters, bridges, routers, flows, &captured).ports;
     });
 }
 

@@ -44,7 +44,7 @@ pub struct Site {
     pub bridges: Bridges,
     /// The virtual routers.
     pub routers: Routers,
-    /// The filters of ports' hooks.
+    /// The filters of ports, in their hooks or before their rooms.
     pub filters: Filters,
     /// The steerings of ports' hooks.
     pub steers: Steers,
@@ -289,9 +289,22 @@ impl Site {
     }
 
     /// Takes out rules, blocks and flows that have expired.
-    pub fn expire(&mut self) {
+    pub fn expire(&mut self, engine: &Engine) {
         self.filters.expire(&mut self.ports);
+        self.filters_have_changed(engine);
         self.steers.expire();
+    }
+
+    /// Workers learn what has become of filters; hooks know it.
+    pub fn filters_have_changed(&mut self, engine: &Engine) {
+        if self.filters.renewed() {
+            self.publish(engine);
+        }
+    }
+
+    /// The rule of a port's filter at which a frame ends in a worker, if it does.
+    pub fn worker_drops(&self, name: &str, frame: &[u8]) -> Option<String> {
+        self.filters.ends_at(&self.ports.get(name)?.wanted, frame)
     }
 
     /// Workers and hooks learn what routers have seen.
@@ -356,7 +369,8 @@ impl Site {
         self.flows.follow(&self.config, &self.ports, &self.bridges);
         self.flows.forget(engine);
         self.routers.tell_carriers(&self.ports);
-        publish(engine, &self.config, &self.ports, &self.bridges, &self.routers, &self.flows);
+        let (config, ports, bridges) = (&self.config, &self.ports, &self.bridges);
+        publish(engine, config, ports, &self.filters, bridges, &self.routers, &self.flows);
         self.flows.ensure(engine);
     }
 

@@ -8,8 +8,8 @@ use super::fields::{Fields, Findings, bad_name, number_in, path, table_of};
 use super::tree::{Node, Value};
 use crate::spelling::nearest;
 use crate::{
-    AfXdp, Cause, Checksums, DeviceName, Patch, Pcap, PcapTiming, Peer, Port, PortKind, PortName, Queues,
-    Ring, Routing, Tap, Veth, WhenDown, XdpMode, XdpOptions, ZeroCopy,
+    AfXdp, Cause, Checksums, DeviceName, FilterName, Patch, Pcap, PcapTiming, Peer, Port, PortKind, PortName,
+    Queues, Ring, Routing, Tap, Veth, WhenDown, XdpMode, XdpOptions, ZeroCopy,
 };
 
 const KINDS: &[&str] = &["af_xdp", "veth", "tap", "internal", "pcap", "patch", "ring", "null"];
@@ -53,12 +53,14 @@ pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut 
     let spread = fields.flag("spread", findings).unwrap_or(false);
     let admin = fields.word("admin", &["up", "down"], &[true, false], findings).unwrap_or(true);
     let kind = kind?;
+    // Nothing comes in by that one.
+    let filter = if kind == "null" { None } else { read_filter_name(&mut fields, findings) };
     let read = read_kind(kind, name, &mut fields, findings);
     // Of an unknown kind nobody can say which keys it has.
     let kind = KINDS.iter().find(|known| **known == kind)?;
     fields.finish_with(findings, |key| foreign(key, kind));
     let kind = read?;
-    Some(Port { mtu, workers: workers.into_iter().map(WorkerId).collect(), spread, admin, kind })
+    Some(Port { mtu, workers: workers.into_iter().map(WorkerId).collect(), spread, admin, filter, kind })
 }
 
 fn read_kind(
@@ -138,17 +140,16 @@ fn read_xdp(fields: &mut Fields<'_>, findings: &mut Findings) -> XdpOptions {
             .word("complete_checksums", &["auto", "on", "off"], &checksums, findings)
             .unwrap_or(default.complete_checksums),
         routing: fields.word("routing", &["kernel"], &[Routing::Kernel], findings),
-        filter: fields.parsed(
-            "filter",
-            |text, source| Cause::BadName { text, what: "filter", source },
-            findings,
-        ),
         steer: fields.parsed(
             "steer",
             |text, source| Cause::BadName { text, what: "steer", source },
             findings,
         ),
     }
+}
+
+fn read_filter_name(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<FilterName> {
+    fields.parsed("filter", |text, source| Cause::BadName { text, what: "filter", source }, findings)
 }
 
 fn read_queues(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Queues> {
@@ -229,10 +230,11 @@ fn read_pcap(fields: &mut Fields<'_>, findings: &mut Findings) -> Pcap {
 fn foreign(key: &str, kind: &'static str) -> Option<Cause> {
     let kinds: &[&'static str] = match key {
         "mode" | "zero_copy" | "ring_size" | "busy_poll" | "persist" | "when_down" | "complete_checksums"
-        | "routing" | "filter" | "steer" => &["af_xdp", "veth"],
+        | "routing" | "steer" => &["af_xdp", "veth"],
         "peer" => &["veth", "patch"],
         "device" | "namespace" => &["af_xdp", "veth", "tap", "internal"],
         "queues" => &["af_xdp", "veth", "tap", "internal"],
+        "filter" => &["af_xdp", "veth", "tap", "internal", "pcap", "patch", "ring"],
         "address" | "mac" => &["tap", "internal"],
         "read" | "write" | "loop" | "timing" => &["pcap"],
         "size" => &["ring"],

@@ -25,11 +25,14 @@ fn port(index: usize) -> impl Strategy<Value = Option<Value>> {
             json!({"kind": "veth", "device": d2, "queues": queues, "ring_size": 128, "when_down": null_or(drop, "drop"),
                    "namespace": null_or(red, "red"), "persist": true, "peer": {"name": "eth0", "namespace": format!("ns{index}"), "address": [&address]}})
         )),
-        (mtu, 1..4u16).prop_map(move |(mtu, queues)| Some(
-            json!({"kind": "tap", "device": d3, "mtu": mtu, "queues": queues, "mac": "02:00:00:00:00:01"})
+        (mtu, 1..4u16, any::<bool>()).prop_map(move |(mtu, queues, judged)| Some(
+            json!({"kind": "tap", "device": d3, "mtu": mtu, "queues": queues, "mac": "02:00:00:00:00:01",
+                   "filter": null_or(judged, "w0")})
         )),
-        Just(Some(json!({"kind": "patch", "peer": format!("elsewhere{index}")}))),
-        prop_oneof![Just(64), Just(128)].prop_map(|size| Some(json!({"kind": "ring", "size": size}))),
+        Just(Some(json!({"kind": "patch", "peer": format!("elsewhere{index}"), "filter": "w0"}))),
+        (prop_oneof![Just(64), Just(128)], any::<bool>()).prop_map(|(size, judged)| Some(
+            json!({"kind": "ring", "size": size, "filter": null_or(judged, "w0")})
+        )),
         Just(Some(json!({"kind": "pcap", "write": "/tmp/out.pcap"}))),
         any::<bool>().prop_map(|repeat| Some(json!({"kind": "pcap", "read": "/tmp/in.pcap", "loop": repeat}))),
     ]
@@ -50,8 +53,8 @@ fn member() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A rule's fields, its name aside.
-fn rule() -> impl Strategy<Value = Value> {
+/// A rule's fields, its name aside, that needs no hook.
+fn workers_rule() -> impl Strategy<Value = Value> {
     prop_oneof![
         (any::<bool>(), 0..3u32).prop_map(|(dry, priority)| {
             json!({"action": "drop", "source": ["10.1.2.3/8", "2001:db8::1"], "dry_run": dry, "priority": priority})
@@ -68,7 +71,15 @@ fn rule() -> impl Strategy<Value = Value> {
             }
             limit
         }),
-        (1..255u8, any::<bool>(), any::<bool>()).prop_map(|(ttl, retry, always)| {
+        Just(json!({"action": "count", "listed": true})),
+    ]
+}
+
+/// A rule's fields, its name aside.
+fn rule() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        4 => workers_rule(),
+        1 => (1..255u8, any::<bool>(), any::<bool>()).prop_map(|(ttl, retry, always)| {
             let mut rule = json!({"action": "syncookie", "ttl": ttl, "destination": ["10.0.0.1", "2001:db8::1"],
                                   "destination_port": [80, "8000-8080"]});
             if retry {
@@ -85,27 +96,29 @@ fn rule() -> impl Strategy<Value = Value> {
             }
             rule
         }),
-        (0..64u16).prop_map(|offset| {
+        1 => (0..64u16).prop_map(|offset| {
             json!({"action": "sample", "one_in": 10, "family": ["ipv4", "other"], "expires": "2030-01-31T23:59:59Z",
                    "pattern": [{"at": "payload", "offset": offset, "bytes": "0aF0", "mask": "0fff"}]})
         }),
-        Just(json!({"action": "count", "listed": true})),
     ]
 }
 
-/// Two filters: the first is always there, since ports may name it.
+/// Filters: those that ports may name are always there, `w0` for ports without a hook.
 fn filters() -> impl Strategy<Value = Value> {
     let rules = || prop::collection::vec(rule(), 0..4).prop_map(named);
-    (rules(), prop::option::of(rules()), any::<bool>()).prop_map(|(first, second, list)| {
-        let mut all = json!({"f0": {"rule": first}});
-        if list {
-            all["f0"]["blocklist"] = "/tmp/list".into();
-        }
-        if let Some(second) = second {
-            all["f.1"] = json!({"rule": second});
-        }
-        all
-    })
+    let of_workers = prop::collection::vec(workers_rule(), 0..4).prop_map(named);
+    (rules(), of_workers, prop::option::of(rules()), any::<bool>()).prop_map(
+        |(first, of_workers, second, list)| {
+            let mut all = json!({"f0": {"rule": first}, "w0": {"rule": of_workers}});
+            if list {
+                all["f0"]["blocklist"] = "/tmp/list".into();
+            }
+            if let Some(second) = second {
+                all["f.1"] = json!({"rule": second});
+            }
+            all
+        },
+    )
 }
 
 /// Two steerings: the first is always there, since ports may name it.

@@ -15,6 +15,8 @@ use super::{
 };
 
 const ROWS: usize = FIELDS + PROBES_MAX;
+/// Longer frames count as so many bytes.
+const LENGTH_MAX: u32 = 65_535;
 
 /// The rules of a filter as workers apply them. It is never changed: another set of rules, or another table of the block
 /// list, makes another, over the same [`Tally`].
@@ -22,6 +24,8 @@ const ROWS: usize = FIELDS + PROBES_MAX;
 pub struct WorkerFilter {
     compiled: Arc<Compiled>,
     rules: Vec<WorkerRule>,
+    /// Those that rules ask for, the cheap ones first.
+    fields: Vec<Field>,
     probes: Vec<Probe>,
     list: Option<ListView>,
     /// Where rules limit single sources.
@@ -74,6 +78,22 @@ enum Deed {
     },
 }
 
+/// A field that rules ask for: `struct filter_field`.
+#[derive(Debug)]
+struct Field {
+    which: usize,
+    /// Its first row.
+    rows: usize,
+    /// The table of its classes, or IPv4's trie.
+    table: usize,
+    /// IPv6's.
+    table6: usize,
+}
+
+/// The order in which they are asked.
+const ORDER: [usize; FIELDS] =
+    [KIND, SOURCE_PORT, DESTINATION_PORT, VLAN, FLAGS, LENGTH, LISTED, SOURCE, DESTINATION];
+
 /// A place that patterns look at: `struct filter_probe`.
 #[derive(Debug)]
 struct Probe {
@@ -113,8 +133,9 @@ impl WorkerFilter {
         let rules: Vec<WorkerRule> = compiled.rules().iter().zip(deeds).zip(tallies).map(rule).collect();
         let per_source = |rule: &WorkerRule| matches!(rule.deed, Deed::Limit { per_source: Some(_), .. });
         let sources = rules.iter().any(per_source).then(|| tally.sources());
+        let fields = ORDER.into_iter().filter_map(|which| Field::of(compiled, which)).collect();
         let probes = (0..PROBES_MAX).map_while(|index| Probe::of(compiled, index)).collect();
-        Ok(WorkerFilter { compiled: Arc::clone(compiled), rules, probes, list, sources })
+        Ok(WorkerFilter { compiled: Arc::clone(compiled), rules, fields, probes, list, sources })
     }
 
     /// Rules in the order in which they are tried.
@@ -208,34 +229,18 @@ impl WorkerFilter {
     /// The rows of a frame; `None`: no rule is left.
     fn rows(&self, key: &Key, frame: &Frame<'_>) -> Option<Rows> {
         let mut rows = Rows { row: [0; ROWS], count: 0, common: u64::MAX };
-        let length = u32::try_from(frame.length).unwrap_or(u32::MAX).min(65_535);
-        // The cheap ones first.
-        let tables = [
-            (KIND, key.kind()),
-            (SOURCE_PORT, key.source_port),
-            (DESTINATION_PORT, key.destination_port),
-            (VLAN, key.vlan),
-            (FLAGS, key.flags),
-            (LENGTH, length),
-        ];
-        for (field, value) in tables {
-            if let Some([first, table, _]) = self.field(field) {
-                self.ask(&mut rows, first + self.class(table, value))?;
-            }
-        }
-        if let Some([first, ..]) = self.field(LISTED) {
-            self.ask(&mut rows, first + usize::from(self.is_listed(key)))?;
-        }
-        for (field, address) in [(SOURCE, &key.source), (DESTINATION, &key.destination)] {
-            if let Some([first, root4, root6]) = self.field(field) {
-                let class = match key.family {
-                    IPV4 => self.class_of_address(root4, &address[..4]),
-                    IPV6 => self.class_of_address(root6, address),
-                    // That of frames without addresses.
-                    _ => 0,
-                };
-                self.ask(&mut rows, first + class)?;
-            }
+        for field in &self.fields {
+            let class = match field.which {
+                KIND => self.class(field, key.kind()),
+                SOURCE_PORT => self.class(field, key.source_port),
+                DESTINATION_PORT => self.class(field, key.destination_port),
+                VLAN => self.class(field, key.vlan),
+                FLAGS => self.class(field, key.flags),
+                LENGTH => self.class(field, u32::try_from(frame.length).unwrap_or(u32::MAX).min(LENGTH_MAX)),
+                LISTED => usize::from(self.is_listed(key)),
+                which => self.class_of_address(field, key, which == SOURCE),
+            };
+            self.ask(&mut rows, field.rows + class)?;
         }
         for (probe, index) in self.probes.iter().zip(0..) {
             self.ask(&mut rows, probe.rows + self.class_of_bytes(probe, index, key, frame))?;
@@ -263,23 +268,19 @@ impl WorkerFilter {
         self.compiled.rows.get(row * stride + place).copied().unwrap_or(0)
     }
 
-    /// The first row of a field that rules ask for, and its table or its two tries.
-    fn field(&self, field: usize) -> Option<[usize; 3]> {
-        let at = HEAD_WORDS + 4 * field;
-        match self.compiled.conf.get(at..at + 4) {
-            Some([present, rows, table, table6]) if *present != 0 => {
-                Some([wide(*rows), wide(*table), wide(*table6)])
-            }
-            _ => None,
-        }
+    fn class(&self, field: &Field, value: u32) -> usize {
+        self.compiled.classes.get(field.table * LINE + wide(value)).map_or(0, |class| usize::from(*class))
     }
 
-    fn class(&self, table: usize, value: u32) -> usize {
-        self.compiled.classes.get(table * LINE + wide(value)).map_or(0, |class| usize::from(*class))
-    }
-
-    /// The class of the longest prefix that covers an address of 4 or 16 octets.
-    fn class_of_address(&self, root: usize, address: &[u8]) -> usize {
+    /// The class of the longest prefix that covers an address of the frame.
+    fn class_of_address(&self, field: &Field, key: &Key, is_source: bool) -> usize {
+        let address = if is_source { &key.source } else { &key.destination };
+        let (root, address) = match key.family {
+            IPV4 => (field.table, &address[..4]),
+            IPV6 => (field.table6, &address[..]),
+            // That of frames without addresses.
+            _ => return 0,
+        };
         let entry = |node: usize, index: usize| {
             self.compiled.tries.get(node * trie::LINE + index).copied().unwrap_or(0)
         };
@@ -312,6 +313,19 @@ impl WorkerFilter {
             IPV4 => list.has(source4(key).into()),
             IPV6 => list.has(Ipv6Addr::from(key.source).into()),
             _ => false,
+        }
+    }
+}
+
+impl Field {
+    /// A filter's field, if rules ask for it.
+    fn of(compiled: &Compiled, which: usize) -> Option<Field> {
+        let at = HEAD_WORDS + 4 * which;
+        match compiled.conf.get(at..at + 4) {
+            Some([present, rows, table, table6]) if *present != 0 => {
+                Some(Field { which, rows: wide(*rows), table: wide(*table), table6: wide(*table6) })
+            }
+            _ => None,
         }
     }
 }

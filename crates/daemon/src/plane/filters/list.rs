@@ -99,30 +99,36 @@ impl Filtering {
         if !self.definition.asks_for_list() {
             return None;
         }
-        let list = self.kernel.as_ref().and_then(|kernel| kernel.list.as_ref());
-        let count = list.map_or_else(|| self.definition.prefixes.len() + self.blocks.len(), Blocklist::len);
+        let count = self
+            .list
+            .as_ref()
+            .map_or_else(|| self.definition.prefixes.len() + self.blocks.len(), Blocklist::len);
         Some(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    /// Makes the kernel's list what the definition and the blocks say.
+    /// Makes the list what the definition and the blocks say.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
         if !self.definition.asks_for_list() {
             return Ok(());
         }
-        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        if self.kernel.is_none() && self.stage.is_none() {
+            // Nobody looks into it yet.
+            return Ok(());
+        }
         let prefixes = self.definition.with(&self.blocks);
-        let list = match &mut kernel.list {
-            Some(list) => {
+        let list = match (&mut self.list, &self.kernel) {
+            (Some(list), _) => {
                 list.replace(prefixes)?;
                 list
             }
-            none => none.insert(Blocklist::adopt(&kernel.filter, prefixes)?),
+            (none, Some(kernel)) => none.insert(Blocklist::adopt(&kernel.filter, prefixes)?),
+            (none, None) => none.insert(Blocklist::new(prefixes)?),
         };
         self.definition.time(list, &self.blocks)
     }
 
     fn block(&mut self, prefix: Prefix, until: Option<Moment>) -> Result<bool, xdp::Error> {
-        let Some(list) = self.kernel.as_mut().and_then(|kernel| kernel.list.as_mut()) else {
+        let Some(list) = &mut self.list else {
             return Ok(self.blocks.insert(prefix, until).is_none());
         };
         let known = list.has(prefix);
@@ -136,7 +142,7 @@ impl Filtering {
 
     fn unblock(&mut self, prefix: Prefix) -> Result<bool, xdp::Error> {
         let blocked = self.blocks.remove(&prefix).is_some();
-        match self.kernel.as_mut().and_then(|kernel| kernel.list.as_mut()) {
+        match &mut self.list {
             Some(list) => list.remove(prefix),
             None => Ok(blocked),
         }

@@ -1,5 +1,6 @@
 //! Filters that run: the kernel's side of each, made when the first port's hook needs it, shared by all ports that name
-//! it, and changed under their traffic.
+//! it, and changed under their traffic. Ports without a hook have a stage in their workers instead (`stage.rs`), which the
+//! snapshot after a change replaces.
 //!
 //! ```text
 //!  configuration --prepare: read, compile--> Definition --change--> rules and list in the kernel
@@ -11,9 +12,10 @@
 
 mod follow;
 mod list;
+mod stage;
 mod translate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -22,7 +24,7 @@ use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
 use xdp::Attached;
 use xdp::filter::{
     Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX,
-    RuleCounters, RuleSet,
+    RuleCounters, RuleSet, Tally,
 };
 
 use super::device::object as port_object;
@@ -31,6 +33,7 @@ use super::ports::{Ports, Running};
 
 pub use follow::{Followed, Taken};
 pub use list::Expiring;
+use stage::Stage;
 
 /// Prefixes that were blocked while the daemon ran.
 pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
@@ -41,6 +44,8 @@ pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
     /// What a predecessor had blocked, until its filter is defined.
     inherited: BTreeMap<FilterName, Blocks>,
+    /// What a predecessor's workers had counted, likewise.
+    counted: BTreeMap<FilterName, Vec<RuleCounters>>,
     /// What was read before a predecessor let go, until then.
     ready: Vec<(FilterName, Definition)>,
 }
@@ -49,7 +54,13 @@ pub struct Filters {
 struct Filtering {
     definition: Definition,
     blocks: Blocks,
+    /// While rules ask for one, and a hook or workers look into it.
+    list: Option<Blocklist>,
     kernel: Option<Kernel>,
+    /// What workers apply on ports without a hook, once there is such a port.
+    stage: Option<Arc<Stage>>,
+    /// What they count.
+    tally: Tally,
 }
 
 /// What a filter is to be, ready for the kernel.
@@ -58,7 +69,7 @@ pub struct Definition {
     wanted: model::Filter,
     /// Without rules that have expired.
     rules: RuleSet,
-    compiled: Compiled,
+    compiled: Arc<Compiled>,
     /// Of the block list's file, sorted.
     prefixes: Arc<[Prefix]>,
 }
@@ -66,8 +77,6 @@ pub struct Definition {
 /// A filter in the kernel.
 struct Kernel {
     filter: Filter,
-    /// While rules ask for one.
-    list: Option<Blocklist>,
     /// Whether somebody follows its samples.
     followed: Arc<AtomicBool>,
 }
@@ -79,7 +88,7 @@ impl Definition {
     fn of(name: &FilterName, wanted: &model::Filter) -> Result<Definition, PlaneError> {
         let rules = translate::rules(wanted);
         let rules = rules.without_expired(Moment::now()).unwrap_or(rules);
-        let compiled = Compiled::new(&rules).map_err(|error| refused(name, &error))?;
+        let compiled = Arc::new(Compiled::new(&rules).map_err(|error| refused(name, &error))?);
         let prefixes = match &wanted.blocklist {
             Some(path) => list::read(path).map_err(|error| refused(name, &error))?,
             None => Arc::default(),
@@ -101,12 +110,17 @@ pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Probl
 }
 
 impl Filters {
-    /// None yet; `inherited` are the blocks of a predecessor.
-    pub fn after(inherited: BTreeMap<FilterName, Blocks>) -> Filters {
-        Filters { inherited, ..Filters::default() }
+    /// What a predecessor had blocked, and what its workers had counted, for filters that are not defined yet.
+    pub fn inherit(
+        &mut self,
+        blocks: BTreeMap<FilterName, Blocks>,
+        counted: BTreeMap<FilterName, Vec<RuleCounters>>,
+    ) {
+        (self.inherited, self.counted) = (blocks, counted);
     }
 
-    /// Keeps what [`Filters::prepare`] gave for the first change: files that were good need not be there a second time.
+    /// Keeps what [`Filters::prepare`] gave until [`Filters::begin`], or the first change: files that were good need not be there
+    /// a second time.
     pub fn keep(&mut self, ready: Vec<(FilterName, Definition)>) {
         self.ready = ready;
     }
@@ -159,12 +173,24 @@ impl Filters {
         ports: &mut Ports,
     ) -> Result<(), PlaneError> {
         let Some(running) = self.running.get_mut(name) else {
-            let blocks = self.inherited.remove(name).unwrap_or_default();
-            self.running.insert(name.clone(), Filtering { definition, blocks, kernel: None });
+            self.came(name, definition);
             return Ok(());
         };
         running.definition = definition;
         running.write_list().and_then(|()| running.write_rules(ports)).map_err(|error| failed(name, &error))
+    }
+
+    /// A filter that no port has yet.
+    fn came(&mut self, name: &FilterName, definition: Definition) {
+        let running = Filtering {
+            definition,
+            blocks: self.inherited.remove(name).unwrap_or_default(),
+            list: None,
+            kernel: None,
+            stage: None,
+            tally: Tally::after(self.counted.remove(name).unwrap_or_default()),
+        };
+        self.running.insert(name.clone(), running);
     }
 
     /// Undoes changes that were done.
@@ -180,25 +206,32 @@ impl Filters {
         }
     }
 
-    /// Forgets filters that the configuration does not have any more.
+    /// Forgets filters that the configuration does not have any more, and stages that no port has.
     pub fn retain(&mut self, new: &Config) {
         self.running.retain(|name, _| new.filters.contains_key(name));
+        let wanted: Vec<Wanted> = new.ports.keys().filter_map(|port| Wanted::of(new, port)).collect();
+        let served: BTreeSet<&FilterName> = wanted.iter().filter_map(Wanted::workers_filter).collect();
+        for (_, running) in self.running.iter_mut().filter(|(name, _)| !served.contains(name)) {
+            running.stage = None;
+        }
         self.inherited.clear();
+        self.counted.clear();
         self.ready.clear();
     }
 
-    /// Gives every port's hook the filter that the port names.
+    /// Gives every port's hook the filter that the port names, and has it ready for the workers of ports without a hook.
     ///
     /// # Errors
-    /// The first hook that refuses.
+    /// The first hook that refuses, or a filter that only hooks can have.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
-        for (port, running) in ports {
+        for (port, running) in ports.iter_mut() {
             let wanted = named(running).cloned();
             if let Some(hook) = &mut running.hook {
                 self.put(port, wanted.as_ref(), hook)?;
             }
         }
-        Ok(())
+        // Behind the hooks, with one of which a block list may come.
+        ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted))
     }
 
     /// Gives a port's hook the filter of this name, or none.
@@ -235,6 +268,7 @@ impl Filters {
     /// # Errors
     /// If the kernel refuses.
     pub fn equip(&mut self, port: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
+        self.serve(port, wanted)?;
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
     }
 
@@ -278,27 +312,35 @@ impl Filters {
     pub fn blocks(&self) -> impl Iterator<Item = (&FilterName, &Blocks)> {
         self.running.iter().map(|(name, running)| (name, &running.blocks))
     }
+
+    /// What workers have counted, for a successor.
+    pub fn counted(&self) -> impl Iterator<Item = (&FilterName, Vec<RuleCounters>)> {
+        self.running.iter().map(|(name, running)| (name, running.tally.counters()))
+    }
 }
 
 impl Filtering {
     /// Over what a predecessor has left in a hook.
-    fn adopt(&self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
+    fn adopt(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
-        let list = self.list(|prefixes| Blocklist::adopt(&filter, prefixes))?;
+        let list = self.new_list(|prefixes| Blocklist::adopt(&filter, prefixes))?;
         filter.replace_on(&self.definition.compiled, &mut [hook])?;
-        Ok(Kernel { filter, list, followed: Arc::default() })
+        self.list = list;
+        Ok(Kernel { filter, followed: Arc::default() })
     }
 
-    fn make(&self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
-        let list = self.list(Blocklist::new)?;
+    fn make(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
+        if self.list.is_none() {
+            self.list = self.new_list(Blocklist::new)?;
+        }
         let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
-        let filter = Filter::new(&self.definition.compiled, sizes, list.as_ref())?;
+        let filter = Filter::new(&self.definition.compiled, sizes, self.list.as_ref())?;
         hook.set_filter(Some(&filter))?;
-        Ok(Kernel { filter, list, followed: Arc::default() })
+        Ok(Kernel { filter, followed: Arc::default() })
     }
 
     /// The block list that rules ask for, if they do, as `make` makes it.
-    fn list(
+    fn new_list(
         &self,
         make: impl FnOnce(Vec<Prefix>) -> Result<Blocklist, xdp::Error>,
     ) -> Result<Option<Blocklist>, xdp::Error> {
@@ -324,7 +366,7 @@ impl Filtering {
     }
 
     fn expire(&mut self, name: &FilterName, ports: &mut Ports, now: Moment) -> Result<(), xdp::Error> {
-        if let Some(list) = self.kernel.as_mut().and_then(|kernel| kernel.list.as_mut()) {
+        if let Some(list) = &mut self.list {
             list.expire(now)?;
         }
         self.blocks.retain(|_, until| until.is_none_or(|until| until > now));
@@ -334,15 +376,26 @@ impl Filtering {
         let Some(rules) = self.definition.rules.without_expired(now) else { return Ok(()) };
         tracing::info!(filter = %name, left = rules.rules.len(), "rules have expired");
         // Fewer rules than those that were possible are possible.
-        self.definition.compiled = Compiled::new(&rules)?;
+        self.definition.compiled = Arc::new(Compiled::new(&rules)?);
         self.definition.rules = rules;
         self.write_rules(ports)
     }
 
     fn state(&self, name: &FilterName, ports: &Ports) -> FilterState {
         let counters = self.kernel.as_ref().and_then(|kernel| kernel.filter.counters().ok());
-        let counters: BTreeMap<String, RuleCounters> =
+        let mut counters: BTreeMap<String, RuleCounters> =
             counters.into_iter().flatten().map(|rule| (rule.name.clone(), rule)).collect();
+        for rule in self.tally.counters() {
+            match counters.get_mut(&rule.name) {
+                Some(sum) => {
+                    sum.packets += rule.packets;
+                    sum.bytes += rule.bytes;
+                    sum.acted += rule.acted;
+                    sum.acted_bytes += rule.acted_bytes;
+                }
+                None => drop(counters.insert(rule.name.clone(), rule)),
+            }
+        }
         let cookies = self.kernel.as_ref().and_then(|kernel| kernel.filter.cookie_counters().ok());
         let cookies = cookies.unwrap_or_default();
         let wanted = &self.definition.wanted;
@@ -366,8 +419,11 @@ impl Filtering {
                 cookies: cookie_state(&rule.action, cookies.get(rule.name.as_str())),
             }
         };
-        let having =
-            ports.iter().filter(|(_, running)| running.hook.is_some() && named(running) == Some(name));
+        let has = |running: &Running| match running.wanted.workers_filter() {
+            Some(named) => named == name && self.stage.is_some(),
+            None => running.hook.is_some() && named(running) == Some(name),
+        };
+        let having = ports.iter().filter(|(_, running)| has(running));
         FilterState {
             name: name.to_string(),
             owner: model::Owner::File,

@@ -8,18 +8,21 @@ use std::sync::Arc;
 use control::PlaneError;
 use engine::worker::monotonic;
 use engine::{Engine, EngineConfig};
-use model::{Config, PortName};
+use model::{Config, FilterName, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
 use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
 use port::link;
 use port::tap::{TapHandOver, TapQueue};
 use port::{Depot, FrameMemory, FramePool, Queue};
 use switch::FdbEntry;
+use xdp::filter::RuleCounters;
 use xdp::user::UserProgram;
 use xdp::{Attached, HandOver, PinPath};
 
 use super::HandoverError;
-use super::letters::{Estate, HookLetter, PortLetter, QueueKind, QueueLetter, StationLetter, VlanLetter};
+use super::letters::{
+    Estate, HookLetter, PortLetter, QueueKind, QueueLetter, RuleLetter, StationLetter, VlanLetter,
+};
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
 use crate::plane::filters::{Expiring, Filters};
@@ -44,6 +47,11 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
     let mut held = Held::default();
     let blocks = site.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
     held.letter.blocks = blocks.collect();
+    let counted = site.filters.counted();
+    let letters = |(name, rules): (&FilterName, Vec<RuleCounters>)| {
+        (name.to_string(), rules.into_iter().map(RuleLetter::from).collect())
+    };
+    held.letter.filters = counted.map(letters).collect();
     held.letter.rules = site.flows.letters();
     held.letter.known = site.flows.known();
     for (name, bridge) in &site.bridges {
@@ -144,7 +152,7 @@ fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
 /// Puts everything together again over the same memory, and lets traffic flow.
 ///
 /// # Errors
-/// If workers cannot be started. A port that cannot be resumed is opened anew; one that cannot be opened waits for its
+/// If workers cannot be started, or have no filters. A port that cannot be resumed is opened anew; one that cannot be opened waits for its
 /// device, as after its loss.
 pub fn rebuild(
     held: Held,
@@ -152,6 +160,7 @@ pub fn rebuild(
     workers: &EngineConfig,
     memory: &Arc<FrameMemory>,
     routers: Routers,
+    mut filters: Filters,
 ) -> Result<(Engine, Site), HandoverError> {
     let Held { letter, descriptors, users: _until_the_end } = held;
     let lists = letter.ports.values().flat_map(|port| &port.queues).filter_map(|queue| match &queue.kind {
@@ -163,7 +172,14 @@ pub fn rebuild(
     let mut pool = depot.pool();
     let blocks =
         |(name, all): (&String, &Vec<Expiring>)| Some((name.parse().ok()?, Expiring::blocks(all.clone())));
-    let filters = Filters::after(letter.blocks.iter().filter_map(blocks).collect());
+    let counted = |(name, rules): (&String, &Vec<RuleLetter>)| {
+        Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
+    };
+    filters.inherit(
+        letter.blocks.iter().filter_map(blocks).collect(),
+        letter.filters.iter().filter_map(counted).collect(),
+    );
+    filters.begin(config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
     for (name, number) in &letter.bridges {
         site.names.bridges.insert(*number, name);
@@ -204,7 +220,8 @@ pub fn rebuild(
     ports::join(&mut site.ports);
     site.flows.take_over(letter.rules, &letter.known);
     site.flows.follow(&site.config, &site.ports, &site.bridges);
-    let forwarding = compose(&site.config, &site.ports, &site.bridges, &site.routers, &site.flows, &[]);
+    let Site { config, ports, filters, bridges, routers, flows, .. } = &site;
+    let forwarding = compose(config, ports, filters, bridges, routers, flows, &[]);
     let engine = Engine::resume(workers, depot, forwarding, queues)
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     site.flows.ensure(&engine);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use xdp::filter::RuleCounters;
 
 use crate::plane::filters::Expiring;
 use crate::plane::flows::{KnownLetter, RulesLetter};
@@ -79,6 +80,9 @@ pub struct Estate {
     /// What was blocked in each filter while the daemon ran, by name. Rules and counters stay in the hooks.
     #[serde(default)]
     pub blocks: BTreeMap<String, Vec<Expiring>>,
+    /// What workers have counted of each filter's rules, by name.
+    #[serde(default)]
+    pub filters: BTreeMap<String, Vec<RuleLetter>>,
     /// The rules of each bridge that goes by OpenFlow's, by name.
     #[serde(default)]
     pub rules: BTreeMap<String, RulesLetter>,
@@ -88,6 +92,22 @@ pub struct Estate {
     /// The devices of routers' VLANs, by their names among the ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
+}
+
+/// What workers have counted of a filter's rule: packets, bytes, and those of both on which it acted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RuleLetter(pub String, pub u64, pub u64, pub u64, pub u64);
+
+impl From<RuleCounters> for RuleLetter {
+    fn from(rule: RuleCounters) -> Self {
+        RuleLetter(rule.name, rule.packets, rule.bytes, rule.acted, rule.acted_bytes)
+    }
+}
+
+impl From<RuleLetter> for RuleCounters {
+    fn from(RuleLetter(name, packets, bytes, acted, acted_bytes): RuleLetter) -> Self {
+        RuleCounters { name, packets, bytes, acted, acted_bytes }
+    }
 }
 
 /// The device of a VLAN that is a router's interface.

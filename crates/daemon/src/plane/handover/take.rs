@@ -96,18 +96,19 @@ impl Prepared {
         let routers = self.routers.take().unwrap_or_else(fresh);
         self.link.send(&Reply::Ready, &[])?;
         let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
-        let mut rebuilt = estate::rebuild(
+        // Workers have their filters before they begin.
+        let mut filters = Filters::default();
+        filters.keep(std::mem::take(&mut self.filters));
+        let rebuilt = estate::rebuild(
             Held { letter, descriptors, users: Vec::new() },
             &self.merged.config,
             &self.workers,
             &self.memory,
             routers,
+            filters,
         );
-        match &mut rebuilt {
-            Ok((_, site)) => site.filters.keep(std::mem::take(&mut self.filters)),
-            Err(error) => {
-                let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
-            }
+        if let Err(error) = &rebuilt {
+            let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
         }
         rebuilt
     }

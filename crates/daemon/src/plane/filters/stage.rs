@@ -1,0 +1,249 @@
+//! A filter in the path of workers, for ports that have no hook: what the hook does elsewhere, between reading headers and
+//! the room's decision.
+
+use std::sync::Arc;
+
+use control::PlaneError;
+use engine::{Arrivals, OwnStage, Verdicts};
+use model::{Config, PortName};
+use packet::DropReason;
+use port::{FrameMemory, Packet};
+use xdp::filter::{Blocklist, FilterError, Frame, Judged, ListView, Look, Moment, WorkerFilter};
+
+use super::{Filtering, Filters, failed, no_such_filter};
+use crate::plane::open::Wanted;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Stage(WorkerFilter);
+
+impl OwnStage for Stage {
+    fn run(&self, arrivals: &mut Arrivals<'_>, verdicts: &mut Verdicts) {
+        let memory = arrivals.memory;
+        let look =
+            Look { now: Moment(arrivals.now_ns), worker: arrivals.worker.index(), dry: arrivals.dry_run };
+        for (packet, verdict) in arrivals.packets.iter().zip(verdicts) {
+            let rest = |offset: usize, piece: &mut [u8]| copy_from(packet, memory, offset, piece);
+            let frame = Frame { head: packet.head(memory), length: packet.len(), rest: &rest };
+            *verdict = match self.0.judge(&frame, look) {
+                Judged::On => None,
+                Judged::Drop(_) => Some(DropReason::FilterDropped),
+                Judged::Limit(_) => Some(DropReason::FilterLimited),
+            };
+        }
+    }
+}
+
+/// Fills a piece with a packet's bytes from an offset on, over all its frames; false if it ends before.
+fn copy_from(packet: &Packet, memory: &FrameMemory, offset: usize, piece: &mut [u8]) -> bool {
+    let (mut skip, mut filled) = (offset, 0);
+    for part in packet.parts(memory) {
+        let here = part.get(skip..).unwrap_or_default();
+        skip = skip.saturating_sub(part.len());
+        for (to, from) in piece.iter_mut().skip(filled).zip(here) {
+            *to = *from;
+            filled += 1;
+        }
+        if filled == piece.len() {
+            return true;
+        }
+    }
+    false
+}
+
+impl Stage {
+    /// The rule that a frame would end at. Nothing is counted, and nothing taken from a bucket.
+    fn ends_at(&self, frame: &[u8]) -> Option<&str> {
+        let look = Look { now: Moment::now(), worker: 0, dry: true };
+        let (Judged::Drop(rule) | Judged::Limit(rule)) = self.0.judge(&Frame::whole(frame), look) else {
+            return None;
+        };
+        self.0.rules().get(rule).map(|rule| rule.name.as_str())
+    }
+}
+
+impl Filters {
+    /// The stage of a port whose workers apply the filter that it names.
+    pub fn stage(&self, wanted: &Wanted) -> Option<Arc<dyn OwnStage>> {
+        let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
+        Some(Arc::clone(stage) as Arc<dyn OwnStage>)
+    }
+
+    /// The rule at which a frame that such a port receives would end now.
+    pub fn ends_at(&self, wanted: &Wanted, frame: &[u8]) -> Option<String> {
+        let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
+        stage.ends_at(frame).map(str::to_owned)
+    }
+
+    /// Has the stage ready of a port whose workers apply the filter that it names, as the filter is now; the next snapshot has it.
+    pub(super) fn serve(&mut self, port: &PortName, wanted: &Wanted) -> Result<(), PlaneError> {
+        let Some(name) = wanted.workers_filter() else { return Ok(()) };
+        let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
+        running.serve().map_err(|error| failed(name, &error))
+    }
+
+    /// Has everything ready that ports need before their first packet, after a hand-over: hooks have their filters all the time,
+    /// workers do not.
+    ///
+    /// # Errors
+    /// If the kernel refuses a block list.
+    pub fn begin(&mut self, config: &Config) -> Result<(), PlaneError> {
+        for (name, definition) in std::mem::take(&mut self.ready) {
+            if !self.running.contains_key(&name) {
+                self.came(&name, definition);
+            }
+        }
+        for port in config.ports.keys() {
+            if let Some(wanted) = Wanted::of(config, port) {
+                self.serve(port, &wanted)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether workers go by what is no more, which the next snapshot ends: call it behind every change.
+    pub fn renewed(&mut self) -> bool {
+        let mut any = false;
+        for (name, running) in &mut self.running {
+            any |= running.renew().unwrap_or_else(|error| {
+                tracing::error!(filter = %name, %error, "workers go on by the rules that they had");
+                false
+            });
+        }
+        any
+    }
+}
+
+impl Filtering {
+    /// Makes the stage, if there is none yet or it is no more what it should be.
+    pub(super) fn serve(&mut self) -> Result<(), xdp::Error> {
+        if self.stage.is_some() {
+            return self.renew().map(drop);
+        }
+        if self.list.is_none() {
+            self.list = self.new_list(Blocklist::new)?;
+        }
+        self.make_stage()
+    }
+
+    /// Makes the stage anew where rules or the list's table are others than its own; whether it has.
+    pub(super) fn renew(&mut self) -> Result<bool, xdp::Error> {
+        let Some(stage) = &self.stage else { return Ok(false) };
+        let same_list = match (stage.0.list(), &self.list) {
+            (Some(view), Some(list)) => view.is_of(list),
+            (None, None) => true,
+            _ => false,
+        };
+        if same_list && stage.0.is_of(&self.definition.compiled) {
+            return Ok(false);
+        }
+        self.make_stage().map(|()| true)
+    }
+
+    fn make_stage(&mut self) -> Result<(), xdp::Error> {
+        let list: Option<ListView> = self.list.as_ref().map(Blocklist::view);
+        let made: Result<WorkerFilter, FilterError> =
+            WorkerFilter::new(&self.definition.compiled, &mut self.tally, list);
+        self.stage = Some(Arc::new(Stage(made?)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+    use packet::{PortId, QueueId, WorkerId, spec};
+    use port::ring::{self, RingQueue};
+    use port::{Batch, Depot, FramePool, HugePages, MemoryConfig, Queue};
+    use xdp::filter::{Action, Compiled, Match, Rate, Rule, RuleCounters, RuleSet, SourceBits, Tally, Unit};
+
+    use super::*;
+
+    fn memory() -> Arc<Depot> {
+        let config = MemoryConfig { frames: 1024, frame_size: 2048, huge_pages: HugePages::Off };
+        Depot::new(Arc::new(FrameMemory::new(config).unwrap()))
+    }
+
+    /// A rule for UDP to a port.
+    fn rule(name: &str, port: u16, action: Action) -> Rule {
+        let matches = Match { protocols: vec![17], destination_ports: vec![port..=port], ..Match::default() };
+        Rule { name: name.to_owned(), priority: 0, matches, action, dry_run: false, expires: None }
+    }
+
+    /// Frames that have come out of the far end of a wire.
+    fn arrived(far: &mut RingQueue, pool: &mut FramePool) -> usize {
+        let (mut batch, mut count) = (Batch::new(), 0);
+        while far.receive(pool, &mut batch) > 0 {
+            for packet in batch.drain(..) {
+                pool.free(packet);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn what_comes_by_a_ring_is_dropped_limited_and_counted() {
+        // Two of each source, and nothing comes back.
+        let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
+        let each = Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) };
+        let rules = vec![rule("telnet", 23, Action::Drop), rule("each", 53, each)];
+        let compiled = Arc::new(Compiled::new(&RuleSet { rules }).unwrap());
+        let mut tally = Tally::default();
+        let stage: Arc<dyn OwnStage> =
+            Arc::new(Stage(WorkerFilter::new(&compiled, &mut tally, None).unwrap()));
+        let depot = memory();
+        let config = EngineConfig { mode: PollMode::Busy, ..EngineConfig::default() };
+        let (engine, mut workers) = Engine::prepare(&config, Arc::clone(&depot)).unwrap();
+        let (mut worker, mut pool) = (workers.pop().unwrap(), depot.pool());
+        let mut far = Vec::new();
+        for port in [PortId(0), PortId(1)] {
+            let (near, end) = ring::pair(64);
+            engine.add_queue(WorkerId(0), port, QueueId(0), Box::new(near)).unwrap();
+            far.push(end);
+            worker.round_with_commands();
+            let mut view = PortView::new(Room::Wire(PortId(1 - port.0)), WorkerId(0));
+            view.own = (port == PortId(0)).then(|| Arc::clone(&stage));
+            worker.while_offline(|| engine.update(move |all| all.set_port(port, Some(view))));
+        }
+        let mut batch = Batch::new();
+        for (source, port) in [(1, 23), (1, 53), (1, 53), (1, 53), (2, 53), (2, 9)] {
+            let frame = spec::parse(&format!("ip_src=192.0.2.{source},udp,dst_port={port}")).unwrap();
+            batch.push(pool.alloc_copy(&frame).unwrap());
+        }
+        assert_eq!(far[0].transmit(&mut pool, &mut batch), 6);
+        worker.round();
+        assert_eq!(arrived(&mut far[1], &mut pool), 4);
+        let drops = engine.port_totals(PortId(0)).drops;
+        let of = |reason: DropReason| drops[reason.index()];
+        assert_eq!((of(DropReason::FilterDropped), of(DropReason::FilterLimited)), (1, 1));
+        let counted = |rule: RuleCounters| (rule.name, rule.packets, rule.acted);
+        let counted: Vec<_> = tally.counters().into_iter().map(counted).collect();
+        assert_eq!(counted, [("each".to_owned(), 4, 1), ("telnet".to_owned(), 1, 1)]);
+        // The other direction has no filter.
+        let frame = spec::parse("ip_src=192.0.2.1,udp,dst_port=23").unwrap();
+        batch.push(pool.alloc_copy(&frame).unwrap());
+        assert_eq!(far[1].transmit(&mut pool, &mut batch), 1);
+        worker.round();
+        assert_eq!(arrived(&mut far[0], &mut pool), 1);
+    }
+
+    #[test]
+    fn bytes_are_found_over_all_frames_of_a_packet() {
+        let mut pool = memory().pool();
+        let bytes: Vec<u8> = (0..5_000_u16).map(|at| at.to_be_bytes()[1]).collect();
+        let packet = pool.alloc_copy(&bytes).unwrap();
+        assert!(packet.segments() > 1);
+        let first = packet.head(pool.memory()).len();
+        for offset in [0, first - 4, first, 2 * first - 1, 4_992] {
+            let mut piece = [0; 8];
+            assert!(copy_from(&packet, pool.memory(), offset, &mut piece), "{offset}");
+            assert_eq!(piece, bytes[offset..offset + 8], "{offset}");
+        }
+        assert!(!copy_from(&packet, pool.memory(), 4_993, &mut [0; 8]));
+        assert!(!copy_from(&packet, pool.memory(), 9_000, &mut [0; 8]));
+        pool.free(packet);
+    }
+}

@@ -1,0 +1,300 @@
+//! Filters of ports that have no driver hook, by the real binary: a guest behind a TAP, whose frames a worker judges.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rig;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use packet::spec;
+use port::pcap::Writer;
+use rig::{PATIENCE, Rig, TRIVIUM};
+use testbed::{Namespace, RawSender, eventually, require};
+
+/// A guest behind port `vm`, which is a member of h1's bridge.
+struct Guest {
+    rig: Rig,
+    namespace: Namespace,
+}
+
+/// Ends what looks at it, whatever becomes of the test.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+const PORT: &str = "kind = \"tap\"\ndevice = \"vm0\"\nfilter = \"edge\"\n";
+const TELNET: &str = "[[filter.edge.rule]]\nname = \"telnet\"\naction = \"drop\"\nprotocol = \"udp\"\n\
+                      destination_port = 23\n";
+/// Nothing comes back while a test runs.
+const EACH: &str = "[[filter.edge.rule]]\nname = \"each\"\naction = \"limit\"\nrate = 1\nunit = \"packets\"\n\
+                    per = 3600\nburst = 2\nper_source = { ipv4 = 32, ipv6 = 64 }\nprotocol = \"udp\"\n\
+                    destination_port = 53\n";
+const BLOCKED: &str = "[[filter.edge.rule]]\nname = \"blocked\"\naction = \"drop\"\nlisted = true\n";
+/// Behind all others.
+const REST: &str =
+    "[[filter.edge.rule]]\nname = \"rest\"\naction = \"count\"\nprotocol = \"udp\"\npriority = 0\n";
+
+impl Guest {
+    fn start(rules: &str) -> Guest {
+        let mut rig = Rig::new(1);
+        let namespace = rig.lab.namespace("guest").unwrap();
+        let configuration = bridged(&rig, &namespace, rules);
+        rig.start(&configuration);
+        Guest { rig, namespace }
+    }
+
+    fn sender(&self) -> RawSender {
+        RawSender::open(&self.namespace, "vm0").unwrap()
+    }
+
+    fn apply(&self, rules: &str) {
+        let file = self.rig.write("applied.toml", &bridged(&self.rig, &self.namespace, rules));
+        self.rig.ok(&["apply", file.to_str().unwrap()]);
+    }
+}
+
+fn bridged(rig: &Rig, guest: &Namespace, rules: &str) -> String {
+    format!(
+        "{}[port.vm]\n{PORT}namespace = \"{}\"\n[bridge.br0.port.vm]\naccess = 10\n[filter.edge]\n{rules}",
+        rig.configuration("persist = false"),
+        guest.name(),
+    )
+}
+
+/// UDP from 192.0.2.N to a port.
+fn udp(source: u8, port: u16) -> Vec<u8> {
+    spec::parse(&format!("ip_src=192.0.2.{source},ip_dst=198.51.100.1,udp,dst_port={port}")).unwrap()
+}
+
+/// The same with a tag.
+fn tagged(vlan: u16, frame: &[u8]) -> Vec<u8> {
+    let (addresses, others) = frame.split_at(12);
+    let [high, low] = vlan.to_be_bytes();
+    [addresses, &[0x81, 0, high, low], others].concat()
+}
+
+/// What a rule has counted: packets, and those on which it acted.
+fn counted(rig: &Rig, rule: &str) -> (u64, u64) {
+    let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+    let rules = shown[0]["rules"].as_array().unwrap();
+    let rule = rules.iter().find(|other| other["name"] == rule).unwrap_or_else(|| panic!("{rule}: {shown}"));
+    (rule["packets"].as_u64().unwrap(), rule["acted_packets"].as_u64().unwrap())
+}
+
+fn until_counted(rig: &Rig, rule: &str, wanted: (u64, u64)) {
+    eventually(&format!("{wanted:?} of {rule}"), PATIENCE, || match counted(rig, rule) {
+        found if found == wanted => Ok(()),
+        found => Err(format!("{found:?}\n{}", rig.ok(&["show", "drops"]))),
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_guest_behind_a_tap_is_filtered_limited_and_counted() {
+    require!("ip", "ethtool");
+    let rules = format!("{TELNET}{EACH}{REST}");
+    let guest = Guest::start(&rules);
+    let (rig, sender) = (&guest.rig, guest.sender());
+    for _ in 0..5 {
+        sender.send(&udp(1, 23)).unwrap();
+        sender.send(&udp(1, 9)).unwrap();
+    }
+    until_counted(rig, "telnet", (5, 5));
+    until_counted(rig, "rest", (5, 0));
+    assert_eq!(rig.dropped("vm", "filter-dropped"), 5);
+    // Two of each source.
+    for source in [1, 2, 3] {
+        (0..5).for_each(|_| sender.send(&udp(source, 53)).unwrap());
+    }
+    until_counted(rig, "each", (15, 9));
+    until_counted(rig, "rest", (11, 0));
+    assert_eq!(rig.dropped("vm", "filter-limited"), 9);
+    assert_eq!(rig.port("vm")["filter"], "edge");
+    let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+    assert_eq!(shown[0]["ports"], serde_json::json!(["vm"]));
+
+    let said = rig.ok(&["explain", "--in", "vm", "ip_src=192.0.2.9,udp,dst_port=23"]);
+    assert!(
+        said.contains("rule telnet of the port's filter ends it") && said.contains("filter-dropped"),
+        "{said}"
+    );
+    let said = rig.ok(&["explain", "--in", "vm", "ip_src=192.0.2.1,udp,dst_port=53"]);
+    assert!(
+        said.contains("rule each of the port's filter ends it") && said.contains("filter-limited"),
+        "{said}"
+    );
+    let said = rig.ok(&["explain", "--in", "vm", "ip_src=192.0.2.9,udp,dst_port=9"]);
+    assert!(!said.contains("of the port's filter"), "{said}");
+    assert_eq!((counted(rig, "telnet"), counted(rig, "each")), ((5, 5), (15, 9)), "nothing was counted");
+
+    // A successor goes on with the counters, and filters from its first packet on.
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    assert_eq!((counted(rig, "telnet"), counted(rig, "each")), ((5, 5), (15, 9)));
+    (0..5).for_each(|_| sender.send(&udp(1, 23)).unwrap());
+    until_counted(rig, "telnet", (10, 10));
+}
+
+#[test]
+fn rules_of_workers_change_under_traffic_without_a_gap() {
+    require!("ip", "ethtool");
+    let guest = Guest::start(&format!("{TELNET}{REST}"));
+    let (rig, sender, ends) = (&guest.rig, guest.sender(), AtomicBool::new(false));
+    let sent = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let ends_with_it = Ends(&ends);
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                // A queue that is full for a moment takes it later.
+                sent.fetch_add(u64::from(sender.send(&udp(1, 23)).is_ok()), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for round in 0..20 {
+            // Each set drops everything, by one rule or the other.
+            let first =
+                "[[filter.edge.rule]]\nname = \"comes\"\naction = \"drop\"\nsource = \"192.0.2.0/24\"\n";
+            let first = if round % 2 == 0 { first } else { "" };
+            guest.apply(&format!("{first}{TELNET}{REST}"));
+            // Each meets frames.
+            let dropped = rig.dropped("vm", "filter-dropped");
+            eventually("frames under the new rules", PATIENCE, || {
+                match rig.dropped("vm", "filter-dropped") {
+                    now if now >= dropped + 3 => Ok(()),
+                    now => Err(format!("{dropped}, then {now}")),
+                }
+            })
+            .unwrap();
+        }
+        drop(ends_with_it);
+    });
+    let sent = sent.into_inner();
+    eventually("all frames dropped", PATIENCE, || match rig.dropped("vm", "filter-dropped") {
+        dropped if dropped == sent => Ok(()),
+        dropped => Err(format!("{dropped} of {sent}")),
+    })
+    .unwrap();
+    assert_eq!(counted(rig, "rest"), (0, 0), "nothing passed, whatever rules stood");
+    let kept = counted(rig, "telnet").0;
+    assert!(
+        (1..sent).contains(&kept),
+        "its counter lives on while the other comes and goes: {kept} of {sent}"
+    );
+    // A port without a filter.
+    let plain = bridged(rig, &guest.namespace, REST).replace("filter = \"edge\"\n", "");
+    let file = rig.write("plain.toml", &plain);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    sender.send(&udp(1, 23)).unwrap();
+    assert_eq!(counted(rig, "rest"), (0, 0));
+}
+
+#[test]
+fn sources_are_blocked_on_a_tap() {
+    require!("ip", "ethtool");
+    let guest = Guest::start(&format!("{BLOCKED}{REST}"));
+    let (rig, sender) = (&guest.rig, guest.sender());
+    sender.send(&udp(1, 9)).unwrap();
+    until_counted(rig, "rest", (1, 0));
+    rig.ok(&["xdp", "filter", "block", "192.0.2.1", "198.51.100.0/24"]);
+    sender.send(&udp(1, 9)).unwrap();
+    until_counted(rig, "blocked", (1, 1));
+    // So many that the list gets another table.
+    let many: Vec<String> = (0..2_000).map(|n| format!("10.{}.{}.1", n / 200, n % 200)).collect();
+    let mut line = vec!["xdp", "filter", "block"];
+    line.extend(many.iter().map(String::as_str));
+    rig.ok(&line);
+    let of_many = spec::parse("ip_src=10.9.199.1,ip_dst=198.51.100.1,udp,dst_port=9").unwrap();
+    sender.send(&of_many).unwrap();
+    until_counted(rig, "blocked", (2, 2));
+    rig.ok(&["xdp", "filter", "unblock", "192.0.2.1"]);
+    sender.send(&udp(1, 9)).unwrap();
+    until_counted(rig, "rest", (2, 0));
+    assert_eq!(counted(rig, "blocked"), (2, 2));
+}
+
+#[test]
+fn what_needs_a_hook_is_refused_on_a_tap() {
+    require!("ip", "ethtool");
+    let guest = Guest::start(REST);
+    let (rig, sender) = (&guest.rig, guest.sender());
+    let sample = format!("{REST}[[filter.edge.rule]]\nname = \"some\"\naction = \"sample\"\none_in = 10\n");
+    let file = rig.write("refused.toml", &bridged(rig, &guest.namespace, &sample));
+    let refused = rig.trivium(&["apply", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("port.vm.filter"), "{said}");
+    assert!(
+        said.contains("has no driver hook") && said.contains("name a filter without `some` here"),
+        "{said}"
+    );
+    sender.send(&udp(1, 9)).unwrap();
+    until_counted(rig, "rest", (1, 0));
+}
+
+/// A TAP as a router's port, with VLANs that are interfaces.
+#[test]
+fn a_routers_tap_is_filtered_by_vlans() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::routed(1);
+    let namespace = rig.lab.namespace("guest").unwrap();
+    let ports = rig.configuration("");
+    let ports = ports.lines().filter(|line| !line.contains("bridge") && !line.contains("access"));
+    let ports: String = ports.flat_map(|line| [line, "\n"]).collect();
+    let rule = "[[filter.edge.rule]]\nname = \"one\"\naction = \"drop\"\nprotocol = \"udp\"\nvlan = 100\n";
+    let configuration = format!(
+        "{ports}[port.vm]\n{PORT}namespace = \"{}\"\n[router.edge.port.h1]\n[router.edge.port.vm]\nvlans = [100, 200]\n\
+         [filter.edge]\n{rule}{REST}",
+        namespace.name(),
+    );
+    rig.start(&configuration);
+    let sender = RawSender::open(&namespace, "vm0").unwrap();
+    for vlan in [100, 100, 200] {
+        sender.send(&tagged(vlan, &udp(1, 9))).unwrap();
+    }
+    sender.send(&udp(1, 9)).unwrap();
+    until_counted(&rig, "one", (2, 2));
+    until_counted(&rig, "rest", (2, 0));
+    assert_eq!(rig.dropped("vm", "filter-dropped"), 2);
+}
+
+/// What comes from a capture file, and what comes over a wire between two bridges.
+#[test]
+fn capture_files_and_patch_ports_are_filtered() {
+    require!("ip", "ethtool");
+    let mut rig = Rig::new(1);
+    let file = rig.path("in.pcapng");
+    let mut writer = Writer::pcapng(std::fs::File::create(&file).unwrap()).unwrap();
+    let interface = writer.interface("any").unwrap();
+    for port in [23, 23, 9, 53, 53, 53, 9] {
+        let frame = udp(1, port);
+        let length = u32::try_from(frame.len()).unwrap();
+        writer.packet(interface, 0, length, [frame.as_slice()], None).unwrap();
+    }
+    writer.flush().unwrap();
+    let wire =
+        EACH.replace("filter.edge", "filter.wire").replace("per_source = { ipv4 = 32, ipv6 = 64 }\n", "");
+    let configuration = format!(
+        "{}[port.cap]\nkind = \"pcap\"\nread = {file:?}\nfilter = \"edge\"\n\
+         [port.far]\nkind = \"patch\"\npeer = \"near\"\n\
+         [port.near]\nkind = \"patch\"\npeer = \"far\"\nfilter = \"wire\"\n\
+         [bridge.br1.port.cap]\n[bridge.br1.port.far]\n[bridge.br0.port.near]\n\
+         [filter.edge]\n{TELNET}{REST}[filter.wire]\n{wire}",
+        rig.configuration("persist = false"),
+    );
+    rig.start(&configuration);
+    let dropped = || {
+        let of = |port, reason| rig.dropped(port, reason);
+        (of("cap", "filter-dropped"), of("near", "filter-limited"), of("far", "filter-limited"))
+    };
+    eventually("what both filters end", PATIENCE, || match dropped() {
+        (2, 1, 0) => Ok(()),
+        others => Err(format!("{others:?}\n{}", rig.ok(&["show", "drops"]))),
+    })
+    .unwrap();
+    assert_eq!(rig.port("near")["filter"], "wire");
+    let said = rig.ok(&["explain", "--in", "cap", "ip_src=192.0.2.9,udp,dst_port=53"]);
+    assert!(said.contains("filter-limited"), "{said}");
+}
