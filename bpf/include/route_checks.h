@@ -13,6 +13,9 @@
 
 const volatile struct route_conf route SEC(".rodata.route") = {};
 
+/* A word that its writer may be changing. */
+#define ROUTE_WORD(place) (*(volatile __u64 *)&(place))
+
 /* The router's own addresses, those of its subnets' broadcasts among them. Its ports share the maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -29,6 +32,38 @@ struct {
 	__type(key, struct in6_addr);
 	__type(value, __u32);
 } route_own6 SEC(".maps");
+
+/* IPv4's and IPv6's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct route_own_bits);
+} route_own_bits SEC(".maps");
+
+/* Whether an address of this hash can be one of the router's own. */
+TRIVIUM_INLINE int route_may_be_own(__u32 family, __u32 hash)
+{
+	struct route_own_bits *bits = bpf_map_lookup_elem(&route_own_bits, &family);
+
+	return !bits || ROUTE_WORD(bits->words[hash >> 6 & 1023]) >> (hash & 63) & 1;
+}
+
+TRIVIUM_INLINE int route_is_own4(__be32 address)
+{
+	return route_may_be_own(0, address * ROUTE_MIX >> 48) && bpf_map_lookup_elem(&route_own4, &address);
+}
+
+TRIVIUM_INLINE int route_is_own6(struct in6_addr *address)
+{
+	__u64 high = (__u64)address->in6_u.u6_addr32[1] << 32 | address->in6_u.u6_addr32[0];
+	__u64 low = (__u64)address->in6_u.u6_addr32[3] << 32 | address->in6_u.u6_addr32[2];
+	__u64 mixed = high * ROUTE_MIX;
+
+	mixed = ((mixed ^ mixed >> 32) ^ low) * ROUTE_MIX_LOW;
+	return route_may_be_own(1, mixed >> 48) && bpf_map_lookup_elem(&route_own6, address);
+}
 
 /* 00:00:5e:00:01:xx for IPv4, 00:00:5e:00:02:xx for IPv6 (RFC 9568 section 7.3), first octet lowest. */
 #define VRRP_MAC 0x00005e0000ULL
@@ -49,22 +84,21 @@ TRIVIUM_INLINE int route_is_for(struct ethhdr *ethernet, __u64 mac, int v4)
 /* Both tell the counter of the reason why a packet is the kernel's, or NOT_THE_KERNELS. */
 TRIVIUM_INLINE int route_ipv4(struct iphdr *ip, void *end, __u32 left)
 {
-	__be32 source, destination;
+	__be32 destination;
 
 	if (!ipv4_stands(ip, end) || (ip->ihl == 5 && !ipv4_length(ip, left)))
 		return TRIVIUM_COUNT_PASSED_MALFORMED;
 	destination = ip->daddr;
 	if (ipv4_is_group(destination))
 		return TRIVIUM_COUNT_PASSED_GROUP;
-	if (bpf_map_lookup_elem(&route_own4, &destination))
+	if (route_is_own4(destination))
 		return TRIVIUM_COUNT_PASSED_LOCAL4;
 	if (ip->ihl > 5)
 		return TRIVIUM_COUNT_ROUTE_OPTIONS;
 	if (ipv4_is_confined(ip->saddr) || ipv4_is_confined(destination))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;
 	/* As if the router itself had sent it: the kernel drops it, unless it is told to accept that. */
-	source = ip->saddr;
-	if (bpf_map_lookup_elem(&route_own4, &source))
+	if (route_is_own4(ip->saddr))
 		return TRIVIUM_COUNT_ROUTE_ADDRESS;
 	return ip->ttl <= 1 ? TRIVIUM_COUNT_ROUTE_TTL : NOT_THE_KERNELS;
 }
@@ -78,7 +112,7 @@ TRIVIUM_INLINE int route_ipv6(struct ipv6hdr *ip, void *end, __u32 left)
 	destination = ip->daddr;
 	if (ipv6_is_group(&destination))
 		return TRIVIUM_COUNT_PASSED_GROUP;
-	if (bpf_map_lookup_elem(&route_own6, &destination))
+	if (route_is_own6(&destination))
 		return TRIVIUM_COUNT_PASSED_LOCAL6;
 	/* Every router on the way looks at this one; the others are for those that the packet is for. */
 	if (ip->nexthdr == IPPROTO_HOPOPTS)

@@ -46,6 +46,16 @@ enum route_sources {
 #define ROUTE_OWN 65536
 
 /*
+ * Of each family a bit for each hash that one of its own addresses has: what goes elsewhere mostly meets none, and the tables of own
+ * addresses, whose hash buckets are as many as addresses fit, are not read. Hashes are of 16 bits (route_mix4, route_mix6).
+ */
+struct route_own_bits {
+	__u64 words[1024];
+};
+#define ROUTE_MIX 0x9e3779b97f4a7c15ULL
+#define ROUTE_MIX_LOW 0xd6e8feb86659fd93ULL
+
+/*
  * What crates/lookup writes: the default hop, the root's entries, and nodes of three words, which say
  * which of 64 slots are nodes, where other hops begin, and where both stand. User space gives the
  * map its length.

@@ -24,9 +24,6 @@ struct {
 #define ROUTE_NOWHERE 0xffffffff
 #define ROUTE_TAG_BYTES 4
 
-/* A word that its writer may be changing. */
-#define ROUTE_WORD(place) (*(volatile __u64 *)&(place))
-
 /* A tagged frame's EtherType, its tag, and the packet's. */
 struct route_tagged {
 	struct ethhdr ethernet;

@@ -313,7 +313,7 @@ fn fibs_constants_are_the_kernels_side() {
 
 #[test]
 fn routes_constants_are_the_kernels_side() {
-    use crate::route::{OWN_CAPACITY, ROUTE_WORDS, VLAN_WORDS};
+    use crate::route::{OWN_CAPACITY, OWN_WORDS, ROUTE_WORDS, VLAN_WORDS};
     let (fields, size) = members(PORT, "route_conf");
     let answers = [
         "answers",
@@ -338,6 +338,8 @@ fn routes_constants_are_the_kernels_side() {
     for map in ["route_own4", "route_own6"] {
         assert_eq!(usize::try_from(entries(map)).unwrap(), OWN_CAPACITY);
     }
+    let bits = open.maps().find(|map| map.name() == "route_own_bits").unwrap();
+    assert_eq!((bits.value_size() as usize, bits.max_entries()), (8 * OWN_WORDS, 2));
 }
 
 #[test]

@@ -10,18 +10,20 @@
 //! ```
 //!
 //! The hook reads two hash tables of the router's own addresses, which change while frames pass, one address at a time; they are the
-//! kernel's, so a process that takes over a pinned program finds them ([`Own::of`]). What is left to the kernel and why stands in
+//! kernel's, so a process that takes over a pinned program finds them ([`Own::of`]). In front of each stand 65,536 bits in a mapped
+//! array, one for each hash: what goes elsewhere mostly meets none that is set. What is left to the kernel and why stands in
 //! `bpf/include/stage_route.h`.
 
 mod answers;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::sys::{self, MapKind, MapSpec};
+use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error};
 
 pub(crate) use answers::AnswerMaps;
@@ -51,6 +53,12 @@ const HAS_SERVICE: u32 = 4;
 const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
 const OWN6: &str = "route_own6";
+const OWN_BITS: &str = "route_own_bits";
+/// Of each family: `struct route_own_bits`.
+pub(crate) const OWN_WORDS: usize = 1024;
+/// `ROUTE_MIX` and `ROUTE_MIX_LOW`.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+const MIX_LOW: u64 = 0xd6e8_feb8_6659_fd93;
 /// The value of an address, which nobody reads.
 const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 
@@ -62,6 +70,9 @@ const THERE: [u8; 4] = 1_u32.to_ne_bytes();
 pub struct Own {
     router: String,
     maps: Arc<OwnMaps>,
+    bits: Mapped,
+    /// Addresses by their bits.
+    held: BTreeMap<usize, usize>,
     addresses: BTreeSet<IpAddr>,
 }
 
@@ -70,6 +81,7 @@ pub struct Own {
 struct OwnMaps {
     v4: OwnedFd,
     v6: OwnedFd,
+    bits: OwnedFd,
 }
 
 /// What one port's stage is specialised by.
@@ -138,8 +150,11 @@ impl Own {
     /// # Errors
     /// [`Error::Map`].
     pub fn new(router: &str) -> Result<Own, Error> {
-        let maps = OwnMaps { v4: create(OWN4, 4)?, v6: create(OWN6, 16)? };
-        Ok(Own { router: router.to_owned(), maps: Arc::new(maps), addresses: BTreeSet::new() })
+        let value = u32::try_from(8 * OWN_WORDS).unwrap_or(u32::MAX);
+        let spec = MapSpec { name: OWN_BITS, kind: MapKind::Mappable, key: 4, value, entries: 2 };
+        let bits = sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))?;
+        let maps = OwnMaps { v4: create(OWN4, 4)?, v6: create(OWN6, 16)?, bits };
+        Own::over(router, Arc::new(maps), BTreeSet::new())
     }
 
     /// The addresses of a port that was adopted. The router's other ports have the same ones: see [`RouteStage::is_for`].
@@ -149,12 +164,28 @@ impl Own {
     pub fn of(port: &Attached, router: &str) -> Result<Option<Own>, Error> {
         let Some(stage) = port.route() else { return Ok(None) };
         let maps = Arc::clone(&stage.maps.own);
-        let failed = |map| move |source| Error::Map { map, operation: "list", source };
-        let v4 = sys::map_keys::<4>(maps.v4.as_fd()).map_err(failed(OWN4))?;
-        let v6 = sys::map_keys::<16>(maps.v6.as_fd()).map_err(failed(OWN6))?;
+        let v4 = sys::map_keys::<4>(maps.v4.as_fd()).map_err(failed(OWN4, "list"))?;
+        let v6 = sys::map_keys::<16>(maps.v6.as_fd()).map_err(failed(OWN6, "list"))?;
         let v4 = v4.into_iter().map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
         let v6 = v6.into_iter().map(|octets| IpAddr::from(Ipv6Addr::from(octets)));
-        Ok(Some(Own { router: router.to_owned(), maps, addresses: v4.chain(v6).collect() }))
+        Own::over(router, maps, v4.chain(v6).collect()).map(Some)
+    }
+
+    /// Over tables that hold these addresses. Whoever wrote them may have ended between an address and its bit.
+    fn over(router: &str, maps: Arc<OwnMaps>, addresses: BTreeSet<IpAddr>) -> Result<Own, Error> {
+        let bits = Mapped::new(maps.bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
+        let mut held = BTreeMap::new();
+        let mut words = [0; 2 * OWN_WORDS];
+        for bit in addresses.iter().map(bit_of) {
+            *held.entry(bit).or_default() += 1;
+            if let Some(word) = words.get_mut(bit / 64) {
+                *word |= 1 << (bit % 64);
+            }
+        }
+        for (place, word) in bits.words().iter().zip(words) {
+            place.store(word, Ordering::Release);
+        }
+        Ok(Own { router: router.to_owned(), maps, bits, held, addresses })
     }
 
     /// Adds an address; `false`: it is there already.
@@ -244,13 +275,46 @@ impl Own {
         } else {
             self.addresses.remove(&address)
         };
+        self.mark(bit_of(&address), there);
         Ok(())
+    }
+
+    /// Counts an address of this bit that has come or gone; the bit stands while there is one.
+    fn mark(&mut self, bit: usize, there: bool) {
+        let held = self.held.entry(bit).or_default();
+        *held = if there { *held + 1 } else { held.saturating_sub(1) };
+        let Some(word) = self.bits.words().get(bit / 64) else { return };
+        if *held > 0 {
+            word.fetch_or(1 << (bit % 64), Ordering::Release);
+        } else {
+            self.held.remove(&bit);
+            word.fetch_and(!(1 << (bit % 64)), Ordering::Release);
+        }
     }
 
     fn full(&self, address: IpAddr) -> Error {
         let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         Error::OwnFull { router: self.router.clone(), address, family, capacity: OWN_CAPACITY }
     }
+}
+
+/// The bit of an address, IPv6's behind IPv4's: `route_is_own4` and `route_is_own6`.
+fn bit_of(address: &IpAddr) -> usize {
+    let hash = |mixed: u64| usize::try_from(mixed >> 48).unwrap_or(0);
+    match address {
+        IpAddr::V4(v4) => hash(u64::from(u32::from_ne_bytes(v4.octets())).wrapping_mul(MIX)),
+        IpAddr::V6(v6) => {
+            // Both halves as they lie in memory.
+            let number = u128::from_le_bytes(v6.octets());
+            let half = |number: u128| u64::try_from(number & u128::from(u64::MAX)).unwrap_or(0);
+            let (high, low) = (half(number).wrapping_mul(MIX), half(number >> 64));
+            64 * OWN_WORDS + hash((high ^ high >> 32 ^ low).wrapping_mul(MIX_LOW))
+        }
+    }
+}
+
+fn failed(map: &'static str, operation: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Map { map, operation, source }
 }
 
 /// The way from one set to another, an address at a time, and whether it is there then: never more than fit, what is in both
@@ -272,8 +336,7 @@ fn way(present: &BTreeSet<IpAddr>, wanted: &BTreeSet<IpAddr>, capacity: usize) -
 
 impl OwnMaps {
     fn id(&self) -> Result<u32, Error> {
-        let failed = |source| Error::Map { map: OWN4, operation: "query", source };
-        sys::map_info(self.v4.as_fd()).map(|info| info.id).map_err(failed)
+        sys::map_info(self.v4.as_fd()).map(|info| info.id).map_err(failed(OWN4, "query"))
     }
 
     fn write(&self, address: IpAddr, there: bool) -> io::Result<()> {
@@ -384,10 +447,11 @@ impl RouteStage {
 
 impl RouteMaps {
     /// Names of the maps that only a program with this stage has.
-    pub const NAMES: [&'static str; 2] = [OWN4, OWN6];
+    pub const NAMES: [&'static str; 3] = [OWN4, OWN6, OWN_BITS];
 
-    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
-        [(OWN4, self.own.v4.as_fd()), (OWN6, self.own.v6.as_fd())]
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
+        let OwnMaps { v4, v6, bits } = &*self.own;
+        [(OWN4, v4.as_fd()), (OWN6, v6.as_fd()), (OWN_BITS, bits.as_fd())]
     }
 
     /// The tables of routes that are answered.
@@ -413,7 +477,7 @@ impl RouteMaps {
         vlans: Vlans,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<RouteMaps, Error> {
-        let own = Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)? });
+        let own = Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)?, bits: take(OWN_BITS)? });
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), take)?.map(Arc::new);
         Ok(RouteMaps { conf, vlans, own, answers })
     }
@@ -422,7 +486,7 @@ impl RouteMaps {
 fn create(name: &'static str, key: u32) -> Result<OwnedFd, Error> {
     let entries = u32::try_from(OWN_CAPACITY).unwrap_or(u32::MAX);
     let spec = MapSpec { name, kind: MapKind::SparseHash, key, value: 4, entries };
-    sys::map_create(spec, None).map_err(|source| Error::Map { map: name, operation: "create", source })
+    sys::map_create(spec, None).map_err(failed(name, "create"))
 }
 
 /// `struct route_conf`
@@ -468,7 +532,7 @@ mod tests {
     fn constants_survive_the_way_into_the_kernel_and_back() {
         for vrrp in [false, true] {
             let port = RoutePort { mac: [2, 1, 9, 8, 7, 6], vrrp };
-            let own = OwnMaps { v4: null(), v6: null() };
+            let own = OwnMaps { v4: null(), v6: null(), bits: null() };
             let stage = RouteStage::over(Arc::new(RouteMaps {
                 conf: words(&port),
                 vlans: Vlans::none(),
@@ -487,6 +551,44 @@ mod tests {
             assert_eq!(Vlans::read(&words.try_into().unwrap()), stage.maps.vlans);
             assert_eq!(stage.with_vlans([]).vlans().count(), 0);
         }
+    }
+
+    /// An address's bit stands while one of those that share it is there, and who takes the tables over mends what its predecessor
+    /// had not done yet.
+    #[test]
+    fn bits_are_those_of_the_addresses() {
+        let mut own = match Own::new("blue") {
+            Err(Error::Map { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: needs root");
+                return;
+            }
+            own => own.unwrap(),
+        };
+        let first = IpAddr::from([10, 0, 0, 1]);
+        let other = (2_u32..).map(|n| IpAddr::from(Ipv4Addr::from_bits(10 << 24 | n)));
+        let twin = other.into_iter().find(|other| bit_of(other) == bit_of(&first)).unwrap();
+        let set = |own: &Own| -> Vec<usize> {
+            let words = own.bits.words().iter().map(|word| word.load(Ordering::Relaxed)).enumerate();
+            let bits = |(at, word): (usize, u64)| {
+                (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| 64 * at + bit)
+            };
+            words.flat_map(bits).collect()
+        };
+        for address in [first, twin, IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
+            own.insert(address).unwrap();
+        }
+        let all = set(&own);
+        assert_eq!(all.len(), 2);
+        assert!(all[0] == bit_of(&first) && (64 * OWN_WORDS..128 * OWN_WORDS).contains(&all[1]));
+        own.remove(first).unwrap();
+        assert_eq!(set(&own), all);
+        own.remove(twin).unwrap();
+        assert_eq!(set(&own), all[1..]);
+        own.insert(twin).unwrap();
+        own.bits.words()[all[0] / 64].store(0, Ordering::Relaxed);
+        own.bits.words()[0].fetch_or(1, Ordering::Relaxed);
+        let successor = Own::over("blue", Arc::clone(&own.maps), own.addresses.clone()).unwrap();
+        assert_eq!(set(&successor), all);
     }
 
     fn null() -> OwnedFd {

@@ -214,6 +214,35 @@ fn packets_for_its_own_addresses_are_the_kernels_whatever_they_are() {
 }
 
 #[test]
+fn many_addresses_are_its_own_and_no_others() {
+    need_root!();
+    let mut own = Own::new("blue").unwrap();
+    let loaded = load(&PORT, &own, WhenDown::Pass);
+    // Some 3,000 of a family: others share their hashes' bits.
+    let at = |family: u32, number: u32| -> IpAddr {
+        let low = number.wrapping_mul(0x9e37_79b1);
+        match family {
+            4 => Ipv4Addr::from_bits(11 << 24 | low >> 8).into(),
+            _ => Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(low) << (number % 90)).into(),
+        }
+    };
+    let judged = |address: IpAddr| match address {
+        IpAddr::V4(v4) => see(&loaded, &ipv4(v4, 60, |_| ())).1,
+        IpAddr::V6(v6) => see(&loaded, &ipv6(v6, 60, |_| ())).1,
+    };
+    for (family, local) in [(4, Counter::PassedLocal4), (6, Counter::PassedLocal6)] {
+        let all: BTreeSet<IpAddr> = (0..6_000).map(|number| at(family, number)).collect();
+        let half: BTreeSet<IpAddr> = all.iter().step_by(2).copied().collect();
+        own.replace_all(&all).unwrap();
+        own.replace_all(&half).unwrap();
+        for address in &all {
+            let wanted = if half.contains(address) { local } else { Counter::DownPassed };
+            assert_eq!(judged(*address), wanted, "{address}");
+        }
+    }
+}
+
+#[test]
 fn addresses_that_leave_no_network_are_the_kernels() {
     need_root!();
     let rig = Rig::new(&PORT);
