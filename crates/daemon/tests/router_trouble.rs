@@ -236,12 +236,45 @@ fn notifications_that_were_lost_leave_no_trace() {
     rig.until_reachable(1, 2);
 }
 
-/// The kernel has more routes than the router has room for: it says so, and those that are there go on.
+/// A router has as many routes as it may have, the kernel as many as it likes.
+#[test]
+fn routes_beyond_the_limit_are_named_and_the_others_forward() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = start_with(2, "routes = 1000\n");
+    let lines = |verb: &str, from: u32| -> String {
+        let address = |n: u32| Ipv4Addr::from_bits(0x4000_0000 | n << 8);
+        (from..1_500).map(|n| format!("route {verb} {}/24 via 10.8.2.2\n", address(n))).collect()
+    };
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 100).unwrap();
+    flow.wait_for(10, PATIENCE).unwrap();
+    let (add, del) = (rig.write("add", &lines("add", 0)), rig.write("del", &lines("del", 500)));
+    rig.lab.hub().run(["ip", "-batch", add.to_str().unwrap()]).unwrap();
+    let said = rig.daemon().wait_for_line("what there is goes on forwarding", PATIENCE).unwrap();
+    assert!(said.contains("the 1000 routes that it may have") && said.contains("raise `routes`"), "{said}");
+    assert_in_step(&rig);
+    // 1,500 and those of both hosts' links, at least.
+    let refused = router(&rig)["refused"].as_u64().unwrap();
+    assert!((502..600).contains(&refused), "{refused}");
+    let explained =
+        |to: &str| rig.ok(&["explain", "--in", "h1", &format!("ip_src=10.8.1.2,ip_dst={to},udp")]);
+    let (first, last) = (explained("64.0.0.1"), explained("64.5.219.1"));
+    assert!(first.contains("h2") && !last.contains("to h2"), "{first}\n{last}");
+    // There is room again, for new routes, too.
+    rig.lab.hub().run(["ip", "-batch", del.to_str().unwrap()]).unwrap();
+    rig.lab.hub().run(["ip", "route", "add", "203.0.113.0/24", "via", "10.8.2.2"]).unwrap();
+    assert_in_step(&rig);
+    let new = explained("203.0.113.1");
+    assert!(new.contains("h2") && router(&rig)["refused"] == refused, "{new}");
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
+}
+
+/// The kernel has more routes than the router has memory for: it says so, and those that are there go on.
 #[test]
 fn a_table_that_is_full_is_named_and_forwards_what_it_has() {
     require!("ip", "ping", "ethtool");
     const ROUTES: u32 = 150_000;
-    let mut rig = start_with(2, "routes = 1000\n");
+    let mut rig = start_with(2, "routes = 1000000\n");
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 100).unwrap();
     flow.wait_for(10, PATIENCE).unwrap();
     // Single addresses far from each other take the most memory. A multiplication by an odd number repeats none.

@@ -34,6 +34,8 @@ const INVERT: u32 = 2;
 pub struct Limits {
     /// Words of eight bytes of each table's tries.
     pub words: usize,
+    /// Routes of both families together of each table but that of local addresses, which are the kernel's to limit.
+    pub routes: usize,
     /// Different paths of each table.
     pub paths: u32,
     /// Neighbours and gateways.
@@ -253,7 +255,8 @@ impl Feed {
             // Memory that is too small serves nobody: workers route alone.
             let made = made.and_then(Result::ok);
             *mirrored |= made.is_some();
-            let mut fib = made.unwrap_or_else(|| Fib::new(domain, limits.words, limits.paths));
+            let fib = made.unwrap_or_else(|| Fib::new(domain, limits.words, limits.paths));
+            let mut fib = if table == LOCAL { fib } else { fib.with_limit(limits.routes) };
             for (id, next) in &mirror.next_hops {
                 fib.define(*id, Some(&object(mirror, next)), adjacencies);
             }

@@ -381,7 +381,7 @@ fn a_full_table_is_there_in_seconds() {
     let listener = FpmListener::bind(Some(&netns), "127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address();
     let domain = Domain::new();
-    let limits = Limits { words: 1 << 23, paths: 65_536, neighbours: 65_536 };
+    let limits = Limits { words: 1 << 23, routes: 4_000_000, paths: 65_536, neighbours: 65_536 };
     let feed = Arc::new(Mutex::new(Feed::new(&domain, limits, 1)));
     let fed = Arc::clone(&feed);
     let fpm = Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes: 2_000_000 };

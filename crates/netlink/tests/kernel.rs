@@ -389,7 +389,8 @@ fn chance_leaves_no_drift() {
     let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 10_000 } else { 500 };
     let site = Site::new(BUFFER, Duration::ZERO);
     let domain = Domain::new();
-    let mut feed = Feed::new(&domain, Limits { words: 1 << 19, paths: 1000, neighbours: 1000 }, 1);
+    let mut feed =
+        Feed::new(&domain, Limits { words: 1 << 19, routes: 4_000_000, paths: 1000, neighbours: 1000 }, 1);
     let mut state = 0x5eed_u64;
     let mut kinds = BTreeMap::<&str, usize>::new();
     for round in 0..rounds {
@@ -577,7 +578,8 @@ fn what_only_the_kernel_can_tell_is_its_own() {
     require!("ip", "sysctl");
     let site = Site::new(BUFFER, Duration::ZERO);
     let domain = Domain::new();
-    let mut feed = Feed::new(&domain, Limits { words: 1 << 19, paths: 1000, neighbours: 1000 }, 1);
+    let mut feed =
+        Feed::new(&domain, Limits { words: 1 << 19, routes: 4_000_000, paths: 1000, neighbours: 1000 }, 1);
     let mut after = |lines: &str| {
         site.ip(lines);
         let mirror = site.in_step(lines);

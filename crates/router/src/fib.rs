@@ -26,6 +26,14 @@ pub enum FibError {
         /// Words of eight bytes that the table has.
         words: usize,
     },
+    /// There are as many routes as there may be.
+    #[error("route {prefix}: the table has the {limit} routes that it may have; raise `routes`")]
+    Limit {
+        /// The route.
+        prefix: String,
+        /// How many there may be.
+        limit: usize,
+    },
     /// Routes lead to too many different things.
     #[error("route {prefix}: routes lead to {limit} different paths already; raise the limit of paths")]
     Paths {
@@ -41,7 +49,9 @@ impl FibError {
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self {
-            FibError::Full { prefix, .. } | FibError::Paths { prefix, .. } => prefix,
+            FibError::Full { prefix, .. }
+            | FibError::Limit { prefix, .. }
+            | FibError::Paths { prefix, .. } => prefix,
         }
     }
 }
@@ -51,6 +61,8 @@ pub struct Fib {
     v4: Table<u32>,
     v6: Table<u128>,
     paths: Paths,
+    /// Routes of both families together that there may be.
+    limit: usize,
 }
 
 impl fmt::Debug for Fib {
@@ -64,7 +76,14 @@ impl Fib {
     /// An empty table whose tries have so many words of eight bytes each, and at most so many paths. Readers come from `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
-        Fib { v4: Table::new(domain, words), v6: Table::new(domain, words), paths: Paths::new(domain, paths) }
+        let (v4, v6) = (Table::new(domain, words), Table::new(domain, words));
+        Fib { v4, v6, paths: Paths::new(domain, paths), limit: usize::MAX }
+    }
+
+    /// The same with at most so many routes, of both families together.
+    #[must_use]
+    pub fn with_limit(self, routes: usize) -> Fib {
+        Fib { limit: routes, ..self }
     }
 
     /// The same with a mirror, whose memory says how many words its tries have.
@@ -77,6 +96,7 @@ impl Fib {
             v4: Table::mirrored(readers, four)?,
             v6: Table::mirrored(readers, six)?,
             paths: Paths::mirrored(readers, paths, PathMirror::new(words, groups)),
+            limit: usize::MAX,
         })
     }
 
@@ -96,6 +116,7 @@ impl Fib {
         path: &Path,
         adjacencies: &mut Adjacencies,
     ) -> Result<(), FibError> {
+        self.has_room(self.v4.get(&prefix).is_some(), prefix)?;
         set(&mut self.v4, &mut self.paths, prefix, path, adjacencies)
     }
 
@@ -109,7 +130,16 @@ impl Fib {
         path: &Path,
         adjacencies: &mut Adjacencies,
     ) -> Result<(), FibError> {
+        self.has_room(self.v6.get(&prefix).is_some(), prefix)?;
         set(&mut self.v6, &mut self.paths, prefix, path, adjacencies)
+    }
+
+    /// Whether one more route may be, or this one is there already.
+    fn has_room(&self, is_there: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
+        if is_there || self.v4.len() + self.v6.len() < self.limit {
+            return Ok(());
+        }
+        Err(FibError::Limit { prefix: prefix.to_string(), limit: self.limit })
     }
 
     /// Takes an IPv4 route out; one that is not there is no error.

@@ -238,3 +238,26 @@ fn a_full_table_forwards_what_it_has() {
         [Some(of(1)), Some(of(taken - 1001))]
     );
 }
+
+#[test]
+fn there_are_as_many_routes_as_there_may_be() {
+    let domain = Domain::new();
+    let mut fib = Fib::new(&domain, 1 << 19, 10).with_limit(3);
+    let mut all = Adjacencies::new(&domain, 4, 1);
+    let v4 = |n: u32| Prefix::new(n << 24, 8);
+    let v6 = |n: u128| Prefix::new(n << 120, 8);
+    fib.set4(v4(1), &Path::Unreachable, &mut all).unwrap();
+    fib.set4(v4(2), &Path::Unreachable, &mut all).unwrap();
+    fib.set6(v6(1), &Path::Unreachable, &mut all).unwrap();
+    for error in [
+        fib.set4(v4(3), &Path::Blackhole, &mut all).unwrap_err(),
+        fib.set6(v6(3), &Path::Blackhole, &mut all).unwrap_err(),
+    ] {
+        assert!(matches!(error, FibError::Limit { limit: 3, .. }), "{error}");
+    }
+    // Those that are there change, and make room.
+    fib.set4(v4(2), &Path::Blackhole, &mut all).unwrap();
+    fib.remove4(v4(1), &mut all).unwrap();
+    fib.set6(v6(3), &Path::Blackhole, &mut all).unwrap();
+    fib.set4(v4(1), &Path::Unreachable, &mut all).unwrap_err();
+}

@@ -72,6 +72,7 @@ impl Running {
         };
         let limits = Limits {
             words: words(wanted.settings.routes),
+            routes: usize::try_from(wanted.settings.routes).unwrap_or(usize::MAX),
             paths: PATHS,
             neighbours: wanted.settings.neighbours,
         };
