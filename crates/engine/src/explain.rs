@@ -76,7 +76,8 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                         let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
                         recorder.step(0, spread::step(key, worker));
                     }
-                    let source = Source { forwarding, port, view, queue: None, origin: None, reader };
+                    let source =
+                        Source { forwarding, port, view, queue: None, seen: false, origin: None, reader };
                     forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);
                     explained.stories = std::mem::take(&mut tools.stories);
                 }

@@ -178,7 +178,15 @@ impl Worker {
                 refuse(port, DropReason::PortDown, burst, tools);
                 continue;
             }
-            let source = Source { forwarding, port, view, queue: Some(index), origin: Some(index), reader };
+            let source = Source {
+                forwarding,
+                port,
+                view,
+                queue: Some(index),
+                seen: false,
+                origin: Some(index),
+                reader,
+            };
             let mut exits = Exits { queues, local, links, collected: None };
             match (&forwarding.trace, &mut *trace) {
                 (Some(filter), Some(ring)) => traced(&source, filter, ring, burst, now, &mut exits, tools),
@@ -427,8 +435,10 @@ pub(crate) struct Source<'w> {
     pub(crate) forwarding: &'w Forwarding,
     pub(crate) port: PortId,
     pub(crate) view: &'w PortView,
-    /// Index of the own queue that it was received from; `None` when another worker handed it over.
+    /// Index of the own queue that it was received from; `None` when another worker handed it over, or a patch port.
     pub(crate) queue: Option<usize>,
+    /// Whether the worker that handed it over has run the port's own stage.
+    pub(crate) seen: bool,
     /// The own queue whose burst is in hand: by patch ports, others' packets come of it.
     pub(crate) origin: Option<usize>,
     /// The worker's, with which tables are asked.
@@ -460,7 +470,7 @@ pub(crate) fn path<R: Recorder>(
     tools: &mut Tools,
     recorder: &mut R,
 ) {
-    let Source { forwarding, port, view, queue, origin, reader } = *source;
+    let Source { forwarding, port, view, queue, seen, origin, reader } = *source;
     let n = burst.len();
     let mut begin = tsc();
     tools.queue = origin;
@@ -490,16 +500,17 @@ pub(crate) fn path<R: Recorder>(
     if !matches!(view.room, Room::Wire(_) | Room::Tagged(..)) || view.own.is_some() {
         parse::run(port, view, spreads.is_some(), burst, tools, recorder);
         begin = count(tools, Stage::Parse, n, begin);
+        // What it refuses takes no room in the rings between workers.
+        if let Some(stage) = view.own.as_ref().filter(|_| !seen) {
+            let n = burst.len();
+            own::run(port, stage.as_ref(), burst, now, tools, recorder);
+            begin = count(tools, Stage::Own, n, begin);
+        }
         if let Some(index) = spreads {
             let applied = &mut exits.queues[index].spread;
             spread::run(port, view.spread.as_ref(), applied, burst, exits.links, tools, recorder);
             begin = count(tools, Stage::Spread, n, begin);
         }
-    }
-    if let Some(stage) = &view.own {
-        let n = burst.len();
-        own::run(port, stage.as_ref(), burst, now, tools, recorder);
-        begin = count(tools, Stage::Own, n, begin);
     }
     room::run(port, &view.room, burst, now, reader, tools, recorder);
     begin = count(tools, Stage::Room, burst.len(), begin);
@@ -599,7 +610,7 @@ fn handed_over(
         tools.clones_left = CLONE_BUDGET;
         match forwarding.port(port) {
             Some(view) if view.up => {
-                let source = Source { forwarding, port, view, queue: None, origin: None, reader };
+                let source = Source { forwarding, port, view, queue: None, seen: true, origin: None, reader };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {
                         traced(&source, filter, ring, burst, now, &mut exits, tools)

@@ -9,14 +9,25 @@ mod common;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{depot, frame, transparent};
-use engine::{Engine, EngineConfig, PollMode, PortView, Room};
+use engine::{Arrivals, Engine, EngineConfig, OwnStage, PollMode, PortView, Room, Verdicts};
 use packet::{PortId, QueueId, WorkerId};
 use port::ring::{self, RingQueue};
 use port::{Batch, Queue};
 use switch::Bridge;
+
+/// Counts what it sees, and in how many workers.
+#[derive(Default)]
+struct Seen([AtomicU64; 3]);
+
+impl OwnStage for Seen {
+    fn run(&self, arrivals: &mut Arrivals<'_>, _: &mut Verdicts) {
+        self.0[arrivals.worker.index()].fetch_add(arrivals.packets.len() as u64, Ordering::Relaxed);
+    }
+}
 
 /// Sends 100 flows from one wire to the other for three seconds and (on a loaded machine) until `enough` has happened, `meanwhile` being
 /// called with the number that has arrived; tells that number when all have, each flow without a gap.
@@ -94,9 +105,11 @@ fn flows_keep_their_order_while_buckets_move() {
         };
         Arc::new(std::array::from_fn(|_| next()))
     };
+    let seen = Arc::new(Seen::default());
     engine.update(|f| {
         let mut view = PortView::new(Room::Switch(bridge.clone()), WorkerId(0));
         view.spread = Some(table(0));
+        view.own = Some(seen.clone());
         f.set_port(PortId(0), Some(view));
         f.set_port(PortId(1), Some(PortView::new(Room::Switch(bridge.clone()), WorkerId(1))));
     });
@@ -113,6 +126,8 @@ fn flows_keep_their_order_while_buckets_move() {
     assert!(moves > 20, "the table was hardly changed: {moves} moves, {received} packets");
     let busy = engine.worker_views().iter().filter(|w| w.packets > 0).count();
     assert_eq!(busy, usize::from(WORKERS), "every worker had its share");
+    // The port's own stage sees a packet once, before others get it.
+    assert_eq!(seen.0.each_ref().map(|count| count.load(Ordering::Relaxed)), [received, 0, 0]);
 }
 
 /// Queues change their workers under load, the one that receives and the one that sends, and with them the buckets of flows.

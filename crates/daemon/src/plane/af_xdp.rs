@@ -91,6 +91,7 @@ fn open_prepared(request: &Request<'_>, info: &LinkInfo, pool: &mut FramePool) -
                 statuses,
                 sockets,
                 complete_checksums: completes(request.options, request.own),
+                own: None,
                 max_mtu: info.mtu,
                 footprint: Footprint::default(),
                 adopted,

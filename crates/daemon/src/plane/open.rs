@@ -1,8 +1,10 @@
 //! From a port's configuration to its queues: one function per kind, all with the same outcome.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use control::{FailureKind, PlaneError};
+use engine::OwnStage;
 use model::{
     Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, SteerName,
     WhenDown,
@@ -39,6 +41,8 @@ pub struct Opened {
     pub sockets: Vec<(QueueId, OwnedFd)>,
     /// Whether checksums that a sender left open are to be completed.
     pub complete_checksums: bool,
+    /// Where its kind has no hook, the filter as its workers are to apply it.
+    pub own: Option<Arc<dyn OwnStage>>,
     /// Bytes of the largest L3 packet.
     pub max_mtu: u32,
     /// What was changed on the machine.
@@ -254,6 +258,7 @@ fn tap(
         .map(|(id, queue)| (id, Box::new(queue) as Box<dyn Queue>))
         .collect();
     Ok(Opened {
+        own: None,
         max_mtu: made.link.mtu,
         device: Some(device),
         hook: None,
@@ -324,6 +329,7 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         hook: None,
         statuses: vec![queue.status()],
         sockets: Vec::new(),
+        own: None,
         max_mtu: queue.capabilities().max_frame.saturating_sub(14).min(9000),
         queues: vec![(QueueId(0), queue)],
         complete_checksums: false,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use control::PlaneError;
 use engine::inspect::QueueView;
 use engine::state::SPREAD_BUCKETS;
-use engine::{Engine, EngineError, Forwarding, PortView, Room};
+use engine::{Engine, EngineError, Forwarding, OwnStage, PortView, Room};
 use model::{Config, PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
 use port::{Queue, QueueCounters, QueueStatus};
@@ -16,7 +16,6 @@ use xdp::user::UserProgram;
 
 use super::bridges::Bridges;
 use super::device::{Device, object};
-use super::filters::Filters;
 use super::flows::Flows;
 use super::open::{Footprint, Opened, Wanted};
 use super::pins::Claim;
@@ -56,6 +55,8 @@ pub struct Running {
     pub mtu: u32,
     /// Software RSS.
     pub spread: Option<Spread>,
+    /// Where its kind has no hook, the filter as its workers apply it.
+    pub own: Option<Arc<dyn OwnStage>>,
     /// What is wrong with it now.
     pub trouble: Option<String>,
 }
@@ -123,6 +124,7 @@ impl Running {
             complete_checksums: opened.complete_checksums,
             mtu: opened.max_mtu,
             spread: None,
+            own: opened.own,
             trouble: None,
         };
         (running, queues)
@@ -146,6 +148,7 @@ impl Running {
             complete_checksums: false,
             mtu,
             spread: None,
+            own: None,
             trouble: Some(trouble),
         }
     }
@@ -226,6 +229,7 @@ impl Running {
             up: self.is_up(),
             max_frame: self.mtu.saturating_add(14),
             spread: self.spread.clone(),
+            own: self.own.clone(),
             complete_checksums: self.complete_checksums,
             ..PortView::new(room, tx_owner)
         }
@@ -279,7 +283,6 @@ pub fn even_spread(workers: usize) -> Spread {
 pub fn compose(
     config: &Config,
     ports: &Ports,
-    filters: &Filters,
     bridges: &Bridges,
     routers: &Routers,
     flows: &Flows,
@@ -302,7 +305,6 @@ pub fn compose(
         };
         let mut view = running.view(room);
         view.patch = peer_of(running).and_then(|peer| ports.get(peer)).map(|peer| peer.id);
-        view.own = filters.stage(&running.wanted);
         view.capture = captured.get(running.id.index()).copied().unwrap_or(false);
         forwarding.set_port(running.id, Some(view));
     }
@@ -314,7 +316,6 @@ pub fn publish(
     engine: &Engine,
     config: &Config,
     ports: &Ports,
-    filters: &Filters,
     bridges: &Bridges,
     routers: &Routers,
     flows: &Flows,
@@ -322,7 +323,7 @@ pub fn publish(
     engine.update(|forwarding: &mut Forwarding| {
         let captured: Vec<bool> =
             forwarding.ports.iter().map(|view| view.as_ref().is_some_and(|view| view.capture)).collect();
-        forwarding.ports = compose(config, ports, filters, bridges, routers, flows, &captured).ports;
+        forwarding.ports = compose(config, ports, bridges, routers, flows, &captured).ports;
     });
 }
 

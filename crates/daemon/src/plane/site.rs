@@ -297,7 +297,7 @@ impl Site {
 
     /// Workers learn what has become of filters; hooks know it.
     pub fn filters_have_changed(&mut self, engine: &Engine) {
-        if self.filters.renewed() {
+        if self.filters.renewed(&mut self.ports) {
             self.publish(engine);
         }
     }
@@ -369,8 +369,7 @@ impl Site {
         self.flows.follow(&self.config, &self.ports, &self.bridges);
         self.flows.forget(engine);
         self.routers.tell_carriers(&self.ports);
-        let (config, ports, bridges) = (&self.config, &self.ports, &self.bridges);
-        publish(engine, config, ports, &self.filters, bridges, &self.routers, &self.flows);
+        publish(engine, &self.config, &self.ports, &self.bridges, &self.routers, &self.flows);
         self.flows.ensure(engine);
     }
 

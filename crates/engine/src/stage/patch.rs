@@ -105,7 +105,7 @@ pub(crate) fn through<R: Recorder>(
             end(port, DropReason::HopLimit, burst, tools, recorder);
         } else {
             left -= n;
-            let source = Source { forwarding, port, view, queue: None, origin: queue, reader };
+            let source = Source { forwarding, port, view, queue: None, seen: false, origin: queue, reader };
             path(&source, burst, now, exits, tools, recorder);
         }
     }

@@ -30,6 +30,8 @@ pub struct Tally {
     inherited: BTreeMap<String, [u64; 4]>,
     /// Made for the first rule that asks for it.
     sources: Option<Arc<Sources>>,
+    /// Rows of counters that each rule has, for as many workers; set with the first rule.
+    rows: Option<usize>,
     /// The number of the next rule that comes.
     next: u64,
 }
@@ -50,18 +52,24 @@ impl Tally {
             let [packets, bytes, acted, acted_bytes] = rule.sums();
             RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
         };
-        self.rules.iter().map(counters).collect()
+        // What waits for its rule has been counted all the same.
+        let inherited = self.inherited.iter().map(|(name, counted)| {
+            let [packets, bytes, acted, acted_bytes] = *counted;
+            RuleCounters { name: name.clone(), packets, bytes, acted, acted_bytes }
+        });
+        self.rules.iter().map(counters).chain(inherited).collect()
     }
 
     /// The tallies of a set's rules in their order. Rules of other names are forgotten; workers that have them yet count
     /// where nobody looks any more.
     pub(super) fn assign(&mut self, compiled: &Compiled) -> Vec<Arc<RuleTally>> {
+        let rows = *self.rows.get_or_insert_with(|| crate::sys::possible_cpus().map_or(ROWS_MAX, rows_for));
         let mut old = std::mem::take(&mut self.rules);
         for rule in compiled.rules() {
             let tally = old.remove(&rule.name).unwrap_or_else(|| {
                 self.next += 1;
                 let before = self.inherited.remove(&rule.name).unwrap_or_default();
-                Arc::new(RuleTally::new(self.next, before))
+                Arc::new(RuleTally::new(self.next, before, rows))
             });
             self.rules.insert(rule.name.clone(), tally);
         }
@@ -72,6 +80,11 @@ impl Tally {
     pub(super) fn sources(&mut self) -> Arc<Sources> {
         Arc::clone(self.sources.get_or_insert_with(|| Arc::new(Sources::new())))
     }
+}
+
+/// A worker has a core.
+fn rows_for(cpus: u32) -> usize {
+    usize::try_from(cpus).unwrap_or(ROWS_MAX).clamp(1, ROWS_MAX)
 }
 
 /// One rule's counters and its bucket.
@@ -94,8 +107,7 @@ pub(super) struct RuleTally {
 struct Row([AtomicU64; 4]);
 
 impl RuleTally {
-    fn new(number: u64, before: [u64; 4]) -> RuleTally {
-        let rows = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(ROWS_MAX);
+    fn new(number: u64, before: [u64; 4], rows: usize) -> RuleTally {
         let rows = (0..rows).map(|_| Row::default()).collect();
         RuleTally { number, before, rows, shared: Row::default(), bucket: Bucket::default() }
     }
@@ -141,6 +153,8 @@ pub(super) struct Charge {
     burst: u64,
     /// In ticks.
     now: u64,
+    /// Whether a full bucket pays more than it holds, and is empty for longer.
+    debt: bool,
     /// Whether nothing is to be taken.
     dry: bool,
 }
@@ -148,7 +162,13 @@ pub(super) struct Charge {
 impl Charge {
     /// A charge of so many packets or bytes at `now_ns` of CLOCK_MONOTONIC.
     pub fn new(cost: u64, burst: u64, units: u64, now_ns: u64, dry: bool) -> Charge {
-        Charge { cost: cost.saturating_mul(units) >> COST_SHIFT, burst, now: now_ns << TICK_SHIFT, dry }
+        let cost = cost.saturating_mul(units) >> COST_SHIFT;
+        Charge { cost, burst, now: now_ns << TICK_SHIFT, debt: false, dry }
+    }
+
+    /// The same, which a full bucket pays even where it is more than its burst.
+    pub fn on_debt(self) -> Charge {
+        Charge { debt: true, ..self }
     }
 }
 
@@ -159,11 +179,11 @@ pub(super) struct Bucket(AtomicU64);
 impl Bucket {
     /// Whether a frame exceeds the rate; it is charged if it does not.
     pub fn exceeded(&self, charge: Charge) -> bool {
-        let Charge { cost, burst, now, dry } = charge;
+        let Charge { cost, burst, now, debt, dry } = charge;
         for _ in 0..ATTEMPTS {
             let spent = self.0.load(Ordering::Relaxed);
             let after = spent.max(now).saturating_add(cost);
-            if after > now.saturating_add(burst) {
+            if after > now.saturating_add(burst) && !(debt && spent <= now) {
                 return true;
             }
             let charged =
@@ -245,6 +265,13 @@ mod tests {
         assert!(!bucket.exceeded(Charge { dry: true, ..at(110) }), "nothing is taken");
         assert!(!bucket.exceeded(at(110)));
         assert!(bucket.exceeded(at(110)));
+        let piece = Charge::new(160 * ONE, 320, 10, 200, false);
+        assert!(bucket.exceeded(piece), "more than a burst at once");
+        assert!(
+            !bucket.exceeded(piece.on_debt()) && bucket.exceeded(piece.on_debt()),
+            "of many frames it goes on debt"
+        );
+        assert!(bucket.exceeded(at(289)) && !bucket.exceeded(at(290)), "which is paid by then");
         let much = Charge::new(u64::MAX, 320, u64::MAX, 0, false);
         assert!(Bucket::default().exceeded(much), "it does not wrap");
     }
@@ -279,7 +306,7 @@ mod tests {
         };
         let set = |rules: Vec<_>| Compiled::new(&super::super::RuleSet { rules }).unwrap();
         let mut tally = Tally::after([before.clone()]);
-        assert!(tally.counters().is_empty());
+        assert_eq!(tally.counters(), std::slice::from_ref(&before), "also without a rule");
         let rules = tally.assign(&set(vec![rule.clone()]));
         assert_eq!(tally.counters(), [before]);
         // A worker with a number that machines have, and one with a number that they have not.

@@ -108,11 +108,12 @@ impl Filtering {
 
     /// Makes the list what the definition and the blocks say.
     pub(super) fn write_list(&mut self) -> Result<(), xdp::Error> {
-        if !self.definition.asks_for_list() {
+        if self.kernel.is_none() && self.stage.is_none() {
+            // Nobody looks into it: whoever does next has it made.
+            self.list = None;
             return Ok(());
         }
-        if self.kernel.is_none() && self.stage.is_none() {
-            // Nobody looks into it yet.
+        if !self.definition.asks_for_list() {
             return Ok(());
         }
         let prefixes = self.definition.with(&self.blocks);
@@ -125,6 +126,16 @@ impl Filtering {
             (none, None) => none.insert(Blocklist::new(prefixes)?),
         };
         self.definition.time(list, &self.blocks)
+    }
+
+    /// Takes over what a predecessor had blocked.
+    pub(super) fn take_blocks(&mut self, blocks: Blocks) -> Result<(), xdp::Error> {
+        if let Some(list) = &mut self.list {
+            let besides = blocks.iter().filter(|(prefix, _)| !self.definition.lists(prefix));
+            besides.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))?;
+        }
+        self.blocks = blocks;
+        Ok(())
     }
 
     fn block(&mut self, prefix: Prefix, until: Option<Moment>) -> Result<bool, xdp::Error> {

@@ -42,12 +42,6 @@ pub type Blocks = BTreeMap<Prefix, Option<Moment>>;
 #[derive(Default)]
 pub struct Filters {
     running: BTreeMap<FilterName, Filtering>,
-    /// What a predecessor had blocked, until its filter is defined.
-    inherited: BTreeMap<FilterName, Blocks>,
-    /// What a predecessor's workers had counted, likewise.
-    counted: BTreeMap<FilterName, Vec<RuleCounters>>,
-    /// What was read before a predecessor let go, until then.
-    ready: Vec<(FilterName, Definition)>,
 }
 
 /// A filter that runs.
@@ -110,19 +104,39 @@ pub fn refusal(name: &FilterName, wanted: &model::Filter) -> Option<model::Probl
 }
 
 impl Filters {
-    /// What a predecessor had blocked, and what its workers had counted, for filters that are not defined yet.
-    pub fn inherit(
-        &mut self,
-        blocks: BTreeMap<FilterName, Blocks>,
-        counted: BTreeMap<FilterName, Vec<RuleCounters>>,
-    ) {
-        (self.inherited, self.counted) = (blocks, counted);
+    /// Those of a configuration, read and compiled, with what workers need of them.
+    ///
+    /// # Errors
+    /// As [`Filters::prepare`]; or the kernel refuses a block list.
+    pub fn begun(config: &Config) -> Result<Filters, PlaneError> {
+        let mut filters = Filters::default();
+        for (name, definition) in filters.prepare(config)? {
+            filters.came(&name, definition);
+        }
+        for port in config.ports.keys() {
+            if let Some(wanted) = Wanted::of(config, port) {
+                filters.serve(port, &wanted)?;
+            }
+        }
+        Ok(filters)
     }
 
-    /// Keeps what [`Filters::prepare`] gave until [`Filters::begin`], or the first change: files that were good need not be there
-    /// a second time.
-    pub fn keep(&mut self, ready: Vec<(FilterName, Definition)>) {
-        self.ready = ready;
+    /// Takes over what a predecessor had blocked, and what its workers had counted.
+    ///
+    /// # Errors
+    /// If the kernel refuses a change of a block list.
+    pub fn inherit(
+        &mut self,
+        mut blocks: BTreeMap<FilterName, Blocks>,
+        mut counted: BTreeMap<FilterName, Vec<RuleCounters>>,
+    ) -> Result<(), PlaneError> {
+        for (name, running) in &mut self.running {
+            running.tally = Tally::after(counted.remove(name).unwrap_or_default());
+            let blocks = blocks.remove(name).unwrap_or_default();
+            let done = running.take_blocks(blocks).and_then(|()| running.remake_stage());
+            done.map_err(|error| failed(name, &error))?;
+        }
+        Ok(())
     }
 
     /// Reads and compiles what comes or changes. Nothing is done to what runs.
@@ -134,17 +148,7 @@ impl Filters {
             self.running.get(name).is_none_or(|running| running.definition.wanted != *wanted)
         };
         let changed = new.filters.iter().filter(|(name, wanted)| differs(name, wanted));
-        let ready = |name: &FilterName, wanted: &model::Filter| {
-            let (_, ready) =
-                self.ready.iter().find(|(known, ready)| known == name && ready.wanted == *wanted)?;
-            Some(ready.clone())
-        };
-        changed
-            .map(|(name, wanted)| {
-                let definition = ready(name, wanted).map_or_else(|| Definition::of(name, wanted), Ok)?;
-                Ok((name.clone(), definition))
-            })
-            .collect()
+        changed.map(|(name, wanted)| Ok((name.clone(), Definition::of(name, wanted)?))).collect()
     }
 
     /// Makes filters what they are to be, on all ports that have them. What was done stands in `changed`, also where one
@@ -184,11 +188,11 @@ impl Filters {
     fn came(&mut self, name: &FilterName, definition: Definition) {
         let running = Filtering {
             definition,
-            blocks: self.inherited.remove(name).unwrap_or_default(),
+            blocks: Blocks::new(),
             list: None,
             kernel: None,
             stage: None,
-            tally: Tally::after(self.counted.remove(name).unwrap_or_default()),
+            tally: Tally::default(),
         };
         self.running.insert(name.clone(), running);
     }
@@ -213,10 +217,11 @@ impl Filters {
         let served: BTreeSet<&FilterName> = wanted.iter().filter_map(Wanted::workers_filter).collect();
         for (_, running) in self.running.iter_mut().filter(|(name, _)| !served.contains(name)) {
             running.stage = None;
+            if running.kernel.is_none() {
+                // Nobody looks into it any more, and nobody would keep it up to date.
+                running.list = None;
+            }
         }
-        self.inherited.clear();
-        self.counted.clear();
-        self.ready.clear();
     }
 
     /// Gives every port's hook the filter that the port names, and has it ready for the workers of ports without a hook.
@@ -224,14 +229,27 @@ impl Filters {
     /// # Errors
     /// The first hook that refuses, or a filter that only hooks can have.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
-        for (port, running) in ports.iter_mut() {
+        let hooks = ports.iter_mut().try_for_each(|(port, running)| {
             let wanted = named(running).cloned();
-            if let Some(hook) = &mut running.hook {
-                self.put(port, wanted.as_ref(), hook)?;
+            running.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.as_ref(), hook))
+        });
+        // Behind the hooks, with one of which a block list may come; and whatever became of those.
+        hooks.and(self.ensure_workers(ports))
+    }
+
+    /// The same of ports without a hook alone; the next snapshot has it.
+    ///
+    /// # Errors
+    /// The first filter that only hooks can have, or whose block list the kernel refuses. Its ports keep what they had.
+    pub fn ensure_workers(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
+        let mut result = Ok(());
+        for (port, running) in ports {
+            match self.serve(port, &running.wanted) {
+                Ok(stage) => running.own = stage,
+                Err(error) => result = result.and(Err(error)),
             }
         }
-        // Behind the hooks, with one of which a block list may come.
-        ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted))
+        result
     }
 
     /// Gives a port's hook the filter of this name, or none.
@@ -268,7 +286,7 @@ impl Filters {
     /// # Errors
     /// If the kernel refuses.
     pub fn equip(&mut self, port: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
-        self.serve(port, wanted)?;
+        opened.own = self.serve(port, wanted)?;
         opened.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.filter(), hook))
     }
 
@@ -330,12 +348,15 @@ impl Filtering {
     }
 
     fn make(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
+        let mut made = None;
         if self.list.is_none() {
-            self.list = self.new_list(Blocklist::new)?;
+            made = self.new_list(Blocklist::new)?;
         }
         let sizes = FilterSizes { rules: RULES_MAX, ..FilterSizes::default() };
-        let filter = Filter::new(&self.definition.compiled, sizes, self.list.as_ref())?;
+        let list = self.list.as_ref().or(made.as_ref());
+        let filter = Filter::new(&self.definition.compiled, sizes, list)?;
         hook.set_filter(Some(&filter))?;
+        self.list = self.list.take().or(made);
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
@@ -420,7 +441,7 @@ impl Filtering {
             }
         };
         let has = |running: &Running| match running.wanted.workers_filter() {
-            Some(named) => named == name && self.stage.is_some(),
+            Some(named) => named == name && running.own.is_some() && !running.queues.is_empty(),
             None => running.hook.is_some() && named(running) == Some(name),
         };
         let having = ports.iter().filter(|(_, running)| has(running));

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use control::PlaneError;
 use engine::{Arrivals, OwnStage, Verdicts};
-use model::{Config, PortName};
+use model::PortName;
 use packet::DropReason;
 use port::{FrameMemory, Packet};
 use xdp::filter::{Blocklist, FilterError, Frame, Judged, ListView, Look, Moment, WorkerFilter};
 
 use super::{Filtering, Filters, failed, no_such_filter};
 use crate::plane::open::Wanted;
+use crate::plane::ports::Ports;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -63,46 +64,26 @@ impl Stage {
 }
 
 impl Filters {
-    /// The stage of a port whose workers apply the filter that it names.
-    pub fn stage(&self, wanted: &Wanted) -> Option<Arc<dyn OwnStage>> {
-        let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
-        Some(Arc::clone(stage) as Arc<dyn OwnStage>)
-    }
-
     /// The rule at which a frame that such a port receives would end now.
     pub fn ends_at(&self, wanted: &Wanted, frame: &[u8]) -> Option<String> {
         let stage = self.running.get(wanted.workers_filter()?)?.stage.as_ref()?;
         stage.ends_at(frame).map(str::to_owned)
     }
 
-    /// Has the stage ready of a port whose workers apply the filter that it names, as the filter is now; the next snapshot has it.
-    pub(super) fn serve(&mut self, port: &PortName, wanted: &Wanted) -> Result<(), PlaneError> {
-        let Some(name) = wanted.workers_filter() else { return Ok(()) };
+    /// The stage of a port whose workers apply the filter that it names, as the filter is now; `None` for other ports.
+    pub(super) fn serve(
+        &mut self,
+        port: &PortName,
+        wanted: &Wanted,
+    ) -> Result<Option<Arc<dyn OwnStage>>, PlaneError> {
+        let Some(name) = wanted.workers_filter() else { return Ok(None) };
         let running = self.running.get_mut(name).ok_or_else(|| no_such_filter(port, name))?;
-        running.serve().map_err(|error| failed(name, &error))
+        let stage = running.serve().map_err(|error| failed(name, &error))?;
+        Ok(Some(stage as Arc<dyn OwnStage>))
     }
 
-    /// Has everything ready that ports need before their first packet, after a hand-over: hooks have their filters all the time,
-    /// workers do not.
-    ///
-    /// # Errors
-    /// If the kernel refuses a block list.
-    pub fn begin(&mut self, config: &Config) -> Result<(), PlaneError> {
-        for (name, definition) in std::mem::take(&mut self.ready) {
-            if !self.running.contains_key(&name) {
-                self.came(&name, definition);
-            }
-        }
-        for port in config.ports.keys() {
-            if let Some(wanted) = Wanted::of(config, port) {
-                self.serve(port, &wanted)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether workers go by what is no more, which the next snapshot ends: call it behind every change.
-    pub fn renewed(&mut self) -> bool {
+    /// Has ports go by what filters are now, and tells whether the next snapshot differs by that: call it behind every change.
+    pub fn renewed(&mut self, ports: &mut Ports) -> bool {
         let mut any = false;
         for (name, running) in &mut self.running {
             any |= running.renew().unwrap_or_else(|error| {
@@ -110,15 +91,19 @@ impl Filters {
                 false
             });
         }
+        if any && let Err(error) = self.ensure_workers(ports) {
+            tracing::error!(%error, "workers go on by the rules that they had");
+        }
         any
     }
 }
 
 impl Filtering {
-    /// Makes the stage, if there is none yet or it is no more what it should be.
-    pub(super) fn serve(&mut self) -> Result<(), xdp::Error> {
-        if self.stage.is_some() {
-            return self.renew().map(drop);
+    /// The stage as it should be now.
+    fn serve(&mut self) -> Result<Arc<Stage>, xdp::Error> {
+        self.renew()?;
+        if let Some(stage) = &self.stage {
+            return Ok(Arc::clone(stage));
         }
         if self.list.is_none() {
             self.list = self.new_list(Blocklist::new)?;
@@ -126,8 +111,16 @@ impl Filtering {
         self.make_stage()
     }
 
+    /// Makes the stage anew, if there is one, over the tally that there is now.
+    pub(super) fn remake_stage(&mut self) -> Result<(), xdp::Error> {
+        if self.stage.is_some() {
+            self.make_stage()?;
+        }
+        Ok(())
+    }
+
     /// Makes the stage anew where rules or the list's table are others than its own; whether it has.
-    pub(super) fn renew(&mut self) -> Result<bool, xdp::Error> {
+    fn renew(&mut self) -> Result<bool, xdp::Error> {
         let Some(stage) = &self.stage else { return Ok(false) };
         let same_list = match (stage.0.list(), &self.list) {
             (Some(view), Some(list)) => view.is_of(list),
@@ -137,15 +130,16 @@ impl Filtering {
         if same_list && stage.0.is_of(&self.definition.compiled) {
             return Ok(false);
         }
-        self.make_stage().map(|()| true)
+        self.make_stage().map(|_| true)
     }
 
-    fn make_stage(&mut self) -> Result<(), xdp::Error> {
+    fn make_stage(&mut self) -> Result<Arc<Stage>, xdp::Error> {
         let list: Option<ListView> = self.list.as_ref().map(Blocklist::view);
         let made: Result<WorkerFilter, FilterError> =
             WorkerFilter::new(&self.definition.compiled, &mut self.tally, list);
-        self.stage = Some(Arc::new(Stage(made?)));
-        Ok(())
+        let stage = Arc::new(Stage(made?));
+        self.stage = Some(Arc::clone(&stage));
+        Ok(stage)
     }
 }
 

@@ -160,7 +160,7 @@ pub fn rebuild(
     workers: &EngineConfig,
     memory: &Arc<FrameMemory>,
     routers: Routers,
-    mut filters: Filters,
+    filters: Filters,
 ) -> Result<(Engine, Site), HandoverError> {
     let Held { letter, descriptors, users: _until_the_end } = held;
     let lists = letter.ports.values().flat_map(|port| &port.queues).filter_map(|queue| match &queue.kind {
@@ -170,16 +170,6 @@ pub fn rebuild(
     let free: Vec<u32> = free_frames(memory.frames(), lists).collect();
     let depot = Depot::with_free(Arc::clone(memory), free);
     let mut pool = depot.pool();
-    let blocks =
-        |(name, all): (&String, &Vec<Expiring>)| Some((name.parse().ok()?, Expiring::blocks(all.clone())));
-    let counted = |(name, rules): (&String, &Vec<RuleLetter>)| {
-        Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
-    };
-    filters.inherit(
-        letter.blocks.iter().filter_map(blocks).collect(),
-        letter.filters.iter().filter_map(counted).collect(),
-    );
-    filters.begin(config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
     for (name, number) in &letter.bridges {
         site.names.bridges.insert(*number, name);
@@ -218,10 +208,13 @@ pub fn rebuild(
     queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
     site.routers.tell_hooks(config, &mut site.ports);
     ports::join(&mut site.ports);
+    // Workers have them before they begin.
+    let Site { filters, ports, .. } = &mut site;
+    filters.ensure_workers(ports).map_err(|error| HandoverError::Own(error.to_string()))?;
     site.flows.take_over(letter.rules, &letter.known);
     site.flows.follow(&site.config, &site.ports, &site.bridges);
-    let Site { config, ports, filters, bridges, routers, flows, .. } = &site;
-    let forwarding = compose(config, ports, filters, bridges, routers, flows, &[]);
+    let Site { config, ports, bridges, routers, flows, .. } = &site;
+    let forwarding = compose(config, ports, bridges, routers, flows, &[]);
     let engine = Engine::resume(workers, depot, forwarding, queues)
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     site.flows.ensure(&engine);
@@ -316,6 +309,7 @@ fn put_together(
         sockets,
         queues,
         complete_checksums: letter.complete_checksums,
+        own: None,
         max_mtu: letter.mtu,
         footprint: Footprint { made: false, former: letter.former },
         adopted: true,

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use model::FilterName;
 use serde::{Deserialize, Serialize};
 use xdp::filter::RuleCounters;
 
-use crate::plane::filters::Expiring;
+use crate::plane::filters::{Blocks, Expiring};
 use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
 
@@ -77,7 +78,7 @@ pub struct Estate {
     pub bridges: BTreeMap<String, u16>,
     /// What each bridge has learned, by name.
     pub stations: BTreeMap<String, Vec<StationLetter>>,
-    /// What was blocked in each filter while the daemon ran, by name. Rules and counters stay in the hooks.
+    /// What was blocked in each filter while the daemon ran, by name. Rules and hooks' counters stay in the hooks.
     #[serde(default)]
     pub blocks: BTreeMap<String, Vec<Expiring>>,
     /// What workers have counted of each filter's rules, by name.
@@ -92,6 +93,24 @@ pub struct Estate {
     /// The devices of routers' VLANs, by their names among the ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
+}
+
+impl Estate {
+    /// What was blocked, by filter.
+    pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
+        let blocks = |(name, all): (&String, &Vec<Expiring>)| {
+            Some((name.parse().ok()?, Expiring::blocks(all.clone())))
+        };
+        self.blocks.iter().filter_map(blocks).collect()
+    }
+
+    /// What workers have counted, by filter.
+    pub fn counted(&self) -> BTreeMap<FilterName, Vec<RuleCounters>> {
+        let counted = |(name, rules): (&String, &Vec<RuleLetter>)| {
+            Some((name.parse().ok()?, rules.iter().cloned().map(RuleCounters::from).collect()))
+        };
+        self.filters.iter().filter_map(counted).collect()
+    }
 }
 
 /// What workers have counted of a filter's rule: packets, bytes, and those of both on which it acted.

@@ -9,15 +9,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::PlaneError;
 use engine::{Engine, EngineConfig};
-use model::{Config, FilterName, Fragment, Layers, Merged, Owner};
+use model::{Config, Fragment, Layers, Merged, Owner};
 use port::FrameMemory;
 
 use super::estate::{self, Held};
 use super::letters::{Estate, Offer, Reply};
 use super::{HandoverError, Link, VERSION};
 use crate::plane::engine_config;
-use crate::plane::filters::{Definition, Filters};
+use crate::plane::filters::Filters;
 use crate::plane::routers::Routers;
 use crate::plane::site::Site;
 
@@ -43,8 +44,8 @@ pub struct Prepared {
     pub sockets: Vec<(PathBuf, UnixListener)>,
     /// How the workers are to run.
     pub workers: EngineConfig,
-    /// Its filters, read and compiled.
-    filters: Vec<(FilterName, Definition)>,
+    /// Its filters, with the tables of those that workers apply; until they are taken over.
+    filters: Filters,
     /// Its routers, with all their routes; until they are taken over.
     routers: Option<Routers>,
 }
@@ -90,15 +91,15 @@ impl Prepared {
     /// # Errors
     /// If the predecessor changes its mind, or workers cannot be started.
     pub fn take(&mut self) -> Result<(Engine, Site), HandoverError> {
+        let own = |error: PlaneError| HandoverError::Own(error.to_string());
         // Measuring the clock takes a moment, which is not to be spent while traffic waits.
         let _ = sync::cpu::tsc_hz();
         let fresh = || Routers::new(&self.workers.domain, self.workers.cores.len());
         let routers = self.routers.take().unwrap_or_else(fresh);
         self.link.send(&Reply::Ready, &[])?;
         let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
-        // Workers have their filters before they begin.
-        let mut filters = Filters::default();
-        filters.keep(std::mem::take(&mut self.filters));
+        let mut filters = std::mem::take(&mut self.filters);
+        filters.inherit(letter.blocks(), letter.counted()).map_err(own)?;
         let rebuilt = estate::rebuild(
             Held { letter, descriptors, users: Vec::new() },
             &self.merged.config,
@@ -125,7 +126,7 @@ impl Prepared {
 type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);
 type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>, Vec<(PathBuf, UnixListener)>);
 
-type Made = (Configurations, Sockets, Vec<(FilterName, Definition)>, (EngineConfig, Routers));
+type Made = (Configurations, Sockets, Filters, (EngineConfig, Routers));
 
 fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverError> {
     if offer.version != VERSION {
@@ -148,9 +149,8 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
     layers.fragments.extend(others.clone());
     let merged = layers.merged().map_err(|_| strange("the objects of other owners"))?;
-    // A block list that is not there any more is to be found out while the predecessor still runs.
-    let filters =
-        Filters::default().prepare(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
+    // A block list that is not there any more is to be found out while the predecessor still runs, and large ones take their time.
+    let filters = Filters::begun(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| strange("too few descriptors"));
     let letter = offer.memory;
