@@ -241,26 +241,37 @@ fn notifications_that_were_lost_leave_no_trace() {
 fn routes_beyond_the_limit_are_named_and_the_others_forward() {
     require!("ip", "ping", "ethtool");
     let mut rig = start_with(2, "routes = 1000\n");
-    let lines = |verb: &str, from: u32| -> String {
+    let lines = |verb: &str, to: u32| -> String {
         let address = |n: u32| Ipv4Addr::from_bits(0x4000_0000 | n << 8);
-        (from..1_500).map(|n| format!("route {verb} {}/24 via 10.8.2.2\n", address(n))).collect()
+        (0..to).map(|n| format!("route {verb} {}/24 via 10.8.2.2\n", address(n))).collect()
     };
     let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 100).unwrap();
     flow.wait_for(10, PATIENCE).unwrap();
-    let (add, del) = (rig.write("add", &lines("add", 0)), rig.write("del", &lines("del", 500)));
+    let (add, del) = (rig.write("add", &lines("add", 1_500)), rig.write("del", &lines("del", 600)));
     rig.lab.hub().run(["ip", "-batch", add.to_str().unwrap()]).unwrap();
     let said = rig.daemon().wait_for_line("what there is goes on forwarding", PATIENCE).unwrap();
     assert!(said.contains("the 1000 routes that it may have") && said.contains("raise `routes`"), "{said}");
     assert_in_step(&rig);
-    // 1,500 and those of both hosts' links, at least.
+    // 1,500, and at least those of both hosts' links.
     let refused = router(&rig)["refused"].as_u64().unwrap();
     assert!((502..600).contains(&refused), "{refused}");
     let explained =
         |to: &str| rig.ok(&["explain", "--in", "h1", &format!("ip_src=10.8.1.2,ip_dst={to},udp")]);
     let (first, last) = (explained("64.0.0.1"), explained("64.5.219.1"));
-    assert!(first.contains("h2") && !last.contains("to h2"), "{first}\n{last}");
-    // There is room again, for new routes, too.
+    assert!(first.contains("out of h2") && !last.contains("out of h2"), "{first}\n{last}");
+    let why = rig.ok(&["show", "why", "64.5.219.1"]);
+    assert!(why.contains("found no room") && last.contains("found no room"), "{why}\n{last}");
+    assert!(!first.contains("found no room"), "{first}");
+    // An address of the router's own is known all the same.
+    rig.lab.hub().run(["ip", "address", "add", "10.8.1.77/32", "dev", "lo"]).unwrap();
+    assert_in_step(&rig);
+    let why = rig.ok(&["show", "why", "10.8.1.77"]);
+    assert!(why.contains("local"), "{why}");
+    // There is room again: for those that were refused, and for new ones.
     rig.lab.hub().run(["ip", "-batch", del.to_str().unwrap()]).unwrap();
+    assert_in_step(&rig);
+    let last = explained("64.5.219.1");
+    assert!(last.contains("out of h2"), "{last}");
     rig.lab.hub().run(["ip", "route", "add", "203.0.113.0/24", "via", "10.8.2.2"]).unwrap();
     assert_in_step(&rig);
     let new = explained("203.0.113.1");

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use packet::MacAddr;
@@ -34,7 +34,7 @@ const INVERT: u32 = 2;
 pub struct Limits {
     /// Words of eight bytes of each table's tries.
     pub words: usize,
-    /// Routes of both families together of each table but that of local addresses, which are the kernel's to limit.
+    /// Routes of both families together of each table, those to the kernel aside ([`Fib::with_limit`]).
     pub routes: usize,
     /// Different paths of each table.
     pub paths: u32,
@@ -63,6 +63,23 @@ pub struct Feed {
     fibs: BTreeMap<u32, Fib>,
     adjacencies: Adjacencies,
     refused: u64,
+    /// Routes that found no room: they come when there is some.
+    waiting: BTreeSet<Key>,
+}
+
+/// A prefix of a table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Four(u32, state::Prefix<Ipv4Addr>),
+    Six(u32, state::Prefix<Ipv6Addr>),
+}
+
+fn four(prefix: state::Prefix<Ipv4Addr>) -> lookup::Prefix<u32> {
+    lookup::Prefix::new(prefix.address.to_bits(), prefix.length)
+}
+
+fn six(prefix: state::Prefix<Ipv6Addr>) -> lookup::Prefix<u128> {
+    lookup::Prefix::new(prefix.address.to_bits(), prefix.length)
 }
 
 impl fmt::Debug for Feed {
@@ -87,6 +104,7 @@ impl Feed {
             fibs: BTreeMap::new(),
             adjacencies: Adjacencies::new(domain, limits.neighbours, workers),
             refused: 0,
+            waiting: BTreeSet::new(),
         }
     }
 
@@ -178,10 +196,19 @@ impl Feed {
         local.map(|fib| Lookup::table_for(Selector::ALL, fib.view())).into_iter().chain(said).collect()
     }
 
-    /// Routes that found no room so far: they are told again with their next change.
+    /// How often routes found no room so far: they come as soon as there is some.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Whether a route to just this prefix waits for room in a table of the kernel's.
+    #[must_use]
+    pub fn waits(&self, table: u32, address: IpAddr, length: u8) -> bool {
+        self.waiting.contains(&match address {
+            IpAddr::V4(address) => Key::Four(table, state::Prefix { address, length }),
+            IpAddr::V6(address) => Key::Six(table, state::Prefix { address, length }),
+        })
     }
 
     /// Brings the tables up to what has changed in a mirror. Gives what found no room; the rest is done all the same.
@@ -215,28 +242,21 @@ impl Feed {
             let path = mirror.next_hops.get(&id).map(|next| object(mirror, next));
             self.fibs.values_mut().for_each(|fib| fib.define(id, path.as_ref(), &mut self.adjacencies));
         }
-        for (table, prefix) in four {
-            let wanted = lookup::Prefix::new(prefix.address.to_bits(), prefix.length);
-            let path = tables_in(table).find_map(|table| best(&mirror.routes4, table, prefix));
-            match (path, self.fibs.get_mut(&table)) {
-                (Some(path), _) => {
-                    let (fib, adjacencies) = self.fib(mirror, table);
-                    errors.extend(fib.set4(wanted, &path, adjacencies).err());
-                }
-                (None, Some(fib)) => errors.extend(fib.remove4(wanted, &mut self.adjacencies).err()),
-                (None, None) => {}
+        let keys = four.into_iter().map(|(table, prefix)| Key::Four(table, prefix));
+        let keys = keys.chain(six.into_iter().map(|(table, prefix)| Key::Six(table, prefix)));
+        // What goes makes room for what comes.
+        let (there, new): (Vec<Key>, Vec<Key>) = keys.partition(|key| self.has(*key));
+        for key in there.into_iter().chain(new) {
+            self.waiting.remove(&key);
+            if let Err(error) = self.bring(mirror, key) {
+                self.waiting.insert(key);
+                errors.push(error);
             }
         }
-        for (table, prefix) in six {
-            let wanted = lookup::Prefix::new(prefix.address.to_bits(), prefix.length);
-            let path = tables_in(table).find_map(|table| best(&mirror.routes6, table, prefix));
-            match (path, self.fibs.get_mut(&table)) {
-                (Some(path), _) => {
-                    let (fib, adjacencies) = self.fib(mirror, table);
-                    errors.extend(fib.set6(wanted, &path, adjacencies).err());
-                }
-                (None, Some(fib)) => errors.extend(fib.remove6(wanted, &mut self.adjacencies).err()),
-                (None, None) => {}
+        while let Some(key) = self.waiting.pop_first() {
+            if self.bring(mirror, key).is_err() {
+                self.waiting.insert(key);
+                break;
             }
         }
         for id in gone {
@@ -244,6 +264,42 @@ impl Feed {
         }
         self.refused += u64::try_from(errors.len()).unwrap_or(u64::MAX);
         errors
+    }
+
+    /// Whether a table has a route for just this prefix.
+    fn has(&self, key: Key) -> bool {
+        match key {
+            Key::Four(table, prefix) => self.fibs.get(&table).is_some_and(|fib| fib.has4(four(prefix))),
+            Key::Six(table, prefix) => self.fibs.get(&table).is_some_and(|fib| fib.has6(six(prefix))),
+        }
+    }
+
+    /// Makes a table say what the mirror says of a prefix.
+    fn bring(&mut self, mirror: &Mirror, key: Key) -> Result<(), FibError> {
+        match key {
+            Key::Four(table, prefix) => {
+                let path = tables_in(table).find_map(|table| best(&mirror.routes4, table, prefix));
+                match (path, self.fibs.get_mut(&table)) {
+                    (Some(path), _) => {
+                        let (fib, adjacencies) = self.fib(mirror, table);
+                        fib.set4(four(prefix), &path, adjacencies)
+                    }
+                    (None, Some(fib)) => fib.remove4(four(prefix), &mut self.adjacencies),
+                    (None, None) => Ok(()),
+                }
+            }
+            Key::Six(table, prefix) => {
+                let path = tables_in(table).find_map(|table| best(&mirror.routes6, table, prefix));
+                match (path, self.fibs.get_mut(&table)) {
+                    (Some(path), _) => {
+                        let (fib, adjacencies) = self.fib(mirror, table);
+                        fib.set6(six(prefix), &path, adjacencies)
+                    }
+                    (None, Some(fib)) => fib.remove6(six(prefix), &mut self.adjacencies),
+                    (None, None) => Ok(()),
+                }
+            }
+        }
     }
 
     /// A table, which begins with what all next-hop objects are.
@@ -256,7 +312,7 @@ impl Feed {
             let made = made.and_then(Result::ok);
             *mirrored |= made.is_some();
             let fib = made.unwrap_or_else(|| Fib::new(domain, limits.words, limits.paths));
-            let mut fib = if table == LOCAL { fib } else { fib.with_limit(limits.routes) };
+            let mut fib = fib.with_limit(limits.routes);
             for (id, next) in &mirror.next_hops {
                 fib.define(*id, Some(&object(mirror, next)), adjacencies);
             }

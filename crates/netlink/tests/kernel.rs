@@ -13,7 +13,7 @@ use netlink::{Change, Feed, Follower, Kind, Limits, Mirror};
 use port::netns::Netns;
 use router::Verdict;
 use sync::qsbr::Domain;
-use testbed::{Lab, Namespace, require};
+use testbed::{Lab, Namespace, eventually, require};
 
 /// A namespace with three pairs of devices, and what follows it.
 struct Site {
@@ -71,6 +71,14 @@ impl Site {
     /// The mirror after all that was done so far. It is the kernel's state: there is nothing to repair.
     fn in_step(&self, after: &str) -> Mirror {
         self.follower.settle().unwrap();
+        // The kernel tells of IPv6 addresses from a work queue, when it has looked for duplicates (`addrconf_dad_work()`).
+        eventually("addresses are told", Duration::from_secs(20), || {
+            let listed = self.namespace.run(["ip", "-o", "-6", "address"]).unwrap().lines().count();
+            let told = |mirror: &Mirror| mirror.addresses.iter().filter(|own| own.local.is_ipv6()).count();
+            let told = self.follower.look(told).unwrap();
+            if listed == told { Ok(()) } else { Err(format!("{told} of {listed}")) }
+        })
+        .unwrap();
         let before = self.follower.look(Mirror::clone).unwrap();
         let drift = self.follower.check().unwrap();
         let mirror = self.follower.look(Mirror::clone).unwrap();

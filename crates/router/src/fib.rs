@@ -61,8 +61,10 @@ pub struct Fib {
     v4: Table<u32>,
     v6: Table<u128>,
     paths: Paths,
-    /// Routes of both families together that there may be.
+    /// Routes of both families together that there may be, those to the kernel aside.
     limit: usize,
+    /// Routes to the kernel.
+    locals: usize,
 }
 
 impl fmt::Debug for Fib {
@@ -77,10 +79,11 @@ impl Fib {
     #[must_use]
     pub fn new(domain: &Arc<Domain>, words: usize, paths: u32) -> Fib {
         let (v4, v6) = (Table::new(domain, words), Table::new(domain, words));
-        Fib { v4, v6, paths: Paths::new(domain, paths), limit: usize::MAX }
+        Fib { v4, v6, paths: Paths::new(domain, paths), limit: usize::MAX, locals: 0 }
     }
 
-    /// The same with at most so many routes, of both families together.
+    /// The same with at most so many routes, of both families together. Those that give packets to the kernel ([`Path::Local`]) are not
+    /// counted: its own addresses are always known.
     #[must_use]
     pub fn with_limit(self, routes: usize) -> Fib {
         Fib { limit: routes, ..self }
@@ -97,6 +100,7 @@ impl Fib {
             v6: Table::mirrored(readers, six)?,
             paths: Paths::mirrored(readers, paths, PathMirror::new(words, groups)),
             limit: usize::MAX,
+            locals: 0,
         })
     }
 
@@ -116,8 +120,12 @@ impl Fib {
         path: &Path,
         adjacencies: &mut Adjacencies,
     ) -> Result<(), FibError> {
-        self.has_room(self.v4.get(&prefix).is_some(), prefix)?;
-        set(&mut self.v4, &mut self.paths, prefix, path, adjacencies)
+        let before = self.v4.get(&prefix).and_then(|hop| self.paths.of(hop));
+        let (was, is) = (before.map(is_local), is_local(path));
+        self.has_room(was, is, prefix)?;
+        set(&mut self.v4, &mut self.paths, prefix, path, adjacencies)?;
+        self.locals = self.locals + usize::from(is) - usize::from(was == Some(true));
+        Ok(())
     }
 
     /// Makes an IPv6 prefix lead somewhere, whatever it did before.
@@ -130,13 +138,17 @@ impl Fib {
         path: &Path,
         adjacencies: &mut Adjacencies,
     ) -> Result<(), FibError> {
-        self.has_room(self.v6.get(&prefix).is_some(), prefix)?;
-        set(&mut self.v6, &mut self.paths, prefix, path, adjacencies)
+        let before = self.v6.get(&prefix).and_then(|hop| self.paths.of(hop));
+        let (was, is) = (before.map(is_local), is_local(path));
+        self.has_room(was, is, prefix)?;
+        set(&mut self.v6, &mut self.paths, prefix, path, adjacencies)?;
+        self.locals = self.locals + usize::from(is) - usize::from(was == Some(true));
+        Ok(())
     }
 
-    /// Whether one more route may be, or this one is there already.
-    fn has_room(&self, is_there: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
-        if is_there || self.v4.len() + self.v6.len() < self.limit {
+    /// Whether a route may be that leads to the kernel or not, where there was one that did, one that did not, or none.
+    fn has_room(&self, was: Option<bool>, is: bool, prefix: impl fmt::Display) -> Result<(), FibError> {
+        if is || was == Some(false) || self.v4.len() + self.v6.len() - self.locals < self.limit {
             return Ok(());
         }
         Err(FibError::Limit { prefix: prefix.to_string(), limit: self.limit })
@@ -147,7 +159,11 @@ impl Fib {
     /// # Errors
     /// [`FibError::Full`]: nothing has changed.
     pub fn remove4(&mut self, prefix: Prefix<u32>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
-        remove(&mut self.v4, &mut self.paths, prefix, adjacencies)
+        let before = self.v4.get(&prefix).and_then(|hop| self.paths.of(hop));
+        let was = before.is_some_and(is_local);
+        remove(&mut self.v4, &mut self.paths, prefix, adjacencies)?;
+        self.locals -= usize::from(was);
+        Ok(())
     }
 
     /// Takes an IPv6 route out; one that is not there is no error.
@@ -155,7 +171,23 @@ impl Fib {
     /// # Errors
     /// [`FibError::Full`]: nothing has changed.
     pub fn remove6(&mut self, prefix: Prefix<u128>, adjacencies: &mut Adjacencies) -> Result<(), FibError> {
-        remove(&mut self.v6, &mut self.paths, prefix, adjacencies)
+        let before = self.v6.get(&prefix).and_then(|hop| self.paths.of(hop));
+        let was = before.is_some_and(is_local);
+        remove(&mut self.v6, &mut self.paths, prefix, adjacencies)?;
+        self.locals -= usize::from(was);
+        Ok(())
+    }
+
+    /// Whether there is an IPv4 route for just this prefix.
+    #[must_use]
+    pub fn has4(&self, prefix: Prefix<u32>) -> bool {
+        self.v4.get(&prefix).is_some()
+    }
+
+    /// Whether there is an IPv6 route for just this prefix.
+    #[must_use]
+    pub fn has6(&self, prefix: Prefix<u128>) -> bool {
+        self.v6.get(&prefix).is_some()
     }
 
     /// Says what [`Path::Shared`] of a number is, for all routes that lead there, by one write; with `None` it leads nowhere.
@@ -203,6 +235,10 @@ impl Fib {
         };
         Some((first, length, self.paths.of(hop)?))
     }
+}
+
+fn is_local(path: &Path) -> bool {
+    *path == Path::Local
 }
 
 fn set<A: Address>(

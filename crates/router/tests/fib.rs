@@ -260,4 +260,17 @@ fn there_are_as_many_routes_as_there_may_be() {
     fib.remove4(v4(1), &mut all).unwrap();
     fib.set6(v6(3), &Path::Blackhole, &mut all).unwrap();
     fib.set4(v4(1), &Path::Unreachable, &mut all).unwrap_err();
+    // The kernel's own are always there, and are not counted.
+    fib.set4(v4(9), &Path::Local, &mut all).unwrap();
+    fib.set6(v6(9), &Path::Local, &mut all).unwrap();
+    fib.set4(v4(9), &Path::Unreachable, &mut all).unwrap_err();
+    fib.set4(v4(2), &Path::Local, &mut all).unwrap();
+    fib.set4(v4(9), &Path::Unreachable, &mut all).unwrap();
+    fib.set4(v4(2), &Path::Blackhole, &mut all).unwrap_err();
+    fib.remove6(v6(9), &mut all).unwrap();
+    fib.remove4(v4(2), &mut all).unwrap();
+    fib.set4(v4(1), &Path::Unreachable, &mut all).unwrap_err();
+    fib.remove4(v4(9), &mut all).unwrap();
+    fib.set4(v4(1), &Path::Unreachable, &mut all).unwrap();
+    assert_eq!(fib.len(), 3);
 }

@@ -619,7 +619,11 @@ impl Plane for DataPlane {
     }
 
     fn route_why(&self, router: &str, of: Prefix) -> Result<RouteWhy, PlaneError> {
-        self.ask_router(router, move |mirror| routes::why(mirror, of))
+        let mut why = self.ask_router(router, move |mirror| routes::why(mirror, of))?;
+        if why.route.as_ref().is_some_and(|route| locked(&self.site).routers.lacks_room(router, route)) {
+            why.chosen.push(routes::NO_ROOM.to_owned());
+        }
+        Ok(why)
     }
 
     fn neighbours(&self, router: &str, limit: usize) -> Result<Vec<NeighbourEntry>, PlaneError> {
@@ -698,7 +702,7 @@ impl Plane for DataPlane {
         let router = locked(&self.site).config.router_of(in_port).map(|(name, _)| name.to_string());
         if let (Some(router), Some(to)) = (router, routes::destination(frame)) {
             // By the tables as they are a moment later; without them the story is as good as before.
-            if let Ok(why) = self.ask_router(&router, move |mirror| routes::why(mirror, to)) {
+            if let Ok(why) = self.route_why(&router, to) {
                 routes::tell(&mut story, &why);
             }
         }

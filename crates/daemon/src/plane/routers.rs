@@ -26,7 +26,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use control::PlaneError;
 use engine::worker::monotonic;
 use engine::{Engine, PortView, Room};
-use model::{Config, PortName, RouterName, RouterState};
+use model::{Config, PortName, RouteEntry, RouterName, RouterState};
 use netlink::Follower;
 use packet::{PortId, QueueId, WorkerId};
 use port::tap::TapQueue;
@@ -348,6 +348,12 @@ impl Routers {
             .iter()
             .filter_map(|used| Some(((used.device, used.address?), (used.packets, used.bytes))));
         Ok(sent.collect())
+    }
+
+    /// Whether a route that its kernel has found no room in a router's tables.
+    pub fn lacks_room(&self, name: &str, route: &RouteEntry) -> bool {
+        let Some(running) = self.all.get(name) else { return false };
+        locked(&running.state).feed.waits(route.table.0, route.prefix.address(), route.prefix.length())
     }
 
     /// How they all are, each to be asked without holding up everything else.

@@ -264,6 +264,10 @@ pub fn why(mirror: &Mirror, of: model::Prefix) -> RouteWhy {
     why
 }
 
+/// Why packets do not go by a route that the kernel has.
+pub const NO_ROOM: &str =
+    "it found no room in the router's table (`routes`): packets go by what there is without it";
+
 /// How the step of a packet begins that the hook has routed.
 pub const ROUTED: &str = "a route ";
 
@@ -294,7 +298,9 @@ pub fn tell(story: &mut Explanation, why: &RouteWhy) {
     let object = route.next_hop.map(|id| format!(", next-hop object {id}")).unwrap_or_default();
     let kind = if route.kind == "unicast" { String::new() } else { format!("{} ", route.kind) };
     let (prefix, table, protocol) = (route.prefix, route.table, route.protocol);
-    let what = format!("{kind}{prefix} in table {table}, made by {protocol}{object}{ways}");
+    let lacks = why.chosen.last().filter(|last| *last == NO_ROOM);
+    let lacks = lacks.map(|lacks| format!("; {lacks}")).unwrap_or_default();
+    let what = format!("{kind}{prefix} in table {table}, made by {protocol}{object}{ways}{lacks}");
     story.steps.insert(place, Step { stage: "route".to_owned(), what });
 }
 
