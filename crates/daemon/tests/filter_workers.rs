@@ -233,7 +233,15 @@ fn a_list_that_changed_without_a_port_is_the_new_one() {
     until_counted(rig, "blocked", (1, 1));
     let plain = rig.write("plain.toml", &full.replace("filter = \"edge\"\n", ""));
     rig.ok(&["apply", plain.to_str().unwrap()]);
+    let received = || rig.port("vm")["counters"]["rx_packets"].as_u64().unwrap();
+    let before = received();
     sender.send(&udp(1, 9)).unwrap();
+    eventually(
+        "it is taken",
+        PATIENCE,
+        || if received() > before { Ok(()) } else { Err("not yet".to_owned()) },
+    )
+    .unwrap();
     rig.write("list.txt", "192.0.2.2\n");
     rig.ok(&["xdp", "filter", "reload", "edge"]);
     guest.apply(&with_list);

@@ -72,14 +72,18 @@ pub fn explain(forwarding: &Forwarding, reader: &Reader, port: PortId, frame: &[
                         collected: Some(&mut explained.outputs),
                     };
                     explained.key = key_of(frame, port);
-                    if let (Some(table), Some(key)) = (&view.spread, &explained.key) {
-                        let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
-                        recorder.step(0, spread::step(key, worker));
-                    }
+                    let begin = recorder.0.len();
                     let source =
                         Source { forwarding, port, view, queue: None, seen: false, origin: None, reader };
                     forward(&source, &mut burst, monotonic(), &mut exits, &mut tools, &mut recorder);
                     explained.stories = std::mem::take(&mut tools.stories);
+                    let own = [DropReason::OwnStage, DropReason::FilterDropped, DropReason::FilterLimited];
+                    let is_refused = own.iter().any(|reason| recorder.0.contains(&Step::Dropped(*reason)));
+                    // What the port's own stage refuses goes to no other worker.
+                    if let (Some(table), Some(key), false) = (&view.spread, &explained.key, is_refused) {
+                        let worker = table[key.hash_symmetric() as usize % SPREAD_BUCKETS];
+                        recorder.0.insert(begin, spread::step(key, worker));
+                    }
                 }
             }
         }

@@ -30,6 +30,8 @@ pub enum Work {
         packet: Packet,
         /// The port it arrived on.
         port: PortId,
+        /// Whether the port's own stage has seen it.
+        seen: bool,
     },
     /// What follows waits for another worker.
     Wait(Wait),
@@ -285,9 +287,10 @@ impl Links {
         pushed
     }
 
-    /// Takes the next packet handed over by worker `from` to be processed, unless it must wait.
+    /// Takes the next packet handed over by worker `from` to be processed, unless it must wait: with the port it arrived on, and whether that
+    /// one's own stage has seen it.
     #[inline]
-    pub fn take(&mut self, from: usize) -> Option<(Packet, PortId)> {
+    pub fn take(&mut self, from: usize) -> Option<(Packet, PortId, bool)> {
         let inlet = &mut self.inlets[from];
         loop {
             if let Some(wait) = inlet.blocked {
@@ -298,15 +301,15 @@ impl Links {
             }
             match inlet.carry.take().or_else(|| inlet.ring.pop())? {
                 Work::Wait(wait) => inlet.blocked = Some(wait),
-                Work::Process { packet, port } => return Some((packet, port)),
+                Work::Process { packet, port, seen } => return Some((packet, port, seen)),
             }
         }
     }
 
     /// Puts a packet back that does not fit the burst in hand.
     #[inline]
-    pub fn put_back(&mut self, from: usize, packet: Packet, port: PortId) {
-        self.inlets[from].carry = Some(Work::Process { packet, port });
+    pub fn put_back(&mut self, from: usize, packet: Packet, port: PortId, seen: bool) {
+        self.inlets[from].carry = Some(Work::Process { packet, port, seen });
     }
 
     /// Takes the next packet that worker `from` decided.

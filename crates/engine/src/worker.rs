@@ -508,7 +508,8 @@ pub(crate) fn path<R: Recorder>(
         }
         if let Some(index) = spreads {
             let applied = &mut exits.queues[index].spread;
-            spread::run(port, view.spread.as_ref(), applied, burst, exits.links, tools, recorder);
+            let (seen, table) = (view.own.is_some(), view.spread.as_ref());
+            spread::run(port, seen, table, applied, burst, exits.links, tools, recorder);
             begin = count(tools, Stage::Spread, n, begin);
         }
     }
@@ -590,27 +591,27 @@ fn handed_over(
     while !burst.packets.is_full() {
         match exits.links.take(from) {
             // Before there is a decider it waits.
-            Some((packet, port)) if waits_for_decider(forwarding, port, tools) => {
-                exits.links.put_back(from, packet, port);
+            Some((packet, port, seen)) if waits_for_decider(forwarding, port, tools) => {
+                exits.links.put_back(from, packet, port, seen);
                 break;
             }
-            Some((packet, port)) if arrived.is_none_or(|p| p == port) => {
-                arrived = Some(port);
+            Some((packet, port, seen)) if arrived.is_none_or(|first| first == (port, seen)) => {
+                arrived = Some((port, seen));
                 burst.packets.push(packet);
             }
-            Some((packet, port)) => {
-                exits.links.put_back(from, packet, port);
+            Some((packet, port, seen)) => {
+                exits.links.put_back(from, packet, port, seen);
                 break;
             }
             None => break,
         }
     }
     let n = burst.len();
-    if let Some(port) = arrived {
+    if let Some((port, seen)) = arrived {
         tools.clones_left = CLONE_BUDGET;
         match forwarding.port(port) {
             Some(view) if view.up => {
-                let source = Source { forwarding, port, view, queue: None, seen: true, origin: None, reader };
+                let source = Source { forwarding, port, view, queue: None, seen, origin: None, reader };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {
                         traced(&source, filter, ring, burst, now, &mut exits, tools)

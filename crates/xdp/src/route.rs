@@ -150,10 +150,7 @@ impl Own {
     /// # Errors
     /// [`Error::Map`].
     pub fn new(router: &str) -> Result<Own, Error> {
-        let value = u32::try_from(8 * OWN_WORDS).unwrap_or(u32::MAX);
-        let spec = MapSpec { name: OWN_BITS, kind: MapKind::Mappable, key: 4, value, entries: 2 };
-        let bits = sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))?;
-        let maps = OwnMaps { v4: create(OWN4, 4)?, v6: create(OWN6, 16)?, bits };
+        let maps = OwnMaps { v4: create(OWN4, 4)?, v6: create(OWN6, 16)?, bits: no_bits()? };
         Own::over(router, Arc::new(maps), BTreeSet::new())
     }
 
@@ -296,6 +293,21 @@ impl Own {
         let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
         Error::OwnFull { router: self.router.clone(), address, family, capacity: OWN_CAPACITY }
     }
+}
+
+/// For a router without addresses.
+fn no_bits() -> Result<OwnedFd, Error> {
+    let value = u32::try_from(8 * OWN_WORDS).unwrap_or(u32::MAX);
+    let spec = MapSpec { name: OWN_BITS, kind: MapKind::Mappable, key: 4, value, entries: 2 };
+    sys::map_create(spec, None).map_err(failed(OWN_BITS, "create"))
+}
+
+/// For tables of whoever has them without bits, as predecessors may have: any address may be there.
+fn all_bits() -> Result<OwnedFd, Error> {
+    let bits = no_bits()?;
+    let words = Mapped::new(bits.as_fd()).map_err(failed(OWN_BITS, "map"))?;
+    words.words().iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+    Ok(bits)
 }
 
 /// The bit of an address, IPv6's behind IPv4's: `route_is_own4` and `route_is_own6`.
@@ -477,7 +489,11 @@ impl RouteMaps {
         vlans: Vlans,
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<RouteMaps, Error> {
-        let own = Arc::new(OwnMaps { v4: take(OWN4)?, v6: take(OWN6)?, bits: take(OWN_BITS)? });
+        let own = Arc::new(OwnMaps {
+            v4: take(OWN4)?,
+            v6: take(OWN6)?,
+            bits: take(OWN_BITS).or_else(|_| all_bits())?,
+        });
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), take)?.map(Arc::new);
         Ok(RouteMaps { conf, vlans, own, answers })
     }

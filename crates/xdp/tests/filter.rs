@@ -72,7 +72,7 @@ fn judge(filter: &WorkerFilter, frame: &[u8], head: usize, look: Look) -> Outcom
         })
     };
     let head = frame.get(..head).unwrap_or(frame);
-    match filter.judge(&Frame { head, length: frame.len(), rest: &rest }, look) {
+    match filter.judge(&Frame { head, length: frame.len(), is_uncut: false, rest: &rest }, look) {
         Judged::On => Outcome::Continue,
         Judged::Drop(_) => Outcome::Drop,
         Judged::Limit(_) => Outcome::Limit,

@@ -201,6 +201,7 @@ impl Site {
         }
         self.filters.ensure(&mut self.ports)?;
         self.steers.ensure(&mut self.ports)?;
+        self.filters.ensure_workers(&mut self.ports)?;
         notes.extend(done.gone.iter().filter_map(|gone| Some(user::went(&gone.name, gone.user.as_ref()?))));
         Ok(notes)
     }
@@ -269,6 +270,9 @@ impl Site {
         }
         if let Err(error) = self.steers.ensure(&mut self.ports) {
             tracing::error!(%error, "its steering could not be changed back after a change that failed");
+        }
+        if let Err(error) = self.filters.ensure_workers(&mut self.ports) {
+            tracing::error!(%error, "workers' filters could not be changed back after a change that failed");
         }
         self.publish(engine);
         self.forget_numbers();

@@ -80,9 +80,11 @@ pub(crate) fn step(key: &FlowKey, worker: WorkerId) -> Step {
 }
 
 /// Hands each packet whose bucket belongs to another worker to it; the others stay in `burst`, in order. Without a table that is wanted
-/// the buckets return to the queue's owner, in order as well.
+/// the buckets return to the queue's owner, in order as well. `seen`: whether the port has an own stage, which has run.
+#[allow(clippy::too_many_arguments, reason = "the worker's parts, borrowed apart")]
 pub fn run<R: Recorder>(
     port: PortId,
+    seen: bool,
     wanted: Option<&Arc<[WorkerId; SPREAD_BUCKETS]>>,
     applied: &mut Applied,
     burst: &mut Burst,
@@ -110,7 +112,7 @@ pub fn run<R: Recorder>(
             continue;
         }
         let refused = match links.work_to(worker) {
-            Some(ring) => match ring.push(Work::Process { packet, port }) {
+            Some(ring) => match ring.push(Work::Process { packet, port, seen }) {
                 Err(Work::Process { packet, .. }) => Some(packet),
                 Ok(()) | Err(Work::Wait(_)) => None,
             },

@@ -33,6 +33,8 @@ pub struct Frame<'f> {
     pub head: &'f [u8],
     /// Bytes of all of it, without the check sequence.
     pub length: usize,
+    /// Whether it is many frames yet, to be cut later (TSO, USO).
+    pub is_uncut: bool,
     /// Fills a piece with the bytes from an offset on; false if the frame ends before. Asked for what `head` does not have.
     pub rest: &'f dyn Fn(usize, &mut [u8]) -> bool,
 }
@@ -41,7 +43,7 @@ impl<'f> Frame<'f> {
     /// A frame in one piece.
     #[must_use]
     pub fn whole(bytes: &'f [u8]) -> Frame<'f> {
-        Frame { head: bytes, length: bytes.len(), rest: &no_more }
+        Frame { head: bytes, length: bytes.len(), is_uncut: false, rest: &no_more }
     }
 
     /// Fills a piece from an offset on; false if the frame ends before.

@@ -15,8 +15,6 @@ use super::{
 };
 
 const ROWS: usize = FIELDS + PROBES_MAX;
-/// Bytes of the longest frame that ports carry, with two tags.
-const FRAME_MAX: usize = 9_022;
 /// Longer frames count as so many bytes.
 const LENGTH_MAX: u32 = 65_535;
 
@@ -201,7 +199,7 @@ impl WorkerFilter {
                     let units = if by_bytes { length } else { 1 };
                     let charge = Charge::new(cost, burst, units, look.now.0, look.dry);
                     // What a guest hands over to be segmented is many frames; a burst for frames may be less than it.
-                    let charge = if frame.length > FRAME_MAX { charge.on_debt() } else { charge };
+                    let charge = if frame.is_uncut { charge.on_debt() } else { charge };
                     let over = self.is_over(rule, key, per_source, charge);
                     (over, over.then_some(Judged::Limit(index)))
                 }

@@ -224,32 +224,34 @@ impl Filters {
         }
     }
 
-    /// Gives every port's hook the filter that the port names, and has it ready for the workers of ports without a hook.
+    /// Gives every port's hook the filter that the port names, and has it ready for the workers of ports without a hook, who get it by
+    /// [`Filters::ensure_workers`].
     ///
     /// # Errors
     /// The first hook that refuses, or a filter that only hooks can have.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
-        let hooks = ports.iter_mut().try_for_each(|(port, running)| {
+        for (port, running) in ports.iter_mut() {
             let wanted = named(running).cloned();
-            running.hook.as_mut().map_or(Ok(()), |hook| self.put(port, wanted.as_ref(), hook))
-        });
-        // Behind the hooks, with one of which a block list may come; and whatever became of those.
-        hooks.and(self.ensure_workers(ports))
-    }
-
-    /// The same of ports without a hook alone; the next snapshot has it.
-    ///
-    /// # Errors
-    /// The first filter that only hooks can have, or whose block list the kernel refuses. Its ports keep what they had.
-    pub fn ensure_workers(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
-        let mut result = Ok(());
-        for (port, running) in ports {
-            match self.serve(port, &running.wanted) {
-                Ok(stage) => running.own = stage,
-                Err(error) => result = result.and(Err(error)),
+            if let Some(hook) = &mut running.hook {
+                self.put(port, wanted.as_ref(), hook)?;
             }
         }
-        result
+        // Behind the hooks, with one of which a block list may come.
+        ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
+    }
+
+    /// Gives workers the filters of ports without a hook; the next snapshot has them. The last step of a change, for what it gives
+    /// may be published while others are undone.
+    ///
+    /// # Errors
+    /// The first filter that only hooks can have, or whose block list the kernel refuses: then ports have what they had.
+    pub fn ensure_workers(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
+        let stages: Result<Vec<_>, PlaneError> =
+            ports.iter().map(|(port, running)| self.serve(port, &running.wanted)).collect();
+        for (running, stage) in ports.values_mut().zip(stages?) {
+            running.own = stage;
+        }
+        Ok(())
     }
 
     /// Gives a port's hook the filter of this name, or none.

@@ -7,12 +7,12 @@ use control::PlaneError;
 use engine::{Arrivals, OwnStage, Verdicts};
 use model::PortName;
 use packet::DropReason;
-use port::{FrameMemory, Packet};
+use port::{Flags, FrameMemory, Packet};
 use xdp::filter::{Blocklist, FilterError, Frame, Judged, ListView, Look, Moment, WorkerFilter};
 
 use super::{Filtering, Filters, failed, no_such_filter};
 use crate::plane::open::Wanted;
-use crate::plane::ports::Ports;
+use crate::plane::ports::{Ports, Running};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ impl OwnStage for Stage {
             Look { now: Moment(arrivals.now_ns), worker: arrivals.worker.index(), dry: arrivals.dry_run };
         for (packet, verdict) in arrivals.packets.iter().zip(verdicts) {
             let rest = |offset: usize, piece: &mut [u8]| copy_from(packet, memory, offset, piece);
-            let frame = Frame { head: packet.head(memory), length: packet.len(), rest: &rest };
+            let is_uncut = packet.flags().contains(Flags::SEGMENT);
+            let frame = Frame { head: packet.head(memory), length: packet.len(), is_uncut, rest: &rest };
             *verdict = match self.0.judge(&frame, look) {
                 Judged::On => None,
                 Judged::Drop(_) => Some(DropReason::FilterDropped),
@@ -91,6 +92,12 @@ impl Filters {
                 false
             });
         }
+        // A port that came meanwhile may have had a stage made that others do not have yet.
+        let is_current = |running: &Running| {
+            let stage = self.running.get(running.wanted.workers_filter()?)?.stage.as_ref()?;
+            Some(std::ptr::addr_eq(Arc::as_ptr(stage), Arc::as_ptr(running.own.as_ref()?)))
+        };
+        any |= ports.values().any(|running| is_current(running) == Some(false));
         if any && let Err(error) = self.ensure_workers(ports) {
             tracing::error!(%error, "workers go on by the rules that they had");
         }
