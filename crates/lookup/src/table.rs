@@ -25,8 +25,6 @@ pub struct Table<A: Address> {
     made: Vec<Part>,
     /// Not reached any more when it is published.
     left: Vec<Part>,
-    /// Leaves of nodes that root entries are to lead to, until they are placed behind these.
-    lone: Vec<Vec<u64>>,
 }
 
 /// What a table takes.
@@ -47,8 +45,6 @@ pub struct Usage {
 enum Entry {
     Hop(u32),
     Node([u64; NODE]),
-    /// One whose leaves have no place yet, and wait at this one of [`Table::lone`].
-    Lone([u64; NODE], usize),
 }
 
 impl<A: Address> Table<A> {
@@ -61,7 +57,6 @@ impl<A: Address> Table<A> {
             parts: Parts::new(domain, words, ROOT + (1 << A::ROOT_BITS)),
             made: Vec::new(),
             left: Vec::new(),
-            lone: Vec::new(),
         }
     }
 
@@ -81,7 +76,6 @@ impl<A: Address> Table<A> {
             parts: Parts::mirrored(readers, memory, ROOT + (1 << A::ROOT_BITS))?,
             made: Vec::new(),
             left: Vec::new(),
-            lone: Vec::new(),
         })
     }
 
@@ -211,7 +205,6 @@ impl<A: Address> Table<A> {
     fn rewritten(&mut self, prefix: Prefix<A>) -> Result<(), TableFull> {
         self.parts.use_reserve(self.get(&prefix).is_none());
         let entries = self.root_entries(prefix);
-        self.lone.clear();
         let (made, left) = (std::mem::take(&mut self.made), std::mem::take(&mut self.left));
         let entries = match entries {
             Ok(entries) => entries,
@@ -259,16 +252,10 @@ impl<A: Address> Table<A> {
         if old & IS_NODE != 0 {
             self.left.push(Part { at: low(old), length: NODE });
         }
-        let part = match entry {
-            Entry::Hop(hop) => return Ok(u64::from(hop)),
-            Entry::Node(words) => self.parts.place(&words)?,
-            Entry::Lone(words, nth) => {
-                let leaves = self.lone.get_mut(nth).map(std::mem::take).unwrap_or_default();
-                self.parts.place_node(words, &leaves)?
-            }
-        };
-        self.made.push(part);
-        Ok(IS_NODE | u64::from(part.at))
+        Ok(match entry {
+            Entry::Hop(hop) => u64::from(hop),
+            Entry::Node(words) => IS_NODE | u64::from(self.placed(&words)?.at),
+        })
     }
 
     /// What a root entry holds.
@@ -302,7 +289,7 @@ impl<A: Address> Table<A> {
                 self.fill(prefix, below, under)?;
             }
         }
-        self.joined(&slots, from == A::ROOT_BITS)
+        self.joined(&slots)
     }
 
     /// The slots that a prefix lies under, each for the addresses that share `below` bits.
@@ -344,15 +331,14 @@ impl<A: Address> Table<A> {
             if let Some(slot) = slots.get_mut(number) {
                 let mut under = [*slot; SLOTS];
                 self.spread(deeper, below, below + STRIDE, &mut under)?;
-                *slot = self.joined(&under, below == A::ROOT_BITS)?;
+                *slot = self.joined(&under)?;
             }
         }
         Ok(())
     }
 
-    /// A node of these slots, or the hop that all of them have. What a root entry leads to is alone, and its leaves will stand right behind
-    /// it: most look-ups of full tables end there, and a reader that misses the cache with one word finds the next ones beside it.
-    fn joined(&mut self, slots: &[Entry; SLOTS], is_alone: bool) -> Result<Entry, TableFull> {
+    /// A node of these slots, or the hop that all of them have.
+    fn joined(&mut self, slots: &[Entry; SLOTS]) -> Result<Entry, TableFull> {
         if let Some(Entry::Hop(hop)) = slots.first().filter(|first| slots.iter().all(|slot| slot == *first)) {
             return Ok(Entry::Hop(*hop));
         }
@@ -360,7 +346,7 @@ impl<A: Address> Table<A> {
         let (mut is_node, mut is_new) = (0, 0);
         for (number, slot) in slots.iter().enumerate() {
             match slot {
-                Entry::Node(words) | Entry::Lone(words, _) => {
+                Entry::Node(words) => {
                     is_node |= 1 << number;
                     children.extend_from_slice(words);
                 }
@@ -377,11 +363,6 @@ impl<A: Address> Table<A> {
             .map(|pair| pair.iter().rev().fold(0, |word, hop| word << 32 | u64::from(*hop)))
             .collect();
         let children_at = if children.is_empty() { 0 } else { self.placed(&children)?.at };
-        if is_alone {
-            self.lone.push(pairs);
-            let words = [is_node, is_new, u64::from(children_at)];
-            return Ok(Entry::Lone(words, self.lone.len() - 1));
-        }
         let leaves_at = if pairs.is_empty() { 0 } else { self.placed(&pairs)?.at };
         Ok(Entry::Node([is_node, is_new, u64::from(children_at) | u64::from(leaves_at) << 32]))
     }
@@ -390,7 +371,7 @@ impl<A: Address> Table<A> {
     fn slots(&self, entry: &Entry) -> [Entry; SLOTS] {
         let [is_node, is_new, bases] = match entry {
             Entry::Hop(_) => return [*entry; SLOTS],
-            Entry::Node(words) | Entry::Lone(words, _) => *words,
+            Entry::Node(words) => *words,
         };
         let (mut child, leaves) = (place(low(bases)), place(low(bases >> 32)));
         let (mut seen, mut hop) = (0, 0);

@@ -14,8 +14,6 @@ use sync::qsbr::Domain;
 use sync::readers::{Memory, Readers, Ticket};
 use zerocopy::FromZeros;
 
-use crate::trie::{NODE, place};
-
 /// Words of the longest part: 64 nodes of three.
 const LONGEST: usize = 192;
 /// Words that only removals use: some levels of nodes, many times.
@@ -143,32 +141,6 @@ impl Parts {
     pub fn place(&mut self, content: &[u64]) -> Result<Part, TableFull> {
         let length = content.len();
         let at = self.take(length)?;
-        self.write(at, content);
-        self.used += length;
-        Ok(Part { at, length })
-    }
-
-    /// A new part with a node and its leaves behind it, at most [`LONGEST`] words together; the node's last word learns where they are.
-    pub fn place_node(&mut self, node: [u64; NODE], leaves: &[u64]) -> Result<Part, TableFull> {
-        let [is_node, is_new, bases] = node;
-        let mut content = [0; LONGEST];
-        let length = NODE + leaves.len();
-        for (word, leaf) in content.iter_mut().skip(NODE).zip(leaves) {
-            *word = *leaf;
-        }
-        let at = self.take(length)?;
-        let behind = at + u32::try_from(NODE).unwrap_or(u32::MAX);
-        let bases = if leaves.is_empty() { bases } else { bases | u64::from(behind) << 32 };
-        for (word, of_node) in content.iter_mut().zip([is_node, is_new, bases]) {
-            *word = of_node;
-        }
-        self.write(at, content.get(..length).unwrap_or(&[]));
-        self.used += length;
-        Ok(Part { at, length })
-    }
-
-    /// Writes words where no reader is.
-    fn write(&self, at: u32, content: &[u64]) {
         let first = usize::try_from(at).unwrap_or(usize::MAX);
         for (place, word) in self.shared.words.iter().skip(first).zip(content) {
             place.store(*word, Ordering::Relaxed);
@@ -176,6 +148,8 @@ impl Parts {
         for (place, word) in self.mirror_from(first).iter().zip(content) {
             place.store(*word, Ordering::Relaxed);
         }
+        self.used += length;
+        Ok(Part { at, length })
     }
 
     fn take(&mut self, length: usize) -> Result<u32, TableFull> {
@@ -277,14 +251,9 @@ impl Parts {
         self.put(part);
     }
 
-    /// Takes back a part that was unlinked, once no reader can be in it. A node and its leaves, which come one after the other, are one again.
+    /// Takes back a part that was unlinked, once no reader can be in it.
     pub fn retire(&mut self, part: Part) {
-        match self.fresh.last_mut() {
-            Some(last) if place(last.at) == place(part.at) + part.length => {
-                *last = Part { at: part.at, length: part.length + last.length };
-            }
-            _ => self.fresh.push(part),
-        }
+        self.fresh.push(part);
         if self.fresh.len() >= BATCH {
             self.collect(false);
         }
