@@ -30,6 +30,9 @@ use crate::{Error, ProgramInfo, sys};
 const PER_CALL: u64 = 1 << 18;
 /// Frames that the kernel takes from the page pool, and flushes to the device, at a time.
 const BATCH: u32 = 64;
+/// How often it is tried, and after which pauses, to get a page pool where there is none left.
+const POOL_ATTEMPTS: u32 = 500;
+const POOL_PAUSE: Duration = Duration::from_millis(20);
 /// How often a paced generator wakes: a call costs some 20 us when it is parked, else 25 ms.
 const PACE: Duration = Duration::from_millis(1);
 
@@ -299,11 +302,19 @@ impl Generator {
             repeat: i32::try_from(frames).unwrap_or(i32::MAX),
             live_batch: Some(BATCH),
         };
-        match sys::run(self.program.as_fd(), request) {
-            Ok(_) => Ok(()),
-            // A signal cuts a call short; the state tells how far it came.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(source) => Err(Error::TestRun { program: self.name, length: self.frame.len(), source }),
+        for attempt in 0.. {
+            match sys::run(self.program.as_fd(), request) {
+                // All 65,534 numbers of page pools are taken: those of earlier calls are given back when their last frame is.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && attempt < POOL_ATTEMPTS => {
+                    thread::sleep(POOL_PAUSE);
+                }
+                Err(source) if source.kind() != io::ErrorKind::Interrupted => {
+                    return Err(Error::TestRun { program: self.name, length: self.frame.len(), source });
+                }
+                // A signal cuts a call short; the state tells how far it came.
+                _ => break,
+            }
         }
+        Ok(())
     }
 }
