@@ -206,3 +206,27 @@ fn traceroute_looks_right() {
         }
     }
 }
+
+/// mtr asks every hop again and again, by probes of ICMP and of UDP: no hop loses one, and there are no others.
+#[test]
+fn mtr_looks_right() {
+    require!("ip", "ping", "ethtool", "mtr");
+    let rig = start(2);
+    sysctl(&rig, "net.ipv4.icmp_ratelimit=0");
+    sysctl(&rig, "net.ipv6.icmp.ratelimit=0");
+    until_answers(&rig, "fd00:8:2::2", true);
+    for (arguments, to, hops) in [
+        (&[][..], "10.8.2.2", ["10.8.1.1", "10.8.2.2"]),
+        (&["--udp"], "10.8.2.2", ["10.8.1.1", "10.8.2.2"]),
+        (&["-6"], "fd00:8:2::2", ["fd00:8:1::1", "fd00:8:2::2"]),
+    ] {
+        let line = ["mtr", "--json", "-n", "-c", "5", "-i", "0.2", "-Z", "20"];
+        let said = rig.hosts[0].run(line.iter().chain(arguments).chain(&[to])).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let hubs = report["report"]["hubs"].as_array().unwrap();
+        assert_eq!(hubs.len(), 2, "{said}");
+        for (hub, hop) in hubs.iter().zip(hops) {
+            assert_eq!((&hub["host"], hub["Loss%"].as_f64()), (&hop.into(), Some(0.0)), "{said}");
+        }
+    }
+}
