@@ -23,17 +23,21 @@ from .system import RUN_DIR, BenchError, end, run, spawn, wait_until
 PACKETS = ["emc"] + [f"megaflow-{masks}{exact}" for exact in ("", "-exact") for masks in (1, 5, 10, 20, 30)]
 TABLES = ["classifier-500k", "upcall", "upcall-15", "revalidate-200k", "production", "one-rule", "flow-mods",
           "paper-table1", "paper-table2", "paper-null", "flow-memory-100k", "tuple-explosion"]
-#: What is wanted: scenario, row, figure, how it is to be compared, the value, in words.
+#: What is wanted: scenario, row (None: every row, of which the worst decides), figure, how it is to be compared, the value, in words. Rates
+#: include the source; costs in nanoseconds leave it aside.
 WANTED = [
     ("emc", "", "ns_per_packet", "<=", 30, "`emc`: at most 30 ns a packet"),
-    ("megaflow-5", "", "ns_per_packet", "<=", 1000 / 12, "`megaflow-5`: at least 12 Mpps (83.3 ns a packet)"),
+    ("megaflow-5", "", "mpps", ">=", 12, "`megaflow-5`: at least 12 Mpps, source included"),
+    ("megaflow-5", "", "ns_per_packet", "<=", 1000 / 12, "the same, source aside: at most 83.3 ns a packet"),
     ("classifier-500k", "few keys", "ns_per_lookup", "<=", 100, "`classifier-500k`, few keys: at least 10 M a second"),
     ("classifier-500k", "few keys, tracked", "ns_per_lookup", "<=", 285, "the same, tracked: at least 3.5 M"),
     ("classifier-500k", "fresh keys", "ns_per_lookup", "<=", 333, "fresh keys: at least 3 M"),
     ("classifier-500k", "fresh keys, tracked", "ns_per_lookup", "<=", 833, "the same, tracked: at least 1.2 M"),
     ("upcall", "", "upcalls_per_second", ">=", 400_000, "`upcall`: at least 400,000 a second"),
-    ("revalidate-200k", "1 table", "seconds_of_a_round", "<", 1, "`revalidate-200k`: under 1 s"),
-    ("revalidate-200k", "1 table", "p99_ratio", "<=", 2, "new flows meanwhile: 99th percentile at most doubled"),
+    ("upcall-15", "", "upcalls_per_second", ">=", 400_000, "the same through 15 tables"),
+    ("revalidate-200k", None, "seconds_of_a_round", "<", 1, "`revalidate-200k`: under 1 s"),
+    ("revalidate-200k", None, "p50_ratio", "<=", 2, "new flows meanwhile: median at most doubled"),
+    ("revalidate-200k", None, "p99_ratio", "<=", 2, "new flows meanwhile: 99th percentile at most doubled"),
     ("production", "", "hit_rate", ">=", 0.97, "`production`: at least 97 % of packets hit"),
     ("one-rule", "", "change_percent", "<", 3, "`one-rule`: under 3 %"),
     ("flow-mods", "", "flow_mods_per_second", ">=", 100_000, "`flow-mods`: at least 100,000 a second"),
@@ -44,12 +48,15 @@ WANTED = [
     ("tuple-explosion", "by the victims' port", "rate_kept", ">=", 0.8, "the same, attacked by their own port"),
     ("veth-upcall", live.RulesWorker.title, "upcalls_per_second", ">=", 100_000, "new flows over AF_XDP on veth: at least 100,000 a second"),
 ]
-#: Our figure and Open vSwitch's (scenario, row), which figure, how many times theirs ours is to be, in words.
+#: Our figure and Open vSwitch's (scenario, row), which figures (the worst decides), how many times theirs ours is to be, in words.
 RATIOS = [
-    (("veth", live.RulesWorker.title), ("veth", live.RulesOvs.title), "output_mpps", 1.2,
+    (("veth", live.RulesWorker.title), ("veth", live.RulesOvs.title), ("output_mpps", "normal_mpps"), 1.2,
      "the paper's rules on veth, a worker over AF_XDP: at least 1.2 times Open vSwitch"),
-    (("veth", live.RulesHook.title), ("veth", live.RulesOvs.title), "output_mpps", 2, "the same in the driver hook: at least 2 times"),
-    (("paper-null", ""), ("ovs-null", ""), "mpps", 2, "the same rules in memory (`paper-null`): at least 2 times Open vSwitch over `net_null`"),
+    (("veth", live.RulesHook.title), ("veth", live.RulesOvs.title), ("output_mpps", "normal_mpps"), 2,
+     "the same in the driver hook: at least 2 times"),
+    (("veth-upcall", live.RulesWorker.title), ("veth-upcall", live.RulesOvs.title), ("upcalls_per_second",), 1,
+     "new flows over AF_XDP on veth: at least Open vSwitch's rate"),
+    (("paper-null", ""), ("ovs-null", ""), ("mpps",), 2, "the same rules in memory (`paper-null`): at least 2 times Open vSwitch over `net_null`"),
 ]
 #: Flows that are weighed, rules that are added.
 FLOWS = RULES = 100_000
@@ -250,30 +257,43 @@ def number(value: float) -> str:
 def page(results: dict) -> str:
     """The report."""
     values = results["values"]
+    for figures in values.get("revalidate-200k", {}).values():
+        pairs = zip(figures.get("round_p50_us", ()), figures.get("quiet_p50_us", ()))
+        figures["p50_ratio"] = [meanwhile / quiet for meanwhile, quiet in pairs] or figures.get("p50_ratio", [])
+        if not figures["p50_ratio"]:
+            del figures["p50_ratio"]
     medians = lambda scenario, row, figure: median(values[scenario][row][figure])
     lines = [
         "# Benchmarks of the switch", "",
-        f"Written by `bench/switch`: do not edit. {results['cpu']}, {os.cpu_count()} CPUs, Linux {results['kernel']}, {results['date']}.",
+        f"Written by `bench/switch`: do not edit. {results['cpu']}, {os.cpu_count()} CPUs, Linux {results['kernel']}, {results['date']}, "
+        f"build {results.get('build', 'unknown')}.",
         f"Medians of {results['rounds']} rounds of {results['seconds']:g} s in random order; all values are in `bench/results/switch.json`."
         + (f" **{results['note']}**" if results["note"] else ""), "",
         "```sh", "make setup build && ci/setup bench", f"sudo bench/switch --rounds {results['rounds']} --seconds {results['seconds']:g}",
         "target/release/trivium bench SCENARIO --seconds 5      # one of them", "```", "",
         "## Targets", "", "| what | measured | |", "|---|---|---|"]
     for scenario, row, figure, way, wanted, words in WANTED:
+        rows = [row] if row is not None else list(values.get(scenario, {}))
         try:
-            value = medians(scenario, row, figure)
+            found = {name: medians(scenario, name, figure) for name in rows}
         except KeyError:
+            found = {}
+        if not found:
             lines.append(f"| {words} | not measured | |")
             continue
+        worst = (min if way == ">=" else max)(found, key=found.get)
+        value = found[worst]
         met = value <= wanted if way == "<=" else value < wanted if way == "<" else value >= wanted
-        lines.append(f"| {words} | {number(value)} | {'met' if met else '**not met**'} |")
-    for ours, theirs, figure, wanted, words in RATIOS:
+        lines.append(f"| {words} | {number(value)}{f' ({worst})' if len(found) > 1 else ''} | {'met' if met else '**not met**'} |")
+    for ours, theirs, figures, wanted, words in RATIOS:
         try:
-            times = medians(*ours, figure) / medians(*theirs, figure)
+            found = {figure: medians(*ours, figure) / medians(*theirs, figure) for figure in figures}
         except KeyError:
             lines.append(f"| {words} | not measured | |")
             continue
-        lines.append(f"| {words} | {times:.2f} times | {'met' if times >= wanted else '**not met**'} |")
+        worst = min(found, key=found.get)
+        named = f" (`{worst}`)" if len(found) > 1 else ""
+        lines.append(f"| {words} | {found[worst]:.3g} times{named} | {'met' if found[worst] >= wanted else '**not met**'} |")
     if "ovs-memory" in values and "flow-memory-100k" in values:
         ours, theirs = medians("flow-memory-100k", "", "bytes_per_flow"), medians("ovs-memory", "", "bytes_per_flow")
         met = "met" if ours <= theirs else "**not met**"
@@ -333,6 +353,11 @@ def cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def build() -> str:
+    """The commit of the checkout that was built, marked where files differ from it."""
+    return run(["git", "-C", str(ROOT), "describe", "--always", "--dirty=, with uncommitted changes"]).strip()
+
+
 def main(argv: list[str]) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="bench/switch", description="Measures the switch's caches and tables, and Open vSwitch where both can "
@@ -343,7 +368,12 @@ def main(argv: list[str]) -> int:
                         name for name in jobs(1) if name not in PACKETS + TABLES) + " (may be repeated); prints the page")
     parser.add_argument("--seed", type=int, default=1, help="of the order (default 1)")
     parser.add_argument("--note", default="", help="a remark at the top of the page, as what else the machine did")
+    parser.add_argument("--render", action="store_true", help="measure nothing: write docs/benchmarks-switch.md from bench/results/switch.json")
     chosen = parser.parse_args(argv)
+    if chosen.render:
+        results = json.loads((ROOT / "bench/results/switch.json").read_text(encoding="utf-8"))
+        (ROOT / "docs/benchmarks-switch.md").write_text(page(results), encoding="utf-8")
+        return 0
     if chosen.rounds < 1 or chosen.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
 
@@ -351,7 +381,7 @@ def main(argv: list[str]) -> int:
         check_cores()
         values = measure(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.seed)
         results = {"rounds": chosen.rounds, "seconds": chosen.seconds, "seed": chosen.seed, "note": chosen.note, "cpu": cpu(),
-                   "kernel": platform.release(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "values": values}
+                   "kernel": platform.release(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "build": build(), "values": values}
         if chosen.only:
             print(page(results))
             return

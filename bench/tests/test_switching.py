@@ -32,11 +32,23 @@ class Reports(unittest.TestCase):
         self.assertIn("**busy**", page)
 
     def test_ours_stands_beside_open_vswitchs(self):
-        values = {"veth": {switching.live.RulesWorker.title: {"output_mpps": [1.3, 1.1, 1.2]}, switching.live.RulesOvs.title: {"output_mpps": [1.0]}}}
+        values = {"veth": {switching.live.RulesWorker.title: {"output_mpps": [1.3, 1.1, 1.2], "normal_mpps": [1.5]},
+                           switching.live.RulesOvs.title: {"output_mpps": [1.0], "normal_mpps": [1.0]}}}
         page = switching.page({"rounds": 3, "seconds": 1, "note": "", "cpu": "c", "kernel": "k", "date": "d", "values": values})
-        self.assertIn("at least 1.2 times Open vSwitch | 1.20 times | met |", page)
+        self.assertIn("at least 1.2 times Open vSwitch | 1.2 times (`output_mpps`) | met |", page)
         self.assertIn("| the same in the driver hook: at least 2 times | not measured | |", page)
         self.assertIn("| output_mpps | 1.2 | 1 |", page)
+
+    def test_the_row_that_misses_decides(self):
+        hook, ovs = switching.live.RulesHook.title, switching.live.RulesOvs.title
+        values = {"revalidate-200k": {"1 table": {"seconds_of_a_round": [0.5], "round_p50_us": [14.0], "quiet_p50_us": [7.5]},
+                                      "15 tables": {"seconds_of_a_round": [3.78], "round_p50_us": [14.0], "quiet_p50_us": [6.0]}},
+                  "veth": {hook: {"output_mpps": [2.1], "normal_mpps": [1.91]}, ovs: {"output_mpps": [1.0], "normal_mpps": [1.0]}}}
+        page = switching.page({"rounds": 1, "seconds": 1, "note": "", "cpu": "c", "kernel": "k", "date": "d", "build": "abc", "values": values})
+        self.assertIn("| `revalidate-200k`: under 1 s | 3.78 (15 tables) | **not met** |", page)
+        self.assertIn("median at most doubled | 2.33 (15 tables) | **not met** |", page)
+        self.assertIn("in the driver hook: at least 2 times | 1.91 times (`normal_mpps`) | **not met** |", page)
+        self.assertIn("build abc", page)
 
 
 if __name__ == "__main__":
