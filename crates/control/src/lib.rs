@@ -36,6 +36,6 @@ pub use error::{ChangeError, ErrorBody};
 pub use plane::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
 pub use rules::RulePlace;
 pub use serve::{ServeError, serve};
-pub use storage::StorageError;
+pub use storage::{StorageError, put_aside};
 pub use store::{Outcome, PendingReport, Store, Terms, stored_api_objects};
 pub use tls::{Guard, GuardError};

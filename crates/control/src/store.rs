@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    Change, Config, DoctorFinding, Fragment, Layers, Merged, ObjectKey, Owner, Plan, PlanReport, Problem,
-    ProblemReport, Severity, diff, validate,
+    Change, Config, DoctorFinding, Finding, Fragment, Layers, Merged, ObjectKey, Owner, Plan, PlanReport,
+    Problem, ProblemReport, Severity, diff, validate,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
@@ -70,6 +70,15 @@ pub(crate) struct State {
     pub stored: BTreeSet<ObjectKey>,
 }
 
+/// What becomes of the file of stored objects with a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stored {
+    /// It follows the change.
+    Follows,
+    /// It is what the change comes from, and is not written.
+    AsItIs,
+}
+
 struct Pending {
     previous: State,
     deadline: Instant,
@@ -94,6 +103,8 @@ pub struct Store {
     ending: watch::Sender<bool>,
     /// Held while a change is made.
     gate: Mutex<Gate>,
+    /// What was wrong with the stored objects at the start.
+    trouble: Mutex<Option<DoctorFinding>>,
 }
 
 impl Store {
@@ -106,29 +117,62 @@ impl Store {
         let state = watch::Sender::new(Arc::new(State { layers, merged, stored: BTreeSet::new() }));
         let storage = Storage::new(&running.daemon.state_dir);
         let ending = watch::Sender::new(false);
-        Arc::new(Store { plane, storage, running, state, ending, gate: Mutex::default() })
+        Arc::new(Store {
+            plane,
+            storage,
+            running,
+            state,
+            ending,
+            gate: Mutex::default(),
+            trouble: Mutex::default(),
+        })
     }
 
     /// Applies the file and the stored objects of the API together, or, after a hand-over, the objects of other owners that
     /// the predecessor gave.
+    /// State that cannot be read or written never keeps the daemon from starting: what cannot be read is put aside, and both are told
+    /// in the log and among the notices.
     ///
     /// # Errors
     ///
-    /// As [`Store::apply`], and if the stored objects cannot be read. Nothing has changed then.
+    /// As [`Store::apply`]. Nothing has changed then.
     pub async fn start(
         self: &Arc<Self>,
         file: Config,
         given: Option<BTreeMap<Owner, Fragment>>,
     ) -> Result<Outcome, ChangeError> {
-        let stored = self.storage.read()?;
+        let storage = self.storage.clone();
+        let (stored, trouble) = blocking(move || storage.read_or_put_aside()).await?;
         let names: BTreeSet<ObjectKey> = stored.objects().collect();
         let given = given.unwrap_or_else(|| BTreeMap::from([(Owner::Api, stored)]));
-        self.make(Terms::default(), move |state| {
-            let mut layers = state.layers.replaced(Owner::File, &file).map_err(ChangeError::Refused)?;
-            layers.fragments.extend(given);
-            Ok((layers, names))
-        })
-        .await
+        // What stands in the file stays there as it is: nothing is written.
+        let mut outcome = self
+            .make_with(Terms::default(), Stored::AsItIs, move |state| {
+                let mut layers = state.layers.replaced(Owner::File, &file).map_err(ChangeError::Refused)?;
+                layers.fragments.extend(given);
+                Ok((layers, names))
+            })
+            .await?;
+        if let Some(trouble) = trouble {
+            tracing::error!("{}: {}; {}", trouble.object, trouble.finding, trouble.fix);
+            outcome.notices.push(trouble.clone());
+            *self.trouble.lock().await = Some(trouble);
+        }
+        Ok(outcome)
+    }
+
+    /// What keeps state from surviving a restart: a state directory that cannot be written, found out by writing, and a file that was put
+    /// aside at the start.
+    pub async fn examine_state(&self) -> Vec<DoctorFinding> {
+        let storage = self.storage.clone();
+        let probed = blocking(move || storage.probe()).await.ok().and_then(Result::err);
+        let unwritable = probed.map(|error| DoctorFinding {
+            object: "daemon.state_dir".to_owned(),
+            severity: Finding::Error,
+            finding: format!("state cannot be kept: {}: {}", error.object(), error.cause()),
+            fix: error.fix().to_owned(),
+        });
+        self.trouble.lock().await.clone().into_iter().chain(unwritable).collect()
     }
 
     /// Asks whoever runs the store to end the daemon.
@@ -259,14 +303,24 @@ impl Store {
         terms: Terms,
         change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError> + Send + 'static,
     ) -> Result<Outcome, ChangeError> {
+        self.make_with(terms, Stored::Follows, change).await
+    }
+
+    async fn make_with(
+        self: &Arc<Self>,
+        terms: Terms,
+        stored_file: Stored,
+        change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError> + Send + 'static,
+    ) -> Result<Outcome, ChangeError> {
         let store = self.clone();
-        let task = tokio::spawn(async move { store.make_here(terms, change).await });
+        let task = tokio::spawn(async move { store.make_here(terms, stored_file, change).await });
         task.await.map_err(|_| ChangeError::Interrupted)?
     }
 
     async fn make_here(
         self: Arc<Self>,
         terms: Terms,
+        stored_file: Stored,
         change: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
     ) -> Result<Outcome, ChangeError> {
         let mut gate = self.gate.lock().await;
@@ -285,6 +339,7 @@ impl Store {
         // What has to be confirmed is stored when it is.
         let prepared = match terms.confirm {
             Some(_) => None,
+            None if stored_file == Stored::AsItIs => None,
             None => self.prepare(&before, &after).await?,
         };
         outcome.notices = self.ask_plane(&plan, &after).await?;

@@ -318,12 +318,37 @@ async fn cores_that_are_missing_are_warned_of() {
 }
 
 #[tokio::test]
-async fn a_file_of_stored_objects_that_is_broken_stops_the_start() {
+async fn a_file_of_stored_objects_that_is_broken_is_put_aside_and_told() {
     let daemon = Daemon::new("broken");
     let state = daemon.place.settings().daemon.state_dir;
     std::fs::create_dir_all(&state).unwrap();
-    std::fs::write(state.join("api-objects.json"), "[{\"port\": \"a\", \"value\": {\"kind\": \"rnig\"}}]")
-        .unwrap();
-    let error = daemon.store.start(config(&daemon, OBJECTS), None).await.unwrap_err();
-    assert!(error.to_string().contains("did you mean \"ring\""), "{error}");
+    let broken = "[{\"port\": \"a\", \"value\": {\"kind\": \"rnig\"}}]";
+    std::fs::write(state.join("api-objects.json"), broken).unwrap();
+    let outcome = daemon.store.start(config(&daemon, OBJECTS), None).await.unwrap();
+    let found = &outcome.notices.last().unwrap().finding;
+    assert!(found.contains("did you mean \"ring\"") && found.contains("runs without"), "{found}");
+    assert_eq!(daemon.plane.running(), config(&daemon, OBJECTS));
+    // An operator finds it as it was, whatever is stored from now on.
+    let change = put_port("c", r#"{"kind": "null"}"#);
+    daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap();
+    assert_eq!(std::fs::read_to_string(state.join("api-objects.json.damaged")).unwrap(), broken);
+    assert_eq!(daemon.store.examine_state().await.len(), 1);
+}
+
+/// What is stored is read at a start, and not written again.
+#[tokio::test]
+async fn a_state_directory_that_cannot_be_written_does_not_stop_a_start() {
+    let daemon = Daemon::new("readonly");
+    let state = daemon.place.settings().daemon.state_dir;
+    let change = put_port("c", r#"{"kind": "null"}"#);
+    daemon.store.change(Owner::Api, change, Some(true), Terms::default()).await.unwrap();
+    assert_eq!(daemon.store.examine_state().await, []);
+    for file in ["api-objects.json.new", "write-probe"] {
+        std::os::unix::fs::symlink("/dev/full", state.join(file)).unwrap();
+    }
+    let next = control::Store::new(daemon.plane.clone(), &daemon.place.settings());
+    next.start(config(&daemon, OBJECTS), None).await.unwrap();
+    assert!(next.merged().config.ports.len() > config(&daemon, OBJECTS).ports.len());
+    let found = next.examine_state().await;
+    assert!(found.len() == 1 && found[0].finding.contains("state cannot be kept"), "{found:?}");
 }

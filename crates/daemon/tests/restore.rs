@@ -202,6 +202,10 @@ fn a_file_that_is_damaged_or_strange_is_refused_and_the_daemon_goes_on() {
         let said = restored_with(&mut rig);
         assert!(said.contains("are not restored") && said.contains(why), "{said}");
         assert_eq!(rule_count(&rig), 0);
+        let aside = file(&rig).with_extension("rules.damaged");
+        assert_eq!(std::fs::read(aside).unwrap(), octets, "it is put aside as it was");
+        let doctor = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+        assert!(doctor.contains("bridge.br0: its rules are not restored"), "{doctor}");
         // What there is now is kept in its place.
         ofctl(&rig, &["add-flow", "cookie=0x1234567812345678,actions=drop"]);
         until_kept(&rig, 0x1234_5678_1234_5678);

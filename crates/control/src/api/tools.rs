@@ -80,7 +80,10 @@ pub(super) async fn explain(State(context): State<Context>, body: Body) -> ApiRe
 /// What is wrong with ports, memory and kernel, and how to mend it.
 #[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = Vec<DoctorFinding>)))]
 pub(super) async fn doctor(State(context): State<Context>) -> ApiResult<Json<Vec<DoctorFinding>>> {
-    ask(&context, |plane| plane.doctor()).await.map(Json)
+    let mut findings = ask(&context, |plane| plane.doctor()).await?;
+    findings.extend(context.store.examine_state().await);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    Ok(Json(findings))
 }
 
 /// Forgets learnt addresses that match; all without a query.

@@ -45,6 +45,7 @@ pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<D
         }
     }
     chart.findings.extend(services::examine(site));
+    chart.findings.extend_from_slice(site.flows.damaged());
     for (bridge, config) in &site.config.bridges {
         let members =
             config.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?.device.as_ref()?)));

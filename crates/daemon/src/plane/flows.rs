@@ -23,7 +23,7 @@ use engine::decider::{Knobs, KnownFlow};
 use engine::rest::Waker;
 use engine::worker::monotonic;
 use engine::{DeciderView, Engine, FlowBridge, FlowTables, Room};
-use model::{BridgeName, Config, FailMode, OpenFlow, PortName};
+use model::{BridgeName, Config, DoctorFinding, FailMode, Finding, OpenFlow, PortName};
 use packet::MacAddr;
 use switch::flow::{
     Action, FlowFilter, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port,
@@ -44,6 +44,21 @@ const CACHE: lookup::FlowLimits = lookup::FlowLimits { flows: 250_000, masks: 25
 
 /// How long a look at all cached flows may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Puts a file of rules that cannot be read aside, and says so.
+fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFinding {
+    let fix = match control::put_aside(path) {
+        Ok(aside) => {
+            format!(
+                "let controllers bring the rules again, or restore {} from a copy; then remove it",
+                aside.display()
+            )
+        }
+        Err(why) => format!("it could not be put aside ({why}); move it away"),
+    };
+    let finding = format!("its rules are not restored: {error}");
+    DoctorFinding { object: format!("bridge.{bridge}"), severity: Finding::Error, finding, fix }
+}
 
 /// A bridge with rules.
 pub struct Flowing {
@@ -85,6 +100,8 @@ pub struct Flows {
     given: BTreeMap<String, Given>,
     /// What workers had cached when the last decider ended, here or in a predecessor: the next one begins with it.
     known: Vec<KnownFlow>,
+    /// Files of rules that could not be read and were put aside.
+    damaged: Vec<DoctorFinding>,
     /// Who leads which bridge, for the sessions.
     leaders: tokio::sync::watch::Sender<BTreeMap<BridgeName, (OpenFlow, Arc<Leader>)>>,
 }
@@ -100,6 +117,7 @@ impl Default for Flows {
             stale: false,
             given: BTreeMap::new(),
             known: Vec::new(),
+            damaged: Vec::new(),
             leaders: tokio::sync::watch::Sender::new(BTreeMap::new()),
         }
     }
@@ -283,8 +301,8 @@ impl Flows {
             letters.into_iter().map(|(name, letter)| (name.clone(), given(&name, &letter))).collect();
     }
 
-    /// Bridges that are made from now on begin with what was kept of them in this directory. Of damaged files it is told, and their bridges
-    /// begin as new ones.
+    /// Bridges that are made from now on begin with what was kept of them in this directory. A file that cannot be read is put aside and
+    /// told, as every file of state, and its bridge begins as a new one.
     pub fn restore(&mut self, directory: &Path) {
         for name in kept::bridges(directory) {
             match kept::read(directory, &name) {
@@ -293,9 +311,17 @@ impl Flows {
                     tracing::info!(bridge = %name, rules = own.rules.rule_count(), "its rules are restored");
                     self.given.insert(name, own);
                 }
-                Err(error) => tracing::error!(bridge = %name, "its rules are not restored: {error}"),
+                Err(error) => {
+                    tracing::error!(bridge = %name, "its rules are not restored: {error}");
+                    self.damaged.push(put_aside(&name, &kept::path_of(directory, &name), &error));
+                }
             }
         }
+    }
+
+    /// Files of rules that could not be read, and where they are now.
+    pub fn damaged(&self) -> &[DoctorFinding] {
+        &self.damaged
     }
 
     /// Whoever was to begin with what a predecessor had has done so: bridges that come later are new ones.
