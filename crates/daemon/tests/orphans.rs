@@ -72,6 +72,51 @@ fn hooks_of_another_daemon_are_left_alone() {
     rig.until_reachable(1, 2);
 }
 
+/// A second daemon with another socket, on the same devices: under the same names and under others, with a pair of its own making and
+/// with settings that would be seen.
+#[test]
+fn a_second_daemon_on_the_same_devices_is_refused_and_touches_nothing() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let pair = format!(
+        "[port.t]\nkind = \"veth\"\ndevice = \"t\"\n\
+         peer = {{ name = \"eth0\", namespace = \"{}\", address = [\"10.8.0.9/24\"] }}\n[bridge.br0.port.t]\naccess = 10\n",
+        tenant.name(),
+    );
+    let first = rig.configuration("") + &pair;
+    rig.start(&first);
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 500).unwrap();
+    flow.wait_for(50, PATIENCE).unwrap();
+    let seen = || {
+        ["h1", "h2", "t"].map(|device| {
+            let shown = rig.lab.hub().run(["ip", "-j", "-d", "link", "show", device]).unwrap();
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            (shown[0]["xdp"].to_string(), shown[0]["mtu"].clone(), shown[0]["flags"].clone())
+        })
+    };
+    let (before, pins) = (seen(), rig.pins());
+    let base = first.replace("api.sock", "second.sock").replace("/state", "/second");
+    let renamed = base.replace("[port.h", "[port.x").replace("port.h", "port.x");
+    let alone = |port: &str| {
+        let head = base.split("[bridge.br0]").next().unwrap();
+        format!("{head}[bridge.br0]\n{port}")
+    };
+    let resized = base.replace("device = \"h1\"", "device = \"h1\"\nmtu = 1400");
+    for (at, second) in [base.clone(), renamed, resized, alone(&pair)].iter().enumerate() {
+        let file = rig.write(&format!("second{at}.toml"), second);
+        let other = rig.lab.hub().command([TRIVIUM, "run", "-c", file.to_str().unwrap()]);
+        let (status, output) = Process::start(other).unwrap().finish(PATIENCE).unwrap();
+        assert!(!status.success() && output.contains("another Trivium process serves"), "{at}: {output}");
+        assert_eq!((seen(), rig.pins()), (before.clone(), pins.clone()), "{at}: {output}");
+    }
+    flow.wait_for(100, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    assert!(rig.hosts[0].ping("10.8.0.9", 3).is_ok());
+}
+
 #[test]
 fn ports_without_a_device_wait_for_it_at_the_start() {
     require!("ip", "ping", "ethtool");

@@ -15,6 +15,7 @@ use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, Pro
 use super::device::{self, Device, failed, object};
 use super::foreign::{self, Former};
 use super::open::{Footprint, Notes, Opened};
+use super::pins::{self, Claim, Reserved};
 use super::user;
 
 /// Packets that one busy poll takes at most.
@@ -50,13 +51,15 @@ pub struct Request<'a> {
 pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let name = request.name;
     let found = link::find(ifname).map_err(|error| failed(name, &error))?;
+    let reserved = pins::reserve(name, ifname, found.ifindex)?;
     let known = request.former.filter(|former| former.ifindex == found.ifindex);
     let before = known.unwrap_or_else(|| Former::of(&found));
     if let Some(former) = known.filter(|_| !request.bridged && !request.own) {
         // A bridge had it until now.
         former.listen_again().map_err(|error| failed(name, &error))?;
     }
-    let mut opened = prepare_device(request, &found).and_then(|info| open_prepared(request, &info, pool));
+    let mut opened =
+        prepare_device(request, &found).and_then(|info| open_prepared(request, &info, reserved, pool));
     match &mut opened {
         // What a process before us has left silent was not always so.
         Ok(opened) if opened.adopted && known.is_none() => {
@@ -70,11 +73,17 @@ pub fn open(request: &Request<'_>, ifname: &str, pool: &mut FramePool) -> Result
     opened
 }
 
-fn open_prepared(request: &Request<'_>, info: &LinkInfo, pool: &mut FramePool) -> Result<Opened, PlaneError> {
+fn open_prepared(
+    request: &Request<'_>,
+    info: &LinkInfo,
+    reserved: Reserved,
+    pool: &mut FramePool,
+) -> Result<Opened, PlaneError> {
     let name = request.name;
     let queues = queues(request, info)?;
     let mut notes = Notes::default();
     let (hook, adopted) = hook(request, info, &mut notes)?;
+    let claim = Claim::after(reserved, &hook);
     match sockets(request, &info.name, &queues, &hook, pool) {
         Ok(opened) => {
             notes.fallbacks(name, &hook);
@@ -95,6 +104,7 @@ fn open_prepared(request: &Request<'_>, info: &LinkInfo, pool: &mut FramePool) -
                 max_mtu: info.mtu,
                 footprint: Footprint::default(),
                 adopted,
+                claim,
                 notes: notes.0,
             })
         }

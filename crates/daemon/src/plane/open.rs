@@ -23,6 +23,7 @@ use super::af_xdp::{self, Request};
 use super::device::{Device, failed, inside, object};
 use super::fault;
 use super::foreign::Former;
+use super::pins::{self, Claim};
 
 /// The MTU of devices of our making unless the configuration says otherwise.
 pub const ETHERNET_MTU: u32 = 1500;
@@ -49,6 +50,8 @@ pub struct Opened {
     pub footprint: Footprint,
     /// Whether a hook of a process before us was found.
     pub adopted: bool,
+    /// Says to other processes that its hook is in use, if the hook outlives this process.
+    pub claim: Option<Claim>,
     /// What an operator should know.
     pub notes: Vec<DoctorFinding>,
 }
@@ -222,6 +225,10 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
 /// A pair of our making, adopted if it stands already; our end over AF_XDP.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
     let wanted = pair(port, request.mtu, request.speaks);
+    if let Ok(found) = link::find(port.device.as_str()) {
+        // Nothing of a pair that another process serves is changed.
+        pins::reserve(request.name, port.device.as_str(), found.ifindex)?;
+    }
     let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
     let mut opened = af_xdp::open(request, port.device.as_str(), pool);
     match &mut opened {
@@ -268,6 +275,7 @@ fn tap(
         complete_checksums: false,
         footprint: Footprint::default(),
         adopted: false,
+        claim: None,
         notes: Vec::new(),
     })
 }
@@ -335,6 +343,7 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         complete_checksums: false,
         footprint: Footprint::default(),
         adopted: false,
+        claim: None,
         notes: Vec::new(),
     }
 }

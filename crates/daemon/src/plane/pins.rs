@@ -9,11 +9,11 @@ use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
 use control::PlaneError;
-use model::Namespace;
+use model::{Namespace, PortName};
 use port::link;
 use xdp::{Attached, Owner, PinPath};
 
-use super::device::{inside, plain};
+use super::device::{inside, object, plain};
 use super::foreign::Former;
 use super::site::Site;
 
@@ -27,6 +27,25 @@ impl Claim {
     /// A claim on the pin of a hook, if it has one.
     pub fn on(hook: &Attached) -> Option<Self> {
         let directory = File::open(hook.pin()?.directory()).ok()?;
+        Self::shared(hook, directory)
+    }
+
+    /// Turns the reservation of a device into the claim on the hook that was found or made there.
+    pub fn after(reserved: Reserved, hook: &Attached) -> Option<Self> {
+        let own = hook.pin()?.directory();
+        // An adopted hook keeps its pin's directory: its lock becomes a shared one in one step. Another hook has another directory.
+        let there = fs::metadata(own).ok()?;
+        let same = |file: &File| {
+            file.metadata()
+                .is_ok_and(|held| held.st_ino() == there.st_ino() && held.st_dev() == there.st_dev())
+        };
+        match reserved.0.into_iter().find(same) {
+            Some(directory) => Self::shared(hook, directory),
+            None => Self::on(hook),
+        }
+    }
+
+    fn shared(hook: &Attached, directory: File) -> Option<Self> {
         match directory.lock_shared() {
             Ok(()) => Some(Claim { _directory: directory }),
             Err(error) => {
@@ -37,11 +56,51 @@ impl Claim {
     }
 }
 
+/// The pins of one device that no process used; while this lives, no other Trivium opens the device.
+pub struct Reserved(Vec<File>);
+
+/// Reserves a device of the calling thread's network namespace before anything of it is changed.
+///
+/// # Errors
+/// Where another process uses the device's hook: the device is that process's, whatever name its port has there.
+pub fn reserve(name: &PortName, device: &str, ifindex: u32) -> Result<Reserved, PlaneError> {
+    let namespace = inode(Path::new("/proc/thread-self/ns/net"));
+    let mut reserved = Vec::new();
+    for pinned in all() {
+        if pinned.ifindex != ifindex || Some(pinned.namespace) != namespace {
+            continue;
+        }
+        // A directory that goes away meanwhile is nobody's.
+        let Ok(directory) = File::open(pinned.path.directory()) else { continue };
+        match directory.try_lock() {
+            Ok(()) => reserved.push(directory),
+            Err(fs::TryLockError::WouldBlock) => return Err(served(name, device, &pinned.port)),
+            Err(fs::TryLockError::Error(error)) => {
+                tracing::warn!(port = %name, %error, "the pin of its device cannot be locked");
+            }
+        }
+    }
+    Ok(Reserved(reserved))
+}
+
+fn served(name: &PortName, device: &str, port: &str) -> PlaneError {
+    PlaneError {
+        kind: control::FailureKind::Busy,
+        object: object(name),
+        cause: format!(
+            "another Trivium process serves device {device}, as its port {port}; nothing was changed"
+        ),
+        fix: "stop that process or take the port out of its configuration, or name another device here"
+            .to_owned(),
+    }
+}
+
 /// A pin's name taken apart; see [`super::device::pin_name`].
 struct Pinned {
     path: PinPath,
     port: String,
     namespace: u64,
+    ifindex: u32,
 }
 
 /// All pins that a Trivium made.
@@ -54,9 +113,14 @@ fn all() -> Vec<Pinned> {
 }
 
 fn taken_apart(name: &str) -> Option<Pinned> {
-    let (rest, _ifindex) = name.rsplit_once('-')?;
+    let (rest, ifindex) = name.rsplit_once('-')?;
     let (port, namespace) = rest.rsplit_once('-')?;
-    Some(Pinned { path: PinPath::new(name).ok()?, port: port.to_owned(), namespace: namespace.parse().ok()? })
+    Some(Pinned {
+        path: PinPath::new(name).ok()?,
+        port: port.to_owned(),
+        namespace: namespace.parse().ok()?,
+        ifindex: ifindex.parse().ok()?,
+    })
 }
 
 /// Whether no process uses a pin; until the answer is dropped none can.
@@ -208,7 +272,7 @@ mod tests {
     #[test]
     fn names_are_taken_apart_from_behind() {
         let pinned = taken_apart("web-1-4026531840-17").unwrap();
-        assert_eq!((pinned.port.as_str(), pinned.namespace), ("web-1", 4_026_531_840));
+        assert_eq!((pinned.port.as_str(), pinned.namespace, pinned.ifindex), ("web-1", 4_026_531_840, 17));
         assert!(taken_apart("something").is_none());
         assert!(taken_apart("some-thing-else").is_none());
     }

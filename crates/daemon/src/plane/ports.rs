@@ -113,7 +113,7 @@ impl Running {
             id,
             wanted,
             device: opened.device,
-            claim: opened.hook.as_ref().and_then(Claim::on),
+            claim: opened.claim.or_else(|| opened.hook.as_ref().and_then(Claim::on)),
             hook: opened.hook,
             user: None,
             queues: queues.iter().map(|(worker, _, queue, _)| (*queue, *worker)).collect(),

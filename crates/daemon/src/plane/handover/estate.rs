@@ -313,6 +313,7 @@ fn put_together(
         max_mtu: letter.mtu,
         footprint: Footprint { made: false, former: letter.former },
         adopted: true,
+        claim: None,
         notes: Vec::new(),
     })
 }
