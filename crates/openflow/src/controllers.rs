@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::datapath::Datapath;
 use crate::hub::{Hub, Role};
 use crate::session::{self, Ended, Options};
-use crate::sockets::Sockets;
+use crate::sockets::{Sockets, bind_private};
 use crate::target::{Address, Target};
 use crate::tls::TlsError;
 use crate::wire::Version;
@@ -410,9 +410,9 @@ impl Listener {
                     UnixListener::from_std(given)?
                 } else {
                     clear(path).await?;
-                    let listener = UnixListener::bind(path)?;
-                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-                    listener
+                    let listener = bind_private(path)?;
+                    listener.set_nonblocking(true)?;
+                    UnixListener::from_std(listener)?
                 };
                 sockets.keep(path, &listener)?;
                 Ok(Listener::Unix(listener))

@@ -2,8 +2,10 @@
 //! meanwhile waits for that one, and finds nobody gone.
 
 use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,6 +34,35 @@ pub struct Sockets {
 
 fn locked(sockets: &Mutex<ByPath>) -> MutexGuard<'_, ByPath> {
     sockets.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Listens at `path` in the place of a socket that may stand there. The socket is made in a directory that its owner alone may enter, and gets
+/// its name with its rights: its owner's alone (0600).
+///
+/// # Errors
+/// If the path is too long, or its directory cannot be written.
+pub fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let directory = PathBuf::from(beside);
+    let socket = directory.join("s");
+    let clear = || {
+        let _ = std::fs::remove_file(&socket);
+        let _ = std::fs::remove_dir(&directory);
+    };
+    clear();
+    DirBuilder::new().mode(0o700).create(&directory)?;
+    let ready = || {
+        // By its descriptor: a socket's path has 107 octets at most, which the name alone may need.
+        let entered = File::open(&directory)?;
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", entered.as_raw_fd()))?;
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
+        std::fs::rename(&socket, path)?;
+        Ok(listener)
+    };
+    let listener = ready();
+    clear();
+    listener
 }
 
 impl Sockets {
@@ -134,6 +165,39 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn a_socket_has_its_rights_before_its_name() {
+        let path = std::env::temp_dir().join(format!("trivium-rights-{}", std::process::id()));
+        let name = path.clone();
+        let (bound, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (seen, ended) = (Arc::clone(&bound), Arc::clone(&over));
+        let watcher = std::thread::spawn(move || {
+            let mut looks = 0;
+            while !ended.load(Ordering::Relaxed) {
+                if let Ok(file) = std::fs::symlink_metadata(&name) {
+                    assert_eq!(file.permissions().mode() & 0o777, 0o600);
+                    looks += 1;
+                    seen.store(true, Ordering::Relaxed);
+                }
+            }
+            looks
+        });
+        let mut rounds = 0;
+        while rounds < 200 || !bound.load(Ordering::Relaxed) {
+            let listener = bind_private(&path).unwrap();
+            assert!(UnixStream::connect(&path).is_ok());
+            drop(listener);
+            rounds += 1;
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(watcher.join().unwrap() > 0);
+        std::fs::remove_file(&path).unwrap();
+        // A name of the greatest length.
+        let long = std::env::temp_dir().join("s".repeat(107 - 1 - std::env::temp_dir().as_os_str().len()));
+        drop(bind_private(&long).unwrap());
+        std::fs::remove_file(&long).unwrap();
+    }
 
     #[test]
     fn who_connects_between_two_processes_is_the_second_ones() {
