@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use model::{
     BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
-    DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, GroupState,
-    HookState, Machine, MegaflowState, Merged, MeterState, NeighbourEntry, NextHopEntry, PacketFilter, Plan,
-    PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy, RouterState, RssTable, StageState,
-    SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable, TraceEvent, WorkerState,
+    DropState, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery, FlowRuleState, FlowTuning,
+    GroupState, HookState, Machine, MegaflowState, Merged, MeterState, MulticastMember, NeighbourEntry,
+    NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
+    RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable,
+    TraceEvent, TraceRequest, WorkerState,
 };
 use tokio::sync::mpsc::Sender;
 
@@ -128,6 +129,24 @@ pub trait Plane: Send + Sync + 'static {
     /// If the bridge or port of the filter does not exist.
     fn flush_fdb(&self, filter: &FdbFilter) -> Result<u64, PlaneError>;
 
+    /// Ports that want multicast groups of a bridge, or lead to multicast routers, as snooping knows them.
+    ///
+    /// # Errors
+    ///
+    /// If the bridge does not exist or does not snoop.
+    fn multicast(&self, bridge: &str) -> Result<Vec<MulticastMember>, PlaneError> {
+        Err(PlaneError::no_snooping(bridge))
+    }
+
+    /// Forgets what snooping knows of a bridge.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plane::multicast`].
+    fn flush_multicast(&self, bridge: &str) -> Result<(), PlaneError> {
+        Err(PlaneError::no_snooping(bridge))
+    }
+
     /// All virtual routers by name. The owners in each are set by the caller.
     fn routers(&self) -> Vec<RouterState> {
         Vec::new()
@@ -219,14 +238,14 @@ pub trait Plane: Send + Sync + 'static {
         CachesState::default()
     }
 
-    /// What the tables of a bridge do with a flow in Open vSwitch's syntax, told as `ovs-appctl ofproto/trace` tells it. `packet` is a frame
-    /// in hexadecimal digits, or `-generate`: one that is made of the flow. Nothing is sent, learnt or counted.
+    /// What the tables of a bridge do with a flow, told as `ovs-appctl ofproto/trace` tells it. Nothing is sent or counted, and nothing learnt
+    /// but the station of a packet that is given.
     ///
     /// # Errors
     ///
     /// If the bridge has no rules, or flow or packet are not understood.
-    fn trace_rules(&self, bridge: &str, _flow: &str, _packet: Option<&str>) -> Result<String, PlaneError> {
-        Err(PlaneError::no_rules(bridge))
+    fn trace_rules(&self, request: &TraceRequest) -> Result<String, PlaneError> {
+        Err(PlaneError::no_rules(request.bridge.as_deref().unwrap_or("?")))
     }
 
     /// Returns once no cached flow is older than the tables; with `purge`, all are thrown away first.
@@ -236,6 +255,19 @@ pub trait Plane: Send + Sync + 'static {
     /// If that takes too long.
     fn settle_flows(&self, _purge: bool) -> Result<(), PlaneError> {
         Ok(())
+    }
+
+    /// Changes how flows are cached, until no bridge goes by rules any more or the process ends.
+    ///
+    /// # Errors
+    ///
+    /// If no bridge goes by rules.
+    fn tune_flows(&self, _tuning: FlowTuning) -> Result<(), PlaneError> {
+        Err(PlaneError::not_found(
+            "flows",
+            "no bridge goes by OpenFlow's rules",
+            "give one a table `openflow`",
+        ))
     }
 
     /// All workers by number.
@@ -402,6 +434,12 @@ impl PlaneError {
     pub fn no_router(router: &str) -> Self {
         let fix = "look at the names with `trivium show routers`";
         PlaneError::not_found(format!("router.{router}"), "no such router runs", fix)
+    }
+
+    /// A bridge that does not exist, or does not read IGMP and MLD.
+    pub fn no_snooping(bridge: &str) -> Self {
+        let fix = "set `snooping`, or look at the names with `trivium show bridges`";
+        PlaneError::not_found(format!("bridge.{bridge}"), "no such bridge reads IGMP and MLD", fix)
     }
 
     /// A bridge that does not exist, or does not go by OpenFlow's rules.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use model::{BridgeName, Controller, OpenFlow, OpenFlowVersion};
 use openflow::{Address, Controllers, Role, Sockets, Status, Target, Tls, Version};
 use ovsdb::ControllerTold;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use crate::database::Database;
@@ -44,12 +45,14 @@ struct Sessions {
 }
 
 /// Follows the plane's bridges until it ends. `api` is the API's socket: bridges' sockets stand in its directory, and are among `sockets`, as a
-/// successor gets them. A database is told how its controllers stand. `ready` is told when the bridges that there are first can be spoken to.
+/// successor gets them. A database is told how its controllers stand. Sessions of each bridge that `reconnects` names (`None`: of all) end and begin
+/// anew. `ready` is told when the bridges that there are first can be spoken to.
 pub async fn run(
     plane: Arc<DataPlane>,
     api: PathBuf,
     sockets: Arc<Sockets>,
     database: Option<Database>,
+    mut reconnects: UnboundedReceiver<Option<String>>,
     ready: tokio::sync::oneshot::Sender<()>,
 ) {
     let directory = api.parent().unwrap_or(Path::new("/run/trivium")).to_owned();
@@ -74,6 +77,14 @@ pub async fn run(
             changed = leaders.changed() => {
                 if changed.is_err() {
                     return;
+                }
+                follow(&plane, &mut leaders, &mut sessions, (&directory, &sockets)).await;
+            }
+            Some(bridge) = reconnects.recv() => {
+                for (name, led) in &mut sessions {
+                    if bridge.as_ref().is_none_or(|bridge| bridge == name.as_str()) {
+                        led.controllers.set(Vec::new()).await;
+                    }
                 }
                 follow(&plane, &mut leaders, &mut sessions, (&directory, &sockets)).await;
             }

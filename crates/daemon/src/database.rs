@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{ChangeError, FailureKind, Plane, Store, Terms};
-use model::{ObjectKey, Owner, PortState, Severity};
+use model::{Config, ObjectKey, Owner, PortState, Severity, StaticKey};
 use ovsdb::{Client, ControllerTold, Desired, Options, Told, Uuid};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
@@ -57,6 +57,9 @@ impl Layout {
     }
 }
 
+/// Static entries that are added beside the tables, by bridge, with their ports.
+pub type Stations = BTreeMap<String, BTreeMap<StaticKey, String>>;
+
 /// The ends that others hold.
 #[derive(Clone, Debug)]
 pub struct Database {
@@ -64,6 +67,8 @@ pub struct Database {
     pub layout: watch::Receiver<Layout>,
     /// What is told of controllers, by row; whoever speaks OpenFlow sets it.
     pub controllers: Arc<watch::Sender<BTreeMap<Uuid, ControllerTold>>>,
+    /// Static entries of the tables' bridges, which last until the process ends; `ovs-appctl fdb/add` sets them.
+    pub stations: Arc<watch::Sender<Stations>>,
     first: watch::Receiver<bool>,
 }
 
@@ -75,6 +80,7 @@ impl Database {
         tokio::spawn(work);
         let (layout, laid_out) = watch::channel(Layout::default());
         let (controllers, told_controllers) = watch::channel(BTreeMap::new());
+        let (stations, added) = watch::channel(Stations::new());
         let (first, first_done) = watch::channel(false);
         let follower = Follower {
             store: Arc::clone(store),
@@ -83,6 +89,7 @@ impl Database {
             client,
             layout,
             controllers: told_controllers,
+            stations: added,
             first,
             numbers: Numbers::default(),
             wanted: Wanted::default(),
@@ -93,7 +100,8 @@ impl Database {
             retry_at: None,
         };
         tokio::spawn(follower.run());
-        Some(Database { layout: laid_out, controllers: Arc::new(controllers), first: first_done })
+        let (controllers, stations) = (Arc::new(controllers), Arc::new(stations));
+        Some(Database { layout: laid_out, controllers, stations, first: first_done })
     }
 
     /// Waits until the tables have been applied once, but not for long: a server may be away for days. Whether they have been.
@@ -119,6 +127,7 @@ struct Follower {
     client: Client,
     layout: watch::Sender<Layout>,
     controllers: watch::Receiver<BTreeMap<Uuid, ControllerTold>>,
+    stations: watch::Receiver<Stations>,
     first: watch::Sender<bool>,
     numbers: Numbers,
     /// What was made of the last state of the tables.
@@ -141,6 +150,7 @@ impl Follower {
             tokio::select! {
                 changed = self.client.desired.changed() => if changed.is_err() { return },
                 Ok(()) = self.controllers.changed() => {}
+                Ok(()) = self.stations.changed() => self.tried = None,
                 _ = tick.tick() => {}
             }
             // While another daemon has the lock, nothing is ours to change or tell.
@@ -180,6 +190,7 @@ impl Follower {
             let mut numbers = self.numbers.clone();
             numbers.assign(desired, &wanted.refused);
             wanted.number(&numbers);
+            add_stations(&mut wanted.config, &self.stations.borrow_and_update());
             let error = match self.store.apply(Owner::Ovsdb, wanted.config.clone(), Terms::default()).await {
                 Ok(outcome) => {
                     if outcome.applied && !outcome.plan.lines.is_empty() {
@@ -229,6 +240,7 @@ impl Follower {
             }
         }
         let layout = Layout { desired: Arc::clone(desired), numbers };
+        log_changes(&self.layout.borrow(), &layout, &self.wanted);
         self.layout.send_if_modified(|before| {
             let changed = *before != layout;
             *before = layout;
@@ -257,6 +269,38 @@ impl Follower {
         if told != self.told {
             self.told = told;
             self.client.told.send_replace(Arc::new(self.told.clone()));
+        }
+    }
+}
+
+/// Says which bridges and interfaces have come and gone, in Open vSwitch's words, which scripts look for.
+fn log_changes(before: &Layout, after: &Layout, wanted: &Wanted) {
+    for (name, bridge) in &after.desired.bridges {
+        let is_new = !before.desired.bridges.contains_key(name);
+        if let Some(id) = wanted.ids.get(&bridge.uuid).filter(|_| is_new) {
+            tracing::info!(target: "bridge", "bridge {name}: using datapath ID {id}");
+        }
+    }
+    let differ = |from: &Layout, to: &Layout, what: &str| {
+        for (bridge, ports) in &from.numbers {
+            for (port, number) in
+                ports.iter().filter(|(port, number)| to.number(bridge, port) != Some(**number))
+            {
+                tracing::info!(target: "bridge", "bridge {bridge}: {what} interface {port} on port {number}");
+            }
+        }
+    };
+    differ(before, after, "deleted");
+    differ(after, before, "added");
+}
+
+/// Adds static entries whose bridges and ports are there.
+fn add_stations(config: &mut Config, stations: &Stations) {
+    for (name, bridge) in &mut config.bridges {
+        for (key, port) in stations.get(name.as_str()).into_iter().flatten() {
+            if let Some((port, _)) = bridge.ports.get_key_value(port.as_str()) {
+                bridge.statics.insert(*key, port.clone());
+            }
         }
     }
 }

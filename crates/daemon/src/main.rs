@@ -16,6 +16,7 @@ mod demo;
 mod failure;
 mod filter;
 mod live;
+mod log;
 mod notify;
 mod pcap;
 mod pid_file;

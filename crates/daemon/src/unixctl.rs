@@ -3,19 +3,28 @@
 //! What there is stands in a registry ([`Commands`]), to which each part of the daemon adds its own: the general ones are
 //! here in `unixctl/commands.rs`. Clients are served one request after the other, each on a thread that may block.
 
+mod absent;
+mod bridge;
 pub mod commands;
+mod coverage;
 mod datapath;
+mod fdb;
+mod trace;
+mod upcall;
+mod vlog;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::Plane;
 use openflow::Sockets;
+use openflow::sockets::bind_private;
 use ovsdb::rpc::{Framer, Message};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -92,6 +101,12 @@ impl Commands {
     }
 }
 
+/// Refuses the name of a bridge that does not run, in these words.
+fn known_bridge(plane: &dyn Plane, bridge: &str, unknown: &str) -> Result<(), String> {
+    let runs = plane.bridges().iter().any(|state| state.name == bridge);
+    if runs { Ok(()) } else { Err(unknown.to_owned()) }
+}
+
 /// A socket that is bound and not yet served.
 pub struct Server {
     listener: std::os::unix::net::UnixListener,
@@ -155,13 +170,12 @@ impl Server {
     }
 }
 
+/// Binds in the place of a socket that a process before has left, and of nothing else.
 fn bind(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
-    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-        std::fs::remove_file(path)?;
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
+        _ => bind_private(path),
     }
-    let listener = std::os::unix::net::UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
 }
 
 async fn attend(mut client: UnixStream, commands: Arc<Commands>) -> io::Result<()> {
@@ -197,6 +211,8 @@ fn answer(commands: &Commands, method: &str, params: &[Value]) -> Result<Value, 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn commands() -> Commands {
@@ -239,6 +255,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
         std::fs::remove_file(&path).unwrap();
         drop(Server::bind(&path, &Arc::default()).unwrap());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         // What a killed process left is no hindrance.
         drop(Server::bind(&path, &Arc::default()).unwrap());
         std::fs::remove_file(&path).unwrap();

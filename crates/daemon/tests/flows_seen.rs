@@ -191,12 +191,12 @@ fn cached_flows_and_counts_are_told_to_the_stock_tools() {
         one["rules"],
         serde_json::json!(["table=0,priority=10,ip,in_port=1", "table=1,priority=5,in_port=1"])
     );
-    let dumped = appctl(&rig, &["dpctl/dump-flows"]).unwrap();
+    let dumped = appctl(&rig, &["dpctl/dump-flows", "--names"]).unwrap();
     assert!(dumped.contains("in_port(h1)") && dumped.contains("actions:h2"), "{dumped}");
     assert!(dumped.contains("packets:") && dumped.starts_with("flow-dump from worker"), "{dumped}");
     assert_eq!(appctl(&rig, &["dpctl/dump-flows", "filter=in_port(h9)"]).unwrap(), "");
     assert_eq!(appctl(&rig, &["dpctl/dump-flows", "pmd=9"]).unwrap(), "", "another worker's");
-    let of_one = ["dpctl/dump-flows", "type=ovs", "pmd=0", "filter=in_port(h1)"];
+    let of_one = ["dpctl/dump-flows", "--names", "type=ovs", "pmd=0", "filter=in_port(h1)"];
     assert!(appctl(&rig, &of_one).unwrap().contains("in_port(h1)"));
     for (option, part) in
         [("type=tc", "use type=ovs"), ("pmd=x", "not a worker's number"), ("dp9", "opening datapath")]
@@ -264,19 +264,27 @@ fn a_packets_way_and_the_reasons_of_its_megaflow_are_told() {
     assert!(!told.contains("tp_dst"), "{told}");
     // The same as `ovs-appctl` has it, port by number or name, with and without a packet.
     let flow = "in_port=h1,udp,nw_src=10.0.0.1,nw_dst=10.5.6.7,nw_ttl=64,tp_dst=53";
-    let traced = appctl(&rig, &["ofproto/trace", "br0", flow]).unwrap();
+    let traced = appctl(&rig, &["ofproto/trace", "br0", flow, "--names"]).unwrap();
     for part in [
         "Flow: udp,in_port=1,",
-        "\nbridge(\"br0\")\n-------------\n 0. ip,nw_dst=10.0.0.0/8, priority 10, cookie 0x5\n    resubmit(,1)\n     1. ip, priority 7\n        dec_ttl\n        output:2\n",
+        "\nbridge(\"br0\")\n-------------\n 0. ip,nw_dst=10.0.0.0/8, priority 10, cookie 0x5\n    resubmit(,1)\n 1. ip, priority 7\n    dec_ttl\n    output:2\n",
         "\nFinal flow: udp,in_port=1,",
         "\nMegaflow: recirc_id=0,eth,ip,in_port=1,",
         "\nDatapath actions: set(ipv4(ttl=63)),h2\n",
     ] {
         assert!(traced.contains(part), "{part}: {traced}");
     }
-    assert_eq!(traced, appctl(&rig, &["ofproto/trace", "br0", &flow.replace("h1", "1")]).unwrap());
+    let again = ["ofproto/trace", "--names", "br0", &flow.replace("h1", "1")];
+    assert_eq!(traced, appctl(&rig, &again).unwrap());
+    // The last line but one is the megaflow's; the reasons of its bits are told when they are asked for.
+    let last: Vec<&str> = traced.lines().rev().take(2).collect();
+    assert!(last[0].starts_with("Datapath actions: ") && last[1].starts_with("Megaflow: "), "{traced}");
+    assert!(!traced.contains(" because of "));
+    let why = appctl(&rig, &["ofproto/trace", "br0", flow, "--why"]).unwrap();
+    assert!(why.contains("nw_ttl=64 because of table 1: action dec_ttl\n"), "{why}");
     let generated = appctl(&rig, &["ofproto/trace", "br0", flow, "-generate"]).unwrap();
-    assert!(generated.contains("Datapath actions: set(ipv4(ttl=63)),h2\n"), "{generated}");
+    let number = rig.port("h2")["id"].to_string();
+    assert!(generated.contains(&format!("Datapath actions: set(ipv4(ttl=63)),{number}\n")), "{generated}");
     let missed = appctl(&rig, &["ofproto/trace", "br0", "in_port=1,arp"]).unwrap();
     assert!(missed.contains(" 0. No match.\n    drop\n"), "{missed}");
     assert!(
@@ -284,7 +292,7 @@ fn a_packets_way_and_the_reasons_of_its_megaflow_are_told() {
         "{missed}"
     );
     for (arguments, part) in [
-        (["nobridge", "in_port=1"], "Unknown bridge name"),
+        (["nobridge", "in_port=1"], "nobridge: unknown bridge"),
         (["plain", "in_port=1"], "no such bridge goes by OpenFlow's rules"),
         (["br0", "in_port=1,bogus"], "Bad openflow flow syntax"),
         (["br0", "in_port=nowhere"], "unknown port"),

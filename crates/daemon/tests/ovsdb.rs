@@ -2,7 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "ovsdb/commands.rs"]
+mod commands;
+#[path = "ovsdb/reference.rs"]
+mod reference;
 mod rig;
+#[path = "ovsdb/trace.rs"]
+mod trace;
+#[path = "ovsdb/wrapper.rs"]
+mod wrapper;
 
 use std::path::Path;
 use std::process::Command;
@@ -366,7 +374,7 @@ fn ovs_appctl_is_answered() {
     assert!(switch.appctl(&["coverage/show"]).unwrap().contains("port_rx"));
     assert!(switch.appctl(&["memory/show"]).unwrap().contains("ports:3"));
     switch.appctl(&["vlog/set", "ANY:file:dbg"]).unwrap();
-    assert!(switch.appctl(&["vlog/set", "loud"]).unwrap_err().contains("no such level"));
+    assert!(switch.appctl(&["vlog/set", "loud"]).unwrap_err().contains("no destination, level, or module"));
     assert!(switch.appctl(&["ofproto/paint"]).unwrap_err().contains("not a valid command"));
     switch.appctl(&["exit"]).unwrap();
     let (status, output) = switch.rig.daemon.take().unwrap().finish(PATIENCE).unwrap();

@@ -16,6 +16,7 @@ mod budget;
 mod dump;
 mod hook;
 mod known;
+mod listen;
 mod look;
 mod record;
 
@@ -43,6 +44,7 @@ use crate::worker::monotonic;
 pub use dump::MegaflowView;
 pub use hook::{HookCounts, HookFlows};
 pub use known::KnownFlow;
+pub use listen::{FlowChange, FlowListener};
 
 /// Packets of one port that are decided before the next port's.
 const TURN: usize = 32;
@@ -66,6 +68,10 @@ const FLOWS: usize = 200_000;
 pub struct DeciderView {
     /// Flows that it has given out.
     pub flows: AtomicU64,
+    /// Flows on average over the last looks, and at most in any.
+    pub mean_flows: AtomicU64,
+    /// See `mean_flows`.
+    pub most_flows: AtomicU64,
     /// Flows that it gives out at most, at the moment.
     pub limit: AtomicU64,
     /// Packets that it has looked up.
@@ -142,6 +148,8 @@ pub struct Decider {
     /// Switches and limits that others set.
     knobs: Arc<Knobs>,
     hook: Option<hook::Hook>,
+    /// Who is told of flows that come and go.
+    listener: Option<FlowListener>,
     counters: Arc<WorkerCounters>,
 }
 
@@ -208,6 +216,7 @@ impl Decider {
             view: Arc::default(),
             knobs: Arc::new(knobs),
             hook: None,
+            listener: None,
             counters,
         }
     }
@@ -664,6 +673,7 @@ impl Decider {
         let (compiled, live) = (Arc::clone(&record.fate.compiled), Arc::clone(&record.live));
         install.flow = Some(CachedFlow { id, compiled, live });
         let worker = record.worker;
+        self.tell(&record, true);
         self.names.insert(record.name, id);
         self.budgets.add(worker, record.port, record.mask);
         self.records[id as usize] = Some(record);

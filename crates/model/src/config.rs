@@ -65,6 +65,12 @@ pub struct Daemon {
     /// File that tells the process while it runs, for scripts and `ovs-appctl`; `None`: there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pidfile: Option<PathBuf>,
+    /// File that messages are appended to, in Open vSwitch's format; `None`: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_file: Option<PathBuf>,
+    /// What is logged where: specifications as `ovs-appctl vlog/set` takes them, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log_levels: Vec<String>,
 }
 
 /// The API over TCP.
@@ -156,6 +162,8 @@ impl Default for Daemon {
             restore: false,
             unixctl: None,
             pidfile: None,
+            log_file: None,
+            log_levels: Vec::new(),
         }
     }
 }

@@ -18,6 +18,46 @@ pub struct FlowQuery {
     pub text: Option<String>,
     /// So many at most.
     pub limit: usize,
+    /// Ports are written as their numbers in the data path (cached flows alone).
+    pub numbers: bool,
+}
+
+/// What is changed of the caching of flows until the decider ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowTuning {
+    /// Workers have so many flows at most.
+    Limit(u32),
+    /// A cached flow stands for all packets of its fate, or only for those that are alike in every field.
+    Megaflows(bool),
+}
+
+/// A packet whose way through the tables is asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TraceRequest {
+    /// The bridge; `None`: the one of the data path's port that the flow names.
+    pub bridge: Option<String>,
+    /// The flow, in the syntax of ovs-fields(7), or of `ovs-dpctl`.
+    pub flow: String,
+    /// The packet.
+    pub packet: TracePacket,
+    /// Ports are named, not numbered.
+    pub names: bool,
+    /// The reasons of the megaflow's bits are told, too.
+    pub why: bool,
+    /// Actions, in the syntax of ovs-actions(7), that a controller asks for; absent: the tables say.
+    pub actions: Option<String>,
+}
+
+/// The packet of a [`TraceRequest`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum TracePacket {
+    /// None: the flow is all that is known.
+    #[default]
+    None,
+    /// One that is made of the flow.
+    Generated,
+    /// This one, in hexadecimal digits.
+    Digits(String),
 }
 
 /// A rule.
@@ -154,6 +194,12 @@ pub struct CacheState {
 pub struct DeciderState {
     /// Flows that workers have of it.
     pub flows: u64,
+    /// Flows on average over the last looks.
+    #[serde(default)]
+    pub mean_flows: u64,
+    /// Flows at most, in any look.
+    #[serde(default)]
+    pub most_flows: u64,
     /// How many it gives out at most now.
     pub limit: u64,
     /// Packets that it has looked up.

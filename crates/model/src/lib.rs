@@ -53,6 +53,7 @@ mod stored;
 mod target;
 mod text;
 mod vlan;
+mod vlog;
 
 pub use bridge::{
     Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, OpenFlow, OpenFlowTls,
@@ -68,8 +69,8 @@ pub use filter::{
     PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, VlanMatch,
 };
 pub use flow_state::{
-    CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState,
-    MemoryState, MeterState,
+    CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, FlowTuning, GroupState,
+    MegaflowState, MemoryState, MeterState, TracePacket, TraceRequest,
 };
 pub use hook::HookPolicy;
 pub use hook_state::{HookMap, HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange, UserProgram};
@@ -93,9 +94,9 @@ pub use router_state::{
     TableIdError, WayEntry,
 };
 pub use state::{
-    BlockRequest, Blocked, BridgeState, CookieState, Counters, DoctorFinding, DropState, FdbEntry, FdbFilter,
-    FilterState, Finding, LinkEvent, MemberState, PortCounters, PortState, RssTable, RuleState, StageState,
-    WorkerState,
+    BlockRequest, Blocked, BridgeCounts, BridgeState, CookieState, Counters, DoctorFinding, DropState,
+    FdbEntry, FdbFilter, FilterState, Finding, LinkEvent, MemberState, MulticastMember, PortCounters,
+    PortState, RssTable, RuleState, StageState, WorkerState,
 };
 pub use steer::{
     Steer, SteerDone, SteerEntry, SteerFlow, SteerKey, SteerRequest, SteerSent, SteerShare, SteerState,
@@ -104,3 +105,4 @@ pub use steer::{
 pub use stored::StoredError;
 pub use target::{Target, TargetError};
 pub use vlan::{VlanMode, VlanSet};
+pub use vlog::{VLOG_MODULES, VlogDestination, VlogLevel, VlogSpec, vlog_module};

@@ -123,8 +123,51 @@ pub struct BridgeState {
     /// Cached flows of its rules that the driver hooks of its ports answer for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_flows: Option<u32>,
+    /// What has become of addresses since it was made.
+    #[serde(default)]
+    pub counts: BridgeCounts,
     /// Its members.
     pub members: Vec<MemberState>,
+}
+
+/// What has become of a bridge's addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct BridgeCounts {
+    /// Addresses that came new.
+    pub learned: u64,
+    /// Addresses that went after their time.
+    pub expired: u64,
+    /// Addresses that gave way to others, in a full table.
+    pub evicted: u64,
+    /// Addresses that were seen at another port.
+    pub moved: u64,
+}
+
+impl BridgeCounts {
+    /// Returns what has been counted since `before`.
+    #[must_use]
+    pub fn since(self, before: BridgeCounts) -> BridgeCounts {
+        BridgeCounts {
+            learned: self.learned.saturating_sub(before.learned),
+            expired: self.expired.saturating_sub(before.expired),
+            evicted: self.evicted.saturating_sub(before.evicted),
+            moved: self.moved.saturating_sub(before.moved),
+        }
+    }
+}
+
+/// A port that wants a multicast group's frames, or that leads to a multicast router.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MulticastMember {
+    /// The VLAN.
+    pub vlan: VlanId,
+    /// The group; `None`: the port leads to a router.
+    pub group: Option<std::net::IpAddr>,
+    /// The port.
+    pub port: String,
+    /// Seconds since it last said so.
+    pub age_s: u32,
 }
 
 /// A bridge's member as it runs.

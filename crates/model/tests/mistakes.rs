@@ -37,6 +37,20 @@ fn problems(text: &str) -> Vec<Problem> {
 }
 
 #[test]
+fn log_levels_that_vlog_does_not_know_are_told() {
+    let text = "[daemon]\nlog_file = \"x.log\"\nlog_levels = [\"file:dbg\", \"loud\", 3]\n";
+    let said: Vec<String> = problems(text).iter().map(Problem::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "t:2:12: daemon.log_file: \"x.log\" is not a path from the root; write \"/x.log\" or the directory that is meant",
+            "t:3:27: daemon.log_levels[1]: \"loud\" is not what `ovs-appctl vlog/set` takes; write it as \"file:info\"",
+            "t:3:35: daemon.log_levels[2]: a text in quotes is expected here, and a number was found; write a text in quotes",
+        ]
+    );
+}
+
+#[test]
 fn two_members_with_one_number_are_told() {
     let text = "\
 [port.a]

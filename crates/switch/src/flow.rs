@@ -19,6 +19,7 @@ mod lessons;
 mod matching;
 mod message;
 mod modify;
+mod normal;
 mod options;
 mod pipeline;
 mod program;
@@ -38,6 +39,7 @@ pub use field::{Field, Prerequisite, TUN_METADATA};
 pub use lessons::Lesson;
 pub use matching::{Match, MatchError, packet_meets};
 pub use message::*;
+pub use normal::{Arrival, NormalNote, Resolved, resolve};
 pub use options::{OPTION_SPACE, OptionsError, OptionsMod, TunnelOption, TunnelOptions};
 pub use pipeline::{FlowPort, LAYOUT, MAX_RULES, Pipeline, TABLES, Touched};
 pub use program::{Megaflow, Op, Program, SetBits};
@@ -46,7 +48,8 @@ pub use rule::{Rule, RuleRef};
 pub use shown::{GroupShown, MeterShown};
 pub use story::{Bits, Line, Story};
 pub use translate::{
-    Ahead, Asked, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits, packet_bits,
+    Ahead, Asked, Failed, TRACED, ToController, Trace, Translated, all_bits, packet_and_beyond_bits,
+    packet_bits,
 };
 
 use packet::FlowKey;

@@ -80,4 +80,4 @@ pub use decision::{Decision, TagForm};
 pub use forward::Scratch;
 pub use groups::{Family, GroupPorts, Groups, RouterPorts};
 pub use snooper::{Snooper, SnooperConfig, SnooperCounts};
-pub use tables::{BridgeTables, FdbEntry, Shortcut};
+pub use tables::{BridgeTables, FdbEntry, Shortcut, TableCounts};

@@ -203,6 +203,37 @@ impl Snooper {
         self.routers.iter().map(ports).collect()
     }
 
+    /// Returns the listeners of each known group, and the ports with routers of each VLAN (without a group), with the seconds since each last
+    /// said so.
+    pub fn listed(&self, now: Now) -> Vec<(u16, Option<IpAddr>, PortId, u32)> {
+        let age = |lives_secs: u32, expires_ns: u64| {
+            let left = expires_ns.saturating_sub(now.ns) / NS_PER_S;
+            lives_secs.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX))
+        };
+        let groups = self.groups.iter().flat_map(|(&(vid, group), members)| {
+            let listed = move |(&port, member): (&PortId, &Member)| {
+                (vid, Some(group), port, age(self.config.member_secs, member.expires_ns))
+            };
+            members.iter().map(listed)
+        });
+        let routers = self.routers.iter().flat_map(|(&(vid, _), ports)| {
+            let listed = move |(&port, &expires_ns): (&PortId, &u64)| {
+                (vid, None, port, age(self.config.router_secs, expires_ns))
+            };
+            ports.iter().map(listed)
+        });
+        groups.chain(routers).collect()
+    }
+
+    /// Forgets groups, routers and queriers: multicast floods until somebody says something.
+    pub fn flush(&mut self) {
+        self.groups.clear();
+        self.routers.clear();
+        self.queriers.clear();
+        self.per_port.clear();
+        self.changed = true;
+    }
+
     /// What it has seen.
     pub fn counts(&self) -> SnooperCounts {
         self.counts

@@ -134,6 +134,19 @@ const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
 const BUCKET_BUSY: &str = "another worker was writing in the same bucket; the next frame will do";
 
+/// What has become of a bridge's addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableCounts {
+    /// Addresses that came new.
+    pub learned: u64,
+    /// Addresses that went after their time.
+    pub expired: u64,
+    /// Addresses that gave way to others, in a full table.
+    pub evicted: u64,
+    /// Addresses that were seen at another port.
+    pub moved: u64,
+}
+
 /// What a bridge remembers: MAC table, addresses per port, moves. Shared by all versions of the bridge and by all
 /// workers.
 #[derive(Debug)]
@@ -144,6 +157,10 @@ pub struct BridgeTables {
     /// Learned entries per port. Zero pages until a port is used.
     per_port: Box<[AtomicU32]>,
     moves: AtomicU64,
+    /// Addresses that came new, that were silent for too long, and that gave way to others.
+    learned: AtomicU64,
+    expired: AtomicU64,
+    evicted: AtomicU64,
     /// Changes of what is known, so that workers can tell whether what they recall still holds. Raised after each.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
@@ -160,6 +177,9 @@ impl BridgeTables {
             held: AtomicU32::new(0),
             per_port: per_port.unwrap_or_else(|_| (0..PORTS).map(|_| AtomicU32::new(0)).collect()),
             moves: AtomicU64::new(0),
+            learned: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
             changes: CachePadded(AtomicU64::new(0)),
             sweep_from: AtomicUsize::new(0),
             capacity: mac_limit,
@@ -196,7 +216,11 @@ impl BridgeTables {
     /// Empty tables with room for more entries, under the same count of moves.
     pub(crate) fn larger(&self, mac_limit: u32, seed: u64) -> BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
-        tables.moves.store(self.moves(), Ordering::Relaxed);
+        let counts = self.counts();
+        tables.moves.store(counts.moved, Ordering::Relaxed);
+        tables.learned.store(counts.learned, Ordering::Relaxed);
+        tables.expired.store(counts.expired, Ordering::Relaxed);
+        tables.evicted.store(counts.evicted, Ordering::Relaxed);
         if let Some(shortcut) = self.shortcut.get() {
             tables.set_shortcut(Arc::clone(shortcut));
         }
@@ -243,6 +267,17 @@ impl BridgeTables {
         self.moves.load(Ordering::Relaxed)
     }
 
+    /// Returns what has become of addresses since the bridge was made.
+    pub fn counts(&self) -> TableCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        TableCounts {
+            learned: of(&self.learned),
+            expired: of(&self.expired),
+            evicted: of(&self.evicted),
+            moved: of(&self.moves),
+        }
+    }
+
     /// Every entry, in no particular order; each entry whole, the list not of one instant. `now_secs` is the coarse
     /// clock of [`crate::Now`].
     pub fn fdb(&self, now_secs: u16) -> impl Iterator<Item = FdbEntry> + '_ {
@@ -262,7 +297,9 @@ impl BridgeTables {
             !Station(entry.value).is_static() && age < FUTURE && u32::from(age) > ageing
         };
         let wrapped = (from + step).saturating_sub(buckets);
-        self.remove_range(from..from + step, &expired) + self.remove_range(0..wrapped, &expired)
+        let gone = self.remove_range(from..from + step, &expired) + self.remove_range(0..wrapped, &expired);
+        self.expired.fetch_add(u64::try_from(gone).unwrap_or(u64::MAX), Ordering::Relaxed);
+        gone
     }
 
     /// Forgets the learned entries of a port.
@@ -327,6 +364,7 @@ impl BridgeTables {
         self.correct_held(known, inserted);
         match inserted {
             Inserted::New => {
+                self.learned.fetch_add(1, Ordering::Relaxed);
                 self.changed();
                 Learned::New
             }

@@ -283,6 +283,7 @@ impl Plane for Memory {
 
     fn bridges(&self) -> Vec<BridgeState> {
         let state = |(name, bridge): (&BridgeName, &Bridge)| BridgeState {
+            counts: model::BridgeCounts::default(),
             name: name.to_string(),
             id: 0,
             owner: Owner::Netlink,

@@ -5,22 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
 use model::{Config, Format, Fragment, Machine, Owner};
 use openflow::Sockets;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::reload::Handle;
 
 use crate::cli::Run;
 use crate::cmd::check;
 use crate::database::Database;
 use crate::failure::{Failure, Kind};
+use crate::log;
 use crate::notify::Notifier;
 use crate::pid_file::PidFile;
 use crate::plane::{DataPlane, Prepared, Surroundings};
@@ -34,7 +32,7 @@ const CONTROL_THREADS: usize = 2;
 /// # Errors
 /// If it cannot start.
 pub fn run(args: &Run) -> Result<(), Failure> {
-    start_log();
+    log::start();
     let runtime = runtime()?;
     let service = if args.take_over { Service::take_over(args)? } else { Service::start(args)? };
     let plane = Arc::clone(&service.plane);
@@ -89,6 +87,7 @@ struct Service {
 impl Service {
     fn start(args: &Run) -> Result<Service, Failure> {
         let config = load(&args.config)?;
+        configure_log(&config)?;
         // Before anything of another daemon's is touched.
         let pid_file = pid_file(&config)?;
         let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
@@ -114,6 +113,11 @@ impl Service {
         let plane = DataPlane::take_over(&mut prepared).map_err(|error| failure(&error, "hand-over"))?;
         if let Err(error) = prepared.running() {
             tracing::warn!(%error, "the predecessor has gone early");
+        }
+        let daemon = &prepared.file.daemon;
+        if let Err(error) = log::configure(&daemon.log_levels, daemon.log_file.as_deref()) {
+            // Everything is this process' by now: it goes on without.
+            tracing::error!("daemon.log_file: {error}; messages are on standard error alone");
         }
         let Prepared { file, others, unix, tcp, sockets, .. } = prepared;
         let listeners =
@@ -155,14 +159,18 @@ impl Service {
                 });
             }
         }
-        let _unixctl = unixctl.map(|path| answer(&path, &sockets, &store, database.as_ref())).transpose()?;
+        let (reconnect, reconnects) = tokio::sync::mpsc::unbounded_channel();
+        let answer =
+            |path: PathBuf| answer(&path, &sockets, commands::general(&store, database.as_ref(), reconnect));
+        let _unixctl = unixctl.map(answer).transpose()?;
         plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"))?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
             let _ = stopped.await;
         }));
         let (open, opened) = tokio::sync::oneshot::channel();
-        let sessions = crate::controllers::run(Arc::clone(&plane), api_path, sockets, database, open);
+        let sessions =
+            crate::controllers::run(Arc::clone(&plane), api_path, sockets, database, reconnects, open);
         let sessions = tokio::spawn(sessions);
         // Whoever waits for us speaks to bridges next.
         let _ = opened.await;
@@ -184,6 +192,14 @@ impl Service {
             Err(error) => Err(Failure::new("api", error, "look at the log")),
         }
     }
+}
+
+/// Logs where the configuration says, and what it says.
+fn configure_log(config: &Config) -> Result<(), Failure> {
+    let daemon = &config.daemon;
+    log::configure(&daemon.log_levels, daemon.log_file.as_deref()).map_err(|cause| {
+        Failure::new("daemon.log_file", cause, "make its directory, or name a file that is no link")
+    })
 }
 
 /// The file that names this process, if there is to be one.
@@ -226,13 +242,10 @@ fn rules_of(config: &Config) -> PathBuf {
 fn answer(
     path: &Path,
     sockets: &Arc<Sockets>,
-    store: &Arc<Store>,
-    database: Option<&Database>,
+    commands: unixctl::Commands,
 ) -> Result<tokio::task::JoinHandle<()>, Failure> {
     let failed = |error| failure_at("daemon.unixctl", &error, path);
-    let server = unixctl::Server::bind(path, sockets).map_err(failed)?;
-    let layout = database.map(|database| database.layout.clone());
-    server.serve(commands::general(store, layout)).map_err(failed)
+    unixctl::Server::bind(path, sockets).map_err(failed)?.serve(commands).map_err(failed)
 }
 
 fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
@@ -245,50 +258,6 @@ fn surroundings(file: &Path, listeners: &Listeners, sockets: &Arc<Sockets>) -> R
     let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
     let unix = listeners.unix.try_clone().map_err(failed)?;
     Ok(Surroundings { file: file.to_owned(), unix, tcp, sockets: Arc::clone(sockets) })
-}
-
-type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
-
-/// Changes what is logged, once the log is set up.
-static LEVEL: OnceLock<SetLevel> = OnceLock::new();
-
-/// Logs from this level on: `off`, `error`, `warn`, `info`, `debug`.
-///
-/// # Errors
-/// If there is no log.
-pub fn set_log_level(level: &str) -> Result<(), String> {
-    LEVEL.get().ok_or("there is no log")?(level)
-}
-
-fn set_level<S: 'static>(handle: Handle<EnvFilter, S>) -> SetLevel {
-    Box::new(move |level| {
-        handle.reload(EnvFilter::new(level)).map_err(|error| format!("the level cannot be changed: {error}"))
-    })
-}
-
-/// Log lines on standard error; `RUST_LOG` chooses others than `info`.
-pub fn start_log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // Under systemd the journal has the time already.
-    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // Files are for reading, and for scripts.
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    let started = if journal {
-        let log = log.without_time().with_filter_reloading();
-        let _ = LEVEL.set(set_level(log.reload_handle()));
-        log.try_init()
-    } else {
-        let log = log.with_filter_reloading();
-        let _ = LEVEL.set(set_level(log.reload_handle()));
-        log.try_init()
-    };
-    if started.is_err() {
-        eprintln!("trivium: the log is set up already");
-    }
 }
 
 /// The event loop of the control plane.

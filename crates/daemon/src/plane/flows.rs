@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::decider::{Knobs, KnownFlow};
+use engine::decider::{FlowListener, Knobs, KnownFlow};
 use engine::rest::Waker;
 use engine::worker::monotonic;
 use engine::{DeciderView, Engine, FlowBridge, FlowTables, Room};
-use model::{BridgeName, Config, DoctorFinding, FailMode, Finding, OpenFlow, PortName};
+use model::{BridgeName, Config, DoctorFinding, FailMode, Finding, FlowTuning, OpenFlow, PortName};
 use packet::MacAddr;
 use switch::flow::{
-    Action, FlowFilter, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port,
+    Action, FlowFilter, FlowMod, FlowPort, Instructions, Match, Mod, Pipeline, PortDesc, port, text,
 };
 use xdp::flows::FlowTable;
 
@@ -58,6 +58,19 @@ fn put_aside(bridge: &str, path: &Path, error: &kept::KeptError) -> DoctorFindin
     };
     let finding = format!("its rules are not restored: {error}");
     DoctorFinding { object: format!("bridge.{bridge}"), severity: Finding::Error, finding, fix }
+}
+
+/// Writes flows that come and go into the log, in the words that Open vSwitch has for them, while that is asked for (`vlog/set dpif_netdev:dbg`).
+fn log_of_flows() -> FlowListener {
+    FlowListener {
+        listens: || tracing::enabled!(target: "dpif_netdev", tracing::Level::DEBUG),
+        changed: Box::new(|change| {
+            let flow = text::cached(&change.port.0.to_string(), change.flow, change.mask);
+            let what = if change.added { "flow_add" } else { "flow_del" };
+            let actions = text::program(change.ops, &|port| port.0.to_string());
+            tracing::debug!(target: "dpif_netdev", "{what}: {flow}, actions:{actions}");
+        }),
+    }
 }
 
 /// A bridge with rules.
@@ -237,6 +250,7 @@ impl Flows {
             Ok(hook) => decider.set_hook(Box::new(hook)),
             Err(error) => tracing::warn!(%error, "hot flows are not answered in the driver hook"),
         }
+        decider.set_listener(log_of_flows());
         let (knobs, view) = (decider.knobs(), decider.view());
         match std::thread::Builder::new().name("decider".to_owned()).spawn(move || decider.run()) {
             Ok(thread) => self.deciding = Some(Deciding { knobs, view, thread }),
@@ -254,6 +268,16 @@ impl Flows {
             waker.notify();
         }
         self.known = deciding.thread.join().unwrap_or_default();
+    }
+
+    /// Changes how flows are cached. False without a decider.
+    pub fn tune(&self, tuning: FlowTuning) -> bool {
+        let Some(deciding) = &self.deciding else { return false };
+        match tuning {
+            FlowTuning::Limit(limit) => deciding.knobs.limit.store(limit, Ordering::Relaxed),
+            FlowTuning::Megaflows(on) => deciding.knobs.megaflows.store(on, Ordering::Relaxed),
+        }
+        true
     }
 
     /// Waits until workers meet the tables as they are: a change of ports has been made and is about to be answered.

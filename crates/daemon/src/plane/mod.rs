@@ -46,14 +46,14 @@ use engine::{Engine, EngineConfig, PollMode};
 use model::{
     BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Config, Counters, DoctorFinding,
     DriftState, DropState, EngineMode, Explanation, FdbEntry, FdbFilter, FilterState, FlowQuery,
-    FlowRuleState, GroupState, HookState, Machine, MegaflowState, Merged, MeterState, NeighbourEntry,
-    NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange, RouteEntry, RouteQuery, RouteWhy,
-    RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable,
-    TraceEvent, WorkerState,
+    FlowRuleState, FlowTuning, GroupState, HookState, Machine, MegaflowState, Merged, MeterState,
+    MulticastMember, NeighbourEntry, NextHopEntry, PacketFilter, Plan, PortState, Prefix, ProgramChange,
+    RouteEntry, RouteQuery, RouteWhy, RouterState, RssTable, StageState, SteerDone, SteerEntry, SteerRequest,
+    SteerState, SteerTable, TraceEvent, TraceRequest, WorkerState,
 };
 use netlink::Mirror;
 use openflow::Sockets;
-use packet::{PortId, WorkerId};
+use packet::{PortId, VlanId, WorkerId};
 use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use sync::qsbr::Domain;
 use tokio::sync::mpsc::Sender;
@@ -87,6 +87,8 @@ pub struct DataPlane {
     domain: Arc<Domain>,
     memory: Arc<FrameMemory>,
     site: Mutex<Site>,
+    /// Who reads IGMP and MLD; taken before `site`.
+    snooping: Mutex<Option<Snooping>>,
     loads: Mutex<Vec<Load>>,
     beats: Mutex<Vec<u64>>,
     merged: Mutex<Merged>,
@@ -154,6 +156,7 @@ impl DataPlane {
             domain,
             memory,
             site: Mutex::new(site),
+            snooping: Mutex::new(None),
             loads: Mutex::new(Vec::new()),
             beats: Mutex::new(Vec::new()),
             merged: Mutex::new(merged),
@@ -208,9 +211,8 @@ impl DataPlane {
         let weak = Arc::downgrade(self);
         let housekeeper = move || {
             let mut looks = 0_u32;
-            let mut snooping = None;
             while let Some(plane) = weak.upgrade() {
-                plane.look(looks.is_multiple_of(LOOKS), &mut snooping);
+                plane.look(looks.is_multiple_of(LOOKS));
                 drop(plane);
                 looks = looks.wrapping_add(1);
                 std::thread::sleep(LOOK);
@@ -228,7 +230,8 @@ impl DataPlane {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(keeper).map(drop)
     }
 
-    fn look(&self, second: bool, snooping: &mut Option<Snooping>) {
+    fn look(&self, second: bool) {
+        let mut snooping = locked(&self.snooping);
         let looked = self.with_engine(|engine| {
             let inspected = second.then(|| engine.inspect());
             let mut site = locked(&self.site);
@@ -245,7 +248,7 @@ impl DataPlane {
             if snooping.is_none() {
                 *snooping = Snooping::new(engine);
             }
-            if let Some(snooping) = snooping {
+            if let Some(snooping) = &mut *snooping {
                 snooping.look(&mut site, engine, second);
             }
             if second {
@@ -606,6 +609,21 @@ impl Plane for DataPlane {
         Ok(u64::try_from(flushed).unwrap_or(u64::MAX))
     }
 
+    fn multicast(&self, bridge: &str) -> Result<Vec<MulticastMember>, PlaneError> {
+        let listed = locked(&self.snooping).as_ref().and_then(|snooping| snooping.listed(bridge));
+        let listed = listed.ok_or_else(|| PlaneError::no_snooping(bridge))?;
+        let names = self.names();
+        let member = |(vid, group, port, age_s): (u16, _, PortId, u32)| {
+            Some(MulticastMember { vlan: VlanId::new(vid)?, group, port: names.port(port), age_s })
+        };
+        Ok(listed.into_iter().filter_map(member).collect())
+    }
+
+    fn flush_multicast(&self, bridge: &str) -> Result<(), PlaneError> {
+        let flushed = locked(&self.snooping).as_mut().is_some_and(|snooping| snooping.flush(bridge));
+        if flushed { Ok(()) } else { Err(PlaneError::no_snooping(bridge)) }
+    }
+
     fn routers(&self) -> Vec<RouterState> {
         let site = locked(&self.site);
         let states = site.routers.states(&site.config, &site.ports);
@@ -662,12 +680,20 @@ impl Plane for DataPlane {
         self.with_engine(|engine| shown.caches(engine, &self.memory)).unwrap_or_default()
     }
 
-    fn trace_rules(&self, bridge: &str, flow: &str, packet: Option<&str>) -> Result<String, PlaneError> {
-        self.shown_flows().trace(bridge, flow, packet)
+    fn trace_rules(&self, request: &TraceRequest) -> Result<String, PlaneError> {
+        self.shown_flows().trace(request)
     }
 
     fn settle_flows(&self, purge: bool) -> Result<(), PlaneError> {
         self.shown_flows().settle(purge)
+    }
+
+    fn tune_flows(&self, tuning: FlowTuning) -> Result<(), PlaneError> {
+        if locked(&self.site).flows.tune(tuning) {
+            return Ok(());
+        }
+        let fix = "give one a table `openflow`";
+        Err(PlaneError::not_found("flows", "no bridge goes by OpenFlow's rules", fix))
     }
 
     fn workers(&self) -> Vec<WorkerState> {

@@ -5,15 +5,26 @@ use model::Step as Told;
 use packet::record::Step;
 use switch::flow::{Line, Story};
 
-/// Puts the stories of rules in the places of the steps that name them only. `steps` are those of `explained`, one for one.
+/// Whether a story met a table: that of a bridge that stands alone does not, and no step names a rule of it.
+fn asks_tables(story: &Story) -> bool {
+    story.lines.iter().any(|line| matches!(line, Line::Rule { .. } | Line::Miss { .. }))
+}
+
+/// Puts the stories of rules in the places of the steps that name them only, and those of bridges that stand alone in front of the first bridge's.
+/// `steps` are those of `explained`, one for one.
 pub fn tell(steps: Vec<Told>, explained: &Explained) -> Vec<Told> {
-    let mut stories = explained.stories.iter();
+    let (asking, alone): (Vec<&Story>, Vec<&Story>) =
+        explained.stories.iter().partition(|story| asks_tables(story));
+    let (mut stories, mut alone) = (asking.into_iter(), alone.into_iter());
     let mut told = Vec::with_capacity(steps.len());
     let mut in_row = false;
     for (own, step) in explained.steps.iter().zip(steps) {
         let is_rule = matches!(own, Step::Rule { .. } | Step::NoRule { .. });
         let begins = is_rule && !in_row;
         in_row = is_rule;
+        if matches!(own, Step::Bridge(_)) {
+            alone.by_ref().for_each(|story| told.extend(lines(story)));
+        }
         match (is_rule, begins.then(|| stories.next()).flatten()) {
             (true, Some(story)) => told.extend(lines(story)),
             (true, None) if !explained.stories.is_empty() => {}
@@ -49,6 +60,9 @@ fn sentence(line: &Line) -> String {
         Line::Miss { depth, table } => format!("{}table {table}: no rule matches", margin(*depth)),
         Line::Did { depth, action } => format!("{}  {action}", margin(*depth)),
         Line::Note { depth, words } => format!("{}  {words}", margin(*depth)),
+        Line::Detail { depth, words } => format!("{}  {words}", margin(*depth)),
+        Line::Bucket { depth, place } => format!("{}bucket {place}", margin(*depth)),
+        Line::ActionSet { depth } => format!("{}the action set is done", margin(*depth)),
         Line::More(more) => format!("and {more} more of the like"),
     }
 }

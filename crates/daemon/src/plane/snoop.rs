@@ -54,6 +54,16 @@ impl Snooping {
         }
     }
 
+    /// Returns what a bridge's snooper knows; `None` where there is none.
+    pub fn listed(&self, bridge: &str) -> Option<Vec<(u16, Option<std::net::IpAddr>, PortId, u32)>> {
+        self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
+    }
+
+    /// Forgets what a bridge's snooper knows, which the next look publishes. False where there is none.
+    pub fn flush(&mut self, bridge: &str) -> bool {
+        self.snoopers.get_mut(bridge).map(Snooper::flush).is_some()
+    }
+
     /// One snooper for each bridge that wants one, told of ports and VLANs that are gone.
     fn follow(&mut self, site: &Site, second: bool) {
         let snoops =

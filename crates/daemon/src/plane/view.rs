@@ -160,12 +160,18 @@ pub fn bridges(site: &Site) -> Vec<BridgeState> {
                 ageing: config.settings.ageing,
                 snooping: config.settings.snooping,
                 groups: u32::try_from(bridge.groups().len()).unwrap_or(u32::MAX),
+                counts: counts(bridge.tables().counts()),
                 hook: site.shortcuts.stations(name).map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
                 hook_flows: site.flows.hooked(name).filter(|_| config.settings.hook),
                 members: members.collect(),
             })
         })
         .collect()
+}
+
+fn counts(counts: switch::TableCounts) -> model::BridgeCounts {
+    let switch::TableCounts { learned, expired, evicted, moved } = counts;
+    model::BridgeCounts { learned, expired, evicted, moved }
 }
 
 fn vlans(mode: &model::VlanMode) -> String {

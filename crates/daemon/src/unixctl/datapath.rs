@@ -1,99 +1,245 @@
-//! The commands of `ovs-appctl` about what packets meet: rules, cached flows, counts and memory, printed as `ovs-vswitchd` prints them.
+//! The commands of `ovs-appctl` about the data path: its ports, its cached flows and what it can do (`dpctl/*`, `dpif/*`), printed as
+//! `ovs-vswitchd` prints them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use control::{Plane, PlaneError, Store};
-use model::{CachesState, FlowQuery, MegaflowState};
+use model::{CacheState, FlowQuery, MegaflowState, PortState};
+use tokio::sync::watch;
 
-use super::{Answer, Commands};
+use super::{Answer, Commands, known_bridge};
+use crate::database::Layout;
 
 /// What the one data path is called.
-const DATAPATH: &str = "netdev@trivium";
+pub const DATAPATH: &str = "netdev@trivium";
 /// Cached flows that are printed at most.
 const FLOWS: usize = 100_000;
 
+/// The number of a bridge's own interface (`OFPP_LOCAL` of OpenFlow 1.0).
+const LOCAL: u16 = 65_534;
+
+/// What rules can ask of this data path, in Open vSwitch's words and order (`dpif/show-dp-features`).
+const FEATURES: [(&str, &str); 26] = [
+    ("Masked set action", "Yes"),
+    ("Tunnel push pop", "No"),
+    ("Ufid", "Yes"),
+    ("Truncate action", "No"),
+    ("Clone action", "Yes"),
+    ("Sample nesting", "0"),
+    ("Conntrack eventmask", "No"),
+    ("Conntrack clear", "No"),
+    ("Max dp_hash algorithm", "0"),
+    ("Check pkt length action", "Yes"),
+    ("Conntrack timeout policy", "No"),
+    ("Explicit Drop action", "No"),
+    ("Optimized Balance TCP mode", "No"),
+    ("Conntrack all-zero IP SNAT", "No"),
+    ("MPLS Label add", "No"),
+    ("Max VLAN headers", "2"),
+    ("Max MPLS depth", "3"),
+    ("Recirc", "No"),
+    ("CT state", "No"),
+    ("CT zone", "No"),
+    ("CT mark", "No"),
+    ("CT label", "No"),
+    ("CT state NAT", "No"),
+    ("CT orig tuple", "No"),
+    ("CT orig tuple for IPv6", "No"),
+    ("IPv6 ND Extension", "No"),
+];
+
+/// The commands of `dpctl/`, as `dpctl/list-commands` has them.
+const DPCTL: [(&str, &str); 6] = [
+    ("dpctl/dump-dps", ""),
+    ("dpctl/show", "[-s] [dp...]"),
+    ("dpctl/dump-flows", "[-m] [--names] [dp] [filter=..] [type=..] [pmd=..]"),
+    ("dpctl/get-flow", "[dp] ufid"),
+    ("dpctl/del-flows", "[dp] [file]"),
+    ("dpctl/list-commands", ""),
+];
+
 /// Adds them.
-pub fn add(commands: &mut Commands, store: &Arc<Store>) {
+pub fn add(commands: &mut Commands, store: &Arc<Store>, layout: Option<watch::Receiver<Layout>>) {
     let plane = || Arc::clone(store.plane());
+    for (name, usage) in DPCTL {
+        let asked = plane();
+        commands.add(name, usage, 0..=8, move |arguments| match name {
+            "dpctl/dump-dps" => Ok(format!("{DATAPATH}\n")),
+            "dpctl/show" => show(&*asked, arguments),
+            "dpctl/dump-flows" => dump_flows(&*asked, arguments),
+            "dpctl/get-flow" => get_flow(&*asked, arguments),
+            "dpctl/del-flows" => del_flows(&*asked, arguments),
+            _ => Ok(list()),
+        });
+    }
     let asked = plane();
-    commands.add("ofproto/trace", "bridge br_flow [-generate|packet]", 2..=4, move |arguments| {
-        trace(&*asked, arguments)
+    commands.add("dpif/dump-dps", "", 0..=0, move |_| {
+        Ok(asked.bridges().iter().fold(String::new(), |text, bridge| text + "netdev@" + &bridge.name + "\n"))
     });
     let asked = plane();
-    commands.add("dpctl/show", "[-s] [dp...]", 0..=4, move |_| Ok(show(&*asked)));
+    commands.add("dpif/show", "", 0..=0, move |_| {
+        let layout = layout.as_ref().map(|layout| layout.borrow().clone()).unwrap_or_default();
+        Ok(show_bridges(&*asked, &layout))
+    });
     let asked = plane();
-    commands.add(
-        "dpctl/dump-flows",
-        "[-m] [--names | --no-names] [dp] [filter=...] [type=all | ovs] [pmd=N]",
-        0..=7,
-        move |arguments| dump_flows(&*asked, arguments),
-    );
+    commands.add("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1..=4, move |arguments| {
+        let (bridge, options) = arguments.split_last().ok_or("a bridge is missing")?;
+        known_bridge(&*asked, bridge, "no such bridge")?;
+        let names = wants_names(options);
+        let query =
+            FlowQuery { bridge: Some(bridge.clone()), limit: FLOWS, numbers: !names, ..FlowQuery::default() };
+        // A bridge that learns alone has none.
+        let flows = asked.megaflows(&query).unwrap_or_default();
+        let identified = options.iter().any(|option| is_more(option));
+        Ok(flows.iter().fold(String::new(), |text, flow| text + &line(flow, identified) + "\n"))
+    });
     let asked = plane();
-    commands.add("upcall/show", "", 0..=0, move |_| Ok(upcalls(&asked.caches())));
-    let asked = plane();
-    commands.add("revalidator/wait", "", 0..=0, move |_| settle(&*asked, false));
-    let asked = plane();
-    commands.add("revalidator/purge", "", 0..=0, move |_| settle(&*asked, true));
-    let asked = plane();
-    commands.add("coverage/show", "", 0..=0, move |_| Ok(coverage(&*asked)));
-    let asked = plane();
-    commands.add("memory/show", "", 0..=0, move |_| Ok(memory(&*asked)));
+    commands.add("dpif/show-dp-features", "bridge", 1..=1, move |arguments| {
+        known_bridge(&*asked, arguments.first().map_or("", String::as_str), "no such bridge")?;
+        Ok(FEATURES.iter().fold(String::new(), |text, (name, value)| text + name + ": " + value + "\n"))
+    });
 }
 
 /// What an operator of `ovs-appctl` is told: the cause, which names the object where it is not the argument.
-fn refused(error: PlaneError) -> String {
+pub fn refused(error: PlaneError) -> String {
     format!("{}; {}", error.cause, error.fix)
 }
 
-fn trace(plane: &dyn Plane, arguments: &[String]) -> Answer {
-    // Connection tracking, of which there is none, has its own options.
-    let words: Vec<&str> =
-        arguments.iter().map(String::as_str).filter(|word| *word != "--consistent").collect();
-    let [bridge, flow, rest @ ..] = &words[..] else {
-        return Err("\"ofproto/trace\" command requires at least 2 arguments".to_owned());
-    };
-    if !plane.bridges().iter().any(|state| state.name == *bridge) {
-        return Err("Unknown bridge name".to_owned());
-    }
-    match rest {
-        [] => plane.trace_rules(bridge, flow, None),
-        [packet] => plane.trace_rules(bridge, flow, Some(packet)),
-        [option, ..] => return Err(format!("{option}: this option is not known here")),
-    }
-    .map_err(refused)
+fn list() -> String {
+    DPCTL.iter().fold("The available commands are:\n".to_owned(), |text, (name, usage)| {
+        text + format!("  {name:<28}  {usage}").trim_end() + "\n"
+    })
 }
 
-fn show(plane: &dyn Plane) -> String {
+/// Refuses what is not the name of our data path, with or without its type.
+fn known_datapath(name: &str) -> Result<(), String> {
+    let own = DATAPATH.split_once('@').map_or(DATAPATH, |(_, own)| own);
+    if name == DATAPATH || name == own {
+        return Ok(());
+    }
+    Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)"))
+}
+
+/// Packets that workers' caches answered, and that they did not.
+fn lookups(caches: &[CacheState]) -> (u64, u64) {
+    let sum = |field: fn(&CacheState) -> u64| caches.iter().map(field).sum::<u64>();
+    (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses))
+}
+
+fn kind(port: &PortState) -> &str {
+    match port.kind.as_str() {
+        "af_xdp" => "afxdp",
+        other => other,
+    }
+}
+
+fn show(plane: &dyn Plane, arguments: &[String]) -> Answer {
+    let statistics = arguments.iter().any(|word| word == "-s" || word == "--statistics");
+    for name in arguments.iter().filter(|word| !word.starts_with('-')) {
+        known_datapath(name)?;
+    }
     let caches = plane.caches();
-    let sum = |field: fn(&model::CacheState) -> u64| caches.workers.iter().map(field).sum::<u64>();
-    let (hits, misses) = (sum(|cache| cache.exact_hits + cache.masked_hits), sum(|cache| cache.misses));
-    let lost: u64 =
-        plane.drops().iter().filter(|drop| drop.reason == "upcall-limit").map(|drop| drop.packets).sum();
+    let (hits, misses) = lookups(&caches.workers);
+    let drops = plane.drops();
+    let lost: u64 = drops.iter().filter(|drop| drop.reason == "upcall-limit").map(|drop| drop.packets).sum();
     let flows = caches.decider.map_or(0, |decider| decider.flows);
     let mut text =
         format!("{DATAPATH}:\n  lookups: hit:{hits} missed:{misses} lost:{lost}\n  flows: {flows}\n");
+    let sum = |field: fn(&CacheState) -> u64| caches.workers.iter().map(field).sum::<u64>();
     let (masks, probes) = (sum(|cache| cache.masks), sum(|cache| cache.probes));
     #[allow(clippy::cast_precision_loss, reason = "a mean for people to read")]
     let each = if hits + misses == 0 { 0.0 } else { probes as f64 / (hits + misses) as f64 };
     // Writing to a string cannot fail.
     let _ = writeln!(text, "  masks: hit:{probes} total:{masks} hit/pkt:{each:.2}");
-    for port in plane.ports() {
-        let kind = match port.kind.as_str() {
-            "af_xdp" => "afxdp",
-            other => other,
-        };
-        let _ = writeln!(text, "  port {}: {} ({kind})", port.id, port.name);
+    let mut ports = plane.ports();
+    ports.sort_by_key(|port| port.id);
+    for port in &ports {
+        let _ = writeln!(text, "  port {}: {} ({})", port.id, port.name, kind(port));
+        if statistics {
+            let counters = port.counters;
+            let _ = writeln!(
+                text,
+                "    RX packets:{} errors:? dropped:{} overruns:{} frame:?\n    TX packets:{} errors:? dropped:? aborted:? carrier:?\n    \
+                 collisions:?\n    RX bytes:{}  TX bytes:{}",
+                counters.rx_packets,
+                counters.drops,
+                counters.rx_missed,
+                counters.tx_packets,
+                counters.rx_bytes,
+                counters.tx_bytes
+            );
+        }
+    }
+    Ok(text)
+}
+
+/// Bridges with their ports: name, number in OpenFlow and in the data path, kind.
+fn show_bridges(plane: &dyn Plane, layout: &Layout) -> String {
+    let (hits, misses) = lookups(&plane.caches().workers);
+    let ports = plane.ports();
+    let mut text = format!("{DATAPATH}: hit:{hits} missed:{misses}\n");
+    for bridge in plane.bridges() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}:", bridge.name);
+        let ours = layout.desired.bridges.contains_key(&bridge.name);
+        for member in &bridge.members {
+            let Some(port) = ports.iter().find(|port| port.name == member.port) else { continue };
+            let local = ours && member.port == bridge.name;
+            let number = layout.number(&bridge.name, &member.port);
+            let number = if local { Some(LOCAL) } else { number };
+            let number = number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+            let kind = if local { "internal" } else { kind(port) };
+            let _ = writeln!(text, "    {} {number}/{}: ({kind})", port.name, port.id);
+        }
     }
     text
 }
 
+fn is_more(option: &str) -> bool {
+    matches!(option, "-m" | "--more")
+}
+
+/// Whether ports are to be named: if that is asked for, or with more details unless it is not.
+fn wants_names(options: &[String]) -> bool {
+    let asked = options.iter().rev().find_map(|option| match option.as_str() {
+        "--names" => Some(true),
+        "--no-names" => Some(false),
+        _ => None,
+    });
+    asked.unwrap_or_else(|| options.iter().any(|option| is_more(option)))
+}
+
+/// An identifier of a cached flow, the same whenever it is asked for.
+fn ufid(flow: &MegaflowState) -> String {
+    let word = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, &flow.bridge, flow.worker, &flow.flow).hash(&mut hasher);
+        hasher.finish()
+    };
+    let text = format!("{:016x}{:016x}", word(1), word(2));
+    let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default().to_owned();
+    format!("ufid:{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
+}
+
+fn line(flow: &MegaflowState, identified: bool) -> String {
+    let used = match flow.used_ms {
+        Some(ms) => format!("{}.{:03}s", ms / 1000, ms % 1000),
+        None => "never".to_owned(),
+    };
+    let id = if identified { ufid(flow) + ", " } else { String::new() };
+    let MegaflowState { flow, packets, bytes, actions, .. } = flow;
+    format!("{id}{flow}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}")
+}
+
 fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
-    let mut query = FlowQuery { limit: FLOWS, ..FlowQuery::default() };
+    let mut query = FlowQuery { limit: FLOWS, numbers: !wants_names(arguments), ..FlowQuery::default() };
+    let mut identified = false;
     for argument in arguments {
         match argument.as_str() {
-            "-m" | "--more" | "--names" | "--no-names" | DATAPATH => {}
+            "--names" | "--no-names" => {}
+            option if is_more(option) => identified = true,
             other => match other.split_once('=') {
                 Some(("filter", text)) => query.text = Some(text.to_owned()),
                 // What workers have cached; the driver hook's flows are among these.
@@ -109,9 +255,7 @@ fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
                     })?;
                     query.worker = Some(number);
                 }
-                _ => {
-                    return Err(format!("ovs-vswitchd: opening datapath {other} failed (No such device)"));
-                }
+                _ => known_datapath(other)?,
             },
         }
     }
@@ -123,90 +267,41 @@ fn dump_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
     for flow in wanted {
         if worker != Some(flow.worker) {
             worker = Some(flow.worker);
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "flow-dump from worker {}:", flow.worker);
         }
-        let used = match flow.used_ms {
-            Some(ms) => format!("{}.{:03}s", ms / 1000, ms % 1000),
-            None => "never".to_owned(),
-        };
-        let MegaflowState { flow, packets, bytes, actions, .. } = flow;
-        let _ = writeln!(text, "{flow}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}");
+        text += &line(flow, identified);
+        text.push('\n');
     }
     Ok(text)
 }
 
-fn upcalls(caches: &CachesState) -> String {
-    let Some(decider) = &caches.decider else { return format!("{DATAPATH}:\n  flows         : none\n") };
-    let mut text = format!(
-        "{DATAPATH}:\n  flows         : (current {}) (limit {})\n  dump duration : {}ms\n  upcalls       : {}\n  revalidated   : {} (wrong {})\n\n",
-        decider.flows,
-        decider.limit,
-        decider.round_us / 1000,
-        decider.upcalls,
-        decider.revalidated,
-        decider.wrong
-    );
-    for cache in &caches.workers {
-        let _ = writeln!(text, "  {}: (keys {})", cache.worker, cache.flows);
+/// The cached flow of an identifier that a dump with `-m` has shown, which names ports.
+fn get_flow(plane: &dyn Plane, arguments: &[String]) -> Answer {
+    let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let (id, datapath) =
+        words.split_last().ok_or("\"dpctl/get-flow\" command requires at least 1 arguments")?;
+    for name in datapath {
+        known_datapath(name)?;
     }
-    text
+    if !id.starts_with("ufid:") {
+        return Err("ovs-vswitchd: parsing flow ufid".to_owned());
+    }
+    for numbers in [false, true] {
+        let query = FlowQuery { limit: FLOWS, numbers, ..FlowQuery::default() };
+        let flows = plane.megaflows(&query).map_err(refused)?;
+        if let Some(flow) = flows.iter().find(|flow| ufid(flow) == **id) {
+            return Ok(line(flow, false) + "\n");
+        }
+    }
+    Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
 }
 
-fn settle(plane: &dyn Plane, purge: bool) -> Answer {
-    plane.settle_flows(purge).map_err(refused)?;
+/// Throws all cached flows away. Those of a file cannot be told from others.
+fn del_flows(plane: &dyn Plane, arguments: &[String]) -> Answer {
+    for name in arguments {
+        known_datapath(name)?;
+    }
+    plane.settle_flows(true).map_err(refused)?;
     Ok(String::new())
-}
-
-/// Events since the start: packets by port direction, drops by reason, look-ups by tier.
-fn coverage(plane: &dyn Plane) -> String {
-    let mut events: BTreeMap<String, u64> = BTreeMap::new();
-    let mut count = |name: String, count: u64| *events.entry(name).or_default() += count;
-    for drop in plane.drops() {
-        count(format!("drop_{}", drop.reason.replace('-', "_")), drop.packets);
-    }
-    for port in plane.ports() {
-        count("port_rx".to_owned(), port.counters.rx_packets);
-        count("port_rx_missed".to_owned(), port.counters.rx_missed);
-        count("port_tx".to_owned(), port.counters.tx_packets);
-    }
-    let caches = plane.caches();
-    for cache in &caches.workers {
-        count("flow_cache_exact_hit".to_owned(), cache.exact_hits);
-        count("flow_cache_masked_hit".to_owned(), cache.masked_hits);
-        count("flow_cache_miss".to_owned(), cache.misses);
-        count("flow_cache_probe".to_owned(), cache.probes);
-    }
-    if let Some(decider) = &caches.decider {
-        count("upcall".to_owned(), decider.upcalls);
-        count("flow_revalidated".to_owned(), decider.revalidated);
-        count("flow_wrong".to_owned(), decider.wrong);
-    }
-    let mut text = "Event coverage, totals since the start:\n".to_owned();
-    for (event, count) in events.into_iter().filter(|(_, count)| *count > 0) {
-        let _ = writeln!(text, "{event:<32} total: {count}");
-    }
-    text
-}
-
-/// What takes memory, on one line as `ovs-vswitchd` has it.
-fn memory(plane: &dyn Plane) -> String {
-    let bridges = plane.bridges();
-    let macs: u64 = bridges.iter().map(|bridge| u64::from(bridge.macs)).sum();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("").trim();
-    let resident = resident.trim_end_matches(" kB");
-    let mut text = format!(
-        "bridges:{} macs:{macs} ports:{} resident-kB:{resident} workers:{}",
-        bridges.len(),
-        plane.ports().len(),
-        plane.workers().len()
-    );
-    let caches = plane.caches();
-    if let Some(decider) = &caches.decider {
-        let _ = write!(text, " udpif-keys:{}", decider.flows);
-    }
-    for memory in &caches.memory {
-        let _ = write!(text, " {}-kB:{}", memory.consumer.replace(' ', "-"), memory.bytes / 1024);
-    }
-    text + "\n"
 }

@@ -86,7 +86,12 @@ impl Decider {
         }
         self.limit = self.limit.min(most);
         (self.cursor, self.round_began, self.round_work_ns) = (0, now, 0);
-        self.view.flows.store(self.flows as u64, Ordering::Relaxed);
+        let flows = self.flows as u64;
+        self.view.flows.store(flows, Ordering::Relaxed);
+        // As Open vSwitch: half of the mean is this round's.
+        let mean = self.view.mean_flows.load(Ordering::Relaxed);
+        self.view.mean_flows.store(u64::midpoint(mean, flows), Ordering::Relaxed);
+        self.view.most_flows.fetch_max(flows, Ordering::Relaxed);
         self.view.limit.store(self.limit as u64, Ordering::Relaxed);
     }
 
@@ -225,6 +230,9 @@ impl Decider {
         let Some(Some(record)) = self.records.get_mut(id as usize) else { return };
         record.leaving = true;
         let (at, worker, name) = (record.at, record.worker, record.name);
+        if let Some(Some(record)) = self.records.get(id as usize) {
+            self.tell(record, false);
+        }
         self.unname(name, id);
         if let Some(at) = at {
             self.answer(worker, Answer::Remove(at));

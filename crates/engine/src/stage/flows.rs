@@ -613,8 +613,10 @@ fn dry<R: Recorder>(
             let beyond = Beyond::extract(&frame, &keys[i], &layers[i]);
             let flow = Flow::new(&keys[i], &beyond, in_port);
             let fate = pipeline.translate(Asked { flow: &flow, frame: Some(&frame), trace: true });
-            if !(fate.rules.is_empty() && fate.missed.is_empty()) {
-                tools.stories.push(pipeline.story(&flow, &fate));
+            // A bridge that stands alone asks no table, and says so.
+            let story = pipeline.story(&flow, &fate);
+            if !story.lines.is_empty() {
+                tools.stories.push(story);
             }
             for rule in fate.rules.iter().filter_map(|rule| pipeline.rule(*rule)) {
                 let (table, priority, cookie) = (rule.table, rule.priority, rule.cookie);

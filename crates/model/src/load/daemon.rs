@@ -1,8 +1,8 @@
 //! Reads `[daemon]`, `[engine]`, `[memory]` and `[ovsdb]`.
 
 use super::fields::{Fields, Findings, number_in, table_of};
-use super::tree::Node;
-use crate::{Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp};
+use super::tree::{Node, Value};
+use crate::{Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, VlogSpec};
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
     let default = Daemon::default();
@@ -16,6 +16,8 @@ pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
         restore: fields.flag("restore", findings).unwrap_or(default.restore),
         unixctl: fields.file("unixctl", findings),
         pidfile: fields.file("pidfile", findings),
+        log_file: fields.file("log_file", findings),
+        log_levels: read_log_levels(&mut fields, findings),
     };
     fields.finish(findings);
     daemon
@@ -32,6 +34,24 @@ fn read_group(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<String
     let cause = Cause::BadText { text: group.to_owned(), what: "a group's name", example: "\"trivium\"" };
     findings.add(fields.place_of("group"), fields.path("group"), cause);
     None
+}
+
+fn read_log_levels(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<String> {
+    let mut levels = Vec::new();
+    for (object, node) in fields.items("log_levels", findings).unwrap_or_default() {
+        match &node.value {
+            Value::Text(text) if text.parse::<VlogSpec>().is_ok() => levels.push(text.clone()),
+            Value::Text(text) => {
+                let (text, what) = (text.clone(), "what `ovs-appctl vlog/set` takes");
+                findings.add(node.place, object, Cause::BadText { text, what, example: "\"file:info\"" });
+            }
+            other => {
+                let cause = Cause::WrongType { expected: "a text in quotes", found: other.found() };
+                findings.add(node.place, object, cause);
+            }
+        }
+    }
+    levels
 }
 
 fn read_tcp(node: &Node, findings: &mut Findings) -> Option<Tcp> {

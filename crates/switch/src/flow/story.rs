@@ -51,6 +51,25 @@ pub enum Line {
         /// In words.
         words: &'static str,
     },
+    /// What an instruction led to.
+    Detail {
+        /// Depth of resubmits.
+        depth: u32,
+        /// In words.
+        words: String,
+    },
+    /// The bucket of this place of a group was gone by.
+    Bucket {
+        /// Depth of resubmits and groups: that of its actions.
+        depth: u32,
+        /// Its place.
+        place: usize,
+    },
+    /// The action set is done.
+    ActionSet {
+        /// Depth of resubmits.
+        depth: u32,
+    },
     /// So much more happened than is told.
     More(usize),
 }
@@ -106,6 +125,19 @@ impl Pipeline {
                 }
                 Trace::Did { depth, action } => Line::Did { depth: *depth, action: text::action(action) },
                 Trace::Note(depth, words) => Line::Note { depth: *depth, words },
+                Trace::Bucket(depth, place) => Line::Bucket { depth: *depth, place: *place },
+                Trace::ActionSet(depth) => Line::ActionSet { depth: *depth },
+                Trace::Instruction(depth, action, then) => {
+                    let depth = *depth;
+                    if let Some(words) = then
+                        && story.lines.len() + 1 < LINES
+                    {
+                        story.lines.push(Line::Did { depth, action: action.clone() });
+                        Line::Detail { depth, words: words.clone() }
+                    } else {
+                        Line::Did { depth, action: action.clone() }
+                    }
+                }
                 Trace::End(flow) => {
                     story.changed = (**flow != *arrived).then(|| text::whole(flow));
                     continue;

@@ -7,11 +7,15 @@
 mod action;
 mod datapath;
 mod field;
+mod from_datapath;
 mod matching;
 mod parse;
+mod parse_action;
 
 pub use action::{action, actions, group, instructions, meter};
 pub use datapath::{cached, program};
 pub use field::port;
+pub use from_datapath::{DatapathFlow, from_datapath};
 pub use matching::{matching, part, whole};
 pub use parse::{FlowTextError, parse, sub_field};
+pub use parse_action::read_actions;

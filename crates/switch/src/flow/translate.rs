@@ -99,8 +99,34 @@ pub enum Trace {
     },
     /// In words.
     Note(u32, &'static str),
+    /// An instruction besides `apply_actions` was done, and what it led to, in words.
+    Instruction(u32, String, Option<String>),
+    /// The bucket of this place of a group was gone by; its actions follow one level deeper.
+    Bucket(u32, usize),
+    /// The action set is done.
+    ActionSet(u32),
     /// The packet as it was at the end, copies aside.
     End(Box<Flow>),
+}
+
+/// Why a packet was followed no further, and is dropped whatever was decided before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failed {
+    /// Look-ups inside look-ups are too many.
+    Depth,
+    /// Look-ups are too many.
+    Lookups,
+}
+
+impl Failed {
+    /// Returns the reason in Open vSwitch's words.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Failed::Depth => "Recursion too deep",
+            Failed::Lookups => "Too many resubmits",
+        }
+    }
 }
 
 /// A packet's fate. See the module documentation.
@@ -128,6 +154,8 @@ pub struct Translated {
     pub fin: Vec<(RuleRef, u16, u16)>,
     /// Why it goes nowhere, when it does.
     pub dropped: DropReason,
+    /// Why it was followed no further, where that is why it is dropped.
+    pub failed: Option<Failed>,
     /// Only this packet meets it: the flow must not be cached.
     pub is_own: bool,
     /// What happened, if somebody asked: the first [`TRACED`] things, and all that asked for bits.
@@ -282,6 +310,7 @@ impl<'p> Run<'p> {
                 learns: Vec::new(),
                 fin: Vec::new(),
                 dropped: DropReason::RuleDrop,
+                failed: None,
                 is_own: false,
                 trace: Vec::new(),
                 untold: 0,
@@ -324,7 +353,7 @@ impl<'p> Run<'p> {
         if !receives {
             self.out.dropped = DropReason::PortDown;
         } else if self.pipeline.alone {
-            self.note("no controller is there: stands alone");
+            self.note("no controller is connected: the bridge stands alone (fail mode standalone), and its rules are not asked");
             self.list(&[Action::Output { port: port::NORMAL, max_len: 0 }]);
         } else {
             self.table(0, None, false);
@@ -334,6 +363,12 @@ impl<'p> Run<'p> {
     }
 
     fn done(mut self) -> Translated {
+        if self.out.failed.is_some() {
+            // As Open vSwitch: what was decided before is not done either.
+            self.out.program.ops.clear();
+            self.out.to_controller.clear();
+            self.out.learns.clear();
+        }
         if self.stopped && self.out.program.is_drop() && self.out.dropped == DropReason::RuleDrop {
             self.out.dropped = DropReason::RuleLoop;
         }
@@ -494,6 +529,7 @@ impl<'p> Run<'p> {
         self.lookups += 1;
         if self.lookups > MAX_LOOKUPS || self.depth > MAX_DEPTH {
             self.note("too many look-ups for one packet: look for a loop of resubmits");
+            self.out.failed = Some(if self.lookups > MAX_LOOKUPS { Failed::Lookups } else { Failed::Depth });
             self.stopped = true;
             return;
         }
@@ -553,6 +589,7 @@ impl<'p> Run<'p> {
 
     fn instructions(&mut self, instructions: &Instructions) {
         if let Some(meter) = instructions.meter {
+            self.tell_instruction(|| format!("meter:{meter}"), None);
             self.commit();
             self.push(Op::Meter(meter));
         }
@@ -564,18 +601,45 @@ impl<'p> Run<'p> {
             return;
         }
         if instructions.clear {
+            let before = self.shown_action_set("was");
+            self.tell_instruction(|| "clear_actions".to_owned(), before);
             self.action_set.clear();
             self.note_output();
         }
         for action in &instructions.write {
             self.put_in_set(action);
         }
+        if !instructions.write.is_empty() {
+            let after = self.shown_action_set("is");
+            let written = || format!("write_actions({})", super::text::actions(&instructions.write));
+            self.tell_instruction(written, after);
+        }
         if let Some((value, mask)) = instructions.metadata {
+            let mask_text = if mask == u64::MAX { String::new() } else { format!("/{mask:#x}") };
+            self.tell_instruction(|| format!("write_metadata:{value:#x}{mask_text}"), None);
             self.write(Field::Metadata, u128::from(value), u128::from(mask));
         }
         if let Some(next) = instructions.goto {
+            self.tell_instruction(|| format!("goto_table:{next}"), None);
             self.table(next, None, false);
         }
+    }
+
+    /// Tells of an instruction, while somebody asks.
+    fn tell_instruction(&mut self, text: impl FnOnce() -> String, then: Option<String>) {
+        if self.asked.trace {
+            self.tell(Trace::Instruction(self.depth, text(), then));
+        }
+    }
+
+    /// The action set in words, while somebody asks.
+    fn shown_action_set(&self, verb: &str) -> Option<String> {
+        self.asked.trace.then(|| {
+            if self.action_set.is_empty() {
+                return format!("action set {verb} empty");
+            }
+            format!("action set {verb}: {}", super::text::actions(&self.action_set))
+        })
     }
 
     /// One of a kind stays in the set, fields one each (OpenFlow 1.3, 5.10).
@@ -609,6 +673,9 @@ impl<'p> Run<'p> {
             return;
         }
         let set = std::mem::take(&mut self.action_set);
+        if self.asked.trace && !set.is_empty() {
+            self.tell(Trace::ActionSet(self.depth));
+        }
         let before = std::mem::replace(&mut self.in_action_set, true);
         self.ordered(&set);
         self.in_action_set = before;

@@ -11,6 +11,7 @@ use model::{
     CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, GroupState, MegaflowState,
     MemoryState, MeterState,
 };
+use packet::PortId;
 use port::FrameMemory;
 use switch::flow::{ALL_TABLES, FlowFilter, Pipeline, RuleRef, text};
 
@@ -27,6 +28,8 @@ const RULES: usize = 32;
 /// The bridges with rules, to be shown while everything goes on.
 pub struct Shown {
     bridges: Vec<(String, Arc<FlowTables>)>,
+    /// Who decides where rules say `NORMAL`, in the same order.
+    learning: Vec<Arc<switch::Bridge>>,
     names: Names,
     decider: Option<Arc<DeciderView>>,
 }
@@ -39,6 +42,7 @@ impl Flows {
         };
         Shown {
             bridges: self.bridges.iter().map(bridge).collect(),
+            learning: self.bridges.values().map(|own| Arc::clone(&own.bridge.bridge)).collect(),
             names: names.clone(),
             decider: self.deciding.as_ref().map(|deciding| Arc::clone(&deciding.view)),
         }
@@ -173,7 +177,8 @@ impl Shown {
     ) {
         let (pipeline, at) = (tables.lock(), now());
         all.extend(slice.drain(..).filter_map(|view| {
-            let flow = text::cached(&self.names.port(view.port), &view.flow, &view.mask);
+            let port = |port: PortId| if query.numbers { port.0.to_string() } else { self.names.port(port) };
+            let flow = text::cached(&port(view.port), &view.flow, &view.mask);
             if query.text.as_ref().is_some_and(|wanted| !flow.contains(wanted.as_str())) {
                 return None;
             }
@@ -181,7 +186,7 @@ impl Shown {
                 bridge: bridge.to_owned(),
                 worker: u16::try_from(view.worker).unwrap_or(u16::MAX),
                 flow,
-                actions: text::program(view.ops(), &|port| self.names.port(port)),
+                actions: text::program(view.ops(), &port),
                 packets: view.packets,
                 bytes: view.bytes,
                 used_ms: (view.used_ns != 0).then(|| ms(at.saturating_sub(view.used_ns))),
@@ -217,6 +222,8 @@ impl Shown {
         memory("flow records".to_owned(), decider.memory.load(Ordering::Relaxed));
         caches.decider = Some(DeciderState {
             flows: decider.flows.load(Ordering::Relaxed),
+            mean_flows: decider.mean_flows.load(Ordering::Relaxed),
+            most_flows: decider.most_flows.load(Ordering::Relaxed),
             limit: decider.limit.load(Ordering::Relaxed),
             upcalls: decider.upcalls.load(Ordering::Relaxed),
             revalidated: decider.revalidated.load(Ordering::Relaxed),
@@ -256,11 +263,23 @@ impl Shown {
         Ok(())
     }
 
-    /// A bridge's tables, and what ports are called.
-    pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &Names), PlaneError> {
-        let (_, tables) =
-            self.bridges.iter().find(|(own, _)| own == bridge).ok_or_else(|| PlaneError::no_rules(bridge))?;
-        Ok((tables, &self.names))
+    /// A bridge's tables, and the bridge that learns beside them.
+    pub fn one(&self, bridge: &str) -> Result<(&FlowTables, &switch::Bridge), PlaneError> {
+        let mut all = self.bridges.iter().zip(&self.learning);
+        let found = all.find(|((own, _), _)| own == bridge);
+        let ((_, tables), learning) = found.ok_or_else(|| PlaneError::no_rules(bridge))?;
+        Ok((tables, learning))
+    }
+
+    /// The name of the bridge that has a port of the data path, named or numbered, and the port's number there.
+    pub fn bridge_of(&self, port: &str) -> Option<(&str, u32)> {
+        let id = port.parse().ok().or_else(|| self.names.ports.find(port)).map(PortId)?;
+        self.bridges.iter().find_map(|(name, tables)| Some((name.as_str(), tables.lock().number_of(id)?)))
+    }
+
+    /// What a port is called, by name or by number.
+    pub fn port(&self, port: PortId, names: bool) -> String {
+        if names { self.names.port(port) } else { port.0.to_string() }
     }
 }
 

@@ -1,66 +1,145 @@
-//! A packet's way through the tables as people know it from `ovs-appctl ofproto/trace`, with the reasons of the megaflow's bits behind it. The
-//! tables themselves are asked, with a recorder.
+//! A packet's way through the tables as `ovs-appctl ofproto/trace` tells it. The tables themselves are asked, with a recorder, and the bridge that
+//! learns beside them where rules say `NORMAL`.
 
+mod tree;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use control::{FailureKind, PlaneError};
-use packet::{FlowKey, PortId, spec};
-use switch::flow::{Asked, Beyond, Field, Flow, Line, STAGES, Story, Translated, text};
+use engine::worker::monotonic;
+use model::{TracePacket, TraceRequest};
+use packet::{DropReason, FlowKey, PortId, VlanId, spec};
+use switch::flow::{
+    Arrival, Asked, Beyond, Field, Flow, NormalNote, Op, Resolved, STAGES, Story, Translated, resolve, text,
+};
 
 use super::shown::Shown;
-use crate::plane::ids::Names;
+use crate::database::UNTAGGED;
+use tree::Tree;
 
-/// What `-generate` is spelled as.
-const GENERATE: [&str; 2] = ["-generate", "--generate"];
+/// A request that is refused in Open vSwitch's words.
+fn invalid(cause: String, fix: &str) -> PlaneError {
+    PlaneError { kind: FailureKind::Invalid, object: "ofproto/trace".to_owned(), cause, fix: fix.to_owned() }
+}
 
 impl Shown {
     /// See [`control::Plane::trace_rules`].
-    pub fn trace(&self, bridge: &str, words: &str, packet: Option<&str>) -> Result<String, PlaneError> {
-        let (tables, names) = self.one(bridge)?;
+    pub fn trace(&self, request: &TraceRequest) -> Result<String, PlaneError> {
+        let (bridge, words) = self.place(request)?;
+        let (tables, learning) = self.one(&bridge)?;
         let pipeline = tables.lock();
         let number = |name: &str| {
             pipeline.ports().values().find(|port| port.desc.name == name).map(|port| port.desc.number)
         };
-        let invalid = |cause: String, fix: &str| PlaneError {
-            kind: FailureKind::Invalid,
-            object: format!("bridge.{bridge}"),
-            cause,
-            fix: fix.to_owned(),
-        };
-        let mut flow = text::parse(words, number).map_err(|error| {
+        let mut flow = text::parse(&words, number).map_err(|error| {
             let cause = format!("Bad openflow flow syntax: {words}: {error}");
             invalid(cause, "write it as ovs-fields(7) says, such as in_port=1,ip,nw_dst=10.0.0.1")
         })?;
-        let frame = match packet {
-            None => None,
-            Some(option) if GENERATE.contains(&option) => Some(generated(words).map_err(|cause| {
+        let frame = match &request.packet {
+            TracePacket::None => None,
+            TracePacket::Generated => Some(generated(&words).map_err(|cause| {
                 invalid(cause, "name what a packet can be made of, or give the packet in hexadecimal digits")
             })?),
-            Some(digits) => Some(spec::parse(&format!("hex:{digits}")).map_err(|error| {
+            TracePacket::Digits(digits) => Some(spec::parse(&format!("hex:{digits}")).map_err(|error| {
                 invalid(format!("Trailing garbage in packet data: {error}"), "give hexadecimal digits")
             })?),
         };
         if let Some(frame) = &frame {
-            let mut key = FlowKey::ZERO;
-            let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).map_err(|reason| {
-                invalid(
-                    format!("the packet cannot be read: {}", reason.name()),
-                    "give a whole Ethernet frame",
-                )
-            })?;
-            let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
-            let own = Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port);
-            if let Some(packet) = own.0.get(STAGES[0]..)
-                && let Some(place) = flow.0.get_mut(STAGES[0]..)
-            {
-                place.copy_from_slice(packet);
+            become_frame(&mut flow, frame)?;
+        }
+        let asked = Asked { flow: &flow, frame: frame.as_deref(), trace: true };
+        let fate = match &request.actions {
+            None => pipeline.translate(asked),
+            Some(words) => {
+                let actions = text::read_actions(words, &flow, &number)
+                    .map_err(|cause| invalid(cause, "write them as ovs-actions(7) says"))?;
+                pipeline.packet_out(asked, &actions)
+            }
+        };
+        let story = pipeline.story(&flow, &fate);
+        let in_port = u32::try_from(flow.get(Field::InPort)).ok();
+        let port = in_port.and_then(|number| pipeline.ports().get(&number)).map(|port| port.id);
+        let names: BTreeMap<u32, String> = if request.names {
+            pipeline.ports().iter().map(|(number, port)| (*number, port.desc.name.clone())).collect()
+        } else {
+            BTreeMap::new()
+        };
+        drop(pipeline);
+        let resolved = match port {
+            Some(port) => {
+                let arrival = Arrival { port, flow: &flow, frame: frame.as_deref(), now: monotonic() };
+                resolve(learning, arrival, &fate.program.ops)
+            }
+            None => Resolved { ops: fate.program.ops.clone(), notes: Vec::new() },
+        };
+        let name = |port: PortId| self.port(port, request.names);
+        let told = written(&bridge, &flow, (&fate, &resolved), &story, port, (&name, request.why));
+        Ok(if request.names { named(&told, &names) } else { told })
+    }
+
+    /// The bridge, and the flow in `ovs-ofctl`'s syntax.
+    fn place(&self, request: &TraceRequest) -> Result<(String, String), PlaneError> {
+        let of_datapath = text::from_datapath(&request.flow);
+        match (&request.bridge, of_datapath) {
+            (Some(bridge), None) => Ok((bridge.clone(), request.flow.clone())),
+            (Some(_), Some(_)) => {
+                Err(invalid("Cannot find the datapath".to_owned(), "leave the bridge away"))
+            }
+            (None, None) => {
+                let cause = format!("syntax error at {} (or the bridge name was omitted)", request.flow);
+                Err(invalid(cause, "name the bridge"))
+            }
+            (None, Some(flow)) => {
+                let port = flow.port.unwrap_or_default();
+                let (bridge, number) = self.bridge_of(&port).ok_or_else(|| {
+                    let cause = format!("no OpenFlow port for datapath port {port}");
+                    invalid(cause, "look at the ports with `ovs-appctl dpif/show`")
+                })?;
+                let comma = if flow.words.is_empty() { "" } else { "," };
+                Ok((bridge.to_owned(), format!("in_port={number}{comma}{}", flow.words)))
             }
         }
-        let fate = pipeline.translate(Asked { flow: &flow, frame: frame.as_deref(), trace: true });
-        let story = pipeline.story(&flow, &fate);
-        drop(pipeline);
-        Ok(written(bridge, &flow, &fate, &story, names))
     }
+}
+
+/// A story with names in the place of OpenFlow's numbers of ports.
+fn named(told: &str, names: &BTreeMap<u32, String>) -> String {
+    const BEFORE: [&str; 2] = ["in_port=", "output:"];
+    // As Open vSwitch: the action set has numbers.
+    if let Some((head, tail)) = told.split_once(" -> action set ") {
+        let (set, tail) = tail.split_once('\n').unwrap_or((tail, ""));
+        return format!("{} -> action set {set}\n{}", named(head, names), named(tail, names));
+    }
+    let mut text = String::with_capacity(told.len());
+    let mut rest = told;
+    while let Some(end) = BEFORE.iter().filter_map(|key| Some(rest.find(key)? + key.len())).min() {
+        let (head, tail) = rest.split_at(end);
+        let digits = tail.len() - tail.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let (number, tail) = tail.split_at(digits);
+        text.push_str(head);
+        text.push_str(
+            number.parse().ok().and_then(|number: u32| names.get(&number)).map_or(number, String::as_str),
+        );
+        rest = tail;
+    }
+    text + rest
+}
+
+/// The flow is that of the frame, where it is no metadata.
+fn become_frame(flow: &mut Flow, frame: &[u8]) -> Result<(), PlaneError> {
+    let mut key = FlowKey::ZERO;
+    let layers = FlowKey::extract(frame, frame.len(), PortId(0), &mut key).map_err(|reason| {
+        invalid(format!("the packet cannot be read: {}", reason.name()), "give a whole Ethernet frame")
+    })?;
+    let in_port = u32::try_from(flow.get(Field::InPort)).unwrap_or_default();
+    let own = Flow::new(&key, &Beyond::extract(frame, &key, &layers), in_port);
+    if let Some(packet) = own.0.get(STAGES[0]..)
+        && let Some(place) = flow.0.get_mut(STAGES[0]..)
+    {
+        place.copy_from_slice(packet);
+    }
+    Ok(())
 }
 
 /// A frame that is what the words say, metadata aside.
@@ -75,51 +154,87 @@ fn generated(words: &str) -> Result<Vec<u8>, String> {
     spec::parse(&kept.join(",")).map_err(|error| error.to_string())
 }
 
-fn written(bridge: &str, flow: &Flow, fate: &Translated, story: &Story, names: &Names) -> String {
-    let title = format!("bridge(\"{bridge}\")");
-    let mut out = format!("Flow: {}\n\n{title}\n{}\n", text::whole(flow), "-".repeat(title.len()));
-    for line in &story.lines {
-        // Writing to a string cannot fail.
-        let _ = told(&mut out, line);
+/// What one `NORMAL` did in Open vSwitch's words, and whether they warn.
+fn normal_words(note: NormalNote, port: Option<PortId>, name: &impl Fn(PortId) -> String) -> (bool, String) {
+    let detail = |text: &str| (false, text.to_owned());
+    match note {
+        NormalNote::Learned(mac, vid) => {
+            let vid = if VlanId::new(vid) == Some(UNTAGGED) { 0 } else { vid };
+            let port = port.map_or_else(String::new, name);
+            (false, format!("learned that {mac} is on port {port} in VLAN {vid}"))
+        }
+        NormalNote::ToStation => detail("forwarding to learned port"),
+        NormalNote::BackToStation => detail("learned port is input port, dropping"),
+        NormalNote::Flood => detail("no learned MAC for destination, flooding"),
+        NormalNote::Group => detail("forwarding to mcast group port"),
+        NormalNote::Dropped(
+            DropReason::VlanNotAllowed | DropReason::VlanTaggedOnAccess | DropReason::VlanUntaggedNotAdmitted,
+        ) => (true, "disallowed VLAN VID for this input port, dropping".to_owned()),
+        NormalNote::Dropped(reason) => (true, format!("dropping: {}", reason.explain())),
     }
-    if fate.program.is_drop() && story.lines.iter().all(|line| !matches!(line, Line::Miss { .. })) {
-        out.push_str("    drop\n");
+}
+
+/// A copy behind which nothing is done need not be one; Open vSwitch makes none then.
+fn without_last_copy(ops: &[Op]) -> Vec<Op> {
+    let mut at = 0;
+    while let Some(op) = ops.get(at) {
+        let Op::Clone(n) = op else {
+            at += 1;
+            continue;
+        };
+        let end = at + 1 + usize::from(*n);
+        if end >= ops.len() {
+            return [ops.get(..at), ops.get(at + 1..)].into_iter().flatten().flatten().cloned().collect();
+        }
+        at = end;
+    }
+    ops.to_vec()
+}
+
+fn written(
+    bridge: &str,
+    flow: &Flow,
+    (fate, resolved): (&Translated, &Resolved),
+    story: &Story,
+    port: Option<PortId>,
+    (name, why): (&impl Fn(PortId) -> String, bool),
+) -> String {
+    let mut out = format!("Flow: {}\n", text::whole(flow));
+    let words = |note| normal_words(note, port, name);
+    let told = Tree::written(bridge, &story.lines, &resolved.notes, &words);
+    out += &match flow.get(Field::EthType) {
+        0x86dd => told.replace(" >> IPv4 decrement", " >> IPv6 decrement"),
+        0x8847 | 0x8848 => told.replace(" >> IPv4 decrement", " >> MPLS decrement"),
+        _ => told,
+    };
+    if why {
+        out.push('\n');
+        for bits in &story.why {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "  {} because of {}", bits.fields, bits.because);
+        }
     }
     let last = story.changed.as_deref().unwrap_or("unchanged");
     let _ = write!(out, "\nFinal flow: {last}\nMegaflow: recirc_id=0,eth,{}\n", story.megaflow);
-    for bits in &story.why {
-        let _ = writeln!(out, "  {} because of {}", bits.fields, bits.because);
-    }
-    let mut actions = vec![text::program(&fate.program.ops, &|port| names.port(port))];
-    if !fate.to_controller.is_empty() {
+    let mut actions = vec![text::program(&without_last_copy(&resolved.ops), name)];
+    for told in &fate.to_controller {
         actions.retain(|action| action != "drop");
-        actions.push("userspace(controller)".to_owned());
+        actions.push(format!(
+            "userspace(pid=0,controller(reason={},dont_send={},continuation={},recirc_id=1,rule_cookie={},controller_id={},max_len={}))",
+            told.reason as u8,
+            u8::from(told.frame.is_none()),
+            u8::from(told.continuation.is_some()),
+            if told.cookie == 0 { "0".to_owned() } else { format!("{:#x}", told.cookie) },
+            told.controller,
+            told.max_len
+        ));
     }
     let _ = writeln!(out, "Datapath actions: {}", actions.join(","));
-    if !fate.to_controller.is_empty() {
-        out.push_str("This flow is handled by the decider because it:\n");
-        out.push_str("  - Sends \"packet-in\" messages to the OpenFlow controller.\n");
+    if let Some(failed) = fate.failed {
+        let _ = writeln!(out, "Translation failed ({}), packet is dropped.", failed.reason());
     } else if story.is_own {
-        out.push_str("This flow is handled by the decider because it:\n");
-        out.push_str("  - Depends on more than its headers, and is not cached.\n");
+        out.push_str("This flow is handled by the userspace slow path because it:\n");
+        out.push_str("  - Uses action(s) not supported by datapath.\n");
     }
     out
-}
-
-/// A line: rules with their tables at the margin of their depth, what they do behind it.
-fn told(out: &mut String, line: &Line) -> std::fmt::Result {
-    let margin = |depth: u32| " ".repeat(4 * usize::try_from(depth).unwrap_or_default());
-    match line {
-        Line::Rule { depth, table, priority, cookie, matching, .. } => {
-            let space = if matching.is_empty() { "" } else { ", " };
-            let cookie = if *cookie == 0 { String::new() } else { format!(", cookie {cookie:#x}") };
-            writeln!(out, "{}{table:2}. {matching}{space}priority {priority}{cookie}", margin(*depth))
-        }
-        Line::Miss { depth, table } => {
-            writeln!(out, "{0}{table:2}. No match.\n{0}    drop", margin(*depth))
-        }
-        Line::Did { depth, action } => writeln!(out, "{}    {action}", margin(*depth)),
-        Line::Note { depth, words } => writeln!(out, "{}     -> {words}", margin(*depth)),
-        Line::More(more) => writeln!(out, "    (and {more} more)"),
-    }
 }

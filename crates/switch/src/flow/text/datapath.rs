@@ -185,14 +185,25 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
         parts.push(match op {
             Op::Output(port) => name(*port),
             Op::Normal => "normal".to_owned(),
-            Op::Set(bits) => {
-                let mut groups = Vec::new();
-                let eth_type = eth_type_of(&bits.mask);
-                fields(&bits.value, &bits.mask, eth_type, &mut groups);
-                format!("set({})", groups.join(","))
-            }
+            Op::Set(bits) => set(&bits.value, &bits.mask),
             Op::PushVlan(tpid, tci) => {
-                format!("push_vlan(tpid=0x{tpid:04x},vid={},pcp={})", tci & 0xfff, tci >> 13)
+                // A tag that is changed before anything else is pushed as it is then.
+                let mut tci = u128::from(*tci);
+                let mut rest = None;
+                if let Some(Op::Set(bits)) = ops.get(at)
+                    && bits.mask.get(Field::VlanTci) != 0
+                {
+                    at += 1;
+                    let changed = bits.mask.get(Field::VlanTci);
+                    tci = tci & !changed | bits.value.get(Field::VlanTci) & changed;
+                    let mut mask = bits.mask;
+                    mask.set(Field::VlanTci, 0);
+                    rest = (mask != Flow::ZERO).then(|| set(&bits.value, &mask));
+                }
+                // Open vSwitch leaves out what is usual.
+                let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
+                let push = format!("push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13);
+                rest.into_iter().fold(push, |all, rest| all + "," + &rest)
             }
             Op::PopVlan => "pop_vlan".to_owned(),
             Op::PushMpls(eth_type, entry) => format!(
@@ -220,6 +231,13 @@ fn steps(ops: &[Op], name: &impl Fn(PortId) -> String) -> Vec<String> {
         });
     }
     parts
+}
+
+/// Fields that are written.
+fn set(value: &Flow, mask: &Flow) -> String {
+    let mut groups = Vec::new();
+    fields(value, mask, eth_type_of(mask), &mut groups);
+    format!("set({})", groups.join(","))
 }
 
 /// What kind of packet bits that are written belong to: addresses of IPv6 are longer.

@@ -53,11 +53,14 @@ pub fn whole(flow: &Flow) -> String {
         let mut wild = Flow::ZERO;
         let is_there = !matches!(need, Prerequisite::None | Prerequisite::Vlan)
             && crate::flow::packet_meets(flow, need, &mut wild);
-        // Said only where there is something to say.
-        let is_rare = matches!(field, Field::IpFrag | Field::Ipv6Exthdr | Field::Ipv6Label | Field::TcpFlags);
+        // Open vSwitch has no such field: it is said only where there is something to say.
+        let is_rare = field == Field::Ipv6Exthdr;
         if is_there && !(is_rare && flow.get(field) == 0) {
             mask.want(field);
         }
+    }
+    if flow.get(Field::VlanTci) & TAG != 0 {
+        mask.set_bits((super::super::translate::TCI + 2) * 8, 16, 0xffff);
     }
     part(flow, &mask)
 }
@@ -175,7 +178,9 @@ impl<'a> Printer<'a> {
         // Of the inner tag there is no field: only translation looks at it.
         let inner = (super::super::translate::TCI + 2) * 8;
         let mask = self.mask.bits(inner, 16);
-        if mask != 0 {
+        if mask == 0xffff {
+            parts.push(format!("vlan_tci1=0x{:04x}", self.value.bits(inner, 16)));
+        } else if mask != 0 {
             parts.push(format!("vlan_tci1=0x{:04x}/0x{mask:04x}", self.value.bits(inner, 16)));
         }
     }

@@ -102,28 +102,8 @@ fn one(
         return if number(bare) == Some(0) { Ok(()) } else { Err(FlowTextError::Field(name.to_owned())) };
     }
     let field = find(flow, name).ok_or_else(|| FlowTextError::Field(name.to_owned()))?;
-    let mut value = match form(field) {
-        Form::Port => match number(bare).and_then(|number| u32::try_from(number).ok()) {
-            Some(number) => u128::from(number),
-            None => u128::from(
-                special(bare).or_else(|| port(bare)).ok_or_else(|| FlowTextError::Port(bare.to_owned()))?,
-            ),
-        },
-        Form::Ethernet => {
-            let mac: MacAddr = bare.parse().map_err(|_| wrong())?;
-            mac.0.iter().fold(0, |all, octet| all << 8 | u128::from(*octet))
-        }
-        Form::Ipv4 => u128::from(u32::from(bare.parse::<Ipv4Addr>().map_err(|_| wrong())?)),
-        Form::Ipv6 => u128::from(bare.parse::<Ipv6Addr>().map_err(|_| wrong())?),
-        Form::Fragment => match bare {
-            "no" | "not_later" => 0,
-            "yes" | "first" => 1,
-            "later" => 3,
-            _ => return Err(wrong()),
-        },
-        Form::Flags => number(bare).or_else(|| flags(field, bare)).ok_or_else(wrong)?,
-        Form::Decimal | Form::Hex => number(bare).ok_or_else(wrong)?,
-    };
+    let mut value = read_value(field, bare, port)
+        .map_err(|unknown| if unknown { FlowTextError::Port(bare.to_owned()) } else { wrong() })?;
     if name == "nw_tos" {
         value >>= 2;
     }
@@ -138,8 +118,37 @@ fn one(
     Ok(())
 }
 
+/// Reads a field's value; the error says whether it is a port that the bridge does not have.
+pub(super) fn read_value(
+    field: Field,
+    text: &str,
+    port: &impl Fn(&str) -> Option<u32>,
+) -> Result<u128, bool> {
+    let value = match form(field) {
+        Form::Port => match number(text).and_then(|number| u32::try_from(number).ok()) {
+            Some(number) => Some(u128::from(number)),
+            None => return special(text).or_else(|| port(text)).map(u128::from).ok_or(true),
+        },
+        Form::Ethernet => {
+            let mac: Option<MacAddr> = text.parse().ok();
+            mac.map(|mac| mac.0.iter().fold(0, |all, octet| all << 8 | u128::from(*octet)))
+        }
+        Form::Ipv4 => text.parse().ok().map(|address: Ipv4Addr| u128::from(u32::from(address))),
+        Form::Ipv6 => text.parse().ok().map(|address: Ipv6Addr| u128::from(address)),
+        Form::Fragment => match text {
+            "no" | "not_later" => Some(0),
+            "yes" | "first" => Some(1),
+            "later" => Some(3),
+            _ => None,
+        },
+        Form::Flags => number(text).or_else(|| flags(field, text)),
+        Form::Decimal | Form::Hex => number(text),
+    };
+    value.ok_or(false)
+}
+
 /// The field that a name stands for in this kind of packet.
-fn find(flow: &Flow, name: &str) -> Option<Field> {
+pub(super) fn find(flow: &Flow, name: &str) -> Option<Field> {
     let is_v6 = flow.get(Field::EthType) == 0x86dd;
     let proto = flow.get(Field::IpProto);
     let of = |tcp: Field, udp: Field, sctp: Field| match proto {
@@ -189,7 +198,7 @@ pub fn sub_field(text: &str) -> Option<SubField> {
     Some(SubField { field, first, bits }).filter(SubField::is_sound)
 }
 
-fn number(text: &str) -> Option<u128> {
+pub(super) fn number(text: &str) -> Option<u128> {
     match text.strip_prefix("0x") {
         Some(digits) => u128::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -211,7 +220,7 @@ fn flags(field: Field, text: &str) -> Option<u128> {
     Some(all)
 }
 
-fn special(text: &str) -> Option<u32> {
+pub(super) fn special(text: &str) -> Option<u32> {
     Some(match text.to_ascii_uppercase().as_str() {
         "LOCAL" => reserved::LOCAL,
         "CONTROLLER" => reserved::CONTROLLER,

@@ -130,6 +130,9 @@ impl Run<'_> {
         if self.stopped || !self.works() {
             return;
         }
+        if self.asked.trace {
+            self.tell(super::Trace::Bucket(self.depth, place));
+        }
         self.out.groups.push((id, place));
         let before = (self.in_bucket, self.in_action_set);
         (self.in_bucket, self.in_action_set) = (true, false);

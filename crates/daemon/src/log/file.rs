@@ -1,0 +1,244 @@
+//! The log file, and its lines.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use model::VlogDestination;
+use rustix::fs::OFlags;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::levels;
+use super::pattern::{self, Parts};
+
+/// Open vSwitch's patterns.
+const SYSLOG: &str = "ovs|%05N|%c%T|%p|%m";
+const CONSOLE: &str = "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m";
+const FILE: &str = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m";
+
+/// Threads that change and answer, which are one in Open vSwitch.
+const MAIN: [&str; 3] = ["main", "control", "ovs-vswitchd"];
+
+/// The file, which may be replaced while messages are written.
+pub struct LogFile {
+    state: Mutex<State>,
+    messages: AtomicU64,
+    started: Instant,
+}
+
+struct State {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    /// By [`VlogDestination`], in the order of its values. Lines of the file alone follow theirs.
+    patterns: [String; 3],
+}
+
+impl Default for LogFile {
+    fn default() -> LogFile {
+        let patterns = [SYSLOG, CONSOLE, FILE].map(str::to_owned);
+        LogFile {
+            state: Mutex::new(State { path: None, file: None, patterns }),
+            messages: AtomicU64::new(0),
+            started: Instant::now(),
+        }
+    }
+}
+
+/// Opens a file for lines at its end. A link in its place is refused, and what is neither a file nor a character device.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
+    let file = OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(flags).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() || kind.is_char_device() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file; choose another path"))
+    }
+}
+
+impl LogFile {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes to this file from now on, and says whether it is another one than before.
+    pub fn open(&self, path: &Path) -> io::Result<bool> {
+        let file = open(path)?;
+        let mut state = self.state();
+        let same = state.file.as_ref().is_some_and(|before| is_one(before, &file));
+        state.path = Some(path.to_owned());
+        if !same {
+            state.file = Some(file);
+        }
+        Ok(!same)
+    }
+
+    /// Writes to no file. The name stays, for [`LogFile::path`].
+    pub fn close(&self) {
+        self.state().file = None;
+    }
+
+    /// Returns where the file is, or was before it was closed.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.state().path.clone()
+    }
+
+    /// Returns whether messages go to a file.
+    pub fn is_open(&self) -> bool {
+        self.state().file.is_some()
+    }
+
+    /// Returns whether the open file is still the one of this name.
+    pub fn is_same(&self, path: &Path) -> bool {
+        let named = std::fs::symlink_metadata(path).ok();
+        let open = self.state().file.as_ref().and_then(|file| file.metadata().ok());
+        let place = |data: &std::fs::Metadata| (data.dev(), data.ino());
+        named.as_ref().map(place) == open.as_ref().map(place)
+    }
+
+    /// Changes the pattern of a destination, or of all.
+    pub fn set_pattern(&self, destination: Option<VlogDestination>, pattern: &str) {
+        let mut state = self.state();
+        for (known, own) in VlogDestination::ALL.into_iter().zip(&mut state.patterns) {
+            if destination.is_none_or(|destination| destination == known) {
+                pattern.clone_into(own);
+            }
+        }
+    }
+
+    /// Returns the patterns, as `vlog/list-pattern` prints them.
+    pub fn patterns(&self) -> String {
+        let [syslog, console, file] = self.state().patterns.clone();
+        format!(
+            "         prefix                            format\n         ------                            ------\n\
+             SYSLOG   <%B> %D{{%h %e %T}} %E %A:          {syslog}\n\
+             CONSOLE  none                              {console}\n\
+             FILE     none                              {file}\n"
+        )
+    }
+}
+
+fn is_one(one: &File, other: &File) -> bool {
+    let place = |file: &File| file.metadata().map(|data| (data.dev(), data.ino())).ok();
+    place(one).is_some() && place(one) == place(other)
+}
+
+/// The way of lines to the file.
+pub struct Output(pub Arc<LogFile>);
+
+impl<'a> MakeWriter<'a> for Output {
+    type Writer = Lines<'a>;
+
+    fn make_writer(&'a self) -> Lines<'a> {
+        Lines(&self.0)
+    }
+}
+
+/// Writes whole lines.
+pub struct Lines<'a>(&'a LogFile);
+
+impl Write for Lines<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match &mut self.0.state().file {
+            Some(file) => file.write_all(line).map(|()| line.len()),
+            None => Ok(line.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Fields without colours, whatever the console has. A type of its own: spans keep what was formatted by type.
+#[derive(Default)]
+pub struct PlainFields(DefaultFields);
+
+impl<'writer> FormatFields<'writer> for PlainFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        self.0.format_fields(writer, fields)
+    }
+}
+
+/// Makes lines of the file's pattern.
+pub struct FileLines(Arc<LogFile>);
+
+impl FileLines {
+    /// Makes lines for this file.
+    pub fn new(file: &Arc<LogFile>) -> FileLines {
+        FileLines(Arc::clone(file))
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for FileLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut message = String::new();
+        for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(fields) = span.extensions().get::<FormattedFields<N>>()
+                && !fields.is_empty()
+            {
+                message.push_str(fields);
+                message.push_str(": ");
+            }
+        }
+        context.field_format().format_fields(Writer::new(&mut message), event)?;
+        let thread = std::thread::current();
+        let thread = thread.name().filter(|name| !MAIN.contains(name)).unwrap_or_default();
+        let level = match *event.metadata().level() {
+            Level::ERROR => "ERR",
+            Level::WARN => "WARN",
+            Level::INFO => "INFO",
+            Level::DEBUG | Level::TRACE => "DBG",
+        };
+        let parts = Parts {
+            number: self.0.messages.fetch_add(1, Ordering::Relaxed) + 1,
+            module: levels::module(event.metadata().target()),
+            level,
+            thread,
+            message: &message,
+            time: SystemTime::now(),
+            uptime: self.0.started.elapsed(),
+        };
+        let [_, _, pattern] = self.0.state().patterns.clone();
+        writeln!(writer, "{}", pattern::line(&pattern, &parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_log_is_not_followed() {
+        let directory = std::env::temp_dir().join(format!("log-file-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (link, target) = (directory.join("x.log"), directory.join("target"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let log = LogFile::default();
+        assert!(log.open(&link).is_err() && !target.exists() && !log.is_open());
+        std::fs::remove_file(&link).unwrap();
+        assert!(log.open(&link).unwrap() && !log.open(&link).unwrap());
+        std::fs::rename(&link, &target).unwrap();
+        assert!(!log.is_same(&link) && log.open(&link).unwrap() && log.is_same(&link));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,224 @@
+//! A story as Open vSwitch prints it: what happened stands under what led to it, and only what others follow is set in further.
+
+use switch::flow::{Line, NormalNote};
+
+/// What a line is about; it decides about its margin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Table,
+    Bucket,
+    Action,
+    Detail,
+    Warning,
+    Error,
+}
+
+struct Node {
+    kind: Kind,
+    text: String,
+    below: Vec<usize>,
+}
+
+/// A story under way.
+pub struct Tree {
+    /// The first one is the bridge.
+    nodes: Vec<Node>,
+    /// Where lines belong: nodes with the depth of what is below them.
+    path: Vec<(usize, u32)>,
+}
+
+/// What our words are in Open vSwitch's, where it has some, and how grave they are.
+fn spoken(words: &str) -> (Kind, &str) {
+    match words {
+        "there is no such port" => (Kind::Warning, "Nonexistent output port"),
+        "not back by the port of arrival, unless `in_port` is asked for" => {
+            (Kind::Warning, "skipping output to input port")
+        }
+        "the port takes no packets" => (Kind::Detail, "OFPPC_NO_FWD set, skipping output"),
+        "its TTL is spent" => (Kind::Warning, "IPv4 decrement TTL exception"),
+        "the stack is empty" => (Kind::Error, "stack underflow"),
+        "there is no such group" => (Kind::Warning, "output to nonexistent group"),
+        "no bucket is alive" => (Kind::Detail, "no live bucket"),
+        words if words.starts_with("too many look-ups") => (Kind::Error, words),
+        words if words.starts_with("too ") => (Kind::Error, words),
+        words => (Kind::Detail, words),
+    }
+}
+
+impl Tree {
+    /// Returns the lines of a story, with what each `NORMAL` did. `port` names ports of the engine, `vlan` VLANs.
+    pub fn written(
+        bridge: &str,
+        lines: &[Line],
+        normal: &[Vec<NormalNote>],
+        words: &impl Fn(NormalNote) -> (bool, String),
+    ) -> String {
+        let title = format!("bridge(\"{bridge}\")");
+        let root = Node { kind: Kind::Table, text: title.clone(), below: Vec::new() };
+        let mut tree = Tree { nodes: vec![root], path: Vec::new() };
+        let mut normal = normal.iter();
+        for line in lines {
+            tree.add(line);
+            if let Line::Did { action, .. } = line
+                && action == "NORMAL"
+            {
+                for note in normal.next().into_iter().flatten() {
+                    let (warns, text) = words(*note);
+                    tree.put(if warns { Kind::Warning } else { Kind::Detail }, text);
+                }
+            }
+        }
+        let mut text = format!("\n{title}\n{}\n", "-".repeat(title.len()));
+        tree.print(0, 0, &mut text);
+        text
+    }
+
+    /// Leaves what is deeper.
+    fn leave(&mut self, depth: u32) {
+        while self.path.last().is_some_and(|(_, own)| *own > depth) {
+            self.path.pop();
+        }
+    }
+
+    fn put(&mut self, kind: Kind, text: String) -> usize {
+        let at = self.nodes.len();
+        self.nodes.push(Node { kind, text, below: Vec::new() });
+        let above = self.path.last().map_or(0, |(above, _)| *above);
+        if let Some(above) = self.nodes.get_mut(above) {
+            above.below.push(at);
+        }
+        at
+    }
+
+    fn enter(&mut self, kind: Kind, text: String, depth: u32) {
+        let at = self.put(kind, text);
+        self.path.push((at, depth));
+    }
+
+    fn add(&mut self, line: &Line) {
+        match line {
+            Line::Rule { depth, table, priority, cookie, matching, actions } => {
+                self.leave(*depth);
+                let space = if matching.is_empty() { "" } else { ", " };
+                let cookie = if *cookie == 0 { String::new() } else { format!(", cookie {cookie:#x}") };
+                self.enter(
+                    Kind::Table,
+                    format!("{table:2}. {matching}{space}priority {priority}{cookie}"),
+                    *depth,
+                );
+                if actions == "drop" {
+                    self.put(Kind::Action, "drop".to_owned());
+                }
+            }
+            Line::Miss { depth, table } => {
+                self.leave(*depth);
+                self.enter(Kind::Table, format!("{table:2}. No match."), *depth);
+                self.put(Kind::Action, "drop".to_owned());
+            }
+            Line::Did { depth, action } => {
+                self.leave(*depth);
+                self.put(Kind::Action, action.clone());
+            }
+            Line::Note { depth, words } => {
+                self.leave(*depth);
+                let (kind, words) = spoken(words);
+                self.put(kind, words.to_owned());
+            }
+            Line::Detail { depth, words } => {
+                self.leave(*depth);
+                self.put(Kind::Detail, words.clone());
+            }
+            Line::Bucket { depth, place } => {
+                self.leave(depth.saturating_sub(1));
+                self.enter(Kind::Bucket, format!("bucket {place}"), *depth);
+            }
+            Line::ActionSet { depth } => {
+                self.path.truncate(1);
+                self.enter(Kind::Table, "--. Executing action set:".to_owned(), *depth);
+            }
+            Line::More(more) => {
+                self.put(Kind::Detail, format!("(and {more} more)"));
+            }
+        }
+    }
+
+    /// As `oftrace_node_print_details` of Open vSwitch.
+    fn print(&self, above: usize, level: usize, text: &mut String) {
+        let Some(above) = self.nodes.get(above) else { return };
+        for (place, at) in above.below.iter().enumerate() {
+            let Some(node) = self.nodes.get(*at) else { continue };
+            let is_last = place + 1 == above.below.len();
+            let more = usize::from(!is_last || node.kind != Kind::Table);
+            text.push_str(&" ".repeat(4 * (level + more)));
+            match node.kind {
+                Kind::Detail => text.push_str(&format!(" -> {}\n", node.text)),
+                Kind::Warning => text.push_str(&format!(" >> {}\n", node.text)),
+                Kind::Error => text.push_str(&format!(" >>>> {} <<<<\n", node.text)),
+                Kind::Table | Kind::Bucket | Kind::Action => text.push_str(&format!("{}\n", node.text)),
+            }
+            self.print(*at, level + 2 * more, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(depth: u32, table: u8) -> Line {
+        let (matching, actions) = ("ip".to_owned(), "...".to_owned());
+        Line::Rule { depth, table, priority: 7, cookie: 0, matching, actions }
+    }
+
+    fn did(depth: u32, action: &str) -> Line {
+        Line::Did { depth, action: action.to_owned() }
+    }
+
+    /// The margins of Open vSwitch 3.1 for the same rules.
+    #[test]
+    fn only_what_others_follow_is_set_in_further() {
+        let lines = [
+            rule(0, 0),
+            did(0, "resubmit(,2)"),
+            Line::Miss { depth: 1, table: 2 },
+            did(0, "group:1"),
+            Line::Bucket { depth: 1, place: 0 },
+            did(1, "output:1"),
+            did(0, "output:99"),
+            Line::Note { depth: 0, words: "there is no such port" },
+            did(0, "goto_table:9"),
+            rule(0, 9),
+            did(0, "NORMAL"),
+            Line::ActionSet { depth: 0 },
+            did(0, "output:3"),
+        ];
+        let words = |_| (false, "no learned MAC for destination, flooding".to_owned());
+        let text = Tree::written("br0", &lines, &[vec![NormalNote::Flood]], &words);
+        let expected = "
+bridge(\"br0\")
+-------------
+ 0. ip, priority 7
+    resubmit(,2)
+     2. No match.
+            drop
+    group:1
+    bucket 0
+            output:1
+    output:99
+     >> Nonexistent output port
+    goto_table:9
+     9. ip, priority 7
+            NORMAL
+             -> no learned MAC for destination, flooding
+--. Executing action set:
+    output:3
+";
+        assert_eq!(text, expected);
+        let last = [rule(0, 0), did(0, "resubmit(,1)"), rule(1, 1), did(1, "dec_ttl")];
+        let text = Tree::written("br0", &last, &[], &words);
+        assert!(
+            text.ends_with(" 0. ip, priority 7\n    resubmit(,1)\n 1. ip, priority 7\n    dec_ttl\n"),
+            "{text}"
+        );
+    }
+}

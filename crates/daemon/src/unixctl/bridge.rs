@@ -1,0 +1,71 @@
+//! The commands of `ovs-appctl` about bridges: their rules, and their controllers.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use control::{Plane, Store};
+use model::FlowQuery;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Answer, Commands, known_bridge};
+
+/// Rules that are printed at most.
+const RULES: usize = 1_000_000;
+/// The priority that is not printed (OFP_DEFAULT_PRIORITY).
+const USUAL: u16 = 0x8000;
+
+/// Adds them. `reconnect` is told which bridge's controllers are to be connected to anew; `None`: all.
+pub fn add(commands: &mut Commands, store: &Arc<Store>, reconnect: UnboundedSender<Option<String>>) {
+    let plane = Arc::clone(store.plane());
+    commands.add("ofproto/list", "", 0..=0, move |_| {
+        Ok(plane.bridges().into_iter().fold(String::new(), |text, bridge| text + &bridge.name + "\n"))
+    });
+    let plane = Arc::clone(store.plane());
+    commands.add("bridge/dump-flows", "[--offload-stats] bridge", 1..=2, move |arguments| {
+        let bridge = arguments.last().map_or("", String::as_str);
+        known_bridge(&*plane, bridge, "Unknown bridge")?;
+        dump_flows(&*plane, bridge, arguments.first().is_some_and(|word| word == "--offload-stats"))
+    });
+    let plane = Arc::clone(store.plane());
+    commands.add("bridge/reconnect", "[bridge]", 0..=1, move |arguments| {
+        if let Some(bridge) = arguments.first() {
+            known_bridge(&*plane, bridge, "Unknown bridge")?;
+        }
+        let gone = |_| "the daemon ends".to_owned();
+        reconnect.send(arguments.first().cloned()).map(|()| String::new()).map_err(gone)
+    });
+}
+
+/// All rules. Open vSwitch has four more, in a table of its own that is not shown to `ovs-ofctl`.
+fn dump_flows(plane: &dyn Plane, bridge: &str, offload: bool) -> Answer {
+    let query = FlowQuery { bridge: Some(bridge.to_owned()), limit: RULES, ..FlowQuery::default() };
+    // A bridge that learns alone has none.
+    let rules = plane.flow_rules(&query).unwrap_or_default();
+    let mut text = String::new();
+    for rule in rules {
+        // Writing to a string cannot fail.
+        if rule.table != 0 {
+            let _ = write!(text, "table_id={}, ", rule.table);
+        }
+        let _ = write!(
+            text,
+            "duration={}s, n_packets={}, n_bytes={}, ",
+            rule.age_ms / 1000,
+            rule.packets,
+            rule.bytes
+        );
+        if offload {
+            text.push_str("n_offload_packets=0, n_offload_bytes=0, ");
+        }
+        if rule.priority != USUAL {
+            let _ = write!(text, "priority={},", rule.priority);
+        }
+        if !rule.matches.is_empty() {
+            let _ = write!(text, "{},", rule.matches);
+        } else if rule.priority == USUAL {
+            text.push(',');
+        }
+        let _ = writeln!(text, "actions={}", rule.actions);
+    }
+    Ok(text)
+}

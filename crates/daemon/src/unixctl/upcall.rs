@@ -1,0 +1,79 @@
+//! The commands of `ovs-appctl` about packets of unknown flows and the flows that are cached for them: `upcall/*` and `revalidator/*`.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use control::{Plane, Store};
+use model::{CachesState, FlowTuning};
+
+use super::datapath::{DATAPATH, refused};
+use super::{Answer, Commands};
+
+/// Adds them.
+pub fn add(commands: &mut Commands, store: &Arc<Store>) {
+    let plane = || Arc::clone(store.plane());
+    // Flows are always told by what they match; the word is kept for those that ask for it.
+    let ufid = Arc::new(AtomicBool::new(true));
+    let (asked, known) = (plane(), Arc::clone(&ufid));
+    commands.add("upcall/show", "", 0..=0, move |_| Ok(show(&asked.caches(), known.load(Ordering::Relaxed))));
+    let told = Arc::clone(&ufid);
+    commands.add("upcall/enable-ufid", "", 0..=0, move |_| {
+        told.store(true, Ordering::Relaxed);
+        Ok("Datapath dumping tersely using UFID enabled for supported datapaths\n".to_owned())
+    });
+    commands.add("upcall/disable-ufid", "", 0..=0, move |_| {
+        ufid.store(false, Ordering::Relaxed);
+        Ok("Datapath dumping tersely using UFID disabled\n".to_owned())
+    });
+    let asked = plane();
+    commands.add("upcall/set-flow-limit", "flow-limit-number", 1..=1, move |arguments| {
+        let limit = arguments.first().and_then(|text| text.parse().ok()).unwrap_or_default();
+        tune(&*asked, FlowTuning::Limit(limit), &format!("set flow_limit to {limit}\n"))
+    });
+    let asked = plane();
+    commands.add("upcall/enable-megaflows", "", 0..=0, move |_| {
+        tune(&*asked, FlowTuning::Megaflows(true), "megaflows enabled\n")
+    });
+    let asked = plane();
+    commands.add("upcall/disable-megaflows", "", 0..=0, move |_| {
+        tune(&*asked, FlowTuning::Megaflows(false), "megaflows disabled\n")
+    });
+    let asked = plane();
+    commands.add("revalidator/wait", "", 0..=0, move |_| settle(&*asked, false));
+    let asked = plane();
+    commands.add("revalidator/purge", "", 0..=0, move |_| settle(&*asked, true));
+}
+
+/// Changes how flows are cached; those that were cached otherwise go, as in Open vSwitch.
+fn tune(plane: &dyn Plane, tuning: FlowTuning, done: &str) -> Answer {
+    plane.tune_flows(tuning).map_err(refused)?;
+    if let FlowTuning::Megaflows(_) = tuning {
+        settle(plane, true)?;
+    }
+    Ok(done.to_owned())
+}
+
+fn settle(plane: &dyn Plane, purge: bool) -> Answer {
+    plane.settle_flows(purge).map_err(refused)?;
+    Ok(String::new())
+}
+
+fn show(caches: &CachesState, ufid: bool) -> String {
+    let decider = caches.decider.unwrap_or_default();
+    let mut text = format!(
+        "{DATAPATH}:\n  flows         : (current {}) (avg {}) (max {}) (limit {})\n  dump duration : {}ms\n  ufid enabled : {ufid}\n\n",
+        decider.flows,
+        decider.mean_flows,
+        decider.most_flows,
+        decider.limit,
+        decider.round_us / 1000,
+    );
+    for cache in &caches.workers {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}: (keys {})", cache.worker, cache.flows);
+    }
+    let _ = writeln!(text, "  upcalls       : {}", decider.upcalls);
+    let _ = writeln!(text, "  revalidated   : {} (wrong {})", decider.revalidated, decider.wrong);
+    text
+}

@@ -1,0 +1,32 @@
+//! The commands of `ovs-appctl` about the log (ovs-appctl(8), "Logging commands").
+
+use model::vlog_module;
+
+use super::{Answer, Commands};
+use crate::log;
+
+/// Arguments at most.
+const MOST: usize = 64;
+
+/// Adds them.
+pub fn add(commands: &mut Commands) {
+    commands.add("vlog/set", "{spec | PATTERN:destination:pattern}", 0..=MOST, |arguments| {
+        if arguments.is_empty() {
+            log::set("")?;
+        }
+        arguments.iter().try_for_each(|specification| log::set(specification))?;
+        Ok(String::new())
+    });
+    commands.add("vlog/list", "", 0..=0, |_| log::list());
+    commands.add("vlog/list-pattern", "", 0..=0, |_| log::list_patterns());
+    commands.add("vlog/reopen", "", 0..=0, |_| log::reopen().map(|()| String::new()));
+    commands.add("vlog/close", "", 0..=0, |_| log::close().map(|()| String::new()));
+    commands.add("vlog/enable-rate-limit", "[module]...", 0..=MOST, rate_limit);
+    commands.add("vlog/disable-rate-limit", "[module]...", 0..=MOST, rate_limit);
+}
+
+/// Checks the modules. What peers can cause is limited where it is counted, and not by module.
+fn rate_limit(modules: &[String]) -> Answer {
+    let known = |name: &String| name.eq_ignore_ascii_case("ANY") || vlog_module(name).is_some();
+    if modules.iter().all(known) { Ok(String::new()) } else { Err("unknown module".to_owned()) }
+}

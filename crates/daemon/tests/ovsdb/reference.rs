@@ -1,0 +1,59 @@
+//! A real `ovs-vswitchd` beside the daemon, with the same bridge on dummy devices, to compare answers of `ovs-appctl` with.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+use testbed::{OvsdbServer, Process};
+
+use super::appctl;
+use super::rig::{PATIENCE, Rig};
+
+/// The peer; it ends with its handle.
+pub struct Reference {
+    directory: PathBuf,
+    pub server: OvsdbServer,
+    daemon: Option<Process>,
+}
+
+impl Reference {
+    /// br0 with these ports, numbered from 1 on in their order.
+    pub fn start(rig: &Rig, ports: &[&str]) -> Reference {
+        let directory = rig.path("reference");
+        let server = OvsdbServer::start(&directory).unwrap();
+        let mut command = Command::new("ovs-vswitchd");
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+            command.env(variable, &directory);
+        }
+        command.arg(server.target()).args(["--enable-dummy=override", "--disable-system", "-vconsole:off"]);
+        command.args(["--log-file", "--no-chdir"]);
+        command.arg(format!("--unixctl={}", directory.join("vswitchd.ctl").display()));
+        let daemon = Process::start(command).unwrap();
+        let reference = Reference { directory, server, daemon: Some(daemon) };
+        let mut line = "add-br br0 -- set bridge br0 datapath_type=dummy".to_owned();
+        for (port, number) in ports.iter().zip(1..) {
+            line += &format!(
+                " -- add-port br0 {port} -- set interface {port} type=dummy ofport_request={number}"
+            );
+        }
+        reference.server.vsctl(line.split(' ')).unwrap();
+        reference
+    }
+
+    pub fn appctl(&self, arguments: &[&str]) -> Result<String, String> {
+        appctl(&self.directory.join("vswitchd.ctl"), arguments)
+    }
+
+    /// Where `ovs-ofctl` finds br0.
+    pub fn bridge(&self) -> String {
+        format!("unix:{}", self.directory.join("br0.mgmt").display())
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.stop(Signal::TERM, PATIENCE);
+        }
+    }
+}

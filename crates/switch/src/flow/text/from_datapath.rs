@@ -1,0 +1,167 @@
+//! Flows in `ovs-dpctl`'s syntax, `in_port(1),eth(src=02:00:00:00:00:01,...),eth_type(0x0800),ipv4(...)`, as `ovs-appctl ofproto/trace` takes them,
+//! too: made into `ovs-ofctl`'s, which [`super::parse`] reads.
+
+/// A flow of the data path.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DatapathFlow {
+    /// The port in the data path that it names: a number or a name.
+    pub port: Option<String>,
+    /// Everything else, in `ovs-ofctl`'s syntax.
+    pub words: String,
+}
+
+/// Reads a flow; `None` where the text is none of this syntax.
+#[must_use]
+pub fn from_datapath(text: &str) -> Option<DatapathFlow> {
+    let mut flow = DatapathFlow::default();
+    let mut words = Vec::new();
+    read(text, &mut flow.port, &mut words)?;
+    flow.words = words.join(",");
+    Some(flow)
+}
+
+/// The groups of a text: `name(content)`, separated by commas; brackets may stand inside of others.
+fn groups(text: &str) -> Option<Vec<(&str, &str)>> {
+    let mut all = Vec::new();
+    let mut rest = text.trim().trim_start_matches(',');
+    while !rest.is_empty() {
+        let open = rest.find('(')?;
+        let mut depth = 0_usize;
+        let close = rest.char_indices().skip_while(|(at, _)| *at < open).find_map(|(at, letter)| {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            (letter == ')' && depth == 0).then_some(at)
+        })?;
+        all.push((rest.get(..open)?.trim(), rest.get(open + 1..close)?));
+        rest = rest.get(close + 1..)?.trim_start_matches([',', ' ']);
+    }
+    Some(all)
+}
+
+fn read(text: &str, port: &mut Option<String>, words: &mut Vec<String>) -> Option<()> {
+    for (name, content) in groups(text)? {
+        // Only the value counts.
+        let bare = |value: &str| value.split_once('/').map_or(value, |(value, _)| value).trim().to_owned();
+        let fields: Vec<(&str, String)> = content
+            .split(',')
+            .filter_map(|field| field.trim().split_once('='))
+            .map(|(key, value)| (key, bare(value)))
+            .collect();
+        let mut put = |table: &[(&str, &str)]| {
+            for (key, value) in &fields {
+                if let Some((_, own)) = table.iter().find(|(known, _)| known == key) {
+                    words.push(format!("{own}={value}"));
+                }
+            }
+        };
+        let number = |key: &str| {
+            let value = &fields.iter().find(|(known, _)| *known == key)?.1;
+            match value.strip_prefix("0x") {
+                Some(digits) => u32::from_str_radix(digits, 16).ok(),
+                None => value.parse().ok(),
+            }
+        };
+        match name {
+            "in_port" => *port = Some(bare(content)),
+            "eth" => put(&[("src", "dl_src"), ("dst", "dl_dst")]),
+            "eth_type" => words.push(format!("dl_type={}", bare(content))),
+            "vlan" => put(&[("vid", "dl_vlan"), ("pcp", "dl_vlan_pcp"), ("tci", "vlan_tci")]),
+            // What is behind a tag.
+            "encap" => read(content, port, words)?,
+            "ipv4" => {
+                put(&[
+                    ("src", "nw_src"),
+                    ("dst", "nw_dst"),
+                    ("proto", "nw_proto"),
+                    ("ttl", "nw_ttl"),
+                    ("frag", "nw_frag"),
+                ]);
+                put(&[("dscp", "ip_dscp"), ("ecn", "nw_ecn")]);
+                traffic_class(number("tos"), words);
+            }
+            "ipv6" => {
+                put(&[
+                    ("src", "ipv6_src"),
+                    ("dst", "ipv6_dst"),
+                    ("label", "ipv6_label"),
+                    ("proto", "nw_proto"),
+                ]);
+                put(&[
+                    ("hlimit", "nw_ttl"),
+                    ("ttl", "nw_ttl"),
+                    ("frag", "nw_frag"),
+                    ("dscp", "ip_dscp"),
+                    ("ecn", "nw_ecn"),
+                ]);
+                traffic_class(number("tclass"), words);
+            }
+            "arp" => put(&[
+                ("sip", "arp_spa"),
+                ("tip", "arp_tpa"),
+                ("op", "arp_op"),
+                ("sha", "arp_sha"),
+                ("tha", "arp_tha"),
+            ]),
+            "tcp" | "udp" | "sctp" | "l4" => put(&[("src", "tp_src"), ("dst", "tp_dst")]),
+            "tcp_flags" => words.push(format!("tcp_flags={}", bare(content))),
+            "icmp" => put(&[("type", "icmp_type"), ("code", "icmp_code")]),
+            "icmpv6" => put(&[("type", "icmpv6_type"), ("code", "icmpv6_code")]),
+            "nd" => put(&[("target", "nd_target"), ("sll", "nd_sll"), ("tll", "nd_tll")]),
+            "mpls" => {
+                put(&[("label", "mpls_label"), ("tc", "mpls_tc"), ("ttl", "mpls_ttl"), ("bos", "mpls_bos")])
+            }
+            "skb_mark" => words.push(format!("pkt_mark={}", bare(content))),
+            // What Open vSwitch's data paths keep of a packet besides its headers, and ours does not.
+            "recirc_id" | "dp_hash" | "skb_priority" | "packet_type" | "ct_state" | "ct_zone" | "ct_mark"
+            | "ct_label" | "ct_tuple4" | "ct_tuple6" | "tunnel" => {}
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+fn traffic_class(octet: Option<u32>, words: &mut Vec<String>) {
+    if let Some(octet) = octet {
+        words.push(format!("nw_tos={},nw_ecn={}", octet & 0xfc, octet & 3));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{Field, text};
+
+    #[test]
+    fn flows_of_data_paths_are_read() {
+        let flow = from_datapath(
+            "recirc_id(0),in_port(p1),packet_type(ns=0,id=0),eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07/ff:ff:ff:00:00:00),\
+             eth_type(0x8100),vlan(vid=5,pcp=3),encap(eth_type(0x0800),ipv4(src=192.168.0.1,dst=192.168.0.2,proto=6,tos=0x29,ttl=64,frag=no),\
+             tcp(src=1,dst=80),tcp_flags(ack))",
+        )
+        .unwrap();
+        assert_eq!(flow.port.as_deref(), Some("p1"));
+        let read = text::parse(&flow.words, |_| None).unwrap();
+        for (field, value) in [
+            (Field::EthSrc, 0x5054_0000_0005),
+            (Field::EthType, 0x0800),
+            (Field::VlanTci, 0x7005),
+            (Field::Ipv4Dst, 0xc0a8_0002),
+            (Field::IpProto, 6),
+            (Field::IpDscp, 10),
+            (Field::IpEcn, 1),
+            (Field::NwTtl, 64),
+            (Field::TcpDst, 80),
+            (Field::TcpFlags, 0x10),
+        ] {
+            assert_eq!(read.get(field), value, "{field:?}");
+        }
+        assert_eq!(from_datapath("in_port(1)").unwrap().words, "");
+        for other in ["in_port=1", "in_port=1,tcp", "bogus(1)", "in_port(1", "br0", ")", "a)b("] {
+            assert_eq!(from_datapath(other), None, "{other}");
+        }
+        assert_eq!(from_datapath("").unwrap(), DatapathFlow::default());
+    }
+}
