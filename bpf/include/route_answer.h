@@ -93,6 +93,8 @@ struct {
 	__type(value, struct steer_frame);
 } route_frames SEC(".maps");
 
+const volatile __u64 route_link_secrets[ROUTE_LINK_SECRETS] SEC(".rodata.links") = {};
+
 /* The frame is the worker's. */
 #define ROUTE_UP (-1)
 
@@ -160,15 +162,29 @@ static __attribute__((noinline)) __u32 route_way(struct xdp_md *ctx, __u32 group
 	return *(volatile __u32 *)&ways->ways[mixed >> 16 & (ROUTE_BUCKETS - 1)];
 }
 
+/*
+ * The two places of an address behind a device, as crates/router/src/link_hash.rs has them. By itself, for the sake of
+ * its caller's stack.
+ */
+static __attribute__((noinline)) __u64 route_link_hash(__u32 device, __u64 high, __u64 low)
+{
+	const volatile __u64 *secret = route_link_secrets;
+	__u64 first = secret[0] + secret[1] * device, second = secret[6] + secret[7] * device;
+
+	first += secret[2] * (high >> 32) + secret[3] * (__u32)high;
+	second += secret[8] * (high >> 32) + secret[9] * (__u32)high;
+	first += secret[4] * (low >> 32) + secret[5] * (__u32)low;
+	second += secret[10] * (low >> 32) + secret[11] * (__u32)low;
+	return (first & ~0xffffffffULL) | second >> 32;
+}
+
 /* The number of an address behind a device; 0: it is not known there. */
 TRIVIUM_INLINE __u32 route_on_link(__u32 device, __u64 high, __u64 low)
 {
-	__u64 hash = (high ^ (__u64)device << 32 ^ device) * 0x9e3779b97f4a7c15ULL;
+	__u64 hash = route_link_hash(device, high, low);
 
-	hash = (hash ^ hash >> 32 ^ low) * 0xd6e8feb86659fd93ULL;
-	hash ^= hash >> 32;
 	for (int choice = 0; choice < 2; choice++) {
-		__u32 at = (choice ? hash >> 16 : hash >> 40) & route.lines;
+		__u32 at = (choice ? hash : hash >> 32) & route.lines;
 		struct route_line *line = bpf_map_lookup_elem(&route_links, &at);
 
 		if (!line)

@@ -117,6 +117,9 @@ struct route_interface {
 
 #define ROUTE_INTERFACES 1024
 
+/* Secret numbers of the hash of route_links: six for each of its two places. */
+#define ROUTE_LINK_SECRETS 12
+
 /* What is answered at all. */
 struct route_switch {
 	__u64 families;

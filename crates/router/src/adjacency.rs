@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::MacAddr;
 use sync::counter::{CounterArray, Row};
-use sync::cpu::crc32c_u64;
 use sync::qsbr::Domain;
 use sync::readers::{Readers, Ticket};
 
+use crate::link_hash::LinkHash;
 use crate::mirror::{NeighbourMirror, Neighbours};
 use crate::paths::Way;
 
@@ -120,6 +120,8 @@ struct Shared {
     /// By number: device and address.
     keys: Box<[[AtomicU64; 3]]>,
     buckets: Box<[Bucket]>,
+    /// Of the buckets' keys.
+    hash: LinkHash,
     /// By number: packets and bytes.
     counts: CounterArray,
 }
@@ -150,25 +152,26 @@ pub fn halves(address: u128) -> (u64, u64) {
     ((address >> 64) as u64, address as u64)
 }
 
-#[inline]
-fn hash(device: u32, address: u128) -> u32 {
-    let (high, low) = halves(address);
-    crc32c_u64(crc32c_u64(crc32c_u64(device, high), low), 0x9e37_79b9_7f4a_7c15)
-}
-
 /// A place's part of the hash: never 0 together with a number.
 #[inline]
-fn tagged(hash: u32, number: u32) -> u32 {
-    hash & 0xff00_0000 | number
+#[allow(clippy::cast_possible_truncation, reason = "takes eight bits")]
+fn tagged(hash: u64, number: u32) -> u32 {
+    hash as u32 & 0xff00_0000 | number
 }
 
 impl Shared {
     /// The two buckets in which a key may stand.
     #[inline]
-    fn homes(&self, hash: u32) -> [&Bucket; 2] {
+    #[allow(clippy::cast_possible_truncation, reason = "a mask leaves less")]
+    fn homes(&self, hash: u64) -> [&Bucket; 2] {
         let mask = self.buckets.len() - 1;
-        let first = usize::try_from(hash).unwrap_or(0);
-        [&self.buckets[first & mask], &self.buckets[first.wrapping_mul(0x9e37_79b1).rotate_right(15) & mask]]
+        [&self.buckets[hash as usize & mask], &self.buckets[(hash >> 32) as usize & mask]]
+    }
+
+    #[inline]
+    fn hash(&self, device: u32, address: u128) -> u64 {
+        let (high, low) = halves(address);
+        self.hash.of(device, high, low)
     }
 
     #[inline]
@@ -202,7 +205,7 @@ impl AdjacencyView {
     #[inline]
     #[must_use]
     pub fn find(&self, device: u32, address: u128) -> u32 {
-        let hash = hash(device, address);
+        let hash = self.0.hash(device, address);
         for home in self.0.homes(hash) {
             for entry in &home.0 {
                 let entry = entry.load(Ordering::Acquire);
@@ -292,16 +295,22 @@ impl Adjacencies {
     /// Room for so many adjacencies (at most [`MOST`]), counted by so many workers. Readers come from `domain`.
     #[must_use]
     pub fn new(domain: &Arc<Domain>, limit: u32, workers: usize) -> Adjacencies {
-        Adjacencies::made(&Readers::of(domain), limit, workers, None)
+        Adjacencies::made(&Readers::of(domain), limit, workers, None, LinkHash::new())
     }
 
     /// The same with a mirror, whose words are for so many as `limit` and number 0.
     #[must_use]
     pub fn mirrored(readers: &Readers, limit: u32, workers: usize, mirror: NeighbourMirror) -> Adjacencies {
-        Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)))
+        Adjacencies::made(readers, limit, workers, Some(Neighbours::new(mirror)), LinkHash::new())
     }
 
-    fn made(readers: &Readers, limit: u32, workers: usize, mirror: Option<Neighbours>) -> Adjacencies {
+    fn made(
+        readers: &Readers,
+        limit: u32,
+        workers: usize,
+        mirror: Option<Neighbours>,
+        hash: LinkHash,
+    ) -> Adjacencies {
         let limit = limit.min(MOST);
         let numbers = place(limit) + 1;
         let nobody = || [AtomicU64::new(0), AtomicU64::new(u64::from(FOREIGN))];
@@ -311,6 +320,7 @@ impl Adjacencies {
             words: (0..numbers).map(|_| nobody()).collect(),
             keys: (0..numbers).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            hash,
             counts: CounterArray::new(workers, 2 * numbers),
         };
         Adjacencies {
@@ -453,7 +463,7 @@ impl Adjacencies {
         }
         self.write(number, if address.is_none() { ON_LINK } else { 0 });
         self.place(number, device);
-        let found = address.is_some() && self.enter(number, hash(device, bits));
+        let found = address.is_some() && self.enter(number, self.shared.hash(device, bits));
         if let (Some(mirror), Some(address)) = (&self.mirror, address) {
             mirror.enter(number, device, address);
         }
@@ -464,7 +474,7 @@ impl Adjacencies {
     }
 
     /// Lets readers find a number; false if there is no place, and they do not.
-    fn enter(&mut self, number: u32, hash: u32) -> bool {
+    fn enter(&mut self, number: u32, hash: u64) -> bool {
         let homes = self.shared.homes(hash);
         let free = homes.iter().flat_map(|home| &home.0).find(|entry| entry.load(Ordering::Relaxed) == 0);
         match free {
@@ -479,7 +489,7 @@ impl Adjacencies {
         let Some(used) = self.used.get(&key).filter(|used| used.ways == 0 && !used.known) else { return };
         let (number, found) = (used.number, used.found);
         if let (true, Some(address)) = (found, key.1) {
-            let hash = hash(key.0, bits_of(address));
+            let hash = self.shared.hash(key.0, bits_of(address));
             let entries = self.shared.homes(hash).into_iter().flat_map(|home| &home.0);
             for entry in entries.filter(|entry| entry.load(Ordering::Relaxed) == tagged(hash, number)) {
                 entry.store(0, Ordering::Release);
@@ -530,6 +540,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::link_hash::LINK_SECRETS;
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -645,6 +656,36 @@ mod tests {
         let seen: Vec<AdjacencyUse> = all.iter().collect();
         let [only] = seen.as_slice() else { panic!("{seen:?}") };
         assert_eq!((only.address, only.packets, only.bytes), (Some(address(1)), 0, 0));
+    }
+
+    /// A host on the link that knew the secret could have all places of another's address; under another secret, all are found.
+    #[test]
+    fn addresses_that_collide_under_one_secret_do_not_under_another() {
+        let known: [u64; LINK_SECRETS] = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);
+        let domain = Domain::new();
+        let table = |hash| Adjacencies::made(&Readers::of(&domain), 1000, 1, None, hash);
+        let homes = |all: &Adjacencies, address: u128| {
+            let homes = all.shared.homes(all.shared.hash(1, address));
+            homes.map(std::ptr::from_ref::<Bucket>)
+        };
+        let net = 0x2001_0db8_u128 << 96;
+        let mut attacked = table(LinkHash::with(known));
+        let victim = homes(&attacked, net | 1);
+        assert_ne!(victim[0], victim[1]);
+        let same = |address: &u128| match homes(&attacked, *address) {
+            [one, other] => one != other && victim.contains(&one) && victim.contains(&other),
+        };
+        let chosen: Vec<u128> = (2..1 << 32).map(|low| net | low).filter(same).take(2 * PLACES).collect();
+        assert_eq!(chosen.len(), 2 * PLACES);
+        let address = |bits: u128| IpAddr::V6(bits.into());
+        let mut safe = table(LinkHash::new());
+        for all in [&mut attacked, &mut safe] {
+            chosen.iter().for_each(|bits| all.resolve(1, address(*bits), Some(mac(2))));
+            all.resolve(1, address(net | 1), Some(mac(1)));
+        }
+        assert_eq!((attacked.refused(), attacked.view().find(1, net | 1)), (1, 0), "it is kept out");
+        assert_eq!(safe.refused(), 0);
+        assert!(chosen.iter().chain([&(net | 1)]).all(|bits| safe.view().find(1, *bits) != 0));
     }
 
     /// Half of the places are free, so that everybody is found who is let in.

@@ -20,6 +20,7 @@ use sync::readers::{Memory, Readers, Ticket};
 
 use crate::adjacency::{MOST, bits_of, halves, place};
 use crate::buckets::{BUCKETS, Buckets};
+use crate::link_hash::{LINK_SECRETS, LinkHash};
 
 /// Words of a group of ways: two buckets each.
 pub const GROUP_WORDS: usize = BUCKETS / 2;
@@ -55,6 +56,8 @@ pub struct NeighbourMirror {
     pub neighbours: Memory,
     /// A power of two of lines of [`LINE_WORDS`]. Who finds no place there is the workers' where destinations are on the link itself.
     pub links: Memory,
+    /// The secret numbers of the hash of `links`, which programs must have, too: random ones, of nobody else.
+    pub secrets: [u64; LINK_SECRETS],
     /// [`COUNT_WORDS`] for each number, 0 included, for one CPU after the other: packets and bytes that programs have sent.
     pub counts: Memory,
 }
@@ -133,11 +136,12 @@ fn take(free: &mut Vec<u32>, leaving: &mut VecDeque<(Ticket, u32)>, readers: &Re
 }
 
 /// The writer of neighbours.
-pub struct Neighbours(NeighbourMirror);
+pub struct Neighbours(NeighbourMirror, LinkHash);
 
 impl Neighbours {
     pub fn new(mirror: NeighbourMirror) -> Neighbours {
-        Neighbours(mirror)
+        let hash = LinkHash::with(mirror.secrets);
+        Neighbours(mirror, hash)
     }
 
     fn word(&self, number: u32, nth: usize) -> Option<&AtomicU64> {
@@ -166,7 +170,7 @@ impl Neighbours {
                 at.store(half, Ordering::Relaxed);
             }
         }
-        let hash = link_hash(device, high, low);
+        let hash = self.1.of(device, high, low);
         let free = self.homes(hash).into_iter().flatten().find(|entry| entry.load(Ordering::Relaxed) == 0);
         if let Some(entry) = free {
             entry.store(entry_of(hash, number), Ordering::Release);
@@ -176,7 +180,7 @@ impl Neighbours {
     /// It is not found any more.
     pub fn leave(&self, number: u32, device: u32, address: IpAddr) {
         let (high, low) = halves(bits_of(address));
-        let hash = link_hash(device, high, low);
+        let hash = self.1.of(device, high, low);
         for entry in self.homes(hash).into_iter().flatten() {
             if entry.load(Ordering::Relaxed) == entry_of(hash, number) {
                 entry.store(0, Ordering::Release);
@@ -187,7 +191,7 @@ impl Neighbours {
     fn homes(&self, hash: u64) -> [&[AtomicU64]; 2] {
         let links = words(&self.0.links);
         let mask = (links.len() / LINE_WORDS).saturating_sub(1);
-        [hash >> 40, hash >> 16].map(|at| {
+        [hash >> 32, hash & 0xffff_ffff].map(|at| {
             let line = usize::try_from(at).unwrap_or(0) & mask;
             links.get(line * LINE_WORDS..(line + 1) * LINE_WORDS).unwrap_or(&[])
         })
@@ -208,14 +212,60 @@ impl Neighbours {
     }
 }
 
-/// What an address behind a device is found by: cheap for programs, too, whose CPU has no instruction for more.
-fn link_hash(device: u32, high: u64, low: u64) -> u64 {
-    let mixed = (high ^ u64::from(device) << 32 ^ u64::from(device)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ mixed >> 32 ^ low).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    mixed ^ mixed >> 32
-}
-
 /// A place's number, below the lower part of the hash: never 0 together with a number.
 fn entry_of(hash: u64, number: u32) -> u64 {
     hash << 24 | u64::from(number & MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct Words(Arc<[AtomicU64]>);
+
+    impl AsRef<[AtomicU64]> for Words {
+        fn as_ref(&self) -> &[AtomicU64] {
+            &self.0
+        }
+    }
+
+    const LINES: usize = 64;
+
+    fn neighbours(secrets: [u64; LINK_SECRETS]) -> Neighbours {
+        let memory = |words: usize| Box::new(Words((0..words).map(|_| AtomicU64::new(0)).collect()));
+        Neighbours::new(NeighbourMirror {
+            neighbours: memory(32 * NEIGHBOUR_WORDS),
+            links: memory(LINES * LINE_WORDS),
+            secrets,
+            counts: memory(32 * COUNT_WORDS),
+        })
+    }
+
+    /// A host on the link that knew the secrets could have all places of another's address; under other secrets, all are found.
+    #[test]
+    fn addresses_that_collide_under_one_secret_do_not_under_another() {
+        let known = std::array::from_fn(|nth| 0x9e37_79b9_7f4a_7c15 << nth);
+        let other = std::array::from_fn(|nth| 0xd6e8_feb8_6659_fd93 << nth ^ 0x1234_5678_9abc_def0);
+        let address = |low: u64| IpAddr::from((0x2001_0db8_u128 << 96 | u128::from(low)).to_be_bytes());
+        let lines = |all: &Neighbours, low| {
+            let (high, low) = halves(bits_of(address(low)));
+            all.homes(all.1.of(1, high, low)).map(<[AtomicU64]>::as_ptr)
+        };
+        let (attacked, safe) = (neighbours(known), neighbours(other));
+        let victim = lines(&attacked, 1);
+        assert_ne!(victim[0], victim[1]);
+        let same = |low: &u64| match lines(&attacked, *low) {
+            [one, two] => one != two && victim.contains(&one) && victim.contains(&two),
+        };
+        let chosen: Vec<u64> = (2..).filter(same).take(2 * LINE_WORDS).collect();
+        for (all, is_found) in [(&attacked, false), (&safe, true)] {
+            chosen.iter().zip(2..).for_each(|(low, number)| all.enter(number, 1, address(*low)));
+            all.enter(1, 1, address(1));
+            let is = |entry: &AtomicU64| entry.load(Ordering::Relaxed) & u64::from(MOST) == 1;
+            assert_eq!(words(&all.0.links).iter().any(is), is_found);
+        }
+    }
 }

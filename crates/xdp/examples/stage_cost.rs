@@ -118,6 +118,7 @@ fn answers(output: u32, beside: u32) -> Result<Answers, Box<dyn std::error::Erro
     let mirror = NeighbourMirror {
         neighbours: Box::new(answers.neighbours()),
         links: Box::new(answers.links()),
+        secrets: answers.link_secrets(),
         counts: Box::new(answers.sent()),
     };
     let mut all = Adjacencies::mirrored(&readers, 16, 1, mirror);

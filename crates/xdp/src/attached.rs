@@ -13,10 +13,10 @@ use crate::fib::{FIB_WORDS, FibMaps, FibStage};
 use crate::filter::{CONF_WORDS, Filter, FilterMaps};
 use crate::flows::{FLOWS_WORDS, FlowMaps, FlowStage};
 use crate::object::{
-    BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, ROUTE_CONF, ROUTE_VLANS, STEER_CONF,
+    BRIDGE_CONF, CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, ROUTE_CONF, ROUTE_LINKS, ROUTE_VLANS, STEER_CONF,
 };
 use crate::program::{Build, MAP_NAMES, Maps, Stages};
-use crate::route::{ROUTE_WORDS, RouteMaps, RouteStage, VLAN_WORDS, Vlans};
+use crate::route::{LINK_SECRETS, ROUTE_WORDS, RouteMaps, RouteStage, VLAN_WORDS, Vlans, link_secrets};
 use crate::steer::{self, STEER_WORDS, SteerMaps, Steering};
 use crate::user::UserProgram;
 use crate::{Constants, Error, Loaded, LocalAddresses, Mode, PinPath, ProgramConfig, ProgramInfo, sys};
@@ -750,7 +750,10 @@ impl MapsOfProgram {
         // A program without VLANs does not refer to them.
         let vlans = self.words::<{ 4 * VLAN_WORDS }, VLAN_WORDS>(ROUTE_VLANS)?;
         let vlans = vlans.map_or_else(Vlans::none, |words| Vlans::read(&words));
-        RouteMaps::adopt(conf, vlans, |name| self.take(name)).map(Some)
+        // Neither does one that finds no neighbours to them.
+        let secrets = self.words::<{ 8 * LINK_SECRETS }, { 2 * LINK_SECRETS }>(ROUTE_LINKS)?;
+        let secrets = secrets.map_or([0; LINK_SECRETS], |words| link_secrets(&words));
+        RouteMaps::adopt(conf, vlans, secrets, |name| self.take(name)).map(Some)
     }
 
     /// What the program's steering consists of; `None` without one.

@@ -335,6 +335,8 @@ fn routes_constants_are_the_kernels_side() {
     let entries = |name: &str| open.maps().find(|map| map.name() == name).unwrap().max_entries();
     let vlans = open.maps().find(|map| map.name() == crate::object::ROUTE_VLANS).unwrap();
     assert_eq!(vlans.value_size() as usize, 4 * VLAN_WORDS);
+    let links = open.maps().find(|map| map.name() == crate::object::ROUTE_LINKS).unwrap();
+    assert_eq!(links.value_size() as usize, 8 * crate::route::LINK_SECRETS);
     for map in ["route_own4", "route_own6"] {
         assert_eq!(usize::try_from(entries(map)).unwrap(), OWN_CAPACITY);
     }

@@ -82,6 +82,8 @@ pub(crate) const FIB_CONF: &str = ".rodata.fib";
 pub(crate) const ROUTE_CONF: &str = ".rodata.route";
 /// Section of `route_vlans`.
 pub(crate) const ROUTE_VLANS: &str = ".rodata.vlans";
+/// The secret numbers by which a virtual router's neighbours are found: `route_link_secrets`.
+pub(crate) const ROUTE_LINKS: &str = ".rodata.links";
 /// The same of `steer`.
 pub(crate) const STEER_CONF: &str = ".rodata.steer";
 /// The same of `watch`.

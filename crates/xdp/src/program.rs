@@ -17,8 +17,8 @@ use crate::fib::FibMaps;
 use crate::filter::{Filter, FilterMaps};
 use crate::flows::FlowMaps;
 use crate::object::{
-    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, Opened, ROUTE_CONF, ROUTE_VLANS, STEER_CONF,
-    dump_object, port_object, services_dump_object, services_object,
+    BRIDGE_CONF, DUMP_CONF, FIB_CONF, FILTER_CONF, FLOWS_CONF, Opened, ROUTE_CONF, ROUTE_LINKS, ROUTE_VLANS,
+    STEER_CONF, dump_object, port_object, services_dump_object, services_object,
 };
 use crate::route::{AnswerMaps, RouteMaps, RouteStage};
 use crate::steer::{SteerMaps, Steering};
@@ -350,7 +350,12 @@ impl Loaded {
         }
         match stages.route.as_ref().and_then(|route| route.answers()) {
             None => AnswerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,
-            Some(answers) => answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?,
+            Some(answers) => {
+                let secrets: Vec<u8> =
+                    answers.secrets().iter().flat_map(|number| number.to_ne_bytes()).collect();
+                opened.set_section(ROUTE_LINKS, &secrets)?;
+                answers.list().try_for_each(|(name, map)| opened.reuse(name, map))?;
+            }
         }
         match &stages.steer {
             None => SteerMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,

@@ -26,11 +26,11 @@ use std::sync::atomic::Ordering;
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error};
 
-pub(crate) use answers::AnswerMaps;
 pub use answers::{
-    AnswerInterface, AnswerPort, AnswerSizes, Answers, ROUTE_INTERFACES, ROUTE_PORTS, RouteCounts, Sources,
-    Words,
+    AnswerInterface, AnswerPort, AnswerSizes, Answers, LINK_SECRETS, ROUTE_INTERFACES, ROUTE_PORTS,
+    RouteCounts, Sources, Words,
 };
+pub(crate) use answers::{AnswerMaps, link_secrets};
 #[cfg(test)]
 pub(crate) use answers::{
     COUNT_SIZE, FRAME_SIZE, GROUP_SIZE, INTERFACE_SIZE, LINE_SIZE, NEIGHBOUR_SIZE, SENT_SIZE,
@@ -487,6 +487,7 @@ impl RouteMaps {
     pub fn adopt(
         conf: [u32; ROUTE_WORDS],
         vlans: Vlans,
+        secrets: [u64; LINK_SECRETS],
         mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<RouteMaps, Error> {
         let own = Arc::new(OwnMaps {
@@ -494,7 +495,7 @@ impl RouteMaps {
             v6: take(OWN6)?,
             bits: take(OWN_BITS).or_else(|_| all_bits())?,
         });
-        let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), take)?.map(Arc::new);
+        let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), secrets, take)?.map(Arc::new);
         Ok(RouteMaps { conf, vlans, own, answers })
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,6 +167,23 @@ pub(crate) struct AnswerMaps {
     words6: u32,
     lines: u32,
     neighbours: u32,
+    secrets: [u64; LINK_SECRETS],
+}
+
+/// Secret numbers of the hash by which addresses on links are found: `ROUTE_LINK_SECRETS`.
+pub const LINK_SECRETS: usize = 12;
+
+/// These numbers as a program has them, in words of 32 bits.
+pub(crate) fn link_secrets(words: &[u32; 2 * LINK_SECRETS]) -> [u64; LINK_SECRETS] {
+    let mut secrets = [0; LINK_SECRETS];
+    for (secret, halves) in secrets.iter_mut().zip(words.chunks_exact(2)) {
+        let mut bytes = [0; 8];
+        for (byte, from) in bytes.iter_mut().zip(halves.iter().flat_map(|half| half.to_ne_bytes())) {
+            *byte = from;
+        }
+        *secret = u64::from_ne_bytes(bytes);
+    }
+    secrets
 }
 
 impl Answers {
@@ -195,7 +213,10 @@ impl Answers {
             create(COUNTS, MapKind::PerCpuArray, COUNT_SIZE, ROUTE_PORTS)?,
             create(FRAMES, MapKind::PerCpuArray, FRAME_SIZE, 1)?,
         ];
-        let maps = AnswerMaps { maps, words4, words6, lines, neighbours: sizes.neighbours };
+        // Whoever knew them could choose addresses that take all places of another's.
+        let random = RandomState::new();
+        let secrets = std::array::from_fn(|nth| random.hash_one(nth));
+        let maps = AnswerMaps { maps, words4, words6, lines, neighbours: sizes.neighbours, secrets };
         Answers::over(Arc::new(maps))
     }
 
@@ -248,6 +269,12 @@ impl Answers {
     #[must_use]
     pub fn links(&self) -> Words {
         self.words(5)
+    }
+
+    /// The secret numbers of the hash by which addresses on links are found, for the writer of [`Answers::links`].
+    #[must_use]
+    pub fn link_secrets(&self) -> [u64; LINK_SECRETS] {
+        self.maps.secrets
     }
 
     /// What was sent to neighbours, for one CPU after the other.
@@ -348,6 +375,10 @@ impl AnswerMaps {
         AnswerMaps::NAMES.into_iter().zip(self.maps.iter().map(AsFd::as_fd))
     }
 
+    pub fn secrets(&self) -> &[u64; LINK_SECRETS] {
+        &self.secrets
+    }
+
     fn get(&self, name: &str) -> BorrowedFd<'_> {
         let at = AnswerMaps::NAMES.iter().position(|own| *own == name).unwrap_or(0);
         self.maps[at].as_fd()
@@ -426,13 +457,14 @@ impl AnswerMaps {
     /// Those of a program that is in the kernel already, which `take` gives by name; `conf` are its constants from `answers` on.
     pub fn adopt(
         conf: &[u32],
+        secrets: [u64; LINK_SECRETS],
         take: impl FnMut(&'static str) -> Result<OwnedFd, Error>,
     ) -> Result<Option<AnswerMaps>, Error> {
         let [1, _, _, _, words4, words6, lines, neighbours, ..] = *conf else { return Ok(None) };
         let maps: Vec<OwnedFd> = AnswerMaps::NAMES.into_iter().map(take).collect::<Result<_, _>>()?;
         let more = |count: u32| count.saturating_add(1);
         let (words4, words6, lines) = (more(words4), more(words6), more(lines));
-        Ok(Some(AnswerMaps { maps: all(maps)?, words4, words6, lines, neighbours }))
+        Ok(Some(AnswerMaps { maps: all(maps)?, words4, words6, lines, neighbours, secrets }))
     }
 }
 

@@ -66,6 +66,7 @@ impl Tables {
         let mirror = NeighbourMirror {
             neighbours: Box::new(answers.neighbours()),
             links: Box::new(answers.links()),
+            secrets: answers.link_secrets(),
             counts: Box::new(answers.sent()),
         };
         let adjacencies = Adjacencies::mirrored(&readers, NEIGHBOURS, 1, mirror);

@@ -151,6 +151,7 @@ impl Hook {
             neighbours: NeighbourMirror {
                 neighbours: memory(answers.neighbours()),
                 links: memory(answers.links()),
+                secrets: answers.link_secrets(),
                 counts: memory(answers.sent()),
             },
         };
