@@ -11,6 +11,8 @@
 #define FLOW_WORDS 8
 /* Different masks at the same time. */
 #define FLOW_MASKS 8
+/* 2^64 over the golden ratio */
+#define FLOW_SPREAD 0x9e3779b97f4a7c15ULL
 /* Of a line of the table. */
 #define FLOW_PLACES 8
 /* Flows by whose hash it is remembered which mask the last packet met. */

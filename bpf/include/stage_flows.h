@@ -338,11 +338,20 @@ static __attribute__((noinline)) int flow_read(struct xdp_md *ctx, struct flow_f
 	return known;
 }
 
+TRIVIUM_INLINE __u64 flow_product(__u64 word, __u64 secret)
+{
+	return (__u64)((__u32)word + (__u32)secret) * ((__u32)(word >> 32) + (__u32)(secret >> 32));
+}
+
 /* The flow that a frame belongs to by one mask. */
 static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *seen, __u32 number)
 {
 	struct flow_mask *mask = bpf_map_lookup_elem(&flow_masks, &number);
-	/* A sum of products, none of which waits for another; what tables keep is its upper half. */
+	/*
+	 * A sum of products, none of which waits for another: of each word's halves, after a secret was added to
+	 * both. So whoever chooses words cannot tell what they change of it (NH: Black and others, "UMAC", 1999).
+	 * What tables keep is the upper half of another product.
+	 */
 	__u64 hash = number * flows.factors[0];
 	__u32 at;
 
@@ -351,7 +360,8 @@ static __attribute__((noinline)) struct flow_entry *flow_by(struct flow_frame *s
 		return 0;
 #pragma unroll
 	for (int word = 0; word < FLOW_WORDS; word++)
-		hash += (FLOW_WORD(seen, word) & mask->words[word]) * flows.factors[word];
+		hash += flow_product(FLOW_WORD(seen, word) & mask->words[word], flows.factors[word]);
+	hash *= FLOW_SPREAD;
 	at = (hash ^ hash >> 32) & flows.lines;
 #pragma unroll
 	for (int choice = 0; choice < 2; choice++) {
