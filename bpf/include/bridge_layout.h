@@ -41,12 +41,19 @@ enum bridge_presence {
 	BRIDGE_FOR_FLOWS = 2, /* flows whose rules say NORMAL */
 };
 
+/* Which frames with a tag are taken. */
+enum bridge_tags {
+	BRIDGE_TAGS_NONE = 0,
+	BRIDGE_TAGS_ALL = 1,
+	BRIDGE_TAGS_BUT_UNTAGGED = 2, /* but for that of the VLAN of untagged frames */
+};
+
 /* The constants of one port's bridge stage; without a port there is no stage. */
 struct bridge_conf {
 	enum bridge_presence present;
 	__u32 port;       /* its number: in `where`, in bridge_devices and in bridge_counts */
 	__u32 untagged;   /* VLAN of untagged frames, or BRIDGE_NO_VLAN */
-	__u32 tagged;     /* whether frames with a tag are taken */
+	__u32 tagged;     /* enum bridge_tags */
 	__u32 protect;    /* whether it is protected */
 	__u32 learning;   /* whether stations are learned here */
 	__u32 partial;    /* whether senders leave checksums open */

@@ -214,6 +214,13 @@ TRIVIUM_INLINE int bridge_send(struct xdp_md *ctx, __u32 to_where, int tagged, _
 	return verdict;
 }
 
+/* Whether frames with this tag are not the worker's alone. */
+TRIVIUM_INLINE int bridge_takes_tag(__u16 vid)
+{
+	return bridge.tagged != BRIDGE_TAGS_NONE && vid &&
+	       !(bridge.tagged == BRIDGE_TAGS_BUT_UNTAGGED && vid == bridge.untagged);
+}
+
 TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order, __u32 **bucket,
 				 int up)
 {
@@ -237,7 +244,7 @@ TRIVIUM_INLINE int bridge_answer(struct xdp_md *ctx, struct bridge_order *order,
 	if (tagged) {
 		/* `tag` begins at the tag's ethertype: its second half is the control information. */
 		vid = bpf_ntohs(tag->ethertype) & 0xfff;
-		if (!bridge.tagged || !vid)
+		if (!bridge_takes_tag(vid))
 			return BRIDGE_UP;
 		payload = data + sizeof(*ethernet) + TAG_BYTES;
 		ethertype = *(__be16 *)(data + 16);

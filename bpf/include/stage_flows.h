@@ -679,7 +679,7 @@ TRIVIUM_INLINE __u16 flow_vlan(const struct flow_frame *seen)
 
 	if (!seen->tagged)
 		return bridge.untagged;
-	if (!bridge.tagged || !vid || seen->key.l2_flags & FLOW_OUTER_IS_SERVICE)
+	if (!bridge_takes_tag(vid) || seen->key.l2_flags & FLOW_OUTER_IS_SERVICE)
 		return BRIDGE_NO_VLAN;
 	return vid;
 }

@@ -142,9 +142,10 @@ fn a_bridge_is_built_and_taken_apart_by_ovs_vsctl() {
 }
 
 /// A broadcast of an experimental protocol (IEEE 802 clause 9.2.4) with its VLAN as tag and as content.
-fn tagged(vlan: u8) -> Vec<u8> {
-    let head = [[0xff; 6], [2, 0, 0, 0, 0x33, vlan]].concat();
-    [head, vec![0x81, 0x00, 0, vlan, 0x88, 0xb5, vlan], vec![0; 45]].concat()
+fn tagged(vlan: u16) -> Vec<u8> {
+    let [high, low] = vlan.to_be_bytes();
+    let head = [[0xff; 6], [2, 0, 0, 0, 0x33, low]].concat();
+    [head, vec![0x81, 0x00, high, low, 0x88, 0xb5, low], vec![0; 45]].concat()
 }
 
 /// The VLANs of those that come out of a wire.
@@ -185,6 +186,11 @@ fn vlans_separate_and_join() {
     switch.vsctl("clear port h1 tag -- clear port h2 tag");
     switch.rig.until_reachable(1, 2);
     assert!(!one.reaches(three));
+    // Both are trunks of all VLANs now. What comes tagged with the VLAN that stands for no tag does not come out without one.
+    let sender = RawSender::open(one, "eth0").unwrap();
+    sender.send(&tagged(4094)).unwrap();
+    sender.send(&tagged(0)).unwrap();
+    assert_eq!(vlans_seen(&wires[1]), [0], "a tag of no VLAN is as none");
     let told = switch.vsctl("set port h1 tag=4094");
     assert!(switch.interface("h1", "error").contains("4094"), "{told}");
     assert_eq!(switch.interface("h1", "ofport"), "-1");

@@ -233,6 +233,8 @@ impl Default for BridgeSettings {
 pub struct Member {
     /// Its VLANs.
     pub vlans: VlanMode,
+    /// Whether frames that come with the native VLAN's tag are dropped.
+    pub native_untagged_only: bool,
     /// Whether it is kept apart from the other protected members.
     pub protected: bool,
     /// Whether source addresses are learnt here.
@@ -251,6 +253,7 @@ impl Default for Member {
     fn default() -> Self {
         Member {
             vlans: VlanMode::default(),
+            native_untagged_only: false,
             protected: false,
             learning: true,
             flood: true,
@@ -302,6 +305,9 @@ impl Serialize for Member {
                     map.serialize_entry("native_tagged", native_tagged)?;
                 }
             }
+        }
+        if self.native_untagged_only {
+            map.serialize_entry("native_untagged_only", &true)?;
         }
         map.serialize_entry("protected", &self.protected)?;
         map.serialize_entry("learning", &self.learning)?;

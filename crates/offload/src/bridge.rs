@@ -140,6 +140,7 @@ pub fn port_stage(bridge: &Bridge, port: PortId, partial_checksums: bool) -> Opt
         port: port.0,
         untagged: facts.untagged.map(|vlan| vlan.get()),
         tagged: facts.tagged,
+        untagged_only: facts.untagged_only,
         protected: facts.protected,
         learning: facts.learning,
         partial_checksums,

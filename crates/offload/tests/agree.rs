@@ -51,6 +51,7 @@ fn bridge() -> Bridge {
         (0..PORTS).zip(modes).map(|(port, mode)| BridgePortConfig::new(PortId(port), mode)).collect();
     ports[1].protected = true;
     ports[3].protected = true;
+    ports[3].native_untagged_only = true;
     ports[5].learning = false;
     let statics = vec![
         StaticMac { vid: vlan(10), mac: mac(20), port: Some(PortId(2)) },

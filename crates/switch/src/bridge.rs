@@ -40,6 +40,8 @@ pub struct MemberFacts {
     pub untagged: Option<VlanId>,
     /// Whether frames with a VLAN's tag may come.
     pub tagged: bool,
+    /// Whether that is so but for the tag of [`MemberFacts::untagged`].
+    pub untagged_only: bool,
     /// Whether it is kept apart from the other protected members.
     pub protected: bool,
     /// Whether source addresses are learned.

@@ -73,6 +73,8 @@ pub struct BridgePortConfig {
     pub port: PortId,
     /// What it does with VLAN tags.
     pub mode: VlanMode,
+    /// Whether frames that come with the native VLAN's tag are dropped.
+    pub native_untagged_only: bool,
     /// Whether it is kept apart from the other protected members.
     pub protected: bool,
     /// Whether source addresses are learned here.
@@ -91,6 +93,7 @@ impl BridgePortConfig {
         BridgePortConfig {
             port,
             mode,
+            native_untagged_only: false,
             protected: false,
             learning: true,
             flood: true,

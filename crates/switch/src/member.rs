@@ -28,6 +28,8 @@ pub(crate) struct Member {
     untagged: u16,
     /// VLAN whose frames leave without a tag, or [`NOT_ADMITTED`].
     plain: u16,
+    /// VLAN that is no tagged frame's, or [`NOT_ADMITTED`].
+    untagged_only: u16,
     vlans: VlanSet,
     pub(crate) mac_limit: u32,
     limits: StormLimits,
@@ -72,6 +74,7 @@ impl Member {
             mode,
             untagged,
             plain,
+            untagged_only: if config.native_untagged_only { untagged } else { NOT_ADMITTED },
             vlans,
             mac_limit: config.mac_limit.unwrap_or(u32::MAX),
             limits: config.storm,
@@ -91,7 +94,9 @@ impl Member {
         if tagged && vid != 0 {
             return match self.mode {
                 Mode::Access => Err(DropReason::VlanTaggedOnAccess),
-                _ if self.vlans.contains_vid(vid) => Ok(Ingress { vid, form: TagForm::Tagged }),
+                _ if self.vlans.contains_vid(vid) && vid != self.untagged_only => {
+                    Ok(Ingress { vid, form: TagForm::Tagged })
+                }
                 _ => Err(DropReason::VlanNotAllowed),
             };
         }
@@ -117,6 +122,7 @@ impl Member {
         (self.mode != Mode::Transparent).then_some(MemberFacts {
             untagged,
             tagged: self.mode == Mode::Trunk,
+            untagged_only: self.untagged_only != NOT_ADMITTED,
             protected: self.protected,
             learning: self.learning,
         })

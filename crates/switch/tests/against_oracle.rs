@@ -59,12 +59,26 @@ fn rate() -> impl Strategy<Value = Option<u32>> {
 }
 
 fn member() -> impl Strategy<Value = BridgePortConfig> {
-    let flags = (prop::bool::weighted(0.3), prop::bool::weighted(0.9), prop::bool::weighted(0.8));
+    let flags =
+        (any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.9), prop::bool::weighted(0.8));
     let limits = (prop::option::weighted(0.3, 0u32..4), rate(), rate(), rate());
     (mode(), flags, limits).prop_map(
-        |(mode, (protected, learning, flood), (mac_limit, broadcast, multicast, unknown))| {
+        |(
+            mode,
+            (native_untagged_only, protected, learning, flood),
+            (mac_limit, broadcast, multicast, unknown),
+        )| {
             let storm = StormLimits { broadcast, multicast, unknown };
-            BridgePortConfig { port: PortId(0), mode, protected, learning, flood, mac_limit, storm }
+            BridgePortConfig {
+                port: PortId(0),
+                mode,
+                native_untagged_only,
+                protected,
+                learning,
+                flood,
+                mac_limit,
+                storm,
+            }
         },
     )
 }

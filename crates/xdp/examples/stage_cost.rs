@@ -204,6 +204,7 @@ const MEMBER: BridgePort = BridgePort {
     port: 1,
     untagged: Some(VLAN),
     tagged: false,
+    untagged_only: false,
     protected: false,
     learning: true,
     partial_checksums: false,

@@ -123,7 +123,15 @@ fn bridge_stage(attached: &Attached, tagged: bool, partial_checksums: bool) -> B
 }
 
 fn bridge_port(tagged: bool, partial_checksums: bool) -> BridgePort {
-    BridgePort { port: 1, untagged: Some(1), tagged, protected: false, learning: true, partial_checksums }
+    BridgePort {
+        port: 1,
+        untagged: Some(1),
+        tagged,
+        untagged_only: tagged,
+        protected: false,
+        learning: true,
+        partial_checksums,
+    }
 }
 
 /// The same of a bridge that goes by rules.

@@ -735,6 +735,7 @@ fn a_port_stands_in_one_room() {
         port: 1,
         untagged: Some(1),
         tagged: false,
+        untagged_only: false,
         protected: false,
         learning: true,
         partial_checksums: false,

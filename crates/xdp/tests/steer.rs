@@ -458,6 +458,7 @@ fn a_bridged_port_numbers_what_a_flow_sends_up() {
         port: 1,
         untagged: Some(1),
         tagged: false,
+        untagged_only: false,
         protected: false,
         learning: true,
         partial_checksums: false,

@@ -23,6 +23,7 @@ const PORT: BridgePort = BridgePort {
     port: 1,
     untagged: Some(VLAN),
     tagged: false,
+    untagged_only: false,
     protected: false,
     learning: true,
     partial_checksums: false,

@@ -1,7 +1,8 @@
 //! From what the tables want to objects of the configuration, and to a reason for everything that cannot be had.
 //!
 //! Untagged frames are of VLAN 0 in Open vSwitch, which is none here: VLAN 4094 stands for it ([`UNTAGGED`]), and is refused
-//! where the tables name it.
+//! where the tables name it. Frames that come tagged with it are dropped, also by a trunk of all VLANs: they are not to be among
+//! those that have no tag.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -227,7 +228,12 @@ fn one_port(
             filter: made,
             kind,
         },
-        member: Member { vlans, protected: port.protected, ..Member::default() },
+        member: Member {
+            native_untagged_only: matches!(vlans, VlanMode::Trunk { native: Some(UNTAGGED), .. }),
+            vlans,
+            protected: port.protected,
+            ..Member::default()
+        },
         filter,
         lack: port.qos.then(|| "qos is not there yet".to_owned()),
     })
@@ -314,7 +320,10 @@ fn vlans(wanted: &ovsdb::VlanMode) -> Result<VlanMode, String> {
         _ => Err(format!("VLAN {number} cannot be had: 4094 stands for untagged frames here; use 1 to 4093")),
     };
     let mut allowed = VlanSet::new();
-    for number in &wanted.trunks {
+    // Beside a native VLAN no frame can come or leave as one of VLAN 0.
+    let has_native = matches!(wanted.effective(), Mode::NativeTagged | Mode::NativeUntagged);
+    let beside_native = has_native && wanted.tag.unwrap_or_default() != 0;
+    for number in wanted.trunks.iter().filter(|number| !(beside_native && **number == 0)) {
         let vlan = vlan(*number)?;
         allowed.insert(vlan, vlan);
     }
@@ -503,6 +512,8 @@ mod tests {
         assert_eq!(mode(None, None, &[5, 6]).unwrap(), trunk(&[5, 6], None, false));
         assert_eq!(mode(None, None, &[0, 5]).unwrap(), trunk(&[5, 4094], Some(UNTAGGED), false));
         assert_eq!(mode(Some(Mode::NativeTagged), Some(7), &[5]).unwrap(), trunk(&[5, 7], Some(id(7)), true));
+        let native = mode(Some(Mode::NativeTagged), Some(7), &[0, 5]).unwrap();
+        assert_eq!(native, trunk(&[5, 7], Some(id(7)), true), "what has no tag is of VLAN 7 there");
         let native = mode(Some(Mode::NativeUntagged), Some(7), &[]).unwrap();
         assert!(!native.carries(UNTAGGED) && native.carries(id(4093)) && native.untagged() == Some(id(7)));
         for wrong in [4094, 4095] {

@@ -25,6 +25,7 @@ pub fn told(
         Some(BridgePortConfig {
             port: port(name.as_str())?,
             mode: mode(&member.vlans),
+            native_untagged_only: member.native_untagged_only,
             protected: member.protected,
             learning: member.learning,
             flood: member.flood,

@@ -46,6 +46,7 @@ pub(super) fn read_member(mut fields: Fields<'_>, findings: &mut Findings) -> Me
     let default = Member::default();
     let member = Member {
         vlans: read_vlans(&mut fields, findings),
+        native_untagged_only: read_native_untagged_only(&mut fields, findings),
         protected: fields.flag("protected", findings).unwrap_or(default.protected),
         learning: fields.flag("learning", findings).unwrap_or(default.learning),
         flood: fields.flag("flood", findings).unwrap_or(default.flood),
@@ -80,6 +81,23 @@ fn read_vlans(fields: &mut Fields<'_>, findings: &mut Findings) -> VlanMode {
         }
         None => access.map_or_else(VlanMode::default, VlanMode::Access),
     }
+}
+
+fn read_native_untagged_only(fields: &mut Fields<'_>, findings: &mut Findings) -> bool {
+    const KEY: &str = "native_untagged_only";
+    let only = fields.flag(KEY, findings).unwrap_or(false);
+    if fields.has(KEY) && !fields.has("native") {
+        findings.add(
+            fields.place_of(KEY),
+            fields.object.clone(),
+            Cause::NeedsOther { key: KEY, needs: "native" },
+        );
+    }
+    if only && fields.has("native_tagged") && fields.flag("native_tagged", findings) == Some(true) {
+        let cause = Cause::Exclusive { first: "native_tagged", second: KEY };
+        findings.add(fields.place_of(KEY), fields.object.clone(), cause);
+    }
+    only
 }
 
 fn read_storm(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Storm> {

@@ -47,7 +47,8 @@ fn member() -> impl Strategy<Value = Value> {
         (1..4u16, any::<bool>())
             .prop_map(|(vlan, protected)| json!({"access": vlan, "protected": protected})),
         (1..20u16, any::<bool>()).prop_map(|(vlan, learning)| {
-            json!({"trunk": [vlan, "30-40"], "native": vlan, "native_tagged": learning, "learning": learning})
+            json!({"trunk": [vlan, "30-40"], "native": vlan, "native_tagged": learning, "learning": learning,
+                   "native_untagged_only": !learning && vlan < 10})
         }),
         (1..1000u32).prop_map(|rate| json!({"trunk": "all", "storm": {"broadcast": rate}, "mac_limit": 10})),
     ]

@@ -331,8 +331,9 @@ fn classify(member: &BridgePortConfig, tag: Option<(u16, bool)>) -> Result<u16, 
             native.map(|native| native.get()).ok_or(DropReason::VlanUntaggedNotAdmitted)
         }
         (VlanMode::Trunk { allowed, native, .. }, Some(vid)) => {
-            let member = allowed.iter().chain(*native).any(|vlan| vlan.get() == vid);
-            if member { Ok(vid) } else { Err(DropReason::VlanNotAllowed) }
+            let carried = allowed.iter().chain(*native).any(|vlan| vlan.get() == vid);
+            let refused = member.native_untagged_only && native.is_some_and(|native| native.get() == vid);
+            if carried && !refused { Ok(vid) } else { Err(DropReason::VlanNotAllowed) }
         }
     }
 }

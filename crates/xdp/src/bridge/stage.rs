@@ -28,6 +28,8 @@ pub struct BridgePort {
     pub untagged: Option<u16>,
     /// Whether tagged frames are taken.
     pub tagged: bool,
+    /// Whether that is so but for the tag of `untagged`, whose frames are the worker's.
+    pub untagged_only: bool,
     /// Whether it is kept apart from other protected ports.
     pub protected: bool,
     /// Whether addresses are learned here.
@@ -104,7 +106,7 @@ impl KnownStations {
             presence,
             u32::from(port.port),
             port.untagged.map_or(NO_VLAN, u32::from),
-            u32::from(port.tagged),
+            u32::from(port.tagged) << u32::from(port.untagged_only),
             u32::from(port.protected),
             u32::from(port.learning),
             u32::from(port.partial_checksums),

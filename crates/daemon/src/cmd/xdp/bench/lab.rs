@@ -245,6 +245,7 @@ impl Lab {
             port: DEVICE_PORT,
             untagged: Some(VLAN),
             tagged: false,
+            untagged_only: false,
             protected: false,
             learning: true,
             partial_checksums: false,
