@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What rules see of a frame. Headers are read from its linear part. A transport header that is
- * cut short, or in a later fragment, has no ports, flags or payload: the frame still meets the
- * rules that do not ask for them.
+ * What rules see of a frame. Headers are read from its linear part, and no further than the length
+ * in the IP header: what lies behind that is padding. Later fragments have no ports, flags or
+ * payload. A frame in which the fields that rules ask for cannot be reached is FILTER_UNREADABLE:
+ * crates/xdp/src/filter/compiled.rs decides what that means.
  */
 #ifndef FILTER_KEY_H
 #define FILTER_KEY_H
@@ -13,6 +14,16 @@
 #include "trivium_headers.h"
 
 #define FILTER_NOWHERE 0xffffffff
+
+/* Tags that are walked, whatever their identifiers: offsets behind them are below 128. */
+#define FILTER_TAGS_MAX 16
+/* Bytes from an Ethernet header's first byte to its EtherType. */
+#define FILTER_TYPE_OFFSET 12
+/*
+ * A later fragment of IPv6 that begins before this byte of the fragmentable part can overlap extension
+ * headers and the transport header of the first. The smallest MTU is 1280: no sender needs such a fragment.
+ */
+#define FILTER_FRAGMENT6_LEAST 64
 
 struct filter_key {
 	__u8 source[16] __attribute__((aligned(8))); /* IPv4: the first four */
@@ -38,7 +49,11 @@ struct ipv6_fragment_header {
 
 TRIVIUM_INLINE __u32 frame_offset(const struct frame *frame)
 {
-	return frame->at - (void *)(long)frame->ctx->data;
+	long offset = frame->at - (void *)(long)frame->ctx->data;
+
+	/* In 64 bits: of fewer, the compiler would keep halves of pointers on the stack. */
+	asm volatile("" : "+r"(offset));
+	return offset;
 }
 
 /* TCP, UDP, DCCP, SCTP and UDP-Lite begin with both ports. */
@@ -48,29 +63,44 @@ TRIVIUM_INLINE int has_ports(__u32 protocol)
 	       protocol == IPPROTO_SCTP || protocol == IPPROTO_UDPLITE;
 }
 
-TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key)
+/* Whether rules look into the transport header behind its ports. Rules with cookies read the flags. */
+TRIVIUM_INLINE int asks_tcp(void)
+{
+	return filter.field[FILTER_FIELD_FLAGS].present || filter.probe[0].length || PORT_SERVICES;
+}
+
+/* Reads the transport header; the packet ends at the offset `end` of the frame. */
+TRIVIUM_INLINE void key_transport(struct frame *frame, struct filter_key *key, __u32 end)
 {
 	__u32 at = frame_offset(frame);
 	__be16 *ports = frame->at;
 
+	if (at > end) {
+		key->fragment = FILTER_UNREADABLE;
+		return;
+	}
 	/* Rules may ask for the protocol alone. */
 	if (!filter.field[FILTER_FIELD_SOURCE_PORT].present && !filter.field[FILTER_FIELD_DESTINATION_PORT].present &&
-	    !filter.field[FILTER_FIELD_FLAGS].present && !filter.probe[0].length)
-		return;
-	if (key->fragment == FILTER_LATER)
+	    !asks_tcp())
 		return;
 	key->base[FILTER_BASE_TRANSPORT] = at;
-	if (!has_ports(key->protocol) || (void *)(ports + 2) > frame->end)
+	if (!has_ports(key->protocol))
 		return;
+	if ((void *)(ports + 2) > frame->end || at + 4 > end) {
+		key->fragment = FILTER_UNREADABLE;
+		return;
+	}
 	key->source_port = bpf_ntohs(ports[0]);
 	key->destination_port = bpf_ntohs(ports[1]);
 	if (key->protocol == IPPROTO_UDP || key->protocol == IPPROTO_UDPLITE) {
 		key->base[FILTER_BASE_PAYLOAD] = at + 8;
-	} else if (key->protocol == IPPROTO_TCP) {
+	} else if (key->protocol == IPPROTO_TCP && asks_tcp()) {
 		__u8 *tcp = frame->at;
 
-		if ((void *)(tcp + sizeof(struct tcphdr)) > frame->end)
+		if ((void *)(tcp + sizeof(struct tcphdr)) > frame->end || at + sizeof(struct tcphdr) > end) {
+			key->fragment = FILTER_UNREADABLE;
 			return;
+		}
 		key->flags = tcp[13];
 		if (tcp[12] >> 4 >= 5)
 			key->base[FILTER_BASE_PAYLOAD] = at + (tcp[12] >> 4) * 4;
@@ -87,7 +117,7 @@ TRIVIUM_INLINE int wants_source(void)
 TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 {
 	struct iphdr *ip = frame->at;
-	__u32 header, fragment;
+	__u32 header, total, fragment;
 
 	if ((void *)(ip + 1) > frame->end || ip->version != 4 || ip->ihl < 5)
 		return 0;
@@ -98,23 +128,35 @@ TRIVIUM_INLINE int key_ipv4(struct frame *frame, struct filter_key *key)
 	if (!filter.transport)
 		return 1;
 	header = ip->ihl * 4;
-	if (frame->at + header > frame->end) {
+	key->protocol = ip->protocol;
+	total = bpf_ntohs(ip->tot_len);
+	fragment = bpf_ntohs(ip->frag_off) & (IPV4_FRAGMENT_OFFSET | IPV4_MORE_FRAGMENTS);
+	/* A length of 0 is that of a packet that is yet to be segmented, and never that of a fragment. */
+	if (frame->at + header > frame->end || (total ? total < header : fragment)) {
 		key->fragment = FILTER_UNREADABLE;
 		return 1;
 	}
-	key->protocol = ip->protocol;
-	fragment = bpf_ntohs(ip->frag_off);
-	if (fragment & IPV4_FRAGMENT_OFFSET)
-		key->fragment = FILTER_LATER;
-	else if (fragment & IPV4_MORE_FRAGMENTS)
+	total = total ? frame_offset(frame) + total : FILTER_NOWHERE;
+	if (fragment & IPV4_FRAGMENT_OFFSET) {
+		/* RFC 3128: it overlaps the header of which the first one was judged. */
+		key->fragment = key->protocol == IPPROTO_TCP &&
+						(fragment & IPV4_FRAGMENT_OFFSET) * 8 < sizeof(struct tcphdr) ?
+					FILTER_UNREADABLE :
+					FILTER_LATER;
+		return 1;
+	}
+	if (fragment)
 		key->fragment = FILTER_FIRST;
 	frame->at += header;
-	key_transport(frame, key);
+	key_transport(frame, key, total);
 	return 1;
 }
 
-/* Walks the extension headers (RFC 8200 section 4) to the transport header; false: not there. */
-TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, __u8 next)
+/*
+ * Walks the extension headers (RFC 8200 section 4) to the transport header, at most up to the offset
+ * `end` of the frame; false: not there.
+ */
+TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, __u8 next, __u32 end)
 {
 	for (int i = 0; i <= IPV6_EXTENSIONS_MAX; i++) {
 		struct ipv6_extension *extension = frame->at;
@@ -123,7 +165,7 @@ TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, _
 		key->protocol = next;
 		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
 		    next != IPPROTO_AH && next != IPPROTO_FRAGMENT) {
-			key_transport(frame, key);
+			key_transport(frame, key, end);
 			return 1;
 		}
 		if ((void *)(extension + 1) > frame->end)
@@ -137,14 +179,19 @@ TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, _
 			offset = bpf_ntohs(fragment->offset);
 			next = fragment->next;
 			frame->at = fragment + 1;
+			/* Of a fragment the length is known, and a packet that is no fragment goes on. */
+			if (offset >> 3 || offset & 1) {
+				if (frame_offset(frame) > end || end == FILTER_NOWHERE)
+					return 0;
+				key->fragment = FILTER_FIRST;
+			}
 			if (offset >> 3) {
 				/* What follows is not a header. */
-				key->fragment = FILTER_LATER;
+				key->fragment = (offset & ~7u) < FILTER_FRAGMENT6_LEAST ? FILTER_UNREADABLE :
+											 FILTER_LATER;
 				key->protocol = next;
 				return 1;
 			}
-			if (offset & 1)
-				key->fragment = FILTER_FIRST;
 			continue;
 		}
 		length = next == IPPROTO_AH ? (extension->length + 2) * 4 : (extension->length + 1) * 8;
@@ -157,6 +204,7 @@ TRIVIUM_INLINE int key_extensions(struct frame *frame, struct filter_key *key, _
 TRIVIUM_INLINE int key_ipv6(struct frame *frame, struct filter_key *key)
 {
 	struct ipv6hdr *ip = frame->at;
+	__u32 end;
 
 	if ((void *)(ip + 1) > frame->end || ip->version != 6)
 		return 0;
@@ -166,8 +214,12 @@ TRIVIUM_INLINE int key_ipv6(struct frame *frame, struct filter_key *key)
 		__builtin_memcpy(key->destination, &ip->daddr, 16);
 	if (!filter.transport)
 		return 1;
+	end = frame_offset(frame) + sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	/* A length of 0 is that of a jumbogram, or of a packet that is yet to be segmented. */
+	if (!ip->payload_len)
+		end = FILTER_NOWHERE;
 	frame->at = ip + 1;
-	if (!key_extensions(frame, key, ip->nexthdr)) {
+	if (!key_extensions(frame, key, ip->nexthdr, end)) {
 		key->fragment = FILTER_UNREADABLE;
 		key->protocol = 0;
 	}
@@ -189,8 +241,44 @@ TRIVIUM_INLINE void key_network(struct frame *frame, struct filter_key *key, __b
 		return;
 	}
 	key->base[FILTER_BASE_NETWORK] = at;
-	if (!readable)
+	if (!readable) {
 		key->family = FILTER_MALFORMED;
+		key->fragment = FILTER_UNREADABLE;
+	}
+}
+
+/*
+ * The offset of the EtherType behind all tags; 0: it cannot be reached. An identifier of 0 is that of
+ * no VLAN (IEEE 802.1Q clause 6.9.1): receivers take such tags off, however many there are. The VLAN
+ * is that of the outermost other tag.
+ *
+ * A function by itself: what comes behind it is verified once, and not once for each number of tags.
+ */
+__attribute__((noinline)) int filter_tags(struct xdp_md *ctx, struct filter_key *key)
+{
+	struct frame frame = frame_open(ctx);
+	struct ethhdr *ethernet = frame.at;
+	__be16 ethertype;
+
+	if (!key || (void *)(ethernet + 1) > frame.end)
+		return 0;
+	ethertype = ethernet->h_proto;
+	frame.at = ethernet + 1;
+	for (__u32 i = 0; i <= FILTER_TAGS_MAX; i++) {
+		struct vlan_tag *tag = frame.at;
+		__u32 vid;
+
+		if (!is_vlan(ethertype))
+			return FILTER_TYPE_OFFSET + i * sizeof(*tag);
+		if ((void *)(tag + 1) > frame.end)
+			return 0;
+		vid = bpf_ntohs(tag->control) & 0xfff;
+		if (vid && key->vlan == FILTER_NO_VLAN)
+			key->vlan = vid;
+		ethertype = tag->ethertype;
+		frame.at = tag + 1;
+	}
+	return 0;
 }
 
 /*
@@ -200,9 +288,8 @@ TRIVIUM_INLINE void key_network(struct frame *frame, struct filter_key *key, __b
 __attribute__((noinline)) int filter_read(struct xdp_md *ctx, struct filter_key *key)
 {
 	struct frame frame = frame_open(ctx);
-	struct ethhdr *ethernet = frame.at;
-	struct vlan_tag *tag;
-	__be16 ethertype;
+	__be16 *ethertype;
+	__u32 at;
 
 	if (!key)
 		return 0;
@@ -217,15 +304,16 @@ __attribute__((noinline)) int filter_read(struct xdp_md *ctx, struct filter_key 
 	key->base[FILTER_BASE_NETWORK] = FILTER_NOWHERE;
 	key->base[FILTER_BASE_TRANSPORT] = FILTER_NOWHERE;
 	key->base[FILTER_BASE_PAYLOAD] = FILTER_NOWHERE;
-	if ((void *)(ethernet + 1) > frame.end)
+	at = filter_tags(ctx, key);
+	/* The verifier is to see the mask: offsets are below 128. */
+	asm volatile("" : "+r"(at));
+	ethertype = frame.at + (at & 127);
+	if (at && (void *)(ethertype + 1) <= frame.end) {
+		frame.at = ethertype + 1;
+		key_network(&frame, key, *ethertype);
 		return 0;
-	ethertype = ethernet->h_proto;
-	frame.at = ethernet + 1;
-	tag = frame.at;
-	if (is_vlan(ethertype) && (void *)(tag + 1) <= frame.end)
-		key->vlan = bpf_ntohs(tag->control) & 0xfff;
-	if (skip_vlans(&frame, &ethertype))
-		key_network(&frame, key, ethertype);
+	}
+	key->fragment = FILTER_UNREADABLE;
 	return 0;
 }
 

@@ -44,7 +44,7 @@ enum filter_field {
 
 /* Values of fields that a frame does not have. */
 #define FILTER_NO_PORT 65536
-#define FILTER_NO_VLAN 4096
+#define FILTER_NO_VLAN 4096 /* no tag, or none but with VID 0 */
 #define FILTER_NO_FLAGS 256
 
 enum filter_family {
@@ -58,7 +58,7 @@ enum filter_fragment {
 	FILTER_WHOLE = 0,
 	FILTER_FIRST = 1,
 	FILTER_LATER = 2,
-	FILTER_UNREADABLE = 3, /* IPv4 options or IPv6 extensions do not lead to a transport header */
+	FILTER_UNREADABLE = 3, /* of any family: what rules ask for cannot be reached; the protocol is 0 unless known */
 };
 
 /* Where the offset of a probe counts from. */

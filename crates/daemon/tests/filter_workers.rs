@@ -4,13 +4,14 @@
 
 mod rig;
 
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use packet::spec;
 use port::pcap::Writer;
 use rig::{PATIENCE, Rig, TRIVIUM};
-use testbed::{Namespace, RawSender, eventually, require};
+use testbed::{LabError, Namespace, RawSender, eventually, require};
 
 /// A guest behind port `vm`, which is a member of h1's bridge.
 struct Guest {
@@ -137,6 +138,85 @@ fn a_guest_behind_a_tap_is_filtered_limited_and_counted() {
     assert_eq!((counted(rig, "telnet"), counted(rig, "each")), ((5, 5), (15, 9)));
     (0..5).for_each(|_| sender.send(&udp(1, 23)).unwrap());
     until_counted(rig, "telnet", (10, 10));
+}
+
+/// A frame with so many headers of destination options behind the IPv6 header, and so many tags of no VLAN.
+fn hidden(frame: &[u8], headers: u8, tags: usize) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    for _ in 0..headers {
+        let next = std::mem::replace(&mut frame[20], 60);
+        // Padding fills it.
+        frame.splice(54..54, [next, 0, 1, 4, 0, 0, 0, 0]);
+        frame[19] += 8;
+    }
+    (0..tags).fold(frame, |frame, _| tagged(0, &frame))
+}
+
+/// What a rule drops does not reach the kernel of a host behind the bridge, whatever stands in front of it.
+#[test]
+fn a_guest_cannot_hide_a_datagram_from_a_rule() {
+    require!("ip", "ethtool");
+    const CLOSED: &str = "[[filter.edge.rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\n\
+                          destination_port = 22\n[[filter.edge.rule]]\nname = \"all\"\naction = \"pass\"\n";
+    let guest = Guest::start(CLOSED);
+    let (rig, sender, host) = (&guest.rig, guest.sender(), &guest.rig.hosts[0]);
+    host.add_ipv6("fd00:8::1/64").unwrap();
+    let bind = |port: u16| {
+        let system = |source| LabError::System { what: "a socket".to_owned(), source };
+        let socket = host.inside(|| UdpSocket::bind(("::", port)).map_err(system)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    };
+    let (closed, open, mark) = (bind(22), bind(23), bind(24));
+    let received = |socket: &UdpSocket| std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count();
+    let plain = |v6: bool, port: u16| {
+        let addresses =
+            if v6 { "ip_src=fd00:8::77,ip_dst=fd00:8::1" } else { "ip_src=10.8.0.77,ip_dst=10.8.0.1" };
+        spec::parse(&format!("eth_dst={},{addresses},udp,dst_port={port}", host.mac().unwrap())).unwrap()
+    };
+    // Tags, extension headers, and whether a filter reads what is behind them.
+    let stacks = [
+        (0, 0, true),
+        (1, 0, true),
+        (3, 0, true),
+        (4, 0, true),
+        (16, 0, true),
+        (17, 0, false),
+        (0, 6, true),
+        (3, 6, true),
+        (0, 7, false),
+        (3, 7, false),
+    ];
+    let send = || {
+        for (tags, headers, _) in stacks {
+            for port in [22, 23] {
+                sender.send(&hidden(&plain(headers > 0, port), headers, tags)).unwrap();
+            }
+        }
+        sender.send(&plain(false, 24)).unwrap();
+        eventually("the last datagram", PATIENCE, || match received(&mark) {
+            0 => Err("not yet".to_owned()),
+            _ => Ok(()),
+        })
+        .unwrap();
+        (received(&closed), received(&open))
+    };
+    let readable = stacks.iter().filter(|(.., is_readable)| *is_readable).count();
+    assert_eq!(send(), (0, readable), "{}", rig.ok(&["show", "drops"]));
+    until_counted(rig, "closed", (7, 7));
+    until_counted(rig, "(unreadable)", (6, 6));
+    assert_eq!(rig.dropped("vm", "filter-dropped"), 13);
+    let frame: String = hidden(&plain(true, 22), 7, 0).iter().map(|octet| format!("{octet:02x}")).collect();
+    let said = rig.ok(&["explain", "--in", "vm", &format!("hex:{frame}")]);
+    assert!(said.contains("rule (unreadable) of the port's filter ends it"), "{said}");
+
+    // The kernel behind it takes them all: whoever turns the default off is told.
+    let doctor = || String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+    assert!(!doctor().contains("filter.edge"), "{}", doctor());
+    guest.apply(&format!("unreadable = \"pass\"\n{}", CLOSED.replace("\"pass\"", "\"count\"")));
+    assert_eq!(send(), (stacks.len() - readable, stacks.len()));
+    let said = doctor();
+    assert!(said.contains("filter.edge") && said.contains("unreadable = \"pass\""), "{said}");
 }
 
 #[test]

@@ -391,6 +391,10 @@ fn filter_changes(old: &Filter, new: &Filter) -> Vec<FieldChange> {
         };
         changes.push(live("blocklist".to_owned(), text(old), text(new)));
     }
+    if old.unreadable != new.unreadable {
+        let text = |filter: &Filter| filter.unreadable.name().to_owned();
+        changes.push(live("unreadable".to_owned(), text(old), text(new)));
+    }
     let find = |filter: &Filter, name| filter.rules.iter().find(|rule| rule.name == name).cloned();
     for rule in &old.rules {
         match find(new, rule.name.clone()) {

@@ -17,9 +17,44 @@ pub struct Filter {
     /// Source prefixes, one per line, that `listed` rules ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocklist: Option<PathBuf>,
+    /// What becomes of packets in which the fields that rules ask for cannot be reached, if no rule decides on them.
+    #[serde(skip_serializing_if = "Unreadable::is_usual")]
+    pub unreadable: Unreadable,
     /// The rule with the highest priority is asked first, and among equals the one that stands first.
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<FilterRule>,
+}
+
+/// What becomes of packets in which the fields that rules ask for cannot be reached, if no rule decides on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unreadable {
+    /// They are dropped, where a rule drops or limits by what stands in headers.
+    #[default]
+    Drop,
+    /// They pass, so that a sender can evade any such rule.
+    Pass,
+}
+
+impl Unreadable {
+    /// In the order of [`Unreadable::ALL`].
+    pub const WORDS: &'static [&'static str] = &["drop", "pass"];
+    /// All of them.
+    pub const ALL: [Unreadable; 2] = [Unreadable::Drop, Unreadable::Pass];
+
+    /// Whether it is what a file need not say.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    pub fn is_usual(&self) -> bool {
+        *self == Unreadable::Drop
+    }
+
+    /// The word that a file has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unreadable::Drop => "drop",
+            Unreadable::Pass => "pass",
+        }
+    }
 }
 
 /// One rule.
@@ -181,7 +216,7 @@ pub struct SourceBits {
 /// What a packet must have.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FilterMatch {
-    /// What it carries behind up to two VLAN tags.
+    /// What it carries behind up to 16 VLAN tags.
     #[serde(rename = "family", skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,
     /// Whether it is a fragment.
@@ -205,7 +240,7 @@ pub struct FilterMatch {
     /// Bytes of the frame without its check sequence.
     #[serde(rename = "length", skip_serializing_if = "Vec::is_empty")]
     pub lengths: Vec<Span>,
-    /// The outer VLAN tag.
+    /// The VLAN: the identifier of the outermost tag whose identifier is not 0.
     #[serde(rename = "vlan", skip_serializing_if = "Vec::is_empty")]
     pub vlans: Vec<VlanMatch>,
     /// TCP flags.
@@ -226,7 +261,7 @@ pub enum Family {
     Ipv4,
     /// IPv6.
     Ipv6,
-    /// Neither, or more than two tags.
+    /// Neither, or so many tags that it cannot be reached.
     Other,
     /// An IP header that is cut short or of another version.
     Malformed,
@@ -249,7 +284,8 @@ pub enum FragmentState {
     First,
     /// A later one, without ports.
     Later,
-    /// Its options or extension headers are cut short or too many.
+    /// What the filter's rules ask for cannot be reached, in a packet of any family: tags, options, extension headers or the
+    /// transport header are cut short or too many, or a fragment can overlap the transport header of the first.
     Unreadable,
 }
 
@@ -315,12 +351,12 @@ impl Serialize for Span {
     }
 }
 
-/// The outer VLAN tag of a frame.
+/// The VLAN of a frame: the identifier of its outermost tag whose identifier is not 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VlanMatch {
-    /// None.
+    /// No such tag.
     Untagged,
-    /// One with one of these ids, 0 to 4095; 0 is a priority tag.
+    /// One of these identifiers, 0 to 4095; 0 is the same as untagged: such tags carry a priority alone.
     Tagged(Span),
 }
 
@@ -444,7 +480,7 @@ impl FilterMatch {
         let ip = !self.sources.is_empty()
             || !self.destinations.is_empty()
             || !self.protocols.is_empty()
-            || !self.fragments.is_empty()
+            || !(self.fragments.is_empty() || self.fragments.contains(&FragmentState::Unreadable))
             || self.listed;
         if ip && !possible(Family::Ipv4, false) && !possible(Family::Ipv6, true) {
             return Some("no IP family has all the prefixes and protocols that it asks for");

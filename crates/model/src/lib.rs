@@ -66,7 +66,8 @@ pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use filter::{
     CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState, Pattern,
-    PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, VlanMatch,
+    PatternBase, Protocol, RateLimit, RateUnit, Sampling, SourceBits, Span, SynCookie, TcpFlags, Unreadable,
+    VlanMatch,
 };
 pub use flow_state::{
     CacheState, CachesState, DeciderState, FlowCount, FlowQuery, FlowRuleState, FlowTuning, GroupState,

@@ -76,6 +76,21 @@ number = 7
 }
 
 #[test]
+fn a_native_vlan_that_comes_without_a_tag_alone_is_one() {
+    let member = |text: &str| format!("[port.a]\nkind = \"null\"\n[bridge.br0.port.a]\n{text}");
+    let told =
+        |text: &str| -> Vec<String> { problems(&member(text)).iter().map(ToString::to_string).collect() };
+    assert!(load(&member("trunk = \"all\"\nnative = 1\nnative_untagged_only = true\n"), "t").is_ok());
+    let lacking = told("trunk = \"all\"\nnative_untagged_only = true\n");
+    assert!(
+        lacking[0].contains("`native_untagged_only` has a meaning only together with `native`"),
+        "{lacking:?}"
+    );
+    let both = told("trunk = \"all\"\nnative = 1\nnative_tagged = true\nnative_untagged_only = true\n");
+    assert!(both[0].contains("native_tagged") && both[0].contains("native_untagged_only"), "{both:?}");
+}
+
+#[test]
 fn several_syntax_errors_come_at_once_and_without_echoes() {
     let text = "[engine]\nspin_us = \nmode = \"busy\n[memory]\nframes = 100\nframes = 5000\n";
     let problems = problems(text);
@@ -462,6 +477,7 @@ kind = "af_xdp"
 filter = "egde"
 [filter.edge]
 blocklist = "list.txt"
+unreadable = "dropp"
 [[filter.edge.rule]]
 name = "one"
 action = "dorp"
@@ -493,12 +509,13 @@ pattern = { bytes = "ff", mask = "0f" }
 t:4:1: port.a: `filter` does not belong to a port of kind null; remove it, or make the port one of kind af_xdp or veth or tap or internal or pcap or patch or ring
 t:7:10: port.b.filter: there is no filter `egde`; did you mean `edge`?
 t:9:13: filter.edge.blocklist: \"list.txt\" is not a path from the root; write \"/list.txt\" or the directory that is meant
-t:12:10: filter.edge.rule[0].action: \"dorp\" is none of the possible words; did you mean \"drop\"?
-t:13:11: filter.edge.rule[0].source[0]: \"10.0.0.0/33\" is not an address or a prefix; write it as \"192.0.2.0/24\" or \"2001:db8::/32\"
-t:17:21: filter.edge.rule[1].destination_port[0]: the range 90-80 runs backwards; write \"80-90\"
-t:17:30: filter.edge.rule[1].destination_port[1]: 70000 is outside of 0..=65535; choose a value from 0 to 65535
-t:17:37: filter.edge.rule[1].destination_port[2]: \"x\" is not a number or a range; write it as 1024 or \"1024-2047\"
-t:18:1: filter.edge.rule[1]: `rate` has a meaning only together with `action = \"limit\"`; add `action = \"limit\"`, or remove `rate`
+t:10:14: filter.edge.unreadable: \"dropp\" is none of the possible words; did you mean \"drop\"?
+t:13:10: filter.edge.rule[0].action: \"dorp\" is none of the possible words; did you mean \"drop\"?
+t:14:11: filter.edge.rule[0].source[0]: \"10.0.0.0/33\" is not an address or a prefix; write it as \"192.0.2.0/24\" or \"2001:db8::/32\"
+t:18:21: filter.edge.rule[1].destination_port[0]: the range 90-80 runs backwards; write \"80-90\"
+t:18:30: filter.edge.rule[1].destination_port[1]: 70000 is outside of 0..=65535; choose a value from 0 to 65535
+t:18:37: filter.edge.rule[1].destination_port[2]: \"x\" is not a number or a range; write it as 1024 or \"1024-2047\"
+t:19:1: filter.edge.rule[1]: `rate` has a meaning only together with `action = \"limit\"`; add `action = \"limit\"`, or remove `rate`
 ";
     let problems = problems(text);
     let said: String = problems.iter().map(|problem| format!("{problem}\n")).collect();

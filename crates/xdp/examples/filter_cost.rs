@@ -94,7 +94,7 @@ fn misses(count: u32) -> Result<RuleSet, Error> {
         };
         Ok(rule(format!("r{at}"), matches, Action::Drop))
     });
-    Ok(RuleSet { rules: rules.collect::<Result<_, Error>>()? })
+    Ok(RuleSet { rules: rules.collect::<Result<_, Error>>()?, ..RuleSet::default() })
 }
 
 fn rules(base: u32) -> Result<(), Error> {
@@ -111,8 +111,11 @@ fn rules(base: u32) -> Result<(), Error> {
         show_in_worker(what, set, None, 0, LISTED)
     };
     let udp = || Match { protocols: vec![17], ..Match::default() };
-    measure("1 rule, drops", &RuleSet { rules: vec![rule("a".into(), udp(), Action::Drop)] })?;
-    for count in [1, 16, 64, 1024, 4096] {
+    measure(
+        "1 rule, drops",
+        &RuleSet { rules: vec![rule("a".into(), udp(), Action::Drop)], ..RuleSet::default() },
+    )?;
+    for count in [1, 16, 64, 1024, 4095] {
         let mut set = misses(count)?;
         measure(&format!("{count} rules of five fields, none matches"), &set)?;
         if let Some(last) = set.rules.last_mut() {
@@ -122,11 +125,14 @@ fn rules(base: u32) -> Result<(), Error> {
     }
     let rate = Rate { unit: Unit::Packets, amount: 1000, per: Duration::from_secs(1), burst: 1000 };
     let limit = |per_source| Action::RateLimit { rate, per_source };
-    measure("rate limit", &RuleSet { rules: vec![rule("a".into(), udp(), limit(None))] })?;
+    measure(
+        "rate limit",
+        &RuleSet { rules: vec![rule("a".into(), udp(), limit(None))], ..RuleSet::default() },
+    )?;
     let each = Some(SourceBits { v4: 32, v6: 64 });
     measure(
         "rate limit, a bucket per /32, a million sources",
-        &RuleSet { rules: vec![rule("a".into(), udp(), limit(each))] },
+        &RuleSet { rules: vec![rule("a".into(), udp(), limit(each))], ..RuleSet::default() },
     )
 }
 
@@ -142,7 +148,7 @@ fn block_list(base: u32) -> Result<(), Error> {
     let list = list?;
     println!("block list of these: {:.1?} from the file, {} bytes", start.elapsed(), list.table_bytes());
     let listed = Match { listed: true, ..Match::default() };
-    let set = RuleSet { rules: vec![rule("listed".into(), listed, Action::Drop)] };
+    let set = RuleSet { rules: vec![rule("listed".into(), listed, Action::Drop)], ..RuleSet::default() };
     let filter = Filter::new(&Compiled::new(&set)?, FilterSizes::default(), Some(&list))?;
     let start = Instant::now();
     let kernels = KernelsMap::new(0..LISTED)?;

@@ -197,7 +197,7 @@ fn one_rule(protocol: u8) -> Result<Compiled, Error> {
         dry_run: false,
         expires: None,
     };
-    Ok(Compiled::new(&RuleSet { rules: vec![rule] })?)
+    Ok(Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() })?)
 }
 
 const MEMBER: BridgePort = BridgePort {

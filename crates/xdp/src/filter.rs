@@ -38,7 +38,8 @@ pub use key::Frame;
 pub use maps::{Filter, FilterSizes, RuleCounters};
 pub use rule::{
     Action, Base, CookieScheme, Family, Fragment, Match, Moment, PATTERN_MAX, PROBES_MAX, Pattern, Prefix,
-    RULES_MAX, Rate, Rule, RuleSet, SERVICES_MAX, SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
+    RULES_MAX, Rate, Rule, RuleSet, SERVICES_MAX, SourceBits, SynCookie, TcpFlags, Unit, Unreadable,
+    VlanMatch,
 };
 pub use sample::{Sample, Samples};
 pub use tally::Tally;

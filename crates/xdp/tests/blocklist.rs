@@ -35,7 +35,7 @@ fn listed() -> Compiled {
         dry_run: false,
         expires: None,
     };
-    Compiled::new(&RuleSet { rules: vec![rule] }).unwrap()
+    Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap()
 }
 
 impl Port {

@@ -45,7 +45,7 @@ fn measured() -> Costs {
         }
     }
     for (name, rules) in filters().into_iter().chain(services()) {
-        let compiled = Compiled::new(&RuleSet { rules }).unwrap();
+        let compiled = Compiled::new(&RuleSet { rules, ..RuleSet::default() }).unwrap();
         let filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
         let config = config(Owner::Bridged, WhenDown::Drop);
         add(
@@ -159,7 +159,7 @@ fn flow_stage(attached: &Attached, partial_checksums: bool, asks_stations: bool)
 fn with_dump(rules: Vec<Rule>) -> ProgramInfo {
     let namespace = Namespace::enter_new();
     let (_, near) = namespace.veth("va", "vb", "");
-    let filter = Compiled::new(&RuleSet { rules }).unwrap();
+    let filter = Compiled::new(&RuleSet { rules, ..RuleSet::default() }).unwrap();
     let filter = Filter::new(&filter, FilterSizes::default(), None).unwrap();
     let loaded = PortProgram::load_filtered(&config(Owner::Routed, WhenDown::Drop), &filter).unwrap();
     let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
@@ -316,7 +316,12 @@ fn every_combination_of_stages_loads() {
     need_root!();
     let ([.., (_, every_field)], [.., (_, with_cookies)]) = (filters(), services());
     let filter = |rules| {
-        Filter::new(&Compiled::new(&RuleSet { rules }).unwrap(), FilterSizes::default(), None).unwrap()
+        Filter::new(
+            &Compiled::new(&RuleSet { rules, ..RuleSet::default() }).unwrap(),
+            FilterSizes::default(),
+            None,
+        )
+        .unwrap()
     };
     let filters = [None, Some(filter(every_field)), Some(filter(with_cookies))];
     let steering = SteerConfig { capacity: 16, table: true, metadata: true, cpu_queue: 64 };

@@ -120,7 +120,7 @@ fn a_capture_stays_through_changes_of_the_program() {
         rule("slow", 1, Action::RateLimit { rate, per_source: None }, false),
         rule("all", 0, Action::Drop, false),
     ];
-    let rules = Compiled::new(&RuleSet { rules: list }).unwrap();
+    let rules = Compiled::new(&RuleSet { rules: list, ..RuleSet::default() }).unwrap();
     let filter = Filter::new(&rules, FilterSizes::default(), None).unwrap();
     hook.set_filter(Some(&filter)).unwrap();
     generator.send(2).unwrap();

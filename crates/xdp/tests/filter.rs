@@ -4,17 +4,19 @@
 
 mod support;
 
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use support::oracle::{Oracle, Outcome};
-use support::{config, packets};
+use support::stacks::{self, FAR4, FAR6, NEAR4, NEAR6, Random, Segment};
+use support::{Namespace, PacketSocket, config, packets};
 use xdp::filter::{
     Action, Base, Blocklist, Compiled, Filter, FilterError, FilterSizes, Frame, Judged, Look, Match, Moment,
-    Pattern, Prefix, Rule, RuleCounters, RuleSet, Tally, WorkerFilter,
+    Pattern, Prefix, Rule, RuleCounters, RuleSet, Tally, TcpFlags, Unreadable, VlanMatch, WorkerFilter,
 };
-use xdp::{Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
+use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, Verdict, WhenDown};
 
 /// Rules in tables; `None`: the random rules know nothing of contradictions and of the number of places.
 fn compile(set: &RuleSet) -> Option<Compiled> {
@@ -123,7 +125,9 @@ fn workers_agree_with_a_long_list() {
     let cases = (packets::rule_set(65..=300), prop::collection::vec(packets::frame(), 200));
     let possible = |mut set: RuleSet| {
         set.rules.iter_mut().for_each(|rule| rule.matches.patterns.clear());
-        set.rules.retain(|rule| Compiled::new(&RuleSet { rules: vec![rule.clone()] }).is_ok());
+        set.rules.retain(|rule| {
+            Compiled::new(&RuleSet { rules: vec![rule.clone()], ..RuleSet::default() }).is_ok()
+        });
         set
     };
     runner.run(&cases, |(set, frames)| compare_worker(possible(set), &frames)).unwrap();
@@ -141,7 +145,7 @@ fn workers_look_behind_the_first_piece() {
     let pattern = Pattern { base: Base::Frame, offset: 60, bytes: vec![7; 12], mask: Vec::new() };
     let mut drop = rule("sevens", Action::Drop);
     drop.matches.patterns = vec![pattern];
-    let compiled = Arc::new(Compiled::new(&RuleSet { rules: vec![drop] }).unwrap());
+    let compiled = Arc::new(Compiled::new(&RuleSet { rules: vec![drop], ..RuleSet::default() }).unwrap());
     let filter = WorkerFilter::new(&compiled, &mut Tally::default(), None).unwrap();
     let look = Look { now: Moment(1), worker: 0, dry: false };
     let mut frame = vec![0_u8; 60];
@@ -156,7 +160,10 @@ fn workers_look_behind_the_first_piece() {
 
 #[test]
 fn workers_refuse_what_needs_a_hook_by_name() {
-    let set = RuleSet { rules: vec![rule("a", Action::Drop), rule("some", Action::Sample { one_in: 1 })] };
+    let set = RuleSet {
+        rules: vec![rule("a", Action::Drop), rule("some", Action::Sample { one_in: 1 })],
+        ..RuleSet::default()
+    };
     let compiled = Arc::new(Compiled::new(&set).unwrap());
     let error = WorkerFilter::new(&compiled, &mut Tally::default(), None).unwrap_err().to_string();
     assert!(
@@ -167,7 +174,7 @@ fn workers_refuse_what_needs_a_hook_by_name() {
 
 #[test]
 fn counters_of_workers_belong_to_the_rules_name() {
-    let set = |rules: Vec<Rule>| Arc::new(Compiled::new(&RuleSet { rules }).unwrap());
+    let set = |rules: Vec<Rule>| Arc::new(Compiled::new(&RuleSet { rules, ..RuleSet::default() }).unwrap());
     let mut tally = Tally::default();
     let look = Look { now: Moment(1), worker: 0, dry: false };
     let frame = [0_u8; 60];
@@ -243,8 +250,195 @@ fn many_random_rules_agree_with_the_list() {
     let cases = (packets::rule_set(65..=300), prop::collection::vec(packets::frame(), 200));
     let without_patterns = |mut set: RuleSet| {
         set.rules.iter_mut().for_each(|rule| rule.matches.patterns.clear());
-        set.rules.retain(|rule| Compiled::new(&RuleSet { rules: vec![rule.clone()] }).is_ok());
+        set.rules.retain(|rule| {
+            Compiled::new(&RuleSet { rules: vec![rule.clone()], ..RuleSet::default() }).is_ok()
+        });
         set
     };
     runner.run(&cases, |(set, frames)| compare(&without_patterns(set), &frames)).unwrap();
+}
+
+/// A kernel's services on two ports, UDP and TCP, behind a device whose frames come from the end that is told.
+struct Services {
+    namespace: Namespace,
+    near: u32,
+    mac: [u8; 6],
+    from: PacketSocket,
+    /// By port, IPv4 and IPv6.
+    udp: Vec<(u16, [UdpSocket; 2])>,
+    _tcp: Vec<TcpListener>,
+}
+
+/// The port that rules protect, one that is open, and one by which a test knows that all before has arrived.
+const CLOSED: u16 = 22;
+const OPEN: u16 = 23;
+const MARK: u16 = 24;
+
+impl Services {
+    fn start() -> Services {
+        let namespace = Namespace::enter_new();
+        // One answer for a SYN: those of one round are not to be counted in the next.
+        std::fs::write("/proc/sys/net/ipv4/tcp_synack_retries", "0").unwrap();
+        let (far, near) = namespace.veth("va", "vb", "mtu 9000");
+        // The far end is nobody: what the services answer goes to its address.
+        let far_mac = namespace.ip("-br link show dev va").split_whitespace().nth(2).unwrap().to_owned();
+        let near_mac = namespace.ip("-br link show dev vb").split_whitespace().nth(2).unwrap().to_owned();
+        for (address, near) in
+            [(FAR4.to_string(), format!("{NEAR4}/24")), (FAR6.to_string(), format!("{NEAR6}/64 nodad"))]
+        {
+            namespace.ip(&format!("address add {near} dev vb"));
+            namespace.ip(&format!("neighbour add {address} lladdr {far_mac} dev vb nud permanent"));
+        }
+        let octets: Vec<u8> =
+            near_mac.split(':').map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect();
+        let sockets = |port| {
+            let bind = |address: IpAddr| {
+                let socket = UdpSocket::bind((address, port)).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            };
+            (port, [bind(NEAR4.into()), bind(NEAR6.into())])
+        };
+        let listen = |port| {
+            [IpAddr::from(NEAR4), NEAR6.into()].map(|address| TcpListener::bind((address, port)).unwrap())
+        };
+        Services {
+            near,
+            mac: octets.try_into().unwrap(),
+            from: PacketSocket::on(far),
+            udp: [CLOSED, OPEN, MARK].map(sockets).into(),
+            _tcp: [CLOSED, OPEN].into_iter().flat_map(listen).collect(),
+            namespace,
+        }
+    }
+
+    /// How many of these frames' datagrams and SYNs the services on both ports have got.
+    fn deliver(&self, frames: &[Vec<u8>]) -> [usize; 2] {
+        let mut counts = [0; 2];
+        // Few at a time, so that no queue is full.
+        for some in frames.chunks(64) {
+            some.iter().for_each(|frame| self.from.send(frame));
+            let mark = Segment { v6: false, tcp: false, port: MARK, number: 1 };
+            self.from.send(&stacks::plain(self.mac, mark, 0, 0));
+            let got = |socket: &UdpSocket| socket.recv(&mut [0; 256]).is_ok();
+            support::eventually("the last frame", || got(&self.udp[2].1[0]));
+            for (count, (_, sockets)) in counts.iter_mut().zip(&self.udp) {
+                *count += sockets
+                    .iter()
+                    .map(|socket| std::iter::from_fn(|| got(socket).then_some(())).count())
+                    .sum::<usize>();
+            }
+        }
+        // A listener that has heard a SYN answers it.
+        for frame in self.from.waiting() {
+            let at = match frame.get(12..14) {
+                Some([0x08, 0x00]) if frame.get(23) == Some(&6) => 34,
+                Some([0x86, 0xdd]) if frame.get(20) == Some(&6) => 54,
+                _ => continue,
+            };
+            let is_answer = frame.get(at + 13).is_some_and(|flags| flags & 0x3f == 0x12);
+            match frame.get(at..at + 2).map(|port| u16::from_be_bytes([port[0], port[1]])) {
+                Some(CLOSED) if is_answer => counts[0] += 1,
+                Some(OPEN) if is_answer => counts[1] += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+}
+
+/// Rules of each kind that keep everything from the port [`CLOSED`].
+fn closed() -> Vec<(&'static str, Vec<Rule>)> {
+    let to = |name: &str, protocol, ports: std::ops::RangeInclusive<u16>, action| {
+        let mut rule = rule(name, action);
+        rule.matches =
+            Match { protocols: vec![protocol], destination_ports: vec![ports], ..Match::default() };
+        rule
+    };
+    let mut syn = to("syn", 6, CLOSED..=CLOSED, Action::Drop);
+    syn.matches.tcp_flags = Some(TcpFlags { mask: 0x12, value: 0x02 });
+    let mut untagged = to("untagged", 17, CLOSED..=CLOSED, Action::Drop);
+    untagged.matches.vlans = vec![VlanMatch::Untagged];
+    let drop_udp = || to("udp", 17, CLOSED..=CLOSED, Action::Drop);
+    vec![
+        ("drop by port", vec![drop_udp(), to("tcp", 6, CLOSED..=CLOSED, Action::Drop)]),
+        ("drop by flags and VLAN", vec![syn, untagged]),
+        (
+            "pass what is wanted",
+            vec![
+                to("udp", 17, OPEN..=MARK, Action::Pass),
+                to("tcp", 6, OPEN..=OPEN, Action::Pass),
+                rule("rest", Action::Drop),
+            ],
+        ),
+        ("pass everything behind", {
+            let friends = Match { sources: vec!["10.9.0.0/16".parse().unwrap()], ..Match::default() };
+            let mut pass = rule("friends", Action::Pass);
+            pass.matches = friends;
+            vec![pass, drop_udp(), to("tcp", 6, CLOSED..=CLOSED, Action::Drop), rule("others", Action::Pass)]
+        }),
+    ]
+}
+
+/// Whatever stands in front of a datagram or a SYN: what rules drop does not reach the kernel's service, though without them most of it
+/// does. The hook and workers agree on every frame.
+#[test]
+fn what_rules_drop_never_reaches_a_service() {
+    need_root!();
+    let services = Services::start();
+    let seed = std::env::var("FILTER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_124);
+    let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 100_000 } else { 800 };
+    let mut random = Random(seed);
+    let mut packets: Vec<(Segment, Vec<Vec<u8>>)> = Vec::new();
+    for number in 0..rounds {
+        let (v6, tcp) = (random.below(2) == 0, random.below(4) == 0);
+        let port = if random.below(2) == 0 { CLOSED } else { OPEN };
+        let segment = Segment { v6, tcp, port, number: u16::try_from(number % 60_000).unwrap() };
+        packets.push((segment, stacks::hidden(services.mac, segment, &mut random)));
+    }
+    // Those that were found to get through once.
+    let found = |number, v6, tags, headers| {
+        let segment = Segment { v6, tcp: false, port: CLOSED, number };
+        (segment, vec![stacks::plain(services.mac, segment, tags, headers)])
+    };
+    let known = [found(1, false, 3, 0), found(2, false, 4, 0), found(3, true, 0, 7), found(4, true, 3, 0)];
+    let of_known: Vec<Vec<u8>> = known.iter().flat_map(|(_, frames)| frames.clone()).collect();
+    assert_eq!(services.deliver(&of_known), [4, 0], "the kernel takes them");
+    let frames: Vec<Vec<u8>> = packets.iter().flat_map(|(_, frames)| frames.clone()).collect();
+    let [closed_without, open_without] = services.deliver(&frames);
+    assert!(
+        closed_without > rounds / 6 && open_without > rounds / 6,
+        "{closed_without}, {open_without} of {rounds}"
+    );
+
+    let loaded = PortProgram::load(&config(Owner::Routed, WhenDown::Pass)).unwrap();
+    let mut port = loaded.attach(services.near, AttachMode::Native, None).unwrap();
+    for (name, rules) in closed() {
+        let set = |unreadable| Compiled::new(&RuleSet { rules: rules.clone(), unreadable }).unwrap();
+        let filter = Filter::new(&set(Unreadable::Drop), FilterSizes::default(), None).unwrap();
+        port.set_filter(Some(&filter)).unwrap();
+        assert_eq!(services.deliver(&of_known), [0, 0], "{name}");
+        let [closed, open] = services.deliver(&frames);
+        assert_eq!(
+            closed, 0,
+            "{name}, FILTER_SEED={seed}: the rules let through {closed} of {closed_without}"
+        );
+        assert!(open > open_without / 4, "{name}: of the others {open} of {open_without} arrive");
+
+        let worker =
+            WorkerFilter::new(&Arc::new(set(Unreadable::Drop)), &mut Tally::default(), None).unwrap();
+        let hook = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+        // In a hook headers must lie in a page, and in a test run the whole frame does.
+        for frame in frames.iter().chain(&of_known).filter(|frame| frame.len() < 3000) {
+            let look = Look { now: Moment::now(), worker: 0, dry: false };
+            assert_eq!(see(&hook, frame), judge(&worker, frame, frame.len(), look), "{name}: {frame:02x?}");
+        }
+    }
+    // Whoever wants them has them.
+    let (_, rules) = closed().swap_remove(0);
+    let lax = Compiled::new(&RuleSet { rules, unreadable: Unreadable::Pass }).unwrap();
+    let filter = Filter::new(&lax, FilterSizes::default(), None).unwrap();
+    port.set_filter(Some(&filter)).unwrap();
+    assert_eq!(services.deliver(&of_known), [1, 0], "headers beyond the sixth are not read, and tags are");
+    drop((port, services.namespace));
 }

@@ -21,7 +21,7 @@ fn rule(name: &str, matches: Match, action: Action) -> Rule {
 }
 
 fn compiled(rules: impl IntoIterator<Item = Rule>) -> Compiled {
-    Compiled::new(&RuleSet { rules: rules.into_iter().collect() }).unwrap()
+    Compiled::new(&RuleSet { rules: rules.into_iter().collect(), ..RuleSet::default() }).unwrap()
 }
 
 fn drop_all(name: &str) -> Compiled {
@@ -285,20 +285,26 @@ fn impossible_rules_are_refused_by_name() {
         (none(), rate(1, 0), "use the action drop"),
     ];
     for (matches, action, text) in cases {
-        let error = Compiled::new(&RuleSet { rules: vec![rule("web-1", matches, action)] }).unwrap_err();
+        let error =
+            Compiled::new(&RuleSet { rules: vec![rule("web-1", matches, action)], ..RuleSet::default() })
+                .unwrap_err();
         let said = error.to_string();
         assert!(said.contains("web-1") && said.contains(text), "{text} in: {said}");
     }
     let twice = [rule("a", none(), Action::Drop), rule("a", none(), Action::Pass)];
-    assert!(matches!(Compiled::new(&RuleSet { rules: twice.into() }), Err(FilterError::Duplicate { .. })));
+    assert!(matches!(
+        Compiled::new(&RuleSet { rules: twice.into(), ..RuleSet::default() }),
+        Err(FilterError::Duplicate { .. })
+    ));
     let many = (0..4097).map(|at| rule(&format!("r{at}"), none(), Action::Drop)).collect();
     assert!(matches!(
-        Compiled::new(&RuleSet { rules: many }),
+        Compiled::new(&RuleSet { rules: many, ..RuleSet::default() }),
         Err(FilterError::TooManyRules { count: 4097 })
     ));
     let places = (0..9).map(|at| Pattern { offset: at * 8, ..pattern(vec![1], vec![]) }).collect();
     let error = Compiled::new(&RuleSet {
         rules: vec![rule("p", Match { patterns: places, ..none() }, Action::Drop)],
+        ..RuleSet::default()
     });
     assert!(matches!(error, Err(FilterError::TooManyPlaces { count: 9, .. })));
 }

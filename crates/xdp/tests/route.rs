@@ -507,7 +507,7 @@ fn the_filter_comes_before_and_steering_around() {
         dry_run: false,
         expires: None,
     };
-    let filter = Compiled::new(&RuleSet { rules: vec![rule] }).unwrap();
+    let filter = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
     let filter = Filter::new(&filter, FilterSizes::default(), None).unwrap();
     port.set_filter(Some(&filter)).unwrap();
     let now = |port: &Attached| port.prepare(&config(Owner::Routed, WhenDown::Drop)).unwrap();

@@ -64,7 +64,7 @@ pub struct RuleFields {
     /// ipv4, ipv6, other or malformed
     #[arg(long, value_delimiter = ',')]
     pub family: Vec<String>,
-    /// whole, first, later or unreadable
+    /// whole, first, later or unreadable (what rules ask for cannot be reached)
     #[arg(long, value_delimiter = ',')]
     pub fragment: Vec<String>,
     /// Words such as tcp, or numbers
@@ -85,7 +85,7 @@ pub struct RuleFields {
     /// Bytes of the frame without its check sequence, or ranges
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = value)]
     pub length: Vec<Value>,
-    /// Ids of the outer tag, ranges, or untagged
+    /// Ids of the outermost tag but those with the id 0, ranges, or untagged
     #[arg(long, value_delimiter = ',', value_parser = value)]
     pub vlan: Vec<Value>,
     /// TCP flags that are set, or, behind `!`, are not

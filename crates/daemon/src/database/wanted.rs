@@ -385,7 +385,7 @@ fn policing(wanted: Policing) -> Result<Filter, String> {
         let burst = packets(or(wanted.burst_kpkts, 16));
         rules.push(limit("packets", RateUnit::Packets, packets(wanted.rate_kpkts), burst)?);
     }
-    Ok(Filter { blocklist: None, rules })
+    Ok(Filter { rules, ..Filter::default() })
 }
 
 fn settings(desired: &Desired, bridge: &ovsdb::Bridge, mac: MacAddr) -> BridgeSettings {

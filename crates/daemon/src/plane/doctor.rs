@@ -46,6 +46,7 @@ pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<D
     }
     chart.findings.extend(services::examine(site));
     chart.findings.extend_from_slice(site.flows.damaged());
+    open_filters(&mut chart, site);
     for (bridge, config) in &site.config.bridges {
         let members =
             config.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?.device.as_ref()?)));
@@ -53,6 +54,19 @@ pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<D
     }
     chart.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     chart.findings
+}
+
+/// Filters that let pass what they cannot read.
+fn open_filters(chart: &mut Chart, site: &Site) {
+    for (filter, ports) in site.filters.open(&site.ports) {
+        let at = if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") };
+        let what = format!(
+            "it lets pass packets that it cannot read to the end (unreadable = \"pass\", on {at}): a sender can evade its rules for \
+             protocols, ports and flags by such packets"
+        );
+        let fix = "remove `unreadable`, or drop them by a rule with fragment = \"unreadable\"";
+        chart.note(&format!("filter.{filter}"), Finding::Warning, what, fix);
+    }
 }
 
 fn sysctl(path: &str) -> Option<String> {

@@ -9,7 +9,7 @@ use crate::vlan::RawRange;
 use crate::{
     Cause, CookieMode, CookieScheme, Family, Filter, FilterAction, FilterMatch, FilterRule, FragmentState,
     Pattern, PatternBase, Prefix, Protocol, RateLimit, RateUnit, RuleName, Sampling, SourceBits, Span,
-    SynCookie, TcpFlags, Timestamp, VlanMatch,
+    SynCookie, TcpFlags, Timestamp, Unreadable, VlanMatch,
 };
 
 /// Rules of one filter: the hook's tables have so many.
@@ -40,6 +40,8 @@ const LARGEST_FRAME: u64 = 9018;
 
 pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Filter {
     let blocklist = fields.file("blocklist", findings);
+    let unreadable =
+        fields.word("unreadable", Unreadable::WORDS, &Unreadable::ALL, findings).unwrap_or_default();
     let items = fields.items("rule", findings).unwrap_or_default();
     fields.limit("rule", "rules", items.len(), RULE_LIMIT, findings);
     let mut names = BTreeSet::new();
@@ -55,7 +57,7 @@ pub(super) fn read_filter(mut fields: Fields<'_>, findings: &mut Findings) -> Fi
         }
     }
     fields.finish(findings);
-    Filter { blocklist, rules }
+    Filter { blocklist, unreadable, rules }
 }
 
 fn read_rule(mut rule: Fields<'_>, findings: &mut Findings) -> Option<FilterRule> {

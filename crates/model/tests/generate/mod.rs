@@ -113,6 +113,7 @@ fn filters() -> impl Strategy<Value = Value> {
             let mut all = json!({"f0": {"rule": first}, "w0": {"rule": of_workers}});
             if list {
                 all["f0"]["blocklist"] = "/tmp/list".into();
+                all["f0"]["unreadable"] = "pass".into();
             }
             if let Some(second) = second {
                 all["f.1"] = json!({"rule": second});

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Action, CookieScheme, Family, FilterError, Match, PATTERN_MAX, Pattern, Rate, Rule, SERVICES_MAX,
-    SynCookie, Unit, VlanMatch,
+    Action, CookieScheme, Family, FilterError, Fragment, Match, PATTERN_MAX, Pattern, Rate, Rule,
+    SERVICES_MAX, SynCookie, Unit, VlanMatch,
 };
 
 const NAME_MAX: usize = 63;
@@ -95,7 +95,7 @@ fn contradiction(matches: &Match) -> Option<&'static str> {
     let needs_ip = !matches.sources.is_empty()
         || !matches.destinations.is_empty()
         || !matches.protocols.is_empty()
-        || !matches.fragments.is_empty()
+        || !(matches.fragments.is_empty() || matches.fragments.contains(&Fragment::Unreadable))
         || matches.listed;
     let possible = |family: bool, is_v6: bool| {
         family && has(&matches.sources, is_v6) && has(&matches.destinations, is_v6)

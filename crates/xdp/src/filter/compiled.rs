@@ -7,7 +7,7 @@ use super::bits::{Bits, Classes, Table, table};
 use super::trie::address_field;
 use super::{
     Action, Base, CookieScheme, Family, FilterError, Fragment, Match, PROBES_MAX, Prefix, RULES_MAX, Rule,
-    RuleSet, SynCookie, Unit, VlanMatch, check,
+    RuleSet, SynCookie, Unit, Unreadable, VlanMatch, check,
 };
 
 pub(super) const CLASSES_FULL: FilterError =
@@ -70,23 +70,26 @@ impl Compiled {
     /// # Errors
     /// The first rule that is not possible, or what is too large.
     pub fn new(set: &RuleSet) -> Result<Compiled, FilterError> {
-        if set.rules.len() > RULES_MAX {
-            return Err(FilterError::TooManyRules { count: set.rules.len() });
-        }
         check::rules(&set.rules)?;
         let mut rules = set.rules.clone();
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+        // Behind all others, whatever their priorities.
+        rules.extend(unreadable_rule(set));
+        if rules.len() > RULES_MAX {
+            return Err(FilterError::TooManyRules { count: rules.len() });
+        }
         let mut compiler = Compiler::new(rules.len());
         compiler.tables(&rules)?;
         compiler.addresses(&rules)?;
         compiler.patterns(&rules)?;
         compiler.conf[USES] = rules.iter().fold(0, |all, rule| all | uses(rule));
-        compiler.conf[3] = u32::from(rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
+        // The last rule asks what of the others' fields could not be reached, and for nothing more.
+        compiler.conf[3] = u32::from(set.rules.iter().any(|rule| looks_beyond_ip(&rule.matches)));
         let Compiler { conf, classes, tries, rows, probes, .. } = compiler;
         Ok(Compiled { rules, conf, classes, tries, rows, probes })
     }
 
-    /// Rules in the order in which the hook tries them.
+    /// Rules in the order in which the hook tries them, with the one behind them that drops unreadable frames.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -127,6 +130,52 @@ fn looks_beyond_ip(matches: &Match) -> bool {
         || !matches.destination_ports.is_empty()
         || matches.tcp_flags.is_some()
         || matches.patterns.iter().any(|pattern| beyond(pattern.base))
+}
+
+/// Whether rules look at anything of a frame but its length and bytes at its beginning.
+fn looks_at_headers(matches: &Match) -> bool {
+    looks_beyond_ip(matches)
+        || !matches.families.is_empty()
+        || !matches.sources.is_empty()
+        || !matches.destinations.is_empty()
+        || !matches.vlans.is_empty()
+        || matches.listed
+        || matches.patterns.iter().any(|pattern| pattern.base == Base::Network)
+}
+
+/// Whether a rule can match unreadable frames of a family. A rule that lets frames go on must name them.
+fn takes_unreadable(rule: &Rule, family: Family) -> bool {
+    let Match { families, fragments, .. } = &rule.matches;
+    !matches!(rule.action, Action::Pass | Action::SynCookie(_))
+        || fragments.contains(&Fragment::Unreadable)
+        || (family == Family::Malformed && families.contains(&family))
+}
+
+impl RuleSet {
+    /// Whether unreadable frames on which no rule has decided are dropped: where rules drop or limit by what stands in headers.
+    #[must_use]
+    pub fn drops_unreadable(&self) -> bool {
+        self.unreadable == Unreadable::Drop && self.rules.iter().any(stops_by_headers)
+    }
+}
+
+/// Whether a rule stops frames by what stands in their headers.
+fn stops_by_headers(rule: &Rule) -> bool {
+    let by_source = matches!(rule.action, Action::RateLimit { per_source: Some(_), .. });
+    let stops = matches!(rule.action, Action::Drop | Action::RateLimit { .. } | Action::SynCookie(_));
+    stops && !rule.dry_run && (by_source || looks_at_headers(&rule.matches))
+}
+
+/// The rule that drops unreadable frames on which no other has decided.
+fn unreadable_rule(set: &RuleSet) -> Option<Rule> {
+    set.drops_unreadable().then(|| Rule {
+        name: Unreadable::RULE.to_owned(),
+        priority: 0,
+        matches: Match { fragments: vec![Fragment::Unreadable], ..Match::default() },
+        action: Action::Drop,
+        dry_run: false,
+        expires: None,
+    })
 }
 
 struct Compiler {
@@ -177,13 +226,14 @@ impl Compiler {
     }
 
     fn tables(&mut self, rules: &[Rule]) -> Result<(), FilterError> {
-        self.table(KIND, 1 << 12, rules, kinds)?;
-        self.table(SOURCE_PORT, (1 << 16) + 1, rules, |m| ranges(&m.source_ports))?;
-        self.table(DESTINATION_PORT, (1 << 16) + 1, rules, |m| ranges(&m.destination_ports))?;
-        self.table(LENGTH, 1 << 16, rules, |m| ranges(&m.lengths))?;
-        self.table(VLAN, (1 << 12) + 1, rules, vlans)?;
-        self.table(FLAGS, (1 << 8) + 1, rules, flags)?;
-        self.table(LISTED, 2, rules, |m| m.listed.then(|| vec![(1, 1)]))
+        let reads = rules.iter().any(|rule| looks_at_headers(&rule.matches));
+        self.table(KIND, 1 << 12, rules, |rule| kinds(rule, reads))?;
+        self.table(SOURCE_PORT, (1 << 16) + 1, rules, |r| ranges(&r.matches.source_ports))?;
+        self.table(DESTINATION_PORT, (1 << 16) + 1, rules, |r| ranges(&r.matches.destination_ports))?;
+        self.table(LENGTH, 1 << 16, rules, |r| ranges(&r.matches.lengths))?;
+        self.table(VLAN, (1 << 12) + 1, rules, |r| vlans(&r.matches))?;
+        self.table(FLAGS, (1 << 8) + 1, rules, |r| flags(&r.matches))?;
+        self.table(LISTED, 2, rules, |r| r.matches.listed.then(|| vec![(1, 1)]))
     }
 
     fn table(
@@ -191,9 +241,9 @@ impl Compiler {
         field: usize,
         domain: usize,
         rules: &[Rule],
-        of: impl Fn(&Match) -> Option<Vec<(usize, usize)>>,
+        of: impl Fn(&Rule) -> Option<Vec<(usize, usize)>>,
     ) -> Result<(), FilterError> {
-        let allowed: Vec<_> = rules.iter().map(|rule| of(&rule.matches)).collect();
+        let allowed: Vec<_> = rules.iter().map(of).collect();
         let Some(Table { classes, rows }) = table(domain, &allowed)? else { return Ok(()) };
         let first_row = self.add_rows(rows.rows())?;
         let first_line = small(self.classes.len() / LINE);
@@ -296,12 +346,19 @@ fn ranges(list: &[std::ops::RangeInclusive<u16>]) -> Option<Vec<(usize, usize)>>
     (!list.is_empty()).then(|| list.iter().map(range).collect())
 }
 
+/// Values of the field of VLANs, where 0 stands for untagged.
 fn vlans(matches: &Match) -> Option<Vec<(usize, usize)>> {
+    const UNTAGGED: (usize, usize) = (1 << 12, 1 << 12);
     let range = |vlan: &VlanMatch| match vlan {
-        VlanMatch::Untagged => (1 << 12, 1 << 12),
-        VlanMatch::Tagged(ids) => (usize::from(*ids.start()), usize::from(*ids.end())),
+        VlanMatch::Untagged => (UNTAGGED, None),
+        VlanMatch::Tagged(ids) => {
+            let range = (usize::from(*ids.start()), usize::from(*ids.end()));
+            (range, (range.0 == 0).then_some(UNTAGGED))
+        }
     };
-    (!matches.vlans.is_empty()).then(|| matches.vlans.iter().map(range).collect())
+    let values = matches.vlans.iter().map(range);
+    (!matches.vlans.is_empty())
+        .then(|| values.flat_map(|(range, more)| [Some(range), more]).flatten().collect())
 }
 
 fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
@@ -310,30 +367,39 @@ fn flags(matches: &Match) -> Option<Vec<(usize, usize)>> {
     Some(fits.map(|flags| (usize::from(flags), usize::from(flags))).collect())
 }
 
-/// Values of the field of family, fragment state and protocol: `struct filter_key`.
-fn kinds(matches: &Match) -> Option<Vec<(usize, usize)>> {
-    let Match { families, fragments, protocols, .. } = matches;
-    if families.is_empty() && fragments.is_empty() && protocols.is_empty() {
+/// Values of the field of family, fragment state and protocol: `struct filter_key`. `reads`: whether the set's rules look at
+/// headers at all; otherwise nothing is unreadable.
+fn kinds(rule: &Rule, reads: bool) -> Option<Vec<(usize, usize)>> {
+    let Match { families, fragments, protocols, .. } = &rule.matches;
+    let is_any = families.is_empty() && fragments.is_empty() && protocols.is_empty();
+    let all = [Family::Other, Family::Ipv4, Family::Ipv6, Family::Malformed];
+    if is_any && (!reads || all.iter().all(|family| takes_unreadable(rule, *family))) {
         return None;
     }
     let mut kinds = Vec::new();
-    let ip_alone = !fragments.is_empty() || !protocols.is_empty();
-    for (family, high) in [Family::Other, Family::Ipv4, Family::Ipv6, Family::Malformed].into_iter().zip(0..)
-    {
-        let ip = matches!(family, Family::Ipv4 | Family::Ipv6);
-        if !(families.is_empty() || families.contains(&family)) || (ip_alone && !ip) {
+    for (family, high) in all.into_iter().zip(0..) {
+        if !(families.is_empty() || families.contains(&family)) {
             continue;
         }
+        let is_ip = matches!(family, Family::Ipv4 | Family::Ipv6);
         let states = [Fragment::Whole, Fragment::First, Fragment::Later, Fragment::Unreadable];
         for (state, low) in states.into_iter().zip(0..) {
-            if !(fragments.is_empty() || fragments.contains(&state)) {
+            let is_unreadable = state == Fragment::Unreadable;
+            let is_possible = match is_unreadable {
+                // Tags that are too many have no family yet.
+                true => takes_unreadable(rule, family) && (is_ip || protocols.is_empty()),
+                false => is_ip || (fragments.is_empty() && protocols.is_empty()),
+            };
+            if !is_possible || !(fragments.is_empty() || fragments.contains(&state)) {
                 continue;
             }
             let first: usize = high << 10 | low << 8;
             if protocols.is_empty() {
                 kinds.push((first, first + 255));
-            } else if state != Fragment::Unreadable {
-                kinds.extend(protocols.iter().map(|p| (first + usize::from(*p), first + usize::from(*p))));
+            } else {
+                // The protocol of unreadable frames is 0 where it is unknown.
+                let known = protocols.iter().filter(|protocol| !(is_unreadable && **protocol == 0));
+                kinds.extend(known.map(|p| (first + usize::from(*p), first + usize::from(*p))));
             }
         }
     }

@@ -12,7 +12,7 @@ use super::{PATTERN_MAX, PROBES_MAX, RULES_MAX, SERVICES_MAX};
 pub enum FilterError {
     /// More rules than bits in a row.
     #[error(
-        "filter: {count} rules are too many; one filter holds {RULES_MAX}: join prefixes and ports of alike rules, or use the block list"
+        "filter: {count} rules, with the one for unreadable frames, are too many; one filter holds {RULES_MAX}: join prefixes and ports of alike rules, or use the block list"
     )]
     TooManyRules {
         /// Rules given.

@@ -1,7 +1,8 @@
 //! What rules see of a frame, for ports without a hook: what `bpf/include/filter_key.h` reads, in the same order and with
-//! the same outcome for whatever is cut short.
+//! the same outcome for whatever is cut short. A frame in which the fields that rules ask for cannot be reached is
+//! [`UNREADABLE`]; `compiled.rs` decides what that means.
 
-use super::compiled::Conf;
+use super::compiled::{Conf, DESTINATION_PORT, FIELDS, FLAGS, HEAD_WORDS, SOURCE_PORT};
 
 /// Of `struct filter_conf`: whether rules look beyond the IP header.
 const TRANSPORT: usize = 3;
@@ -25,6 +26,29 @@ const TRANSPORT_BASE: usize = 2;
 const PAYLOAD: usize = 3;
 /// Extension headers of IPv6 that are walked: `IPV6_EXTENSIONS_MAX`.
 const EXTENSIONS: usize = 6;
+/// Tags that are walked: `FILTER_TAGS_MAX`.
+const TAGS: usize = 16;
+/// `FILTER_FRAGMENT6_LEAST`
+const FRAGMENT6_LEAST: u16 = 64;
+const TCP: u32 = 6;
+const TCP_HEADER: usize = 20;
+
+/// What rules ask for behind the IP header.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    ports: bool,
+    /// What lies in the header of TCP behind its ports: `asks_tcp()` of the hook. Cookies are the hook's alone.
+    tcp: bool,
+}
+
+impl Asked {
+    fn of(conf: &Conf) -> Asked {
+        let has = |field: usize| conf[HEAD_WORDS + 4 * field] != 0;
+        // The length of the first probe.
+        let tcp = has(FLAGS) || conf[HEAD_WORDS + 4 * FIELDS + 2] != 0;
+        Asked { ports: tcp || has(SOURCE_PORT) || has(DESTINATION_PORT), tcp }
+    }
+}
 
 /// A frame as it lies in memory.
 #[derive(Clone, Copy)]
@@ -95,29 +119,39 @@ impl Key {
             flags: NO_FLAGS,
             base: [Some(0), None, None, None],
         };
-        let Some(mut ethertype) = word(head, 12) else { return key };
-        let mut at = 14;
-        for tag in 0..2 {
-            if !is_tag(ethertype) {
-                break;
-            }
-            let (Some(control), Some(inner)) = (word(head, at), word(head, at + 2)) else { return key };
-            if tag == 0 {
-                key.vlan = u32::from(control & 0xfff);
-            }
-            (ethertype, at) = (inner, at + 4);
-        }
-        let beyond = conf[TRANSPORT] != 0;
+        let Some((ethertype, at)) = key.tags(head) else {
+            key.fragment = UNREADABLE;
+            return key;
+        };
+        let asked = (conf[TRANSPORT] != 0).then(|| Asked::of(conf));
         let is_readable = match ethertype {
-            0x0800 => key.ipv4(head, at, beyond),
-            0x86dd => key.ipv6(head, at, beyond),
+            0x0800 => key.ipv4(head, at, asked),
+            0x86dd => key.ipv6(head, at, asked),
             _ => return key,
         };
         key.base[NETWORK] = Some(at);
         if !is_readable {
-            key.family = MALFORMED;
+            (key.family, key.fragment) = (MALFORMED, UNREADABLE);
         }
         key
+    }
+
+    /// The EtherType behind all tags, and the offset behind it; `None`: it cannot be reached. An identifier of 0 is that of
+    /// no VLAN (IEEE 802.1Q, 6.9.1): the VLAN is that of the outermost other tag.
+    fn tags(&mut self, head: &[u8]) -> Option<(u16, usize)> {
+        let (mut ethertype, mut at) = (word(head, 12)?, 14);
+        for _ in 0..TAGS {
+            if !is_tag(ethertype) {
+                break;
+            }
+            let (control, inner) = (word(head, at)?, word(head, at + 2)?);
+            let vid = u32::from(control & 0xfff);
+            if vid != 0 && self.vlan == NO_VLAN {
+                self.vlan = vid;
+            }
+            (ethertype, at) = (inner, at + 4);
+        }
+        (!is_tag(ethertype)).then_some((ethertype, at))
     }
 
     /// The value of the field of family, fragment state and protocol.
@@ -126,7 +160,7 @@ impl Key {
     }
 
     /// False when the fixed header cannot be read.
-    fn ipv4(&mut self, head: &[u8], at: usize, beyond: bool) -> bool {
+    fn ipv4(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 20) else { return false };
         let (version, words) = (ip[0] >> 4, usize::from(ip[0] & 15));
         if version != 4 || words < 5 {
@@ -135,27 +169,33 @@ impl Key {
         self.family = IPV4;
         self.source[..4].copy_from_slice(&ip[12..16]);
         self.destination[..4].copy_from_slice(&ip[16..20]);
-        if !beyond {
-            return true;
-        }
-        let transport = at + words * 4;
-        if transport > head.len() {
+        let Some(asked) = asked else { return true };
+        let (header, total) = (words * 4, usize::from(u16::from_be_bytes([ip[2], ip[3]])));
+        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+        self.protocol = u32::from(ip[9]);
+        // A length of 0 is that of a packet that is yet to be segmented, and never that of a fragment.
+        let is_short = if total == 0 { fragment != 0 } else { total < header };
+        if at + header > head.len() || is_short {
             self.fragment = UNREADABLE;
             return true;
         }
-        self.protocol = u32::from(ip[9]);
-        let fragment = u16::from_be_bytes([ip[6], ip[7]]);
-        if fragment & 0x1fff != 0 {
-            self.fragment = LATER;
-        } else if fragment & 0x2000 != 0 {
+        let end = if total == 0 { usize::MAX } else { at + total };
+        let offset = fragment & 0x1fff;
+        if offset != 0 {
+            // RFC 3128: it overlaps the header of which the first one was judged.
+            let overlaps = self.protocol == TCP && usize::from(offset) * 8 < TCP_HEADER;
+            self.fragment = if overlaps { UNREADABLE } else { LATER };
+            return true;
+        }
+        if fragment != 0 {
             self.fragment = FIRST;
         }
-        self.transport(head, transport);
+        self.transport(head, at + header, end, asked);
         true
     }
 
     /// False when the fixed header cannot be read.
-    fn ipv6(&mut self, head: &[u8], at: usize, beyond: bool) -> bool {
+    fn ipv6(&mut self, head: &[u8], at: usize, asked: Option<Asked>) -> bool {
         let Some(ip) = head.get(at..at + 40) else { return false };
         if ip[0] >> 4 != 6 {
             return false;
@@ -163,20 +203,27 @@ impl Key {
         self.family = IPV6;
         self.source.copy_from_slice(&ip[8..24]);
         self.destination.copy_from_slice(&ip[24..40]);
-        if beyond && !self.extensions(head, at + 40, ip[6]) {
+        let Some(asked) = asked else { return true };
+        // A length of 0 is that of a jumbogram, or of a packet that is yet to be segmented.
+        let end = match usize::from(u16::from_be_bytes([ip[4], ip[5]])) {
+            0 => usize::MAX,
+            length => at + 40 + length,
+        };
+        if !self.extensions(head, at + 40, ip[6], end, asked) {
             self.fragment = UNREADABLE;
             self.protocol = 0;
         }
         true
     }
 
-    /// Walks the extension headers (RFC 8200, section 4) to the transport header; false: it is not there.
-    fn extensions(&mut self, head: &[u8], mut at: usize, mut next: u8) -> bool {
+    /// Walks the extension headers (RFC 8200, section 4) to the transport header, at most up to the offset `end`; false: it
+    /// is not there.
+    fn extensions(&mut self, head: &[u8], mut at: usize, mut next: u8, end: usize, asked: Asked) -> bool {
         for _ in 0..=EXTENSIONS {
             self.protocol = u32::from(next);
             // Hop-by-hop options, routing, destination options, authentication, fragment.
             if !matches!(next, 0 | 43 | 60 | 51 | 44) {
-                self.transport(head, at);
+                self.transport(head, at, end, asked);
                 return true;
             }
             let Some(extension) = head.get(at..at + 2) else { return false };
@@ -184,17 +231,22 @@ impl Key {
             match next {
                 44 => {
                     let Some(header) = head.get(at..at + 8) else { return false };
-                    let offset = u16::from_be_bytes([header[2], header[3]]);
-                    if offset >> 3 != 0 {
+                    let field = u16::from_be_bytes([header[2], header[3]]);
+                    at += 8;
+                    let (offset, is_fragment) = (field & !7, field & !7 != 0 || field & 1 != 0);
+                    if is_fragment {
+                        // Of a fragment the length is known.
+                        if at > end || end == usize::MAX {
+                            return false;
+                        }
+                        self.fragment = FIRST;
+                    }
+                    if offset != 0 {
                         // What follows is not a header.
-                        self.fragment = LATER;
+                        self.fragment = if offset < FRAGMENT6_LEAST { UNREADABLE } else { LATER };
                         self.protocol = u32::from(behind);
                         return true;
                     }
-                    if offset & 1 != 0 {
-                        self.fragment = FIRST;
-                    }
-                    at += 8;
                 }
                 51 => at += (units + 2) * 4,
                 _ => at += (units + 1) * 8,
@@ -204,22 +256,34 @@ impl Key {
         false
     }
 
-    fn transport(&mut self, head: &[u8], at: usize) {
-        if self.fragment == LATER {
+    /// Reads the transport header of a packet that ends at the offset `end`.
+    fn transport(&mut self, head: &[u8], at: usize, end: usize, asked: Asked) {
+        if at > end {
+            self.fragment = UNREADABLE;
+            return;
+        }
+        if !asked.ports {
             return;
         }
         self.base[TRANSPORT_BASE] = Some(at);
         // TCP, UDP, DCCP, SCTP and UDP-Lite begin with both ports.
-        if !matches!(self.protocol, 6 | 17 | 33 | 132 | 136) {
+        if !matches!(self.protocol, TCP | 17 | 33 | 132 | 136) {
             return;
         }
-        let (Some(source), Some(destination)) = (word(head, at), word(head, at + 2)) else { return };
-        self.source_port = u32::from(source);
-        self.destination_port = u32::from(destination);
+        let reach = |bytes: usize| head.get(at..at + bytes).filter(|_| at + bytes <= end);
+        let Some(ports) = reach(4) else {
+            self.fragment = UNREADABLE;
+            return;
+        };
+        self.source_port = u32::from(u16::from_be_bytes([ports[0], ports[1]]));
+        self.destination_port = u32::from(u16::from_be_bytes([ports[2], ports[3]]));
         match self.protocol {
             17 | 136 => self.base[PAYLOAD] = Some(at + 8),
-            6 => {
-                let Some(tcp) = head.get(at..at + 20) else { return };
+            TCP if asked.tcp => {
+                let Some(tcp) = reach(TCP_HEADER) else {
+                    self.fragment = UNREADABLE;
+                    return;
+                };
                 self.flags = u32::from(tcp[13]);
                 let words = usize::from(tcp[12] >> 4);
                 if words >= 5 {

@@ -136,7 +136,7 @@ impl FilterMaps {
 /// Sizes of what outlives a set of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterSizes {
-    /// Rules that any later set may have, 1 to 4096.
+    /// Rules that any later set may have, with the one for unreadable frames: 1 to 4096.
     pub rules: usize,
     /// Sources that have buckets of their own at a time. When there are more, the one unseen for
     /// longest begins anew.

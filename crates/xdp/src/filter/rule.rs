@@ -20,10 +20,32 @@ pub const PATTERN_MAX: usize = 32;
 /// The rules of a filter. The one with the highest priority comes first, and among equals the
 /// one that stands first here. A frame meets the rules that match it one after the other until
 /// one of them decides; without a decision it passes.
+///
+/// A frame is *unreadable* ([`Fragment::Unreadable`]) if the fields that rules ask for cannot be reached in it. A sender can
+/// make any packet unreadable, and its receiver may still read it. So no rule that passes matches such a frame, nor one with
+/// cookies, unless it names the class; other rules match it by what is known of it; and what is left of them is dropped
+/// behind all rules, unless [`RuleSet::unreadable`] says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleSet {
     /// In any order of priorities.
     pub rules: Vec<Rule>,
+    /// What becomes of unreadable frames that no rule has decided on.
+    pub unreadable: Unreadable,
+}
+
+/// What becomes of unreadable frames that no rule has decided on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unreadable {
+    /// They are dropped where a rule drops or limits by what stands in headers; the rule [`Unreadable::RULE`] counts them.
+    #[default]
+    Drop,
+    /// They pass.
+    Pass,
+}
+
+impl Unreadable {
+    /// The name of the rule behind all others that drops unreadable frames. No rule of a configuration can have it.
+    pub const RULE: &str = "(unreadable)";
 }
 
 /// One rule.
@@ -200,17 +222,19 @@ pub enum Fragment {
     First,
     /// A later one, without ports.
     Later,
-    /// IPv4 options or IPv6 extension headers are cut short or too many (above six): protocol
-    /// and ports are unknown.
+    /// What rules ask for cannot be reached, in a frame of any [`Family`]: more than 16 VLAN tags, or tags or an IP header
+    /// that are cut short; IPv4 options that are cut short; more than six IPv6 extension headers, or such as lead beyond
+    /// the packet's end; a transport header that ends before the ports or TCP flags that rules ask for; later fragments
+    /// that can overlap the first one's transport header. In a hook all of it must lie in the frame's first buffer.
     Unreadable,
 }
 
-/// The outer VLAN tag of a frame.
+/// The VLAN of a frame: the identifier of its outermost tag whose identifier is not 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VlanMatch {
-    /// No tag.
+    /// No such tag. Tags with the identifier 0 carry a priority alone (IEEE 802.1Q, 6.9.1).
     Untagged,
-    /// A tag with one of these ids, 0 to 4095; 0 is a priority tag.
+    /// One of these identifiers, 0 to 4095; 0 is the same as [`VlanMatch::Untagged`].
     Tagged(RangeInclusive<u16>),
 }
 
@@ -327,7 +351,7 @@ impl RuleSet {
     pub fn without_expired(&self, now: Moment) -> Option<RuleSet> {
         let alive = |rule: &&Rule| rule.expires.is_none_or(|at| at > now);
         let rules: Vec<Rule> = self.rules.iter().filter(alive).cloned().collect();
-        (rules.len() < self.rules.len()).then_some(RuleSet { rules })
+        (rules.len() < self.rules.len()).then_some(RuleSet { rules, unreadable: self.unreadable })
     }
 
     /// When the next rule expires.
@@ -366,10 +390,12 @@ mod tests {
             dry_run: false,
             expires: at.map(Moment),
         };
-        let set = RuleSet { rules: vec![rule("a", Some(10)), rule("b", None), rule("c", Some(11))] };
+        let rules = vec![rule("a", Some(10)), rule("b", None), rule("c", Some(11))];
+        let set = RuleSet { rules, unreadable: Unreadable::Pass };
         assert_eq!(set.next_expiry(), Some(Moment(10)));
         assert_eq!(set.without_expired(Moment(9)), None);
         let left = set.without_expired(Moment(10)).unwrap();
         assert_eq!(left.rules.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(left.unreadable, Unreadable::Pass);
     }
 }

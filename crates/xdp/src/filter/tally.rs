@@ -304,7 +304,8 @@ mod tests {
             dry_run: false,
             expires: None,
         };
-        let set = |rules: Vec<_>| Compiled::new(&super::super::RuleSet { rules }).unwrap();
+        let set =
+            |rules: Vec<_>| Compiled::new(&super::super::RuleSet { rules, ..Default::default() }).unwrap();
         let mut tally = Tally::after([before.clone()]);
         assert_eq!(tally.counters(), std::slice::from_ref(&before), "also without a rule");
         let rules = tally.assign(&set(vec![rule.clone()]));

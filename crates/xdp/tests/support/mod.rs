@@ -7,6 +7,7 @@ pub mod compile;
 pub mod oracle;
 pub mod packets;
 pub mod router;
+pub mod stacks;
 pub mod xsk;
 
 use std::collections::BTreeSet;
@@ -271,6 +272,19 @@ impl PacketSocket {
         let length = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
         frame.truncate(usize::try_from(length).unwrap());
         Some(frame)
+    }
+
+    /// The frames that have been received already.
+    pub fn waiting(&self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| {
+            let mut frame = vec![0_u8; 2048];
+            let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+            // SAFETY: writes at most the buffer's length.
+            let length = unsafe { libc::recv(fd, frame.as_mut_ptr().cast(), frame.len(), flags) };
+            frame.truncate(usize::try_from(length).ok()?);
+            Some(frame)
+        })
+        .collect()
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use xdp::filter::{
-    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rule, RuleSet, Unit, VlanMatch,
+    Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rule, RuleSet, Unit, Unreadable,
+    VlanMatch,
 };
 
 /// What becomes of a frame.
@@ -22,9 +23,42 @@ pub type Counts = (u64, u64, u64);
 /// Rules, their counters and their buckets. Rates must be so low that no token comes back.
 pub struct Oracle {
     rules: Vec<Rule>,
+    asked: Asked,
+    drops_unreadable: bool,
     pub counts: HashMap<String, Counts>,
     spent: HashMap<(String, Option<IpAddr>), u64>,
     pub listed: Vec<Prefix>,
+}
+
+/// What of frames rules ask for: a frame in which that cannot be reached is unreadable.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    headers: bool,
+    transport: bool,
+    ports: bool,
+    tcp: bool,
+}
+
+impl Asked {
+    fn by(rules: &[Rule]) -> Asked {
+        let any = |of: fn(&Match) -> bool| rules.iter().any(|rule| of(&rule.matches));
+        let tcp = any(|m| m.tcp_flags.is_some() || !m.patterns.is_empty());
+        let ports = tcp || any(|m| !m.source_ports.is_empty() || !m.destination_ports.is_empty());
+        let behind = |p: &Pattern| matches!(p.base, Base::Transport | Base::Payload);
+        let transport = any(|m| !m.protocols.is_empty() || !m.fragments.is_empty() || m.tcp_flags.is_some())
+            || any(|m| !m.source_ports.is_empty() || !m.destination_ports.is_empty())
+            || rules.iter().any(|rule| rule.matches.patterns.iter().any(behind));
+        Asked { headers: rules.iter().any(|rule| of_headers(&rule.matches)), transport, ports, tcp }
+    }
+}
+
+fn of_headers(m: &Match) -> bool {
+    let plain = Match {
+        lengths: m.lengths.clone(),
+        patterns: m.patterns.iter().filter(|pattern| pattern.base == Base::Frame).cloned().collect(),
+        ..Match::default()
+    };
+    *m != plain
 }
 
 /// A frame, taken apart.
@@ -52,7 +86,7 @@ fn is_tag(ethertype: u16) -> bool {
 }
 
 impl Facts {
-    pub fn of(frame: &[u8]) -> Facts {
+    fn of(frame: &[u8], asked: Asked) -> Facts {
         let mut facts = Facts {
             family: Family::Other,
             fragment: Fragment::Whole,
@@ -66,28 +100,33 @@ impl Facts {
             transport: None,
             payload: None,
         };
-        let Some(mut ethertype) = word(frame, 12) else { return facts };
-        let mut at = 14;
-        for tag in 0..2 {
-            if is_tag(ethertype) {
-                let (Some(control), Some(next)) = (word(frame, at), word(frame, at + 2)) else {
-                    return facts;
-                };
-                if tag == 0 {
-                    facts.vlan = Some(control % 4096);
-                }
-                (ethertype, at) = (next, at + 4);
-            }
+        // Tags are read two words at a time.
+        let tags = (0..17).map_while(|at| {
+            let tag = word(frame, 12 + 4 * at).filter(|ethertype| is_tag(*ethertype));
+            tag.map(|_| word(frame, 16 + 4 * at).and(word(frame, 14 + 4 * at)))
+        });
+        let tags: Vec<Option<u16>> = tags.collect();
+        let vids = tags.iter().flatten().map(|control| control % 4096);
+        let behind = word(frame, 12 + 4 * tags.len());
+        if tags.len() > 16 || tags.contains(&None) || behind.is_none() {
+            facts.fragment = Fragment::Unreadable;
+            facts.vlan = vids.take(16).find(|vid| *vid != 0);
+            return facts;
         }
-        match ethertype {
-            0x0800 => facts.ipv4(frame, at),
-            0x86dd => facts.ipv6(frame, at),
+        facts.vlan = vids.clone().find(|vid| *vid != 0);
+        let at = 14 + 4 * tags.len();
+        match behind {
+            Some(0x0800) => facts.ipv4(frame, at, asked),
+            Some(0x86dd) => facts.ipv6(frame, at, asked),
             _ => {}
+        }
+        if facts.family == Family::Malformed {
+            facts.fragment = Fragment::Unreadable;
         }
         facts
     }
 
-    fn ipv4(&mut self, frame: &[u8], at: usize) {
+    fn ipv4(&mut self, frame: &[u8], at: usize, asked: Asked) {
         self.network = Some(at);
         let ip = &frame[at..];
         if ip.len() < 20 || ip[0] >> 4 != 4 || ip[0] & 15 < 5 {
@@ -97,22 +136,33 @@ impl Facts {
         self.family = Family::Ipv4;
         let address = |at: usize| IpAddr::from(Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]));
         (self.source, self.destination) = (Some(address(12)), Some(address(16)));
-        let header = usize::from(ip[0] & 15) * 4;
-        if ip.len() < header {
-            self.fragment = Fragment::Unreadable;
+        if !asked.transport {
             return;
         }
+        let header = usize::from(ip[0] & 15) * 4;
         self.protocol = Some(ip[9]);
-        let (more, offset) = (ip[6] & 0x20 != 0, (ip[6] & 0x1f, ip[7]) != (0, 0));
+        let (more, offset) = (ip[6] & 0x20 != 0, usize::from(u16::from_be_bytes([ip[6] & 0x1f, ip[7]])) * 8);
         self.fragment = match (offset, more) {
-            (true, _) => Fragment::Later,
-            (false, true) => Fragment::First,
-            (false, false) => Fragment::Whole,
+            (8 | 16, _) if ip[9] == 6 => Fragment::Unreadable,
+            (0, true) => Fragment::First,
+            (0, false) => Fragment::Whole,
+            _ => Fragment::Later,
         };
-        self.transport(frame, at + header);
+        let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let packet = match total {
+            // Of one that is yet to be segmented.
+            0 if self.fragment == Fragment::Whole => frame,
+            0 => return self.fragment = Fragment::Unreadable,
+            _ => frame.get(..at + total).unwrap_or(frame),
+        };
+        if packet.len() < at + header || total != 0 && total < header {
+            self.fragment = Fragment::Unreadable;
+        } else if matches!(self.fragment, Fragment::Whole | Fragment::First) {
+            self.transport(packet, at + header, asked);
+        }
     }
 
-    fn ipv6(&mut self, frame: &[u8], at: usize) {
+    fn ipv6(&mut self, frame: &[u8], at: usize, asked: Asked) {
         self.network = Some(at);
         let ip = &frame[at..];
         if ip.len() < 40 || ip[0] >> 4 != 6 {
@@ -123,6 +173,11 @@ impl Facts {
         let address =
             |at: usize| IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap()));
         (self.source, self.destination) = (Some(address(8)), Some(address(24)));
+        if !asked.transport {
+            return;
+        }
+        let total = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
+        let end = if total == 0 { usize::MAX } else { at + 40 + total };
         let (mut next, mut at) = (ip[6], at + 40);
         for _ in 0..=6 {
             let length = match next {
@@ -131,21 +186,27 @@ impl Facts {
                 44 => (frame.len() >= at + 8).then_some(8),
                 _ => {
                     self.protocol = Some(next);
-                    if at <= frame.len() {
-                        self.transport(frame, at);
+                    if at > end {
+                        self.fragment = Fragment::Unreadable;
+                    } else {
+                        self.transport(frame.get(..end).unwrap_or(frame), at, asked);
                     }
                     return;
                 }
             };
             let Some(length) = length else { break };
             if next == 44 {
-                let offset = word(frame, at + 2).unwrap();
-                if offset >= 8 {
-                    self.fragment = Fragment::Later;
+                let field = word(frame, at + 2).unwrap();
+                let offset = field / 8 * 8;
+                if (offset != 0 || field % 2 == 1) && (total == 0 || at + 8 > end) {
+                    break;
+                }
+                if offset != 0 {
+                    self.fragment = if offset < 64 { Fragment::Unreadable } else { Fragment::Later };
                     self.protocol = Some(frame[at]);
                     return;
                 }
-                if offset & 1 == 1 {
+                if field % 2 == 1 {
                     self.fragment = Fragment::First;
                 }
             }
@@ -155,23 +216,28 @@ impl Facts {
         self.fragment = Fragment::Unreadable;
     }
 
-    fn transport(&mut self, frame: &[u8], at: usize) {
-        if self.fragment == Fragment::Later {
+    /// Of a packet that is cut at its end, which may lie before the header.
+    fn transport(&mut self, packet: &[u8], at: usize, asked: Asked) {
+        if !asked.ports {
             return;
         }
         self.transport = Some(at);
         if !matches!(self.protocol, Some(6 | 17 | 33 | 132 | 136)) {
             return;
         }
-        let (Some(source), Some(destination)) = (word(frame, at), word(frame, at + 2)) else { return };
+        let (Some(source), Some(destination)) = (word(packet, at), word(packet, at + 2)) else {
+            return self.fragment = Fragment::Unreadable;
+        };
         self.ports = Some((source, destination));
         match self.protocol {
             Some(17 | 136) => self.payload = Some(at + 8),
-            Some(6) if frame.len() >= at + 20 => {
-                self.flags = Some(frame[at + 13]);
-                let words = usize::from(frame[at + 12] >> 4);
+            Some(6) if !asked.tcp => {}
+            Some(6) if packet.len() >= at + 20 => {
+                self.flags = Some(packet[at + 13]);
+                let words = usize::from(packet[at + 12] >> 4);
                 self.payload = (words >= 5).then_some(at + words * 4);
             }
+            Some(6) => self.fragment = Fragment::Unreadable,
             _ => {}
         }
     }
@@ -193,7 +259,14 @@ impl Facts {
             .all(|(at, (have, want))| have & pattern.mask.get(at).copied().unwrap_or(0xff) == *want)
     }
 
-    fn fits(&self, frame: &[u8], m: &Match, listed: &[Prefix]) -> bool {
+    fn fits(&self, frame: &[u8], rule: &Rule, asked: Asked, listed: &[Prefix]) -> bool {
+        let m = &rule.matches;
+        let is_unreadable = asked.headers && self.fragment == Fragment::Unreadable;
+        let is_named = m.fragments.contains(&Fragment::Unreadable)
+            || (self.family == Family::Malformed && m.families.contains(&Family::Malformed));
+        if is_unreadable && rule.action == Action::Pass && !is_named {
+            return false;
+        }
         let ip = matches!(self.family, Family::Ipv4 | Family::Ipv6);
         let length = u16::try_from(frame.len()).unwrap_or(u16::MAX);
         let within = |list: &[Prefix], address: Option<IpAddr>| {
@@ -201,11 +274,11 @@ impl Facts {
         };
         let vlan = |vlan: &VlanMatch| match vlan {
             VlanMatch::Untagged => self.vlan.is_none(),
-            VlanMatch::Tagged(ids) => self.vlan.is_some_and(|id| ids.contains(&id)),
+            VlanMatch::Tagged(ids) => ids.contains(&self.vlan.unwrap_or(0)),
         };
         let (sport, dport) = (self.ports.map(|p| p.0), self.ports.map(|p| p.1));
         (m.families.is_empty() || m.families.contains(&self.family))
-            && (m.fragments.is_empty() || (ip && m.fragments.contains(&self.fragment)))
+            && (m.fragments.is_empty() || ((ip || is_unreadable) && m.fragments.contains(&self.fragment)))
             && (m.protocols.is_empty() || self.protocol.is_some_and(|p| m.protocols.contains(&p)))
             && within(&m.sources, self.source)
             && within(&m.destinations, self.destination)
@@ -227,16 +300,25 @@ impl Oracle {
     pub fn new(set: &RuleSet) -> Oracle {
         let mut rules = set.rules.clone();
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
-        let counts = rules.iter().map(|rule| (rule.name.clone(), (0, 0, 0))).collect();
-        Oracle { rules, counts, spent: HashMap::new(), listed: Vec::new() }
+        let names = rules.iter().map(|rule| rule.name.as_str()).chain([Unreadable::RULE]);
+        let counts = names.map(|name| (name.to_owned(), (0, 0, 0))).collect();
+        let stops = |rule: &Rule| match rule.action {
+            Action::Drop => of_headers(&rule.matches),
+            Action::RateLimit { per_source, .. } => per_source.is_some() || of_headers(&rule.matches),
+            _ => false,
+        };
+        let drops_unreadable =
+            set.unreadable == Unreadable::Drop && rules.iter().any(|rule| !rule.dry_run && stops(rule));
+        let asked = Asked::by(&rules);
+        Oracle { rules, asked, drops_unreadable, counts, spent: HashMap::new(), listed: Vec::new() }
     }
 
     pub fn see(&mut self, frame: &[u8]) -> Outcome {
-        let (facts, now) = (Facts::of(frame), Moment::now());
+        let (facts, now) = (Facts::of(frame, self.asked), Moment::now());
         let length = u64::try_from(frame.len()).unwrap();
         for rule in &self.rules {
             let expired = rule.expires.is_some_and(|at| at <= now);
-            if expired || !facts.fits(frame, &rule.matches, &self.listed) {
+            if expired || !facts.fits(frame, rule, self.asked, &self.listed) {
                 continue;
             }
             let acted = match &rule.action {
@@ -268,6 +350,11 @@ impl Oracle {
                     _ => {}
                 }
             }
+        }
+        if self.drops_unreadable && facts.fragment == Fragment::Unreadable {
+            let count = self.counts.get_mut(Unreadable::RULE).unwrap();
+            *count = (count.0 + 1, count.1 + length, count.2 + 1);
+            return Outcome::Drop;
         }
         Outcome::Continue
     }

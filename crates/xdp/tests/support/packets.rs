@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use xdp::filter::{
     Action, Base, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet, SourceBits,
-    TcpFlags, Unit, VlanMatch,
+    TcpFlags, Unit, Unreadable, VlanMatch,
 };
 
 /// Few enough that prefixes nest and meet.
@@ -135,18 +135,16 @@ pub fn rule_set(count: RangeInclusive<usize>) -> impl Strategy<Value = RuleSet> 
     let far = Just(Some(Moment(u64::MAX)));
     let expires = prop_oneof![8 => Just(None), 1 => long_ago, 1 => far];
     let rule = (0..4_u32, matches(), action(), proptest::bool::weighted(0.2), expires);
-    vec(rule, count).prop_map(|rules| {
-        let named =
-            rules.into_iter().enumerate().map(|(at, (priority, matches, action, dry_run, expires))| Rule {
-                name: format!("rule-{at}"),
-                priority,
-                matches,
-                action,
-                dry_run,
-                expires,
-            });
-        RuleSet { rules: named.collect() }
-    })
+    let rules =
+        vec(rule, count).prop_map(|rules| -> Vec<Rule> {
+            let named =
+                rules.into_iter().enumerate().map(|(at, (priority, matches, action, dry_run, expires))| {
+                    Rule { name: format!("rule-{at}"), priority, matches, action, dry_run, expires }
+                });
+            named.collect()
+        });
+    let unreadable = select(vec![Unreadable::Drop, Unreadable::Pass]);
+    (rules, unreadable).prop_map(|(rules, unreadable)| RuleSet { rules, unreadable })
 }
 
 fn addresses(v6: bool, from: &IpAddr, to: &IpAddr) -> Vec<u8> {
@@ -180,10 +178,12 @@ fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
 }
 
 fn ipv4() -> impl Strategy<Value = Vec<u8>> {
-    let fragment = select(vec![0_u16, 0, 0, 0x2000, 0x2001, 1, 0x4000]);
-    (address(), address(), transport(), fragment, 4..8_u8).prop_map(
-        |(from, to, (protocol, payload), fragment, words)| {
-            let mut packet = vec![0x40 | words, 0, 0, 60, 0, 1];
+    let fragment = select(vec![0_u16, 0, 0, 0x2000, 0x2001, 1, 2, 3, 0x4000]);
+    let length = select(vec![0_u16, 0, 16, 24, 28, 36, 60, 500]);
+    (address(), address(), transport(), (fragment, length), 4..8_u8).prop_map(
+        |(from, to, (protocol, payload), (fragment, length), words)| {
+            let [high, low] = length.to_be_bytes();
+            let mut packet = vec![0x40 | words, 0, high, low, 0, 1];
             packet.extend(fragment.to_be_bytes());
             packet.extend([64, protocol, 0, 0]);
             packet.extend(addresses(false, &from, &to));
@@ -196,26 +196,30 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
 
 /// Extension headers by number; 44 with some offset, 51 with its own unit.
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
-    let header = (select(vec![0_u8, 43, 60, 44, 51]), select(vec![0_u16, 1, 8, 9]));
+    let header = (select(vec![0_u8, 43, 60, 44, 51]), select(vec![0_u16, 1, 8, 9, 63, 64, 65, 128]));
+    let length = select(vec![0_u16, 0, 4, 8, 12, 24, 60, 500]);
     let chain = prop_oneof![3 => Just(vec![]), 2 => vec(header.clone(), 1..4), 1 => vec(header, 5..9)];
-    (address(), address(), transport(), chain).prop_map(|(from, to, (protocol, payload), chain)| {
-        let next_of = |at: usize| chain.get(at).map_or(protocol, |(number, _)| *number);
-        let mut packet = vec![0x60, 0, 0, 0, 0, 60, next_of(0), 64];
-        packet.extend(addresses(true, &from, &to));
-        for (at, (number, offset)) in chain.iter().enumerate() {
-            packet.extend([next_of(at + 1), 0]);
-            match number {
-                44 => packet.extend([offset.to_be_bytes(), [0; 2], [0; 2]].concat()),
-                51 => packet.extend([0; 6]),
-                _ => packet.extend([1, 4, 0, 0, 0, 0]),
+    (address(), address(), transport(), (chain, length)).prop_map(
+        |(from, to, (protocol, payload), (chain, length))| {
+            let [high, low] = length.to_be_bytes();
+            let next_of = |at: usize| chain.get(at).map_or(protocol, |(number, _)| *number);
+            let mut packet = vec![0x60, 0, 0, 0, high, low, next_of(0), 64];
+            packet.extend(addresses(true, &from, &to));
+            for (at, (number, offset)) in chain.iter().enumerate() {
+                packet.extend([next_of(at + 1), 0]);
+                match number {
+                    44 => packet.extend([offset.to_be_bytes(), [0; 2], [0; 2]].concat()),
+                    51 => packet.extend([0; 6]),
+                    _ => packet.extend([1, 4, 0, 0, 0, 0]),
+                }
             }
-        }
-        packet.extend(payload);
-        packet
-    })
+            packet.extend(payload);
+            packet
+        },
+    )
 }
 
-/// Frames: tagged up to three times, sometimes cut short or with a byte changed.
+/// Frames: with some tags, or more of them than are read; sometimes cut short or with a byte changed.
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![
         4 => ipv4().prop_map(|p| (0x0800_u16, p)),
@@ -223,7 +227,8 @@ pub fn frame() -> impl Strategy<Value = Vec<u8>> {
         1 => vec(any::<u8>(), 0..40).prop_map(|p| (0x0806, p)),
     ];
     let tags = vec((select(vec![0x8100_u16, 0x88a8]), select(vec![0_u16, 1, 5, 7, 0xe007, 4095])), 0..3);
-    let tags = prop_oneof![4 => Just(vec![]), 3 => tags, 1 => Just(vec![(0x8100, 1); 3])];
+    let stack = (15..18_usize, select(vec![0_u16, 0, 5])).prop_map(|(count, vid)| vec![(0x8100, vid); count]);
+    let tags = prop_oneof![4 => Just(vec![]), 3 => tags, 1 => Just(vec![(0x8100, 1); 3]), 1 => stack];
     let cut = weighted(0.2, any::<prop::sample::Index>());
     let change = weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()));
     (payload, tags, cut, change).prop_map(|((ethertype, payload), tags, cut, change)| {

@@ -24,7 +24,7 @@ use model::{Config, CookieState, FilterName, FilterState, PortName, RuleState};
 use xdp::Attached;
 use xdp::filter::{
     Blocklist, Compiled, CookieCounters, Filter, FilterError, FilterSizes, Moment, Prefix, RULES_MAX,
-    RuleCounters, RuleSet, Tally,
+    RuleCounters, RuleSet, Tally, Unreadable,
 };
 
 use super::device::object as port_object;
@@ -323,6 +323,17 @@ impl Filters {
         })
     }
 
+    /// Filters that let unreadable packets pass, with the ports that have them.
+    pub fn open(&self, ports: &Ports) -> Vec<(&FilterName, Vec<String>)> {
+        let open = |(name, running): (&'_ FilterName, &Filtering)| {
+            let strict = RuleSet { unreadable: Unreadable::Drop, ..running.definition.rules.clone() };
+            let evaded =
+                running.definition.wanted.unreadable == model::Unreadable::Pass && strict.drops_unreadable();
+            evaded.then(|| running.state(name, ports).ports)
+        };
+        self.running.iter().filter_map(|(name, running)| Some((name, open((name, running))?))).collect()
+    }
+
     /// Whether a port's hook answers SYNs.
     pub fn answers(&self, running: &Running) -> bool {
         named(running).is_some_and(|name| self.services().any(|(other, _, _)| other == name))
@@ -442,6 +453,25 @@ impl Filtering {
                 cookies: cookie_state(&rule.action, cookies.get(rule.name.as_str())),
             }
         };
+        // Behind all others, and of no configuration.
+        let unreadable = self.definition.compiled.rules().last().filter(|rule| rule.name == Unreadable::RULE);
+        let unreadable = unreadable.map(|rule| {
+            let counted = counters.get(&rule.name);
+            let figure = |read: fn(&RuleCounters) -> u64| counted.map_or(0, read);
+            RuleState {
+                name: rule.name.clone(),
+                priority: 0,
+                action: model::FilterAction::Drop.name().to_owned(),
+                dry_run: false,
+                expires: None,
+                expired: false,
+                packets: figure(|rule| rule.packets),
+                bytes: figure(|rule| rule.bytes),
+                acted_packets: figure(|rule| rule.acted),
+                acted_bytes: figure(|rule| rule.acted_bytes),
+                cookies: None,
+            }
+        });
         let has = |running: &Running| match running.wanted.workers_filter() {
             Some(named) => named == name && running.own.is_some() && !running.queues.is_empty(),
             None => running.hook.is_some() && named(running) == Some(name),
@@ -453,7 +483,7 @@ impl Filtering {
             ports: having.map(|(port, _)| port.to_string()).collect(),
             blocklist: wanted.blocklist.as_ref().map(|path| path.display().to_string()),
             listed: self.listed(),
-            rules: rules.into_iter().map(state).collect(),
+            rules: rules.into_iter().map(state).chain(unreadable).collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use model::{FilterAction, FilterMatch, FilterRule, RateUnit, Span, Timestamp};
 use xdp::filter::{
     Action, Base, CookieScheme, Family, Fragment, Match, Moment, Pattern, Prefix, Rate, Rule, RuleSet,
-    SourceBits, SynCookie, TcpFlags, Unit, VlanMatch,
+    SourceBits, SynCookie, TcpFlags, Unit, Unreadable, VlanMatch,
 };
 
 const TCP: u8 = model::Protocol::TCP.0;
@@ -13,7 +13,13 @@ const TCP: u8 = model::Protocol::TCP.0;
 /// The rules of a filter, with times of day as those of the clock that the hook reads.
 pub fn rules(filter: &model::Filter) -> RuleSet {
     let clocks = Clocks::read();
-    RuleSet { rules: filter.rules.iter().map(|rule| self::rule(rule, clocks)).collect() }
+    RuleSet {
+        rules: filter.rules.iter().map(|rule| self::rule(rule, clocks)).collect(),
+        unreadable: match filter.unreadable {
+            model::Unreadable::Drop => Unreadable::Drop,
+            model::Unreadable::Pass => Unreadable::Pass,
+        },
+    }
 }
 
 /// A prefix as the hook's crate has it.
@@ -155,6 +161,8 @@ mod tests {
     #[test]
     fn each_condition_arrives() {
         let text = r#"
+[filter.f]
+unreadable = "pass"
 [[filter.f.rule]]
 name = "all"
 priority = 7
@@ -210,7 +218,7 @@ listed = true
             dry_run: true,
             expires: Some(Moment(0)),
         };
-        assert_eq!(rules(filter).rules, [expected]);
+        assert_eq!(rules(filter), RuleSet { rules: vec![expected], unreadable: Unreadable::Pass });
     }
 
     #[test]

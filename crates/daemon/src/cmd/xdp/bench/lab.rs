@@ -205,7 +205,7 @@ impl Lab {
             dry_run: false,
             expires: None,
         };
-        let compiled = Compiled::new(&RuleSet { rules: vec![rule] })?;
+        let compiled = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() })?;
         let filter = Filter::new(&compiled, FilterSizes::default(), listed)?;
         let loaded = PortProgram::load_filtered(&port(), &filter)?;
         Ok(Running::Port(Box::new(loaded.attach(self.device, AttachMode::Native, None)?)))
