@@ -266,10 +266,10 @@ fn a_packets_way_and_the_reasons_of_its_megaflow_are_told() {
     let flow = "in_port=h1,udp,nw_src=10.0.0.1,nw_dst=10.5.6.7,nw_ttl=64,tp_dst=53";
     let traced = appctl(&rig, &["ofproto/trace", "br0", flow, "--names"]).unwrap();
     for part in [
-        "Flow: udp,in_port=1,",
-        "\nbridge(\"br0\")\n-------------\n 0. ip,nw_dst=10.0.0.0/8, priority 10, cookie 0x5\n    resubmit(,1)\n 1. ip, priority 7\n    dec_ttl\n    output:2\n",
-        "\nFinal flow: udp,in_port=1,",
-        "\nMegaflow: recirc_id=0,eth,ip,in_port=1,",
+        "Flow: udp,in_port=h1,",
+        "\nbridge(\"br0\")\n-------------\n 0. ip,nw_dst=10.0.0.0/8, priority 10, cookie 0x5\n    resubmit(,1)\n 1. ip, priority 7\n    dec_ttl\n    output:h2\n",
+        "\nFinal flow: udp,in_port=h1,",
+        "\nMegaflow: recirc_id=0,eth,ip,in_port=h1,",
         "\nDatapath actions: set(ipv4(ttl=63)),h2\n",
     ] {
         assert!(traced.contains(part), "{part}: {traced}");
