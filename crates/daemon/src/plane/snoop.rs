@@ -21,6 +21,10 @@ const BUDGET: usize = 4096;
 /// Bytes of a message that are looked at.
 const LONGEST: usize = 2048;
 
+/// A listener of a group as the snooper lists it: VLAN identifier, group (`None`: the port leads to a multicast router), port, and seconds since
+/// its last report.
+pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
+
 /// The snoopers of all bridges.
 pub struct Snooping {
     rings: Vec<Consumer<Punt>>,
@@ -55,7 +59,7 @@ impl Snooping {
     }
 
     /// Returns what a bridge's snooper knows; `None` where there is none.
-    pub fn listed(&self, bridge: &str) -> Option<Vec<(u16, Option<std::net::IpAddr>, PortId, u32)>> {
+    pub fn listed(&self, bridge: &str) -> Option<Vec<ListedMember>> {
         self.snoopers.get(bridge).map(|snooper| snooper.listed(monotonic()))
     }
 
