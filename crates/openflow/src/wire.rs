@@ -247,10 +247,10 @@ pub(crate) fn low16(value: usize) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
-/// Seconds and nanoseconds of so many nanoseconds.
+/// Returns the seconds and nanoseconds of a duration in nanoseconds, in steps of a millisecond, as Open vSwitch counts.
 #[must_use]
 pub(crate) fn seconds(ns: u64) -> (u32, u32) {
-    let rest = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
+    let rest = u32::try_from(ns % 1_000_000_000 / 1_000_000 * 1_000_000).unwrap_or(0);
     (u32::try_from(ns / 1_000_000_000).unwrap_or(u32::MAX), rest)
 }
 

@@ -251,6 +251,13 @@ async fn rules_are_changed_and_removed() {
         );
         let text = lab.run(version, "dump-aggregate", &["in_port=1"]).await;
         assert!(text.contains("packet_count=6 byte_count=360 flow_count=2"), "{text}");
+        if matches!(version, "OpenFlow13" | "OpenFlow14" | "OpenFlow15") {
+            lab.run(version, "add-flow", &["check_overlap,reset_counts,priority=9,in_port=9,actions=drop"])
+                .await;
+            let text = lab.run(version, "dump-flows", &["in_port=9"]).await;
+            assert!(text.contains("check_overlap reset_counts"), "{version}: {text}");
+            lab.run(version, "del-flows", &["in_port=9"]).await;
+        }
         let text = lab.run(version, "dump-flows", &["out_port=9"]).await;
         assert!(text.contains("duration=1.500s, table=0, n_packets=3, n_bytes=180"), "{text}");
         assert!(!text.contains("output:7"), "{text}");
@@ -270,6 +277,9 @@ async fn errors_have_the_names_of_the_specification() {
     let Some(lab) = Lab::new("errors").await else { return };
     for version in VERSIONS {
         lab.fails(version, "add-flow", &["actions=group:99"], "OFPBAC_BAD_OUT_GROUP").await;
+        // The client shows the request that the error carries, and can do so only where it is whole.
+        let long = "udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1,tp_dst=2,actions=mod_dl_src:02:00:00:00:00:01,group:77";
+        lab.fails(version, "add-flow", &[long], "FLOW_MOD").await;
         lab.fails(version, "add-flow", &["ct_state=+trk,actions=drop"], "OFPBMC_BAD_FIELD").await;
         lab.fails(version, "add-flow", &["actions=ct_clear"], "OFPBAC_BAD_VENDOR_TYPE").await;
         // The client sends it with the type of an Ethernet packet, which is all that is left of it.
@@ -297,6 +307,9 @@ async fn errors_have_the_names_of_the_specification() {
                 .await;
         }
         lab.fails(version, "ipfix-stats", &[], "").await;
+        // No connection is tracked, so nothing is left to flush.
+        lab.run(version, "ct-flush-zone", &["5"]).await;
+        lab.run(version, "ct-flush", &["zone=5", "ct_nw_src=10.0.0.1"]).await;
     }
     lab.end().await;
 }
@@ -406,6 +419,7 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         assert!(text.contains("queue 7: min_rate:10.0% max_rate:50.0%"), "{text}");
         let text = lab.run(version, "dump-tables", &[]).await;
         assert!(text.contains("active=0, lookup=10, matched=9"), "{text}");
+        assert!(!text.contains("table0"), "a table has no name of its own accord: {text}");
         lab.run(version, "mod-port", &["2", "no-forward"]).await;
         assert_eq!(lab.bridge.lock().ports[1].config, 32);
         lab.run(version, "mod-port", &["2", "forward"]).await;
@@ -414,6 +428,10 @@ async fn tables_ports_and_queues_are_shown_and_changed() {
         lab.run(version, "packet-out", &[frame]).await;
         let sent = lab.bridge.sent.lock().unwrap().pop().unwrap();
         assert_eq!((sent.in_port, sent.frame.len(), sent.actions.len()), (1, 14, 1));
+        // Port 0 is a number like others.
+        let frame = "in_port=0 packet=ffffffffffff0200000000010806 actions=output:0";
+        lab.run(version, "packet-out", &[frame]).await;
+        assert_eq!(lab.bridge.sent.lock().unwrap().pop().unwrap().in_port, 0);
         if version == "OpenFlow10" {
             continue;
         }

@@ -304,14 +304,19 @@ fn every_error_has_a_number_in_every_version_and_names_its_request() {
     for error in Error::ALL {
         for version in Version::ALL {
             let mut octets = Vec::new();
-            error.write(&mut octets, version, 7, &[9; 100]);
+            error.write(&mut octets, version, 7, &[9; 1000]);
             let head = match error.code(version) {
                 Code::Standard(..) => 12,
                 Code::Vendor(..) => 20,
                 Code::Experimenter(..) => 16,
             };
-            assert_eq!(octets.len(), head + 64, "{error} {version}");
+            assert_eq!(octets.len(), head + 1000, "{error} {version}");
             assert_eq!(usize::from(u16::from_be_bytes([octets[2], octets[3]])), octets.len());
+            // A request of the greatest length is cut where the error's own length ends.
+            octets.clear();
+            error.write(&mut octets, version, 7, &[9; 0xffff]);
+            assert_eq!(octets.len(), 0xffff);
+            assert_eq!(octets[2..4], [0xff, 0xff]);
         }
         assert!(error.to_string().starts_with("OFP") || error.to_string().starts_with("NX"));
     }
@@ -332,4 +337,72 @@ fn clones_within_clones_have_an_end() {
     };
     assert!(nested(60).is_ok());
     assert_eq!(nested(3000), Err(Error::ActionTooMany));
+}
+
+/// An OpenFlow 1.0 match of IPv4 and UDP without wildcards but `wild`.
+fn match_10(wild: u32, vlan: u16, proto: u8, ports: (u16, u16)) -> Vec<u8> {
+    let mut octets = wild.to_be_bytes().to_vec();
+    octets.extend([0, 1, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    octets.extend(vlan.to_be_bytes());
+    octets.extend([0, 0, 8, 0, 0, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    octets.extend(ports.0.to_be_bytes());
+    octets.extend(ports.1.to_be_bytes());
+    octets
+}
+
+#[test]
+fn a_match_of_openflow_1_0_comes_back_as_it_was_sent() {
+    let back = |octets: &[u8]| {
+        let read = matching::get_10(&mut Reader::new(octets, Error::BadLength)).unwrap();
+        let mut out = Vec::new();
+        matching::put_10(&mut out, &read);
+        (read, out)
+    };
+    // No tag with an exact priority; an ICMP type and code that no packet has, and which are not those of their lower octets.
+    for octets in
+        [match_10(0, 0xffff, 17, (53, 9)), match_10(0, 5, 1, (55_503, 300)), match_10(0, 5, 1, (8, 0))]
+    {
+        assert_eq!(back(&octets).1, octets);
+    }
+    let plain = back(&match_10(0, 5, 1, (207, 44))).0;
+    let wide = back(&match_10(0, 5, 1, (55_503, 300))).0;
+    assert!(plain.matches(&plain.value) && !wide.matches(&plain.value), "no packet meets a type over 255");
+    let by_nxm = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 1).with(Field::Icmpv4Type, 207);
+    assert!(plain.is_within(&by_nxm), "others mean the same bits by it");
+}
+
+/// The body of an OpenFlow 1.0 flow-mod of priority 7 that adds a rule.
+fn add_10(matching: &[u8], actions: &[u8]) -> Vec<u8> {
+    let mut body = matching.to_vec();
+    body.extend([0; 8]);
+    body.extend([0, 0, 0, 0, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+    body.extend(actions);
+    body
+}
+
+#[test]
+fn rules_of_openflow_1_0_without_wildcards_outrank_all_others() {
+    let read =
+        |octets: &[u8]| flow::get_mod(Reader::new(octets, Error::BadLength), Version::V10, false).unwrap();
+    assert_eq!(read(&add_10(&match_10(0, 5, 17, (53, 9)), &[])).priority, 0xffff);
+    assert_eq!(read(&add_10(&match_10(1 << 21, 5, 17, (53, 9)), &[])).priority, 7);
+    assert_eq!(read(&add_10(&match_10(1 << 8, 5, 17, (53, 9)), &[])).priority, 7);
+}
+
+#[test]
+fn transport_ports_of_openflow_1_0_are_those_of_each_packets_protocol() {
+    let actions = [0, 9, 0, 8, 0x10, 0xe1, 0, 0, 0, 10, 0, 8, 0, 80, 0, 0];
+    let all = 0x003f_ffff;
+    for (wild, proto, count) in [(all, 0, 6), (0, 17, 2), (0, 132, 2), (0, 6, 2)] {
+        let body = add_10(&match_10(wild, 5, proto, (1, 2)), &actions);
+        let rule = flow::get_mod(Reader::new(&body, Error::BadLength), Version::V10, false).unwrap();
+        assert_eq!(rule.instructions.apply.len(), count, "{proto}");
+        let mut out = Vec::new();
+        action::put_plain(&mut out, &rule.instructions);
+        assert_eq!(out, actions, "{proto}: it is shown as it was given");
+    }
+    let body = add_10(&match_10(all, 0, 0, (0, 0)), &actions);
+    let rule = flow::get_mod(Reader::new(&body, Error::BadLength), Version::V10, false).unwrap();
+    let set = |field| Action::Set { field, value: 4321, mask: 0xffff, load: false };
+    assert_eq!(rule.instructions.apply[..3], [set(Field::TcpSrc), set(Field::UdpSrc), set(Field::SctpSrc)]);
 }

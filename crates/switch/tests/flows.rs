@@ -313,6 +313,33 @@ fn loops_end() {
     assert_eq!(refused, Err((0, FlowError::GroupLoop)));
 }
 
+/// A look-up in a later table is no recursion (as Open vSwitch): only the number of look-ups bounds a chain of tables, and the stack of a
+/// thread suffices for the longest nesting that the bounds allow.
+#[test]
+fn resubmits_to_later_tables_do_not_deepen() {
+    let resubmit = |table| Action::Resubmit { port: None, table: Some(table) };
+    let chain = |last: Vec<Action>| {
+        let mut pipeline = pipeline();
+        for table in 0..253 {
+            add(&mut pipeline, table, 1, Match::ANY, vec![resubmit(table + 1), Action::Note(vec![1])]);
+        }
+        add(&mut pipeline, 253, 1, Match::ANY, last);
+        pipeline
+    };
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    assert_eq!(run(&chain(vec![out(2)]), &frame, 1).len(), 1);
+    // Sixteen times through all tables, each look-up inside the one before, until there are too many.
+    let fate = chain(vec![resubmit(0), out(2)]).translate(asked(&flow, None));
+    assert_eq!((fate.failed, fate.rules.len()), (Some(switch::flow::Failed::Lookups), 4096));
+    // Back to the same table again and again: too deep long before.
+    let mut same = pipeline();
+    add(&mut same, 7, 1, Match::ANY, vec![resubmit(7)]);
+    add(&mut same, 0, 1, Match::ANY, vec![resubmit(7)]);
+    let fate = same.translate(asked(&flow, None));
+    assert_eq!((fate.failed, fate.rules.len()), (Some(switch::flow::Failed::Depth), 66));
+}
+
 /// A match from few values, so that rules and packets meet.
 fn any_match() -> impl Strategy<Value = Match> {
     let part = prop_oneof![

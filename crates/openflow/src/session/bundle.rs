@@ -20,7 +20,7 @@ struct Bundle {
     flags: u16,
     closed: bool,
     changes: Vec<Mod>,
-    /// Of each change: its number and its first 64 octets, for the error that names it.
+    /// The number and the octets of each change, for the error that carries the change.
     requests: Vec<(u32, Box<[u8]>)>,
     /// A message could not be taken, so it cannot be committed.
     broken: bool,
@@ -153,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let inner = Reader::new(&message[HEADER..], Error::BadLength);
         let change = get_mod(head.kind, inner, self.version, self.table_ids)?.ok_or(Error::BundleMessage)?;
         bundle.changes.push(change);
-        bundle.requests.push((head.xid, message[..length.min(64)].into()));
+        bundle.requests.push((head.xid, message.into()));
         Ok(())
     }
 }

@@ -258,8 +258,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 Version::V10 => datapath.table_config(stats.table).map(|config| config.name),
                 _ => None,
             };
-            let name =
-                name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("table{}", stats.table));
+            // As Open vSwitch: a table has no name unless it was given one.
+            let name = name.unwrap_or_default();
             parts.add(&mut self.out, |out| table::put_stats(out, version, &stats, &name));
         }
         parts.end(&mut self.out);

@@ -13,7 +13,7 @@ use crate::wire::error::Error;
 use crate::wire::packet::Form;
 use crate::wire::{
     HEADER, Header, NICIRA, ONF, Put, Reader, Version, begin, begin_experimenter, finish, flow, group, meter,
-    options, packet, port as wire_port, port_to_16, table,
+    options, packet, port as wire_port, port_to_16, properties, table,
 };
 
 /// Changes in one call that may take longer than others should wait.
@@ -169,6 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 Ok(())
             }
             (NICIRA, 28) => self.resume(body),
+            (NICIRA, 29 | 32) => self.flush_connections(subtype, body),
             (NICIRA, 21) if self.version == Version::V10 => self.monitor_cancel(body),
             (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
             (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body).await,
@@ -257,6 +258,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let packet = packet::get_resume(body)?;
         self.hub.datapath.packet_out(packet).map_err(Error::from)?;
         Ok(())
+    }
+
+    /// NXT_CT_FLUSH_ZONE and NXT_CT_FLUSH. No connection is tracked, so none is left when the request has been read.
+    fn flush_connections(&mut self, subtype: u32, mut body: Reader<'_>) -> Answer {
+        self.not_as_slave()?;
+        if subtype == 29 {
+            if body.take(6)? != [0; 6] {
+                return Err(Error::MustBeZero.into());
+            }
+            body.skip(2)?;
+            return Ok(none(body)?);
+        }
+        // Protocol, family and zone; then properties that narrow what is flushed.
+        body.skip(8)?;
+        Ok(properties(Reader::new(body.data, Error::PropertyLength), |_, _| Ok(()))?)
     }
 
     pub(super) fn not_as_slave(&self) -> Result<(), Error> {

@@ -183,7 +183,8 @@ errors! {
 }
 
 impl Error {
-    /// Writes the message that answers `request`, of which it carries the first 64 octets.
+    /// Writes the message that answers `request`. The message carries the whole request, as far as the 65,535 octets of a message allow
+    /// (as Open vSwitch; the specification asks for 64 octets at least).
     pub fn write(self, out: &mut Vec<u8>, version: Version, xid: u32, request: &[u8]) {
         let start = begin(out, version, 1, xid);
         match self.code(version) {
@@ -204,7 +205,8 @@ impl Error {
                 out.u32(experimenter);
             }
         }
-        out.extend_from_slice(&request[..request.len().min(64)]);
+        let room = usize::from(u16::MAX) - (out.len() - start);
+        out.extend_from_slice(&request[..request.len().min(room)]);
         finish(out, start);
     }
 }
@@ -227,6 +229,7 @@ impl From<FlowError> for Error {
             FlowError::UnmappedOption => Error::OptionUnmapped,
             FlowError::TableFull => Error::TableFull,
             FlowError::BadTable => Error::FlowTable,
+            FlowError::HiddenTable => Error::RequestPermission,
             FlowError::Overlap => Error::Overlap,
             FlowError::Permission => Error::FlowPermission,
             FlowError::BadTimeout => Error::FlowTimeout,

@@ -6,7 +6,7 @@ use switch::flow::{
 
 use super::action::{get_instructions, get_plain, put_instructions, put_plain};
 use super::error::Error;
-use super::matching::{get_10, get_nxm, get_oxm, put_10, put_nxm, put_oxm};
+use super::matching::{get_10, get_nxm, get_oxm, is_exact_10, put_10, put_nxm, put_oxm};
 use super::{NO_BUFFER, Put, Reader, Version, begin, begin_experimenter, finish, port_from_16, seconds};
 
 /// The part that OpenFlow 1.0 and Nicira's flow-mod share.
@@ -64,9 +64,11 @@ fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
     })
 }
 
-/// The flags that a rule keeps.
+/// Returns a rule's flags as OFPFF_* bits.
 fn put_flags(flags: FlowFlags) -> u16 {
     u16::from(flags.send_removed)
+        | u16::from(flags.check_overlap) << 1
+        | u16::from(flags.reset_counts) << 2
         | u16::from(flags.no_packet_counts) << 3
         | u16::from(flags.no_byte_counts) << 4
 }
@@ -77,9 +79,14 @@ fn put_flags(flags: FlowFlags) -> u16 {
 /// OFPFMFC_*, OFPBMC_*, OFPBAC_*, OFPBIC_*.
 pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Result<FlowMod, Error> {
     if version == Version::V10 {
+        let exact = is_exact_10(&from);
         let matching = get_10(&mut from)?;
         let cookie = from.u64()?;
-        let head = old(&mut from)?;
+        let mut head = old(&mut from)?;
+        if exact {
+            // OpenFlow 1.0, 3.4: a rule without wildcards outranks all others.
+            head.priority = u16::MAX;
+        }
         return finish_old(from, head, matching, cookie, (0, 0), table_ids);
     }
     let (cookie, cookie_mask) = (from.u64()?, from.u64()?);
@@ -172,9 +179,7 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
         FlowCommand::Modify { strict, .. } => 1 + u8::from(strict),
         FlowCommand::Delete { strict } => 3 + u8::from(strict),
     };
-    let flags = put_flags(change.flags)
-        | u16::from(change.flags.check_overlap) << 1
-        | u16::from(change.flags.reset_counts) << 2;
+    let flags = put_flags(change.flags);
     let buffer = change.buffer.unwrap_or(NO_BUFFER);
     if version == Version::V10 {
         let start = begin_experimenter(out, version, super::NICIRA, 13, xid);
@@ -327,7 +332,8 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
             out.u16(0);
             // Ages are one more than they are; zero says nothing.
             out.u16(u16::try_from(idle).unwrap_or(u16::MAX).saturating_add(1));
-            out.u16(u16::try_from(sec).unwrap_or(u16::MAX).saturating_add(1));
+            let hard = seconds(flow.unchanged_ns).0;
+            out.u16(u16::try_from(hard).unwrap_or(u16::MAX).saturating_add(1));
             out.u64(flow.cookie);
             put_counters(out, flow);
             let octets = put_nxm(out, &flow.matching, None);

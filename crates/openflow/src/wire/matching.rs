@@ -1,7 +1,7 @@
 //! Matches: OpenFlow 1.0's 40 octets with their wildcards, and lists of NXM and OXM fields.
 
 use packet::MacAddr;
-use switch::flow::{Field, Match};
+use switch::flow::{Field, Match, Prerequisite};
 
 use super::error::Error;
 use super::oxm::{Entry, Wire, entry};
@@ -182,6 +182,13 @@ fn prefix(wild: u32) -> u128 {
     if wild >= 32 { 0 } else { u128::from(u32::MAX << wild) }
 }
 
+/// Returns whether the OpenFlow 1.0 match in front of a reader has no wildcard.
+#[must_use]
+pub fn is_exact_10(from: &Reader<'_>) -> bool {
+    let all = u32::from_be_bytes([0, 0x3f, 0xff, 0xff]);
+    from.data.first_chunk().is_some_and(|wild| u32::from_be_bytes(*wild) & all == 0)
+}
+
 /// Reads OpenFlow 1.0's match. Fields that the packet cannot have are ignored, as the specification's wildcards mean it.
 ///
 /// # Errors
@@ -241,8 +248,11 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
             (6, _) => (Field::TcpSrc, Field::TcpDst),
             (17, _) => (Field::UdpSrc, Field::UdpDst),
             (132, _) => (Field::SctpSrc, Field::SctpDst),
-            (1, 0x0800) => (Field::Icmpv4Type, Field::Icmpv4Code),
-            (58, 0x86dd) => (Field::Icmpv6Type, Field::Icmpv6Code),
+            // A number over 255 is no ICMP type or code. All its 16 bits count, so such a rule matches nothing.
+            (1, 0x0800) | (58, 0x86dd) => (
+                icmp_field(tp_src, if proto == 1 { Field::Icmpv4Type } else { Field::Icmpv6Type }),
+                icmp_field(tp_dst, if proto == 1 { Field::Icmpv4Code } else { Field::Icmpv6Code }),
+            ),
             _ => (Field::InPort, Field::InPort),
         };
         if first != Field::InPort {
@@ -262,6 +272,15 @@ pub fn get_10(from: &mut Reader<'_>) -> Result<Match, Error> {
     Ok(out)
 }
 
+/// Returns the field of an ICMP type (or code) of OpenFlow 1.0: `field` where eight bits suffice, else the 16 bits in which the field stands.
+fn icmp_field(number: u16, field: Field) -> Field {
+    match field {
+        _ if number <= 0xff => field,
+        Field::Icmpv4Type | Field::Icmpv6Type => Field::TcpSrc,
+        _ => Field::TcpDst,
+    }
+}
+
 fn mac_bits(mac: MacAddr) -> u128 {
     mac.0.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }
@@ -269,6 +288,12 @@ fn mac_bits(mac: MacAddr) -> u128 {
 /// Writes OpenFlow 1.0's match; what it cannot say is left wild.
 pub fn put_10(out: &mut Vec<u8>, matching: &Match) {
     let mut wild = 0x003f_ffff & !(63 << NW_SRC_SHIFT) & !(63 << NW_DST_SHIFT);
+    let tci = (matching.value.get(Field::VlanTci), matching.mask.get(Field::VlanTci));
+    let untagged = tci.1 & PRESENT != 0 && tci.0 & PRESENT == 0;
+    if untagged {
+        // An untagged packet has no priority: as Open vSwitch does it, both fields come back as exact.
+        wild &= !(DL_VLAN | DL_VLAN_PCP);
+    }
     let mut whole = |field: Field, bit: u32| -> u128 {
         if !matching.meets(field.prerequisite()) {
             return 0;
@@ -281,9 +306,7 @@ pub fn put_10(out: &mut Vec<u8>, matching: &Match) {
     let number = |value: u128| u16::try_from(value).unwrap_or(u16::MAX);
     let in_port = whole(Field::InPort, IN_PORT);
     let (src, dst) = (whole(Field::EthSrc, DL_SRC), whole(Field::EthDst, DL_DST));
-    let tci = (matching.value.get(Field::VlanTci), matching.mask.get(Field::VlanTci));
-    let (vlan, pcp) = if tci.1 & PRESENT != 0 && tci.0 & PRESENT == 0 {
-        whole(Field::VlanVid, DL_VLAN);
+    let (vlan, pcp) = if untagged {
         (NO_VLAN, 0)
     } else {
         (number(whole(Field::VlanVid, DL_VLAN)) & 0xfff, number(whole(Field::VlanPcp, DL_VLAN_PCP)))
@@ -291,8 +314,13 @@ pub fn put_10(out: &mut Vec<u8>, matching: &Match) {
     let eth_type = number(whole(Field::EthType, DL_TYPE));
     let tos = number(whole(Field::IpDscp, NW_TOS)) << 2;
     let proto = number(whole(Field::IpProto, NW_PROTO) | whole(Field::ArpOp, NW_PROTO));
-    let mut ports =
-        |fields: &[Field], bit| fields.iter().fold(0, |sum, field| sum | number(whole(*field, bit)));
+    let is_icmp = matching.meets(Prerequisite::Icmpv4) || matching.meets(Prerequisite::Icmpv6);
+    let mut ports = |fields: &[Field], bit| {
+        let value = fields.iter().fold(0, |sum, field| sum | number(whole(*field, bit)));
+        // See `icmp_field`.
+        let wide = fields.first().filter(|_| is_icmp).and_then(|field| matching.exact(*field));
+        wide.map_or(value, number)
+    };
     let tp_src =
         ports(&[Field::TcpSrc, Field::UdpSrc, Field::SctpSrc, Field::Icmpv4Type, Field::Icmpv6Type], TP_SRC);
     let tp_dst =

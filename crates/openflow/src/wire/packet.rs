@@ -16,6 +16,9 @@ use super::{
 /// The kind of the property that holds a continuation's parts, in their first form; none of Open vSwitch's.
 const CONTINUATION: u16 = 0x7401;
 
+/// The cookie that says that there is none.
+const NO_COOKIE: u64 = u64::MAX;
+
 /// How packets are written to a controller (NXT_SET_PACKET_IN_FORMAT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
@@ -78,9 +81,11 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
                 property(1, &u32::from(total).to_be_bytes(), 4);
             }
             property(3, &[packet.table], 4);
-            let mut cookie = [0; 12];
-            cookie[4..].copy_from_slice(&packet.cookie.to_be_bytes());
-            property(4, &cookie, 12);
+            if packet.cookie != NO_COOKIE {
+                let mut cookie = [0; 12];
+                cookie[4..].copy_from_slice(&packet.cookie.to_be_bytes());
+                property(4, &cookie, 12);
+            }
             property(5, &[why], 4);
             let mut list = Vec::new();
             put_fields(&mut list, &fields, version);
@@ -162,7 +167,7 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
             }
         }
     }
-    let allowed = matches!(in_port, 1..port::MAX | port::LOCAL | port::CONTROLLER | port::ANY);
+    let allowed = matches!(in_port, 0..port::MAX | port::LOCAL | port::CONTROLLER | port::ANY);
     if !allowed {
         return Err(Error::BadPort);
     }

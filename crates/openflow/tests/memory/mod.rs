@@ -114,7 +114,6 @@ fn check(tables: &Tables, actions: &[Action]) -> Result<(), FlowError> {
             Action::Meter(id) if !tables.meters.iter().any(|meter| meter.id == *id) => {
                 return Err(FlowError::UnknownMeter);
             }
-            Action::Output { port: 0, .. } => return Err(FlowError::BadOutPort),
             _ => {}
         }
     }

@@ -274,8 +274,11 @@ pub enum FlowError {
     #[error("the table is full: remove rules, or raise its limit")]
     TableFull,
     /// OFPFMFC_BAD_TABLE_ID.
-    #[error("there is no such table: 0 to 254 are there, and 255 means all of them where rules are removed")]
+    #[error("there is no such table: 0 to 253 are there, and 255 means all of them where rules are removed")]
     BadTable,
+    /// OFPBRC_EPERM.
+    #[error("table 254 holds no rules of controllers: use a table from 0 to 253")]
+    HiddenTable,
     /// OFPFMFC_OVERLAP.
     #[error(
         "another rule of the same priority could match the same packet; give one of them another priority"

@@ -7,7 +7,9 @@ use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
     FlowFilter, FlowMod, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, Removed,
 };
-use super::pipeline::{GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched};
+use super::pipeline::{
+    GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
+};
 use super::rule::{Rule, RuleRef};
 use super::{Action, Instructions, Match};
 
@@ -132,6 +134,9 @@ impl Pipeline {
         let is_delete = matches!(change.command, FlowCommand::Delete { .. });
         if usize::from(change.table) >= TABLES && !(is_delete && change.table == ALL_TABLES) {
             return Err(FlowError::BadTable);
+        }
+        if !is_delete && change.table >= VISIBLE_TABLES {
+            return Err(FlowError::HiddenTable);
         }
         if !is_delete {
             self.check(&change.instructions, change.table)?;
@@ -372,7 +377,6 @@ impl Pipeline {
         };
         match action {
             Action::Output { port: number, .. } | Action::Enqueue { port: number, .. } => match *number {
-                0 => Err(FlowError::BadOutPort),
                 port::TABLE | port::ANY | port::UNSET => Err(FlowError::BadOutPort),
                 number if number > port::MAX && number < port::UNSET => Err(FlowError::BadOutPort),
                 _ => Ok(()),

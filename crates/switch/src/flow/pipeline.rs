@@ -20,6 +20,8 @@ use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
 
 /// Tables that a bridge has: 0 to 254.
 pub const TABLES: usize = 255;
+/// Tables that can hold rules: 0 to 253. Controllers are told of these alone. Table 254, in which Open vSwitch keeps rules of its own, is empty.
+pub const VISIBLE_TABLES: u8 = 254;
 /// Rules that a table holds unless told otherwise.
 pub const MAX_RULES: u32 = 1_000_000;
 /// Groups that a bridge holds.
@@ -297,7 +299,7 @@ impl Pipeline {
     /// Counters of every table.
     #[must_use]
     pub fn table_stats(&self) -> Vec<TableStats> {
-        (0..)
+        (0..VISIBLE_TABLES)
             .zip(&self.tables)
             .map(|(number, table)| TableStats {
                 table: number,

@@ -28,16 +28,22 @@ use super::rewrite;
 use super::rule::RuleRef;
 use super::{Action, Beyond, Field, Flow, Instructions, Match, Prerequisite, packet_meets};
 
-/// Look-ups inside look-ups, at most (as Open vSwitch).
+/// Look-ups inside look-ups of the same or an earlier table, at most (as Open vSwitch).
 const MAX_DEPTH: u32 = 64;
 /// Look-ups for one packet, at most (as Open vSwitch).
 const MAX_LOOKUPS: u32 = 4096;
+/// Look-ups inside look-ups, to any table, for which the stack of any thread suffices.
+const MAX_NESTED: u32 = 192;
+/// Octets of stack for translations in which more look-ups stand inside look-ups: up to `MAX_LOOKUPS`, at some 4 KiB each.
+const DEEP_STACK: usize = 64 << 20;
 /// Steps of a program, at most.
 const MAX_OPS: usize = 4096;
 /// Actions and buckets for one packet, at most.
 const MAX_WORK: u32 = 65_536;
 /// Copies for controllers and rules that are taught, of one packet, at most.
 const MAX_TOLD: usize = 256;
+/// The cookie of packets to controllers that come from no rule.
+const NO_COOKIE: u64 = u64::MAX;
 /// Values on the stack, at most.
 const MAX_STACK: usize = 1024;
 
@@ -112,7 +118,7 @@ pub enum Trace {
 /// Why a packet was followed no further, and is dropped whatever was decided before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
-    /// Look-ups inside look-ups are too many.
+    /// Look-ups inside look-ups of the same or an earlier table are too many.
     Depth,
     /// Look-ups are too many.
     Lookups,
@@ -158,6 +164,8 @@ pub struct Translated {
     pub failed: Option<Failed>,
     /// Only this packet meets it: the flow must not be cached.
     pub is_own: bool,
+    /// Look-ups are nested too deep for the stack; nothing else of this counts.
+    is_cut: bool,
     /// What happened, if somebody asked: the first [`TRACED`] things, and all that asked for bits.
     pub trace: Vec<Trace>,
     /// What else happened: so many things.
@@ -211,24 +219,43 @@ impl Pipeline {
     /// Follows a packet through the tables. Nothing is changed or counted.
     #[must_use]
     pub fn translate(&self, asked: Asked<'_>) -> Translated {
-        Run::new(self, asked).arrived()
+        self.run(asked, Run::arrived)
+    }
+
+    /// Does a translation; on a thread with a larger stack where look-ups are nested too deep for this one's. Nothing is changed by the
+    /// first, so the second begins anew.
+    fn run<'p>(&'p self, asked: Asked<'p>, go: impl Fn(Run<'p>) -> Translated + Sync) -> Translated {
+        let first = go(Run::new(self, asked));
+        if !first.is_cut {
+            return first;
+        }
+        std::thread::scope(|scope| {
+            let deep = std::thread::Builder::new().name("translate".to_owned()).stack_size(DEEP_STACK);
+            match deep.spawn_scoped(scope, || go(Run { is_deep: true, ..Run::new(self, asked) })) {
+                Ok(deep) => deep.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // Without a thread this packet is dropped; the next one of its flow is tried again.
+                Err(_) => Translated { is_own: true, ..first },
+            }
+        })
     }
 
     /// Does actions to a controller's packet.
     #[must_use]
     pub fn packet_out(&self, asked: Asked<'_>, actions: &[Action]) -> Translated {
-        let mut run = Run::new(self, asked);
-        run.from_controller = true;
-        run.list(actions);
-        run.done()
+        self.run(asked, |mut run| {
+            run.from_controller = true;
+            run.list(actions);
+            run.done()
+        })
     }
 
     /// Goes on with a packet that has waited for its controller.
     #[must_use]
     pub fn resume(&self, asked: Asked<'_>, left: &Continuation) -> Translated {
-        let mut run = Run::new(self, asked);
-        run.resume(left);
-        run.done()
+        self.run(asked, |mut run| {
+            run.resume(left);
+            run.done()
+        })
     }
 }
 
@@ -266,7 +293,14 @@ struct Run<'p> {
     table: u8,
     cookie: u64,
     rule: Option<RuleRef>,
+    /// Resubmits and groups around what is done, for traces.
     depth: u32,
+    /// Look-ups around what is done that went to the same or an earlier table.
+    recursion: u32,
+    /// Look-ups around what is done, whatever table they went to.
+    nested: u32,
+    /// The stack suffices however many these are.
+    is_deep: bool,
     lookups: u32,
     /// Nothing more is done at all.
     stopped: bool,
@@ -312,6 +346,7 @@ impl<'p> Run<'p> {
                 dropped: DropReason::RuleDrop,
                 failed: None,
                 is_own: false,
+                is_cut: false,
                 trace: Vec::new(),
                 untold: 0,
             },
@@ -325,9 +360,13 @@ impl<'p> Run<'p> {
             queued: None,
             action_set: Vec::new(),
             table: 0,
-            cookie: 0,
+            // No rule, no cookie (as Open vSwitch).
+            cookie: NO_COOKIE,
             rule: None,
             depth: 0,
+            recursion: 0,
+            nested: 0,
+            is_deep: false,
             lookups: 0,
             stopped: false,
             exits: false,
@@ -523,11 +562,21 @@ impl<'p> Run<'p> {
     ///
     /// With `port`, as if the packet had come in there; what the rule does then sees the port that it did come in by.
     fn table(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
-        if self.stopped {
-            return;
+        self.nested += 1;
+        if self.nested > MAX_NESTED && !self.is_deep {
+            self.out.is_cut = true;
+            self.out.failed = Some(Failed::Depth);
+            self.stopped = true;
         }
+        if !self.stopped {
+            self.look_up(table, port, is_resubmit);
+        }
+        self.nested -= 1;
+    }
+
+    fn look_up(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
         self.lookups += 1;
-        if self.lookups > MAX_LOOKUPS || self.depth > MAX_DEPTH {
+        if self.lookups > MAX_LOOKUPS || self.recursion > MAX_DEPTH {
             self.note("too many look-ups for one packet: look for a loop of resubmits");
             self.out.failed = Some(if self.lookups > MAX_LOOKUPS { Failed::Lookups } else { Failed::Depth });
             self.stopped = true;

@@ -13,8 +13,8 @@ use openflow::datapath::{
 use openflow::{Datapath, events};
 use switch::flow::{
     ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupStats, Match, Meter,
-    MeterStats, Mod, OptionsError, OptionsMod, PacketOut, Pipeline, PortDesc, PortStats, TABLES, TableBounds,
-    TableStats, TunnelOptions, text,
+    MeterStats, Mod, OptionsError, OptionsMod, PacketOut, Pipeline, PortDesc, PortStats, TableBounds,
+    TableStats, TunnelOptions, VISIBLE_TABLES, text,
 };
 
 use super::letter::LeaderLetter;
@@ -218,11 +218,12 @@ impl Datapath for Leader {
     fn features(&self) -> Features {
         Features {
             datapath_id: self.datapath_id(),
-            tables: u8::try_from(TABLES).unwrap_or(u8::MAX),
+            tables: VISIBLE_TABLES,
             max_groups: 65_536,
             max_meters: 65_536,
             max_bands: 16,
-            queues: false,
+            // As Open vSwitch, which counts what leaves by queues wherever a port has any; no port has any here.
+            queues: true,
         }
     }
 
@@ -300,8 +301,11 @@ impl Datapath for Leader {
         if change.miss.is_some_and(|miss| !is_default(miss)) {
             return Err(FlowError::UnsupportedInstruction);
         }
-        let last = u8::try_from(TABLES - 1).unwrap_or(u8::MAX);
-        let tables = if change.table == ALL_TABLES { 0..=last } else { change.table..=change.table };
+        let tables = match change.table {
+            ALL_TABLES => 0..VISIBLE_TABLES,
+            table if table < VISIBLE_TABLES => table..table + 1,
+            _ => return Err(FlowError::BadTable),
+        };
         self.tables.change(|pipeline| {
             for table in tables {
                 let mut wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();

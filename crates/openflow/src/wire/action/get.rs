@@ -116,7 +116,7 @@ impl Reading<'_> {
             if kind == 0xffff {
                 self.experimenter(body, &mut out)?;
             } else if self.version == Version::V10 {
-                out.push(self.plain(kind, body)?);
+                self.plain(kind, body, &mut out)?;
             } else {
                 out.push(self.standard(kind, body)?);
             }
@@ -142,7 +142,7 @@ impl Reading<'_> {
     }
 
     /// OpenFlow 1.0's.
-    fn plain(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
+    fn plain(&self, kind: u16, mut body: Reader<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
         let octets = body.data.len() + 4;
         let exact = match kind {
             4 | 5 | 11 => 16,
@@ -153,7 +153,7 @@ impl Reading<'_> {
         }
         let whole =
             |field: Field, value: u128| Action::Set { field, value, mask: field.all_ones(), load: false };
-        Ok(match kind {
+        out.push(match kind {
             0 => Action::Output { port: get_port(&mut body, Version::V10)?, max_len: body.u16()? },
             1 => match body.u16()? {
                 vid if vid < 0x1000 => Action::SetVlanVid(vid),
@@ -175,12 +175,19 @@ impl Reading<'_> {
                 _ => return Err(Error::ActionArgument),
             },
             9 | 10 => {
-                let fields = match self.matching.exact(Field::IpProto) {
-                    Some(17) => [Field::UdpSrc, Field::UdpDst],
-                    Some(132) => [Field::SctpSrc, Field::SctpDst],
-                    _ => [Field::TcpSrc, Field::TcpDst],
+                let value = u128::from(body.u16()?);
+                let fields = transport(kind == 10);
+                let proto = match self.matching.exact(Field::IpProto) {
+                    Some(17) => 1,
+                    Some(132) => 2,
+                    Some(_) => 0,
+                    // The protocol is each packet's own: of the three actions only that of the protocol does anything.
+                    None => {
+                        out.extend(fields.into_iter().map(|field| whole(field, value)));
+                        return Ok(());
+                    }
                 };
-                whole(fields[usize::from(kind == 10)], u128::from(body.u16()?))
+                whole(fields[proto], value)
             }
             11 => {
                 let port = get_port(&mut body, Version::V10)?;
@@ -188,7 +195,8 @@ impl Reading<'_> {
                 Action::Enqueue { port, queue: body.u32()? }
             }
             _ => return Err(Error::ActionType),
-        })
+        });
+        Ok(())
     }
 
     /// Those of OpenFlow 1.3 and later.
@@ -236,6 +244,15 @@ impl Reading<'_> {
             29 if self.version >= Version::V15 => Action::Meter(body.u32()?),
             _ => return Err(Error::ActionType),
         })
+    }
+}
+
+/// Returns the fields that OpenFlow 1.0's transport port stands for: the source of TCP, UDP and SCTP, or the destination (`to`).
+pub(super) fn transport(to: bool) -> [Field; 3] {
+    if to {
+        [Field::TcpDst, Field::UdpDst, Field::SctpDst]
+    } else {
+        [Field::TcpSrc, Field::UdpSrc, Field::SctpSrc]
     }
 }
 

@@ -2,6 +2,7 @@
 
 use switch::flow::{Action, Field, Instructions, Learn, LearnPart, LearnSource, SubField, port};
 
+use super::get::transport;
 use super::nicira::{BUNDLE, HASHES, LEARN_IMMEDIATE, LEARN_LOAD, LEARN_OUTPUT, LEARN_RESULT, MULTIPATH};
 use super::nx;
 use crate::wire::oxm::{Wire, nx_subfield};
@@ -9,9 +10,24 @@ use crate::wire::{NICIRA, Put, Version, low16, port_to_16};
 
 /// Writes a list of actions.
 pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
-    for action in actions {
+    let mut rest = actions;
+    while let Some((action, behind)) = rest.split_first() {
         put(out, version, action);
+        // OpenFlow 1.0 has one action for the ports of all protocols.
+        let skipped = if version == Version::V10 && sets_any_transport(rest) { 2 } else { 0 };
+        rest = &behind[skipped..];
     }
+}
+
+/// Whether a list begins with OFPAT_SET_TP_SRC or OFPAT_SET_TP_DST of a rule that names no protocol, as `get_plain` reads these.
+fn sets_any_transport(actions: &[Action]) -> bool {
+    let Some(first) = actions.first_chunk::<3>() else { return false };
+    let Action::Set { field, value, .. } = first[0] else { return false };
+    let fields = transport(field == Field::TcpDst);
+    first.iter().zip(fields).all(|(action, wanted)| {
+        let mask = wanted.all_ones();
+        *action == Action::Set { field: wanted, value, mask, load: false }
+    })
 }
 
 /// Writes a rule's actions as OpenFlow 1.0 has them. What only later versions have (action sets, tables) is written as Nicira's

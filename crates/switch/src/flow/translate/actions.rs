@@ -359,10 +359,13 @@ impl<'p> Run<'p> {
     }
 
     pub(super) fn resubmit(&mut self, port: Option<u32>, table: Option<u8>) {
-        self.depth += 1;
+        let to = table.unwrap_or(self.table);
+        // As Open vSwitch: a look-up in a later table can be no loop.
+        let deepens = u32::from(to <= self.table);
+        (self.depth, self.recursion) = (self.depth + 1, self.recursion + deepens);
         let port = port.filter(|port| *port != super::port::IN_PORT);
-        self.table(table.unwrap_or(self.table), port, true);
-        self.depth -= 1;
+        self.table(to, port, true);
+        (self.depth, self.recursion) = (self.depth - 1, self.recursion - deepens);
         self.ends = false;
     }
 

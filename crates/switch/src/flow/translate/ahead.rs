@@ -81,9 +81,8 @@ impl Pipeline {
     /// As [`Pipeline::translate`] of a packet with its frame. What was found ahead counts unless the tables have changed since.
     #[must_use]
     pub fn translate_ahead(&self, packet: &Ahead, frame: Option<&[u8]>) -> Translated {
-        let mut run = Run::new(self, Asked { flow: &packet.flow, frame, trace: false });
         let seen = packet.seen.as_ref();
-        run.ahead = seen.filter(|(version, _)| *version == self.version()).map(|(_, seen)| seen);
-        run.arrived()
+        let ahead = seen.filter(|(version, _)| *version == self.version()).map(|(_, seen)| seen);
+        self.run(Asked { flow: &packet.flow, frame, trace: false }, |run| Run { ahead, ..run }.arrived())
     }
 }

@@ -89,11 +89,11 @@ impl Run<'_> {
         let Some(state) = pipeline.groups.get(&id) else {
             return self.note("there is no such group");
         };
-        self.depth += 1;
-        if self.depth > super::MAX_DEPTH {
+        (self.depth, self.recursion) = (self.depth + 1, self.recursion + 1);
+        if self.recursion > super::MAX_DEPTH {
             self.note("too many groups inside groups");
             self.stopped = true;
-            self.depth -= 1;
+            (self.depth, self.recursion) = (self.depth - 1, self.recursion - 1);
             return;
         }
         let group = &state.group;
@@ -123,7 +123,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.depth -= 1;
+        (self.depth, self.recursion) = (self.depth - 1, self.recursion - 1);
     }
 
     fn bucket(&mut self, id: u32, place: usize, bucket: &Bucket) {
