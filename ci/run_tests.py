@@ -3,27 +3,34 @@
 
 `cargo test` runs one program after the other, and most of ours wait: for a daemon's clock, a peer's timer, a time-out. Programs
 stay as they are, each in its package's directory with threads of its own, and as root with a bpffs of its own; what each says comes in one
-piece when it ends.
+piece when it ends. Tests that are skipped say so in a file for each program (`testbed::skip`); their names come last, with the counts.
 `ci/run_tests.py [ARGUMENT...]`: the arguments are cargo's (`--locked`, `--profile soak`, `--features ...`), those behind `--` the programs'.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+import totals
+from totals import Totals
 
 #: A file system for pinned BPF objects of its own: a daemon looks at all pins there are, those of other programs' daemons included.
 _APART = ["unshare", "--mount", "--propagation", "slave", "sh", "-c",
           'mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@"']
 #: Seconds after which a program hangs.
 _LIMIT_S = 900
+#: The environment variable that names the file for skipped tests (`testbed::SKIP_RECORD`).
+_SKIPS = "TRIVIUM_SKIP_RECORD"
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,14 @@ class Outcome:
     status: int | str
     seconds: float
     said: str
+    #: Tests that were skipped by `testbed::skip`, and why.
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def totals(self) -> Totals:
+        """The counts of this program's tests. A program that did not end by itself has a failure, whatever its tests said."""
+        counts = totals.counted(self.program.name, self.said, 0 if self.status == 0 else 1)
+        counts.skip(self.program.name, self.skipped)
+        return counts
 
 
 def programs(messages) -> list[Program]:
@@ -67,27 +82,43 @@ def apart() -> list[str]:
 def run(program: Program, arguments: list[str], limit: float = _LIMIT_S) -> Outcome:
     """Runs one to its end, or for `limit` seconds."""
     begin = time.monotonic()
-    environment = os.environ | {"CARGO_MANIFEST_DIR": program.directory}
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
+    with tempfile.TemporaryDirectory(prefix="trivium-tests-") as directory, tempfile.TemporaryFile("w+", errors="replace") as output:
+        skips = Path(directory) / "skipped"
+        environment = os.environ | {"CARGO_MANIFEST_DIR": program.directory, _SKIPS: str(skips)}
         process = subprocess.Popen([*apart(), program.executable, *arguments], cwd=program.directory, env=environment,
-                                   stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+                                   stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             status = process.wait(limit)
         except subprocess.TimeoutExpired:
-            process.kill()
+            end_all(process.pid, f"{_SKIPS}={skips}")
             process.wait()
             status = f"no end within {limit:.0f} s"
         output.seek(0)
-        return Outcome(program, status, time.monotonic() - begin, output.read())
+        lines = skips.read_text(encoding="utf-8").splitlines() if skips.exists() else []
+        skipped = dict(line.split("\t", 1) for line in lines)
+        return Outcome(program, status, time.monotonic() - begin, output.read(), skipped)
 
 
-def run_all(all_programs: list[Program], arguments: list[str], at_a_time: int, show=print) -> list[Outcome]:
-    """Runs all of them; those that failed."""
-    failed = []
+def end_all(group: int, marker: str) -> None:
+    """Kills a program that hangs with all that it has started: its process group, and the processes outside the group (daemons that
+    detached themselves) that have inherited `marker` in their environment."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    for entry in Path("/proc").iterdir():
+        # Processes end, and others' environments may not be read.
+        with suppress(OSError):
+            if entry.name.isdigit() and marker.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def run_all(all_programs: list[Program], arguments: list[str], at_a_time: int, show=print, counts: Totals | None = None) -> list[Outcome]:
+    """Runs all of them; those that failed. What their tests were is added to `counts`."""
+    failed, counts = [], Totals() if counts is None else counts
     with ThreadPoolExecutor(at_a_time) as pool:
         for done in as_completed([pool.submit(run, program, arguments) for program in all_programs]):
             outcome = done.result()
             show(f"\n--- {outcome.program.name}: {outcome.status or 'ok'}, {outcome.seconds:.1f} s\n{outcome.said.strip()}")
+            counts.add(outcome.totals())
             if outcome.status != 0:
                 failed.append(outcome)
     return failed
@@ -107,12 +138,17 @@ def main(arguments: list[str]) -> int:
     if not found:
         print("cargo built no test program: see what it said above", file=sys.stderr)
         return 1
-    begin = time.monotonic()
-    failed = run_all(found, arguments[cut + 1:], own.at_a_time)
-    print(f"\n{len(found)} test programs, {len(failed)} failed, {time.monotonic() - begin:.0f} s")
-    examples = subprocess.run([*build, "--doc", "--no-fail-fast", *arguments[cut:]]).returncode
+    begin, counts = time.monotonic(), Totals()
+    failed = run_all(found, arguments[cut + 1:], own.at_a_time, counts=counts)
+    print(f"\n{len(found)} test programs, {len(failed)} failed, {time.monotonic() - begin:.0f} s", flush=True)
+    examples, said = totals.shown([*build, "--doc", "--no-fail-fast", *arguments[cut:]])
+    counts.add(totals.counted("examples in documentation", said, examples))
     for outcome in failed:
         print(f"FAILED: {outcome.program.name} ({outcome.status}), shown above", file=sys.stderr)
+    totals.record(counts)
+    for test, why in counts.skipped:
+        print(f"skipped: {test}: {why}")
+    print(counts.last_line(), flush=True)
     return 1 if failed else examples
 
 

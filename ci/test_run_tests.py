@@ -1,12 +1,14 @@
 """A test that fails must fail the run, and be seen; programs must run beside each other."""
 
 import json
+import os
 import tempfile
 import unittest
 from pathlib import Path
 
 import run_tests
 from run_tests import Program
+from totals import Totals
 
 
 def artifact(name, executable="/nowhere/x", test=True, crate="switch"):
@@ -42,8 +44,31 @@ class RunTests(unittest.TestCase):
         self.assertEqual(outcome.said.split(), [self.directory.name, self.directory.name, "--ignored"])
 
     def test_what_hangs_is_ended(self):
-        outcome = run_tests.run(self.program("hangs", "exec sleep 60"), [], 0.2)
+        # With what it has started: in its process group, and as a daemon of its own session.
+        name = "600." + str(os.getpid())
+        hangs = self.program("hangs", f"sleep {name} & setsid sleep {name} & echo begun; sleep {name}")
+        outcome = run_tests.run(hangs, [], 2)
         self.assertIn("no end", outcome.status)
+        self.assertEqual(outcome.said.strip(), "begun")
+        left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in path.read_bytes()]
+        self.assertEqual(left, [])
+        self.assertEqual(outcome.totals().failed, 1)
+
+    def test_what_is_skipped_is_named_and_counted(self):
+        script = 'printf "a::b\\tneeds root\\n" >>"$TRIVIUM_SKIP_RECORD"; echo "test c ... ignored, for the soak"; ' \
+            'echo "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s"'
+        counts = Totals()
+        run_tests.run_all([self.program("some", script)], [], 1, lambda text: None, counts)
+        self.assertEqual((counts.passed, counts.failed), (4, 0))
+        self.assertEqual(sorted(counts.skipped),
+                         [("some: a::b", "needs root"), ("some: c", "ignored: for the soak")])
+
+    def test_failures_of_all_kinds_are_counted(self):
+        result = 'echo "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out"; exit 101'
+        counts = Totals()
+        both = [self.program("fails", result), self.program("dies", "kill -9 $$")]
+        run_tests.run_all(both, [], 1, lambda text: None, counts)
+        self.assertEqual((counts.passed, counts.failed), (3, 3))
 
     def test_a_killed_program_has_failed(self):
         self.assertEqual(len(run_tests.run_all([self.program("dies", "kill -9 $$")], [], 1, lambda text: None)), 1)

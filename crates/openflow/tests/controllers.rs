@@ -13,6 +13,7 @@ use std::time::Duration;
 use memory::Memory;
 use openflow::{Address, Controllers, Target};
 use switch::flow::{Action, Reason, port};
+use testbed::skip;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
@@ -64,9 +65,7 @@ async fn stations_speak(bridge: &Memory, controllers: &Controllers, who: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stock_test_controller_makes_rules() {
     if Command::new("ovs-testcontroller").arg("--version").output().await.is_err() {
-        assert!(std::env::var_os("CI").is_none(), "install openvswitch-testcontroller");
-        eprintln!("skipped: there is no ovs-testcontroller; install openvswitch-testcontroller");
-        return;
+        return skip("needs the command ovs-testcontroller ('make setup' installs it)");
     }
     for version in ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"] {
         let path = std::env::temp_dir().join(format!("trivium-of-{}-{version}", std::process::id()));
@@ -89,9 +88,7 @@ async fn the_stock_test_controller_makes_rules() {
 async fn the_stock_client_listens_to_a_controller() {
     for client in ["ovs-testcontroller", "ovs-ofctl"] {
         if Command::new(client).arg("--version").output().await.is_err() {
-            assert!(std::env::var_os("CI").is_none(), "install openvswitch-testcontroller");
-            eprintln!("skipped: there is no {client}; install openvswitch-testcontroller");
-            return;
+            return skip(&format!("needs the command {client} ('make setup' installs it)"));
         }
     }
     let here = |name: &str| std::env::temp_dir().join(format!("trivium-of-{}-{name}", std::process::id()));
@@ -150,9 +147,7 @@ fn bridge_of(snoop: &Path) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stock_test_controller_makes_rules_over_tls() {
     if Command::new("ovs-testcontroller").arg("--version").output().await.is_err() {
-        assert!(std::env::var_os("CI").is_none(), "install openvswitch-testcontroller");
-        eprintln!("skipped: there is no ovs-testcontroller; install openvswitch-testcontroller");
-        return;
+        return skip("needs the command ovs-testcontroller ('make setup' installs it)");
     }
     let authority = keys::Authority::new();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -189,10 +184,7 @@ async fn a_learning_switch_on_os_ken_makes_rules() {
         for _ in 0..100 {
             if let Some(ended) = process.try_wait().unwrap() {
                 assert_eq!(ended.code(), Some(77), "the controller ended");
-                eprintln!(
-                    "skipped: {python} has no os_ken; `pip install os-ken`, and name the python in OSKEN_PYTHON"
-                );
-                return;
+                return skip(&format!("{python} has no os_ken ('make setup' installs it)"));
             }
             if controllers.status()[0].connected {
                 break;

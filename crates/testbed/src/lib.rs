@@ -44,6 +44,6 @@ pub use ping::PingReport;
 pub use prefixes::real_prefixes;
 pub use process::Process;
 pub use raw::{RawReceiver, RawSender, StackWatch};
-pub use require::{have_command, privileged, skip};
+pub use require::{SKIP_RECORD, have_command, privileged, skip};
 pub use udp::{FlowReport, UdpFlow, UdpReceiver};
 pub use wait::{eventually, wait_until};

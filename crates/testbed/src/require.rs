@@ -1,6 +1,12 @@
 //! Privileges and peers that a test needs: without them it is skipped visibly on a developer's machine, and fails in CI.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
+
+/// Names the environment variable that holds the path of the file to which each skipped test adds a line: its name, a tab, the reason.
+/// `ci/run_tests.py` sets the variable for each test program, and counts and prints the lines at the end of a run.
+pub const SKIP_RECORD: &str = "TRIVIUM_SKIP_RECORD";
 
 /// Whether this process may make namespaces: checked once by making one's own requirements visible, not by trying.
 pub fn privileged() -> bool {
@@ -14,13 +20,22 @@ pub fn have_command(name: &str) -> bool {
         || ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// Says that a test is skipped, and why; panics instead where `CI` is set.
+/// Records that the calling test, or a part of it, is skipped, and why. The line goes to standard error past the capture of the test
+/// harness, so that a passing test shows it too, and to the file that [`SKIP_RECORD`] names.
 ///
 /// # Panics
-/// In CI: there a missing privilege or peer is a failure.
+/// If the environment variable `CI` is set: in continuous integration a missing privilege or peer is a failure. If the file cannot be
+/// written, because an unrecorded skip would be counted as a passed test.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "in CI this is a failure: {why}");
-    eprintln!("SKIP: {why}");
+    let test = std::thread::current().name().unwrap_or("a thread of a test").to_owned();
+    // The harness captures what macros such as `eprintln!` print, and shows it for failed tests alone.
+    let _ = std::io::stderr().write_all(format!("SKIP: {test}: {why}\n").as_bytes());
+    let Some(path) = std::env::var_os(SKIP_RECORD) else { return };
+    let line = format!("{test}\t{}\n", why.replace(['\n', '\t'], " "));
+    let written = OpenOptions::new().append(true).create(true).open(&path);
+    let written = written.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.unwrap_or_else(|error| panic!("{}: {error}; no skip can be recorded there", path.display()));
 }
 
 /// Returns from the test (skipped visibly, or failed in CI) unless it runs as root and the named commands exist.

@@ -576,8 +576,7 @@ mod tests {
     fn bits_are_those_of_the_addresses() {
         let mut own = match Own::new("blue") {
             Err(Error::Map { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!("skipped: needs root");
-                return;
+                return testbed::skip("needs root (BPF)");
             }
             own => own.unwrap(),
         };

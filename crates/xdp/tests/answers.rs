@@ -234,7 +234,7 @@ fn no_frame_is_lost_or_goes_astray_while_the_table_changes() {
     line.tables.set("198.51.100.0/24", &a);
     let traffic = line.traffic();
     let Line { namespace, port, tables, .. } = &mut line;
-    let rounds = if std::env::var_os("SOAK").is_some() { 20_000 } else { 400 };
+    let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 20_000 } else { 400 };
     let mut changes = 0_u32;
     let sent = namespace.under_load(&traffic, || {
         for round in 0..rounds {

@@ -12,7 +12,6 @@ pub mod xsk;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write;
 use std::mem::size_of_val;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -24,20 +23,13 @@ use std::time::Duration;
 use xdp::live::{Generator, Traffic};
 use xdp::{LocalAddresses, Owner, ProgramConfig, WhenDown};
 
-/// False, and says so, without the privilege that BPF needs. In CI that is a failure.
+/// Returns false, and records the skip, without the privilege that BPF needs. In CI a missing privilege is a failure.
 #[must_use]
 pub fn privileged() -> bool {
-    // SAFETY: takes and changes nothing.
-    if unsafe { libc::geteuid() } == 0 {
-        return true;
+    if !testbed::privileged() {
+        testbed::skip("needs root (BPF, network namespaces)");
     }
-    let reason = "root is needed for BPF and network namespaces";
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "not root in CI: {reason}");
-    // The harness keeps what a passing test prints; this goes past it.
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let line = format!("SKIP: {test}: {reason}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    false
+    testbed::privileged()
 }
 
 /// Runs the rest of a test only with privilege.
