@@ -260,6 +260,9 @@ impl<'a, R: Recorder> Pass<'a, R> {
         if R::DRY && lane.source == lane.destination && self.would_be_here(lane) {
             return Decision::Drop(DropReason::SamePort);
         }
+        if R::DRY && self.would_displace(lane) {
+            return unknown(lane.by);
+        }
         if !station.discards() {
             let age = if station.is_static() { 0 } else { self.now.secs.wrapping_sub(hit.age) };
             let mac = mac_of(lane.destination);

@@ -24,6 +24,10 @@ const PORTS: usize = 1 << 16;
 const FUTURE: u16 = u16::MAX - 256;
 /// Buckets that one call of [`BridgeTables::age`] looks at, at least.
 const SWEEP_MIN: usize = 4096;
+/// Entries that are read for each eviction, if the table has as many in [`EVICTION_BUCKETS`] buckets.
+const EVICTION_ENTRIES: usize = 64;
+/// Buckets, a cache line each, that are read for each eviction at most.
+const EVICTION_BUCKETS: usize = 256;
 
 /// What is stored with an address: its port, and whether by whose will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +132,11 @@ pub(crate) struct Limits {
     pub(crate) bridge: u32,
 }
 
+/// What is compared of entries for an eviction, the greatest goes: how many its port holds, its age, and of several the lowest key.
+type EvictionRank = (u32, u16, std::cmp::Reverse<u64>);
+
 /// Why an address is not learned, in words for recorders.
-const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows";
+const BRIDGE_LIMIT: &str = "the bridge's table holds as many addresses as its limit allows, and none of a port with as many as this one was found that could give way";
 const PORT_LIMIT: &str = "the port holds as many addresses as its limit allows";
 const BUCKETS_FULL: &str = "there is no room in the two buckets where the table could keep this address";
 const BUCKET_BUSY: &str = "another worker was writing in the same bucket; the next frame will do";
@@ -164,6 +171,10 @@ pub struct BridgeTables {
     /// Changes of what is known, so that workers can tell whether what they recall still holds. Raised after each.
     changes: CachePadded<AtomicU64>,
     sweep_from: AtomicUsize,
+    /// Number of the port that holds most learned entries, as far as the last learning or sweep has seen.
+    fullest: AtomicU32,
+    /// Bucket at which the next eviction begins to read.
+    evict_from: AtomicUsize,
     capacity: u32,
     shortcut: OnceLock<Arc<dyn Shortcut>>,
 }
@@ -182,6 +193,8 @@ impl BridgeTables {
             evicted: AtomicU64::new(0),
             changes: CachePadded(AtomicU64::new(0)),
             sweep_from: AtomicUsize::new(0),
+            fullest: AtomicU32::new(0),
+            evict_from: AtomicUsize::new(0),
             capacity: mac_limit,
             shortcut: OnceLock::new(),
         }
@@ -294,6 +307,9 @@ impl BridgeTables {
         let ageing = ageing_secs.min(crate::config::MAX_AGEING_SECS);
         let expired = |entry: &Entry| {
             let age = now_secs.wrapping_sub(entry.age);
+            if !Station(entry.value).is_static() {
+                self.note_fullest(Station(entry.value).port());
+            }
             !Station(entry.value).is_static() && age < FUTURE && u32::from(age) > ageing
         };
         let wrapped = (from + step).saturating_sub(buckets);
@@ -330,14 +346,26 @@ impl BridgeTables {
     }
 
     /// Why [`BridgeTables::learn`] would refuse an address, as far as the limits go; changes nothing.
-    pub(crate) fn refusal(&self, port: PortId, known: bool, limits: Limits) -> Option<&'static str> {
-        if !known && self.len() >= limits.bridge {
-            return Some(BRIDGE_LIMIT);
+    pub(crate) fn refusal(
+        &self,
+        port: PortId,
+        known: bool,
+        limits: Limits,
+        now_secs: u16,
+    ) -> Option<&'static str> {
+        let held_here = self.learned_on(port);
+        if held_here >= limits.port {
+            return Some(PORT_LIMIT);
         }
-        (self.learned_on(port) >= limits.port).then_some(PORT_LIMIT)
+        let held = self.len();
+        let is_refused = held > limits.bridge
+            || held == limits.bridge && self.first_to_go(port, held_here + 1, now_secs).is_none();
+        (!known && is_refused).then_some(BRIDGE_LIMIT)
     }
 
     /// Learns that a station is on `port`. `known`: whether the caller has just seen an entry for it.
+    ///
+    /// In a full table a new station takes the place of another one ([`BridgeTables::evict`]).
     #[cold]
     #[inline(never)]
     pub(crate) fn learn(
@@ -349,19 +377,18 @@ impl BridgeTables {
         limits: Limits,
         now_secs: u16,
     ) -> Learned {
+        if !reserve(&self.per_port[port.index()], limits.port) {
+            return Learned::Refused(PORT_LIMIT);
+        }
         // A known station needs no more room in the bridge, wherever it moves. If its entry vanishes at this moment,
         // the bridge holds one more than its limit until the next departure.
-        if !known && !reserve(&self.held, limits.bridge) {
+        if !known && !reserve(&self.held, limits.bridge) && !self.evict(port, limits.bridge, now_secs) {
+            release(&self.per_port[port.index()]);
             return Learned::Refused(BRIDGE_LIMIT);
-        }
-        if !reserve(&self.per_port[port.index()], limits.port) {
-            if !known {
-                release(&self.held);
-            }
-            return Learned::Refused(PORT_LIMIT);
         }
         let inserted = self.table.insert_at(at, key, Station::learned(port).0, now_secs);
         self.correct_held(known, inserted);
+        self.note_fullest(port);
         match inserted {
             Inserted::New => {
                 self.learned.fetch_add(1, Ordering::Relaxed);
@@ -374,6 +401,82 @@ impl BridgeTables {
                 Learned::Refused(if inserted == Inserted::Full { BUCKETS_FULL } else { BUCKET_BUSY })
             }
         }
+    }
+
+    /// Remembers the port as the one with most entries if it holds more than that one.
+    fn note_fullest(&self, port: PortId) {
+        let fullest = self.fullest.load(Ordering::Relaxed);
+        let held =
+            |port: u32| self.per_port.get(port as usize).map_or(0, |held| held.load(Ordering::Relaxed));
+        if fullest != u32::from(port.0) && held(u32::from(port.0)) > held(fullest) {
+            self.fullest.store(u32::from(port.0), Ordering::Relaxed);
+        }
+    }
+
+    /// Removes a learned entry of another station in favour of a new one on `port`, for which the port's count is already
+    /// raised: the oldest entry of the port that has most, as Open vSwitch does. Returns whether the new station has the
+    /// place of the one removed.
+    ///
+    /// For workers: reads at most [`EVICTION_BUCKETS`] buckets and does not wait. In a table with more than
+    /// [`EVICTION_ENTRIES`] entries, "oldest" and "most" therefore count among the entries read, at another place of the
+    /// table each time.
+    fn evict(&self, port: PortId, limit: u32, now_secs: u16) -> bool {
+        let oldest = self.first_to_go(port, self.learned_on(port), now_secs);
+        self.evict_from.fetch_add(EVICTION_BUCKETS / 8, Ordering::Relaxed);
+        let Some(oldest) = oldest else { return false };
+        let is_unchanged = |entry: Entry| entry.value == oldest.value && entry.age == oldest.age;
+        if self.table.try_remove_if(oldest.key, is_unchanged).is_none() {
+            return false;
+        }
+        self.uncount_port(Station(oldest.value));
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.changed();
+        self.revoke(oldest.key);
+        // A table that holds more than a limit that was lowered shrinks by one with each attempt.
+        let has_place = self.held.load(Ordering::Relaxed) <= limit;
+        if !has_place {
+            release(&self.held);
+        }
+        has_place
+    }
+
+    /// Returns the key of the entry that a new station on `port` would displace; changes nothing.
+    pub(crate) fn displaced(&self, port: PortId, limits: Limits, now_secs: u16) -> Option<u64> {
+        let held_here = self.learned_on(port);
+        if held_here >= limits.port || self.len() < limits.bridge {
+            return None;
+        }
+        self.first_to_go(port, held_here + 1, now_secs).map(|entry| entry.key)
+    }
+
+    /// Returns the entry that gives way to a new station on `port`, which holds `held_here` with the new one: the oldest of
+    /// the port that has most among the entries read, if that port has as many as the new station's.
+    fn first_to_go(&self, port: PortId, held_here: u32, now_secs: u16) -> Option<Entry> {
+        let held = |of: PortId| if of == port { held_here } else { self.learned_on(of) };
+        let fullest = PortId(u16::try_from(self.fullest.load(Ordering::Relaxed)).unwrap_or_default());
+        let most = held(fullest).max(held_here);
+        let from = self.evict_from.load(Ordering::Relaxed);
+        let mut first: Option<(EvictionRank, Entry)> = None;
+        let mut read = 0;
+        for bucket in 0..self.table.buckets().min(EVICTION_BUCKETS) {
+            if read >= EVICTION_ENTRIES && first.as_ref().is_some_and(|((held, ..), _)| *held >= most) {
+                break;
+            }
+            for entry in self.table.glimpse(from.wrapping_add(bucket)).into_iter().flatten() {
+                let station = Station(entry.value);
+                if station.is_static() {
+                    continue;
+                }
+                read += 1;
+                let age = now_secs.wrapping_sub(entry.age);
+                let age = if age >= FUTURE { 0 } else { age };
+                let rank = (held(station.port()), age, std::cmp::Reverse(entry.key));
+                if first.as_ref().is_none_or(|(before, _)| rank > *before) {
+                    first = Some((rank, entry));
+                }
+            }
+        }
+        first.filter(|((held, ..), _)| *held >= held_here).map(|(_, entry)| entry)
     }
 
     /// Settles the bridge's count: the entry may have come or gone between the look-up and the insertion, or found no room or a bucket

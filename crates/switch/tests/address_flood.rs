@@ -54,3 +54,73 @@ fn a_flood_of_addresses_is_bounded_and_hurts_no_known_host() {
     bridge.send(&broadcast(3, 7), now);
     assert_eq!(bridge.ports(&udp(1, 8, 7), now), [3]);
 }
+
+/// A port that fills the table, and keeps each of its entries young, displaces its own entries only: a station that
+/// speaks for the first time in the middle of the flood is learned, and stays.
+#[test]
+fn a_station_that_comes_late_is_learned_in_a_table_that_another_port_has_filled() {
+    const LIMIT: u32 = 4096;
+    let member = |port| BridgePortConfig::new(PortId(port), VlanMode::Access(VlanId::MIN));
+    let config =
+        BridgeConfig { ports: (1..=3).map(member).collect(), mac_limit: LIMIT, ..BridgeConfig::default() };
+    let mut bridge = Driven::new(Bridge::new(&config, 0xfeed));
+    let now = Now::from_secs(5);
+    let flood = |bridge: &Driven, from: u64, now: Now| {
+        let mut frames: Vec<_> = (from..from + u64::from(LIMIT))
+            .map(|host| {
+                let mut key = FlowKey::ZERO;
+                key.set_in_port(PortId(2));
+                key.set_eth_src(MacAddr::from_u64(0x0600_0000_0000 + host));
+                key.set_eth_dst(MacAddr::BROADCAST);
+                key
+            })
+            .collect();
+        let layers = vec![Layers::default(); frames.len()];
+        let mut out = vec![Decision::default(); frames.len()];
+        let mut scratch = Scratch::new();
+        for ((keys, layers), out) in frames.chunks_mut(64).zip(layers.chunks(64)).zip(out.chunks_mut(64)) {
+            bridge.bridge.forward(keys, layers, now, &mut scratch, out, &mut NoRecord);
+        }
+    };
+    flood(&bridge, 0, now);
+    assert_eq!(bridge.bridge.tables().len(), LIMIT);
+    for host in 0..50 {
+        bridge.send(&broadcast(1, host), now);
+        assert_eq!(bridge.ports(&udp(3, 60, host), now), [1], "host {host} is not learned");
+    }
+    // The flood goes on for the whole of the ageing time, with old and new addresses; the hosts are silent.
+    for second in 0..30 {
+        flood(&bridge, second * 500, Now::from_secs(6 + second));
+    }
+    let later = Now::from_secs(36);
+    for host in 0..50 {
+        assert_eq!(bridge.ports(&udp(3, 60, host), later), [1], "host {host} was displaced");
+    }
+    let tables = bridge.bridge.tables();
+    assert!(tables.len() <= LIMIT, "{} entries", tables.len());
+    assert_eq!(tables.learned_on(PortId(1)), 50);
+    assert!(tables.counts().evicted > 50, "{:?}", tables.counts());
+    // Each entry that went is out of the count of its port.
+    assert_eq!(
+        tables.learned_on(PortId(1)) + tables.learned_on(PortId(2)) + tables.learned_on(PortId(3)),
+        tables.len()
+    );
+}
+
+/// Static entries never give way, and a table that holds nothing else learns nothing.
+#[test]
+fn static_entries_do_not_give_way() {
+    let member = |port| BridgePortConfig::new(PortId(port), VlanMode::Access(VlanId::MIN));
+    let fixed =
+        |host| switch::StaticMac { vid: VlanId::MIN, mac: MacAddr::from_u64(host), port: Some(PortId(3)) };
+    let config = BridgeConfig {
+        ports: (1..=3).map(member).collect(),
+        statics: (0x0200_0000_1000..0x0200_0000_1008).map(fixed).collect(),
+        mac_limit: 8,
+        ..BridgeConfig::default()
+    };
+    let mut bridge = Driven::new(Bridge::new(&config, 0xfeed));
+    bridge.send(&broadcast(1, 1), Now::from_secs(5));
+    let fdb: Vec<_> = bridge.bridge.tables().fdb(5).collect();
+    assert!(fdb.len() == 8 && fdb.iter().all(|entry| entry.is_static), "{fdb:?}");
+}

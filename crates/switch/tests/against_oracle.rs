@@ -176,6 +176,8 @@ struct Pair {
     real: Driven,
     oracle: Oracle,
     tenths: u64,
+    /// Whether the table has once been made for [`LARGE`] addresses.
+    is_large: bool,
 }
 
 impl Pair {
@@ -232,7 +234,12 @@ impl Pair {
                 self.real.bridge.tables().flush_all();
                 self.oracle.flush(|_, _, _| true);
             }
-            Op::Reconfigure(config) => {
+            Op::Reconfigure(mut config) => {
+                // A table that is much larger than its limit is read in part for an eviction, the oracle's whole.
+                self.is_large |= config.mac_limit == LARGE;
+                if self.is_large {
+                    config.mac_limit = LARGE;
+                }
                 self.real.bridge = self.real.bridge.reconfigured(&config);
                 self.oracle.reconfigure(&config);
             }
@@ -315,6 +322,7 @@ proptest! {
             real: Driven::new(Bridge::new(&config, seed)),
             oracle: Oracle::new(&config),
             tenths: start,
+            is_large: config.mac_limit == LARGE,
         };
         if config.mac_limit == LARGE {
             pair.crowd(&config);

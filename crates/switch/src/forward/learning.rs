@@ -50,7 +50,7 @@ impl<'a, R: Recorder> Pass<'a, R> {
         }
         let (tables, limits) = (&self.bridge.tables, self.view.limits(member));
         let learned = if R::DRY {
-            match (tables.refusal(member.port, known.is_some(), limits), known) {
+            match (tables.refusal(member.port, known.is_some(), limits, self.now.secs), known) {
                 (Some(why), _) => Learned::Refused(why),
                 (None, Some(station)) => Learned::Moved(station.port()),
                 (None, None) => Learned::New,
@@ -92,6 +92,16 @@ impl<'a, R: Recorder> Pass<'a, R> {
         let known = self.table.lookup(lane.source);
         let limits = self.view.limits(member);
         let here = known.is_some_and(|hit| Station(hit.value).port() == member.port);
-        here || member.learning && tables.refusal(member.port, known.is_some(), limits).is_none()
+        let refusal = || tables.refusal(member.port, known.is_some(), limits, self.now.secs);
+        here || member.learning && refusal().is_none()
+    }
+
+    /// Whether the real frame would have displaced the entry of its own destination, in a dry run that learned nothing.
+    #[cold]
+    pub(super) fn would_displace(&self, lane: Lane<'a>) -> bool {
+        let (tables, member) = (&self.bridge.tables, lane.by.member);
+        let is_new = member.learning && self.table.lookup(lane.source).is_none();
+        let displaced = || tables.displaced(member.port, self.view.limits(member), self.now.secs);
+        is_new && displaced() == Some(lane.destination)
     }
 }

@@ -157,7 +157,10 @@ impl Oracle {
         let (held, held_here) = (self.table.len(), self.learned_on(here));
         let room_here = member.mac_limit.is_none_or(|limit| held_here < limit as usize);
         let Some(entry) = self.table.get_mut(&key) else {
-            if member.learning && room_here && held < self.config.mac_limit as usize {
+            if member.learning
+                && room_here
+                && (held < self.config.mac_limit as usize || self.evict(here, now_secs))
+            {
                 self.table.insert(key, Entry { port: Some(here), is_static: false, seen_secs: now_secs });
             }
             return Ok(());
@@ -176,6 +179,29 @@ impl Oracle {
             self.moves += 1;
         }
         Ok(())
+    }
+
+    /// Makes room for a station on port `here` in a full table, as Open vSwitch does: the oldest learned entry of the
+    /// port that has most goes; of several that are as old, the one with the lowest VLAN and address. Returns whether
+    /// there is room then: a table that holds more than a limit that was lowered shrinks by one.
+    fn evict(&mut self, here: u16, now_secs: u64) -> bool {
+        let key = |(vid, mac): (u16, MacAddr)| {
+            let mut octets = [0; 8];
+            octets[..6].copy_from_slice(&mac.0);
+            (vid, u64::from_le_bytes(octets))
+        };
+        let held = |port| self.learned_on(port) + usize::from(port == here);
+        let learned = self.table.iter().filter(|(_, entry)| !entry.is_static);
+        let ranked = learned.filter_map(|(station, entry)| {
+            let age = now_secs - entry.seen_secs;
+            Some(((held(entry.port?), age, std::cmp::Reverse(key(*station))), *station))
+        });
+        let Some((rank, station)) = ranked.max() else { return false };
+        if rank.0 < held(here) {
+            return false;
+        }
+        self.table.remove(&station);
+        self.table.len() < self.config.mac_limit as usize
     }
 
     /// 8.6.3: frame filtering.

@@ -8,7 +8,7 @@ use super::Entry;
 use crate::primitives::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence, pause, yield_now};
 
 /// Entries per bucket; fewer in the models, to keep them small.
-pub(super) const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
+pub const WAYS: usize = if cfg!(loom) { 2 } else { 4 };
 /// Attempts of a reader while writers come and go: a few microseconds, then the lookup is a miss.
 /// The models have all the time, so that in them a miss means a lost entry.
 const READ_TRIES: usize = if cfg!(loom) { usize::MAX } else { 64 };
@@ -123,17 +123,22 @@ impl Bucket {
     /// The entries at one instant. For control: waits for a writer.
     pub(super) fn entries(&self) -> [Option<Entry>; WAYS] {
         loop {
-            let sequence = self.sequence.load(Ordering::Acquire);
-            let entries = std::array::from_fn(|way| {
-                let entry = self.entry(way);
-                (entry.key != 0).then_some(entry)
-            });
-            fence(Ordering::Acquire);
-            if sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence {
+            if let Some(entries) = self.try_entries() {
                 return entries;
             }
             yield_now();
         }
+    }
+
+    /// The entries at one instant; `None` where a writer is inside.
+    pub(super) fn try_entries(&self) -> Option<[Option<Entry>; WAYS]> {
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let entries = std::array::from_fn(|way| {
+            let entry = self.entry(way);
+            (entry.key != 0).then_some(entry)
+        });
+        fence(Ordering::Acquire);
+        (sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence).then_some(entries)
     }
 
     /// One try to get in.

@@ -7,7 +7,7 @@
 //! An entry lives in one of two buckets of four, each exactly one cache line: in its first if that had room, else in
 //! its second; the first counts such displaced entries, so that a lookup reads the second only when it must. When both
 //! are full, one entry is moved from its first bucket to its second to make room; if that does not help either the
-//! table is [`Inserted::Full`] for this key: a known entry never makes way for a new one.
+//! table is [`Inserted::Full`] for this key: a known entry never makes way for a new one, unless a caller removes it first.
 //!
 //! Invariants:
 //! - A writer of key `k` holds `k`'s first bucket, and every bucket that it changes: so writers of one key are serial,
@@ -27,7 +27,8 @@ use std::ops::Range;
 use crate::cpu;
 use crate::memory::vec_on_huge_pages;
 use crate::primitives::{AtomicUsize, CachePadded, Ordering, yield_now};
-use bucket::{Bucket, Found, FoundEntry, Locked, WAYS};
+pub use bucket::WAYS;
+use bucket::{Bucket, Found, FoundEntry, Locked};
 use hash::Hasher;
 
 /// Set in every stored key, so that no key of a caller is the empty slot's 0.
@@ -255,7 +256,7 @@ impl MacTable {
 
     /// Changes the value of a known key, and only that. Returns the old value. For control: may wait for workers.
     pub fn update_value(&self, key: u64, value: u32) -> Option<u32> {
-        self.with_entry(key, |bucket, way, _| {
+        self.with_entry::<true, _>(key, |bucket, way, _| {
             let age = bucket.entry(way).age;
             bucket.replace(way, value, age)
         })
@@ -269,7 +270,16 @@ impl MacTable {
     /// Forgets `key` if `unwanted` says so of its entry. Returns its value if it went. For control: may wait for
     /// workers.
     pub fn remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
-        let removed = self.with_entry(key, |bucket, way, first| {
+        self.remove_entry::<true>(key, unwanted)
+    }
+
+    /// [`MacTable::remove_if`] for workers: does not wait. `None` also where another writer holds a bucket of the key.
+    pub fn try_remove_if(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
+        self.remove_entry::<false>(key, unwanted)
+    }
+
+    fn remove_entry<const WAITS: bool>(&self, key: u64, unwanted: impl Fn(Entry) -> bool) -> Option<u32> {
+        let removed = self.with_entry::<WAITS, _>(key, |bucket, way, first| {
             let entry = bucket.entry(way);
             if !unwanted(strip(entry)) {
                 return None;
@@ -328,6 +338,14 @@ impl MacTable {
     pub fn buckets_of(&self, key: u64) -> [usize; 2] {
         let at = self.hash(key);
         [self.first(at) as usize, self.second(at) as usize]
+    }
+
+    /// Returns the entries of one bucket at one instant, for a worker: none where a writer holds the bucket. `bucket` is
+    /// taken modulo [`MacTable::buckets`].
+    #[must_use]
+    pub fn glimpse(&self, bucket: usize) -> [Option<Entry>; WAYS] {
+        let found = self.buckets[bucket & (self.buckets.len() - 1)].try_entries();
+        found.unwrap_or([None; WAYS]).map(|entry| entry.map(strip))
     }
 
     /// The entries, bucket by bucket: each entry whole, the listing as a whole not at one instant.
@@ -415,14 +433,16 @@ impl MacTable {
         })
     }
 
-    /// Runs `f` on the held bucket and way of `key`, and on its first bucket when it lives in its second. Waits.
-    fn with_entry<R>(
+    /// Runs `f` on the held bucket and way of `key`, and on its first bucket when it lives in its second. With `WAITS`
+    /// it waits for other writers; without, it returns `None` where one holds a bucket of the key.
+    fn with_entry<const WAITS: bool, R>(
         &self,
         key: u64,
         f: impl FnOnce(&Locked<'_>, usize, Option<&Locked<'_>>) -> R,
     ) -> Option<R> {
         let (at, key) = (self.hash(key), key | OCCUPIED);
-        let first = self.bucket(self.first(at)).lock_patiently();
+        let first = self.bucket(self.first(at));
+        let first = if WAITS { first.lock_patiently() } else { first.lock()? };
         if let Some(way) = first.way_of(key) {
             return Some(f(&first, way, None));
         }
@@ -433,6 +453,9 @@ impl MacTable {
         let pair = loop {
             if let Some(pair) = self.lock_both(at) {
                 break pair;
+            }
+            if !WAITS {
+                return None;
             }
             yield_now();
         };
