@@ -231,3 +231,29 @@ fn the_frames_that_wait_for_a_storm_are_bounded() {
     assert_eq!(switch.outputs().len(), 513);
     switch.rig.assert_accounted();
 }
+
+/// One port may not use up the places of packets that wait behind a first one which is with the decider: the packets of
+/// another port's new flow wait, and all leave.
+#[test]
+fn waiting_packets_of_one_port_leave_places_for_another_ports() {
+    let mut switch = Switch::new(4);
+    switch.add(0, 1, Match::ANY, vec![out(4)]);
+    // Ten flows of the attacker with 450 packets each, more than wait in all, while the decider is busy.
+    for flow in 0..10 {
+        for _ in 0..450 / 90 {
+            (0..90).for_each(|_| switch.rig.send(1, &packet(0x0b00_0000 + flow, [1000, 2000])));
+            switch.rig.round();
+            switch.rig.round();
+        }
+    }
+    let victim = packet(FRIEND, [3000, 4000]);
+    (0..50).for_each(|_| switch.rig.send(0, &victim));
+    switch.rig.round();
+    switch.rig.round();
+    let left = switch.outputs().into_iter().filter(|(_, bytes)| bytes[26..30] == FRIEND.to_be_bytes()).count();
+    assert_eq!(left, 50, "packets of the victim's flow that left");
+    let totals = switch.rig.totals();
+    assert_eq!(totals[0].dropped(), 0);
+    assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
+}
+

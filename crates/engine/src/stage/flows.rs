@@ -25,7 +25,8 @@ use crate::state::Forwarding;
 
 /// Packets of one flow that wait behind its first.
 const WAITING_EACH: usize = 512;
-/// Packets of all flows that wait.
+/// Packets of all flows that wait. Those of one port are no more than the places that are left free by all: one port alone takes half of them,
+/// two ports a third each, and there is always room for another port's.
 const WAITING: usize = 4096;
 /// Packets of one port that are with the decider: a storm on one port leaves room for others.
 const UPCALLS_EACH: u16 = 512;
@@ -41,6 +42,8 @@ pub struct Flows {
     /// Flows with a packet at the decider's, and what waits behind it.
     pending: HashMap<FlowKey, Pending>,
     waiting: usize,
+    /// By port: packets that wait behind others.
+    waiting_by_port: Vec<usize>,
     /// Packets with [`Ticket::Patch`] that wait, here or at the decider's.
     beyond_queues: usize,
     /// By port: packets at the decider's.
@@ -127,6 +130,7 @@ impl Flows {
             rings,
             pending: HashMap::new(),
             waiting: 0,
+            waiting_by_port: Vec::new(),
             beyond_queues: 0,
             asked: Vec::new(),
             found: Box::new([MISS; BURST]),
@@ -358,9 +362,14 @@ fn miss(asks: Waiting, flows: &mut Flows, exits: &mut Exits<'_>, tools: &mut Too
 fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     let identity = identity(&asks.key);
     if let Some(pending) = flows.pending.get_mut(&identity) {
-        if pending.behind.len() >= WAITING_EACH || flows.waiting >= WAITING {
+        if flows.waiting_by_port.len() <= asks.port.index() {
+            flows.waiting_by_port.resize(asks.port.index() + 1, 0);
+        }
+        let own = &mut flows.waiting_by_port[asks.port.index()];
+        if pending.behind.len() >= WAITING_EACH || *own >= WAITING - flows.waiting {
             return Err(asks.packet);
         }
+        *own += 1;
         flows.waiting += 1;
         pending.behind.push_back(asks);
         return Ok(());
@@ -378,6 +387,14 @@ fn wait(asks: Waiting, flows: &mut Flows) -> Result<(), Packet> {
     flows.pending.insert(identity, Pending { ticket, behind: VecDeque::new() });
     flows.rings_bell = true;
     Ok(())
+}
+
+/// Counts a packet of `port` that waited behind another one as gone.
+fn waits_no_more(port: PortId, flows: &mut Flows) {
+    flows.waiting -= 1;
+    if let Some(own) = flows.waiting_by_port.get_mut(port.index()) {
+        *own -= 1;
+    }
 }
 
 /// Takes what the decider says: flows in and out of the cache, packets on their way. Returns the packets.
@@ -470,7 +487,7 @@ fn follow(
     Ticket::give_back(ticket, exits, flows);
     let mut gone = 0;
     while let Some(next) = waiting.pop_front() {
-        flows.waiting -= 1;
+        waits_no_more(next.port, flows);
         let mut at = [MISS];
         flows.cache.find_burst(next.port.0, |_| next.key.words(), |_| next.beyond.0, &mut at);
         let Some(flow) = flows.cache.get_at(at[0]) else {
@@ -498,7 +515,7 @@ fn follow(
     } else {
         // The next one could not be asked about: those behind it go the same way.
         for next in waiting {
-            flows.waiting -= 1;
+            waits_no_more(next.port, flows);
             Ticket::give_back(next.ticket, exits, flows);
             tools.drop(next.packet, next.port, DropReason::UpcallLimit);
         }

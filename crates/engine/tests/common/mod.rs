@@ -43,7 +43,7 @@ impl Rig {
 
     /// Ports with the rooms that `room` says.
     pub fn with(config: &EngineConfig, ports: &[PortId], room: impl Fn(PortId) -> Room) -> Self {
-        let depot = depot(4096);
+        let depot = depot(8192);
         let config = EngineConfig { mode: PollMode::Busy, ..config.clone() };
         let (engine, mut workers) = Engine::prepare(&config, depot.clone()).unwrap();
         let worker = workers.pop().unwrap();
