@@ -250,10 +250,10 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     (0..50).for_each(|_| switch.rig.send(0, &victim));
     switch.rig.round();
     switch.rig.round();
-    let left = switch.outputs().into_iter().filter(|(_, bytes)| bytes[26..30] == FRIEND.to_be_bytes()).count();
+    let left =
+        switch.outputs().into_iter().filter(|(_, bytes)| bytes[26..30] == FRIEND.to_be_bytes()).count();
     assert_eq!(left, 50, "packets of the victim's flow that left");
     let totals = switch.rig.totals();
     assert_eq!(totals[0].dropped(), 0);
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
 }
-

@@ -237,6 +237,8 @@ pub struct Member {
     pub native_untagged_only: bool,
     /// Whether it is kept apart from the other protected members.
     pub protected: bool,
+    /// Whether multicast routers may be here; `None`: [`MulticastRouter::Auto`], or [`MulticastRouter::Off`] for a protected member.
+    pub multicast_router: Option<MulticastRouter>,
     /// Whether source addresses are learnt here.
     pub learning: bool,
     /// Whether frames for unknown addresses leave here.
@@ -255,6 +257,7 @@ impl Default for Member {
             vlans: VlanMode::default(),
             native_untagged_only: false,
             protected: false,
+            multicast_router: None,
             learning: true,
             flood: true,
             mac_limit: None,
@@ -262,6 +265,16 @@ impl Default for Member {
             number: None,
         }
     }
+}
+
+/// Whether a bridge with snooping takes a member for one with a multicast router, as Linux's bridge has it by the same name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MulticastRouter {
+    /// While queries or PIM hellos come in there.
+    Auto,
+    /// Never: queries and PIM hellos that come in there have no effect on groups.
+    Off,
 }
 
 /// Packets per second that a member may send of each kind; `None`: no limit.
@@ -310,6 +323,9 @@ impl Serialize for Member {
             map.serialize_entry("native_untagged_only", &true)?;
         }
         map.serialize_entry("protected", &self.protected)?;
+        if let Some(role) = self.multicast_router {
+            map.serialize_entry("multicast_router", &role)?;
+        }
         map.serialize_entry("learning", &self.learning)?;
         map.serialize_entry("flood", &self.flood)?;
         if let Some(limit) = self.mac_limit {

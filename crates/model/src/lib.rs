@@ -56,8 +56,8 @@ mod vlan;
 mod vlog;
 
 pub use bridge::{
-    Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, OpenFlow, OpenFlowTls,
-    OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
+    Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, MulticastRouter, OpenFlow,
+    OpenFlowTls, OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
 };
 pub use cause::Cause;
 pub use check::{Machine, validate};

@@ -148,6 +148,17 @@ impl Bridge {
         self.view.member(port)?.egress(vid.get())
     }
 
+    /// Whether a multicast router may be behind this port: whether its queries and PIM hellos are believed.
+    pub fn may_be_multicast_router(&self, port: PortId) -> bool {
+        self.view.member(port).is_some_and(|member| member.multicast_router)
+    }
+
+    /// Whether frames that come in by the member `from` may leave by the member `to`: not between two protected members.
+    pub fn reaches(&self, from: PortId, to: PortId) -> bool {
+        let is_protected = |port| self.view.member(port).is_some_and(|member| member.protected);
+        !(is_protected(from) && is_protected(to))
+    }
+
     /// What a member does with frames; `None` for strangers and for transparent members, which have no VLANs.
     pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
         self.view.member(port)?.facts()

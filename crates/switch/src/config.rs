@@ -77,6 +77,9 @@ pub struct BridgePortConfig {
     pub native_untagged_only: bool,
     /// Whether it is kept apart from the other protected members.
     pub protected: bool,
+    /// Whether multicast routers may be here: whether queries and PIM hellos that come in here are believed. `None`: unless the
+    /// port is protected.
+    pub multicast_router: Option<bool>,
     /// Whether source addresses are learned here.
     pub learning: bool,
     /// Whether frames for unicast addresses that are not in the table leave here. Group addresses always may.
@@ -95,6 +98,7 @@ impl BridgePortConfig {
             mode,
             native_untagged_only: false,
             protected: false,
+            multicast_router: None,
             learning: true,
             flood: true,
             mac_limit: None,

@@ -178,7 +178,10 @@ impl<'a, R: Recorder> Pass<'a, R> {
         };
         let places =
             fetched.unwrap_or_else(|| (self.table.hash(lane.source), self.table.hash(lane.destination)));
-        let decision = self.decide::<RECALLING>(frame, lane, places, way, &mut scratch.recall);
+        let mut decision = self.decide::<RECALLING>(frame, lane, places, way, &mut scratch.recall);
+        if decision.punts() {
+            decision = self.limit_snooped(lane.by.member, decision);
+        }
         if lane.by.member.limited && class_of(&decision).is_some() {
             scratch.judged.push(frame.at);
         }

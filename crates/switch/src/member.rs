@@ -19,6 +19,8 @@ const NOT_ADMITTED: u16 = u16::MAX;
 pub(crate) struct Member {
     pub(crate) port: PortId,
     pub(crate) protected: bool,
+    /// Whether multicast routers may be here.
+    pub(crate) multicast_router: bool,
     pub(crate) learning: bool,
     pub(crate) flood: bool,
     /// Whether any class has a limit.
@@ -34,7 +36,15 @@ pub(crate) struct Member {
     pub(crate) mac_limit: u32,
     limits: StormLimits,
     buckets: [Option<Arc<TokenBucket>>; 3],
+    /// Limits the copies for the snooper.
+    snooped: Arc<TokenBucket>,
 }
+
+/// Copies of IGMP, MLD and PIM messages of one port that the snooper gets per second: more than a port's bound of groups
+/// ([`crate::SnooperConfig::max_groups_per_port`]) needs in the ten seconds in which hosts answer a query.
+pub(crate) const SNOOPED_RATE: u32 = 100;
+/// Such copies at once: a small part of the ring between a worker and the snooper.
+pub(crate) const SNOOPED_BURST: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -68,6 +78,7 @@ impl Member {
         Member {
             port: config.port,
             protected: config.protected,
+            multicast_router: config.multicast_router.unwrap_or(!config.protected),
             learning: config.learning,
             flood: config.flood,
             limited: config.storm != StormLimits::default(),
@@ -79,6 +90,10 @@ impl Member {
             mac_limit: config.mac_limit.unwrap_or(u32::MAX),
             limits: config.storm,
             buckets: CLASSES.map(|class| bucket(limit(&config.storm, class), class, before)),
+            snooped: before.map_or_else(
+                || Arc::new(TokenBucket::new(u64::from(SNOOPED_RATE), SNOOPED_BURST, 0)),
+                |member| Arc::clone(&member.snooped),
+            ),
         }
     }
 
@@ -114,6 +129,12 @@ impl Member {
         }
         // For an access port, `vlans` holds only `plain`; for a transparent one nothing.
         self.vlans.contains_vid(vid).then_some(true)
+    }
+
+    /// The bucket that limits the copies for the snooper.
+    #[inline]
+    pub(crate) fn snooped(&self) -> &TokenBucket {
+        &self.snooped
     }
 
     /// For whoever forwards in the bridge's name; `None` for a transparent member.

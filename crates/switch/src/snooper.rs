@@ -59,11 +59,11 @@ pub struct SnooperCounts {
     pub joins: u64,
     /// Reports that somebody left, by group.
     pub leaves: u64,
-    /// Queries.
+    /// Queries that were believed.
     pub queries: u64,
-    /// PIM hellos.
+    /// PIM hellos that were believed.
     pub hellos: u64,
-    /// Frames that were not believed.
+    /// Frames that were not believed: broken, not as a host would believe them, or of a router where none may be.
     pub bad: u64,
     /// Joins beyond a bound.
     pub refused: u64,
@@ -80,7 +80,10 @@ pub struct SnooperCounts {
 ///   group cuts the time of all its listeners to twice the response time, and those who still listen answer. Without a
 ///   querier the leaving port has two seconds.
 /// - A router port is one that a query (not from address zero) or a PIM hello came in by, for
-///   [`SnooperConfig::router_secs`].
+///   [`SnooperConfig::router_secs`]. Queries and hellos of ports where no router may be
+///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
+/// - A query cuts the time of listeners that it reaches only. A querier on a protected port, which other protected ports do not
+///   hear, does not count as one that renews memberships.
 /// - **There is no querier of our own.** Where none lives in the VLAN, nobody renews memberships: when the first one of
 ///   a group runs out, the whole group is forgotten, so that it floods rather than starving those who still listen.
 /// - Groups are bounded per port and per bridge. A listener beyond its port's bound gets the group only as long as it
@@ -121,9 +124,9 @@ impl Snooper {
         }
     }
 
-    /// Reads a frame that a decision punted: `port` and `vid` are those of its arrival (the decision names the VLAN),
-    /// `frame` its bytes as received.
-    pub fn handle(&mut self, port: PortId, vid: u16, frame: &[u8], now: Now) {
+    /// Reads a frame that a decision of `bridge` punted: `port` and `vid` are those of its arrival (the decision names the
+    /// VLAN), `frame` its bytes as received.
+    pub fn handle(&mut self, bridge: &Bridge, port: PortId, vid: u16, frame: &[u8], now: Now) {
         let mut events = Vec::new();
         if message::read(frame, |event| events.push(event)).is_err() {
             self.counts.bad += 1;
@@ -132,7 +135,10 @@ impl Snooper {
             match event {
                 Event::Join(group) => self.join(port, vid, group, now.ns),
                 Event::Leave(group) => self.leave(port, vid, group, now.ns),
-                Event::Query(query) => self.query(port, vid, query, now.ns),
+                Event::Query(_) | Event::Router(_) if !bridge.may_be_multicast_router(port) => {
+                    self.counts.bad += 1;
+                }
+                Event::Query(query) => self.query(bridge, port, vid, query, now.ns),
                 Event::Router(family) => {
                     self.counts.hellos += 1;
                     self.router(port, vid, family, now.ns);
@@ -276,17 +282,21 @@ impl Snooper {
         }
     }
 
-    fn query(&mut self, port: PortId, vid: u16, query: Query, now_ns: u64) {
+    fn query(&mut self, bridge: &Bridge, port: PortId, vid: u16, query: Query, now_ns: u64) {
         self.counts.queries += 1;
         if query.from_router {
             let lives_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
-            self.queriers.insert((vid, query.family), lives_ns);
+            if bridge.reaches(port, port) {
+                self.queriers.insert((vid, query.family), lives_ns);
+            }
             self.router(port, vid, query.family, now_ns);
         }
         let Some(group) = query.group.filter(|_| !query.suppress) else { return };
         let answer_ns = (LAST_MEMBER_QUERIES * query.max_resp_ns).max(MIN_RESPONSE_NS);
-        for member in self.groups.get_mut(&(vid, group)).into_iter().flat_map(BTreeMap::values_mut) {
-            if member.expires_ns > now_ns + answer_ns {
+        for (&listener, member) in self.groups.get_mut(&(vid, group)).into_iter().flatten() {
+            // A listener on the port of the querier heard the query on the wire; others got it from the bridge.
+            let has_heard = listener == port || bridge.reaches(port, listener);
+            if has_heard && member.expires_ns > now_ns + answer_ns {
                 // Asked and not answering is leaving.
                 *member = Member { expires_ns: now_ns + answer_ns, leaving: true };
             }

@@ -74,6 +74,7 @@ fn member() -> impl Strategy<Value = BridgePortConfig> {
                 mode,
                 native_untagged_only,
                 protected,
+                multicast_router: None,
                 learning,
                 flood,
                 mac_limit,

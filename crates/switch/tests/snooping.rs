@@ -52,7 +52,7 @@ impl Lab {
     fn send(&mut self, port: u16, bytes: &[u8]) -> Vec<u16> {
         let outcome = self.driven.send_bytes(port, bytes, self.now());
         if outcome.punted {
-            self.snooper.handle(PortId(port), 1, bytes, self.now());
+            self.snooper.handle(&self.driven.bridge, PortId(port), 1, bytes, self.now());
             self.publish();
         }
         outcome.outputs.into_iter().map(|(port, _)| port).collect()
@@ -359,16 +359,22 @@ fn messages_that_a_host_would_not_believe_are_not_believed() {
     for at in [14 + 24, 14 + 24 + 2, 14 + 24 + 7, 14 + 10] {
         let mut bad = good.clone();
         bad[at] ^= 0x40;
-        lab.snooper.handle(PortId(1), 1, &bad, Now::from_secs(1));
+        lab.snooper.handle(&lab.driven.bridge, PortId(1), 1, &bad, Now::from_secs(1));
         assert_eq!(lab.snooper.groups(), [], "octet {at}");
     }
     for len in 0..14 + 24 + 8 {
-        lab.snooper.handle(PortId(1), 1, &good[..len], Now::from_secs(1));
+        lab.snooper.handle(&lab.driven.bridge, PortId(1), 1, &good[..len], Now::from_secs(1));
         assert_eq!(lab.snooper.groups(), [], "{len} octets");
     }
     assert_eq!(lab.snooper.counts().bad, 4 + 14 + 24 + 8);
     // A unicast address as group, from a host that lies.
-    lab.snooper.handle(PortId(1), 1, &host_igmp(NEWS, kind::REPORT_V2, QUERIER), Now::from_secs(1));
+    lab.snooper.handle(
+        &lab.driven.bridge,
+        PortId(1),
+        1,
+        &host_igmp(NEWS, kind::REPORT_V2, QUERIER),
+        Now::from_secs(1),
+    );
     assert_eq!(lab.snooper.groups(), []);
 }
 
@@ -473,4 +479,107 @@ fn protected_ports_get_no_group_from_each_other() {
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
     assert_eq!(lab.data(NEWS), [2]);
+}
+
+/// A query that reaches no host, because of a link-layer address that no host listens to, cuts nothing off; neither does one to another IP
+/// destination, one that has crossed a router, or one over IPv6 without a router alert.
+#[test]
+fn queries_that_hosts_do_not_hear_have_no_effect() {
+    let mut lab = Lab::new();
+    lab.send(9, &general_query());
+    lab.send(1, &report(NEWS));
+    let elsewhere = MacAddr([1, 0, 0x5e, 0x7f, 0xff, 0xff]);
+    let about_news = IgmpRepr { kind: kind::QUERY, max_resp: 1, group: NEWS };
+    let general = IgmpRepr { kind: kind::QUERY, max_resp: 1, group: Ipv4Addr::UNSPECIFIED };
+    let forged = |mac, to, ttl, message| {
+        let eth = PacketBuilder::eth(station(3), mac).ipv4([10, 0, 0, 3], to).ttl(ttl);
+        eth.options(&[0x94, 4, 0, 0]).igmp(message).pad_to(60).build()
+    };
+    let other = Ipv4Addr::new(239, 9, 9, 9);
+    for frame in [
+        forged(elsewhere, NEWS, 1, about_news),
+        forged(MacAddr::for_ipv4_multicast(NEWS), NEWS, 2, about_news),
+        forged(MacAddr::for_ipv4_multicast(other), other, 1, about_news),
+        forged(elsewhere, ALL_HOSTS, 1, general),
+        forged(MacAddr::for_ipv4_multicast(NEWS), NEWS, 1, general),
+    ] {
+        let bad = lab.snooper.counts().bad;
+        lab.send(3, &frame);
+        assert_eq!(lab.snooper.counts().bad, bad + 1);
+    }
+    assert_eq!(lab.snooper.routers()[0].ports, [PortId(9)], "the forger gets no groups");
+    lab.wait(5);
+    assert_eq!(lab.data(NEWS), [1, 9]);
+    // To all hosts, about one group: its listener hears that.
+    lab.send(9, &forged(MacAddr::for_ipv4_multicast(ALL_HOSTS), ALL_HOSTS, 1, about_news));
+    lab.wait(2);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+    // IPv6.
+    lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
+    let bare = PacketBuilder::eth(station(3), MacAddr::for_ipv6_multicast(NEWS6));
+    let message = Icmpv6Repr { kind: mld::kind::QUERY, code: 0, rest: [0, 1, 0, 0] };
+    let bare = bare.ipv6(LINK_LOCAL, NEWS6).ttl(1).icmpv6(message).payload(&NEWS6.octets()).build();
+    lab.send(3, &bare);
+    lab.send(3, &mld_from(Ipv6Addr::UNSPECIFIED, NEWS6, mld::kind::QUERY, NEWS6));
+    lab.wait(5);
+    assert_eq!(lab.send(4, &udp6(NEWS6)), [1]);
+}
+
+fn protected(ports: &[u16], router: Option<bool>) -> BridgeConfig {
+    let mut config = bridge_config(&[1, 2, 3, 4, 9]);
+    for port in config.ports.iter_mut().filter(|port| ports.contains(&port.port.0)) {
+        port.protected = true;
+        port.multicast_router = router;
+    }
+    config
+}
+
+/// A tenant on a protected port is no router, and his queries, which other tenants do not hear, do not cut their groups off.
+#[test]
+fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
+    for router in [None, Some(true)] {
+        let mut lab = Lab::new();
+        lab.driven.bridge = lab.driven.bridge.reconfigured(&protected(&[1, 2, 3], router));
+        lab.send(9, &general_query());
+        lab.send(1, &report(NEWS));
+        lab.send(3, &general_query());
+        lab.send(3, &query(QUERIER, 1, NEWS));
+        lab.send(3, &pim_hello());
+        lab.wait(5);
+        let expected: &[u16] = if router.is_none() { &[1, 9] } else { &[1, 3, 9] };
+        assert_eq!(lab.data(NEWS), expected, "a router may be there: {router:?}");
+        // Of its own link it may say what it likes.
+        lab.send(3, &report(NEWS));
+        assert_eq!(lab.data(NEWS), [1, 3, 9]);
+    }
+}
+
+/// A querier that protected listeners do not hear does not keep a group from flooding when they fall silent.
+#[test]
+fn a_querier_on_a_protected_port_starves_no_protected_listener() {
+    let mut lab = Lab::new();
+    lab.driven.bridge = lab.driven.bridge.reconfigured(&protected(&[1, 3], Some(true)));
+    lab.send(1, &report(NEWS));
+    for _ in 0..13 {
+        lab.send(3, &general_query());
+        lab.send(2, &report(NEWS));
+        lab.wait(20);
+    }
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+}
+
+/// 1,100 reports a second of one port leave the snooper's ring to others: a port has 100 copies a second and 50 at once.
+#[test]
+fn a_flood_of_reports_has_a_share_of_the_copies() {
+    let mut lab = Lab::new();
+    let punted =
+        |lab: &mut Lab, port, now| usize::from(lab.driven.send_bytes(port, &report(NEWS), now).punted);
+    let ns = |number: u64| Now::from_ns(1_000_000_000_000 + number * 1_000_000_000 / 1100);
+    let copies: usize = (0..1100).map(|number| punted(&mut lab, 3, ns(number))).sum();
+    assert!((100..=151).contains(&copies), "{copies} copies");
+    // Whatever the flood does, another port's report is read; a changed configuration gives the flood no new share.
+    assert_eq!(punted(&mut lab, 1, ns(1100)), 1);
+    lab.driven.bridge = lab.driven.bridge.reconfigured(&bridge_config(&[1, 2, 3, 4, 9]));
+    let more: usize = (0..10).map(|_| punted(&mut lab, 3, ns(1100))).sum();
+    assert!(more <= 1, "{more} more");
 }

@@ -27,6 +27,7 @@ pub fn told(
             mode: mode(&member.vlans),
             native_untagged_only: member.native_untagged_only,
             protected: member.protected,
+            multicast_router: member.multicast_router.map(|role| role == model::MulticastRouter::Auto),
             learning: member.learning,
             flood: member.flood,
             mac_limit: member.mac_limit,

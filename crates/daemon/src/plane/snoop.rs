@@ -89,9 +89,11 @@ impl Snooping {
             for _ in 0..BUDGET {
                 let Some(punt) = ring.pop() else { break };
                 let length = punt.packet.copy_to(self.pool.memory(), &mut bytes);
-                if let Some(snooper) = bridge_of(site, punt.port).and_then(|name| self.snoopers.get_mut(name))
-                {
-                    snooper.handle(punt.port, punt.vid, &bytes[..length], now);
+                let name = bridge_of(site, punt.port);
+                let found =
+                    name.and_then(|name| Some((self.snoopers.get_mut(name)?, site.bridges.get(name)?)));
+                if let Some((snooper, bridge)) = found {
+                    snooper.handle(bridge, punt.port, punt.vid, &bytes[..length], now);
                 }
                 self.pool.free(punt.packet);
             }

@@ -5,7 +5,7 @@ use packet::VlanId;
 use super::fields::{Fields, Findings, named_in, table_of};
 use super::openflow::read_openflow;
 use super::vlans;
-use crate::{Bridge, BridgeSettings, Cause, Member, PortName, StaticKey, Storm, VlanMode};
+use crate::{Bridge, BridgeSettings, Cause, Member, MulticastRouter, PortName, StaticKey, Storm, VlanMode};
 
 /// OpenFlow 1.0 keeps the numbers from 0xff00 on for itself.
 const NUMBER_BOUNDS: (i64, i64) = (1, 0xfeff);
@@ -48,6 +48,12 @@ pub(super) fn read_member(mut fields: Fields<'_>, findings: &mut Findings) -> Me
         vlans: read_vlans(&mut fields, findings),
         native_untagged_only: read_native_untagged_only(&mut fields, findings),
         protected: fields.flag("protected", findings).unwrap_or(default.protected),
+        multicast_router: fields.word(
+            "multicast_router",
+            &["auto", "off"],
+            &[MulticastRouter::Auto, MulticastRouter::Off],
+            findings,
+        ),
         learning: fields.flag("learning", findings).unwrap_or(default.learning),
         flood: fields.flag("flood", findings).unwrap_or(default.flood),
         mac_limit: fields.number("mac_limit", TABLE_BOUNDS, " addresses", findings),

@@ -45,7 +45,7 @@ fn null_or(some: bool, text: &str) -> Value {
 fn member() -> impl Strategy<Value = Value> {
     prop_oneof![
         (1..4u16, any::<bool>())
-            .prop_map(|(vlan, protected)| json!({"access": vlan, "protected": protected})),
+            .prop_map(|(vlan, protected)| json!({"access": vlan, "protected": protected, "multicast_router": if vlan > 1 { "auto" } else { "off" }})),
         (1..20u16, any::<bool>()).prop_map(|(vlan, learning)| {
             json!({"trunk": [vlan, "30-40"], "native": vlan, "native_tagged": learning, "learning": learning,
                    "native_untagged_only": !learning && vlan < 10})

@@ -5,9 +5,22 @@ use packet::record::Recorder;
 
 use super::{Pass, class_of};
 use crate::decision::Decision;
-use crate::member::{CLASSES, class_index, storm_reason};
+use crate::member::{CLASSES, Member, class_index, storm_reason};
 
 impl<R: Recorder> Pass<'_, R> {
+    /// Takes the copy for the snooper away from a decision where the port has had its share of copies.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn limit_snooped(&self, member: &Member, mut decision: Decision) -> Decision {
+        let bucket = member.snooped();
+        let is_granted =
+            if R::DRY { bucket.available(self.now.ns) > 0 } else { bucket.take(self.now.ns, 1) == 1 };
+        if let Decision::Flood { punt, .. } | Decision::Group { punt, .. } = &mut decision {
+            *punt = is_granted;
+        }
+        decision
+    }
+
     /// Leases tokens for the frames that a limit is to judge: once for each class in each run of one port's frames.
     #[cold]
     #[inline(never)]

@@ -25,10 +25,22 @@ struct Bucket {
     at_ns: u64,
 }
 
+impl Bucket {
+    /// Takes a token if there is one, having saved up to `full`.
+    fn takes(&mut self, full: u128, now: Now) -> bool {
+        self.level = full.min(self.level + u128::from(now.ns - self.at_ns) * u128::from(self.rate));
+        self.at_ns = now.ns;
+        let passes = self.level >= 1_000_000_000;
+        self.level -= if passes { 1_000_000_000 } else { 0 };
+        passes
+    }
+}
+
 pub struct Oracle {
     config: BridgeConfig,
     table: HashMap<(u16, MacAddr), Entry>,
     buckets: HashMap<(u16, DropReason), Bucket>,
+    snooped: HashMap<u16, Bucket>,
     pub groups: BTreeMap<(u16, IpAddr), Vec<u16>>,
     pub routers: BTreeMap<(u16, bool), Vec<u16>>,
     pub moves: u64,
@@ -48,6 +60,7 @@ impl Oracle {
             config: BridgeConfig::default(),
             table: HashMap::new(),
             buckets: HashMap::new(),
+            snooped: HashMap::new(),
             groups: BTreeMap::new(),
             routers: BTreeMap::new(),
             moves: 0,
@@ -77,6 +90,7 @@ impl Oracle {
         self.buckets.retain(|(port, reason), _| {
             rate(&limits(&old, *port), *reason) == rate(&limits(config, *port), *reason)
         });
+        self.snooped.retain(|port, _| config.ports.iter().any(|member| member.port.0 == *port));
         if !config.snooping {
             self.groups.clear();
             self.routers.clear();
@@ -137,6 +151,7 @@ impl Oracle {
             Destination::Drop(reason) => dropped(reason),
             Destination::One(port) => self.one(&member, frame, vid, port),
             Destination::Many { class, only, punted } => {
+                let punted = punted && self.is_snooped(&member, now);
                 if self.storm(&member, class, now) {
                     return dropped(storm_reason(class));
                 }
@@ -291,11 +306,14 @@ impl Oracle {
         let full = u128::from(StormLimits::burst(rate)) * 1_000_000_000;
         let bucket = self.buckets.entry((member.port.0, reason));
         let bucket = bucket.or_insert(Bucket { rate, level: full, at_ns: now.ns });
-        bucket.level = full.min(bucket.level + u128::from(now.ns - bucket.at_ns) * u128::from(bucket.rate));
-        bucket.at_ns = now.ns;
-        let passes = bucket.level >= 1_000_000_000;
-        bucket.level -= if passes { 1_000_000_000 } else { 0 };
-        !passes
+        !bucket.takes(full, now)
+    }
+
+    /// Whether the snooper may have one more copy of the port's frames: 100 a second, 50 at once.
+    fn is_snooped(&mut self, member: &BridgePortConfig, now: Now) -> bool {
+        let bucket = self.snooped.entry(member.port.0);
+        let bucket = bucket.or_insert(Bucket { rate: 100, level: 50_000_000_000, at_ns: now.ns });
+        bucket.takes(50_000_000_000, now)
     }
 
     fn member(&self, port: u16) -> Option<&BridgePortConfig> {
