@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use rule::{RuleAdd, RuleRemove};
-pub use show::{Flows, OfBridge, OfRouter, Routes, Several, Show, Shown, Why};
+pub use show::{Fdb, Flows, OfBridge, OfRouter, Routes, Several, Show, Shown, Why};
 pub use xdp::{
     DumpAt, FilterCommand, FilterSamples, FlowArgs, FrameOrder, FrameProtocol, Lengths, SteerCommand, Varied,
     Xdp, XdpBench, XdpDump, XdpGen, XdpLoad, XdpMonitor, XdpScenario, XdpStatus, XdpUnload,
@@ -142,6 +142,9 @@ pub struct Capture {
     /// Stop after so many packets
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub seconds: Option<u64>,
     /// Only packets that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
@@ -196,6 +199,9 @@ pub struct Flush {
     /// Only this address
     #[arg(long, value_name = "ADDRESS")]
     pub mac: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `trivium upgrade`
@@ -211,6 +217,9 @@ pub struct Upgrade {
 pub struct Release {
     /// The device or the port; all if absent
     pub device: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `trivium bench`

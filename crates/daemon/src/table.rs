@@ -58,6 +58,11 @@ impl Table {
     }
 }
 
+/// Returns a count with its noun, which takes an `s` unless the count is 1: `1 port`, `2 ports`.
+pub fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// A count with a unit prefix, four digits at most: `950`, `12.3k`, `1.25M`.
 #[allow(clippy::cast_precision_loss, reason = "a rounded figure for people")]
 pub fn short(count: u64) -> String {
@@ -89,6 +94,11 @@ mod tests {
             table.render(),
             "NAME         PACKETS  NOTE\nweb1               7\na-long-name  1234567  down\n"
         );
+    }
+
+    #[test]
+    fn nouns_agree_with_their_counts() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "port")), ["0 ports", "1 port", "2 ports"]);
     }
 
     #[test]

@@ -70,6 +70,21 @@ fn start(rig: &mut Rig, far: &Namespace, tenant: &Namespace) {
 }
 
 #[test]
+fn the_machine_is_examined_without_a_daemon() {
+    let socket = std::env::temp_dir().join("no-daemon-listens-here.sock");
+    let output = std::process::Command::new(rig::TRIVIUM)
+        .args(["--socket", socket.to_str().unwrap(), "doctor", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("trivium run -c FILE"), "{output:?}");
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    for object in ["privileges", "kernel", "bpffs"] {
+        assert!(findings.iter().any(|finding| finding["object"] == object), "{object}: {findings:#?}");
+    }
+}
+
+#[test]
 fn every_disturbance_is_found_and_mended() {
     require!("ip", "ethtool");
     let mut rig = Rig::new(2);

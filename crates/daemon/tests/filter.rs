@@ -254,7 +254,7 @@ fn what_the_hook_cannot_have_is_found_by_check() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.success(), fine, "{said}");
         assert_eq!(said.contains("filter.edge") && said.contains("9th place"), !fine, "{said}");
-        assert_eq!(String::from_utf8_lossy(&output.stdout).contains("1 filters: fine"), fine);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).contains("1 filter: fine"), fine);
     }
 }
 
@@ -327,7 +327,7 @@ fn samples_are_followed() {
         }
         let output = rig.trivium(&["xdp", "filter", "samples", "edge", "-n", "1"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if said.contains("somebody else follows its samples already") { Ok(()) } else { Err(said) }
+        if said.contains("another client reads its samples") { Ok(()) } else { Err(said) }
     })
     .unwrap();
     drop(other);

@@ -10,6 +10,7 @@ use std::fs::File;
 use packet::{FlowKey, PortId};
 use port::pcap::{Reader, Record};
 use rig::{PATIENCE, Rig};
+use rustix::process::Signal;
 use testbed::require;
 
 /// The packets of a file, each with the name of its interface.
@@ -65,6 +66,36 @@ fn a_capture_keeps_ports_directions_and_reasons() {
     }
 }
 
+/// The review of 2026-11-23 found 40 octets after SIGTERM, and an exit status of 0 behind a daemon that had stopped.
+#[test]
+fn a_capture_is_whole_when_it_is_ended_from_outside() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("");
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let capture = |arguments: &[&str]| {
+        let socket = rig.socket();
+        let mut whole = vec![rig::TRIVIUM, "--socket", socket.to_str().unwrap(), "capture", "all", "icmp"];
+        whole.extend(arguments);
+        let mut process = testbed::Process::start(rig.lab.hub().command(whole)).unwrap();
+        process.wait_for_line("capturing to ", PATIENCE).unwrap();
+        process
+    };
+    let file = rig.path("terminated.pcapng");
+    let terminated = capture(&["-w", file.to_str().unwrap()]);
+    assert_eq!(rig.hosts[0].ping(rig.hosts[1].ip(), 5).unwrap().loss(), 0.0);
+    let (status, said) = terminated.stop(Signal::TERM, PATIENCE).unwrap();
+    assert!(status.success(), "{said}");
+    // 5 requests and replies, each of which comes in by a port and leaves by another, but for what was still under way to the client.
+    assert!((8..=20).contains(&read(&file).len()), "{} packets", read(&file).len());
+
+    let orphaned = capture(&["-w", file.to_str().unwrap()]);
+    rig.ok(&["stop"]);
+    let (status, said) = orphaned.finish(PATIENCE).unwrap();
+    assert!(status.code() == Some(1) && said.contains("the daemon has ended the stream"), "{said}");
+}
+
 #[test]
 fn a_wrong_filter_is_named_by_captures_and_traces() {
     let rig = Rig::new(0);
@@ -83,12 +114,25 @@ fn flushed_addresses_are_learned_again() {
     rig.start(&configuration);
     rig.until_reachable(1, 2);
     let (one, two) = (rig.hosts[0].mac().unwrap(), rig.hosts[1].mac().unwrap());
-    assert!(rig.ok(&["flush", "br0", "--port", "h1", "--vlan", "10", "--mac", &one]).contains("1 addresses"));
+    assert!(
+        rig.ok(&["flush", "br0", "--port", "h1", "--vlan", "10", "--mac", &one])
+            .contains("1 address forgotten")
+    );
     let left = rig.ok(&["show", "fdb"]);
     assert!(!left.contains(&one) && left.contains(&two), "{left}");
-    assert!(rig.ok(&["flush"]).contains("addresses forgotten"));
+    assert!(rig.ok(&["flush"]).contains(" forgotten"));
     rig.until_reachable(1, 2);
     assert!(rig.ok(&["show", "fdb"]).contains(&one));
+    assert!(rig.ok(&["show", "fdb", "br0", "--port", "h1", "--vlan", "10"]).contains(&one));
+    assert!(!rig.ok(&["show", "fdb", "--mac", &two]).contains(&one));
+    for unknown in [&["fdb", "nobody"][..], &["fdb", "--port", "nobody"], &["drops", "nobody"]] {
+        let refused = rig.trivium(&[&["show"], unknown].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            refused.status.code() == Some(1) && said.contains("nobody: there is no such object"),
+            "{said}"
+        );
+    }
     assert_eq!(rig.trivium(&["flush", "nobody"]).status.code(), Some(1));
     assert_eq!(rig.trivium(&["flush", "br0", "--vlan", "5000"]).status.code(), Some(1));
 }

@@ -28,7 +28,7 @@ fn routers_come_stay_and_go() {
     let file = rig.write("routed.toml", &routed);
     let file = file.to_str().unwrap();
     let plan = "+ router.edge\n+ router.edge.port.h1: miss unreachable\n+ router.edge.port.h2: miss punt\n";
-    assert!(rig.ok(&["check", file]).contains("2 ports, 0 bridges, 1 routers, 0 filters: fine"));
+    assert!(rig.ok(&["check", file]).contains("2 ports, 0 bridges, 1 router, 0 filters: fine"));
     let told = rig.ok(&["apply", file, "--dry-run"]);
     assert!(told.contains(plan), "{told}");
     assert!(!rig.ok(&["show", "config"]).contains("router"));

@@ -51,6 +51,26 @@ fn log_levels_that_vlog_does_not_know_are_told() {
 }
 
 #[test]
+fn keys_of_a_port_whose_kind_is_misspelt_are_checked() {
+    let text = "[port.a]\nkind = \"vth\"\nqueues = -1\nmtu = 1\n[port.b]\nkind = \"submarine\"\nmtu = 1\n";
+    let said: Vec<String> = problems(text).iter().map(Problem::to_string).collect();
+    assert_eq!(said.len(), 6, "{said:#?}");
+    for (line, part) in [
+        (1, "`peer` is missing"),
+        (2, "did you mean \"veth\"?"),
+        (3, "port.a.queues"),
+        (4, "port.a.mtu"),
+        (6, "use one of"),
+        (7, "port.b.mtu"),
+    ] {
+        assert!(
+            said.iter().any(|problem| problem.starts_with(&format!("t:{line}:")) && problem.contains(part)),
+            "{part}: {said:#?}"
+        );
+    }
+}
+
+#[test]
 fn two_members_with_one_number_are_told() {
     let text = "\
 [port.a]

@@ -1,6 +1,7 @@
 //! The grammar of `trivium show`.
 
 use clap::{Args, Subcommand};
+use packet::MacAddr;
 
 /// Most routes, neighbours, next-hop objects, rules or cached flows that the daemon gives at once.
 const MOST: u64 = 100_000;
@@ -30,10 +31,7 @@ pub enum Shown {
         bridge: Option<String>,
     },
     /// Addresses that bridges have learned
-    Fdb {
-        /// Only those of this bridge
-        bridge: Option<String>,
-    },
+    Fdb(Fdb),
     /// Workers: cores, load, sleep
     Workers,
     /// Filters: packets of each rule
@@ -92,6 +90,22 @@ pub enum Shown {
         #[arg(long)]
         router: Option<String>,
     },
+}
+
+/// `trivium show fdb`
+#[derive(Clone, Debug, Args)]
+pub struct Fdb {
+    /// Only addresses of this bridge
+    pub bridge: Option<String>,
+    /// Only addresses at this port
+    #[arg(long)]
+    pub port: Option<String>,
+    /// Only addresses in this VLAN
+    #[arg(long, value_name = "VLAN")]
+    pub vlan: Option<u16>,
+    /// Only this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub mac: Option<MacAddr>,
 }
 
 /// `trivium show groups`, `meters` and `megaflows`

@@ -83,6 +83,9 @@ pub struct XdpDump {
     /// Stop after so many (a frame that is shown twice counts twice)
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
+    pub seconds: Option<u64>,
     /// Only frames that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
@@ -341,6 +344,9 @@ pub struct FilterSamples {
     /// Stop after so many
     #[arg(short, long, value_name = "N")]
     pub number: Option<u64>,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = super::seconds)]
+    pub seconds: Option<u64>,
     /// Only frames that match all of it, such as `ip_src=10.0.0.0/8,tcp,dst_port=80,vlan=10`
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,

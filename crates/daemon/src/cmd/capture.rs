@@ -8,11 +8,13 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use hyper::body::Bytes;
 use packet::filter::Filter;
 use packet::{FlowKey, PortId};
 use port::pcap::{Interface, Notes, Reader, Record, Writer};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Capture;
 use crate::client::{Client, Stream};
@@ -24,10 +26,10 @@ use crate::filter::describe;
 /// Chunks that wait for the reader.
 const QUEUE: usize = 256;
 
-/// Captures until there were enough, or Ctrl-C.
+/// Captures until there were enough, the time is over, or SIGINT or SIGTERM arrives.
 ///
 /// # Errors
-/// If the port does not exist, the filter is not understood, or the file cannot be written.
+/// If the port does not exist, the filter is not understood, the file cannot be written, or the daemon ends the stream.
 pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
     let filter = args.filter.join(",");
     // Read here too: no daemon is needed to be told what is wrong.
@@ -39,7 +41,7 @@ pub async fn capture(client: &Client, args: &Capture) -> Result<(), Failure> {
 /// Prints or writes the pcapng stream that the API has at `path`; `remedy` is what helps when it has lost some.
 ///
 /// # Errors
-/// If the daemon refuses it, or the file cannot be written.
+/// If the daemon refuses the capture or ends its stream, or the file cannot be written. A file holds whole packets in each case.
 pub async fn receive(
     client: &Client,
     path: &str,
@@ -47,29 +49,71 @@ pub async fn receive(
     remedy: &'static str,
 ) -> Result<(), Failure> {
     let stream = client.stream(path).await?;
+    if let Some(file) = &args.write {
+        eprintln!("capturing to {}; Ctrl-C ends", file.display());
+    }
     let (to, from) = sync_channel(QUEUE);
-    let args = args.clone();
-    let reader = tokio::task::spawn_blocking(move || read(from, &args, remedy));
-    feed(stream, to).await;
-    reader.await.map_err(|error| Failure::new("capture", error, ""))?
+    let ended = {
+        let longest = args.seconds.map(Duration::from_secs);
+        let args = args.clone();
+        let reader = tokio::task::spawn_blocking(move || read(from, &args, remedy));
+        let ended = feed(stream, to, longest).await?;
+        reader.await.map_err(|error| Failure::new("capture", error, ""))??;
+        ended
+    };
+    match ended {
+        Ended::AsAsked => Ok(()),
+        Ended::ByDaemon => {
+            let cause = "the daemon has ended the stream; what came before is complete";
+            Err(Failure::new("capture", cause, "the daemon was stopped, upgraded or killed: capture again"))
+        }
+    }
 }
 
-/// Passes the stream on until it ends, the reader has enough, or Ctrl-C.
-async fn feed(mut stream: Stream, to: SyncSender<Bytes>) {
-    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+/// Why a stream is read no further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    /// There were enough packets, the time is over, or a signal arrived.
+    AsAsked,
+    /// The daemon closed the stream.
+    ByDaemon,
+}
+
+/// Passes the stream on until the stream ends, the reader has enough, the time is over, or SIGINT or SIGTERM arrives.
+///
+/// # Errors
+/// If signals cannot be received.
+async fn feed(
+    mut stream: Stream,
+    to: SyncSender<Bytes>,
+    longest: Option<Duration>,
+) -> Result<Ended, Failure> {
+    let signals = |error| Failure::new("capture", error, "");
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
+    let deadline = longest.map(|longest| tokio::time::Instant::now() + longest);
+    let over = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut over = std::pin::pin!(over);
     loop {
         let mut patience = tokio::time::interval(std::time::Duration::from_millis(100));
         patience.tick().await;
         let chunk = tokio::select! {
             chunk = stream.chunk() => chunk,
             _ = patience.tick() => Some(Bytes::new()),
-            _ = &mut interrupt => None,
+            _ = interrupt.recv() => return Ok(Ended::AsAsked),
+            _ = terminate.recv() => return Ok(Ended::AsAsked),
+            () = &mut over => return Ok(Ended::AsAsked),
         };
-        let Some(chunk) = chunk else { return };
+        let Some(chunk) = chunk else { return Ok(Ended::ByDaemon) };
         // An empty chunk only asks whether the reader still listens. Sending may wait: then the daemon drops, not we.
         let sent = to.send(chunk);
         if sent.is_err() {
-            return;
+            return Ok(Ended::AsAsked);
         }
     }
 }

@@ -8,6 +8,7 @@ use model::{Format, Loaded, Machine, Problem};
 use crate::cli::Check;
 use crate::failure::{Failure, Kind};
 use crate::plane::filters;
+use crate::table::counted;
 
 /// Checks the file and prints what is wrong with it.
 ///
@@ -23,11 +24,13 @@ pub fn run(args: &Check) -> Result<(), Failure> {
             let refused: Vec<Problem> =
                 refused.map(|problem| Problem { file: name.clone(), ..problem }).collect();
             if refused.is_empty() && !args.json {
-                let (ports, bridges) = (config.ports.len(), config.bridges.len());
-                let (routers, filters) = (config.routers.len(), config.filters.len());
-                println!(
-                    "{name}: {ports} ports, {bridges} bridges, {routers} routers, {filters} filters: fine"
-                );
+                let objects = [
+                    counted(config.ports.len(), "port"),
+                    counted(config.bridges.len(), "bridge"),
+                    counted(config.routers.len(), "router"),
+                    counted(config.filters.len(), "filter"),
+                ];
+                println!("{name}: {}: fine", objects.join(", "));
             }
             let is_refused = !refused.is_empty();
             warnings.extend(refused);

@@ -5,23 +5,34 @@ use model::{DoctorFinding, Finding};
 use crate::cli::Json;
 use crate::client::Client;
 use crate::failure::{Failure, Kind};
+use crate::plane::doctor::preflight;
 
-/// Prints the findings.
+/// Prints the daemon's findings; where no daemon answers, what can be found about the machine without one.
 ///
 /// # Errors
 /// If the daemon does not answer, or something does not work.
 pub async fn doctor(client: &Client, args: &Json) -> Result<(), Failure> {
-    let findings: Vec<DoctorFinding> = client.get("/v1/doctor").await?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&findings).unwrap_or_default());
+    let findings: Vec<DoctorFinding> = match client.get("/v1/doctor").await {
+        Err(failure) if failure.kind == Kind::Unreachable => {
+            print(&preflight(), args.json);
+            return Err(failure);
+        }
+        answer => answer?,
+    };
+    print(&findings, args.json);
+    let sick = findings.iter().any(|finding| finding.severity == Finding::Error);
+    if sick { Err(Failure::told(Kind::Failed)) } else { Ok(()) }
+}
+
+fn print(findings: &[DoctorFinding], json: bool) {
+    if json {
+        println!("{}", serde_json::to_string_pretty(findings).unwrap_or_default());
     } else {
-        for finding in &findings {
+        for finding in findings {
             println!("{:<8} {}: {}", finding.severity.to_string(), finding.object, finding.finding);
             if !finding.fix.is_empty() {
                 println!("         fix: {}", finding.fix);
             }
         }
     }
-    let sick = findings.iter().any(|finding| finding.severity == Finding::Error);
-    if sick { Err(Failure::told(Kind::Failed)) } else { Ok(()) }
 }

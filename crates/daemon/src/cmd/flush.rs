@@ -21,6 +21,12 @@ pub async fn flush(client: &Client, args: &Flush) -> Result<(), Failure> {
             .collect();
     let path = format!("/v1/fdb/flush?{}", query.join("&"));
     let done: Flushed = client.send(Method::POST, &path, &()).await?;
-    println!("{} addresses forgotten", done.flushed);
+    match args.json {
+        true => println!("{}", serde_json::to_string(&done).unwrap_or_default()),
+        false => println!(
+            "{} forgotten",
+            if done.flushed == 1 { "1 address".to_owned() } else { format!("{} addresses", done.flushed) }
+        ),
+    }
     Ok(())
 }

@@ -14,6 +14,21 @@ pub fn run(args: &Release) -> Result<(), Failure> {
         let cause = "no daemon has left a hook on a device or for a port of this name";
         return Err(Failure::new(device, cause, "see what is attached with `ip link show`"));
     }
+    if args.json {
+        let told: Vec<_> = released
+            .iter()
+            .map(|one| {
+                let (device, error) = match &one.outcome {
+                    Ok(device) => (Some(device.clone()).filter(|device| !device.is_empty()), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                serde_json::json!({ "port": one.port.to_string(), "device": device, "error": error })
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&told).unwrap_or_default());
+        let failed = released.iter().any(|one| one.outcome.is_err());
+        return if failed { Err(Failure::told(Kind::Failed)) } else { Ok(()) };
+    }
     let mut failed = false;
     for one in &released {
         match &one.outcome {

@@ -13,7 +13,7 @@ use model::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::cli::{Show, Shown};
+use crate::cli::{Fdb, Show, Shown};
 use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
@@ -63,11 +63,7 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
             )
             .await
         }
-        Shown::Fdb { bridge } => {
-            let query = bridge.as_ref().map_or_else(String::new, |name| format!("?bridge={}", quoted(name)));
-            print(json, &client.get::<Vec<FdbEntry>>(&format!("/v1/fdb{query}")).await?, fdb);
-            Ok(())
-        }
+        Shown::Fdb(args) => show_fdb(client, args, json).await,
         Shown::Workers => {
             print(json, &client.get::<Vec<WorkerState>>("/v1/workers").await?, workers);
             Ok(())
@@ -78,6 +74,9 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
         Shown::Megaflows(args) => flows::show_megaflows(client, args, json).await,
         Shown::Caches => flows::show_caches(client, json).await,
         Shown::Drops { port } => {
+            if let Some(port) = port {
+                exists(client, "/v1/ports", port, |port: &PortState| port.name.as_str()).await?;
+            }
             let mut all: Vec<DropState> = client.get("/v1/drops").await?;
             all.retain(|drop| port.as_ref().is_none_or(|port| *port == drop.port));
             print(json, &all, drops);
@@ -102,6 +101,42 @@ pub async fn show(client: &Client, args: &Show) -> Result<(), Failure> {
     }
 }
 
+/// Prints the stations of all bridges, or those that the arguments leave, by bridge, VLAN and address.
+async fn show_fdb(client: &Client, args: &Fdb, json: bool) -> Result<(), Failure> {
+    if let Some(bridge) = &args.bridge {
+        exists(client, "/v1/bridges", bridge, |bridge: &BridgeState| bridge.name.as_str()).await?;
+    }
+    if let Some(port) = &args.port {
+        exists(client, "/v1/ports", port, |port: &PortState| port.name.as_str()).await?;
+    }
+    let (vlan, mac) = (args.vlan.map(|vlan| vlan.to_string()), args.mac.as_ref().map(ToString::to_string));
+    let query: Vec<String> = [("bridge", &args.bridge), ("port", &args.port), ("vlan", &vlan), ("mac", &mac)]
+        .into_iter()
+        .filter_map(|(field, value)| Some(format!("{field}={}", quoted(value.as_ref()?))))
+        .collect();
+    let mut entries: Vec<FdbEntry> = client.get(&format!("/v1/fdb?{}", query.join("&"))).await?;
+    entries.sort_by(|one, other| {
+        (&one.bridge, one.vlan, one.mac.as_u64()).cmp(&(&other.bridge, other.vlan, other.mac.as_u64()))
+    });
+    print(json, &entries, fdb);
+    Ok(())
+}
+
+/// Refuses a name that no object of the kind at `path` has.
+async fn exists<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    name: &str,
+    name_of: impl Fn(&T) -> &str,
+) -> Result<(), Failure> {
+    let all: Vec<T> = client.get(path).await?;
+    if all.iter().any(|one| name_of(one) == name) { Ok(()) } else { Err(absent(name)) }
+}
+
+fn absent(name: &str) -> Failure {
+    Failure::new(name, "there is no such object", "leave the name out to see all")
+}
+
 /// All objects of a kind, or the one of this name.
 async fn named<T: DeserializeOwned + Serialize>(
     client: &Client,
@@ -115,7 +150,7 @@ async fn named<T: DeserializeOwned + Serialize>(
     if let Some(name) = name {
         all.retain(|one| name_of(one) == name);
         if all.is_empty() {
-            return Err(Failure::new(name, "there is no such object", "leave the name out to see all"));
+            return Err(absent(name));
         }
     }
     print(json, &all, table);

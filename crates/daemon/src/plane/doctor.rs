@@ -3,6 +3,7 @@
 //! the ports' devices.
 
 mod device;
+mod machine;
 mod services;
 
 use std::fs;
@@ -11,6 +12,8 @@ use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
 
 use super::device::Device;
 use super::site::Site;
+
+pub use machine::preflight;
 
 /// Collects findings about one object.
 struct Chart {

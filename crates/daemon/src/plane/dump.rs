@@ -12,7 +12,7 @@ use tokio::sync::mpsc::Sender;
 use xdp::Verdict;
 use xdp::dump::{Dump, DumpConfig, Dumped};
 
-use super::listener::Listener;
+use super::listener::{Listener, succeed};
 use super::site::Site;
 use super::{DataPlane, locked, no_such_port};
 
@@ -35,20 +35,20 @@ pub fn start(
         ..DumpConfig::default()
     };
     let dump = Dump::new(&config).map_err(failed)?;
-    let link = {
+    let link = succeed(|| {
         let mut site = locked(&plane.site);
         let hook = hook_of(&mut site, &request.port)?;
         if hook.dumps().map_err(failed)? {
             return Err(PlaneError {
                 kind: FailureKind::Busy,
-                object,
-                cause: "somebody else captures at this hook already".to_owned(),
-                fix: "wait until that has ended".to_owned(),
+                object: object.clone(),
+                cause: "another client captures at this hook".to_owned(),
+                fix: "wait until that capture has ended".to_owned(),
             });
         }
         hook.set_dump(Some(&dump)).map_err(failed)?;
-        hook.link_id()
-    };
+        Ok(hook.link_id())
+    })?;
     let (weak, port) = (Arc::downgrade(plane), request.port.clone());
     let mut delivery = Delivery { request, listener: Listener::new(to, 0), filter: None };
     delivery.rules(plane, link, &[]);

@@ -1,8 +1,34 @@
 //! Whoever reads frames of a ring over the API: what it does not take in time is lost and counted, and told with the next frame.
 
+use std::time::{Duration, Instant};
+
+use control::{FailureKind, PlaneError};
 use model::CapturedFrame;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
+
+/// How long a new reader waits for the previous reader of the same ring to be removed. The daemon notices within about a second that a client has
+/// closed its connection.
+const SUCCESSION: Duration = Duration::from_secs(2);
+/// Time between two attempts to become the reader of a ring.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Calls `begin` until it returns something else than [`FailureKind::Busy`], for at most [`SUCCESSION`]: a command that starts right
+/// after the end of another is not refused for the other's sake.
+///
+/// # Errors
+/// What `begin` returns last.
+pub fn succeed<T>(mut begin: impl FnMut() -> Result<T, PlaneError>) -> Result<T, PlaneError> {
+    let deadline = Instant::now() + SUCCESSION;
+    loop {
+        match begin() {
+            Err(error) if error.kind == FailureKind::Busy && Instant::now() < deadline => {
+                std::thread::sleep(RETRY);
+            }
+            other => return other,
+        }
+    }
+}
 
 /// A client's queue, and what was lost on the way to it.
 pub struct Listener {

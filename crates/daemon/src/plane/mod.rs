@@ -7,7 +7,7 @@ mod af_xdp;
 mod bridges;
 mod change;
 mod device;
-mod doctor;
+pub mod doctor;
 mod dump;
 mod fault;
 pub mod filters;

@@ -12,7 +12,7 @@ use xdp::filter::Sample;
 use xdp::ring::RingReader;
 
 use super::filters::{Followed, Taken};
-use super::listener::Listener;
+use super::listener::{Listener, succeed};
 use super::{DataPlane, locked, no_such_port};
 
 /// How long the thread waits for samples before it looks whether anybody listens.
@@ -25,13 +25,13 @@ pub fn start(
     to: Sender<CapturedFrame>,
 ) -> Result<(), PlaneError> {
     let object = format!("samples of filter.{}", request.filter);
-    let followed = {
+    let followed = succeed(|| {
         let site = locked(&plane.site);
         if let Some(port) = request.port.as_deref().filter(|port| !site.ports.contains_key(*port)) {
             return Err(no_such_port(port));
         }
-        site.filters.follow(&request.filter)?
-    };
+        site.filters.follow(&request.filter)
+    })?;
     let failed =
         |error: &dyn std::error::Error| PlaneError::failed(&object, error, "`trivium doctor` may tell more");
     let before = followed.samples.missed().map_err(|error| failed(&error))?;

@@ -52,14 +52,19 @@ pub(super) fn read_port(name: &PortName, mut fields: Fields<'_>, findings: &mut 
     let workers = fields.numbers("workers", (0, 63), "worker", findings).unwrap_or_default();
     let spread = fields.flag("spread", findings).unwrap_or(false);
     let admin = fields.word("admin", &["up", "down"], &[true, false], findings).unwrap_or(true);
-    let kind = kind?;
+    let written = kind?;
+    // The other keys of a port whose kind is misspelt are read as those of the nearest kind, so that their mistakes are found too.
+    let kind = KINDS.iter().find(|known| **known == written).copied().or_else(|| {
+        let near = nearest(written, KINDS.iter().copied());
+        let cause = Cause::NotOneOf { value: written.to_owned(), near, choices: KINDS };
+        findings.add(fields.place_of("kind"), fields.path("kind"), cause);
+        near
+    })?;
     // Nothing comes in by that one.
     let filter = if kind == "null" { None } else { read_filter_name(&mut fields, findings) };
     let read = read_kind(kind, name, &mut fields, findings);
-    // Of an unknown kind nobody can say which keys it has.
-    let kind = KINDS.iter().find(|known| **known == kind)?;
     fields.finish_with(findings, |key| foreign(key, kind));
-    let kind = read?;
+    let kind = read.filter(|_| kind == written)?;
     Some(Port { mtu, workers: workers.into_iter().map(WorkerId).collect(), spread, admin, filter, kind })
 }
 
@@ -97,12 +102,8 @@ fn read_kind(
             PortKind::Ring(Ring { size: fields.power_of_two("size", RING_BOUNDS, findings).unwrap_or(1024) })
         }
         "null" => PortKind::Null,
-        other => {
-            let near = nearest(other, KINDS.iter().copied());
-            let cause = Cause::NotOneOf { value: other.to_owned(), near, choices: KINDS };
-            findings.add(fields.place_of("kind"), fields.path("kind"), cause);
-            return None;
-        }
+        // `read_port` passes kinds of `KINDS` alone.
+        _ => return None,
     })
 }
 

@@ -98,6 +98,8 @@ pub struct PcapQueue {
     /// Wakes a sleeping worker when the next packet is due.
     timer: Option<OwnedFd>,
     recording: Option<(Writer<BufWriter<File>>, Interface)>,
+    /// Whether packets are in the writer's buffer only.
+    buffered: bool,
     failed: Option<String>,
     counters: QueueCounters,
 }
@@ -125,6 +127,7 @@ impl PcapQueue {
             round_start: None,
             clock,
             recording,
+            buffered: false,
             failed: None,
             counters: QueueCounters::default(),
         })
@@ -181,6 +184,24 @@ impl PcapQueue {
         }
     }
 
+    /// Ends the recording for good, which the queue's status then reports.
+    fn stop_recording(&mut self, error: &dyn std::fmt::Display) {
+        self.failed = Some(format!("recording stopped: {error}; free space on the disk and reopen the port"));
+        self.recording = None;
+    }
+
+    /// Writes buffered packets to the file, so that a reader of the file, or of what a killed process leaves, finds them.
+    fn flush(&mut self) {
+        if !std::mem::take(&mut self.buffered) {
+            return;
+        }
+        if let Some((writer, _)) = &mut self.recording
+            && let Err(error) = writer.flush()
+        {
+            self.stop_recording(&error);
+        }
+    }
+
     fn now(&mut self) -> u64 {
         if self.timing == Timing::Original { (self.clock)() } else { 0 }
     }
@@ -203,14 +224,12 @@ impl Queue for PcapQueue {
     fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
         let taken = batch.len();
         let now = if self.recording.is_some() && taken > 0 { (self.clock)() } else { 0 };
+        self.buffered |= taken > 0;
         for packet in batch.drain(..) {
             if let Some((writer, interface)) = &mut self.recording {
                 let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
                 if let Err(error) = writer.packet(*interface, now, len, packet.parts(pool.memory()), None) {
-                    self.failed = Some(format!(
-                        "recording stopped: {error}; free space on the disk and reopen the port"
-                    ));
-                    self.recording = None;
+                    self.stop_recording(&error);
                     self.counters.tx_invalid += 1;
                 }
             } else if self.failed.is_some() {
@@ -227,7 +246,9 @@ impl Queue for PcapQueue {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
+    /// A worker asks before it sleeps: what was recorded so far is written then.
     fn has_pending(&mut self) -> bool {
+        self.flush();
         let now = self.now();
         let due = self.is_due(now);
         if !due {

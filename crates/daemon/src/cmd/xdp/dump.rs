@@ -32,6 +32,7 @@ pub async fn dump(client: &Client, args: &XdpDump) -> Result<(), Failure> {
         drops: false,
         write: args.write.clone(),
         number: args.number,
+        seconds: args.seconds,
         filter: args.filter.clone(),
     };
     capture::receive(client, &path, &output, "narrow the filter to lose none").await

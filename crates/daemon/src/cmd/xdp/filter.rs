@@ -83,6 +83,7 @@ async fn samples(client: &Client, args: &FilterSamples) -> Result<(), Failure> {
         drops: false,
         write: args.write.clone(),
         number: args.number,
+        seconds: args.seconds,
         filter: args.filter.clone(),
     };
     capture::receive(client, &path, &output, "raise `one_in` of the rule to lose none").await

@@ -63,7 +63,7 @@ impl Filters {
         };
         let id = kernel.filter.id().map_err(|error| failed(name, &error))?;
         if kernel.followed.swap(true, Ordering::AcqRel) {
-            let (cause, fix) = ("somebody else follows its samples already", "wait until that has ended");
+            let (cause, fix) = ("another client reads its samples", "wait until that client has ended");
             return Err(refused(FailureKind::Busy, cause, fix));
         }
         Ok(Followed { samples: kernel.filter.samples(), id, place: Arc::clone(&kernel.followed) })
