@@ -18,6 +18,7 @@ mod hook;
 mod known;
 mod listen;
 mod look;
+mod packet_out;
 mod record;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,10 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ::port::FramePool;
 use budget::{Budgets, every_bit};
 use lookup::{FlowRef, WordHash};
-use packet::{FlowKey, PortId};
+use packet::PortId;
 use record::{Bits, Fate, Fates, Record};
 use switch::flow::{
-    Ahead, Asked as Question, Beyond, Event, Flow, Lesson, Op, PacketIn, PacketOut, Pipeline, Translated,
+    Ahead, Asked as Question, Event, Flow, Lesson, Op, PacketIn, Pipeline, Translated,
     packet_and_beyond_bits, packet_bits, port,
 };
 use sync::wake::Waker;
@@ -144,6 +145,10 @@ pub struct Decider {
     syncs: u64,
     /// What takes more than one round.
     jobs: Vec<dump::Job>,
+    /// By worker: answers for which the ring of the worker had no room, in their order.
+    backlog: Vec<VecDeque<Answer>>,
+    /// Counts the rounds of packet-outs, so that each bridge comes first in turn.
+    packet_out_rounds: usize,
     view: Arc<DeciderView>,
     /// Switches and limits that others set.
     knobs: Arc<Knobs>,
@@ -213,6 +218,8 @@ impl Decider {
             asking: Vec::new(),
             syncs: 0,
             jobs: Vec::new(),
+            backlog: std::iter::repeat_with(VecDeque::new).take(count).collect(),
+            packet_out_rounds: 0,
             view: Arc::default(),
             knobs: Arc::new(knobs),
             hook: None,
@@ -248,13 +255,21 @@ impl Decider {
                 continue;
             }
             self.waker.prepare_sleep();
+            let bridges = self.bridges();
             let pending = self.workers.iter().any(|end| !end.upcalls.is_empty() || !end.told.is_empty())
-                || self.bridges().values().any(|bridge| {
-                    !bridge.tables.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-                });
+                || bridges.values().any(|bridge| bridge.tables.has_requests());
+            // A worker makes room in its ring without a word.
+            let waits_for_room = self.backlog.iter().any(|backlog| !backlog.is_empty())
+                || bridges.values().any(|bridge| bridge.tables.has_packet_outs());
             if !pending {
                 // Flows are looked at now and then in any case; without any there is nothing to look at.
-                let ms = if self.flows > 0 || self.barrier.is_some() { 20 } else { 500 };
+                let ms = if waits_for_room {
+                    1
+                } else if self.flows > 0 || self.barrier.is_some() {
+                    20
+                } else {
+                    500
+                };
                 let nap = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
                 let _ = poll(&mut [PollFd::new(&*self.waker, PollFlags::IN)], Some(&nap));
             }
@@ -272,6 +287,11 @@ impl Decider {
         }
         for (_, upcall) in std::mem::take(&mut self.queues).into_values().flatten() {
             self.pool.free(upcall.packet);
+        }
+        for answer in std::mem::take(&mut self.backlog).into_iter().flatten() {
+            if let Answer::Release { packet, .. } = answer {
+                self.pool.free(packet);
+            }
         }
         for end in &mut self.workers {
             while let Some(upcall) = end.upcalls.pop() {
@@ -296,14 +316,20 @@ impl Decider {
     pub fn round(&mut self) -> bool {
         let now = monotonic().ns;
         let mut did = self.hear();
+        did |= self.send_backlog();
         self.pay();
-        did |= self.requests(now);
+        did |= self.requests();
+        did |= self.packet_outs(now);
         did |= self.collect();
         did |= self.decide(now);
-        did |= self.look(now);
+        if !self.is_behind() {
+            did |= self.look(now);
+        }
         did |= self.reap();
         did |= self.settle();
-        did |= self.jobs();
+        if !self.is_behind() {
+            did |= self.jobs();
+        }
         if now / ROUND_NS != self.second {
             self.second = now / ROUND_NS;
             self.tick(now);
@@ -427,8 +453,8 @@ impl Decider {
         }))
     }
 
-    /// Barriers and packets of controllers.
-    fn requests(&mut self, now: u64) -> bool {
+    /// Barriers, dumps and purges.
+    fn requests(&mut self) -> bool {
         let mut did = false;
         for bridge in self.bridges().into_values() {
             let asked =
@@ -437,7 +463,6 @@ impl Decider {
                 did = true;
                 match asked {
                     Asked::Barrier(done) => self.asking.push(done),
-                    Asked::PacketOut(out) => self.packet_out(&bridge, *out, now),
                     Asked::Dump(to) => {
                         self.jobs.push(dump::Job::Dump { bridge: bridge.tables.number(), at: 0, to });
                     }
@@ -449,44 +474,6 @@ impl Decider {
             }
         }
         did
-    }
-
-    fn packet_out(&mut self, bridge: &Arc<FlowBridge>, out: PacketOut, now: u64) {
-        let mut key = FlowKey::ZERO;
-        let Ok(layers) = FlowKey::extract(&out.frame, out.frame.len(), PortId(0), &mut key) else { return };
-        let beyond = Beyond::extract(&out.frame, &key, &layers);
-        let mut flow = Flow::new(&key, &beyond, out.in_port);
-        for word in 0..flow.0.len() {
-            flow.0[word] = flow.0[word] & !out.metadata.mask.0[word] | out.metadata.value.0[word];
-        }
-        let (fate, from, events) = {
-            let mut pipeline = bridge.tables.lock();
-            let asked = Question { flow: &flow, frame: Some(&out.frame), trace: false };
-            let fate = match &out.resumes {
-                Some(left) => pipeline.resume(asked, left),
-                None => pipeline.packet_out(asked, &out.actions),
-            };
-            let from = pipeline.ports().get(&out.in_port).map(|port| port.id);
-            self.effects(&mut pipeline, &fate, &out.frame, now);
-            (fate, from, pipeline.take_events())
-        };
-        bridge.tables.publish(&events);
-        let compiled = self.compile(bridge, &fate);
-        // Counted at a port of the bridge, where none is named.
-        let any = || bridge.tables.lock().ports().values().next().map(|port| port.id);
-        let Some(from) = from.or_else(any) else { return };
-        if compiled.program.is_drop() {
-            return;
-        }
-        let Ok(packet) = self.pool.alloc_copy(&out.frame) else { return };
-        let answer = Answer::Release {
-            bridge: Arc::clone(bridge),
-            port: from,
-            packet,
-            key: None,
-            compiled: Arc::new(compiled),
-        };
-        self.answer(0, answer);
     }
 
     /// Sorts packets of unknown flows by port.
@@ -509,12 +496,21 @@ impl Decider {
             return false;
         }
         let begin = monotonic().ns;
+        let mut did = false;
         for port in ports {
+            // Whoever ends the engine waits for one turn at most.
+            if self.knobs.stop.load(Ordering::Acquire) {
+                break;
+            }
             let ahead = self.look_ahead(port);
             for at in 0..TURN {
-                let Some((worker, upcall)) = self.queues.get_mut(&port).and_then(VecDeque::pop_front) else {
+                let Some(queue) = self.queues.get_mut(&port) else { break };
+                let Some((worker, _)) = queue.front() else { break };
+                if self.backlog[*worker].len() >= crate::flows::ANSWERS {
                     break;
-                };
+                }
+                let Some((worker, upcall)) = queue.pop_front() else { break };
+                did = true;
                 self.upcall(worker, upcall, ahead.get(at), now);
             }
             self.ahead = ahead;
@@ -523,7 +519,7 @@ impl Decider {
             }
         }
         self.packets_ns = (self.packets_ns + (monotonic().ns - begin)).min(PACKETS_NS);
-        true
+        did
     }
 
     /// Looks the packets of a port's turn up in the first table, if there are several and that has many rules: those from the first on that came to the same bridge.
@@ -626,30 +622,42 @@ impl Decider {
         });
     }
 
-    /// Pushes an answer; waits for room, which a worker makes in its next round.
+    /// Gives an answer to a worker. Where the ring of the worker has no room, the answer waits in the backlog of the worker, and the slow
+    /// path goes on with other work.
     fn answer(&mut self, worker: usize, answer: Answer) {
-        let mut answer = answer;
-        let mut turns = 0_u32;
-        // Until the worker has made room; whoever ends the workers tells us to stop.
-        while !self.knobs.stop.load(Ordering::Acquire) {
-            match self.workers[worker].answers.push(answer) {
-                Ok(()) => return,
-                Err(back) => {
-                    answer = back;
-                    self.workers[worker].waker.notify_if_sleeping();
-                    self.hear();
-                    turns += 1;
-                    if turns < 1000 {
-                        std::thread::yield_now();
-                    } else {
-                        std::thread::sleep(std::time::Duration::from_micros(50));
-                    }
+        let backlog = &mut self.backlog[worker];
+        if !backlog.is_empty() {
+            return backlog.push_back(answer);
+        }
+        if let Err(back) = self.workers[worker].answers.push(answer) {
+            backlog.push_back(back);
+            self.workers[worker].waker.notify_if_sleeping();
+        }
+    }
+
+    /// Moves answers from the backlogs to the rings of the workers, as far as there is room; whether any was moved.
+    fn send_backlog(&mut self) -> bool {
+        let mut did = false;
+        for (backlog, end) in self.backlog.iter_mut().zip(&mut self.workers) {
+            while let Some(answer) = backlog.pop_front() {
+                if let Err(back) = end.answers.push(answer) {
+                    backlog.push_front(back);
+                    end.waker.notify_if_sleeping();
+                    break;
                 }
+                did = true;
             }
         }
-        if let Answer::Release { packet, .. } = answer {
-            self.pool.free(packet);
-        }
+        did
+    }
+
+    /// Whether the backlog of a worker is as long as the ring: work that makes more answers waits, which bounds the backlog.
+    fn is_behind(&self) -> bool {
+        (0..self.backlog.len()).any(|worker| self.is_worker_behind(worker))
+    }
+
+    fn is_worker_behind(&self, worker: usize) -> bool {
+        self.backlog[worker].len() >= crate::flows::ANSWERS
     }
 
     fn install(&mut self, record: Record) {

@@ -13,6 +13,7 @@
 
 #![allow(clippy::disallowed_types, reason = "tables are locked by control threads; a worker never asks them")]
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +26,8 @@ use sync::counter::Counter;
 use sync::spsc::{Consumer, Producer};
 use sync::token_bucket::TokenBucket;
 use sync::wake::Waker;
+
+use crate::packet_outs::{PacketOuts, Queued};
 
 /// Words beyond the key that caches know.
 pub const BEYOND: usize = 7;
@@ -48,8 +51,6 @@ pub type Listener = Arc<dyn Fn(&[Event]) + Send + Sync>;
 pub(crate) enum Asked {
     /// Tell when caches agree with the tables.
     Barrier(Box<dyn FnOnce() + Send>),
-    /// A controller's packet.
-    PacketOut(Box<PacketOut>),
     /// Tell the flows that workers have.
     Dump(std::sync::mpsc::SyncSender<crate::decider::MegaflowView>),
     /// Have workers throw them away, and tell when all are told to.
@@ -61,6 +62,7 @@ pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
     pub(crate) asked: Mutex<Vec<Asked>>,
+    packet_outs: Mutex<PacketOuts>,
     listener: Mutex<Option<Listener>>,
     waker: Arc<Waker>,
     /// Packets that met no cached flow.
@@ -77,6 +79,7 @@ impl FlowTables {
             number,
             pipeline: Mutex::new(pipeline),
             asked: Mutex::new(Vec::new()),
+            packet_outs: Mutex::default(),
             listener: Mutex::new(None),
             waker,
             upcalls: AtomicU64::new(0),
@@ -132,9 +135,29 @@ impl FlowTables {
         self.ask(Asked::Barrier(Box::new(done)));
     }
 
-    /// Sends a controller's packet through actions or tables.
-    pub fn packet_out(&self, packet: PacketOut) {
-        self.ask(Asked::PacketOut(Box::new(packet)));
+    /// Sends a controller's packet through actions or tables. Packet-outs of one session keep their order, and sessions take turns.
+    ///
+    /// The queue has no limit of its own. `reservation` stands for the room that the session has reserved for the packet; the reservation is
+    /// dropped when the slow path has decided the packet, or when the bridge goes.
+    pub fn packet_out(&self, session: u64, packet: PacketOut, reservation: impl Any + Send) {
+        let queued = Queued { packet: Box::new(packet), reservation: Box::new(reservation) };
+        self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).push(session, queued);
+        self.waker.notify();
+    }
+
+    /// Takes the packet-out whose turn comes next.
+    pub(crate) fn next_packet_out(&self) -> Option<Queued> {
+        self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Whether barriers, dumps or the like wait for the slow path.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whether packet-outs wait for the slow path.
+    pub(crate) fn has_packet_outs(&self) -> bool {
+        !self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Packets that met no cached flow so far.

@@ -26,6 +26,7 @@ pub mod finish;
 pub mod flows;
 pub mod handover;
 pub mod inspect;
+mod packet_outs;
 pub mod rest;
 pub mod stage;
 pub mod state;

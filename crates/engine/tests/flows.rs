@@ -172,16 +172,72 @@ fn controllers_get_packets_and_send_some() {
     assert_eq!(told.frame, frame(1, 2, 9));
     assert_eq!(switch.view().flows, 0, "each such packet goes to the decider");
     let actions = vec![Action::PushVlan(0x8100), out(port::FLOOD)];
-    switch.tables.packet_out(PacketOut {
-        in_port: 2,
-        metadata: Match::ANY,
-        actions,
-        frame: frame(1, 2, 3),
-        resumes: None,
-    });
+    let packet =
+        PacketOut { in_port: 2, metadata: Match::ANY, actions, frame: frame(1, 2, 3), resumes: None };
+    switch.tables.packet_out(0, packet, ());
     let left = switch.outputs();
     assert_eq!(left.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(left[0].1[12..14], [0x81, 0x00]);
+    switch.rig.assert_accounted();
+}
+
+/// Queues so many packet-outs of a session, each of which holds a reference of `reservation`.
+fn flood(switch: &Switch, session: u64, count: usize, reservation: &Arc<()>) {
+    for _ in 0..count {
+        let (actions, frame) = (vec![out(2)], frame(1, 2, 3));
+        let packet = PacketOut { in_port: 1, metadata: Match::ANY, actions, frame, resumes: None };
+        switch.tables.packet_out(session, packet, Arc::clone(reservation));
+    }
+}
+
+/// A session that floods packet-outs delays neither packets of unknown flows nor the packet-outs of another session.
+#[test]
+fn packet_outs_are_decided_in_budgets_and_in_turn() {
+    let mut switch = Switch::new(3);
+    switch.add(0, 5, Match::ANY, vec![out(2)]);
+    let (flooder, other) = (Arc::new(()), Arc::new(()));
+    flood(&switch, 1, 5_000, &flooder);
+    flood(&switch, 2, 3, &other);
+    switch.rig.send(0, &frame(1, 2, 9));
+    switch.rig.round();
+    switch.decider.round();
+    assert_eq!(
+        switch.decider.view().upcalls.load(Ordering::Relaxed),
+        1,
+        "the upcall waits for no packet-out"
+    );
+    let left = Arc::strong_count(&flooder) - 1;
+    assert!((4_000..5_000).contains(&left), "{left} of the flood are left");
+    assert_eq!(Arc::strong_count(&other), 1, "the other session waits for its turn only");
+    // All of them leave in the end.
+    let mut sent = 0;
+    while Arc::strong_count(&flooder) > 1 {
+        switch.decider.round();
+        switch.rig.round();
+        sent += switch.rig.outputs().len();
+    }
+    assert_eq!(sent + switch.outputs().len(), 5_004);
+    switch.rig.assert_accounted();
+}
+
+/// A worker that takes no answers does not block the slow path, and the end of the engine waits for no packet-outs.
+#[test]
+fn the_slow_path_goes_on_and_ends_while_a_worker_takes_nothing() {
+    let mut switch = Switch::new(3);
+    let flooder = Arc::new(());
+    flood(&switch, 1, 20_000, &flooder);
+    for _ in 0..1_000 {
+        switch.decider.round();
+    }
+    let left = Arc::strong_count(&flooder) - 1;
+    assert!(
+        (19_000..20_000).contains(&left),
+        "packet-outs take few of the frames: {left} of the flood are left"
+    );
+    switch.succeed();
+    assert_eq!(Arc::strong_count(&flooder) - 1, left, "the end waits for none of them");
+    switch.outputs();
+    assert_eq!(Arc::strong_count(&flooder), 1);
     switch.rig.assert_accounted();
 }
 

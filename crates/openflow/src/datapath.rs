@@ -10,7 +10,7 @@ use switch::flow::{
     Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, OptionsError,
     OptionsMod, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// A future that a barrier waits for.
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -290,11 +290,11 @@ pub trait Datapath: Send + Sync + 'static {
     /// The counters of one meter or of all.
     fn meter_stats(&self, meter: Option<u32>) -> Vec<MeterStats>;
 
-    /// Sends a packet.
+    /// Sends a packet. The bridge keeps `reservation` until the packet is decided: that is how the bridge slows a session down.
     ///
     /// # Errors
     /// [`FlowError`], and nothing is sent.
-    fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError>;
+    fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError>;
 
     /// Resolves when packets that arrive from then on meet all changes made before the call, whatever cache they meet them in.
     fn barrier(&self) -> Settled;
@@ -305,6 +305,26 @@ pub trait Datapath: Send + Sync + 'static {
     /// Told when the first controller is there (true) and when the last one has gone (false): the fail mode's time to act.
     /// Those who only come to us (`ovs-ofctl`) do not count.
     fn controllers_connected(&self, connected: bool);
+}
+
+/// The part of its budget for packet-outs that a session has reserved for one packet. Dropping the value gives the part back, and lets the
+/// session read on where it waits for room.
+#[derive(Debug)]
+pub struct Reservation {
+    session: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Reservation {
+    pub(crate) fn new(session: u64, permit: OwnedSemaphorePermit) -> Reservation {
+        Reservation { session, _permit: permit }
+    }
+
+    /// The number of the session, which no other session of the bridge has.
+    #[must_use]
+    pub fn session(&self) -> u64 {
+        self.session
+    }
 }
 
 /// Where a bridge puts what happens. A clone puts into the same queue.

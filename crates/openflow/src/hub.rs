@@ -175,6 +175,11 @@ impl Seat {
         Ok((own.role, generation))
     }
 
+    /// The number of the session, which no other session of the bridge has.
+    pub fn number(&self) -> u64 {
+        self.id
+    }
+
     /// Says whether this session monitors rules.
     pub fn monitor(&mut self, on: bool) {
         if on != self.monitoring {

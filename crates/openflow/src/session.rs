@@ -3,6 +3,7 @@
 //! One task reads requests, answers them in their order and shows the bridge's events between them. It waits for nobody but its own
 //! peer: what the peer does not take in time is lost (packets) or ends the session (answers), and others go on.
 
+mod budget;
 mod bundle;
 mod multipart;
 mod notice;
@@ -18,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::budget::PacketOutBudget;
 use self::bundle::Bundles;
 use self::notice::{Async, Limit};
 use crate::controllers::Board;
@@ -154,6 +156,7 @@ pub(crate) struct Session<S> {
     controller_id: u16,
     asynchronous: Option<Async>,
     limit: Option<Limit>,
+    packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
     /// A request to describe tables of which more parts are to come, by its number.
@@ -184,8 +187,10 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Silent(PATIENCE),
     };
+    let seat = hub.join(options.controller);
     let mut session = Session {
-        seat: hub.join(options.controller),
+        packet_outs: PacketOutBudget::new(seat.number()),
+        seat,
         hub: Arc::clone(hub),
         board: Arc::clone(board),
         version,

@@ -6,6 +6,7 @@ mod memory;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memory::Memory;
@@ -450,4 +451,54 @@ async fn asynchronous_messages_are_as_configured() {
     bridge.packet(1, &[0; 60], Reason::Action, 0xffff);
     assert_eq!(peer.wait_for(10).await.2[6], 1, "by an action");
     controllers.shutdown().await;
+}
+
+/// A packet-out of OpenFlow 1.3 to port 2, with a frame of so many octets.
+fn packet_out(frame: usize) -> Vec<u8> {
+    let mut body = vec![0xff; 4];
+    body.u32(1);
+    body.u16(16);
+    body.extend([0; 6]);
+    body.extend([0, 0, 0, 16, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0]);
+    body.resize(body.len() + frame, 7);
+    body
+}
+
+/// While the slow path takes no packet-outs, the session that floods them is not read any further, in messages or in octets, and other
+/// sessions go on. Whatever was sent arrives in the end, in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_floods_packet_outs_is_not_read_further() {
+    for (frame, most) in [(60, 256), (60_000, 8)] {
+        let (bridge, controllers, at) = listening().await;
+        bridge.holds.store(true, Ordering::Relaxed);
+        let mut flooder = Peer::connect(at, 4).await;
+        let mut other = Peer::connect(at, 4).await;
+        let body = packet_out(frame);
+        let total = 4 * most;
+        let sent = tokio::spawn(async move {
+            for xid in 0..total {
+                flooder.send(13, xid, &body).await;
+            }
+            flooder.send(20, 0xbbbb, &[]).await;
+            flooder.wait_for(21).await
+        });
+        let queued = || u32::try_from(bridge.held.lock().unwrap().len()).unwrap();
+        eventually("the budget is used up", || queued() == most).await;
+        for xid in 0..20 {
+            other.send(2, xid, &[]).await;
+            assert_eq!(other.wait_for(3).await.1, xid);
+            assert_eq!(queued(), most, "nothing more of the flood is read");
+        }
+        assert!(!sent.is_finished());
+        // The slow path takes them one by one.
+        for _ in 0..total {
+            eventually("one more is read", || queued() > 0).await;
+            assert!(queued() <= most);
+            let one = bridge.held.lock().unwrap().pop();
+            drop(one);
+        }
+        assert_eq!(sent.await.unwrap().1, 0xbbbb, "the barrier comes behind them");
+        assert_eq!(bridge.sent.lock().unwrap().len(), usize::try_from(total).unwrap());
+        controllers.shutdown().await;
+    }
 }

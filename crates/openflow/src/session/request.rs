@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use switch::flow::{Mod, port};
+use switch::flow::{Mod, PacketOut, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::notice::Async;
@@ -93,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             5 => self.features(head, body),
             7 => self.get_config(head, body),
             9 => self.set_config(body),
-            13 => self.packet_out(body),
+            13 => self.packet_out(body).await,
             14 => self.change(head.kind, body).await,
             15 if old => self.port_mod(body),
             15 | 29 if !old => self.change(head.kind, body).await,
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 options::put_reply(&mut self.out, self.version, head.xid, &options);
                 Ok(())
             }
-            (NICIRA, 28) => self.resume(body),
+            (NICIRA, 28) => self.resume(body).await,
             (NICIRA, 29 | 32) => self.flush_connections(subtype, body),
             (NICIRA, 21) if self.version == Version::V10 => self.monitor_cancel(body),
             (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
@@ -243,20 +243,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn packet_out(&mut self, body: Reader<'_>) -> Answer {
+    async fn packet_out(&mut self, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         let (packet, buffer) = packet::get_out(body, self.version)?;
         if buffer.is_some() {
             return Err(Error::UnknownBuffer.into());
         }
-        self.hub.datapath.packet_out(packet).map_err(Error::from)?;
-        Ok(())
+        self.send_packet(packet).await
     }
 
-    fn resume(&mut self, body: Reader<'_>) -> Answer {
+    async fn resume(&mut self, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
         let packet = packet::get_resume(body)?;
-        self.hub.datapath.packet_out(packet).map_err(Error::from)?;
+        self.send_packet(packet).await
+    }
+
+    /// Queues a packet at the slow path. Where the budget of the session is used up, answers so far are sent, and the session waits for
+    /// room before it reads its next message.
+    async fn send_packet(&mut self, packet: PacketOut) -> Answer {
+        let reservation = match self.packet_outs.try_reserve(&packet) {
+            Some(reservation) => Some(reservation),
+            None => {
+                self.flush().await?;
+                self.packet_outs.reserve(&packet).await
+            }
+        };
+        if let Some(reservation) = reservation {
+            self.hub.datapath.packet_out(packet, reservation).map_err(Error::from)?;
+        }
         Ok(())
     }
 
@@ -307,6 +321,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         none(body)?;
         // What was answered before is not held back meanwhile.
         self.flush().await.map_err(Refused::Ended)?;
+        // Its packet-outs are decided before the barrier.
+        self.packet_outs.drained().await;
         self.hub.datapath.barrier().await;
         let start = begin(&mut self.out, self.version, reply, head.xid);
         finish(&mut self.out, start);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openflow::datapath::{
-    Description, EventSender, Features, PortMod, PortModError, QueueConfig, QueueStats, Settled, TableConfig,
-    TableMod,
+    Description, EventSender, Features, PortMod, PortModError, QueueConfig, QueueStats, Reservation, Settled,
+    TableConfig, TableMod,
 };
 use openflow::{Datapath, Subscription, events};
 use packet::MacAddr;
@@ -35,6 +35,9 @@ pub struct Tables {
 pub struct Memory {
     pub tables: Mutex<Tables>,
     pub sent: Mutex<Vec<PacketOut>>,
+    /// Packet-outs are not decided: their reservations stay in `held`.
+    pub holds: AtomicBool,
+    pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
     pub barriers: Mutex<u32>,
     /// Rules that are added are new, so none is looked for that they would replace.
@@ -59,6 +62,8 @@ impl Memory {
         Arc::new(Memory {
             tables: Mutex::new(Tables { ports, limit: 1 << 20, ..Tables::default() }),
             sent: Mutex::default(),
+            holds: AtomicBool::new(false),
+            held: Mutex::default(),
             connected: Mutex::default(),
             barriers: Mutex::default(),
             fresh: AtomicBool::new(false),
@@ -442,7 +447,11 @@ impl Datapath for Memory {
             .collect()
     }
 
-    fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError> {
+    fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError> {
+        if self.holds.load(Ordering::Relaxed) {
+            self.held.lock().unwrap().push(reservation);
+        }
+
         for action in &packet.actions {
             if let Action::Output { port: port::CONTROLLER, max_len } = action {
                 self.packet(packet.in_port, &packet.frame, Reason::PacketOut, *max_len);

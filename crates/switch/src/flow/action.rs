@@ -328,6 +328,12 @@ impl Instructions {
         self.apply.iter().chain(&self.write).any(|action| action.uses_group(group))
     }
 
+    /// Octets on the heap that the actions take, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        memory_of(&self.apply) + memory_of(&self.write)
+    }
+
     /// Adds the groups that actions go by, some perhaps more than once.
     pub(crate) fn groups(&self, into: &mut Vec<u32>) {
         self.apply.iter().chain(&self.write).for_each(|action| action.groups(into));
@@ -340,7 +346,25 @@ impl Instructions {
     }
 }
 
+/// Octets on the heap that a list of actions takes, about.
+pub(crate) fn memory_of(actions: &[Action]) -> usize {
+    size_of_val(actions) + actions.iter().map(Action::memory).sum::<usize>()
+}
+
 impl Action {
+    /// Octets on the heap that the action takes besides its own size.
+    fn memory(&self) -> usize {
+        match self {
+            Action::Controller { userdata, .. } => userdata.len(),
+            Action::DecTtl(controllers) => size_of_val(&controllers[..]),
+            Action::Learn(learn) => size_of::<Learn>() + size_of_val(&learn.parts[..]),
+            Action::Note(octets) => octets.len(),
+            Action::Clone(actions) => memory_of(actions),
+            Action::Bundle { ports, .. } => size_of_val(&ports[..]),
+            _ => 0,
+        }
+    }
+
     /// See [`Instructions::outputs_to`].
     #[must_use]
     pub fn outputs_to(&self, to: u32) -> bool {

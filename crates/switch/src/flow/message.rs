@@ -2,6 +2,7 @@
 
 use packet::MacAddr;
 
+use super::action::memory_of;
 use super::{Action, Flow, Instructions, Match};
 
 /// All tables, in requests.
@@ -593,6 +594,21 @@ pub struct PacketOut {
     pub frame: Vec<u8>,
     /// What was left to be done when the packet was given to the controller, which comes behind the actions.
     pub resumes: Option<Box<Continuation>>,
+}
+
+impl PacketOut {
+    /// Octets of memory that the packet takes with its actions, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let left = self.resumes.as_ref().map_or(0, |left| {
+            let rest = left.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
+            size_of::<Continuation>()
+                + rest.sum::<usize>()
+                + memory_of(&left.action_set)
+                + size_of_val(&left.stack[..])
+        });
+        size_of::<PacketOut>() + self.frame.len() + memory_of(&self.actions) + left
+    }
 }
 
 /// What is left to be done for a packet that waits for its controller (`controller(pause)`).

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use engine::FlowTables;
 use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
 use openflow::datapath::{
-    Aggregate, Description, EventSender, Features, PortMod, PortModError, Settled, Subscription, TableConfig,
-    TableMod,
+    Aggregate, Description, EventSender, Features, PortMod, PortModError, Reservation, Settled, Subscription,
+    TableConfig, TableMod,
 };
 use openflow::{Datapath, events};
 use switch::flow::{
@@ -346,9 +346,9 @@ impl Datapath for Leader {
         stats
     }
 
-    fn packet_out(&self, packet: PacketOut) -> Result<(), FlowError> {
+    fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError> {
         self.tables.lock().check_packet_out(&packet.actions)?;
-        self.tables.packet_out(packet);
+        self.tables.packet_out(reservation.session(), packet, reservation);
         Ok(())
     }
 

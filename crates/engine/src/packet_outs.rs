@@ -1,0 +1,79 @@
+//! Packet-outs that wait for the slow path, each in the queue of the OpenFlow session that sent it.
+//!
+//! The slow path takes packet-outs from the queues in turn, so that a session that floods delays its own packet-outs only. The queues have
+//! no limit of their own: whoever sends packet-outs reserves room first, and the reservation is kept beside the packet until the slow path
+//! has decided the packet.
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use switch::flow::PacketOut;
+
+/// A packet-out that waits.
+pub(crate) struct Queued {
+    /// The packet and its actions.
+    pub packet: Box<PacketOut>,
+    /// Room that the session has reserved. Dropping the reservation gives the room back.
+    pub reservation: Box<dyn Any + Send>,
+}
+
+/// The packet-outs of one bridge, by session.
+#[derive(Default)]
+pub(crate) struct PacketOuts {
+    sessions: BTreeMap<u64, VecDeque<Queued>>,
+    /// The session that was served last.
+    last: u64,
+}
+
+impl PacketOuts {
+    /// Appends a packet-out to the queue of a session.
+    pub fn push(&mut self, session: u64, queued: Queued) {
+        self.sessions.entry(session).or_default().push_back(queued);
+    }
+
+    /// Takes the first packet-out of the session behind the one that was served last, in the order of session numbers and from the first
+    /// one again. Returns `None` where no packet-out waits.
+    pub fn pop(&mut self) -> Option<Queued> {
+        let behind = self.sessions.range((Bound::Excluded(self.last), Bound::Unbounded)).next();
+        let session = *behind.or_else(|| self.sessions.iter().next())?.0;
+        let queue = self.sessions.get_mut(&session)?;
+        let first = queue.pop_front();
+        if queue.is_empty() {
+            self.sessions.remove(&session);
+        }
+        self.last = session;
+        first
+    }
+
+    /// Whether no packet-out waits.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use switch::flow::Match;
+
+    use super::*;
+
+    #[test]
+    fn sessions_take_turns() {
+        let mut waiting = PacketOuts::default();
+        let queued = |in_port| {
+            let (metadata, actions, frame) = (Match::ANY, Vec::new(), Vec::new());
+            let packet = Box::new(PacketOut { in_port, metadata, actions, frame, resumes: None });
+            Queued { packet, reservation: Box::new(()) }
+        };
+        for (session, count) in [(0, 5), (3, 2), (7, 1)] {
+            (0..count)
+                .for_each(|at| waiting.push(session, queued(u32::try_from(session).unwrap() * 10 + at)));
+        }
+        let order: Vec<u32> = std::iter::from_fn(|| Some(waiting.pop()?.packet.in_port)).collect();
+        assert_eq!(order, [30, 70, 0, 31, 1, 2, 3, 4]);
+        assert!(waiting.is_empty());
+    }
+}

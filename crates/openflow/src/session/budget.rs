@@ -1,0 +1,51 @@
+//! What a session may have queued at the slow path: packet-outs, in messages and in octets of memory.
+//!
+//! A session that has used its budget up waits, and reads nothing from its socket meanwhile: TCP then stops the peer.
+
+use std::sync::Arc;
+
+use switch::flow::PacketOut;
+use tokio::sync::Semaphore;
+
+use crate::datapath::Reservation;
+
+/// Octets of memory that the queued packet-outs of a session take at most.
+const OCTETS: u32 = 512 * 1024;
+/// Packet-outs that a session has queued at most.
+const MESSAGES: u32 = 256;
+
+/// A session's budget for packet-outs.
+pub(super) struct PacketOutBudget {
+    session: u64,
+    free: Arc<Semaphore>,
+}
+
+impl PacketOutBudget {
+    /// The whole budget of the session of this number.
+    pub fn new(session: u64) -> PacketOutBudget {
+        PacketOutBudget { session, free: Arc::new(Semaphore::new(OCTETS as usize)) }
+    }
+
+    /// Reserves room for a packet-out if there is room now.
+    pub fn try_reserve(&self, packet: &PacketOut) -> Option<Reservation> {
+        let permit = Arc::clone(&self.free).try_acquire_many_owned(cost(packet)).ok()?;
+        Some(Reservation::new(self.session, permit))
+    }
+
+    /// Waits for room for a packet-out, and reserves the room. `None` never comes: the semaphore is not closed.
+    pub async fn reserve(&self, packet: &PacketOut) -> Option<Reservation> {
+        let permit = Arc::clone(&self.free).acquire_many_owned(cost(packet)).await.ok()?;
+        Some(Reservation::new(self.session, permit))
+    }
+
+    /// Waits until all packet-outs of the session are decided.
+    pub async fn drained(&self) {
+        // The semaphore is not closed.
+        let _ = self.free.acquire_many(OCTETS).await;
+    }
+}
+
+/// What a packet-out takes of the budget: its octets, and at least as much that [`MESSAGES`] fill the budget.
+fn cost(packet: &PacketOut) -> u32 {
+    u32::try_from(packet.memory()).unwrap_or(OCTETS).clamp(OCTETS / MESSAGES, OCTETS)
+}
