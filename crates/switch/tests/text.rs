@@ -27,12 +27,18 @@ fn tcp_to(address: u32) -> Match {
 #[test]
 fn flows_are_read_as_they_are_printed() {
     for words in [
-        "tcp,in_port=1,vlan_tci=0x0000,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=8,nw_ecn=1,nw_ttl=64,tp_src=1,tp_dst=80,tcp_flags=syn|ack",
-        "icmp6,reg3=0x7,in_port=1,dl_vlan=5,dl_vlan_pcp=0,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,ipv6_src=2001:db8::1,ipv6_dst=fe80::2,nw_tos=0,nw_ecn=0,nw_ttl=255,icmp_type=135,icmp_code=0,nd_target=2001:db8::9,nd_sll=02:00:00:00:00:01",
+        "tcp,in_port=1,vlan_tci=0x0000,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=8,nw_ecn=1,nw_ttl=64,nw_frag=no,tp_src=1,tp_dst=80,tcp_flags=syn|ack",
+        "icmp6,reg3=0x7,in_port=1,dl_vlan=5,dl_vlan_pcp=0,vlan_tci1=0x0000,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,ipv6_src=2001:db8::1,ipv6_dst=fe80::2,ipv6_label=0x00000,nw_tos=0,nw_ecn=0,nw_ttl=255,nw_frag=no,icmp_type=135,icmp_code=0,nd_target=2001:db8::9,nd_sll=02:00:00:00:00:01",
         "arp,in_port=LOCAL,vlan_tci=0x0000,dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,arp_spa=10.0.0.1,arp_tpa=10.0.0.2,arp_op=1,arp_sha=02:00:00:00:00:01,arp_tha=00:00:00:00:00:00",
     ] {
         assert_eq!(text::whole(&flow(words)).replace(",nd_tll=00:00:00:00:00:00", ""), words);
     }
+    // An inner tag, as it is printed of a frame that may have one.
+    for words in ["dl_vlan_pcp=01", "dl_vlan=7,vlan_tci1=0x1005", "vlan_tci1=0xffff,dl_type=0x0806"] {
+        let printed = text::whole(&flow(words));
+        assert_eq!(text::whole(&flow(&printed)), printed, "{words}");
+    }
+    assert!(text::parse("vlan_tci1=0x10000", number).is_err());
     assert_eq!(flow("in_port=eth1,tcp,tcp_flags=+syn-ack").get(Field::TcpFlags), 2);
     assert_eq!(flow("tcp tp_dst=0x50").get(Field::TcpDst), 80);
     for (words, part) in [

@@ -30,7 +30,7 @@ mod tally;
 mod trie;
 mod worker;
 
-pub use blocklist::{Blocklist, ListView, read_list};
+pub use blocklist::{Blocklist, ListView, list_of, read_list};
 pub use compiled::Compiled;
 pub use cookie::CookieCounters;
 pub use error::FilterError;

@@ -69,7 +69,14 @@ struct Prefixes {
 /// [`FilterError::File`], [`FilterError::Line`].
 pub fn read_list(path: &Path) -> Result<Vec<Prefix>, FilterError> {
     let failed = |source| FilterError::File { path: path.to_owned(), source };
-    let text = std::fs::read_to_string(path).map_err(failed)?;
+    list_of(path, &std::fs::read_to_string(path).map_err(failed)?)
+}
+
+/// Reads a list from its text, as [`read_list`] does; `path` names the file in errors.
+///
+/// # Errors
+/// [`FilterError::Line`].
+pub fn list_of(path: &Path, text: &str) -> Result<Vec<Prefix>, FilterError> {
     let mut prefixes = Vec::with_capacity(text.len() / 16);
     for (line, number) in text.lines().zip(1..) {
         let content = line.split(['#', ';']).next().unwrap_or_default();

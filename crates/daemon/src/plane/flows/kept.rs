@@ -468,6 +468,27 @@ mod tests {
         }
     }
 
+    /// Any octets are read or refused without a panic, also behind a head that is right; what is read is given to a bridge, and goes the way
+    /// to a successor as it is.
+    #[test]
+    fn any_octets_are_read_or_refused() {
+        let now = moment(1, 110, 0);
+        let take = |file: &[u8]| {
+            let Ok(letter) = decode("br0", file, &now) else { return };
+            let text = serde_json::to_string(&letter).unwrap();
+            assert_eq!(serde_json::from_str::<RulesLetter>(&text).unwrap(), letter);
+            letter.give(&mut Pipeline::new(), now.monotonic);
+        };
+        testbed::mutated("rules_file", |octets| {
+            take(octets);
+            let Some((head, body)) = octets.split_at_checked(HEAD) else { return };
+            let mut file = whole(body.to_vec());
+            // Older versions have other parts.
+            file[11] = head[11] % 8;
+            take(&file);
+        });
+    }
+
     #[test]
     fn a_file_that_is_not_whole_is_refused_whole() {
         let (file, now) = (file(), moment(1, 110, 0));

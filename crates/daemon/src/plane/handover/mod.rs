@@ -15,6 +15,8 @@
 //! duplicates of descriptors that it holds itself.
 
 pub mod estate;
+#[cfg(test)]
+mod fuzzed;
 pub mod give;
 mod letters;
 mod link;

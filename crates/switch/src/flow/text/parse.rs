@@ -6,7 +6,7 @@ use packet::MacAddr;
 
 use super::field::{Form, flag_names, form, read_wire_name};
 use crate::flow::action::port as reserved;
-use crate::flow::{Field, Flow, SubField, packet_meets};
+use crate::flow::{Field, Flow, SubField, packet_meets, translate};
 
 /// Why a flow is not understood.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -93,6 +93,12 @@ fn one(
         } else {
             flow.set(Field::VlanTci, tci & !0xfff | value & 0xfff);
         }
+        return Ok(());
+    }
+    // The inner tag, which is printed so and is no field of rules.
+    if name == "vlan_tci1" {
+        let value = number(bare).filter(|value| *value <= 0xffff).ok_or_else(wrong)?;
+        flow.set_bits((translate::TCI + 2) * 8, 16, value);
         return Ok(());
     }
     // Open vSwitch's bookkeeping, of which there is none here.

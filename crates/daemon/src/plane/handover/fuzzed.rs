@@ -1,0 +1,43 @@
+//! Hand-over state from any octets: what a predecessor of another release may send is read or refused without a panic.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use switch::flow::Pipeline;
+
+use super::letters::{Estate, Offer, Reply};
+use super::link::Link;
+
+/// What a link gives of a stream that ends behind these octets.
+fn received<T: DeserializeOwned>(stream: &[u8]) -> Option<T> {
+    let (theirs, mut ours) = UnixStream::pair().unwrap();
+    let mut link = Link::over(theirs);
+    link.patience(Duration::from_millis(100)).unwrap();
+    ours.write_all(stream).unwrap();
+    drop(ours);
+    link.receive("the hand-over state").ok().map(|(letter, _)| letter)
+}
+
+#[test]
+fn any_octets_are_read_or_refused() {
+    testbed::mutated("handover", |octets| {
+        // As they are, and behind a head that is right.
+        let mut framed = (octets.len() as u64).to_le_bytes().to_vec();
+        framed.extend([0; 8]);
+        framed.extend(octets);
+        let _ = received::<Offer>(octets).or_else(|| received(&framed));
+        let _ = received::<Reply>(&framed);
+        let Some(state) = received::<Estate>(&framed) else { return };
+        let _ = (state.blocks(), state.counted());
+        for flow in &state.known {
+            flow.read();
+        }
+        for rules in state.rules.values() {
+            rules.give(&mut Pipeline::new(), 1);
+        }
+        let text = serde_json::to_vec(&state).unwrap();
+        assert_eq!(serde_json::to_vec(&serde_json::from_slice::<Estate>(&text).unwrap()).unwrap(), text);
+    });
+}

@@ -1,0 +1,20 @@
+//! The text of a block list: no panic, a mistake names its line, and the prefixes that are read are read again as they are printed.
+
+#![no_main]
+
+use std::path::Path;
+
+use xdp::filter::{FilterError, list_of};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    match list_of(Path::new("list"), text) {
+        Ok(prefixes) => {
+            let printed: String = prefixes.iter().map(|prefix| format!("{prefix}\n")).collect();
+            assert_eq!(list_of(Path::new("printed"), &printed).expect("prefixes"), prefixes);
+        }
+        Err(FilterError::Line { line, .. }) => {
+            assert!(usize::try_from(line).is_ok_and(|line| (1..=text.lines().count()).contains(&line)));
+        }
+        Err(other) => panic!("{other}"),
+    }
+});
