@@ -4,17 +4,26 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot go on without fails it")]
 
 mod support;
+#[path = "support/tables.rs"]
+mod tables;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, ProgramInput};
+use packet::{FlowKey, PortId};
 use support::compile::compiled_file;
 use support::router::{FAR, NEAR, Router, ipv4};
-use support::{Namespace, ethernet, to_us};
-use xdp::Counter;
-use xdp::bridge::Mark;
+use support::{Namespace, config, ethernet, frame4, to_us};
+use tables::{ANSWER, MAC, Rig, TAG, VLANS, sent, tagged};
+use xdp::bridge::{BridgeDevices, Mark};
+use xdp::filter::{Action, Compiled, CookieScheme, Filter, FilterSizes, Match, Rule, RuleSet, SynCookie};
+use xdp::flows::{FlowAction, FlowPort, FlowStage, FlowTable, FlowWriter};
+use xdp::{AttachMode, Counter, Loaded, Owner, PortProgram, WhenDown};
 
 const BPF: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf");
 const ABORTED: u32 = 0;
@@ -35,6 +44,10 @@ enum Helper {
     AdjustMeta,
     AdjustTail,
     RedirectMap,
+    LoadBytes,
+    StoreBytes,
+    MakeCookie,
+    CheckCookie,
 }
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -70,6 +83,46 @@ impl Forced {
             {
                 map.set_initial_value(bytes).unwrap();
             } else if name.starts_with("filter_") {
+                map.set_autocreate(false).unwrap();
+            }
+        }
+        Forced { object: open.load().unwrap() }
+    }
+
+    /// The program of this source with the maps and constants of one that was loaded as the product loads it: all tables are the same, only a
+    /// helper's code is not.
+    fn twin(loaded: &Loaded, source: &str, helper: Helper, code: i32) -> Forced {
+        static OBJECTS: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
+        const SOURCES: [&str; 2] = ["trivium.bpf.c", "services.bpf.c"];
+        let objects = OBJECTS.get_or_init(|| {
+            let forced = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/forced.h");
+            let arguments = [format!("-I{BPF}/include"), "-include".to_owned(), forced.to_owned()];
+            SOURCES.map(|source| compiled_file(&Path::new(BPF).join(source), &arguments))
+        });
+        let object = &objects[SOURCES.iter().position(|known| *known == source).unwrap()];
+        let id = loaded.info().unwrap().id;
+        let options = ProgInfoQueryOptions::default().include_map_ids(true);
+        let info = ProgInfoIter::with_query_opts(options).find(|info| info.id == id).unwrap();
+        let maps = info.map_ids.into_iter().map(|id| MapHandle::from_map_id(id).unwrap());
+        let maps: BTreeMap<String, MapHandle> =
+            maps.map(|map| (map.name().to_string_lossy().into_owned(), map)).collect();
+        let mut open =
+            ObjectBuilder::default().debug(std::env::var_os("DBG").is_some()).open_memory(object).unwrap();
+        for mut program in open.progs_mut() {
+            let chosen = program.name() == "trivium_port";
+            program.set_autoload(chosen);
+        }
+        let code = u32::from_ne_bytes(code.to_ne_bytes());
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            // The kernel keeps 15 letters of a name.
+            let short: String = name.chars().take(15).collect();
+            if name == ".rodata.forced" {
+                map.set_initial_value(&words(&[helper as u32, code])).unwrap();
+            } else if let Some(theirs) = maps.get(&short) {
+                map.reuse_fd(theirs.as_fd()).unwrap();
+            } else if !name.ends_with(".rodata") {
+                // Of a stage that the program does not have. Unnamed constants are the object's own.
                 map.set_autocreate(false).unwrap();
             }
         }
@@ -257,5 +310,173 @@ fn steering() {
         let (verdict, counter, _) = forced.run(near, &frame());
         assert_eq!((verdict, counter), (PASS, Counter::SteerKernel));
         assert_eq!(forced.sum("steer_counts", KERNEL), 1);
+    }
+}
+
+/// A route's answer: the frame goes as the table says; whatever a helper says that it needs, the worker gets the frame.
+#[test]
+fn routes() {
+    need_root!();
+    let rig = Rig::with_vlans(&ANSWER, &VLANS);
+    let near = rig.router.near[0];
+    // Longer than the packet, so that the frame is trimmed.
+    let frame = [ipv4([198, 51, 100, 7].into(), 100, |_| ()), vec![9; 10]].concat();
+    let run = |helper, code, frame: &[u8]| {
+        Forced::twin(&rig.loaded, "trivium.bpf.c", helper, code).run(near, frame)
+    };
+    let expected = (REDIRECT, Counter::RouteForwarded, sent(&frame, FAR[1], NEAR[1], 0));
+    assert_eq!(run(Helper::None, 0, &frame), expected);
+    // A tag comes on, goes, and is exchanged for another; only the first two move the frame's beginning.
+    let towards = |number: usize, frame: &[u8]| [&MAC[number][..], &frame[6..]].concat();
+    let plain = ipv4([198, 18, 0, 1].into(), 100, |_| ());
+    let push = towards(0, &plain);
+    let pop = tagged(&towards(3, &frame), 0x6000 | TAG[3]);
+    let expected = (REDIRECT, Counter::RouteForwarded, sent(&push, FAR[1], MAC[5], TAG[5]));
+    assert_eq!(run(Helper::None, 0, &push), expected);
+    let expected = (REDIRECT, Counter::RouteForwarded, sent(&towards(3, &frame), FAR[1], MAC[1], 0));
+    assert_eq!(run(Helper::None, 0, &pop), expected);
+    // The way to the worker is a redirection as well, which gets the same code.
+    for (code, counter) in [
+        (PASS, Counter::DownPassed),
+        (DROP, Counter::DownDropped),
+        (ABORTED, Counter::Aborted),
+        (77, Counter::Aborted),
+    ] {
+        for frame in [&frame, &push, &pop] {
+            let (verdict, counted, after) = run(Helper::RedirectMap, i32::try_from(code).unwrap(), frame);
+            assert_eq!((verdict, counted), (code, counter));
+            assert_eq!(&after, frame, "{code}: the frame goes on as it came");
+        }
+    }
+    for code in [EINVAL, -1, -95] {
+        for (helper, frame) in
+            [(Helper::AdjustTail, &frame), (Helper::AdjustTail, &pop), (Helper::AdjustHead, &push)]
+        {
+            let (verdict, counter, after) = run(helper, code, frame);
+            assert_eq!((verdict, counter), (PASS, Counter::DownPassed), "{helper:?} says {code}");
+            assert_eq!(&after, frame, "{helper:?} says {code}: the worker gets the frame as it came");
+        }
+    }
+    // Taken apart already when the head does not move: no longer than the packet, else as it came.
+    let (verdict, counter, after) = run(Helper::AdjustHead, EINVAL, &pop);
+    assert_eq!((verdict, counter), (PASS, Counter::DownPassed));
+    assert_eq!(after, pop[..after.len()], "nothing but what stood behind the packet is missing");
+    assert!(after.len() >= pop.len() - 10);
+}
+
+/// A flow's answer: once headers may have been written the frame cannot go up any more, and is counted as lost.
+#[test]
+fn flows() {
+    need_root!();
+    let namespace = Namespace::enter_new();
+    let (_far, near) = namespace.veth("va", "vb", "");
+    let (_other, out) = namespace.veth("vc", "vd", "");
+    let devices = BridgeDevices::new().unwrap();
+    devices.set(2, out).unwrap();
+    let table = FlowTable::new(64, 0x1234_5678_9abc_def1).unwrap();
+    table.set_reached(2, Some(1514));
+    table.renew(u64::MAX);
+    let config = config(Owner::Bridged, WhenDown::Drop);
+    let attached = PortProgram::load(&config).unwrap().attach(near, AttachMode::Native, None).unwrap();
+    let port = FlowPort { port: 1, partial_checksums: false };
+    let stage = FlowStage::new(&port, &attached, &table, &devices, None).unwrap();
+    let loaded = attached.prepare_flows(Some(&stage)).unwrap();
+    let frame = frame4(Ipv4Addr::new(198, 51, 100, 7), |ip| {
+        // UDP without a checksum, as long as its packet.
+        ip[24..26].copy_from_slice(&20_u16.to_be_bytes());
+        let sum = packet::checksum::ipv4_header(&ip[..20]);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    });
+    let mut frame = frame;
+    frame.resize(60, 0);
+    let mut key = FlowKey::ZERO;
+    FlowKey::extract(&frame, frame.len(), PortId(1), &mut key).unwrap();
+    let mask = key.words().map(|word| if word == 0 { 0 } else { u64::MAX });
+    let mut writer = FlowWriter::new(&table);
+    let push = FlowAction { port: Some(2), push: Some((0x8100, 10)), ..FlowAction::default() };
+    writer.insert(key.words(), &mask, &push).unwrap_or_else(|_| {
+        writer.settle(writer.written());
+        writer.insert(key.words(), &mask, &push).unwrap()
+    });
+    let run = |helper, code| Forced::twin(&loaded, "trivium.bpf.c", helper, code).run(near, &frame);
+    let (verdict, counter, after) = run(Helper::None, 0);
+    assert_eq!((verdict, counter, after.len()), (REDIRECT, Counter::FlowForwarded, frame.len() + 4));
+    for code in [EINVAL, -1, -95] {
+        let (verdict, counter, after) = run(Helper::AdjustHead, code);
+        assert_eq!((verdict, counter, after), (DROP, Counter::BridgeLost, frame.clone()), "{code}");
+    }
+    for code in [ABORTED, DROP, PASS] {
+        let (verdict, counter, _) = run(Helper::RedirectMap, i32::try_from(code).unwrap());
+        assert_eq!((verdict, counter), (code, Counter::BridgeLost));
+    }
+}
+
+/// A SYN in a flood: without a whole answer the frame goes nowhere; a segment whose cookie does not hold goes nowhere either.
+#[test]
+fn cookies() {
+    need_root!();
+    let matches = Match {
+        protocols: vec![6],
+        destinations: vec!["198.51.100.80/32".parse().unwrap()],
+        destination_ports: vec![80..=80],
+        ..Match::default()
+    };
+    let scheme = CookieScheme::Cookie { mss: None, window_scale: None };
+    let action = Action::SynCookie(SynCookie { scheme, above: Some(1), ttl: 61 });
+    let rule = Rule { name: "web".to_owned(), priority: 1, matches, action, dry_run: false, expires: None };
+    let compiled = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
+    let filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
+    let loaded = PortProgram::load_filtered(&config(Owner::Bridged, WhenDown::Pass), &filter).unwrap();
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let tcp = |flags: u8, ack: u32| {
+        let mut frame = frame4(Ipv4Addr::new(198, 51, 100, 80), |ip| {
+            ip[9] = 6;
+            ip[20..40].copy_from_slice(&[
+                0x9c, 0x40, 0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0,
+            ]);
+            ip[28..32].copy_from_slice(&ack.to_be_bytes());
+            let sum = packet::checksum::ipv4_header(&ip[..20]);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        });
+        frame.resize(60, 0);
+        frame
+    };
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let syn = tcp(SYN, 0);
+    let run = |helper, code, frame: &[u8]| {
+        let twin = Forced::twin(&loaded, "services.bpf.c", helper, code);
+        // More than one a second just now: a flood, whose first SYN went through.
+        for _ in 0..3 {
+            loaded.test_run(&syn).unwrap();
+        }
+        twin.run(near, frame)
+    };
+    let (verdict, counter, _) = run(Helper::None, 0, &syn);
+    assert_eq!((verdict, counter), (REDIRECT, Counter::FilterAnswered));
+    for (helper, codes) in [
+        (Helper::MakeCookie, &[EINVAL, -2, -93][..]),
+        (Helper::AdjustTail, &[EINVAL, -1]),
+        (Helper::LoadBytes, &[EINVAL, -14]),
+        (Helper::StoreBytes, &[EINVAL, -14]),
+    ] {
+        for code in codes {
+            let (verdict, counter, _) = run(helper, *code, &syn);
+            assert_eq!((verdict, counter), (DROP, Counter::FilterDropped), "{helper:?} says {code}");
+        }
+    }
+    // The kernel finds that a cookie holds, or that it does not, or cannot say.
+    let ack = tcp(ACK, 0x1234_5678);
+    for (nth, (code, expected)) in (0..).zip([
+        (0, (PASS, Counter::DownPassed)),
+        (-13, (DROP, Counter::FilterDropped)),
+        (EINVAL, (DROP, Counter::FilterDropped)),
+    ]) {
+        // Another client each time: a connection is remembered.
+        let mut ack = ack.clone();
+        ack[35] += nth;
+        let (verdict, counter, _) = run(Helper::CheckCookie, code, &ack);
+        assert_eq!((verdict, counter), expected, "{code}");
     }
 }

@@ -18,6 +18,10 @@ enum forced_helper {
 	FORCED_ADJUST_META,
 	FORCED_ADJUST_TAIL,
 	FORCED_REDIRECT_MAP,
+	FORCED_LOAD_BYTES,
+	FORCED_STORE_BYTES,
+	FORCED_MAKE_COOKIE,
+	FORCED_CHECK_COOKIE,
 };
 
 const volatile struct {
@@ -35,5 +39,15 @@ const volatile struct {
 #define bpf_xdp_adjust_meta(...) FORCED(FORCED_ADJUST_META, bpf_xdp_adjust_meta(__VA_ARGS__))
 #define bpf_xdp_adjust_tail(...) FORCED(FORCED_ADJUST_TAIL, bpf_xdp_adjust_tail(__VA_ARGS__))
 #define bpf_redirect_map(...) FORCED(FORCED_REDIRECT_MAP, bpf_redirect_map(__VA_ARGS__))
+#define bpf_xdp_load_bytes(...) FORCED(FORCED_LOAD_BYTES, bpf_xdp_load_bytes(__VA_ARGS__))
+#define bpf_xdp_store_bytes(...) FORCED(FORCED_STORE_BYTES, bpf_xdp_store_bytes(__VA_ARGS__))
+#define bpf_tcp_raw_gen_syncookie_ipv4(...)                                                  \
+	FORCED(FORCED_MAKE_COOKIE, bpf_tcp_raw_gen_syncookie_ipv4(__VA_ARGS__))
+#define bpf_tcp_raw_gen_syncookie_ipv6(...)                                                  \
+	FORCED(FORCED_MAKE_COOKIE, bpf_tcp_raw_gen_syncookie_ipv6(__VA_ARGS__))
+#define bpf_tcp_raw_check_syncookie_ipv4(...)                                                \
+	FORCED(FORCED_CHECK_COOKIE, bpf_tcp_raw_check_syncookie_ipv4(__VA_ARGS__))
+#define bpf_tcp_raw_check_syncookie_ipv6(...)                                                \
+	FORCED(FORCED_CHECK_COOKIE, bpf_tcp_raw_check_syncookie_ipv6(__VA_ARGS__))
 
 #endif
