@@ -1,6 +1,7 @@
 //! What the real binary may cost: time until it carries again after a restart, processor and memory while it is idle.
 //!
-//! A machine that does other work makes each figure worse, never better: the best of three counts.
+//! A machine that does other work makes each figure worse, never better. Of the restarts the median of three counts, so that two slow ones in
+//! three fail; of the idle times, which are long, the best of three.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,8 +30,9 @@ fn it_carries_within_a_second_of_a_restart() {
         let times: Vec<Duration> =
             (0..TRIES).map(|_| restart(&mut rig, &configuration, &flow, end)).collect();
         eprintln!("from the start to the first packet after {end:?}: {times:?}");
-        let best = times.iter().min().unwrap();
-        assert!(*best < Duration::from_secs(1), "{end:?}: {times:?}");
+        let mut sorted = times.clone();
+        sorted.sort_unstable();
+        assert!(sorted[TRIES / 2] < Duration::from_secs(1), "{end:?}: {times:?}");
         let report = flow.stop().unwrap();
         assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
     }

@@ -48,8 +48,12 @@ fn file(rig: &Rig) -> PathBuf {
     rig.path("state").join("rules").join("br0.rules")
 }
 
-/// Waits until the file has a rule of this cookie.
+/// How old a file may be. The daemon looks for changes twice a second, so that a file is at most 1 s old; the rest is for a busy machine.
+const FILE_AGE: Duration = Duration::from_secs(3);
+
+/// Waits until the file has a rule of this cookie, which was added just now.
 fn until_kept(rig: &Rig, cookie: u64) {
+    let added = Instant::now();
     let wanted = cookie.to_be_bytes();
     eventually("the rules are in the file", PATIENCE, || {
         let octets = std::fs::read(file(rig)).unwrap_or_default();
@@ -57,6 +61,9 @@ fn until_kept(rig: &Rig, cookie: u64) {
         if found { Ok(()) } else { Err(format!("{} octets", octets.len())) }
     })
     .unwrap();
+    let age = added.elapsed();
+    println!("the rule is in the file after {age:?}");
+    assert!(age < FILE_AGE, "the file was {age:?} old");
 }
 
 fn kill(rig: &mut Rig) {
@@ -109,7 +116,9 @@ fn ten_thousand_rules_forward_again_after_a_kill_under_traffic() {
     let forwarding = start.elapsed();
     rig.daemon().wait_for_line("ready:", PATIENCE).unwrap();
     println!("10,000 rules: packets go by them {forwarding:?} after the start of the process");
-    assert!(forwarding < PATIENCE / 2, "{forwarding:?}");
+    // The goal is 200 ms, which a soak on a quiet machine asserts. Other work on the machine makes a run of all tests slower.
+    let limit = if std::env::var_os("TRIVIUM_SOAK").is_some() { 200 } else { 5_000 };
+    assert!(forwarding < Duration::from_millis(limit), "{forwarding:?}");
     assert_eq!(rule_count(&rig), 10_000);
     let flows = ofctl(&rig, &["dump-flows"]);
     let aged = flows.lines().find(|line| line.contains("idle_timeout=600")).unwrap();

@@ -4,12 +4,14 @@
 
 mod rules;
 
+use std::collections::BTreeSet;
+
 use packet::PortId;
 use proptest::prelude::*;
-use rules::{add, asked, from, is_sound, out, pipeline, read, run, set, tcp};
+use rules::{add, asked, flow_port, from, is_sound, out, pipeline, read, run, set, tcp};
 use switch::flow::{
-    Action, Ahead, Bucket, Conjunction, Field, Flow, FlowError, FlowMod, Group, GroupKind, GroupMod,
-    Instructions, Match, Mod, Op, Prerequisite, SelectMethod, SubField, port,
+    Action, Ahead, Bucket, Conjunction, Field, Flow, FlowError, FlowMod, FlowPort, Group, GroupKind,
+    GroupMod, Instructions, Match, Mod, Op, Pipeline, Prerequisite, SelectMethod, SubField, port,
 };
 
 #[test]
@@ -512,6 +514,41 @@ fn a_controller_gets_the_frame_as_it_was_then() {
     let fate = pipeline.translate(asked(&flow, Some(&frame)));
     let told = fate.to_controller.iter().map(|to| to.frame.as_ref().unwrap()[5]);
     assert_eq!(told.collect::<Vec<_>>(), [0x11, frame[5], 0x22]);
+}
+
+/// A port that is a member and has no link is no way: fast failover and select groups leave its bucket out, and take the bucket again when
+/// the link is back.
+#[test]
+fn a_bucket_that_watches_a_port_without_link_is_left_out() {
+    let mut pipeline = pipeline();
+    let watching =
+        |id, to| Bucket { id, weight: 1, watch_port: Some(to), watch_group: None, actions: vec![out(to)] };
+    let group = |id, kind| {
+        let buckets = vec![watching(0, 2), watching(1, 3)];
+        Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets }))
+    };
+    pipeline.modify(&[group(1, GroupKind::FastFailover), group(2, GroupKind::Select)], 0).unwrap();
+    add(&mut pipeline, 0, 1, from(1), vec![Action::Group(1)]);
+    add(&mut pipeline, 0, 1, from(4), vec![Action::Group(2)]);
+    // The select group spreads these by their source.
+    let ways = |pipeline: &Pipeline, in_port| -> BTreeSet<u16> {
+        let frame = |last| tcp(None, [10, 0, 0, last], [10, 0, 0, 2], (1000 + u16::from(last), 80), 64);
+        (0..64).flat_map(|last| run(pipeline, &frame(last), in_port)).map(|(port, _)| port.0).collect()
+    };
+    let link = |pipeline: &mut Pipeline, number, live| {
+        pipeline.set_port(number, Some(FlowPort { live, ..flow_port(number) }));
+    };
+    let check = |pipeline: &Pipeline, failover: &[u16], select: &[u16]| {
+        assert_eq!(ways(pipeline, 1), failover.iter().copied().collect());
+        assert_eq!(ways(pipeline, 4), select.iter().copied().collect());
+    };
+    check(&pipeline, &[2], &[2, 3]);
+    link(&mut pipeline, 2, false);
+    check(&pipeline, &[3], &[3]);
+    link(&mut pipeline, 3, false);
+    check(&pipeline, &[], &[]);
+    link(&mut pipeline, 2, true);
+    check(&pipeline, &[2], &[2]);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sockopt};
 
 use crate::{Host, LabError, Namespace};
 
-/// Bytes of a packet's payload: a sequence number, then filling.
+/// Bytes of a packet's payload: a sequence number, the time when the packet was sent ([`clock`]), then filling.
 const PAYLOAD: usize = 18;
 /// Packets per system call; small enough not to be a burst of its own at 100,000 packets/s.
 const BATCH: usize = 32;
@@ -32,6 +32,8 @@ pub struct FlowReport {
     pub doubled: u64,
     /// The longest time between two packets received one after the other.
     pub longest_gap: Duration,
+    /// The time from send to receipt that 99 of 100 packets stay below, to 1/8 of it.
+    pub delay_p99: Duration,
 }
 
 impl FlowReport {
@@ -45,6 +47,7 @@ impl FlowReport {
 #[derive(Debug)]
 pub struct UdpFlow {
     stop: Arc<AtomicBool>,
+    begun: Arc<AtomicU64>,
     sender: JoinHandle<io::Result<u64>>,
     receiver: UdpReceiver,
 }
@@ -87,13 +90,38 @@ impl UdpFlow {
         })?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
-        let sender = std::thread::spawn(move || send(&socket, rate, &stopping));
-        Ok(UdpFlow { stop, sender, receiver })
+        let begun = Arc::new(AtomicU64::new(0));
+        let numbers = Arc::clone(&begun);
+        let sender = std::thread::spawn(move || send(&socket, rate, &numbers, &stopping));
+        Ok(UdpFlow { stop, begun, sender, receiver })
     }
 
     /// Distinct packets received so far.
     pub fn received(&self) -> u64 {
         self.receiver.received()
+    }
+
+    /// Returns the sequence number that the next packet gets. All packets with this number or a higher one are sent after this call, so that
+    /// a packet with such a number meets what was in force at the time of the call.
+    pub fn next_number(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Returns one more than the highest sequence number received so far.
+    pub fn received_below(&self) -> u64 {
+        self.receiver.below.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the sender has sent `more` further packets, whether they arrive or not.
+    ///
+    /// # Errors
+    /// After `timeout`.
+    pub fn wait_until_sent(&self, more: u64, timeout: Duration) -> Result<(), LabError> {
+        let target = self.next_number() + more;
+        crate::eventually(&format!("{more} more packets are sent"), timeout, || {
+            let left = target.saturating_sub(self.next_number());
+            if left == 0 { Ok(()) } else { Err(format!("{left} are not yet")) }
+        })
     }
 
     /// Waits until `more` further packets have arrived: traffic flows.
@@ -131,6 +159,7 @@ impl UdpFlow {
 #[derive(Debug)]
 pub struct UdpReceiver {
     received: Arc<AtomicU64>,
+    below: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<FlowReport>,
 }
@@ -154,9 +183,10 @@ impl UdpReceiver {
         })?;
         let received = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
-        let (count, stopping) = (Arc::clone(&received), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || receive(&socket, &count, &stopping));
-        Ok(UdpReceiver { received, stop, thread })
+        let below = Arc::new(AtomicU64::new(0));
+        let (count, highest, stopping) = (Arc::clone(&received), Arc::clone(&below), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || receive(&socket, &count, &highest, &stopping));
+        Ok(UdpReceiver { received, below, stop, thread })
     }
 
     /// Distinct packets received so far.
@@ -171,7 +201,14 @@ impl UdpReceiver {
     }
 }
 
-fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> io::Result<u64> {
+/// Returns nanoseconds since the first call in this process.
+fn clock() -> u64 {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGIN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Sends until `stop`. `begun` is the number of the first packet that no system call has got yet.
+fn send(socket: &UdpSocket, rate: u64, begun: &AtomicU64, stop: &AtomicBool) -> io::Result<u64> {
     let started = Instant::now();
     let mut sent = 0_u64;
     let mut payloads = [[0_u8; PAYLOAD]; BATCH];
@@ -183,9 +220,13 @@ fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> io::Result<u64> {
             std::thread::sleep(Duration::from_micros(100));
             continue;
         }
+        let now = clock().to_be_bytes();
         for (number, payload) in (sent..).zip(&mut payloads[..batch]) {
             payload[..8].copy_from_slice(&number.to_be_bytes());
+            payload[8..16].copy_from_slice(&now);
         }
+        // What the kernel did not take has lower numbers when it is sent again.
+        begun.fetch_max(sent + u64::try_from(batch).unwrap_or(0), Ordering::SeqCst);
         sent += send_batch(socket, &payloads[..batch])?;
     }
     Ok(sent)
@@ -215,8 +256,9 @@ fn send_batch(socket: &UdpSocket, payloads: &[[u8; PAYLOAD]]) -> io::Result<u64>
     }
 }
 
-fn receive(socket: &UdpSocket, count: &AtomicU64, stop: &AtomicBool) -> FlowReport {
+fn receive(socket: &UdpSocket, count: &AtomicU64, below: &AtomicU64, stop: &AtomicBool) -> FlowReport {
     let mut seen = Seen::default();
+    let mut delays = Delays::default();
     let mut report = FlowReport::default();
     let mut last: Option<Instant> = None;
     let mut buffer = [0_u8; 64];
@@ -228,16 +270,57 @@ fn receive(socket: &UdpSocket, count: &AtomicU64, stop: &AtomicBool) -> FlowRepo
                     report.longest_gap = report.longest_gap.max(now - last);
                 }
                 last = Some(now);
-                let mut number = [0_u8; 8];
-                number.copy_from_slice(&buffer[..8]);
-                seen.note(u64::from_be_bytes(number), &mut report);
+                let number = |at: usize| {
+                    let mut number = [0_u8; 8];
+                    number.copy_from_slice(&buffer[at..at + 8]);
+                    u64::from_be_bytes(number)
+                };
+                seen.note(number(0), &mut report);
+                if length >= 16 {
+                    delays.note(clock().saturating_sub(number(8)));
+                }
+                below.store(seen.highest.map_or(0, |highest| highest + 1), Ordering::Relaxed);
                 count.store(report.received, Ordering::Relaxed);
             }
             Ok(_) => {}
             // Silence for one read time-out after the stop: nothing is under way any more.
-            Err(_) if stop.load(Ordering::Relaxed) => return report,
+            Err(_) if stop.load(Ordering::Relaxed) => {
+                return FlowReport { delay_p99: delays.below(99), ..report };
+            }
             Err(_) => {}
         }
+    }
+}
+
+/// How many delays there were of each length: eight classes for each power of two.
+struct Delays([u64; 512]);
+
+impl Default for Delays {
+    fn default() -> Self {
+        Delays([0; 512])
+    }
+}
+
+impl Delays {
+    fn note(&mut self, nanoseconds: u64) {
+        let power = nanoseconds.max(8).ilog2();
+        let eighth = nanoseconds.max(8) >> (power - 3) & 7;
+        let class = usize::try_from(u64::from(power) * 8 + eighth).unwrap_or(0);
+        self.0[class.min(511)] += 1;
+    }
+
+    /// Returns the end of the class below which so many of a hundred are.
+    fn below(&self, percent: u64) -> Duration {
+        let all: u64 = self.0.iter().sum();
+        let mut count = 0;
+        for (class, number) in (0_u64..).zip(&self.0) {
+            count += number;
+            if count * 100 >= all * percent {
+                let (power, eighth) = (class / 8, class % 8);
+                return Duration::from_nanos((9 + eighth) << power.saturating_sub(3).min(59));
+            }
+        }
+        Duration::ZERO
     }
 }
 
@@ -271,6 +354,15 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_are_told_to_an_eighth() {
+        let mut delays = Delays::default();
+        (1..=1000).for_each(|n| delays.note(n * 1000));
+        let p99 = delays.below(99).as_nanos();
+        assert!((990_000..=990_000 * 9 / 8).contains(&p99), "{p99}");
+        assert_eq!(Delays::default().below(99), Duration::from_nanos(9));
+    }
 
     #[test]
     fn loss_doubles_and_overtaking_are_told_apart() {
