@@ -10,7 +10,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rig::{PATIENCE, Rig, TOKEN, TRIVIUM};
-use testbed::{Namespace, RawSender, UdpFlow, eventually, require};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use testbed::{Namespace, Process, RawSender, UdpFlow, eventually, require};
 
 /// Where the API is offered in the hub.
 const API: &str = "127.0.0.1:8443";
@@ -193,4 +197,227 @@ fn who_comes_to_other_sockets_meanwhile_is_answered() {
         if left.contains(&true) { Err(format!("{left:?}")) } else { Ok(()) }
     })
     .unwrap();
+}
+
+/// What goes wrong in a successor before everything is its own, and how: `kill` is SIGKILL, `refuse` an error.
+const BEFORE: [(&str, &str); 15] = [
+    ("start", "kill"),
+    ("offer", "refuse"),
+    ("prepared", "kill"),
+    ("ready", "kill"),
+    ("ready", "refuse"),
+    ("state", "kill"),
+    ("port:h1", "kill"),
+    ("port:h2", "kill"),
+    ("parts", "refuse"),
+    ("parts", "kill"),
+    ("rebuilt", "refuse"),
+    ("rebuilt", "kill"),
+    ("resumed", "kill"),
+    ("commit", "refuse"),
+    ("commit", "kill"),
+];
+/// What goes wrong afterwards.
+const AFTER: [(&str, &str); 3] = [("committed", "kill"), ("run", "kill"), ("run", "refuse")];
+
+/// A daemon whose successors fail as a file says, with unixctl.
+fn faulty(rig: &mut Rig) -> std::path::PathBuf {
+    let (control, fault) = (rig.path("ctl"), rig.path("fault"));
+    let text = rig.configuration("ring_size = 4096");
+    let text = text.replace("[memory]", &format!("unixctl = {control:?}\n[memory]"));
+    rig.start_with(&text, &[("TRIVIUM_FAULT", "hand-over"), ("TRIVIUM_FAULT_FILE", fault.to_str().unwrap())]);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    fault
+}
+
+/// A client of a live view that is there until it is dropped.
+struct Viewer(Child);
+
+impl Viewer {
+    fn start(rig: &Rig, arguments: &[&str]) -> Viewer {
+        let mut command = Command::new(TRIVIUM);
+        command.env("TRIVIUM_SOCKET", rig.socket()).args(arguments);
+        Viewer(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An upgrade that must fail.
+fn fails(rig: &mut Rig, fault: &std::path::Path, step: &str, way: &str) {
+    std::fs::write(fault, format!("{step} {way}\n")).unwrap();
+    let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{step} {way}: {said}");
+    assert!(rig.daemon().is_running(), "{step} {way}: {}", rig.daemon().output());
+    std::fs::remove_file(fault).unwrap();
+}
+
+/// Nothing of the daemon is deaf: hosts' joins are heard, a capture can begin and is alone, and devices are looked after.
+fn nothing_is_deaf(rig: &Rig, number: u8) {
+    let group = Ipv4Addr::new(239, 1, 2, number);
+    let listener = rig.hosts[1]
+        .inside(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.join_multicast_v4(&group, &"10.8.0.2".parse().unwrap()).unwrap();
+            Ok(socket)
+        })
+        .unwrap();
+    eventually(&format!("the join to {group}"), PATIENCE, || {
+        let mut command = Command::new("ovs-appctl");
+        let output =
+            command.args(["-T", "20", "-t"]).arg(rig.path("ctl")).args(["mdb/show", "br0"]).output().unwrap();
+        let known = String::from_utf8_lossy(&output.stdout).into_owned();
+        if known.contains(&group.to_string()) { Ok(()) } else { Err(known) }
+    })
+    .unwrap();
+    drop(listener);
+    // Under traffic; the one before may need a moment to be over.
+    eventually("a capture", PATIENCE, || {
+        let output = rig.trivium(&["capture", "h1", "-n", "2"]);
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    })
+    .unwrap();
+}
+
+/// Each frame is free or in a queue, once no packet is on its way.
+fn frames_are_all_there(rig: &Rig) {
+    eventually("all frames", PATIENCE, || {
+        let all: serde_json::Value = serde_json::from_str(&rig.ok(&["doctor", "--json"])).unwrap();
+        let finding = all.as_array().unwrap().iter().find(|one| one["object"] == "memory.frames").unwrap();
+        let text = finding["finding"].as_str().unwrap().to_owned();
+        if text.ends_with(", 0 in packets") { Ok(()) } else { Err(text) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_successor_that_fails_at_any_step_changes_nothing() {
+    require!("ip", "ping", "ethtool", "ovs-appctl");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(2);
+    let fault = faulty(&mut rig);
+    let rounds = if std::env::var_os("TRIVIUM_SOAK").is_some() { 100 / BEFORE.len() + 1 } else { 1 };
+    let before = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    for round in 0..rounds {
+        for (at, (step, way)) in BEFORE.into_iter().enumerate() {
+            flow.wait_for(50, PATIENCE).unwrap();
+            let view = if at % 2 == 0 { ["capture", "all"] } else { ["trace", "udp"] };
+            let viewer = Viewer::start(&rig, &view);
+            if round % 2 == 0 && at % 3 == 0 {
+                // A client that leaves in the middle of it.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| drop(viewer));
+                    fails(&mut rig, &fault, step, way);
+                });
+            } else {
+                fails(&mut rig, &fault, step, way);
+            }
+            if at % 4 == 3 {
+                nothing_is_deaf(&rig, u8::try_from(at).unwrap());
+            }
+        }
+    }
+    flow.wait_for(500, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    frames_are_all_there(&rig);
+    // What was counted is still there, and goes on.
+    let counted = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
+    assert!(counted >= before + report.sent, "{counted} of {}", before + report.sent);
+    // One that does not fail.
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    rig.until_reachable(2, 1);
+    let after = rig.port("h1")["counters"]["rx_packets"].as_u64().unwrap();
+    assert!(after >= counted, "{after} of {counted}");
+    frames_are_all_there(&rig);
+    nothing_deaf_without_traffic(&rig);
+}
+
+/// As [`nothing_is_deaf`], with traffic of its own.
+fn nothing_deaf_without_traffic(rig: &Rig) {
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 200).unwrap();
+    nothing_is_deaf(rig, 200);
+    flow.stop().unwrap();
+}
+
+#[test]
+fn a_successor_that_fails_with_everything_leaves_a_daemon_that_goes_on() {
+    require!("ip", "ping", "ethtool", "ovs-appctl");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(2);
+    let fault = faulty(&mut rig);
+    for (step, way) in AFTER {
+        let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 500).unwrap();
+        flow.wait_for(50, PATIENCE).unwrap();
+        let viewer = Viewer::start(&rig, &["capture", "all"]);
+        fails(&mut rig, &fault, step, way);
+        drop(viewer);
+        rig.until_reachable(2, 1);
+        nothing_is_deaf(&rig, 1);
+        let report = flow.stop().unwrap();
+        // The sockets are opened anew, which costs packets, but neither their order nor their content.
+        assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
+        frames_are_all_there(&rig);
+    }
+    // A port that cannot be resumed is opened anew: its queue is free at once, because the predecessor lets go of it.
+    for (faults, succeeds) in [
+        ("port:h1 refuse\nrelease kill\n", false),
+        ("port:h1 refuse\nrebuilt kill\n", false),
+        ("port:h1 refuse\n", true),
+    ] {
+        std::fs::write(&fault, faults).unwrap();
+        let begin = std::time::Instant::now();
+        let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+        assert_eq!(
+            output.status.success(),
+            succeeds,
+            "{faults}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(begin.elapsed() < PATIENCE, "{faults}");
+        rig.until_reachable(1, 2);
+        frames_are_all_there(&rig);
+    }
+    std::fs::remove_file(&fault).unwrap();
+    nothing_deaf_without_traffic(&rig);
+}
+
+#[test]
+fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
+    require!("ip");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(1);
+    let hang = rig.path("hang");
+    let text = format!("{}[port.faulty]\nkind = \"null\"\n", rig.configuration("persist = false"));
+    rig.start_with(
+        &text,
+        &[("TRIVIUM_FAULT", "worker-hang"), ("TRIVIUM_FAULT_FILE", hang.to_str().unwrap())],
+    );
+    std::fs::write(&hang, "").unwrap();
+    let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+    assert!(!output.status.success());
+    let process: Process = rig.daemon.take().unwrap();
+    let (status, output) = process.finish(PATIENCE + Duration::from_secs(20)).unwrap();
+    assert!(!status.success() && output.contains("the workers cannot be stopped"), "{output}");
+    // What a supervisor does next.
+    std::fs::remove_file(&hang).unwrap();
+    rig.start(&text);
 }

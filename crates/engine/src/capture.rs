@@ -61,6 +61,8 @@ pub struct CaptureReader {
     pub rings: Vec<Consumer<Captured>>,
     /// Copies left out so far.
     pub missed: Arc<AtomicU64>,
+    /// The generation of the depot that the copies' frames are from ([`port::Depot::generation`]).
+    pub generation: u64,
 }
 
 /// Copies that one worker's ring holds.
@@ -68,7 +70,7 @@ const RING: usize = 512;
 
 /// Taps for `workers` workers.
 #[must_use]
-pub fn taps(workers: usize, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
+pub fn taps(workers: usize, generation: u64, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader) {
     let (missed, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(*wanted));
     let (taps, rings) = (0..workers)
         .map(|_| {
@@ -76,7 +78,7 @@ pub fn taps(workers: usize, wanted: &Wanted) -> (Vec<CaptureTap>, CaptureReader)
             (CaptureTap { ring, wanted: Arc::clone(&wanted), missed: missed.clone(), now_ns: 0 }, reader)
         })
         .unzip();
-    (taps, CaptureReader { rings, missed })
+    (taps, CaptureReader { rings, missed, generation })
 }
 
 impl CaptureTap {
@@ -126,7 +128,7 @@ mod tests {
         let memory = MemoryConfig { frames: 2048, frame_size: 2048, huge_pages: HugePages::Off };
         let mut pool = Depot::new(Arc::new(FrameMemory::new(memory).unwrap())).pool();
         let filter = Filter::parse("udp,dst_port=53").unwrap();
-        let (mut taps, mut reader) = taps(1, &Wanted { filter, ..Wanted::default() });
+        let (mut taps, mut reader) = taps(1, 0, &Wanted { filter, ..Wanted::default() });
         let mut offer = |text: &str, direction| {
             let packet = pool.alloc_copy(&packet::spec::parse(text).unwrap()).unwrap();
             taps[0].offer(&mut pool, &packet, PortId(1), direction);

@@ -56,6 +56,19 @@ impl PortCounters {
         self.drops[reason as usize].add(n);
     }
 
+    /// Adds what another engine has counted of the port. Only the writer of these counters may call this.
+    pub(crate) fn add(&self, before: &PortTotals) {
+        self.rx_packets.add(before.rx_packets);
+        self.rx_bytes.add(before.rx_bytes);
+        self.tx_packets.add(before.tx_packets);
+        self.tx_bytes.add(before.tx_bytes);
+        self.copies.add(before.copies);
+        self.punted.add(before.punted);
+        for (counter, before) in self.drops.iter().zip(&before.drops) {
+            counter.add(*before);
+        }
+    }
+
     /// Counts `n` packets that were given to the port and did not leave after all.
     pub fn refuse_n(&self, reason: DropReason, n: u64) {
         self.tx_refused.add(n);

@@ -1,6 +1,6 @@
 //! The handle that control threads hold: starts the workers, gives them queues, publishes snapshots, reads counters, and stops
 //! them for a hand-over. Captures and traces are in `engine/watch.rs`, stops and moves of
-//! queues in `engine/hold.rs`. Nothing here is on a packet's path.
+//! queues in `engine/hold.rs`, starts behind a hand-over in `engine/resume.rs`. Nothing here is on a packet's path.
 
 #![allow(
     clippy::disallowed_types,
@@ -9,7 +9,10 @@
 )]
 
 mod hold;
+mod resume;
 mod watch;
+
+pub use resume::Resumed;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,6 +121,18 @@ pub struct Engine {
     looks: AtomicU64,
 }
 
+/// What the threads of an engine count.
+#[derive(Debug)]
+pub struct Counts(Vec<Arc<WorkerCounters>>);
+
+impl Counts {
+    /// Returns a port's counters.
+    #[must_use]
+    pub fn port_totals(&self, port: PortId) -> PortTotals {
+        PortTotals::sum(&self.0, port)
+    }
+}
+
 /// A worker as shown.
 #[derive(Clone, Debug)]
 pub struct WorkerView {
@@ -175,43 +190,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`] when there are no workers or the kernel refuses descriptors or threads.
     pub fn start(config: &EngineConfig, depot: Arc<Depot>) -> Result<Self, EngineError> {
-        Self::resume(config, depot, Forwarding::default(), Vec::new())
-    }
-
-    /// Starts the workers with queues and a snapshot that are there from the first round on: after a hand-over, where packets wait
-    /// in the queues already, none meets a worker that does not know its way yet.
-    ///
-    /// # Errors
-    /// As [`Self::start`], and [`EngineError::NoSuchWorker`].
-    pub fn resume(
-        config: &EngineConfig,
-        depot: Arc<Depot>,
-        forwarding: Forwarding,
-        queues: Vec<(WorkerId, PortId, QueueId, Box<dyn Queue>)>,
-    ) -> Result<Self, EngineError> {
-        let (mut engine, mut workers) = Self::prepare_with(config, depot, forwarding)?;
-        let count = workers.len();
-        for (worker, port, id, queue) in queues {
-            let own = workers.get_mut(worker.index()).ok_or(EngineError::NoSuchWorker(worker.0, count))?;
-            own.add(owned(worker, port, id, queue));
-        }
-        for (index, worker) in workers.into_iter().enumerate() {
-            let core = config.cores[index];
-            let id = u16::try_from(index).unwrap_or(u16::MAX);
-            let thread = std::thread::Builder::new()
-                .name(format!("trivium-w{index}"))
-                .spawn(move || {
-                    let _guard = AbortOnPanic(id);
-                    if let Some(core) = core {
-                        // A core that is not ours to use costs speed, not correctness; doctor tells.
-                        let _ = sync::cpu::pin_current_thread(core);
-                    }
-                    worker.run();
-                })
-                .map_err(|source| EngineError::Os { worker: id, what: "starting a thread", source })?;
-            engine.workers[index].thread = Some(thread);
-        }
-        Ok(engine)
+        Self::resume(config, depot, Forwarding::default(), Vec::new())?.run()
     }
 
     /// The engine with its workers not started: benches and tests call [`Worker::round`] themselves.
@@ -300,6 +279,12 @@ impl Engine {
     #[must_use]
     pub fn depot(&self) -> &Arc<Depot> {
         &self.depot
+    }
+
+    /// Returns the number that tells this engine from others of this process: that of its depot.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.depot.generation()
     }
 
     pub(crate) fn tell(&self, worker: WorkerId, command: Command) -> Result<(), EngineError> {
@@ -407,6 +392,12 @@ impl Engine {
     #[must_use]
     pub fn pool(&self) -> FramePool {
         self.depot.pool()
+    }
+
+    /// What all threads of this engine count, still there when the engine has stopped.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts(self.counters.iter().chain([&self.decided]).cloned().collect())
     }
 
     /// A port's counters.
@@ -569,10 +560,10 @@ impl Drop for Engine {
             }
             let (tx, rx) = mpsc::channel();
             if self.tell(WorkerId(id), Command::Stop(tx)).is_ok() {
-                if let Ok(queues) = rx.recv_timeout(PATIENCE) {
-                    let mut pool = self.depot.pool();
-                    queues.into_iter().for_each(|own| own.queue.close(&mut pool));
-                }
+                // The thread of a worker that does not answer does not end either.
+                let Ok(queues) = rx.recv_timeout(PATIENCE) else { continue };
+                let mut pool = self.depot.pool();
+                queues.into_iter().for_each(|own| own.queue.close(&mut pool));
                 if let Some(thread) = self.workers[index].thread.take() {
                     let _ = thread.join();
                 }

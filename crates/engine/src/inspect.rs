@@ -28,6 +28,26 @@ pub struct QueueView {
     pub state: QueueState,
 }
 
+/// Where the frames of the shared memory are. Workers answer one after the other, so that the numbers are exact only where no packet
+/// is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrameCensus {
+    /// All frames.
+    pub total: usize,
+    /// Free frames.
+    pub free: usize,
+    /// Frames in queues: in their rings, and with the kernel.
+    pub queued: usize,
+}
+
+impl FrameCensus {
+    /// Returns the number of frames that hold packets, or are in the hands of control threads.
+    #[must_use]
+    pub fn others(&self) -> usize {
+        self.total.saturating_sub(self.free + self.queued)
+    }
+}
+
 /// How long workers have for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -48,6 +68,23 @@ impl Engine {
             all.extend(views);
         }
         all
+    }
+}
+
+impl Engine {
+    /// Counts the frames; `None` when a worker does not answer.
+    #[must_use]
+    pub fn frames(&self) -> Option<FrameCensus> {
+        let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);
+        let mut census = FrameCensus { total, free: self.depot().available(), queued: 0 };
+        for worker in (0_u16..).map(WorkerId).take(self.workers()) {
+            let (sender, answer) = mpsc::channel();
+            self.tell(worker, Command::Frames(sender)).ok()?;
+            let (free, queued) = answer.recv_timeout(PATIENCE).ok()?;
+            census.free += free;
+            census.queued += queued;
+        }
+        Some(census)
     }
 }
 

@@ -56,6 +56,8 @@ pub enum Command {
     ExactCache(Option<std::num::NonZeroU32>),
     /// Tell how the queues are doing, and count what the kernel refused of what was sent.
     Inspect(mpsc::Sender<Vec<QueueView>>),
+    /// Answer with the free frames in the pool, and the frames in queues.
+    Frames(mpsc::Sender<(usize, usize)>),
     /// Tell this one how far a queue has come, or nobody.
     Finish(PortId, QueueId, Option<Box<dyn Finisher>>),
     /// Give the queues of a port back as they are, in the middle of whatever they do: another worker goes on with them.
@@ -309,6 +311,10 @@ impl Worker {
                 }
                 Command::Inspect(reply) => {
                     let _ = reply.send(inspect::views(&self.queues, &mut self.refused, &self.tools));
+                }
+                Command::Frames(reply) => {
+                    let queued = self.queues.iter().map(|own| own.queue.frames()).sum();
+                    let _ = reply.send((self.tools.pool.len(), queued));
                 }
                 Command::Finish(port, id, to) => self.finish(port, id, to),
                 Command::Part(port, reply) => {

@@ -70,7 +70,7 @@ fn a_packet_that_is_spread_is_followed_to_its_end() {
             .any(|step| *step == leaves || matches!(step, Step::Output { port: PortId(1), .. }));
         assert!(out, "its way ends where it leaves: {traced:?}");
     }
-    engine.end_trace();
+    engine.end_trace(engine.generation());
 }
 
 /// Whoever sends right after a trace was armed finds the packet in it, although every worker slept until then.
@@ -100,7 +100,7 @@ fn the_first_packet_after_arming_is_traced() {
         assert_eq!(far.transmit(&mut pool, &mut batch), 1);
         let traced = next(&mut rings);
         assert_eq!(traced.worker, WorkerId(1), "{traced:?}");
-        engine.end_trace();
+        engine.end_trace(engine.generation());
     }
 }
 
@@ -126,7 +126,7 @@ fn a_frame_that_cannot_be_read_does_not_borrow_the_key_of_the_one_before() {
         "{broken:?}"
     );
     // A filter that asks for more than the port is not met by it.
-    rig.worker.while_offline(|| rig.engine.end_trace());
+    rig.worker.while_offline(|| rig.engine.end_trace(rig.engine.generation()));
     rig.worker.round_with_commands();
     let filter =
         TraceFilter::new([Filter::parse("in_port=0").unwrap()], 8).and(Filter::parse("udp").unwrap());

@@ -2,6 +2,7 @@
 //! except once per [`REFILL`] frames.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use packet::DropReason;
 
@@ -10,12 +11,15 @@ use crate::packet::Packet;
 
 /// Frames moved between a pool and the depot at a time.
 pub const REFILL: usize = 256;
+/// Depots made so far.
+static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 /// Frames that a pool keeps before it gives some back.
 const HIGH_WATER: usize = 4 * REFILL;
 
 /// The shared stock of free frames of one [`FrameMemory`].
 pub struct Depot {
     memory: Arc<FrameMemory>,
+    generation: u64,
     free: sync::mpmc::Ring<u32>,
 }
 
@@ -37,7 +41,14 @@ impl Depot {
                 let _ = ring.push(frame);
             }
         }
-        Arc::new(Self { memory, free: ring })
+        Arc::new(Self { memory, generation: GENERATIONS.fetch_add(1, Ordering::Relaxed), free: ring })
+    }
+
+    /// Returns a number that no other depot of this process has. After a hand-over that fails there is a new depot over the same frames:
+    /// what was taken from the old depot is not given back to the new one, which has its frames already.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The frames' memory.
@@ -82,6 +93,18 @@ impl FramePool {
     #[must_use]
     pub fn memory(&self) -> &FrameMemory {
         &self.memory
+    }
+
+    /// Returns the number of free frames in this pool, those of the depot not counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether no free frame is in this pool.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.free.is_empty()
     }
 
     /// The memory, shared.

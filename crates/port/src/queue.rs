@@ -117,6 +117,11 @@ pub trait Queue: Send + std::any::Any {
         0
     }
 
+    /// Returns the number of frames of the shared memory that stand in its rings or that the kernel has of it.
+    fn frames(&self) -> usize {
+        0
+    }
+
     /// Gives every frame it still owns back to the pool and closes. A queue whose frames the kernel may still touch closes its
     /// socket first.
     fn close(self: Box<Self>, pool: &mut FramePool);

@@ -185,8 +185,12 @@ impl Snooper {
     /// The table for workers, if something changed since the last call. Making it costs time in proportion to all
     /// groups, so a busy caller waits a little between calls.
     pub fn take_groups(&mut self) -> Option<Arc<Groups>> {
-        std::mem::take(&mut self.changed)
-            .then(|| Arc::new(Groups::new(&self.groups(), &self.routers(), self.seed)))
+        std::mem::take(&mut self.changed).then(|| self.table())
+    }
+
+    /// Returns the table for workers as it is now.
+    pub fn table(&self) -> Arc<Groups> {
+        Arc::new(Groups::new(&self.groups(), &self.routers(), self.seed))
     }
 
     /// Known groups with their listeners, for `show`.

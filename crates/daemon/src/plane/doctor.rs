@@ -8,6 +8,7 @@ mod services;
 
 use std::fs;
 
+use engine::inspect::FrameCensus;
 use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
 
 use super::device::Device;
@@ -35,10 +36,21 @@ pub fn services(site: &Site) -> Vec<DoctorFinding> {
 }
 
 /// Everything that is found about the machine, the memory and every port.
-pub fn examine(site: &Site, memory: &port::FrameMemory, workers: usize) -> Vec<DoctorFinding> {
+pub fn examine(
+    site: &Site,
+    memory: &port::FrameMemory,
+    census: Option<FrameCensus>,
+    workers: usize,
+) -> Vec<DoctorFinding> {
     let mut chart = Chart { findings: Vec::new() };
     kernel(&mut chart);
     frames(&mut chart, memory);
+    if let Some(census) = census {
+        let FrameCensus { total, free, queued } = census;
+        let others = census.others();
+        let text = format!("{total} frames: {free} free, {queued} in queues, {others} in packets");
+        chart.note("memory.frames", Finding::Ok, text, "");
+    }
     cores(&mut chart, site, workers);
     for (name, running) in &site.ports {
         device::port(&mut chart, name, running, memory, site.filters.answers(running));

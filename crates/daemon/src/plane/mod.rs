@@ -59,9 +59,10 @@ use sync::qsbr::Domain;
 use tokio::sync::mpsc::Sender;
 
 use flows::Keeper;
-use handover::estate;
+use handover::estate::{self, Held, Parts};
 use handover::give::Successor;
 use ids::Names;
+use observe::Watches;
 use open::Footprint;
 use routers::Routers;
 use site::Site;
@@ -88,7 +89,11 @@ pub struct DataPlane {
     memory: Arc<FrameMemory>,
     site: Mutex<Site>,
     /// Who reads IGMP and MLD; taken before `site`.
-    snooping: Mutex<Option<Snooping>>,
+    snooping: Mutex<Snooping>,
+    /// The captures and traces that run.
+    watches: Watches,
+    /// How the workers run, whatever a change of the configuration says since.
+    workers: EngineConfig,
     loads: Mutex<Vec<Load>>,
     beats: Mutex<Vec<u64>>,
     merged: Mutex<Merged>,
@@ -96,6 +101,7 @@ pub struct DataPlane {
     left: tokio::sync::watch::Sender<Option<u32>>,
     /// Who keeps rules; taken before any other lock, and held while files are written.
     keeper: Mutex<Option<Keeper>>,
+    /// When the counters of ports began, here or in the first of all predecessors.
     started: Instant,
     /// Whether the daemon has started: from then on a port without its device is refused.
     settled: AtomicBool,
@@ -131,7 +137,7 @@ impl DataPlane {
         let engine = Engine::start(&workers, Depot::new(Arc::clone(&memory)))
             .map_err(|error| PlaneError::failed("engine", &error, ""))?;
         let site = Site::with(Routers::new(&domain, workers.cores.len()));
-        Ok(Self::assemble(engine, domain, memory, site, Merged::default()))
+        Ok(Self::assemble(engine, workers, memory, site, Merged::default(), Duration::ZERO))
     }
 
     /// What a predecessor ran, over its memory; traffic flows when this returns.
@@ -139,31 +145,35 @@ impl DataPlane {
     /// # Errors
     /// If it cannot be taken over; the predecessor goes on then.
     pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
-        let (engine, site) = prepared.take()?;
-        let domain = Arc::clone(&prepared.workers.domain);
-        Ok(Self::assemble(engine, domain, Arc::clone(&prepared.memory), site, prepared.merged.clone()))
+        let (engine, site, counting) = prepared.take()?;
+        let (workers, memory) = (prepared.workers.clone(), Arc::clone(&prepared.memory));
+        Ok(Self::assemble(engine, workers, memory, site, prepared.merged.clone(), counting))
     }
 
     fn assemble(
         engine: Engine,
-        domain: Arc<Domain>,
+        workers: EngineConfig,
         memory: Arc<FrameMemory>,
         site: Site,
         merged: Merged,
+        counting: Duration,
     ) -> Arc<DataPlane> {
+        let now = Instant::now();
         Arc::new_cyclic(|me| DataPlane {
             engine: RwLock::new(Some(engine)),
-            domain,
+            domain: Arc::clone(&workers.domain),
             memory,
             site: Mutex::new(site),
-            snooping: Mutex::new(None),
+            snooping: Mutex::default(),
+            watches: Watches::default(),
+            workers,
             loads: Mutex::new(Vec::new()),
             beats: Mutex::new(Vec::new()),
             merged: Mutex::new(merged),
             around: Mutex::new(None),
             left: tokio::sync::watch::Sender::new(None),
             keeper: Mutex::new(None),
-            started: Instant::now(),
+            started: now.checked_sub(counting).unwrap_or(now),
             settled: AtomicBool::new(false),
             me: me.clone(),
         })
@@ -232,7 +242,7 @@ impl DataPlane {
 
     fn look(&self, second: bool) {
         let mut snooping = locked(&self.snooping);
-        let looked = self.with_engine(|engine| {
+        self.with_engine(|engine| {
             let inspected = second.then(|| engine.inspect());
             let mut site = locked(&self.site);
             for (name, running) in &mut site.ports {
@@ -245,21 +255,12 @@ impl DataPlane {
                 site.look_at_routers(engine);
             }
             site.expire(engine);
-            if snooping.is_none() {
-                *snooping = Snooping::new(engine);
-            }
-            if let Some(snooping) = &mut *snooping {
-                snooping.look(&mut site, engine, second);
-            }
+            snooping.look(&mut site, engine, second);
             if second {
                 watch::age(&site);
                 watch::sample(&mut locked(&self.loads), &engine.worker_views());
             }
         });
-        if looked.is_none() {
-            // The workers that it listened to are gone.
-            *snooping = None;
-        }
     }
 
     /// What a successor will need besides the data plane.
@@ -284,19 +285,32 @@ impl DataPlane {
     }
 
     fn give(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
+        // In the order in which housekeeping takes them.
+        let mut snooping = locked(&self.snooping);
         let mut slot = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         let engine = slot.take().ok_or_else(handed_over)?;
         let mut site = locked(&self.site);
-        let config = site.config.clone();
-        let workers = engine_config(&locked(&self.merged).config, &self.domain);
-        let mut routers =
-            std::mem::replace(&mut site.routers, Routers::new(&self.domain, workers.cores.len()));
-        let mut pool = engine.pool();
-        let queues = engine.stop().map_err(|error| handover::give::refused(binary, &error))?;
+        // None begins any more: there is no engine to ask. Their frames are of a depot that ends with the engine.
+        self.watches.end();
+        let (mut pool, counts) = (engine.pool(), engine.counts());
+        let queues = match engine.stop() {
+            Ok(queues) => queues,
+            Err(error) => {
+                // Its queues cannot be had back, and without workers this process is deaf: a supervisor's restart is not.
+                drop(successor);
+                tracing::error!(%error, "the workers cannot be stopped for the upgrade; the process ends so that it can be restarted");
+                std::process::abort();
+            }
+        };
+        snooping.detach();
         // Behind the workers: what they have counted last goes to the rules.
         site.flows.halt();
-        let held = estate::gather(&mut site, queues, &mut pool);
-        match successor.take(&held) {
+        let fresh = Routers::new(&self.domain, self.workers.cores.len());
+        let routers = std::mem::replace(&mut site.routers, fresh);
+        let mut held = estate::gather(&mut site, &routers, queues, &counts, &mut pool);
+        drop(pool);
+        held.letter.counting_secs = self.started.elapsed().as_secs();
+        match successor.take(&mut held) {
             Ok(pid) => {
                 // What we hold of it are duplicates; closing them changes nothing for the successor.
                 sockets.leave();
@@ -305,31 +319,38 @@ impl DataPlane {
             }
             Err(error) => {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
-                routers.unplugged();
-                // What they have in the kernel is the same, and workers go by them from the start.
-                let filters = std::mem::take(&mut site.filters);
-                match estate::rebuild(held, &config, &workers, &self.memory, routers, filters) {
-                    Ok((engine, rebuilt)) => {
-                        let steers = std::mem::take(&mut site.steers);
-                        // Rules stay where they are; only what serves them is new.
-                        let flows = std::mem::take(&mut site.flows);
-                        let mut rebuilt = rebuilt;
-                        rebuilt.flows.halt();
-                        *site = Site { steers, flows, ..rebuilt };
-                        site.publish(&engine);
-                        let Site { filters, steers, ports, .. } = &mut *site;
-                        if let Err(error) = filters.ensure(ports).and_then(|()| steers.ensure(ports)) {
-                            tracing::error!(%error, "filter or steering could not be given back to it");
-                        }
-                        *slot = Some(engine);
-                    }
+                match self.take_back(held, &mut site, routers) {
+                    Ok(engine) => *slot = Some(engine),
                     Err(fatal) => {
-                        tracing::error!(%fatal, "this process cannot resume either; restart the daemon")
+                        tracing::error!(%fatal, "this process cannot resume either; it ends so that it can be restarted");
+                        std::process::abort();
                     }
                 }
                 Err(handover::give::refused(binary, &error))
             }
         }
+    }
+
+    /// Resumes what was to be handed over.
+    fn take_back(&self, held: Held, site: &mut Site, mut routers: Routers) -> Result<Engine, HandoverError> {
+        routers.unplugged();
+        let config = site.config.clone();
+        // What they have in the kernel is the same, and workers go by them from the start.
+        let filters = std::mem::take(&mut site.filters);
+        let parts = Parts::new(held, &config, &self.memory);
+        let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters)?;
+        let (engine, mut rebuilt) = rebuilt.run()?;
+        let steers = std::mem::take(&mut site.steers);
+        // Rules stay where they are; only what serves them is new.
+        let flows = std::mem::take(&mut site.flows);
+        rebuilt.flows.halt();
+        *site = Site { steers, flows, ..rebuilt };
+        site.publish(&engine);
+        let Site { filters, steers, ports, .. } = site;
+        if let Err(error) = filters.ensure(ports).and_then(|()| steers.ensure(ports)) {
+            tracing::error!(%error, "filter or steering could not be given back to it");
+        }
+        Ok(engine)
     }
 
     /// Runs `work` with the engine, unless it has been handed over.
@@ -610,7 +631,7 @@ impl Plane for DataPlane {
     }
 
     fn multicast(&self, bridge: &str) -> Result<Vec<MulticastMember>, PlaneError> {
-        let listed = locked(&self.snooping).as_ref().and_then(|snooping| snooping.listed(bridge));
+        let listed = locked(&self.snooping).listed(bridge);
         let listed = listed.ok_or_else(|| PlaneError::no_snooping(bridge))?;
         let names = self.names();
         let member = |(vid, group, port, age_s): (u16, _, PortId, u32)| {
@@ -620,7 +641,7 @@ impl Plane for DataPlane {
     }
 
     fn flush_multicast(&self, bridge: &str) -> Result<(), PlaneError> {
-        let flushed = locked(&self.snooping).as_mut().is_some_and(|snooping| snooping.flush(bridge));
+        let flushed = locked(&self.snooping).flush(bridge);
         if flushed { Ok(()) } else { Err(PlaneError::no_snooping(bridge)) }
     }
 
@@ -760,8 +781,9 @@ impl Plane for DataPlane {
     }
 
     fn doctor(&self) -> Vec<DoctorFinding> {
-        let workers = self.with_engine(Engine::workers).unwrap_or_default();
-        doctor::examine(&locked(&self.site), &self.memory, workers)
+        let (workers, census) =
+            self.with_engine(|engine| (engine.workers(), engine.frames())).unwrap_or_default();
+        doctor::examine(&locked(&self.site), &self.memory, census, workers)
     }
 
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {

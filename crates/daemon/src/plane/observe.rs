@@ -1,8 +1,8 @@
 //! Captures, traces and explanations: what the engine's recorders saw, as the API sends it. Each capture and trace has a
 //! thread that empties the workers' rings; what a reader cannot take is lost and counted, and no worker ever waits.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::{CaptureRequest, FailureKind, PlaneError};
@@ -26,6 +26,9 @@ use crate::filter;
 
 /// How often the workers' rings are emptied.
 const PERIOD: Duration = Duration::from_millis(2);
+
+/// How long a capture or trace may take to end.
+const END: Duration = Duration::from_secs(1);
 
 /// The engine's clock in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -52,25 +55,76 @@ fn occupied(what: &str, error: &EngineError) -> PlaneError {
     PlaneError { kind, object: what.to_owned(), cause: error.to_string(), fix: "then try again".to_owned() }
 }
 
-/// Lets every packet pass the workers, who alone see them, as long as it lives.
-struct Watching(Weak<DataPlane>);
+/// Lets every packet pass the workers, which alone see them, as long as the value lives.
+struct Watching {
+    plane: Weak<DataPlane>,
+    generation: u64,
+}
 
 impl Watching {
-    fn begin(plane: &Arc<DataPlane>) -> Watching {
+    fn begin(plane: &Arc<DataPlane>, engine: &Engine) -> Watching {
         let mut site = locked(&plane.site);
         site.shortcuts.watch(true);
         site.routers.watch(true);
         drop(site);
-        Watching(Arc::downgrade(plane))
+        Watching { plane: Arc::downgrade(plane), generation: engine.generation() }
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        if let Some(plane) = self.0.upgrade() {
-            let mut site = locked(&plane.site);
-            site.shortcuts.watch(false);
-            site.routers.watch(false);
+        let Some(plane) = self.plane.upgrade() else { return };
+        plane.with_engine(|engine| {
+            // Behind a hand-over that failed, hooks and routers have forgotten all watchers.
+            if engine.generation() == self.generation {
+                let mut site = locked(&plane.site);
+                site.shortcuts.watch(false);
+                site.routers.watch(false);
+            }
+        });
+    }
+}
+
+/// The captures and traces that run: they end before the workers do.
+#[derive(Default)]
+pub struct Watches(Mutex<Vec<Watch>>);
+
+/// A capture or trace as the hand-over sees it.
+struct Watch {
+    over: Arc<AtomicBool>,
+    /// Disconnected when the thread has touched its rings for the last time.
+    done: mpsc::Receiver<()>,
+}
+
+/// A capture or trace as its thread sees it; dropped when the thread has touched its rings for the last time.
+struct Watched {
+    over: Arc<AtomicBool>,
+    _done: mpsc::Sender<()>,
+}
+
+impl Watched {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+impl Watches {
+    fn begin(&self) -> Watched {
+        let (over, (sender, done)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+        let mut all = locked(&self.0);
+        all.retain(|watch| watch.done.try_recv() != Err(mpsc::TryRecvError::Disconnected));
+        all.push(Watch { over: Arc::clone(&over), done });
+        Watched { over, _done: sender }
+    }
+
+    /// Ends all captures and traces, and waits until none of them touches a ring any more.
+    pub fn end(&self) {
+        let all = std::mem::take(&mut *locked(&self.0));
+        all.iter().for_each(|watch| watch.over.store(true, Ordering::Release));
+        for watch in all {
+            if watch.done.recv_timeout(END) == Err(mpsc::RecvTimeoutError::Timeout) {
+                tracing::warn!("a capture or trace does not end; the hand-over goes on without it");
+            }
         }
     }
 }
@@ -87,14 +141,17 @@ pub fn capture(
     let wanted = Wanted { port, only_drops: request.drops_only, filter: request.filter };
     let mut reader = engine.capture(&wanted).map_err(|error| occupied(&object, &error))?;
     let mut pool = engine.pool();
-    let watching = Watching::begin(plane);
+    let watching = Watching::begin(plane, engine);
+    let watched = plane.watches.begin();
     let (weak, names, snap) = (Arc::downgrade(plane), plane.names(), request.snap_length);
     let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
         let mut delivery = Delivery { names, snap, clock: WallClock::now(), to, lost: 0, told: 0 };
-        while delivery.empty(&mut reader, &mut pool) && weak.strong_count() > 0 {
+        while delivery.empty(&mut reader, &mut pool, &watched) && weak.strong_count() > 0 {
             std::thread::sleep(PERIOD);
         }
-        drop((pool, watching));
+        drop(pool);
+        drop(watched);
+        drop(watching);
         if let Some(plane) = weak.upgrade() {
             plane.with_engine(|engine| engine.end_capture(reader));
         }
@@ -115,10 +172,12 @@ struct Delivery {
 }
 
 impl Delivery {
-    /// Empties the workers' rings once; false when nobody listens any more.
-    fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool) -> bool {
+    /// Empties the workers' rings once; false when the client has gone or the capture is over.
+    fn empty(&mut self, reader: &mut CaptureReader, pool: &mut FramePool, watched: &Watched) -> bool {
         for ring in &mut reader.rings {
-            while let Some(captured) = ring.pop() {
+            while !watched.is_over()
+                && let Some(captured) = ring.pop()
+            {
                 let missed = self.lost + reader.missed.load(Ordering::Relaxed);
                 let frame = self.frame(&captured, pool, missed.saturating_sub(self.told));
                 pool.free(captured.packet);
@@ -129,7 +188,7 @@ impl Delivery {
                 }
             }
         }
-        !self.to.is_closed()
+        !self.to.is_closed() && !watched.is_over()
     }
 
     fn frame(&self, captured: &Captured, pool: &FramePool, missed: u64) -> CapturedFrame {
@@ -174,29 +233,50 @@ pub fn trace(
     })?;
     let filter = TraceFilter::new(filter::compile(wanted, port), limit).and(also);
     let mut rings = engine.trace(filter).map_err(|error| occupied(&object, &error))?;
-    let (weak, watching): (Weak<DataPlane>, _) = (Arc::downgrade(plane), Watching::begin(plane));
+    let (weak, generation) = (Arc::downgrade(plane), engine.generation());
+    let (watching, watched) = (Watching::begin(plane, engine), plane.watches.begin());
     let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
         let clock = WallClock::now();
         let mut sent = 0;
-        'listen: while sent < count && !to.is_closed() {
-            let Some(plane) = weak.upgrade() else { break };
-            let names = plane.names();
-            drop(plane);
+        let mut names = None;
+        'listen: while sent < count && !to.is_closed() && !watched.is_over() {
             for traced in rings.iter_mut().filter_map(|ring| ring.pop()) {
                 sent += 1;
-                let event = trace_event(sent, &traced, &names, clock);
-                if to.blocking_send(event).is_err() || sent == count {
+                let names = names
+                    .get_or_insert_with(|| weak.upgrade().map_or_else(Names::new, |plane| plane.names()));
+                let event = trace_event(sent, &traced, names, clock);
+                if !deliver(&to, event, &watched) || sent == count {
                     break 'listen;
                 }
             }
+            if weak.strong_count() == 0 {
+                break;
+            }
+            names = None;
             std::thread::sleep(PERIOD);
         }
+        drop(watched);
         drop(watching);
         if let Some(plane) = weak.upgrade() {
-            plane.with_engine(Engine::end_trace);
+            plane.with_engine(|engine| engine.end_trace(generation));
         }
     });
     thread.map(drop).map_err(|error| PlaneError::failed(object, &error, "raise the limit of tasks"))
+}
+
+/// Sends an event, and waits for room while the trace is not over; false when the client has gone or the trace is over.
+fn deliver(to: &Sender<TraceEvent>, mut event: TraceEvent, watched: &Watched) -> bool {
+    loop {
+        match to.try_send(event) {
+            Ok(()) => return true,
+            Err(TrySendError::Closed(_)) => return false,
+            Err(TrySendError::Full(back)) => event = back,
+        }
+        if watched.is_over() {
+            return false;
+        }
+        std::thread::sleep(PERIOD);
+    }
 }
 
 fn trace_event(number: u64, traced: &Traced, names: &Names, clock: WallClock) -> TraceEvent {

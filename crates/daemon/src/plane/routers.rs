@@ -225,8 +225,10 @@ impl Routers {
         queues
     }
 
-    /// New ways into the kernel, after workers have gone with the old ones.
+    /// New ways into the kernel, after workers have gone with the old ones, and with them all who watched.
     pub fn unplugged(&mut self) {
+        self.watchers = 0;
+        self.tell_watched();
         for (name, running) in &mut self.all {
             // Their queues come back with everything else.
             running.mirrors.clear();
@@ -316,6 +318,13 @@ impl Routers {
     fn tell_watched(&self) {
         let switches = self.all.values().filter_map(|running| running.hook.as_ref());
         switches.for_each(|hook| hook.switch().watch(self.watchers > 0));
+    }
+
+    /// Lets the counts of a port go on from what a predecessor's hooks have routed. Routers that have counted themselves know more.
+    pub fn continue_from(&mut self, name: &PortName, before: RouteCounts) {
+        if self.counts(name) == RouteCounts::default() {
+            self.past.insert(name.clone(), before);
+        }
     }
 
     /// What hooks have routed, as received or sent by a port.

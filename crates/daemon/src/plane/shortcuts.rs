@@ -342,6 +342,11 @@ impl Shortcuts {
         }
     }
 
+    /// Lets the counts of a port go on from what a predecessor's hooks have bridged.
+    pub fn continue_from(&mut self, name: &PortName, before: BridgeCounts) {
+        self.past.insert(name.clone(), before);
+    }
+
     /// What the hooks have bridged for a port.
     pub fn counts(&self, name: &PortName) -> BridgeCounts {
         let port = self.ports.get(name).zip(self.devices.as_ref());

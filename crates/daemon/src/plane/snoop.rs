@@ -26,21 +26,56 @@ const LONGEST: usize = 2048;
 pub type ListedMember = (u16, Option<std::net::IpAddr>, PortId, u32);
 
 /// The snoopers of all bridges.
+#[derive(Default)]
 pub struct Snooping {
-    rings: Vec<Consumer<Punt>>,
-    pool: FramePool,
+    /// The workers' rings; `None` while there are no workers.
+    source: Option<Source>,
     snoopers: BTreeMap<BridgeName, Snooper>,
 }
 
+/// Where copies come from.
+struct Source {
+    rings: Vec<Consumer<Punt>>,
+    pool: FramePool,
+    /// That of the engine.
+    generation: u64,
+}
+
 impl Snooping {
-    /// Begins to listen to the workers; `None` when a worker does not answer.
-    pub fn new(engine: &Engine) -> Option<Self> {
-        let rings = engine.punts().ok()?;
-        Some(Snooping { rings, pool: engine.pool(), snoopers: BTreeMap::new() })
+    /// Gives the copies that were not read back, and listens to no worker any more: the engine has stopped. What is known of groups stays.
+    pub fn detach(&mut self) {
+        let Some(Source { rings, mut pool, .. }) = self.source.take() else { return };
+        for mut ring in rings {
+            while let Some(punt) = ring.pop() {
+                pool.free(punt.packet);
+            }
+        }
+    }
+
+    /// Listens to the workers of `engine`, unless that is so already. When a worker does not answer, the next look tries again.
+    fn attach(&mut self, engine: &Engine, site: &mut Site) {
+        if self.source.as_ref().is_some_and(|source| source.generation == engine.generation()) {
+            return;
+        }
+        self.source = engine.punts().ok().map(|rings| Source {
+            rings,
+            pool: engine.pool(),
+            generation: engine.generation(),
+        });
+        // The bridges of a new engine do not know the groups.
+        for (name, snooper) in &self.snoopers {
+            if let Some(bridge) = site.bridges.get_mut(name) {
+                *bridge = std::sync::Arc::new(bridge.with_groups(snooper.table()));
+            }
+        }
+        if !self.snoopers.is_empty() {
+            site.publish(engine);
+        }
     }
 
     /// Reads what workers have left, and publishes groups that changed. With `second`, forgets what ran out.
     pub fn look(&mut self, site: &mut Site, engine: &Engine, second: bool) {
+        self.attach(engine, site);
         self.follow(site, second);
         self.read(site);
         let mut changed = false;
@@ -85,21 +120,22 @@ impl Snooping {
     fn read(&mut self, site: &Site) {
         let now = monotonic();
         let mut bytes = [0; LONGEST];
-        for ring in &mut self.rings {
+        let Some(Source { rings, pool, .. }) = &mut self.source else { return };
+        for ring in rings {
             for _ in 0..BUDGET {
                 let Some(punt) = ring.pop() else { break };
-                let length = punt.packet.copy_to(self.pool.memory(), &mut bytes);
+                let length = punt.packet.copy_to(pool.memory(), &mut bytes);
                 let name = bridge_of(site, punt.port);
                 let found =
                     name.and_then(|name| Some((self.snoopers.get_mut(name)?, site.bridges.get(name)?)));
                 if let Some((snooper, bridge)) = found {
                     snooper.handle(bridge, punt.port, punt.vid, &bytes[..length], now);
                 }
-                self.pool.free(punt.packet);
+                pool.free(punt.packet);
             }
         }
         // A pool keeps frames for its next allocation; this one never allocates.
-        self.pool.flush();
+        pool.flush();
     }
 }
 

@@ -21,7 +21,7 @@ impl Engine {
     /// is captured then.
     pub fn capture(&self, wanted: &Wanted) -> Result<CaptureReader, EngineError> {
         self.occupy("capture")?;
-        let (taps, reader) = taps(self.workers.len(), wanted);
+        let (taps, reader) = taps(self.workers.len(), self.generation(), wanted);
         let mut pairs = (0_u16..).zip(taps);
         if let Err(error) =
             pairs.try_for_each(|(id, tap)| self.tell(WorkerId(id), Command::Capture(Some(tap))))
@@ -56,8 +56,12 @@ impl Engine {
         *lock(&self.capturing) = false;
     }
 
-    /// Ends the capture; its frames go back.
+    /// Ends the capture; its frames go back. Nothing happens if an engine before this one began the capture: its frames are this
+    /// engine's by now, and a capture that runs here is another one.
     pub fn end_capture(&self, reader: CaptureReader) {
+        if reader.generation != self.generation() {
+            return;
+        }
         self.update(|f| {
             f.capture_drops = false;
             f.ports.iter_mut().flatten().for_each(|view| view.capture = false);
@@ -95,8 +99,11 @@ impl Engine {
         Ok(rings)
     }
 
-    /// Disarms the trace.
-    pub fn end_trace(&self) {
+    /// Disarms the trace that was armed in an engine of this generation ([`Self::generation`]); nothing happens if that was another engine.
+    pub fn end_trace(&self, generation: u64) {
+        if generation != self.generation() {
+            return;
+        }
         self.update(|f| f.trace = None);
         for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
             let _ = self.tell(worker, Command::Trace(None));
@@ -119,6 +126,23 @@ mod tests {
 
     use super::*;
     use crate::{EngineConfig, PollMode};
+
+    #[test]
+    fn an_engine_ends_only_captures_and_traces_of_its_own() {
+        let memory = MemoryConfig { frames: 64, frame_size: 2048, huge_pages: HugePages::Off };
+        let memory = Arc::new(FrameMemory::new(memory).unwrap());
+        let engine = || Engine::start(&EngineConfig::default(), Depot::new(Arc::clone(&memory))).unwrap();
+        let (old, new) = (engine(), engine());
+        let (stale, generation) = (old.capture(&Wanted::all(None)).unwrap(), old.generation());
+        let free = new.depot().available();
+        let reader = new.capture(&Wanted::all(None)).unwrap();
+        new.end_capture(stale);
+        new.end_trace(generation);
+        assert!(new.capture(&Wanted::all(None)).is_err(), "the capture of the new engine goes on");
+        assert_eq!(new.depot().available(), free);
+        new.end_capture(reader);
+        assert!(new.capture(&Wanted::all(None)).is_ok());
+    }
 
     #[test]
     fn a_worker_that_does_not_answer_leaves_room_for_the_next_try() {

@@ -83,3 +83,10 @@ pub fn free_frames<'a>(frames: u32, taken: impl IntoIterator<Item = &'a [u32]>) 
     }
     (0..frames).filter(move |frame| !set.contains(*frame))
 }
+
+/// Returns how many entries of the lists name a frame that another entry names already. In a hand-over this is 0: each frame has one
+/// owner.
+pub fn doubles<'a>(frames: u32, lists: impl IntoIterator<Item = &'a [u32]>) -> usize {
+    let mut set = OwnedFrames::new(frames);
+    lists.into_iter().flatten().filter(|frame| !set.insert(**frame)).count()
+}

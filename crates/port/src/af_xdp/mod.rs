@@ -24,7 +24,7 @@ mod socket;
 
 use std::io;
 
-pub use hand_over::{AfXdpHandOver, free_frames};
+pub use hand_over::{AfXdpHandOver, doubles, free_frames};
 pub use queue::{AfXdpCounters, AfXdpQueue, statistics};
 
 use crate::memory::FrameMemory;

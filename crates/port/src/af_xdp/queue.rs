@@ -278,6 +278,10 @@ impl Queue for AfXdpQueue {
         self.rings.tx_in_flight()
     }
 
+    fn frames(&self) -> usize {
+        usize::try_from(self.frames_owned()).unwrap_or(usize::MAX)
+    }
+
     fn close(self: Box<Self>, pool: &mut FramePool) {
         let Self { mut rings, fd, .. } = *self;
         // After this the kernel writes to no frame of ours. It may still read some that are on their way out; a frame that

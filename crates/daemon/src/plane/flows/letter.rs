@@ -41,6 +41,13 @@ pub struct RulesLetter {
     pub(super) leader: Option<LeaderLetter>,
 }
 
+impl RulesLetter {
+    /// Returns the number of rules, groups and meters.
+    pub fn count(&self) -> usize {
+        self.rules.len() + self.groups.len() + self.meters.len()
+    }
+}
+
 /// How a bridge stands to its controllers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct LeaderLetter {

@@ -2,15 +2,17 @@
 //! gave it away should the successor fail.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use control::PlaneError;
+use engine::engine::{Counts, Resumed};
 use engine::worker::monotonic;
 use engine::{Engine, EngineConfig};
 use model::{Config, FilterName, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
-use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
+use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
 use port::link;
 use port::tap::{TapHandOver, TapQueue};
 use port::{Depot, FrameMemory, FramePool, Queue};
@@ -20,30 +22,97 @@ use xdp::user::UserProgram;
 use xdp::{Attached, HandOver, PinPath};
 
 use super::HandoverError;
+use super::counters::CountersState;
 use super::letters::{
     Estate, HookLetter, PortLetter, QueueKind, QueueLetter, RuleLetter, StationLetter, VlanLetter,
 };
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
+use crate::plane::fault;
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
 use crate::plane::ports::{self, Returned, Running, compose};
 use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::site::Site;
 
-/// A letter and the descriptors that it names.
+/// The hand-over state and the descriptors that it names.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// The letter.
+    /// The hand-over state.
     pub letter: Estate,
-    /// The descriptors, in its order.
-    pub descriptors: Vec<OwnedFd>,
+    /// The descriptors, in its order. Those of ports in `released` are closed.
+    pub descriptors: Vec<Option<OwnedFd>>,
     /// Programs in front of hooks, until the hooks are put together again: by then somebody else refers to what they need.
     pub users: Vec<UserProgram>,
+    /// Ports that can only be opened anew.
+    pub released: BTreeSet<String>,
+}
+
+impl Held {
+    /// Returns what a predecessor has sent.
+    pub fn received(letter: Estate, descriptors: Vec<OwnedFd>) -> Held {
+        Held { letter, descriptors: descriptors.into_iter().map(Some).collect(), ..Held::default() }
+    }
+
+    /// Closes the descriptors of ports, which can only be opened anew from then on: the kernel lets go of their queues when the successor
+    /// has closed its own descriptors.
+    pub fn release(&mut self, ports: &[String]) {
+        let mut at = 0;
+        for (name, port) in &self.letter.ports {
+            let share = Estate::share(port);
+            if ports.contains(name) {
+                self.descriptors
+                    .iter_mut()
+                    .skip(at)
+                    .take(share)
+                    .for_each(|descriptor| drop(descriptor.take()));
+                self.released.insert(name.clone());
+            }
+            at += share;
+        }
+    }
+
+    /// Closes the descriptors of all ports with AF_XDP sockets: a successor that has ended since has used their rings, and what stands in
+    /// them is not known here.
+    pub fn release_sockets(&mut self) {
+        let has_sockets =
+            |port: &PortLetter| port.queues.iter().any(|queue| matches!(queue.kind, QueueKind::AfXdp { .. }));
+        let ports = self.letter.ports.iter().filter(|(_, port)| has_sockets(port));
+        let ports: Vec<String> = ports.map(|(name, _)| name.clone()).collect();
+        self.release(&ports);
+    }
+}
+
+/// What of the hand-over state could be put together again without changing anything: the kernel and the predecessor do not notice.
+pub struct Parts {
+    letter: Estate,
+    ports: Vec<Part>,
+    vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
+    _users: Vec<UserProgram>,
+}
+
+/// A port of the hand-over state.
+struct Part {
+    name: PortName,
+    letter: PortLetter,
+    /// `None` if the port can only be opened anew.
+    opened: Option<Opened>,
+}
+
+/// Everything is there, and no worker runs.
+pub struct Rebuilt {
+    resumed: Resumed,
+    site: Site,
 }
 
 /// Takes everything apart. The site is empty afterwards.
-pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) -> Held {
+pub fn gather(
+    site: &mut Site,
+    routers: &Routers,
+    mut queues: Vec<Returned>,
+    counts: &Counts,
+    pool: &mut FramePool,
+) -> Held {
     let mut held = Held::default();
     let blocks = site.filters.blocks().map(|(name, blocks)| (name.to_string(), Expiring::all(blocks)));
     held.letter.blocks = blocks.collect();
@@ -63,7 +132,9 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
     }
     for (name, running) in std::mem::take(&mut site.ports) {
         let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
-        let letter = gather_port(running, own, &mut held, pool);
+        let totals = counts.port_totals(running.id);
+        let counters = CountersState::new(&totals, site.shortcuts.counts(&name), routers.counts(&name));
+        let letter = PortLetter { counters, ..gather_port(running, own, &mut held, pool) };
         held.letter.ports.insert(name.as_str().to_owned(), letter);
     }
     for (worker, port, id, queue) in queues {
@@ -74,7 +145,7 @@ pub fn gather(site: &mut Site, mut queues: Vec<Returned>, pool: &mut FramePool) 
             continue;
         }
         let (kind, descriptor) = gather_queue(queue, pool);
-        held.descriptors.extend(descriptor);
+        held.descriptors.extend(descriptor.map(Some));
         let queue = QueueLetter { id: id.0, worker: worker.0, kind };
         held.letter.vlans.insert(name, VlanLetter { id: port.0, queue });
     }
@@ -89,7 +160,7 @@ fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &
     }
     let hook = running.hook.map(|hook| {
         let HandOver { fds, pin, user } = hook.into_fds();
-        descriptors.extend(fds);
+        descriptors.extend(fds.into_iter().map(Some));
         users.extend(user);
         let name = pin.as_ref().and_then(|pin| pin.directory().file_name());
         HookLetter { pin: name.map(|name| name.to_string_lossy().into_owned()) }
@@ -97,7 +168,7 @@ fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &
     let mut letters = Vec::with_capacity(queues.len());
     for (worker, _, id, queue) in queues {
         let (kind, descriptor) = gather_queue(queue, pool);
-        descriptors.extend(descriptor);
+        descriptors.extend(descriptor.map(Some));
         letters.push(QueueLetter { id: id.0, worker: worker.0, kind });
     }
     PortLetter {
@@ -109,6 +180,7 @@ fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &
         mtu: running.mtu,
         former: running.footprint.former,
         spread: running.spread.map(|spread| spread.iter().map(|worker| worker.0).collect()),
+        counters: CountersState::default(),
     }
 }
 
@@ -149,76 +221,140 @@ fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
     (kind, Some(fd))
 }
 
-/// Puts everything together again over the same memory, and lets traffic flow.
-///
-/// # Errors
-/// If workers cannot be started, or have no filters. A port that cannot be resumed is opened anew; one that cannot be opened waits for its
-/// device, as after its loss.
-pub fn rebuild(
-    held: Held,
-    config: &Config,
-    workers: &EngineConfig,
-    memory: &Arc<FrameMemory>,
-    routers: Routers,
-    filters: Filters,
-) -> Result<(Engine, Site), HandoverError> {
-    let Held { letter, descriptors, users: _until_the_end } = held;
-    let lists = letter.ports.values().flat_map(|port| &port.queues).filter_map(|queue| match &queue.kind {
-        QueueKind::AfXdp { frames, .. } => Some(frames.as_slice()),
-        _ => None,
-    });
-    let free: Vec<u32> = free_frames(memory.frames(), lists).collect();
-    let depot = Depot::with_free(Arc::clone(memory), free);
-    let mut pool = depot.pool();
-    let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
-    for (name, number) in &letter.bridges {
-        site.names.bridges.insert(*number, name);
-    }
-    let mut descriptors = descriptors.into_iter();
-    let mut queues = Vec::new();
-    for (name, port) in letter.ports {
-        site.names.ports.insert(port.id, &name);
-        // Its share of the descriptors, whatever becomes of it.
-        let share = usize::from(port.hook.is_some()) * 5
-            + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count();
-        let own: Vec<OwnedFd> = descriptors.by_ref().take(share).collect();
-        let Ok(key) = name.parse::<PortName>() else { continue };
-        if let Some((running, own)) = resume(&key, port, own, config, memory, &mut pool) {
-            queues.extend(own);
-            site.ports.insert(key, running);
+impl Parts {
+    /// Puts together what can be. Nothing is opened, and no queue is touched.
+    pub fn new(held: Held, config: &Config, memory: &Arc<FrameMemory>) -> Parts {
+        let Held { mut letter, descriptors, users, released } = held;
+        let mut descriptors = descriptors.into_iter();
+        let mut parts =
+            Parts { ports: Vec::new(), vlans: Vec::new(), letter: Estate::default(), _users: users };
+        for (name, port) in std::mem::take(&mut letter.ports) {
+            // Its share of the descriptors, whatever becomes of it.
+            let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(Estate::share(&port)).collect();
+            let Ok(key) = name.parse::<PortName>() else { continue };
+            let own = own.into_iter().collect::<Option<Vec<OwnedFd>>>();
+            let anew = port.queues.iter().any(|queue| !queue.kind.has_descriptor());
+            let wanted = Wanted::of(config, &key);
+            let opened = match (own, wanted) {
+                (Some(own), Some(wanted)) if !anew && !released.contains(&name) => {
+                    let opened = put_together(&key, &wanted, port.clone(), own, memory);
+                    opened
+                        .inspect_err(|error| tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew"))
+                        .ok()
+                }
+                _ => None,
+            };
+            parts.ports.push(Part { name: key, letter: port, opened });
         }
-    }
-    for (name, VlanLetter { id, queue }) in letter.vlans {
-        site.names.ports.insert(id, &name);
-        let descriptor = if queue.kind.has_descriptor() { descriptors.next() } else { None };
-        match resume_tap(queue.kind, descriptor) {
-            Ok(queue) => site.routers.give(name, PortId(id), queue),
-            Err(error) => tracing::warn!(%name, %error, "a mirror is opened anew"),
+        for (name, VlanLetter { id, queue }) in std::mem::take(&mut letter.vlans) {
+            let descriptor = if queue.kind.has_descriptor() { descriptors.next().flatten() } else { None };
+            parts.vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
         }
+        Parts { letter, ..parts }
     }
-    pool.flush();
-    site.bridges = bridges::build(config, &site.bridges, &mut site.names);
-    for (name, stations) in &letter.stations {
-        if let Some(bridge) = site.bridges.get(name.as_str()) {
-            let entries: Vec<FdbEntry> = stations.iter().filter_map(station).collect();
-            bridge.import(&entries, monotonic().secs);
+
+    /// Returns the names of the ports with descriptors that can only be opened anew.
+    pub fn lost(&self) -> Vec<String> {
+        let lost = |part: &&Part| part.opened.is_none() && Estate::share(&part.letter) > 0;
+        self.ports.iter().filter(lost).map(|part| part.name.to_string()).collect()
+    }
+
+    /// Opens anew what could not be put together, and gets everything ready for the workers. A port that cannot be opened waits for its
+    /// device, as after its loss. No packet is touched before [`Rebuilt::run`].
+    ///
+    /// # Errors
+    /// If there are no workers, or they have no filters.
+    pub fn rebuild(
+        self,
+        config: &Config,
+        workers: &EngineConfig,
+        memory: &Arc<FrameMemory>,
+        routers: Routers,
+        filters: Filters,
+    ) -> Result<Rebuilt, HandoverError> {
+        let Parts { letter, ports, vlans, _users } = self;
+        let lists = || {
+            let queues =
+                ports.iter().flat_map(|part| part.letter.queues.iter().map(move |queue| (part, queue)));
+            queues.filter_map(|(part, queue)| match &queue.kind {
+                QueueKind::AfXdp { frames, .. } => Some((part.opened.is_some(), frames.as_slice())),
+                _ => None,
+            })
+        };
+        let doubles = doubles(memory.frames(), lists().map(|(_, frames)| frames));
+        if doubles > 0 {
+            return Err(HandoverError::Strange(format!("{doubles} frames stand in two queues")));
         }
+        // The frames of queues that are closed by now are free: nobody has their sockets any more.
+        let taken = lists().filter(|(resumed, _)| *resumed).map(|(_, frames)| frames);
+        let free: Vec<u32> = free_frames(memory.frames(), taken).collect();
+        let depot = Depot::with_free(Arc::clone(memory), free);
+        let mut pool = depot.pool();
+        let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
+        for (name, number) in &letter.bridges {
+            site.names.bridges.insert(*number, name);
+        }
+        let mut queues = Vec::new();
+        let mut counted = Vec::new();
+        for Part { name, letter, opened } in ports {
+            site.names.ports.insert(letter.id, name.as_str());
+            counted.push((PortId(letter.id), letter.counters.totals()));
+            site.shortcuts.continue_from(&name, letter.counters.bridged.into());
+            site.routers.continue_from(&name, letter.counters.routed.into());
+            if let Some((running, own)) =
+                resume(&name, letter, opened, config, workers.cores.len(), &mut pool)
+            {
+                queues.extend(own);
+                site.ports.insert(name, running);
+            }
+        }
+        for (name, id, queue) in vlans {
+            site.names.ports.insert(id.0, &name);
+            match queue {
+                Ok(queue) => site.routers.give(name, id, queue),
+                Err(error) => tracing::warn!(%name, %error, "a mirror is opened anew"),
+            }
+        }
+        pool.flush();
+        site.bridges = bridges::build(config, &site.bridges, &mut site.names);
+        for (name, stations) in &letter.stations {
+            if let Some(bridge) = site.bridges.get(name.as_str()) {
+                let entries: Vec<FdbEntry> = stations.iter().filter_map(station).collect();
+                bridge.import(&entries, monotonic().secs);
+            }
+        }
+        site.routers.settle(config);
+        queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
+        site.routers.tell_hooks(config, &mut site.ports);
+        ports::join(&mut site.ports);
+        // Workers have them before they begin.
+        let own = |error: PlaneError| HandoverError::Own(error.to_string());
+        let Site { filters, ports, .. } = &mut site;
+        filters.ensure_workers(ports).map_err(own)?;
+        site.flows.take_over(letter.rules, &letter.known);
+        site.flows.follow(&site.config, &site.ports, &site.bridges);
+        let Site { config, ports, bridges, routers, flows, .. } = &site;
+        let forwarding = compose(config, ports, bridges, routers, flows, &[]);
+        let resumed = Engine::resume(workers, depot, forwarding, queues)
+            .map_err(|error| HandoverError::Own(error.to_string()))?;
+        for (port, totals) in &counted {
+            resumed.count(*port, totals);
+        }
+        Ok(Rebuilt { resumed, site })
     }
-    site.routers.settle(config);
-    queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
-    site.routers.tell_hooks(config, &mut site.ports);
-    ports::join(&mut site.ports);
-    // Workers have them before they begin.
-    let Site { filters, ports, .. } = &mut site;
-    filters.ensure_workers(ports).map_err(|error| HandoverError::Own(error.to_string()))?;
-    site.flows.take_over(letter.rules, &letter.known);
-    site.flows.follow(&site.config, &site.ports, &site.bridges);
-    let Site { config, ports, bridges, routers, flows, .. } = &site;
-    let forwarding = compose(config, ports, bridges, routers, flows, &[]);
-    let engine = Engine::resume(workers, depot, forwarding, queues)
-        .map_err(|error| HandoverError::Own(error.to_string()))?;
-    site.flows.ensure(&engine);
-    Ok((engine, site))
+}
+
+impl Rebuilt {
+    /// Starts the workers: traffic flows.
+    ///
+    /// # Errors
+    /// If threads cannot be had.
+    pub fn run(self) -> Result<(Engine, Site), HandoverError> {
+        let Rebuilt { resumed, mut site } = self;
+        let engine = resumed.run().map_err(|error| HandoverError::Own(error.to_string()))?;
+        site.flows.ensure(&engine);
+        Ok((engine, site))
+    }
 }
 
 fn station(letter: &StationLetter) -> Option<FdbEntry> {
@@ -231,32 +367,26 @@ fn station(letter: &StationLetter) -> Option<FdbEntry> {
 fn resume(
     name: &PortName,
     letter: PortLetter,
-    descriptors: Vec<OwnedFd>,
+    opened: Option<Opened>,
     config: &Config,
-    memory: &Arc<FrameMemory>,
+    workers: usize,
     pool: &mut FramePool,
 ) -> Option<(Running, Vec<Returned>)> {
     let wanted = Wanted::of(config, name)?;
     let id = PortId(letter.id);
+    // There may be fewer workers than before.
+    let count = u16::try_from(workers.max(1)).unwrap_or(u16::MAX);
     let spread = letter.spread.as_ref().map(|table| {
         let worker = |at: usize| table.get(at % table.len().max(1)).copied().unwrap_or(0);
-        Arc::new(std::array::from_fn(|at| WorkerId(worker(at))))
+        Arc::new(std::array::from_fn(|at| WorkerId(worker(at) % count)))
     });
-    let mut workers: Vec<WorkerId> = letter.queues.iter().map(|queue| WorkerId(queue.worker)).collect();
+    let mut workers: Vec<WorkerId> =
+        letter.queues.iter().map(|queue| WorkerId(queue.worker % count)).collect();
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
-    let former = letter.former;
-    let anew = letter.queues.iter().any(|queue| !queue.kind.has_descriptor());
-    let resumed = if anew {
-        open::open(name, &wanted, former, pool)
-    } else {
-        put_together(name, &wanted, letter, descriptors, memory).or_else(|error| {
-            tracing::warn!(port = %name, %error, "it cannot be resumed and is opened anew");
-            open::open(name, &wanted, former, pool)
-        })
-    };
-    Some(match resumed {
+    let opened = opened.map_or_else(|| open::open(name, &wanted, letter.former, pool), Ok);
+    Some(match opened {
         Ok(opened) => {
             let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);
             running.spread = spread;
@@ -277,6 +407,7 @@ fn put_together(
     memory: &Arc<FrameMemory>,
 ) -> Result<Opened, PlaneError> {
     let failed = |error: &dyn std::error::Error| PlaneError::failed(object(name), error, "");
+    fault::step(&format!("port:{name}")).map_err(|error| failed(&HandoverError::Own(error)))?;
     let mut descriptors = descriptors.into_iter();
     let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
     let hook_fds: Option<Vec<OwnedFd>> = letter.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());

@@ -14,12 +14,12 @@ use openflow::Sockets;
 use port::FrameMemory;
 
 use super::estate::Held;
-use super::letters::{MemoryLetter, Offer, Reply};
+use super::letters::{MemoryLetter, Offer, Order, Reply};
 use super::{HandoverError, Link, VERSION};
 use crate::notify::WATCHDOG_PID;
 
-/// How long the successor may take for each answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the successor may take until it is ready: it reads block lists and the kernel's routes, while this process goes on.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a successor gets besides the data plane.
 #[derive(Debug)]
@@ -90,6 +90,7 @@ impl Successor {
             },
             tcp: around.tcp.is_some(),
             sockets: paths,
+            commit: true,
         };
         let mut descriptors = vec![memory.fd(), around.unix.as_fd()];
         descriptors.extend(around.tcp.as_ref().map(AsFd::as_fd));
@@ -102,28 +103,88 @@ impl Successor {
         match self.link.receive::<Reply>(what)?.0 {
             Reply::Ready => Ok(()),
             Reply::Refused(why) => Err(HandoverError::Refused(why)),
+            _ => Err(out_of_turn()),
         }
     }
 
     /// Gives everything away, and waits until traffic flows again.
     ///
     /// # Errors
-    /// If the successor does not take over; it is gone then, and what was given away is still ours to resume.
-    pub fn take(mut self, held: &Held) -> Result<u32, HandoverError> {
-        let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().map(AsFd::as_fd).collect();
+    /// If the successor does not take over. It is gone then, and what is left in `held` is this process' to resume: everything, or, if the
+    /// successor may have touched packets before it ended, everything but the AF_XDP sockets.
+    pub fn take(mut self, held: &mut Held) -> Result<u32, HandoverError> {
+        let patience = held.letter.patience();
+        self.link.patience(patience).map_err(|error| HandoverError::Silent("the hand-over", error))?;
+        let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
         self.link.send(&held.letter, &descriptors)?;
-        self.answer("traffic to flow again")?;
+        if self.resumed(held)? {
+            self.commit(held)?;
+        }
         let pid = self.child.id();
         // It lives on without us.
         std::mem::forget(self);
         Ok(pid)
     }
+
+    /// Waits until the successor has put everything together. False if it knows no commit: traffic flows already.
+    fn resumed(&mut self, held: &mut Held) -> Result<bool, HandoverError> {
+        loop {
+            match self.link.receive::<Reply>("the successor to resume")?.0 {
+                Reply::Ready => return Ok(false),
+                Reply::Resumed => return Ok(true),
+                Reply::Refused(why) => return Err(HandoverError::Refused(why)),
+                Reply::Release(ports) => {
+                    held.release(&ports);
+                    self.link.send(&Order::Released, &[])?;
+                }
+                Reply::Committed => return Err(out_of_turn()),
+            }
+        }
+    }
+
+    /// Lets the successor start its workers.
+    ///
+    /// The successor confirms before the first packet is touched, so that after its end the socket tells on which side it ended: without a
+    /// confirmation in it, nothing has happened to the rings.
+    fn commit(&mut self, held: &mut Held) -> Result<(), HandoverError> {
+        let committed = self.link.send(&Order::Commit, &[]).and_then(|()| self.confirmed());
+        if let Err(error) = committed {
+            self.end();
+            if self.link.is_not_at_its_end() {
+                held.release_sockets();
+            }
+            return Err(error);
+        }
+        if let Err(error) = self.answer("traffic to flow again") {
+            self.end();
+            held.release_sockets();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn confirmed(&mut self) -> Result<(), HandoverError> {
+        match self.link.receive::<Reply>("the commit's confirmation")?.0 {
+            Reply::Committed => Ok(()),
+            Reply::Refused(why) => Err(HandoverError::Refused(why)),
+            _ => Err(out_of_turn()),
+        }
+    }
+
+    /// Ends the successor, which touches nothing any more when this returns.
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn out_of_turn() -> HandoverError {
+    HandoverError::Strange("an answer out of turn".to_owned())
 }
 
 impl Drop for Successor {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 

@@ -3,14 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use model::FilterName;
 use serde::{Deserialize, Serialize};
 use xdp::filter::RuleCounters;
 
+use super::counters::CountersState;
 use crate::plane::filters::{Blocks, Expiring};
 use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
+
+/// How long a successor may take over nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How much longer it may take for a port.
+const PER_PORT: Duration = Duration::from_millis(100);
+/// How much longer it may take for a rule, a learned address or a cached flow.
+const PER_ENTRY: Duration = Duration::from_micros(20);
 
 /// What the successor needs to get ready. Descriptors: the frame memory, the API's unix socket, its TCP socket if any,
 /// and the other unix sockets.
@@ -32,6 +41,10 @@ pub struct Offer {
     /// Names of the other unix sockets among them.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
+    /// Whether the predecessor sends [`Order`]s behind the hand-over state. A predecessor that does not expects the workers to run when
+    /// [`Reply::Ready`] answers the hand-over state.
+    #[serde(default)]
+    pub commit: bool,
 }
 
 /// The frame memory.
@@ -59,13 +72,29 @@ impl MemoryLetter {
     }
 }
 
-/// The answer to an offer, and later to an estate.
+/// What the successor says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// Go on.
+    /// The offer can be taken; or, behind the hand-over state, the workers run.
     Ready,
-    /// Not possible, and why.
+    /// The successor cannot go on, and why.
     Refused(String),
+    /// These ports cannot be resumed. The predecessor closes its descriptors of them, so that the successor can open them anew, and
+    /// answers with [`Order::Released`].
+    Release(Vec<String>),
+    /// Everything is ready for the workers, which do not run yet. The predecessor answers with [`Order::Commit`].
+    Resumed,
+    /// [`Order::Commit`] has come: from now on everything is the successor's.
+    Committed,
+}
+
+/// What the predecessor says behind the hand-over state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// The predecessor has closed its descriptors of the ports that [`Reply::Release`] named.
+    Released,
+    /// The successor may start its workers, and confirms with [`Reply::Committed`] before it does.
+    Commit,
 }
 
 /// Everything that runs. Descriptors: for each port its hook's five, then one for each queue that has one;
@@ -93,9 +122,26 @@ pub struct Estate {
     /// The devices of routers' VLANs, by their names among the ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
+    /// Seconds since the first of all predecessors started: how long the counters of ports have been counting.
+    #[serde(default)]
+    pub counting_secs: u64,
 }
 
 impl Estate {
+    /// Returns the number of descriptors that belong to a port.
+    pub fn share(port: &PortLetter) -> usize {
+        usize::from(port.hook.is_some()) * 5
+            + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
+    }
+
+    /// Returns how long a successor may take until its workers can run: more, the more there is.
+    pub fn patience(&self) -> Duration {
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
+        let rules = self.rules.values().map(RulesLetter::count).sum::<usize>();
+        PATIENCE + PER_PORT * count(self.ports.len()) + PER_ENTRY * count(learned + rules)
+    }
+
     /// What was blocked, by filter.
     pub fn blocks(&self) -> BTreeMap<FilterName, Blocks> {
         let blocks = |(name, all): (&String, &Vec<Expiring>)| {
@@ -158,6 +204,9 @@ pub struct PortLetter {
     pub former: Option<Former>,
     /// The worker of each bucket of software RSS.
     pub spread: Option<Vec<u16>>,
+    /// What was counted of it.
+    #[serde(default)]
+    pub counters: CountersState,
 }
 
 /// A port's hook.
@@ -245,6 +294,7 @@ mod tests {
             mtu: 1500,
             former: None,
             spread: None,
+            counters: CountersState::default(),
         };
         let text = serde_json::to_string(&port).unwrap();
         let back: PortLetter = serde_json::from_str(&text).unwrap();

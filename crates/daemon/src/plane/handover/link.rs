@@ -63,10 +63,10 @@ impl Link {
     ) -> Result<(), HandoverError> {
         let silent = |error| HandoverError::Silent("a letter's arrival", error);
         let text = serde_json::to_vec(letter).map_err(|error| HandoverError::Own(error.to_string()))?;
-        let mut head = [0; 16];
-        head[..8].copy_from_slice(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
-        head[8..].copy_from_slice(&u64::try_from(descriptors.len()).unwrap_or(u64::MAX).to_le_bytes());
-        self.socket.write_all(&head).and_then(|()| self.socket.write_all(&text)).map_err(silent)?;
+        let number = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).to_le_bytes();
+        // In one piece: a short message arrives whole or not at all.
+        let whole = [&number(text.len())[..], &number(descriptors.len()), &text].concat();
+        self.socket.write_all(&whole).map_err(silent)?;
         for some in descriptors.chunks(TOGETHER) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -106,6 +106,11 @@ impl Link {
         let letter =
             serde_json::from_slice(&text).map_err(|error| HandoverError::Strange(error.to_string()))?;
         Ok((letter, descriptors))
+    }
+
+    /// Whether anything but the end is left to receive from a process that has ended.
+    pub fn is_not_at_its_end(&mut self) -> bool {
+        !matches!(self.socket.read(&mut [0]), Ok(0))
     }
 
     fn receive_some(&mut self, to: &mut Vec<OwnedFd>) -> std::io::Result<()> {
@@ -150,6 +155,20 @@ mod tests {
         let (first, second) = reader.join().unwrap();
         assert_eq!((first.0.len(), first.1.len()), (1 << 20, 150));
         assert_eq!((second.0, second.1.len()), (7, 0));
+    }
+
+    #[test]
+    fn what_is_left_to_read_is_told_from_the_end() {
+        let (mut ours, theirs) = Link::pair().unwrap();
+        let mut theirs = Link::over(theirs);
+        theirs.send(&1_u32, &[]).unwrap();
+        theirs.send(&2_u32, &[]).unwrap();
+        drop(theirs);
+        assert_eq!(ours.receive::<u32>("the first").unwrap().0, 1);
+        assert!(ours.is_not_at_its_end(), "the second is left");
+        let (mut ours, theirs) = Link::pair().unwrap();
+        drop(theirs);
+        assert!(!ours.is_not_at_its_end());
     }
 
     #[test]

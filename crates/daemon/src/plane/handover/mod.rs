@@ -6,14 +6,29 @@
 //!    |-- Offer: configuration, memory, API -->|  maps the memory, checks the configuration
 //!    |<------------------------- Prepared ----|
 //!    |  stops its workers                     |     packets wait in the kernel's rings
-//!    |-- Estate: queues, hooks, tables ------>|  starts its workers over the same rings
+//!    |-- Estate: queues, hooks, tables ------>|  puts queues and hooks together over the same rings
+//!    |<-------------- Release: some ports ----|  (only if some ports cannot be resumed)
+//!    |-- Released --------------------------->|  opens these ports anew
+//!    |<-------------------------- Resumed ----|  everything is ready, no worker runs
+//!    |-- Commit ----------------------------->|
+//!    |<------------------------ Committed ----|  starts its workers
 //!    |<-------------------------- Running ----|
 //!    |  ends, touching nothing                |  serves the API, tells systemd
 //! ```
 //!
-//! Until Prepared nothing has happened to the old process, and after that it can still resume: what it gave away are
-//! duplicates of descriptors that it holds itself.
+//! - Until Prepared nothing has happened to the old process.
+//! - Until Committed the new process touches no packet and no ring. The old process resumes with what it holds: what it gave away are
+//!   duplicates of its own descriptors.
+//! - Between Committed and Running the new process may have used the rings. If it ends there, the old process opens its AF_XDP sockets
+//!   anew and goes on.
+//! - The old process ends the new one (SIGKILL) before it resumes anything, and reads afterwards whether Committed was sent.
+//! - Captures and traces end before the workers do. Snooping keeps its groups, and listens to the next workers.
+//! - A process whose workers cannot be stopped, or which can resume nothing, aborts, so that a supervisor restarts it.
+//!
+//! A predecessor that sends no Commit (`Offer::commit` is false), and a successor that answers the estate with Running at once, are served as
+//! before.
 
+mod counters;
 pub mod estate;
 #[cfg(test)]
 mod fuzzed;

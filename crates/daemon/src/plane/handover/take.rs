@@ -9,21 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::PlaneError;
 use engine::{Engine, EngineConfig};
 use model::{Config, Fragment, Layers, Merged, Owner};
 use port::FrameMemory;
 
-use super::estate::{self, Held};
-use super::letters::{Estate, Offer, Reply};
+use super::estate::{Held, Parts, Rebuilt};
+use super::letters::{Estate, Offer, Order, Reply};
 use super::{HandoverError, Link, VERSION};
-use crate::plane::engine_config;
 use crate::plane::filters::Filters;
 use crate::plane::routers::Routers;
 use crate::plane::site::Site;
+use crate::plane::{engine_config, fault};
 
-/// How long the predecessor may take for its letters.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the predecessor may take for each message: it stops its workers meanwhile. Its end is noticed at once.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was offered, checked and mapped: everything that can be done before traffic stops.
 pub struct Prepared {
@@ -48,6 +47,8 @@ pub struct Prepared {
     filters: Filters,
     /// Its routers, with all their routes; until they are taken over.
     routers: Option<Routers>,
+    /// Whether the predecessor says when workers may start.
+    commits: bool,
 }
 
 impl Prepared {
@@ -60,8 +61,14 @@ impl Prepared {
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
         let mut link = Link::over(UnixStream::from(socket));
         link.patience(PATIENCE).map_err(own)?;
+        fault::takes_over(true);
+        step("start")?;
         let (offer, descriptors) = link.receive::<Offer>("the offer")?;
-        match prepare(&offer, descriptors) {
+        let prepared = step("offer").and_then(|()| prepare(&offer, descriptors)).and_then(|made| {
+            step("prepared")?;
+            Ok(made)
+        });
+        match prepared {
             Ok(((file, others, merged), (memory, unix, tcp, sockets), filters, (workers, routers))) => {
                 let routers = Some(routers);
                 Ok(Prepared {
@@ -76,6 +83,7 @@ impl Prepared {
                     workers,
                     filters,
                     routers,
+                    commits: offer.commit,
                 })
             }
             Err(error) => {
@@ -86,32 +94,69 @@ impl Prepared {
         }
     }
 
-    /// Says that all is ready, takes everything over, and lets traffic flow.
+    /// Says that all is ready, takes everything over, and lets traffic flow. The time is that for which ports' counters have been counting.
     ///
     /// # Errors
     /// If the predecessor changes its mind, or workers cannot be started.
-    pub fn take(&mut self) -> Result<(Engine, Site), HandoverError> {
-        let own = |error: PlaneError| HandoverError::Own(error.to_string());
+    pub fn take(&mut self) -> Result<(Engine, Site, Duration), HandoverError> {
         // Measuring the clock takes a moment, which is not to be spent while traffic waits.
         let _ = sync::cpu::tsc_hz();
-        let fresh = || Routers::new(&self.workers.domain, self.workers.cores.len());
-        let routers = self.routers.take().unwrap_or_else(fresh);
         self.link.send(&Reply::Ready, &[])?;
+        step("ready")?;
         let (letter, descriptors) = self.link.receive::<Estate>("the estate")?;
-        let mut filters = std::mem::take(&mut self.filters);
-        filters.inherit(letter.blocks(), letter.counted()).map_err(own)?;
-        let rebuilt = estate::rebuild(
-            Held { letter, descriptors, users: Vec::new() },
-            &self.merged.config,
-            &self.workers,
-            &self.memory,
-            routers,
-            filters,
-        );
-        if let Err(error) = &rebuilt {
+        step("state")?;
+        let counting = Duration::from_secs(letter.counting_secs);
+        let taken = self.put_together(Held::received(letter, descriptors)).and_then(|rebuilt| {
+            step("rebuilt")?;
+            if self.commits {
+                self.await_commit()?;
+            }
+            rebuilt.run()
+        });
+        if let Err(error) = &taken {
             let _ = self.link.send(&Reply::Refused(error.to_string()), &[]);
         }
-        rebuilt
+        let (engine, site) = taken?;
+        step("run")?;
+        fault::takes_over(false);
+        Ok((engine, site, counting))
+    }
+
+    fn put_together(&mut self, held: Held) -> Result<Rebuilt, HandoverError> {
+        let fresh = || Routers::new(&self.workers.domain, self.workers.cores.len());
+        let routers = self.routers.take().unwrap_or_else(fresh);
+        let mut filters = std::mem::take(&mut self.filters);
+        let inherited = filters.inherit(held.letter.blocks(), held.letter.counted());
+        inherited.map_err(|error| HandoverError::Own(error.to_string()))?;
+        let parts = Parts::new(held, &self.merged.config, &self.memory);
+        let lost = parts.lost();
+        if self.commits && !lost.is_empty() {
+            step("release")?;
+            self.link.send(&Reply::Release(lost), &[])?;
+            self.order(Order::Released)?;
+        }
+        step("parts")?;
+        parts.rebuild(&self.merged.config, &self.workers, &self.memory, routers, filters)
+    }
+
+    /// Waits for the moment from which on everything is this process'.
+    fn await_commit(&mut self) -> Result<(), HandoverError> {
+        self.link.send(&Reply::Resumed, &[])?;
+        step("resumed")?;
+        self.order(Order::Commit)?;
+        step("commit")?;
+        if let Err(error) = self.link.send(&Reply::Committed, &[]) {
+            // A predecessor that lives ends this process before it closes its socket.
+            tracing::warn!(%error, "the predecessor has ended during the hand-over");
+        }
+        step("committed")
+    }
+
+    fn order(&mut self, expected: Order) -> Result<(), HandoverError> {
+        match self.link.receive::<Order>("the predecessor's order")?.0 {
+            order if order == expected => Ok(()),
+            order => Err(HandoverError::Strange(format!("{order:?} instead of {expected:?}"))),
+        }
     }
 
     /// Tells the predecessor that it may leave.
@@ -121,6 +166,11 @@ impl Prepared {
     pub fn running(&mut self) -> Result<(), HandoverError> {
         self.link.send(&Reply::Ready, &[])
     }
+}
+
+/// A step of the hand-over, at which tests let it fail.
+fn step(name: &str) -> Result<(), HandoverError> {
+    fault::step(name).map_err(HandoverError::Own)
 }
 
 type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);

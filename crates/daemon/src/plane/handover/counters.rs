@@ -1,0 +1,139 @@
+//! What was counted of a port, in the hand-over state: drops travel by the names of their reasons, because the numbers of reasons
+//! differ between releases. A counter that a predecessor does not send begins at zero.
+
+use std::collections::BTreeMap;
+
+use engine::counters::PortTotals;
+use packet::DropReason;
+use serde::{Deserialize, Serialize};
+use xdp::bridge::BridgeCounts;
+use xdp::route::RouteCounts;
+
+/// The counters of one port.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CountersState {
+    /// Packets received by workers.
+    pub rx_packets: u64,
+    /// Bytes received by workers.
+    pub rx_bytes: u64,
+    /// Packets sent by workers.
+    pub tx_packets: u64,
+    /// Bytes sent by workers.
+    pub tx_bytes: u64,
+    /// Copies and segments that workers have made.
+    pub copies: u64,
+    /// Copies that workers have given to control threads.
+    pub punted: u64,
+    /// Packets that workers have dropped, by the name of the reason.
+    pub drops: BTreeMap<String, u64>,
+    /// What hooks have bridged.
+    pub bridged: HookedState,
+    /// What hooks have routed.
+    pub routed: HookedState,
+}
+
+/// Packets and bytes that hooks have redirected from and to one port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookedState {
+    /// Packets that the port has received.
+    pub rx_packets: u64,
+    /// Bytes of the packets that the port has received.
+    pub rx_bytes: u64,
+    /// Packets that were sent by the port.
+    pub tx_packets: u64,
+    /// Bytes of the packets that were sent by the port.
+    pub tx_bytes: u64,
+}
+
+impl CountersState {
+    /// Returns the state of a port of which workers have counted `totals` and hooks the rest.
+    pub fn new(totals: &PortTotals, bridged: BridgeCounts, routed: RouteCounts) -> CountersState {
+        let drops = DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0);
+        CountersState {
+            rx_packets: totals.rx_packets,
+            rx_bytes: totals.rx_bytes,
+            tx_packets: totals.tx_packets,
+            tx_bytes: totals.tx_bytes,
+            copies: totals.copies,
+            punted: totals.punted,
+            drops: drops.map(|(reason, packets)| (reason.name().to_owned(), *packets)).collect(),
+            bridged: HookedState {
+                rx_packets: bridged.rx_packets,
+                rx_bytes: bridged.rx_bytes,
+                tx_packets: bridged.tx_packets,
+                tx_bytes: bridged.tx_bytes,
+            },
+            routed: HookedState {
+                rx_packets: routed.rx_packets,
+                rx_bytes: routed.rx_bytes,
+                tx_packets: routed.tx_packets,
+                tx_bytes: routed.tx_bytes,
+            },
+        }
+    }
+
+    /// Returns what workers have counted. A drop whose reason this release does not know is left out.
+    pub fn totals(&self) -> PortTotals {
+        let of = |reason: &DropReason| self.drops.get(reason.name()).copied().unwrap_or_default();
+        PortTotals {
+            rx_packets: self.rx_packets,
+            rx_bytes: self.rx_bytes,
+            tx_packets: self.tx_packets,
+            tx_bytes: self.tx_bytes,
+            copies: self.copies,
+            punted: self.punted,
+            drops: DropReason::ALL.iter().map(of).collect(),
+        }
+    }
+}
+
+impl From<HookedState> for BridgeCounts {
+    fn from(state: HookedState) -> Self {
+        let HookedState { rx_packets, rx_bytes, tx_packets, tx_bytes } = state;
+        BridgeCounts { rx_packets, rx_bytes, tx_packets, tx_bytes }
+    }
+}
+
+impl From<HookedState> for RouteCounts {
+    fn from(state: HookedState) -> Self {
+        let HookedState { rx_packets, rx_bytes, tx_packets, tx_bytes } = state;
+        RouteCounts { rx_packets, rx_bytes, tx_packets, tx_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_other_releases_are_read_as_far_as_they_are_known() {
+        let text = r#"{"rx_packets": 7, "drops": {"no-member": 3, "of-another-release": 5}, "unknown": 1}"#;
+        let state: CountersState = serde_json::from_str(text).unwrap();
+        let totals = state.totals();
+        assert_eq!((totals.rx_packets, totals.tx_packets, totals.dropped()), (7, 0, 3));
+        assert_eq!(totals.drops[DropReason::NoMember.index()], 3);
+    }
+
+    #[test]
+    fn all_counters_come_back() {
+        let mut drops = vec![0; DropReason::COUNT];
+        drops[DropReason::PortDown.index()] = 9;
+        let totals = PortTotals {
+            rx_packets: 1,
+            rx_bytes: 2,
+            tx_packets: 3,
+            tx_bytes: 4,
+            copies: 5,
+            punted: 6,
+            drops,
+        };
+        let bridged = BridgeCounts { rx_packets: 10, rx_bytes: 11, tx_packets: 12, tx_bytes: 13 };
+        let routed = RouteCounts { rx_packets: 20, rx_bytes: 21, tx_packets: 22, tx_bytes: 23 };
+        let text = serde_json::to_string(&CountersState::new(&totals, bridged, routed)).unwrap();
+        let state: CountersState = serde_json::from_str(&text).unwrap();
+        assert_eq!(state.totals(), totals);
+        assert_eq!((BridgeCounts::from(state.bridged), RouteCounts::from(state.routed)), (bridged, routed));
+    }
+}
