@@ -635,3 +635,48 @@ fn a_resubmit_looks_up_elsewhere_and_acts_where_it_came_in() {
     assert_eq!(ports(60), [2, 3, 4, 3], "not back to 1");
     assert_eq!(ports(1), [3], "a spent TTL ends the inner list alone");
 }
+
+/// Requests for different hosts spread over a group's buckets, and a reply has the bucket of its request.
+#[test]
+fn a_select_group_spreads_arp_by_its_addresses() {
+    for method in [SelectMethod::Default, SelectMethod::DpHash { parameter: 7 }] {
+        let mut pipeline = pipeline();
+        let bucket = |id: u32| Bucket {
+            id,
+            weight: 1,
+            watch_port: None,
+            watch_group: None,
+            actions: vec![out(id + 2)],
+        };
+        let buckets = (0..3).map(bucket).collect();
+        let group = Group { id: 1, kind: GroupKind::Select, method: method.clone(), buckets };
+        pipeline.modify(&[Mod::Group(GroupMod::Add(group))], 0).unwrap();
+        add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Group(1)]);
+        let arp = |op: u8, from: u8, to: u8| {
+            let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, op];
+            frame.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, from]);
+            frame.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, to]);
+            frame
+        };
+        let mut used = std::collections::BTreeSet::new();
+        for host in 2..66 {
+            let request = run(&pipeline, &arp(1, 1, host), 1);
+            let reply = run(&pipeline, &arp(2, host, 1), 1);
+            assert_eq!(request[0].0, reply[0].0, "host {host}");
+            used.insert(request[0].0);
+        }
+        assert_eq!(used.len(), 3, "{method:?}: {used:?}");
+    }
+}
+
+#[test]
+fn the_bottom_of_stack_bit_can_be_set() {
+    let mut pipeline = pipeline();
+    let mpls = Match::ANY.with(Field::EthType, 0x8847);
+    add(&mut pipeline, 0, 1, mpls, vec![set(Field::MplsBos, 1), out(2), set(Field::MplsBos, 0), out(3)]);
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0x47, 0, 6, 0x46, 64, 0, 0, 0x11, 64];
+    frame.extend([0; 20]);
+    let left = run(&pipeline, &frame, 1);
+    assert_eq!((&left[0].1[14..18], &left[1].1[14..18]), (&[0, 6, 0x47, 64][..], &[0, 6, 0x46, 64][..]));
+    assert_eq!(left[0].1[18..], frame[18..]);
+}

@@ -168,7 +168,7 @@ fields! {
     VlanPcp "vlan_pcp" at 212 . 0 bits 3 Vlan oxm 0x8000 : 7 / 1;
     MplsLabel "mpls_label" at 232 . 0 bits 20 Mpls oxm 0x8000 : 34 / 4;
     MplsTc "mpls_tc" at 234 . 4 bits 3 Mpls oxm 0x8000 : 35 / 1;
-    MplsBos "mpls_bos" at 234 . 7 bits 1 Mpls oxm 0x8000 : 36 / 1 [whole fixed];
+    MplsBos "mpls_bos" at 234 . 7 bits 1 Mpls oxm 0x8000 : 36 / 1 [whole];
     MplsTtl "mpls_ttl" at 235 . 0 bits 8 Mpls nxm 1 : 30 / 1 [whole];
     PbbIsid "pbb_isid" at 245 . 0 bits 24 Pbb oxm 0x8000 : 37 / 3;
     PbbUca "pbb_uca" at 244 . 4 bits 1 Pbb oxm 0x8000 : 41 / 1 [whole];

@@ -142,9 +142,13 @@ impl Run<'_> {
 
     fn select_hash(&mut self, method: &SelectMethod) -> u64 {
         match method {
-            SelectMethod::Default => self.hash_fields(HashFields::SymmetricL4, 0),
+            SelectMethod::Default => {
+                let hash = self.hash_fields(HashFields::SymmetricL4, 0);
+                self.hash_arp(hash)
+            }
             SelectMethod::DpHash { parameter } => {
-                mix(self.hash_fields(HashFields::SymmetricL3L4Udp, 0), *parameter)
+                let hash = self.hash_fields(HashFields::SymmetricL3L4Udp, 0);
+                mix(self.hash_arp(hash), *parameter)
             }
             SelectMethod::Hash { fields, parameter } => {
                 fields.iter().fold(*parameter, |hash, (field, mask)| {
@@ -161,6 +165,16 @@ impl Run<'_> {
                 })
             }
         }
+    }
+
+    /// Adds the protocol addresses of ARP, which [`HashFields`] leave out: requests for different hosts spread over a group's buckets, and a
+    /// request has the bucket of its reply.
+    #[allow(clippy::cast_possible_truncation, reason = "addresses of 32 bits")]
+    fn hash_arp(&mut self, hash: u64) -> u64 {
+        if !self.meets(Prerequisite::Arp) {
+            return hash;
+        }
+        mix(hash, (self.ask(Field::ArpSpa) ^ self.ask(Field::ArpTpa)) as u64)
     }
 
     /// A hash of fields; the fate depends on them.
