@@ -245,6 +245,61 @@ fn a_session_that_is_reset_in_its_replay_loses_no_packet() {
     assert_eq!(fpm["routes"], 5);
 }
 
+/// Routes change by a session as fast as it is read, while packets go by another route: none is lost or overtaken, and the last word of each
+/// prefix holds. With `--nocapture` the test says how many changes a second there were, and the 99th percentile of forwarding.
+#[test]
+fn packets_go_on_while_a_replayed_session_changes_routes() {
+    require!("ip", "ping", "ethtool");
+    let soak = std::env::var_os("TRIVIUM_SOAK").is_some();
+    let rounds: u64 = if soak { 1_000 } else { 20 };
+    let rig = rig("fpm_settle = 1\n");
+    let target = target(&rig);
+    rig.hosts[0].run(["ip", "address", "add", "10.50.7.1/24", "dev", "lo"]).unwrap();
+    let mut client = connect(&rig);
+    client.write_all(&frame([announce(prefix("10.50.7.0/24"), 186, &target)])).unwrap();
+    until_routes(&rig, 1);
+    // The daemon answers; a client that reads no answers is not read any further.
+    let mut from = client.try_clone().unwrap();
+    let reader = std::thread::spawn(move || std::io::copy(&mut from, &mut std::io::sink()).unwrap_or(0));
+
+    let (one, two) = ((&*rig.hosts[0], "10.50.7.1"), (&*rig.hosts[1], "10.8.2.2"));
+    let flow = UdpFlow::between(two, one, 5_000, 7_004).unwrap();
+    flow.wait_for(10_000, PATIENCE).unwrap();
+    let quiet = flow.stop().unwrap();
+    let changed: Vec<Prefix<IpAddr>> = (0..1_000_u32)
+        .map(|number| prefix(&format!("10.{}.{}.0/24", 60 + number / 250, number % 250)))
+        .collect();
+    let flow = UdpFlow::between(two, one, 5_000, 7_005).unwrap();
+    flow.wait_for(500, PATIENCE).unwrap();
+    let begin = std::time::Instant::now();
+    for round in 1..=rounds {
+        let way = if round % 2 == 0 { target.clone() } else { Target::Nowhere(6) };
+        client.write_all(&session([], changed.iter().copied(), |_| way.clone())).unwrap();
+    }
+    let all = 1 + rounds * 1_000;
+    // Answers are as of when they are sent: changes of a prefix that follow each other closely share one.
+    until(&rig, "all changes are read", |fpm| fpm["messages"] == all);
+    let taken = begin.elapsed();
+    let busy = flow.stop().unwrap();
+    assert_eq!((busy.lost(), busy.overtaken, busy.doubled), (0, 0, 0), "{busy:?}");
+    assert_eq!(fpm(&rig)["routes"], 1_001);
+    for last in ["10.60.0.1", "10.63.249.1"] {
+        let why = rig.ok(&["show", "why", last]);
+        assert!(!why.contains("blackhole") && why.contains("10.8.1.2"), "{why}");
+    }
+    let rate = (all - 1) as f64 / taken.as_secs_f64();
+    println!(
+        "{rate:.0} changes/s; 99 of 100 packets within {:?}, {:?} before",
+        busy.delay_p99, quiet.delay_p99
+    );
+    if soak {
+        assert!(rate >= 100_000.0, "{rate:.0} changes/s");
+        assert!(busy.delay_p99 <= quiet.delay_p99 * 2, "{busy:?} {quiet:?}");
+    }
+    client.shutdown(std::net::Shutdown::Both).unwrap();
+    reader.join().unwrap();
+}
+
 #[test]
 fn a_table_that_is_full_and_an_address_that_is_taken_are_named() {
     require!("ip", "ping", "ethtool");

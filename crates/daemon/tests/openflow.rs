@@ -8,7 +8,7 @@ mod rig;
 use std::process::{Command, Output};
 
 use rig::{PATIENCE, Rig};
-use testbed::{UdpFlow, eventually, require};
+use testbed::{Process, UdpFlow, eventually, require};
 
 /// Three hosts on a bridge with rules, in the VLAN-less form: what comes untagged stays so.
 fn start(settings: &str) -> Rig {
@@ -278,6 +278,172 @@ fn bundles_groups_and_meters_work_from_the_stock_client() {
     };
     assert!(out("group:99").contains("OFPBAC_BAD_OUT_GROUP"), "{}", out("group:99"));
     assert_eq!((out("group:5"), out("table")), (String::new(), String::new()));
+}
+
+/// Packets take the second bucket while the first one's port is a member without a link, and the first again when the link is back.
+#[test]
+fn fast_failover_goes_by_the_links_of_ports() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    let buckets = "bucket=watch_port:2,output:2,bucket=watch_port:3,output:3";
+    ofctl(&rig, &["add-group", &format!("group_id=5,type=ff,{buckets}")]);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=1,udp,actions=group:5"]);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 1_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    let sent = |port: &str| rig.port(port)["counters"]["tx_packets"].as_u64().unwrap();
+    for _ in 0..2 {
+        rig.lab.hub().run(["ip", "link", "set", "dev", "h2", "down"]).unwrap();
+        rig.port_until("h2", "without a link", |port| port["link_up"] == false);
+        eventually("packets take the other way", PATIENCE, || {
+            let before = sent("h3");
+            flow.wait_until_sent(200, PATIENCE).map_err(|error| error.to_string())?;
+            let more = sent("h3") - before;
+            if more >= 100 { Ok(()) } else { Err(format!("{more} by h3")) }
+        })
+        .unwrap();
+        let shown = ofctl(&rig, &["dump-ports-desc"]);
+        let port = shown.split(" 2(h2)").nth(1).unwrap_or_else(|| panic!("{shown}"));
+        assert!(port.split(" 3(h3)").next().unwrap().contains("LINK_DOWN"), "{shown}");
+        rig.lab.hub().run(["ip", "link", "set", "dev", "h2", "up"]).unwrap();
+        rig.pin_neighbours();
+        flow.wait_for(200, PATIENCE).unwrap();
+        eventually("packets take the first way alone", PATIENCE, || {
+            let before = sent("h3");
+            flow.wait_for(200, PATIENCE).map_err(|error| error.to_string())?;
+            let more = sent("h3") - before;
+            if more == 0 { Ok(()) } else { Err(format!("{more} by h3")) }
+        })
+        .unwrap();
+    }
+    let report = flow.stop().unwrap();
+    assert_eq!((report.overtaken, report.doubled), (0, 0), "{report:?}");
+}
+
+/// A bundle of thousands of rules is done as one or not at all, under traffic that goes by the rules it replaces.
+#[test]
+fn a_large_bundle_is_done_whole_or_not_at_all_under_traffic() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n");
+    let rules = |table: u8, way: &str, last: &str| -> String {
+        let many = (0..5_000_u32).map(|number| {
+            let [_, _, high, low] = number.to_be_bytes();
+            format!("table=9,priority={table},ip,nw_dst=10.9.{high}.{low},actions=output:3\n")
+        });
+        let first = format!("priority=5,in_port=1,actions=resubmit(,{table})\ntable={table},actions={way}\n");
+        first + &many.collect::<String>() + last
+    };
+    let count = || {
+        let flows = ofctl(&rig, &["dump-flows"]);
+        flows.lines().filter(|line| line.contains("cookie=")).count()
+    };
+    let bundle = |command: &str, text: &str| {
+        let file = rig.write("bundle.txt", text);
+        ofctl_with(&rig, &["-O", "OpenFlow14", "--bundle"], &[command, file.to_str().unwrap()])
+    };
+    assert!(bundle("add-flows", &rules(1, "output:2", "")).status.success());
+    assert_eq!(count(), 5_002);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    // Everything in it would take the flow away; its last rule is wrong.
+    let refused = bundle("add-flows", &rules(2, "drop", "priority=1,actions=group:77\n"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("OFPBAC_BAD_OUT_GROUP"), "{said}");
+    assert_eq!(count(), 5_002);
+    flow.wait_for(500, PATIENCE).unwrap();
+    // All rules are replaced by others that lead to the same port: each packet meets the old ones or the new ones.
+    for table in [3, 4] {
+        let replaced = bundle("replace-flows", &rules(table, "output:2", ""));
+        let said = String::from_utf8_lossy(&replaced.stderr).into_owned();
+        assert!(replaced.status.success(), "{said}");
+        assert_eq!(count(), 5_002);
+        assert!(ofctl(&rig, &["dump-flows", "in_port=1"]).contains(&format!("resubmit(,{table})")));
+    }
+    flow.wait_for(500, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+}
+
+/// What the tables refuse is told by the name that the version has for it, and changes nothing that packets meet.
+#[test]
+fn what_the_tables_refuse_is_named_and_changes_nothing() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start("fail_mode = \"secure\"\n[bridge.br0.openflow.table.7]\nlimit = 2\n");
+    ofctl(&rig, &["add-flow", "priority=5,in_port=1,actions=output:2"]);
+    ofctl(&rig, &["add-flow", "priority=5,in_port=2,actions=output:1"]);
+    ofctl(&rig, &["add-group", "group_id=5,type=indirect,bucket=output:2"]);
+    ofctl(&rig, &["add-meter", "meter=3,pktps,band=type=drop,rate=1000"]);
+    for port in [1, 2] {
+        ofctl(&rig, &["add-flow", &format!("table=7,in_port={port},actions=drop")]);
+    }
+    let before = ofctl(&rig, &["dump-flows"]).lines().count();
+    let refusals: [(&[&str], &str); 10] = [
+        (&["add-flow", "check_overlap,priority=5,ip,actions=drop"], "OFPFMFC_OVERLAP"),
+        (&["add-flow", "table=7,in_port=3,actions=drop"], "OFPFMFC_TABLE_FULL"),
+        (&["add-flow", "actions=group:77"], "OFPBAC_BAD_OUT_GROUP"),
+        (&["add-flow", "actions=meter:9,output:1"], "OFPMMFC_UNKNOWN_METER"),
+        (&["add-group", "group_id=5,type=all,bucket=output:1"], "OFPGMFC_GROUP_EXISTS"),
+        (&["mod-group", "group_id=6,type=all,bucket=output:1"], "OFPGMFC_UNKNOWN_GROUP"),
+        (&["add-group", "group_id=6,type=all,bucket=group:6"], "OFPGMFC_LOOP"),
+        (&["add-meter", "meter=3,pktps,band=type=drop,rate=1"], "OFPMMFC_METER_EXISTS"),
+        (&["mod-meter", "meter=4,pktps,band=type=drop,rate=1"], "OFPMMFC_UNKNOWN_METER"),
+        (&["mod-port", "77", "down"], ""),
+    ];
+    for version in ["OpenFlow13", "OpenFlow14", "OpenFlow15"] {
+        for (arguments, name) in &refusals {
+            let output = ofctl_with(&rig, &["-O", version], arguments);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "{version} {arguments:?} is taken");
+            assert!(said.contains(name), "{version} {arguments:?}: {said}");
+        }
+    }
+    assert_eq!(ofctl(&rig, &["dump-flows"]).lines().count(), before);
+    assert!(ofctl(&rig, &["dump-groups"]).contains("group_id=5,type=indirect,bucket="));
+    assert!(reaches(&rig, 1, 2));
+}
+
+/// A learning switch on os-ken, a controller from PyPI, leads the bridge: hosts reach each other by the rules that it makes.
+#[test]
+fn a_learning_switch_on_os_ken_leads_real_packets() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let python = std::env::var("OSKEN_PYTHON").unwrap_or_else(|_| "python3".into());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../openflow/tests/learning.py");
+    let there = Command::new(&python).args(["-c", "import os_ken"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        return testbed::skip(&format!("{python} has no os_ken ('make setup' installs it)"));
+    }
+    for version in ["1.3", "1.5"] {
+        let rig = start(
+            "fail_mode = \"secure\"\ncontrollers = [{ target = \"tcp:127.0.0.1:6653\", max_backoff_ms = 1000 }]\n",
+        );
+        rig.lab.hub().run(["ip", "link", "set", "lo", "up"]).unwrap();
+        assert!(!reaches(&rig, 1, 2), "a secure bridge without rules forwards nothing");
+        let controller = Process::start(rig.lab.hub().command([&python, script, version, "6653"])).unwrap();
+        eventually("the controller's rules forward", PATIENCE, || {
+            if reaches(&rig, 1, 2) && reaches(&rig, 3, 1) { Ok(()) } else { Err(controller.output()) }
+        })
+        .unwrap();
+        let newest = format!("OpenFlow{}", version.replace('.', ""));
+        let shown = || {
+            let output = ofctl_with(&rig, &["-O", &newest], &["dump-flows"]);
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let flows = shown();
+        for (from, to) in [(1, 2), (2, 1), (3, 1), (1, 3)] {
+            let mac = rig.hosts[to - 1].mac().unwrap();
+            let rule = flows.lines().find(|line| {
+                line.contains(&format!("in_port={from},dl_dst={mac}"))
+                    || line.contains(&format!("in_port=h{from},dl_dst={mac}"))
+            });
+            assert!(rule.is_some_and(|line| line.contains("output:")), "{from} to {to}: {flows}");
+        }
+        // Known stations go by rules alone: none of these packets is lost, and the controller is asked about none.
+        let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+        flow.wait_for(1_000, PATIENCE).unwrap();
+        let report = flow.stop().unwrap();
+        assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+        let said = controller.output();
+        assert!(said.contains("desc Trivium") && !said.contains("error"), "{said}");
+    }
 }
 
 #[test]
