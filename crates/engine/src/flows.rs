@@ -401,3 +401,39 @@ pub(crate) fn rings(decider: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, 
         WorkerEnd { upcalls: asked, answers, told: heard, waker: Arc::clone(worker) },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switch::flow::Band;
+
+    /// A band that remarks lets its exact rate pass untouched, however irregular the packets and pauses are, as long as none of these is longer
+    /// than the burst lasts: in packets and in kilobits, one flow or several sharing the meter.
+    #[test]
+    fn a_remarking_band_passes_its_rate() {
+        for (packets, rate, want) in [(true, 1000, 10_000), (false, 8000, 10_000_000)] {
+            let band = Band { kind: BandKind::DscpRemark(1), rate, burst: 0 };
+            let meter = Meter { id: 1, packets, bursts: false, stats: true, bands: vec![band] };
+            let live = MeterLive::new(&meter, 0);
+            let (mut now, mut passed, mut step) = (0_u64, 0_u64, 7_u64);
+            while now < 10_000_000_000 {
+                step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Bursts of a few packets at one time, on average three times the rate; now and then a pause of 0.9 s.
+                now += if step >> 58 == 0 && step >> 50 & 0xff == 0 {
+                    900_000_000
+                } else {
+                    step >> 44 & 0xf_ffff
+                };
+                for _ in 0..3 {
+                    let len = 200 + usize::try_from(step >> 54).unwrap();
+                    if live.pass(len, now) == Metered::Passes {
+                        passed += if packets { 1 } else { len as u64 };
+                    }
+                }
+            }
+            // The first burst is one second's worth.
+            let due = want + want / 10;
+            assert!(passed <= due + 1500 && passed > due - want / 50, "{passed} of {due}");
+        }
+    }
+}
