@@ -5,7 +5,8 @@
 
 mod rig;
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use rig::{PATIENCE, Rig, TRIVIUM};
 use testbed::{Namespace, RawReceiver, RawSender, UdpFlow, eventually, require};
@@ -264,4 +265,58 @@ fn a_flood_of_hellos_leaves_other_protocols_whole() {
     let said = rig.ok(&["apply", rig.write("other.toml", &text).to_str().unwrap()]);
     assert!(said.contains("punt_limits"), "{said}");
     assert_eq!((counted("ospf").0, counted("rip").0, counted("rip").1), (700, 700, UPDATES));
+}
+
+/// A BGP session of the kernel's sockets lives while the guest's link is flooded with segments of forged sources from port 179 and from the
+/// peer's own address: what the peer writes arrives, though the limit of the class is a small part of the flood.
+#[test]
+fn a_session_lives_in_a_flood_of_forged_segments() {
+    require!("ip", "ping", "ethtool");
+    let all = Guests::start_with("punt_limits = { bgp = 100 }\n");
+    let (rig, hub) = (&all.rig, all.rig.lab.hub());
+    all.reaches(&all.guest, "10.9.0.1");
+    let listener = hub.inside(|| Ok(TcpListener::bind("10.9.0.1:179").unwrap())).unwrap();
+    let mut far = all.guest.inside(|| Ok(TcpStream::connect("10.9.0.1:179").unwrap())).unwrap();
+    far.set_nodelay(true).unwrap();
+    let (mut near, _) = listener.accept().unwrap();
+    near.set_read_timeout(Some(PATIENCE)).unwrap();
+    let counted = |class: &str| {
+        let all: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "punts", "--json"])).unwrap();
+        let one = all.as_array().unwrap().iter().find(|punt| punt["class"] == class).unwrap();
+        (one["packets"].as_u64().unwrap(), one["refused"].as_u64().unwrap())
+    };
+    let mut keepalive = [0xff; 19];
+    keepalive[16..].copy_from_slice(&[0, 19, 4]);
+    eventually("the session is known", PATIENCE, || {
+        far.write_all(&keepalive).unwrap();
+        near.read_exact(&mut [0; 19]).unwrap();
+        if counted("peer").0 > 0 { Ok(()) } else { Err(format!("{:?}", counted("bgp"))) }
+    })
+    .unwrap();
+    let mac: Vec<String> = mac_of(&all.link()).iter().map(|octet| format!("{octet:02x}")).collect();
+    let forged = |source: &str| {
+        let text = format!(
+            "eth_dst={},ip_src={source},ip_dst=10.9.0.1,tcp,src_port=179,dst_port=5000",
+            mac.join(":")
+        );
+        packet::spec::parse(&text).unwrap()
+    };
+    let sender = RawSender::open(&all.guest, "eth0").unwrap();
+    let before = counted("bgp");
+    let mut number = 0_u32;
+    for round in 0..200 {
+        for _ in 0..100 {
+            number += 1;
+            let source = std::net::Ipv4Addr::from(0x0b00_0000 + number).to_string();
+            sender.send(&forged(if number.is_multiple_of(10) { "10.9.0.2" } else { &source })).unwrap();
+        }
+        far.write_all(&keepalive).unwrap();
+        near.read_exact(&mut [0; 19]).unwrap_or_else(|error| panic!("keepalive {round}: {error}"));
+    }
+    let (after, peer) = (counted("bgp"), counted("peer"));
+    assert!(
+        after.1 - before.1 > 10_000,
+        "forged segments beyond the limit are refused: {before:?} {after:?}"
+    );
+    assert_eq!(peer.1, 0, "of the session no segment is");
 }

@@ -32,6 +32,7 @@ macro_rules! classes {
 }
 
 classes! {
+    Peer = "peer", "Known peers: BGP's established sessions, OSPF and BFD of gateways that routes use.";
     Arp = "arp", "ARP (RFC 826).";
     Nd = "nd", "Neighbour discovery (RFC 4861) without routers' part.";
     Ra = "ra", "Router solicitations and advertisements (RFC 4861).";

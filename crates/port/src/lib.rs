@@ -62,6 +62,7 @@ pub mod queue;
 pub mod ring;
 mod sys;
 pub mod tap;
+pub mod tcp_sessions;
 pub mod veth;
 mod vnet;
 pub mod watch;

@@ -55,7 +55,7 @@ pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts,
 pub use buckets::{BUCKETS, Buckets, spread};
 pub use errors::{Errors, IcmpError};
 pub use fib::{Fib, FibError, View};
-pub use gate::{Gate, class};
+pub use gate::{Gate, Origin, Peer, class};
 pub use link_hash::LINK_SECRETS;
 pub use mirror::{COUNT_WORDS, GROUP_WORDS, LINE_WORDS, NEIGHBOUR_WORDS, NeighbourMirror, TableMirror};
 pub use mirrored::Mirrored;

@@ -305,6 +305,7 @@ impl Routers {
         for (name, running) in &mut self.all {
             if second.is_multiple_of(2) {
                 running.prompt(name);
+                running.learn_peers(name);
             }
         }
     }

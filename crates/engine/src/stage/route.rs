@@ -289,7 +289,7 @@ pub fn run<R: Recorder, const QUICK: bool>(
             Decision::Punt(why) => {
                 let arrival = if vlans { *arrival } else { interface };
                 let kernel = router.mirrored.kernel(arrival).or(router.kernel.as_ref());
-                punt(forwarding, port, router, kernel, why, packet, now, exits, tools, recorder);
+                punt(forwarding, port, arrival, router, kernel, why, packet, now, exits, tools, recorder);
             }
             Decision::Drop(reason) => tools.drop(packet, port, reason),
         }
@@ -351,6 +351,7 @@ fn common(router: &Router, routes: &[Decision]) -> Option<PortId> {
 fn punt<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
+    arrival: u16,
     router: &Router,
     kernel: Option<&Kernel>,
     why: Punt,
@@ -364,8 +365,10 @@ fn punt<R: Recorder>(
         None => Some(DropReason::NoKernel),
         Some(_) if R::DRY => None,
         Some(_) => {
-            let class = router::class(why, packet.head(tools.pool.memory()), packet.len());
-            let admitted = router.gate.admits(class, tools.id.index(), now.ns);
+            let head = packet.head(tools.pool.memory());
+            let class = router::class(why, head, packet.len());
+            let origin = router::Origin::of(arrival, head, packet.len());
+            let admitted = router.gate.admits_from(class, &origin, tools.id.index(), now.ns);
             (!admitted).then_some(DropReason::PuntLimit)
         }
     };

@@ -13,7 +13,7 @@ use netlink::{Change, Feed, Follower, Limits, Mirror};
 use packet::VlanTags;
 use port::link;
 use port::netns::Netns;
-use router::{Errors, Gate, Interface, Kernel, Mirrored, ReversePath, Router};
+use router::{Errors, Gate, Interface, Kernel, Mirrored, Peer, ReversePath, Router};
 use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort, Sources};
 
@@ -29,6 +29,9 @@ use super::{PATHS, object};
 
 /// Neighbours that the kernel is asked for in one go.
 const PROMPTS: usize = 512;
+
+/// The port of BGP (RFC 4271, section 8).
+const BGP: u16 = 179;
 
 /// One of them.
 pub struct Running {
@@ -50,6 +53,8 @@ pub struct Running {
     pub relay: Option<Relay>,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
+    /// Whether the kernel's sessions could not be read, as was said.
+    pub lacks_sessions: bool,
 }
 
 /// Two words of the trie for a route, as full tables need, with room for change; never fewer than its root takes.
@@ -115,6 +120,7 @@ impl Running {
             mirrorless: BTreeSet::new(),
             relay: None,
             sent: BTreeMap::new(),
+            lacks_sessions: false,
         })
     }
 
@@ -319,6 +325,39 @@ impl Running {
         if let Err(error) = told {
             tracing::warn!(router = %name, %error, "the kernel cannot be told which neighbours are used");
         }
+    }
+
+    /// Tells the limits of what is given to the kernel who the known peers of its routing daemons are: BGP's sessions of its sockets, and
+    /// the gateways of its routes.
+    pub fn learn_peers(&mut self, name: &RouterName) {
+        let sessions = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
+            port::tcp_sessions::tcp_sessions(BGP).map_err(|error| {
+                PlaneError::failed(
+                    object(name),
+                    &error,
+                    "see that the kernel has inet_diag (CONFIG_INET_DIAG)",
+                )
+            })
+        });
+        let sessions = match sessions {
+            Ok(sessions) => sessions,
+            Err(error) => {
+                if !std::mem::replace(&mut self.lacks_sessions, true) {
+                    tracing::warn!(router = %name, %error, "BGP's sessions are not known: a flood of forged segments may starve them");
+                }
+                Vec::new()
+            }
+        };
+        let gateways: Vec<IpAddr> = {
+            let state = locked(&self.state);
+            let used = state.feed.adjacencies().iter().filter(|used| used.ways > 0);
+            used.filter_map(|used| used.address).collect()
+        };
+        let far = sessions.iter().map(|(_, far)| far.ip());
+        let neighbours = far.chain(gateways).map(Peer::Neighbour);
+        let peers: BTreeSet<Peer> =
+            sessions.iter().map(|(here, far)| Peer::Session(*here, *far)).chain(neighbours).collect();
+        self.gate.set_peers(peers);
     }
 
     /// Whether it can become what is wanted where it stands.

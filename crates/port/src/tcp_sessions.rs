@@ -1,0 +1,82 @@
+//! The TCP sessions of the calling thread's network namespace (sock_diag(7), `linux/inet_diag.h`): whom routing daemons speak BGP with.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use rustix::net::netlink::SOCK_DIAG;
+
+use crate::netlink::{NLM_F_DUMP, Netlink, NetlinkError, Request};
+
+/// `SOCK_DIAG_BY_FAMILY`
+const BY_FAMILY: u16 = 20;
+/// `TCP_ESTABLISHED` and `TCP_SYN_SENT` as bits: what this host has agreed to or begun itself. Half-open sessions that others have begun are
+/// left out, since anybody can make them.
+const STATES: u32 = 1 << 1 | 1 << 2;
+
+/// Returns the local and the remote address of each TCP session with `port` at either end that is established, or that this host opens.
+/// Addresses of IPv4 are such also where the socket is of IPv6.
+///
+/// # Errors
+/// [`NetlinkError`] where the kernel has no `inet_diag` or refuses.
+pub fn tcp_sessions(port: u16) -> Result<Vec<(SocketAddr, SocketAddr)>, NetlinkError> {
+    let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
+    let mut sessions = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for ports in [(port, 0), (0, port)] {
+            for answer in netlink.transact(request(family, ports))? {
+                sessions.extend(session(&answer.payload));
+            }
+        }
+    }
+    sessions.sort_unstable();
+    sessions.dedup();
+    Ok(sessions)
+}
+
+/// `struct inet_diag_req_v2` with this local and remote port; 0: any.
+fn request(family: i32, (local, remote): (u16, u16)) -> Request {
+    let mut body = [0; 56];
+    body[0] = family.to_ne_bytes()[0];
+    body[1] = libc::IPPROTO_TCP.to_ne_bytes()[0];
+    body[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    body[8..10].copy_from_slice(&local.to_be_bytes());
+    body[10..12].copy_from_slice(&remote.to_be_bytes());
+    // No cookie.
+    body[48..56].fill(0xff);
+    Request::new(BY_FAMILY, NLM_F_DUMP, &body)
+}
+
+/// Reads a `struct inet_diag_msg`.
+fn session(payload: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let is_six = i32::from(*payload.first()?) == libc::AF_INET6;
+    let end = |port: usize, address: usize| {
+        let port = u16::from_be_bytes(*payload.get(port..)?.first_chunk()?);
+        let address = if is_six {
+            IpAddr::V6(Ipv6Addr::from(*payload.get(address..)?.first_chunk::<16>()?)).to_canonical()
+        } else {
+            IpAddr::from(*payload.get(address..)?.first_chunk::<4>()?)
+        };
+        Some(SocketAddr::new(address, port))
+    };
+    Some((end(4, 8)?, end(6, 24)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_a_port_are_told_with_both_ends() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = std::net::TcpListener::bind(address).unwrap();
+            let here = listener.local_addr().unwrap();
+            let other = std::net::TcpListener::bind(address).unwrap();
+            let client = std::net::TcpStream::connect(here).unwrap();
+            let _unconcerned = std::net::TcpStream::connect(other.local_addr().unwrap()).unwrap();
+            let (server, there) = listener.accept().unwrap();
+            let mut expected = vec![(here, there), (there, here)];
+            expected.sort_unstable();
+            assert_eq!(tcp_sessions(here.port()).unwrap(), expected);
+            drop((client, server));
+        }
+    }
+}
