@@ -187,7 +187,7 @@ fn lease6(rig: &Rig) -> String {
 fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
     require!("ip", "ethtool", "dnsmasq", "dhclient");
     let mut rig = Rig::routed(2);
-    rig.start(&configuration(&rig, "dhcp_relay = [\"fd00:8:2::2\"]"));
+    rig.start(&configuration(&rig, "dhcp_relay = [\"fd00:8:2::2\"]\ndhcp_relay_agents = false"));
     rig.until_reachable(1, 2);
     let _server = server(&rig, &["--dhcp-range=fd00:8:1::100,fd00:8:1::150,64,1h"]);
     until(&rig, SIX, "the relay listens", |relay| relay["listens"] == true);
@@ -218,6 +218,26 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
         })
         .unwrap();
     until(&rig, SIX, "all are counted", |relay| relay["malformed"] == 1 && relay["strangers"] == 2);
+    assert_eq!(relayed(&rig, SIX)["replies"], replies);
+
+    // An envelope with the server's address that comes from the clients' link, where the server is not routed; and one of another relay, which
+    // is not wanted there.
+    rig.hosts[0].run(["ip", "address", "add", "fd00:8:2::2/128", "dev", "lo"]).unwrap();
+    let mut relayed_before = forged.clone();
+    relayed_before[0] = 12;
+    rig.hosts[0]
+        .inside(|| {
+            let send = || {
+                UdpSocket::bind("[fd00:8:2::2]:547")?.send_to(&forged, "[fd00:8:1::1]:547")?;
+                UdpSocket::bind("[::]:0")?.send_to(&relayed_before, "[fd00:8:1::1]:547")
+            };
+            send()
+                .map(drop)
+                .map_err(|source| LabError::System { what: "sending to the relay".to_owned(), source })
+        })
+        .unwrap();
+    rig.hosts[0].run(["ip", "address", "delete", "fd00:8:2::2/128", "dev", "lo"]).unwrap();
+    until(&rig, SIX, "both are counted", |relay| relay["strangers"] == 4);
     assert_eq!(relayed(&rig, SIX)["replies"], replies);
 
     // A successor relays on.

@@ -99,7 +99,7 @@ impl Default for RouterSettings {
 }
 
 /// What a port is as a router's interface; its addresses and its MTU are the kernel's.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RouterPort {
     /// What becomes of packets that no route is for.
     pub miss: Miss,
@@ -122,6 +122,29 @@ pub struct RouterPort {
     /// DHCPv6. None: requests are not relayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dhcp_relay: Vec<IpAddr>,
+    /// Whether messages that other DHCP relay agents have passed on (with a `giaddr`, or in an envelope) are relayed, too.
+    #[serde(skip_serializing_if = "is_true")]
+    pub dhcp_relay_agents: bool,
+}
+
+impl Default for RouterPort {
+    fn default() -> Self {
+        RouterPort {
+            miss: Miss::default(),
+            vlans: VlanSet::default(),
+            qinq: BTreeSet::new(),
+            qinq_outer: OuterTag::default(),
+            rpf: Rpf::default(),
+            vrrp: false,
+            dhcp_relay: Vec::new(),
+            dhcp_relay_agents: true,
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_true(flag: &bool) -> bool {
+    *flag
 }
 
 impl RouterPort {

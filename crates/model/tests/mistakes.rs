@@ -305,7 +305,7 @@ t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, rout
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace
-t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay
+t:22:1: router.edge.port.b: `colour` is not known here; use one of miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay, dhcp_relay_agents
 t:23:19: router.edge.port.c: the device of port `c` is in namespace `red`, and the router in the daemon's namespace; give the port and the router the same `namespace`
 t:24:19: router.edge.port.d: port `d` already belongs to bridge `br0`, and a port has one room; remove it from one of the two
 t:25:19: router.edge.port.aa: there is no port `aa`; add [port.aa], or remove this

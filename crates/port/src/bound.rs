@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -31,8 +31,67 @@ pub fn udp(address: IpAddr, port: u16, device: Option<&str>) -> io::Result<UdpSo
         room.ok_or(rustix::io::Errno::NODEV)?.copy_from_slice(device.as_bytes());
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)?;
     }
+    let (level, name) = match address {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    sys::set_option(socket.as_fd(), level, name, &1_i32)?;
     rustix::net::bind(&socket, &SocketAddr::new(address, port))?;
     Ok(UdpSocket::from(socket))
+}
+
+/// A datagram that a socket of [`udp`] has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Octets of it that are in the buffer.
+    pub length: usize,
+    /// The sender.
+    pub from: SocketAddr,
+    /// The number of the device that it came in by; 0 where the kernel does not say.
+    pub ifindex: u32,
+}
+
+/// Receives a datagram with a socket of [`udp`].
+///
+/// # Errors
+/// The kernel's, [`io::ErrorKind::WouldBlock`] where none waits; [`io::ErrorKind::InvalidData`] where its sender is none of IP.
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Received> {
+    let mut envelope = sys::Envelope { from: [0; 128], control: [0; 128] };
+    let (length, filled) = sys::receive(socket.as_fd(), buffer, &mut envelope)?;
+    let from = sender(&envelope.from).ok_or(io::ErrorKind::InvalidData)?;
+    let ifindex = device(envelope.control.get(..filled).unwrap_or(&[])).unwrap_or(0);
+    Ok(Received { length, from, ifindex })
+}
+
+/// Reads a `struct sockaddr_in` or `sockaddr_in6`.
+fn sender(address: &[u8; 128]) -> Option<SocketAddr> {
+    let family = c_int::from(u16::from_ne_bytes(*address.first_chunk()?));
+    let port = u16::from_be_bytes(*address.get(2..)?.first_chunk()?);
+    let ip = match family {
+        libc::AF_INET => IpAddr::from(*address.get(4..)?.first_chunk::<4>()?),
+        libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(*address.get(8..)?.first_chunk::<16>()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+/// Finds the device in ancillary data: `struct in_pktinfo` begins with its number, `struct in6_pktinfo` ends with it (ip(7), ipv6(7)).
+fn device(mut control: &[u8]) -> Option<u32> {
+    const HEADER: usize = 16;
+    loop {
+        let length = usize::try_from(u64::from_ne_bytes(*control.first_chunk()?)).ok()?;
+        let level = c_int::from_ne_bytes(*control.get(8..)?.first_chunk()?);
+        let kind = c_int::from_ne_bytes(*control.get(12..)?.first_chunk()?);
+        let at = match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => Some(0),
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => Some(16),
+            _ => None,
+        };
+        if let Some(at) = at {
+            return Some(u32::from_ne_bytes(*control.get(HEADER + at..length)?.first_chunk()?));
+        }
+        control = control.get(length.max(HEADER).next_multiple_of(8)..)?;
+    }
 }
 
 /// Sends whole Ethernet frames by a device, and receives none.
@@ -68,5 +127,28 @@ impl FrameSender {
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         rustix::net::send(&self.0, frame, rustix::net::SendFlags::empty())?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_comes_with_its_sender_and_device() {
+        for address in ["127.0.0.1", "::1"] {
+            let socket = udp(address.parse().unwrap(), 0, None).unwrap();
+            let sender = UdpSocket::bind((address, 0)).unwrap();
+            sender.send_to(b"whence", socket.local_addr().unwrap()).unwrap();
+            let mut buffer = [0; 64];
+            // Over the loopback device it is there once it is sent.
+            let received = receive(&socket, &mut buffer).unwrap();
+            let loopback = crate::link::find("lo").unwrap().ifindex;
+            assert_eq!(
+                received,
+                Received { length: 6, from: sender.local_addr().unwrap(), ifindex: loopback }
+            );
+            assert_eq!(receive(&socket, &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
     }
 }

@@ -66,6 +66,7 @@ pub mod tcp_sessions;
 pub mod veth;
 mod vnet;
 pub mod watch;
+pub mod ways;
 
 pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError, pages_to_reserve};
 pub use netlink::NetlinkError;

@@ -74,6 +74,36 @@ pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u64, value: &mut T) -
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, std::ptr::from_mut(value)) })
 }
 
+/// The sender's address and the ancillary data of a datagram, as the kernel lays them out (`struct sockaddr`, `struct cmsghdr`).
+#[repr(C, align(8))]
+pub(crate) struct Envelope {
+    pub(crate) from: [u8; 128],
+    pub(crate) control: [u8; 128],
+}
+
+/// `recvmsg` of one datagram. Returns its length, and how much of the ancillary data there is.
+pub(crate) fn receive(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    envelope: &mut Envelope,
+) -> io::Result<(usize, usize)> {
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut message = libc::msghdr {
+        msg_name: envelope.from.as_mut_ptr().cast(),
+        msg_namelen: 128,
+        msg_iov: &raw mut part,
+        msg_iovlen: 1,
+        msg_control: envelope.control.as_mut_ptr().cast(),
+        msg_controllen: envelope.control.len(),
+        msg_flags: 0,
+    };
+    // SAFETY: name, part and control are valid for writes of the lengths that stand beside them, for the time of the call, and any bytes are
+    // valid in them.
+    let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    Ok((length, message.msg_controllen))
+}
+
 /// `ioctl` whose argument is a number.
 pub(crate) fn ioctl_number(fd: BorrowedFd<'_>, request: u64, value: u64) -> io::Result<c_int> {
     // SAFETY: the request takes a plain number, so the kernel touches no memory of ours.

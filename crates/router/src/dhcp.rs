@@ -149,6 +149,11 @@ fn address(message: &[u8], at: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from(*octets))
 }
 
+/// The Ethernet address of the client that a message is of, if it has room for one.
+pub fn client(message: &[u8]) -> Option<MacAddr> {
+    mac(message)
+}
+
 /// The client's Ethernet address.
 fn mac(message: &[u8]) -> Option<MacAddr> {
     message.get(CHADDR_AT..)?.first_chunk().copied().map(MacAddr)

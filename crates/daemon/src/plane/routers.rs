@@ -194,7 +194,7 @@ impl Routers {
             if let Err(error) = running.number(config, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");
             }
-            Relay::settle(&mut running.relay, name, wanted, config, &running.follower);
+            Relay::settle(&mut running.relay, name, wanted, config, &running.follower, &running.door.name);
         }
     }
 

@@ -77,8 +77,9 @@ pub(super) fn read_port(mut fields: Fields<'_>, findings: &mut Findings) -> Rout
     let rpf = fields.word("rpf", &["off", "strict", "loose"], &words, findings).unwrap_or_default();
     let vrrp = fields.flag("vrrp", findings).unwrap_or_default();
     let dhcp_relay = read_servers(&mut fields, findings);
+    let dhcp_relay_agents = fields.flag("dhcp_relay_agents", findings).unwrap_or(true);
     fields.finish(findings);
-    RouterPort { miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay }
+    RouterPort { miss, vlans, qinq, qinq_outer, rpf, vrrp, dhcp_relay, dhcp_relay_agents }
 }
 
 fn read_servers(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<IpAddr> {

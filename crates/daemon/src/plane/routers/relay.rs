@@ -19,6 +19,7 @@ use control::PlaneError;
 use model::{Config, DhcpRelayState, Namespace, RouterName};
 use netlink::{Follower, Mirror};
 use packet::MacAddr;
+use port::bound::{self, Received};
 use router::dhcp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -56,12 +57,20 @@ impl fmt::Display for Version {
 /// A device, and what is relayed there.
 type Key = (String, Version);
 
-/// The servers of each device that relays.
-type Wanted = BTreeMap<Key, Vec<IpAddr>>;
+/// What a device that relays is to do.
+#[derive(Clone, PartialEq, Eq, Default)]
+struct Service {
+    servers: Vec<IpAddr>,
+    takes_relayed: bool,
+}
+
+type Wanted = BTreeMap<Key, Service>;
 
 /// The relay of a router's interfaces; it ends when it is dropped.
 pub struct Relay {
     wanted: Wanted,
+    /// The name of the router's own way into the kernel.
+    door: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     stop: Arc<OwnedFd>,
 }
@@ -72,25 +81,29 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
     let vlans = mirrors::wanted(router, config).map(|(name, _, device)| (name, device));
     let mut wanted = Wanted::new();
     for (name, device) in own.chain(vlans) {
-        for server in router.ports.get(name).into_iter().flat_map(|port| &port.dhcp_relay) {
-            wanted.entry((device.clone(), Version::of(*server))).or_default().push(*server);
+        let Some(port) = router.ports.get(name) else { continue };
+        for server in &port.dhcp_relay {
+            let service = wanted.entry((device.clone(), Version::of(*server))).or_default();
+            service.servers.push(*server);
+            service.takes_relayed = port.dhcp_relay_agents;
         }
     }
     wanted
 }
 
 impl Relay {
-    /// Makes the relay of a router what its configuration wants.
+    /// Makes the relay of a router what its configuration wants. `door`: the name of the router's own way into the kernel.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
         router: &model::Router,
         config: &Config,
         follower: &Arc<Follower>,
+        door: &str,
     ) {
         let wanted = wanted(router, config);
-        if relay.as_ref().map(|relay| &relay.wanted) == Some(&wanted) || relay.is_none() && wanted.is_empty()
-        {
+        let is_same = relay.as_ref().is_some_and(|relay| relay.wanted == wanted && relay.door == door);
+        if is_same || relay.is_none() && wanted.is_empty() {
             return;
         }
         let before = relay.take();
@@ -105,6 +118,7 @@ impl Relay {
             let mut thread = Thread {
                 name: name.clone(),
                 wanted: wanted.clone(),
+                door: door.to_owned(),
                 counts: counts.clone(),
                 follower: Arc::clone(follower),
                 stop: Arc::clone(&stop),
@@ -117,7 +131,7 @@ impl Relay {
             Ok(stop)
         });
         match started {
-            Ok(stop) => *relay = Some(Relay { wanted, counts, stop }),
+            Ok(stop) => *relay = Some(Relay { wanted, door: door.to_owned(), counts, stop }),
             Err(error) => tracing::error!(router = %name, %error, "DHCP is not relayed"),
         }
     }
@@ -138,6 +152,7 @@ impl Drop for Relay {
 struct Thread {
     name: RouterName,
     wanted: Wanted,
+    door: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     follower: Arc<Follower>,
     stop: Arc<OwnedFd>,
@@ -200,21 +215,28 @@ impl Thread {
     /// Opens and closes sockets as devices and addresses come and go.
     fn look(&mut self) {
         let keys: Vec<Key> = self.wanted.keys().cloned().collect();
+        let door = self.door.clone();
         let seen = self.follower.look(move |mirror| {
             let places = keys.into_iter().filter_map(|key| Some((place(mirror, &key)?, key)));
-            places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>()
+            let places = places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>();
+            (places, mirror.links.values().find(|link| link.name == door).map(|link| link.index))
         });
         // Without a follower nothing is known: `show routers` tells.
-        let places = seen.unwrap_or_default();
-        for (key, servers) in &self.wanted {
+        let (places, door) = seen.unwrap_or_default();
+        for (key, Service { servers, takes_relayed }) in &self.wanted {
             let (place, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };
-            if self.desks.get(key).map(|desk| &desk.place) == place {
+            if let Some(desk) = self.desks.get_mut(key).filter(|desk| Some(&desk.place) == place) {
+                desk.find_ways(door);
+                continue;
+            }
+            if place.is_none() && !self.desks.contains_key(key) {
                 continue;
             }
             self.desks.remove(key);
             if let Some(place) = place {
-                match Desk::open(&key.0, *place, servers, counts) {
-                    Ok(desk) => {
+                match Desk::open(&key.0, *place, servers, *takes_relayed, counts) {
+                    Ok(mut desk) => {
+                        desk.find_ways(door);
                         self.failed.remove(key);
                         self.desks.insert(key.clone(), desk);
                     }
@@ -237,11 +259,12 @@ impl Thread {
         for _ in 0..TURN {
             let Some(desk) = self.desks.get(key) else { return };
             let socket = if by_address { &desk.servers } else { &desk.clients };
-            let Ok((length, from)) = socket.recv_from(buffer) else { return };
+            let Ok(Received { length, from, ifindex }) = bound::receive(socket, buffer) else { return };
             let Some(message) = buffer.get_mut(..length) else { continue };
+            let desks = &mut self.desks;
             match from {
-                SocketAddr::V4(from) => desk::take4(&mut self.desks, key, by_address, message, *from.ip()),
-                SocketAddr::V6(from) => desk::take6(&mut self.desks, key, by_address, message, *from.ip()),
+                SocketAddr::V4(from) => desk::take4(desks, key, by_address, message, *from.ip(), ifindex),
+                SocketAddr::V6(from) => desk::take6(desks, key, by_address, message, *from.ip(), ifindex),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Where an interface's messages come in, and what becomes of each.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +17,11 @@ use super::{Key, Version};
 
 /// Messages in each direction that an interface's relay takes in a second.
 const RATE: u32 = 1_000;
+/// Messages of one client that it takes in a second; clients with the same hash share them.
+const CLIENT_RATE: u32 = 16;
+const CLIENTS: usize = 1_024;
+/// The loopback device, by which what this host sends to itself comes in.
+const LOOPBACK: u32 = 1;
 
 pub type Desks = BTreeMap<Key, Desk>;
 
@@ -82,8 +88,12 @@ pub struct Desk {
     /// For IPv4's replies, whose client may have no address to answer ARP for yet.
     frames: FrameSender,
     allowed: Vec<IpAddr>,
+    /// By server, the devices that the kernel's route to it leads out by: its replies come in by these.
+    ways: BTreeMap<IpAddr, Vec<u32>>,
+    /// Whether messages that other relays have passed on are taken from its clients' side.
+    takes_relayed: bool,
     counts: Arc<Counts>,
-    up: Allowance,
+    up: Requests,
     down: Allowance,
 }
 
@@ -92,6 +102,7 @@ impl Desk {
         device: &str,
         place: Place,
         allowed: &[IpAddr],
+        takes_relayed: bool,
         counts: &Arc<Counts>,
     ) -> std::io::Result<Desk> {
         let version = Version::of(place.own);
@@ -109,8 +120,10 @@ impl Desk {
             servers: bound::udp(place.own, port(version), None)?,
             frames: FrameSender::open(place.ifindex)?,
             allowed: allowed.to_owned(),
+            ways: BTreeMap::new(),
+            takes_relayed,
             counts: Arc::clone(counts),
-            up: Allowance::default(),
+            up: Requests::new(),
             down: Allowance::default(),
         })
     }
@@ -128,6 +141,28 @@ impl Desk {
     }
 }
 
+/// What is left of a second's messages of clients: of all, and of each.
+struct Requests {
+    all: Allowance,
+    /// By the hash of a client, of which a few share one.
+    each: Box<[Allowance]>,
+    hasher: RandomState,
+}
+
+impl Requests {
+    fn new() -> Requests {
+        let each = (0..CLIENTS).map(|_| Allowance::default()).collect();
+        Requests { all: Allowance::default(), each, hasher: RandomState::new() }
+    }
+
+    /// Whether one more message of a client is within its limit and that of all.
+    fn take(&mut self, client: impl Hash, now: Instant) -> bool {
+        let place = usize::try_from(self.hasher.hash_one(client) % CLIENTS as u64).unwrap_or(0);
+        let is_within = self.each.get_mut(place).is_none_or(|own| own.take(now, CLIENT_RATE));
+        is_within && self.all.take(now, RATE)
+    }
+}
+
 /// What is left of a second's messages.
 #[derive(Default)]
 struct Allowance {
@@ -136,17 +171,24 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn take(&mut self, now: Instant) -> bool {
+    fn take(&mut self, now: Instant, rate: u32) -> bool {
         if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
             *self = Allowance { since: Some(now), taken: 0 };
         }
         self.taken = self.taken.saturating_add(1);
-        self.taken <= RATE
+        self.taken <= rate
     }
 }
 
-/// Takes a DHCP message that came to an interface.
-pub fn take4(desks: &mut Desks, key: &Key, by_address: bool, message: &mut [u8], from: Ipv4Addr) {
+/// Takes a DHCP message that came to an interface; `arrived_by` is the number of the device.
+pub fn take4(
+    desks: &mut Desks,
+    key: &Key,
+    by_address: bool,
+    message: &mut [u8],
+    from: Ipv4Addr,
+    arrived_by: u32,
+) {
     let of_interface = |desk: &Desk, own: Ipv4Addr| desk.place.own == IpAddr::V4(own);
     let way = dhcp::way(message);
     let is_ours = matches!(way, Ok(Way::Up(first)) if desks.values().any(|desk| of_interface(desk, first)));
@@ -156,7 +198,8 @@ pub fn take4(desks: &mut Desks, key: &Key, by_address: bool, message: &mut [u8],
         Ok(Way::Up(_)) if is_ours => add(&desk.counts.looping),
         // Clients are on the link, and ask all: who asks this address is another relay.
         Ok(Way::Up(first)) if by_address && first.is_unspecified() => add(&desk.counts.strangers),
-        Ok(Way::Up(_)) if !desk.up.take(Instant::now()) => add(&desk.counts.limited),
+        Ok(Way::Up(first)) if !first.is_unspecified() && !desk.takes_relayed => add(&desk.counts.strangers),
+        Ok(Way::Up(_)) if !desk.up.take(dhcp::client(message), Instant::now()) => add(&desk.counts.limited),
         Ok(Way::Up(_)) => {
             let IpAddr::V4(own) = desk.place.own else { return };
             match dhcp::forward(message, own) {
@@ -169,7 +212,7 @@ pub fn take4(desks: &mut Desks, key: &Key, by_address: bool, message: &mut [u8],
             let Some(desk) = desks.values_mut().find(|desk| of_interface(desk, own)) else {
                 return add(&counts.strangers);
             };
-            if !desk.lets_down(IpAddr::V4(from)) {
+            if !desk.lets_down(IpAddr::V4(from), arrived_by) {
                 return;
             }
             match dhcp::reply_frame(message, desk.place.mac) {
@@ -180,8 +223,15 @@ pub fn take4(desks: &mut Desks, key: &Key, by_address: bool, message: &mut [u8],
     }
 }
 
-/// Takes a DHCPv6 message that came to an interface.
-pub fn take6(desks: &mut Desks, key: &Key, by_address: bool, message: &[u8], from: Ipv6Addr) {
+/// Takes a DHCPv6 message that came to an interface; `arrived_by` is the number of the device.
+pub fn take6(
+    desks: &mut Desks,
+    key: &Key,
+    by_address: bool,
+    message: &[u8],
+    from: Ipv6Addr,
+    arrived_by: u32,
+) {
     let is_ours = desks.values().any(|desk| desk.place.own == IpAddr::V6(from));
     let Some(desk) = desks.get_mut(key) else { return };
     match dhcp6::way(message) {
@@ -189,7 +239,8 @@ pub fn take6(desks: &mut Desks, key: &Key, by_address: bool, message: &[u8], fro
         Ok(dhcp6::Way::Up { .. }) if is_ours => add(&desk.counts.looping),
         // As above: clients ask the group.
         Ok(dhcp6::Way::Up { relayed: false }) if by_address => add(&desk.counts.strangers),
-        Ok(dhcp6::Way::Up { .. }) if !desk.up.take(Instant::now()) => add(&desk.counts.limited),
+        Ok(dhcp6::Way::Up { relayed: true }) if !desk.takes_relayed => add(&desk.counts.strangers),
+        Ok(dhcp6::Way::Up { .. }) if !desk.up.take(from, Instant::now()) => add(&desk.counts.limited),
         Ok(dhcp6::Way::Up { .. }) => {
             let IpAddr::V6(own) = desk.place.own else { return };
             match dhcp6::forward(message, from, own, &key.0) {
@@ -206,7 +257,7 @@ pub fn take6(desks: &mut Desks, key: &Key, by_address: bool, message: &[u8], fro
                 };
                 let found = desks.iter_mut().find(|(key, desk)| key.1 == Version::V6 && is_meant(key, desk));
                 let Some((_, desk)) = found else { return add(&counts.strangers) };
-                if desk.lets_down(IpAddr::V6(from)) {
+                if desk.lets_down(IpAddr::V6(from), arrived_by) {
                     desk.deliver(&reply);
                 }
             }
@@ -216,11 +267,23 @@ pub fn take6(desks: &mut Desks, key: &Key, by_address: bool, message: &[u8], fro
 }
 
 impl Desk {
-    /// Whether a reply may go to its clients; counted, if not.
-    fn lets_down(&mut self, from: IpAddr) -> bool {
-        let refused = if !self.allowed.contains(&from) {
+    /// Learns where its servers are routed, in the calling thread's namespace. `extra`: a device by which replies come in besides.
+    pub fn find_ways(&mut self, extra: Option<u32>) {
+        let ways = |server: &IpAddr| {
+            // Without a route nothing is sent to it, and nothing of it is believed.
+            let mut ways = port::ways::ways_to(*server).unwrap_or_default();
+            ways.extend(extra);
+            (*server, ways)
+        };
+        self.ways = self.allowed.iter().map(ways).collect();
+    }
+
+    /// Whether a reply may go to its clients: it comes from one of its servers, by a device that the server is routed by. Counted, if not.
+    fn lets_down(&mut self, from: IpAddr, arrived_by: u32) -> bool {
+        let is_routed = self.ways.get(&from).is_some_and(|ways| ways.contains(&arrived_by));
+        let refused = if !is_routed && (arrived_by != LOOPBACK || !self.allowed.contains(&from)) {
             &self.counts.strangers
-        } else if !self.down.take(Instant::now()) {
+        } else if !self.down.take(Instant::now(), RATE) {
             &self.counts.limited
         } else {
             return true;
@@ -243,12 +306,25 @@ impl Desk {
 mod tests {
     use super::*;
 
+    /// A client that asks 5,000 times a second leaves another its address.
+    #[test]
+    fn one_client_leaves_the_relay_to_others() {
+        let (mut requests, begin) = (Requests::new(), Instant::now());
+        let busy = MacAddr([2, 0, 0, 0, 0, 1]);
+        let taken = (0..5_000).filter(|_| requests.take(Some(busy), begin)).count();
+        assert_eq!(taken, usize::try_from(CLIENT_RATE).unwrap());
+        let others =
+            (0..200_u8).filter(|number| requests.take(Some(MacAddr([2, 0, 0, 0, 1, *number])), begin));
+        // One of them may have the hash of the busy one.
+        assert!(others.count() >= 190);
+    }
+
     #[test]
     fn a_second_has_so_many_messages() {
         let (mut allowance, begin) = (Allowance::default(), Instant::now());
-        let taken = (0..RATE + 5).filter(|_| allowance.take(begin)).count();
+        let taken = (0..RATE + 5).filter(|_| allowance.take(begin, RATE)).count();
         assert_eq!(taken, usize::try_from(RATE).unwrap());
-        assert!(!allowance.take(begin + Duration::from_millis(999)));
-        assert!(allowance.take(begin + Duration::from_secs(1)));
+        assert!(!allowance.take(begin + Duration::from_millis(999), RATE));
+        assert!(allowance.take(begin + Duration::from_secs(1), RATE));
     }
 }
