@@ -282,6 +282,8 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
 fn spoken(version: OpenFlowVersion) -> Version {
     match version {
         OpenFlowVersion::V10 => Version::V10,
+        OpenFlowVersion::V11 => Version::V11,
+        OpenFlowVersion::V12 => Version::V12,
         OpenFlowVersion::V13 => Version::V13,
         OpenFlowVersion::V14 => Version::V14,
         OpenFlowVersion::V15 => Version::V15,

@@ -97,6 +97,12 @@ pub enum OpenFlowVersion {
     /// 1.0
     #[serde(rename = "OpenFlow10")]
     V10,
+    /// 1.1
+    #[serde(rename = "OpenFlow11")]
+    V11,
+    /// 1.2
+    #[serde(rename = "OpenFlow12")]
+    V12,
     /// 1.3
     #[serde(rename = "OpenFlow13")]
     V13,
@@ -110,10 +116,17 @@ pub enum OpenFlowVersion {
 
 impl OpenFlowVersion {
     /// Their names, as `ovs-ofctl -O` has them.
-    pub const NAMES: [&str; 4] = ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
+    pub const NAMES: [&str; 6] =
+        ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"];
     /// All, as they are named there.
-    pub const ALL: [OpenFlowVersion; 4] =
-        [OpenFlowVersion::V10, OpenFlowVersion::V13, OpenFlowVersion::V14, OpenFlowVersion::V15];
+    pub const ALL: [OpenFlowVersion; 6] = [
+        OpenFlowVersion::V10,
+        OpenFlowVersion::V11,
+        OpenFlowVersion::V12,
+        OpenFlowVersion::V13,
+        OpenFlowVersion::V14,
+        OpenFlowVersion::V15,
+    ];
 }
 
 /// Files in PEM for TLS with controllers.

@@ -21,8 +21,10 @@ pub fn message(octets: &[u8]) {
     let Some(head) = Header::read(octets) else { return };
     let Some(version) = Version::from_wire(head.version) else { return };
     for table_ids in [false, true] {
-        let read =
-            [flow::get_mod(body(octets), version, table_ids), flow::get_mod_nx(body(octets), table_ids)];
+        let read = [
+            flow::get_mod(body(octets), version, table_ids),
+            flow::get_mod_nx(body(octets), version, table_ids),
+        ];
         read.into_iter().flatten().for_each(|change| flow_again(version, &change));
     }
     if let Ok(GroupMod::Add(group) | GroupMod::Modify { group, .. }) = group::get_mod(body(octets), version) {
@@ -67,7 +69,7 @@ fn flow_again(version: Version, change: &FlowMod) {
         let mut out = Vec::new();
         flow::put_mod(&mut out, version, 1, change);
         let read = if version == Version::V10 {
-            flow::get_mod_nx(Reader::new(&out[HEADER + 8..], Error::BadLength), true)
+            flow::get_mod_nx(Reader::new(&out[HEADER + 8..], Error::BadLength), version, true)
         } else {
             flow::get_mod(Reader::new(&out[HEADER..], Error::BadLength), version, true)
         };

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! A bridge is whatever implements [`Datapath`]; messages of all versions become the one form of [`switch::flow`] before it
-//! sees them. Spoken are OpenFlow 1.0, 1.3, 1.4 and 1.5 with the extensions that Open vSwitch's clients use; 1.1 and 1.2 are
-//! refused when versions are negotiated.
+//! sees them. Spoken are OpenFlow 1.0 to 1.5 with the extensions that Open vSwitch's clients use.
 //!
 //! ```
 //! use openflow::wire::{Reader, Version, action, error::Error};

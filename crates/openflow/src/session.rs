@@ -263,7 +263,7 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Send>(
     let Some(version) = agreed else {
         let mut out = Vec::new();
         let lower = Version::ALL.into_iter().rev().find(|version| version.number() <= head.version);
-        let text = b"OpenFlow 1.0, 1.3, 1.4 and 1.5 are spoken here, as far as they are allowed";
+        let text = b"OpenFlow 1.0 to 1.5 are spoken here, as far as they are allowed";
         Error::HelloIncompatible.write(&mut out, lower.unwrap_or(Version::V10), head.xid, text);
         to.write_all(&out).await?;
         to.flush().await?;

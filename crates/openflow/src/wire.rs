@@ -1,4 +1,4 @@
-//! The wire: octets of OpenFlow 1.0, 1.3, 1.4 and 1.5 with Nicira's and the ONF's extensions, from and to [`switch::flow`].
+//! The wire: octets of OpenFlow 1.0 to 1.5 with Nicira's and the ONF's extensions, from and to [`switch::flow`].
 //!
 //! Nothing here trusts a length: readers are slices that shrink, what is too short is the error of its place, and no more is
 //! allocated than was received.
@@ -32,6 +32,10 @@ pub const HEADER: usize = 8;
 pub enum Version {
     /// 1.0.
     V10 = 1,
+    /// 1.1.
+    V11 = 2,
+    /// 1.2.
+    V12 = 3,
     /// 1.3.
     V13 = 4,
     /// 1.4.
@@ -42,7 +46,8 @@ pub enum Version {
 
 impl Version {
     /// All of them.
-    pub const ALL: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
+    pub const ALL: [Version; 6] =
+        [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
 
     /// By its number on the wire.
     #[must_use]
@@ -55,10 +60,19 @@ impl Version {
     pub const fn number(self) -> u8 {
         match self {
             Version::V10 => 1,
+            Version::V11 => 2,
+            Version::V12 => 3,
             Version::V13 => 4,
             Version::V14 => 5,
             Version::V15 => 6,
         }
+    }
+
+    /// Returns whether a packet that no rule of a table matches goes to controllers of this version unless the table is configured
+    /// otherwise (OFPTC_TABLE_MISS_DEFAULT of Open vSwitch). From OpenFlow 1.3 on such a packet is dropped.
+    #[must_use]
+    pub const fn sends_table_miss_to_controller(self) -> bool {
+        self.number() < Version::V13.number()
     }
 }
 

@@ -24,8 +24,10 @@ use testbed::skip;
 use tokio::process::Command;
 
 /// Versions, and how the client calls them.
-const VERSIONS: [(Version, &str); 4] = [
+const VERSIONS: [(Version, &str); 6] = [
     (Version::V10, "OpenFlow10"),
+    (Version::V11, "OpenFlow11"),
+    (Version::V12, "OpenFlow12"),
     (Version::V13, "OpenFlow13"),
     (Version::V14, "OpenFlow14"),
     (Version::V15, "OpenFlow15"),

@@ -147,12 +147,15 @@ async fn versions_are_negotiated() {
         (4, None, Some(4)),
         (6, None, Some(6)),
         (9, None, Some(6)),
-        // 1.1 and 1.2 are not spoken, and nothing lower was offered.
-        (2, None, None),
-        (3, Some(0b1110), Some(1)),
+        (2, None, Some(2)),
+        (3, None, Some(3)),
+        (3, Some(0b1110), Some(3)),
+        (4, Some(0b1_0110), Some(4)),
         (6, Some(0b111_0000), Some(6)),
         (5, Some(0b11_1100), Some(5)),
-        (3, Some(0b1100), None),
+        (3, Some(0b1100), Some(3)),
+        // Version 7 is not spoken, nor is one without a number.
+        (7, Some(0b1000_0001), None),
     ] {
         let mut stream = TcpStream::connect(at).await.unwrap();
         let mut hello = vec![theirs, 0, 0, if bits.is_some() { 16 } else { 8 }, 0, 0, 0, 3];
@@ -163,7 +166,7 @@ async fn versions_are_negotiated() {
         stream.write_all(&hello).await.unwrap();
         let mut peer = Peer { stream, version: agreed.unwrap_or(theirs) };
         let greeting = peer.next().await;
-        assert_eq!(greeting.2, [0, 1, 0, 8, 0, 0, 0, 0b111_0010], "1.0, 1.3, 1.4, 1.5");
+        assert_eq!(greeting.2, [0, 1, 0, 8, 0, 0, 0, 0b111_1110], "1.0 to 1.5");
         match agreed {
             Some(_) => {
                 peer.send(2, 9, b"ping").await;

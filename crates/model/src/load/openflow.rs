@@ -279,7 +279,7 @@ mod tests {
             ("controllers = [5]", "controllers[0]", "address"),
             ("controllers = [{ rate_limit = 5 }]", "controllers[0]", "target"),
             ("controllers = [{ target = \"tcp:1.1.1.1\", rate_limit = 0 }]", "rate_limit", "1"),
-            ("versions = [\"OpenFlow12\"]", "versions[0]", "OpenFlow13"),
+            ("versions = [\"OpenFlow16\"]", "versions[0]", "OpenFlow13"),
             ("versions = []", "versions", "version"),
             ("tls = { key = \"k\", certificate = \"/c\" }", "tls", "ca"),
             ("table.255 = {}", "table.255", "254"),

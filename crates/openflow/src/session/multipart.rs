@@ -89,7 +89,7 @@ pub(super) fn begin_monitor(out: &mut Vec<u8>, version: Version, xid: u32) -> us
 
 fn monitor_kind(version: Version) -> Kind {
     match version {
-        Version::V10 => Kind { number: EXPERIMENTER, who: Some((NICIRA, 2)) },
+        Version::V10 | Version::V11 | Version::V12 => Kind { number: EXPERIMENTER, who: Some((NICIRA, 2)) },
         Version::V13 => Kind { number: EXPERIMENTER, who: Some((ONF, 1870)) },
         Version::V14 | Version::V15 => Kind { number: 16, who: None },
     }
@@ -164,12 +164,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                         let filter = flow::get_filter_nx(body)?;
                         self.aggregate(xid, kind, filter).await
                     }
-                    (NICIRA, 2, Version::V10) | (ONF, 1870, Version::V13) => {
+                    (NICIRA, 2, Version::V10 | Version::V11 | Version::V12) | (ONF, 1870, Version::V13) => {
                         self.monitor(xid, kind, body).await
                     }
                     (NICIRA, 7, Version::V10) => self.group_stats(xid, kind, body),
                     (NICIRA, 8, Version::V10) => self.group_descs(xid, kind, body),
-                    (NICIRA, 9, Version::V10) => self.group_features(xid, kind),
+                    (NICIRA, 9, Version::V10 | Version::V11) => self.group_features(xid, kind),
                     (NICIRA | ONF, ..) => Err(Error::BadSubtype.into()),
                     _ => Err(Error::BadExperimenter.into()),
                 }
@@ -177,7 +177,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (_, Version::V10) => Err(Error::BadMultipart.into()),
             (6, _) => self.group_stats(xid, kind, body),
             (7, _) => self.group_descs(xid, kind, body),
-            (8, _) => self.group_features(xid, kind),
+            (8, _) if version >= Version::V12 => self.group_features(xid, kind),
+            (9..=TABLE_FEATURES, Version::V11 | Version::V12) => Err(Error::BadMultipart.into()),
             (9 | 10, _) => self.meters(xid, kind, body),
             (11, _) => self.meter_features(xid, kind),
             (TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
@@ -252,15 +253,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn tables(&mut self, xid: u32, kind: Kind) -> Answer {
         let datapath = Arc::clone(&self.hub.datapath);
         let mut parts = self.parts(xid, kind);
-        let version = self.version;
+        let (version, tables) = (self.version, datapath.features().tables);
         for stats in datapath.tables() {
-            let name = match version {
-                Version::V10 => datapath.table_config(stats.table).map(|config| config.name),
+            // From OpenFlow 1.3 on a table's name and configuration are asked for by themselves.
+            let config = match version {
+                Version::V10 | Version::V11 | Version::V12 => datapath.table_config(stats.table),
                 _ => None,
-            };
+            }
+            .unwrap_or_default();
             // As Open vSwitch: a table has no name unless it was given one.
-            let name = name.unwrap_or_default();
-            parts.add(&mut self.out, |out| table::put_stats(out, version, &stats, &name));
+            parts.add(&mut self.out, |out| {
+                table::put_stats(out, version, &stats, &config.name, (config.miss, tables));
+            });
         }
         parts.end(&mut self.out);
         Ok(())
@@ -340,9 +344,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn group_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let wanted = group::wanted(body.u32()?);
         let stats = self.hub.datapath.group_stats(wanted);
-        let mut parts = self.parts(xid, kind);
+        let (mut parts, version) = (self.parts(xid, kind), self.version);
         for stats in stats {
-            parts.add(&mut self.out, |out| group::put_stats(out, &stats));
+            parts.add(&mut self.out, |out| group::put_stats(out, version, &stats));
         }
         parts.end(&mut self.out);
         Ok(())
@@ -351,7 +355,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     fn group_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let wanted = match self.version {
             Version::V10 | Version::V15 => group::wanted(body.u32()?),
-            Version::V13 | Version::V14 => None,
+            Version::V11 | Version::V12 | Version::V13 | Version::V14 => None,
         };
         let mut groups = self.hub.datapath.groups();
         groups.retain(|group| wanted.is_none_or(|wanted| wanted == group.id));

@@ -33,7 +33,7 @@ impl Async {
         wanted[REMOVED] = [
             match version {
                 Version::V10 => 0b111,
-                Version::V13 => 0b1111,
+                Version::V11 | Version::V12 | Version::V13 => 0b1111,
                 Version::V14 | Version::V15 => 0b11_1111,
             },
             0,
@@ -153,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason as u8) {
             return;
         }
-        if packet.reason == Reason::InvalidTtl && self.version == Version::V10 && !self.invalid_ttl {
+        if packet.reason == Reason::InvalidTtl && self.version < Version::V13 && !self.invalid_ttl {
             return;
         }
         if self.limit.as_mut().is_some_and(|limit| !limit.take()) {
@@ -164,10 +164,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if packet.continuation.is_some() && self.packet_form != packet::Form::Nicira2 {
             return;
         }
-        let octets = match (packet.reason, self.version) {
-            (Reason::NoMatch, Version::V10) => self.miss_send_len.min(packet.max_len),
-            _ => packet.max_len,
-        };
+        let missed = packet.reason == Reason::NoMatch && self.version.sends_table_miss_to_controller();
+        let octets = if missed { self.miss_send_len.min(packet.max_len) } else { packet.max_len };
         // What a message can hold beside its other parts.
         let mut others = 1024 + packet.userdata.len();
         if let Some(left) = &packet.continuation {

@@ -33,15 +33,15 @@ pub(super) fn get_mod(
 ) -> Result<Option<Mod>, Error> {
     Ok(Some(match (kind, version) {
         (14, _) => Mod::Flow(Box::new(flow::get_mod(body, version, table_ids)?)),
-        (15, Version::V13 | Version::V14 | Version::V15) => Mod::Group(group::get_mod(body, version)?),
-        (29, Version::V13 | Version::V14 | Version::V15) => Mod::Meter(meter::get_mod(body)?),
+        (15, _) if version > Version::V10 => Mod::Group(group::get_mod(body, version)?),
+        (29, _) if version >= Version::V13 => Mod::Meter(meter::get_mod(body)?),
         (4, _) => {
             let mut body = body;
             if body.u32()? != NICIRA {
                 return Ok(None);
             }
             match (body.u32()?, version) {
-                (13, _) => Mod::Flow(Box::new(flow::get_mod_nx(body, table_ids)?)),
+                (13, _) => Mod::Flow(Box::new(flow::get_mod_nx(body, version, table_ids)?)),
                 (31, Version::V10) => Mod::Group(group::get_mod(body, version)?),
                 _ => return Ok(None),
             }
@@ -106,10 +106,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             18 => self.multipart(head, body).await,
             20 if old => self.queue_config(head, body, 21),
             20 => self.barrier(head, body, 21).await,
-            22 if self.version == Version::V13 => self.queue_config(head, body, 23),
-            24 if !old => self.role(head, body),
-            26 if !old => self.get_async(head, body),
-            28 if !old => self.set_async(body),
+            22 if matches!(self.version, Version::V11 | Version::V12 | Version::V13) => {
+                self.queue_config(head, body, 23)
+            }
+            24 if self.version >= Version::V12 => self.role(head, body),
+            26 if self.version >= Version::V13 => self.get_async(head, body),
+            28 if self.version >= Version::V13 => self.set_async(body),
             33 if self.version >= Version::V14 => self.bundle_control(head, body).await,
             34 if self.version >= Version::V14 => self.bundle_add(head, body),
             4 => self.experimenter(head, body).await,
@@ -122,7 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let (who, subtype) = (body.u32()?, body.u32()?);
         match (who, subtype) {
             (NICIRA, 10) => self.role_nx(head, body),
-            (NICIRA, 12) => {
+            (NICIRA, 12) if self.version == Version::V10 => {
                 let format = body.u32()?;
                 if !matches!(format, 0 | 2) {
                     return Err(Error::RequestPermission.into());
@@ -170,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             }
             (NICIRA, 28) => self.resume(body).await,
             (NICIRA, 29 | 32) => self.flush_connections(subtype, body),
-            (NICIRA, 21) if self.version == Version::V10 => self.monitor_cancel(body),
+            (NICIRA, 21) if self.version < Version::V13 => self.monitor_cancel(body),
             (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
             (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body).await,
             (ONF, 2301) if self.version == Version::V13 => self.bundle_add(head, body),
@@ -191,13 +193,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let (bits, actions): (u32, u32) = match self.version {
             // ARP's addresses are matched; twelve actions.
             Version::V10 => (0x87 | queues, 0x0fff),
-            Version::V13 => (0x0f | queues, 0),
+            Version::V11 => (0x8f | queues, 0),
+            Version::V12 | Version::V13 => (0x0f | queues, 0),
             // Bundles and flow monitors.
             Version::V14 | Version::V15 => (0x60f | queues, 0),
         };
         self.out.u32(bits);
         self.out.u32(actions);
-        if self.version == Version::V10 {
+        // From OpenFlow 1.3 on ports are asked for by themselves.
+        if self.version < Version::V13 {
             for port in self.hub.datapath.ports() {
                 wire_port::put_desc(&mut self.out, self.version, &port);
             }
@@ -215,7 +219,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Fragments::Reassemble => 2,
             Fragments::NxMatch => 3,
         };
-        let ttl = if self.invalid_ttl && self.version == Version::V10 { 4 } else { 0 };
+        let ttl = if self.invalid_ttl && self.version < Version::V13 { 4 } else { 0 };
         self.out.u16(fragments | ttl);
         self.out.u16(self.miss_send_len);
         finish(&mut self.out, start);

@@ -45,8 +45,17 @@ fn command(number: u16, or_add: bool) -> Result<FlowCommand, Error> {
     })
 }
 
+/// The flags that a version's flow-mods may carry.
+fn known_flags(version: Version) -> u16 {
+    match version {
+        Version::V10 | Version::V11 => 3,
+        Version::V12 => 7,
+        Version::V13 | Version::V14 | Version::V15 => 0x1f,
+    }
+}
+
 fn flags(raw: u16, version: Version) -> Result<FlowFlags, Error> {
-    let known = if version == Version::V10 { 3 } else { 0x1f };
+    let known = known_flags(version);
     if raw & !known != 0 {
         // OpenFlow 1.0's emergency flows, which nobody keeps.
         return Err(if version == Version::V10 && raw & !7 == 0 {
@@ -87,7 +96,7 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
             // OpenFlow 1.0, 3.4: a rule without wildcards outranks all others.
             head.priority = u16::MAX;
         }
-        return finish_old(from, head, matching, cookie, (0, 0), table_ids);
+        return finish_old(from, version, head, matching, cookie, (0, 0), table_ids);
     }
     let (cookie, cookie_mask) = (from.u64()?, from.u64()?);
     let (table, number) = (from.u8()?, from.u8()?);
@@ -96,22 +105,31 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
     let (raw, importance) = (from.u16()?, from.u16()?);
     let matching = get_oxm(&mut from)?.matching;
     let instructions = get_instructions(from, version, &matching)?;
-    let command = command(u16::from(number), false)?;
+    // OpenFlow 1.1 alone: a modification that does not ask for a cookie adds the rule where there is none (OpenFlow 1.1, 4.6), and
+    // no table number stands for all tables.
+    let is_11 = version == Version::V11;
+    if is_11 && table == ALL_TABLES {
+        return Err(Error::FlowTable);
+    }
+    let command = command(u16::from(number), is_11 && cookie_mask == 0)?;
     let delete = matches!(command, FlowCommand::Delete { .. });
     let add = command == FlowCommand::Add;
+    let gives_cookie = add || matches!(command, FlowCommand::Modify { or_add: true, .. });
     let cookie_mask = if add { 0 } else { cookie_mask };
+    let mut flags = flags(raw, version)?;
+    flags.reset_counts |= is_11 && add;
     Ok(FlowMod {
         command,
         table,
         matching,
         priority,
-        cookie: add.then_some(cookie),
+        cookie: gives_cookie.then_some(cookie),
         cookie_mask,
         cookie_value: cookie & cookie_mask,
         idle_timeout,
         hard_timeout,
         importance: if version >= Version::V14 { importance } else { 0 },
-        flags: flags(raw, version)?,
+        flags,
         instructions,
         out_port: some(out_port, port::ANY).filter(|_| delete),
         out_group: some(out_group, ANY_GROUP).filter(|_| delete),
@@ -119,21 +137,22 @@ pub fn get_mod(mut from: Reader<'_>, version: Version, table_ids: bool) -> Resul
     })
 }
 
-/// Reads the body of NXT_FLOW_MOD.
+/// Reads the body of NXT_FLOW_MOD, whose actions are the version's.
 ///
 /// # Errors
 /// See [`get_mod`].
-pub fn get_mod_nx(mut from: Reader<'_>, table_ids: bool) -> Result<FlowMod, Error> {
+pub fn get_mod_nx(mut from: Reader<'_>, version: Version, table_ids: bool) -> Result<FlowMod, Error> {
     let cookie = from.u64()?;
     let head = old(&mut from)?;
     let octets = usize::from(from.u16()?);
     from.skip(6)?;
     let fields = get_nxm(&mut from, octets)?;
-    finish_old(from, head, fields.matching, cookie, fields.cookie, table_ids)
+    finish_old(from, version, head, fields.matching, cookie, fields.cookie, table_ids)
 }
 
 fn finish_old(
     from: Reader<'_>,
+    version: Version,
     head: Old,
     matching: switch::flow::Match,
     cookie: u64,
@@ -146,7 +165,7 @@ fn finish_old(
         (head.command, ALL_TABLES)
     };
     let command = command(number, cookie_mask == 0)?;
-    let instructions = get_plain(from, &matching)?;
+    let instructions = get_plain(from, version, &matching)?;
     let delete = matches!(command, FlowCommand::Delete { .. });
     let add = command == FlowCommand::Add;
     let mut flags = flags(head.flags, Version::V10)?;
@@ -191,12 +210,12 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
         out.u16(change.priority);
         out.u32(buffer);
         out.u16(super::port_to_16(change.out_port.unwrap_or(port::ANY)));
-        out.u16(flags & 3);
+        out.u16(flags & known_flags(version));
         let length_at = out.len();
         out.zeros(8);
         let octets = put_nxm(out, &change.matching, Some((change.cookie_value, change.cookie_mask)));
         out.patch16(length_at, usize::from(octets));
-        put_plain(out, &change.instructions);
+        put_plain(out, version, &change.instructions);
         finish(out, start);
         return;
     }
@@ -211,7 +230,7 @@ pub fn put_mod(out: &mut Vec<u8>, version: Version, xid: u32, change: &FlowMod) 
     out.u32(buffer);
     out.u32(change.out_port.unwrap_or(port::ANY));
     out.u32(change.out_group.unwrap_or(ANY_GROUP));
-    out.u16(flags);
+    out.u16(flags & known_flags(version));
     out.u16(if version >= Version::V14 { change.importance } else { 0 });
     put_oxm(out, &change.matching, version);
     put_instructions(out, version, &change.instructions);
@@ -338,7 +357,7 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
             put_counters(out, flow);
             let octets = put_nxm(out, &flow.matching, None);
             out.patch16(length_at, usize::from(octets));
-            put_plain(out, &flow.instructions);
+            put_plain(out, version, &flow.instructions);
         }
         (_, Version::V10) => {
             out.u8(flow.table);
@@ -352,9 +371,9 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
             out.zeros(6);
             out.u64(flow.cookie);
             put_counters(out, flow);
-            put_plain(out, &flow.instructions);
+            put_plain(out, version, &flow.instructions);
         }
-        (_, Version::V13 | Version::V14) => {
+        (_, Version::V11 | Version::V12 | Version::V13 | Version::V14) => {
             out.u8(flow.table);
             out.u8(0);
             out.u32(sec);
@@ -362,7 +381,8 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowSta
             out.u16(flow.priority);
             out.u16(flow.idle_timeout);
             out.u16(flow.hard_timeout);
-            out.u16(put_flags(flow.flags));
+            // OpenFlow 1.1 and 1.2 have padding there.
+            out.u16(if version >= Version::V13 { put_flags(flow.flags) } else { 0 });
             out.u16(if version == Version::V14 { flow.importance } else { 0 });
             out.zeros(2);
             out.u64(flow.cookie);
@@ -439,7 +459,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
             out.zeros(2);
             put_counters(out, flow);
         }
-        Version::V13 | Version::V14 => {
+        Version::V11 | Version::V12 | Version::V13 | Version::V14 => {
             out.u64(flow.cookie);
             out.u16(flow.priority);
             out.u8(reason);
@@ -496,7 +516,7 @@ fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
     Ok(raw & 0x1f)
 }
 
-/// Reads the next request for a monitor: NXST_FLOW_MONITOR in OpenFlow 1.0, the ONF's in 1.3, the standard's since.
+/// Reads the next request for a monitor: NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF's in 1.3, the standard's since.
 ///
 /// # Errors
 /// OFPMOFC_* and OFPBMC_*.
@@ -525,7 +545,7 @@ pub fn get_monitor(from: &mut Reader<'_>, version: Version) -> Result<MonitorReq
     }
     let raw = from.u16()?;
     let (out_port, table, matching);
-    if version == Version::V10 {
+    if version < Version::V13 {
         out_port = port_from_16(from.u16()?);
         let octets = usize::from(from.u16()?);
         table = from.u8()?;
@@ -608,11 +628,11 @@ pub fn put_update(out: &mut Vec<u8>, version: Version, update: Update, flow: &Fl
         out.u8(flow.table);
         out.u8(0);
         out.u64(flow.cookie);
-        if version == Version::V10 {
+        if version < Version::V13 {
             let octets = put_nxm(out, &flow.matching, None);
             out.patch16(length_at, usize::from(octets));
             if instructions {
-                put_plain(out, &flow.instructions);
+                put_plain(out, version, &flow.instructions);
             }
         } else {
             let before = out.len();

@@ -1,4 +1,4 @@
-//! Groups: OpenFlow 1.3's and 1.4's form, 1.5's (NXT_GROUP_MOD too) with buckets that have numbers, and the property by which
+//! Groups: OpenFlow 1.1's form, which 1.2 to 1.4 have too, 1.5's (NXT_GROUP_MOD too) with buckets that have numbers, and the property by which
 //! select groups name their hash.
 
 use switch::flow::{
@@ -290,7 +290,7 @@ pub fn put_desc(out: &mut Vec<u8>, version: Version, group: &Group) {
 }
 
 /// Writes a group's counters.
-pub fn put_stats(out: &mut Vec<u8>, group: &GroupStats) {
+pub fn put_stats(out: &mut Vec<u8>, version: Version, group: &GroupStats) {
     let start = out.len();
     out.zeros(4);
     out.u32(group.id);
@@ -298,9 +298,12 @@ pub fn put_stats(out: &mut Vec<u8>, group: &GroupStats) {
     out.zeros(4);
     out.u64(group.packets);
     out.u64(group.bytes);
-    let (sec, nsec) = seconds(group.age_ns);
-    out.u32(sec);
-    out.u32(nsec);
+    // OpenFlow 1.1 and 1.2 do not say how long it has been there.
+    if !matches!(version, Version::V11 | Version::V12) {
+        let (sec, nsec) = seconds(group.age_ns);
+        out.u32(sec);
+        out.u32(nsec);
+    }
     for (packets, bytes) in &group.buckets {
         out.u64(*packets);
         out.u64(*bytes);
@@ -314,8 +317,7 @@ pub fn put_features(out: &mut Vec<u8>, version: Version, max_groups: u32) {
     // Weights, liveness, chains and checks of chains.
     out.u32(0xf);
     (0..4).for_each(|_| out.u32(max_groups));
-    // Output, TTLs, VLAN, MPLS, queues, groups, set-field, PBB; all twelve of OpenFlow 1.0.
-    let actions = if version == Version::V10 { 0x0fff } else { 0x0fff_9801 };
+    let actions = super::table::actions(version);
     (0..4).for_each(|_| out.u32(actions));
 }
 

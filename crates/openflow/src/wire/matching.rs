@@ -1,7 +1,7 @@
-//! Matches: OpenFlow 1.0's 40 octets with their wildcards, and lists of NXM and OXM fields.
+//! Matches: OpenFlow 1.0's 40 octets and OpenFlow 1.1's 88 with their wildcards, and lists of NXM and OXM fields.
 
 use packet::MacAddr;
-use switch::flow::{Field, Match, Prerequisite};
+use switch::flow::{Field, Match, Prerequisite, port};
 
 use super::error::Error;
 use super::oxm::{Entry, Wire, entry};
@@ -9,6 +9,8 @@ use super::{Put, Reader, Version, low16, port_from_16, port_to_16};
 
 /// Octets of OpenFlow 1.0's match.
 pub const MATCH_10: usize = 40;
+/// Octets of OpenFlow 1.1's match, its header included.
+pub const MATCH_11: u16 = 88;
 const PRESENT: u128 = 0x1000;
 const NO_VLAN: u16 = 0xffff;
 /// OXM_OF_PACKET_TYPE of Ethernet (OpenFlow 1.5.1, 7.2.3.11), which every packet is here: it says nothing.
@@ -73,15 +75,23 @@ pub fn get_nxm(from: &mut Reader<'_>, octets: usize) -> Result<Fields, Error> {
     fields(Reader::new(body, Error::MatchLength))
 }
 
-/// Reads the match of OpenFlow 1.2 and later with header and padding.
+/// Reads the match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD, which is all that OpenFlow 1.1 defines, or
+/// OFPMT_OXM. As in Open vSwitch both are read whatever the version is.
 ///
 /// # Errors
 /// See [`fields`].
 pub fn get_oxm(from: &mut Reader<'_>) -> Result<Fields, Error> {
     let kind = from.u16()?;
     let length = usize::from(from.u16()?);
-    if kind != 1 {
-        return Err(Error::MatchType);
+    match kind {
+        0 if length == usize::from(MATCH_11) => {
+            let mut body = Reader { short: Error::MatchLength, ..*from }.part(length - 4)?;
+            from.skip(length - 4)?;
+            return Ok(Fields { matching: get_11(&mut body)?, ..Fields::default() });
+        }
+        0 => return Err(Error::MatchLength),
+        1 => {}
+        _ => return Err(Error::MatchType),
     }
     let body = length.checked_sub(4).ok_or(Error::MatchLength)?;
     let padded = length.next_multiple_of(8) - 4;
@@ -133,7 +143,7 @@ fn put_vlan(out: &mut Vec<u8>, matching: &Match, version: Version) {
     let present = vid & vid_mask & PRESENT != 0;
     let absent = vid_mask & PRESENT != 0 && vid & PRESENT == 0;
     let apart = pcp == 0 || absent || (present && pcp == Field::VlanPcp.all_ones());
-    if version == Version::V10 || !apart {
+    if version <= Version::V11 || !apart {
         if let Some(wire) = Field::VlanTci.nxm().and_then(|_| Wire::of(Field::VlanTci, Version::V10)) {
             wire.put(out, tci.0, tci.1);
         }
@@ -167,8 +177,12 @@ pub fn put_nxm(out: &mut Vec<u8>, matching: &Match, cookie: Option<(u64, u64)>) 
     octets
 }
 
-/// Writes the match of OpenFlow 1.2 and later with header and padding.
+/// Writes the match of OpenFlow 1.1 and later with header and padding: OFPMT_STANDARD in OpenFlow 1.1, else OFPMT_OXM.
 pub fn put_oxm(out: &mut Vec<u8>, matching: &Match, version: Version) {
+    if version == Version::V11 {
+        put_11(out, matching);
+        return;
+    }
     let start = out.len();
     out.u16(1);
     out.u16(0);
@@ -355,4 +369,271 @@ pub fn put_10(out: &mut Vec<u8>, matching: &Match) {
     out.u32(nw_dst);
     out.u16(tp_src);
     out.u16(tp_dst);
+}
+
+const MPLS_LABEL: u32 = 1 << 8;
+const MPLS_TC: u32 = 1 << 9;
+const ANY_VLAN: u16 = 0xfffe;
+const MAC_BITS: u64 = 0xffff_ffff_ffff;
+
+/// The wildcards of OpenFlow 1.1 (OFPFW_*): other bits than OpenFlow 1.0 has for the same fields.
+mod wild11 {
+    pub const IN_PORT: u32 = 1;
+    pub const DL_VLAN: u32 = 1 << 1;
+    pub const DL_VLAN_PCP: u32 = 1 << 2;
+    pub const DL_TYPE: u32 = 1 << 3;
+    pub const NW_TOS: u32 = 1 << 4;
+    pub const NW_PROTO: u32 = 1 << 5;
+    pub const TP_SRC: u32 = 1 << 6;
+    pub const TP_DST: u32 = 1 << 7;
+}
+
+/// OpenFlow 1.1's match as it stands on the wire, behind its header (OpenFlow 1.1, A.2.3). A set bit of a mask is a wildcard.
+struct Raw11 {
+    in_port: u32,
+    wild: u32,
+    dl_src: (u64, u64),
+    dl_dst: (u64, u64),
+    vlan: u16,
+    pcp: u8,
+    eth_type: u16,
+    tos: u8,
+    proto: u8,
+    nw_src: (u32, u32),
+    nw_dst: (u32, u32),
+    tp_src: u16,
+    tp_dst: u16,
+    mpls_label: u32,
+    mpls_tc: u8,
+    metadata: (u64, u64),
+}
+
+impl Raw11 {
+    fn get(from: &mut Reader<'_>) -> Result<Raw11, Error> {
+        let (in_port, wild) = (from.u32()?, from.u32()?);
+        let mut mac = || -> Result<u64, Error> {
+            Ok(from.take(6)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        };
+        let (dl_src, dl_dst) = ((mac()?, mac()?), (mac()?, mac()?));
+        let (vlan, pcp) = (from.u16()?, from.u8()?);
+        from.skip(1)?;
+        let (eth_type, tos, proto) = (from.u16()?, from.u8()?, from.u8()?);
+        let (nw_src, nw_dst) = ((from.u32()?, from.u32()?), (from.u32()?, from.u32()?));
+        let (tp_src, tp_dst) = (from.u16()?, from.u16()?);
+        let (mpls_label, mpls_tc) = (from.u32()?, from.u8()?);
+        from.skip(3)?;
+        let metadata = (from.u64()?, from.u64()?);
+        Ok(Raw11 {
+            in_port,
+            wild,
+            dl_src,
+            dl_dst,
+            vlan,
+            pcp,
+            eth_type,
+            tos,
+            proto,
+            nw_src,
+            nw_dst,
+            tp_src,
+            tp_dst,
+            mpls_label,
+            mpls_tc,
+            metadata,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.u16(0);
+        out.u16(MATCH_11);
+        out.u32(self.in_port);
+        out.u32(self.wild);
+        for address in [self.dl_src.0, self.dl_src.1, self.dl_dst.0, self.dl_dst.1] {
+            out.extend_from_slice(&address.to_be_bytes()[2..]);
+        }
+        out.u16(self.vlan);
+        out.extend_from_slice(&[self.pcp, 0]);
+        out.u16(self.eth_type);
+        out.extend_from_slice(&[self.tos, self.proto]);
+        for address in [self.nw_src.0, self.nw_src.1, self.nw_dst.0, self.nw_dst.1] {
+            out.u32(address);
+        }
+        out.u16(self.tp_src);
+        out.u16(self.tp_dst);
+        out.u32(self.mpls_label);
+        out.extend_from_slice(&[self.mpls_tc, 0, 0, 0]);
+        out.u64(self.metadata.0);
+        out.u64(self.metadata.1);
+    }
+}
+
+/// Reads OpenFlow 1.1's match behind its header. Fields that the packet cannot have are ignored, as the specification says.
+///
+/// # Errors
+/// The reader's, and [`Error::MatchValue`] where a value is out of its range.
+fn get_11(from: &mut Reader<'_>) -> Result<Match, Error> {
+    let raw = Raw11::get(from)?;
+    let asked = |bit: u32| raw.wild & bit == 0;
+    let mut out = Match::ANY;
+    let whole = |out: &mut Match, field: Field, value: u128| out.put(field, value, field.all_ones());
+    if asked(wild11::IN_PORT) {
+        if (port::MAX..0xffff_ff00).contains(&raw.in_port) {
+            return Err(Error::MatchValue);
+        }
+        whole(&mut out, Field::InPort, u128::from(raw.in_port));
+    }
+    if asked(wild11::DL_VLAN) {
+        match raw.vlan {
+            NO_VLAN => whole(&mut out, Field::VlanTci, 0),
+            ANY_VLAN => {}
+            vid if vid < 0x1000 => whole(&mut out, Field::VlanVid, PRESENT | u128::from(vid)),
+            _ => return Err(Error::MatchValue),
+        }
+        if raw.vlan != NO_VLAN {
+            out.put(Field::VlanTci, PRESENT, PRESENT);
+            if asked(wild11::DL_VLAN_PCP) {
+                if raw.pcp > 7 {
+                    return Err(Error::MatchValue);
+                }
+                out.put(Field::VlanTci, PRESENT | u128::from(raw.pcp) << 13, 0xf000);
+            }
+        }
+    }
+    let typed = asked(wild11::DL_TYPE);
+    let eth_type = if typed { raw.eth_type } else { 0 };
+    if typed {
+        whole(&mut out, Field::EthType, u128::from(eth_type));
+    }
+    let (ip, arp) = (eth_type == 0x0800, matches!(eth_type, 0x0806 | 0x8035));
+    if ip && asked(wild11::NW_TOS) {
+        if raw.tos & 3 != 0 {
+            return Err(Error::MatchValue);
+        }
+        whole(&mut out, Field::IpDscp, u128::from(raw.tos >> 2));
+    }
+    let by_protocol = asked(wild11::NW_PROTO);
+    if (ip || arp) && by_protocol {
+        whole(&mut out, if arp { Field::ArpOp } else { Field::IpProto }, u128::from(raw.proto));
+    }
+    if ip && by_protocol {
+        let fields = match raw.proto {
+            6 => Some((Field::TcpSrc, Field::TcpDst)),
+            17 => Some((Field::UdpSrc, Field::UdpDst)),
+            132 => Some((Field::SctpSrc, Field::SctpDst)),
+            1 => Some((Field::Icmpv4Type, Field::Icmpv4Code)),
+            _ => None,
+        };
+        for (bit, value, second) in [(wild11::TP_SRC, raw.tp_src, false), (wild11::TP_DST, raw.tp_dst, true)]
+        {
+            let Some((first_field, second_field)) = fields.filter(|_| asked(bit)) else { continue };
+            if raw.proto == 1 && value > 0xff {
+                return Err(Error::MatchField);
+            }
+            whole(&mut out, if second { second_field } else { first_field }, u128::from(value));
+        }
+    }
+    if matches!(eth_type, 0x8847 | 0x8848) {
+        if asked(MPLS_LABEL) {
+            if raw.mpls_label >> 20 != 0 {
+                return Err(Error::MatchValue);
+            }
+            whole(&mut out, Field::MplsLabel, u128::from(raw.mpls_label));
+        }
+        if asked(MPLS_TC) {
+            if raw.mpls_tc > 7 {
+                return Err(Error::MatchValue);
+            }
+            whole(&mut out, Field::MplsTc, u128::from(raw.mpls_tc));
+        }
+    }
+    let addresses = if arp { (Field::ArpSpa, Field::ArpTpa) } else { (Field::Ipv4Src, Field::Ipv4Dst) };
+    if ip || arp {
+        out.put(addresses.0, u128::from(raw.nw_src.0), u128::from(!raw.nw_src.1));
+        out.put(addresses.1, u128::from(raw.nw_dst.0), u128::from(!raw.nw_dst.1));
+    }
+    out.put(Field::EthSrc, u128::from(raw.dl_src.0), u128::from(!raw.dl_src.1 & MAC_BITS));
+    out.put(Field::EthDst, u128::from(raw.dl_dst.0), u128::from(!raw.dl_dst.1 & MAC_BITS));
+    out.put(Field::Metadata, u128::from(raw.metadata.0), u128::from(!raw.metadata.1));
+    Ok(out)
+}
+
+/// Writes OpenFlow 1.1's match with its header; what OpenFlow 1.1 cannot say is left wild.
+fn put_11(out: &mut Vec<u8>, matching: &Match) {
+    let mut wild = 0x3ff;
+    let mut whole = |field: Field, bit: u32| -> u128 {
+        if !matching.meets(field.prerequisite()) {
+            return 0;
+        }
+        matching.exact(field).map_or(0, |value| {
+            wild &= !bit;
+            value
+        })
+    };
+    let low8 = |value: u128| value.to_be_bytes()[15];
+    let low16 = |value: u128| u16::try_from(value & 0xffff).unwrap_or(0);
+    let low32 = |value: u128| u32::try_from(value & 0xffff_ffff).unwrap_or(0);
+    let low64 = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
+    let in_port = low32(whole(Field::InPort, wild11::IN_PORT));
+    let tci = (matching.value.get(Field::VlanTci), matching.mask.get(Field::VlanTci));
+    let (vlan, pcp) = if tci.1 & PRESENT == 0 {
+        (0, 0)
+    } else if tci.0 & PRESENT == 0 {
+        whole(Field::VlanVid, wild11::DL_VLAN);
+        (NO_VLAN, 0)
+    } else {
+        let pcp = low8(whole(Field::VlanPcp, wild11::DL_VLAN_PCP));
+        match matching.exact(Field::VlanVid) {
+            Some(_) => (low16(whole(Field::VlanVid, wild11::DL_VLAN)) & 0xfff, pcp),
+            None => (ANY_VLAN, pcp),
+        }
+    };
+    let eth_type = low16(whole(Field::EthType, wild11::DL_TYPE));
+    let tos = low8(whole(Field::IpDscp, wild11::NW_TOS)) << 2;
+    let narrow = matching.exact(Field::ArpOp).is_none_or(|operation| operation < 0x100);
+    let operation = if narrow { whole(Field::ArpOp, wild11::NW_PROTO) } else { 0 };
+    let proto = low8(whole(Field::IpProto, wild11::NW_PROTO) | operation);
+    let mut ports =
+        |fields: &[Field], bit| fields.iter().fold(0, |sum, field| sum | low16(whole(*field, bit)));
+    let tp_src = ports(
+        &[Field::TcpSrc, Field::UdpSrc, Field::SctpSrc, Field::Icmpv4Type, Field::Icmpv6Type],
+        wild11::TP_SRC,
+    );
+    let tp_dst = ports(
+        &[Field::TcpDst, Field::UdpDst, Field::SctpDst, Field::Icmpv4Code, Field::Icmpv6Code],
+        wild11::TP_DST,
+    );
+    let mpls_label = low32(whole(Field::MplsLabel, MPLS_LABEL));
+    let mpls_tc = low8(whole(Field::MplsTc, MPLS_TC));
+    if vlan == ANY_VLAN {
+        wild &= !wild11::DL_VLAN;
+    }
+    let masked = |field: Field| -> (u64, u64) {
+        let meets = matching.meets(field.prerequisite());
+        let mask = if meets { matching.mask.get(field) } else { 0 };
+        (low64(matching.value.get(field) & mask), low64(!mask & field.all_ones()))
+    };
+    let address = |fields: [Field; 2]| {
+        let field = fields.into_iter().find(|field| matching.meets(field.prerequisite()));
+        let (value, wild) = field.map_or((0, u64::from(u32::MAX)), masked);
+        (low32(value.into()), low32(wild.into()))
+    };
+    Raw11 {
+        in_port,
+        wild,
+        dl_src: masked(Field::EthSrc),
+        dl_dst: masked(Field::EthDst),
+        vlan,
+        pcp,
+        eth_type,
+        tos,
+        proto,
+        nw_src: address([Field::Ipv4Src, Field::ArpSpa]),
+        nw_dst: address([Field::Ipv4Dst, Field::ArpTpa]),
+        tp_src,
+        tp_dst,
+        mpls_label,
+        mpls_tc,
+        metadata: masked(Field::Metadata),
+    }
+    .put(out);
 }

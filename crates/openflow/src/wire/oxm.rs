@@ -82,8 +82,8 @@ fn class_index(class: u16) -> Option<usize> {
     }
 }
 
-/// How a version's own messages write a field: OXM since 1.3, NXM before.
-static BY_VERSION: LazyLock<[[Option<Wire>; 3]; Field::ALL.len()]> = LazyLock::new(|| {
+/// How a version's own messages write a field: NXM up to OpenFlow 1.1, OXM since 1.2, as far as the field has a number there.
+static BY_VERSION: LazyLock<[[Option<Wire>; 4]; Field::ALL.len()]> = LazyLock::new(|| {
     Field::ALL.map(|field| {
         let nxm = match field {
             Field::InPort => Some(IN_PORT_16),
@@ -92,7 +92,12 @@ static BY_VERSION: LazyLock<[[Option<Wire>; 3]; Field::ALL.len()]> = LazyLock::n
         let oxm = field.oxm().or(field.nxm()).map(|id| plain(field, (id.class, id.field, id.len)));
         let onf = matches!(field, Field::TcpFlags | Field::ActsetOutput);
         let oxm13 = oxm.map(|wire| if onf { Wire { class: EXPERIMENTER, ..wire } } else { wire });
-        [nxm, oxm13, oxm]
+        // These have a number of OpenFlow's own from 1.3 on.
+        let oxm12 = match field {
+            Field::TunId | Field::TcpFlags => nxm,
+            _ => oxm13,
+        };
+        [nxm, oxm12, oxm13, oxm]
     })
 });
 
@@ -101,9 +106,10 @@ impl Wire {
     #[must_use]
     pub fn of(field: Field, version: Version) -> Option<Wire> {
         let column = match version {
-            Version::V10 => 0,
-            Version::V13 | Version::V14 => 1,
-            Version::V15 => 2,
+            Version::V10 | Version::V11 => 0,
+            Version::V12 => 1,
+            Version::V13 | Version::V14 => 2,
+            Version::V15 => 3,
         };
         BY_VERSION[field as usize][column]
     }
@@ -285,6 +291,12 @@ pub fn nx_subfield(part: &SubField, version: Version) -> Option<(Wire, u16, u16)
 }
 
 impl Wire {
+    /// Returns its number among OpenFlow's own fields (OFPXMT_OFB_*), if it is one of these.
+    #[must_use]
+    pub fn basic_number(&self) -> Option<u8> {
+        (self.class == 0x8000).then_some(self.number)
+    }
+
     /// Whether it is the port of 16 bits.
     #[must_use]
     pub fn is_port16(&self) -> bool {

@@ -53,7 +53,7 @@ fn reason(reason: Reason, version: Version) -> u8 {
         (Reason::Action, _) => 1,
         (Reason::InvalidTtl, _) => 2,
         // What later versions tell apart is an action in earlier ones.
-        (_, Version::V10 | Version::V13) => 1,
+        (_, Version::V10 | Version::V11 | Version::V12 | Version::V13) => 1,
         (Reason::ActionSet, _) => 3,
         (Reason::Group, _) => 4,
         (Reason::PacketOut, _) => 5,
@@ -118,18 +118,32 @@ pub fn put_in(out: &mut Vec<u8>, version: Version, form: Form, packet: &PacketIn
         Form::Standard => {
             let start = begin(out, version, 10, 0);
             out.u32(NO_BUFFER);
-            out.u16(total);
-            if version == Version::V10 {
-                let in_port = u32::try_from(packet.flow.get(Field::InPort)).unwrap_or(port::ANY);
-                out.u16(port_to_16(in_port));
-                out.u8(why);
-                out.u8(0);
-            } else {
-                out.u8(why);
-                out.u8(packet.table);
-                out.u64(packet.cookie);
-                put_oxm(out, &fields, version);
-                out.zeros(2);
+            let in_port = u32::try_from(packet.flow.get(Field::InPort)).unwrap_or(port::ANY);
+            match version {
+                Version::V10 => {
+                    out.u16(total);
+                    out.u16(port_to_16(in_port));
+                    out.u8(why);
+                    out.u8(0);
+                }
+                Version::V11 => {
+                    // The second one is the physical port, which is the same here.
+                    out.u32(in_port);
+                    out.u32(in_port);
+                    out.u16(total);
+                    out.u8(why);
+                    out.u8(packet.table);
+                }
+                _ => {
+                    out.u16(total);
+                    out.u8(why);
+                    out.u8(packet.table);
+                    if version >= Version::V13 {
+                        out.u64(packet.cookie);
+                    }
+                    put_oxm(out, &fields, version);
+                    out.zeros(2);
+                }
             }
             out.extend_from_slice(data);
             finish(out, start);
@@ -150,7 +164,7 @@ pub fn get_out(mut from: Reader<'_>, version: Version) -> Result<(PacketOut, Opt
             in_port = port_from_16(from.u16()?);
             actions_len = usize::from(from.u16()?);
         }
-        Version::V13 | Version::V14 => {
+        Version::V11 | Version::V12 | Version::V13 | Version::V14 => {
             in_port = from.u32()?;
             actions_len = usize::from(from.u16()?);
             from.skip(6)?;
@@ -326,7 +340,7 @@ mod tests {
     #[test]
     fn what_waits_comes_back_as_it_was_told() {
         let told = waiting();
-        for version in [Version::V10, Version::V13, Version::V14, Version::V15] {
+        for version in Version::ALL {
             let mut message = Vec::new();
             put_in(&mut message, version, Form::Nicira2, &told, usize::MAX);
             // Header, experimenter, subtype: the same for NXT_RESUME.

@@ -92,11 +92,11 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
             out.u16(port_to_16(port.number));
             out.zeros(6);
         }
-        Version::V13 => {
+        Version::V11 | Version::V12 | Version::V13 => {
             out.u32(port.number);
             out.zeros(4);
         }
-        _ => {
+        Version::V14 | Version::V15 => {
             out.zeros(4);
             out.u32(port.number);
             out.u32(sec);
@@ -122,12 +122,12 @@ pub fn put_stats(out: &mut Vec<u8>, version: Version, port: &PortStats) {
     // Frame, overrun and CRC errors, collisions.
     (0..4).for_each(|_| out.u64(u64::MAX));
     match version {
-        Version::V10 => {}
+        Version::V10 | Version::V11 | Version::V12 => {}
         Version::V13 => {
             out.u32(sec);
             out.u32(nsec);
         }
-        _ => out.set_length(start, 0),
+        Version::V14 | Version::V15 => out.set_length(start, 0),
     }
 }
 
@@ -147,7 +147,7 @@ pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) 
     out.u64(queue.tx_bytes);
     out.u64(queue.tx_packets);
     out.u64(queue.tx_errors);
-    if version != Version::V10 {
+    if version >= Version::V13 {
         let (sec, nsec) = seconds(queue.age_ns);
         out.u32(sec);
         out.u32(nsec);
@@ -161,12 +161,12 @@ pub fn put_queue_stats(out: &mut Vec<u8>, version: Version, queue: &QueueStats) 
 pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
     let start = out.len();
     let length_at = match version {
-        Version::V10 => {
+        Version::V10 | Version::V11 => {
             out.u32(queue.queue);
             out.zeros(4);
             4
         }
-        Version::V13 => {
+        Version::V12 | Version::V13 => {
             out.u32(queue.queue);
             out.u32(queue.port);
             out.zeros(8);
@@ -180,6 +180,7 @@ pub fn put_queue(out: &mut Vec<u8>, version: Version, queue: &QueueConfig) {
         }
     };
     for (kind, rate) in [(1, queue.min_rate), (2, queue.max_rate)] {
+        // As in Open vSwitch, the highest rate is told before OpenFlow 1.2 too.
         let Some(rate) = rate else { continue };
         out.u16(kind);
         if version >= Version::V14 {

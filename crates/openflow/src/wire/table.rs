@@ -12,14 +12,81 @@ const VACANCY: u32 = 1 << 3;
 /// Fields that OpenFlow 1.0 matches: all its wildcards.
 const WILDCARDS_10: u32 = 0x003f_ffff;
 
-/// Writes a table's counters.
-pub fn put_stats(out: &mut Vec<u8>, version: Version, table: &TableStats, name: &str) {
+/// Fields that OpenFlow 1.1 matches (OFPFMF_*): all but the kind of match itself.
+const FIELDS_11: u32 = 0xfbff;
+
+/// The actions that groups and tables can do, a bit for each of OFPAT_*.
+pub(super) fn actions(version: Version) -> u32 {
+    match version {
+        // All of them: outputs, VLAN, addresses, TOS, ports, queues.
+        Version::V10 => 0x0fff,
+        // All of them, with TTLs, MPLS and groups.
+        Version::V11 => 0x01ff_ffff,
+        // Set-field takes the place of the actions that set one field; PBB comes with OpenFlow 1.3.
+        Version::V12 => 0x03ff_9801,
+        Version::V13 | Version::V14 | Version::V15 => 0x0fff_9801,
+    }
+}
+
+/// A bit for each of OpenFlow's own fields (OFPXMT_OFB_*).
+fn field_bits(wanted: fn(Field) -> bool) -> u64 {
+    let basic = Field::ALL.into_iter().filter(|field| wanted(*field)).filter_map(|field| {
+        let wire = Wire::of(field, Version::V12)?;
+        wire.basic_number()
+    });
+    basic.fold(0, |bits, number| bits | 1 << number)
+}
+
+/// Writes a table's counters, and what the table can do where the version says so here. `miss`: what becomes of a packet that no
+/// rule matches, in OpenFlow 1.1 and 1.2.
+pub fn put_stats(
+    out: &mut Vec<u8>,
+    version: Version,
+    table: &TableStats,
+    name: &str,
+    (miss, tables): (Miss, u8),
+) {
     out.u8(table.table);
     out.zeros(3);
-    if version == Version::V10 {
-        out.text(name, 32);
-        out.u32(WILDCARDS_10);
-        out.u32(table.max_entries);
+    let instructions = if table.table.saturating_add(1) >= tables { 0b11_1100 } else { 0b11_1110 };
+    let config = match miss {
+        Miss::Default | Miss::Controller => 0,
+        Miss::Continue => 1,
+        Miss::Drop => 2,
+    };
+    match version {
+        Version::V10 => {
+            out.text(name, 32);
+            out.u32(WILDCARDS_10);
+            out.u32(table.max_entries);
+        }
+        Version::V11 => {
+            out.zeros(4);
+            out.text(name, 32);
+            out.u32(FIELDS_11);
+            out.u32(FIELDS_11);
+            out.u32(instructions);
+            out.u32(actions(version));
+            out.u32(actions(version));
+            out.u32(config);
+            out.u32(table.max_entries);
+        }
+        Version::V12 => {
+            out.zeros(4);
+            out.text(name, 32);
+            out.u64(field_bits(|_| true));
+            out.u64(field_bits(|_| true));
+            out.u32(actions(version));
+            out.u32(actions(version));
+            out.u64(field_bits(Field::is_writable));
+            out.u64(field_bits(Field::is_writable));
+            out.u64(u64::MAX);
+            out.u64(u64::MAX);
+            out.u32(instructions);
+            out.u32(config);
+            out.u32(table.max_entries);
+        }
+        Version::V13 | Version::V14 | Version::V15 => {}
     }
     out.u32(table.active);
     out.u64(table.lookups);
@@ -145,14 +212,15 @@ pub fn get_mod(mut from: Reader<'_>, version: Version) -> Result<TableMod, Error
     from.skip(3)?;
     let config = from.u32()?;
     if version < Version::V14 {
-        // OpenFlow 1.3 has no configuration; 1.1's miss bits are let pass.
-        let miss = match config {
-            0 => Miss::Default,
-            1 => Miss::Continue,
-            2 => Miss::Drop,
+        // OpenFlow 1.3 has no configuration: earlier versions' bits are let pass, and mean nothing.
+        let miss = match (config, version) {
+            (0..=3, Version::V13) => None,
+            (0, _) => Some(Miss::Controller),
+            (1, _) => Some(Miss::Continue),
+            (2, _) => Some(Miss::Drop),
             _ => return Err(Error::TableModConfig),
         };
-        return Ok(TableMod { table, miss: Some(miss), ..TableMod::default() });
+        return Ok(TableMod { table, miss, ..TableMod::default() });
     }
     if config & !(EVICTION | VACANCY) != 0 {
         return Err(Error::TableModConfig);

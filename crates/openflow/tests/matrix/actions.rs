@@ -84,7 +84,7 @@ fn variant(action: &Action) -> String {
 }
 
 pub async fn table(lab: &Lab, text: &mut String) {
-    text.push_str("\n## Actions and instructions\n\n| action | 1.0 | 1.3 | 1.4 | 1.5 | packets |\n|---|---|---|---|---|---|\n");
+    text.push_str("\n## Actions and instructions\n\n| action | 1.0 | 1.1 | 1.2 | 1.3 | 1.4 | 1.5 | packets |\n|---|---|---|---|---|---|---|---|\n");
     let group = lab.client("OpenFlow13", &["add-group", "group_id=5,type=all,bucket=output:1"]).await;
     let meter = lab.client("OpenFlow13", &["add-meter", "meter=6,kbps,band=type=drop,rate=9"]).await;
     assert!(group.status.success() && meter.status.success());

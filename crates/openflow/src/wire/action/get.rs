@@ -27,12 +27,12 @@ pub fn get_actions(from: Reader<'_>, version: Version, matching: &Match) -> Resu
     if reading.metadata.is_some() { Err(Error::InstructionUnsupported) } else { Ok(actions) }
 }
 
-/// Reads OpenFlow 1.0's actions of a rule.
+/// Reads the actions of a rule that stand there without instructions: OpenFlow 1.0's, and those of Nicira's messages.
 ///
 /// # Errors
 /// OFPBAC_*.
-pub fn get_plain(from: Reader<'_>, matching: &Match) -> Result<Instructions, Error> {
-    let mut reading = Reading { version: Version::V10, matching, depth: 0, metadata: None };
+pub fn get_plain(from: Reader<'_>, version: Version, matching: &Match) -> Result<Instructions, Error> {
+    let mut reading = Reading { version, matching, depth: 0, metadata: None };
     let apply = reading.list(from)?;
     Ok(Instructions { apply, metadata: reading.metadata, ..Instructions::default() })
 }
@@ -52,7 +52,8 @@ pub fn get_instructions(from: Reader<'_>, version: Version, matching: &Match) ->
             return Err(Error::InstructionLength);
         }
         let mut body = from.part(length - 4)?;
-        if !(1..=6).contains(&kind) {
+        let known = if version < Version::V13 { 1..=5 } else { 1..=6 };
+        if !known.contains(&kind) {
             return Err(if kind == 0xffff {
                 Error::InstructionExperimenter
             } else {
@@ -175,19 +176,14 @@ impl Reading<'_> {
                 _ => return Err(Error::ActionArgument),
             },
             9 | 10 => {
-                let value = u128::from(body.u16()?);
-                let fields = transport(kind == 10);
-                let proto = match self.matching.exact(Field::IpProto) {
-                    Some(17) => 1,
-                    Some(132) => 2,
-                    Some(_) => 0,
+                let port = body.u16()?;
+                let value = u128::from(port);
+                if self.matching.exact(Field::IpProto).is_none() {
                     // The protocol is each packet's own: of the three actions only that of the protocol does anything.
-                    None => {
-                        out.extend(fields.into_iter().map(|field| whole(field, value)));
-                        return Ok(());
-                    }
-                };
-                whole(fields[proto], value)
+                    out.extend(transport(kind == 10).into_iter().map(|field| whole(field, value)));
+                    return Ok(());
+                }
+                self.set_transport_port(kind == 10, port)
             }
             11 => {
                 let port = get_port(&mut body, Version::V10)?;
@@ -199,12 +195,52 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Those of OpenFlow 1.3 and later.
+    /// The action that sets the source or destination port of whatever protocol the rule matches, TCP where the rule matches none.
+    fn set_transport_port(&self, destination: bool, port: u16) -> Action {
+        let [tcp, udp, sctp] = transport(destination);
+        let field = match self.matching.exact(Field::IpProto) {
+            Some(17) => udp,
+            Some(132) => sctp,
+            _ => tcp,
+        };
+        Action::Set { field, value: u128::from(port), mask: field.all_ones(), load: false }
+    }
+
+    /// Those that set a field in OpenFlow 1.1. Later versions replace them by set-field; as in Open vSwitch they are still read.
+    fn set_11(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
+        let (field, value, most) = match kind {
+            // A packet without a tag stays without one, unlike in OpenFlow 1.0.
+            1 => (Field::VlanVid, u128::from(body.u16()?) | 0x1000, 0x1fff),
+            2 => (Field::VlanPcp, u128::from(body.u8()?), 7),
+            3 | 4 => {
+                let address = body.take(6)?.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
+                (if kind == 3 { Field::EthSrc } else { Field::EthDst }, address, u128::MAX)
+            }
+            5 => (Field::Ipv4Src, u128::from(body.u32()?), u128::MAX),
+            6 => (Field::Ipv4Dst, u128::from(body.u32()?), u128::MAX),
+            7 => match body.u8()? {
+                tos if tos & 3 == 0 => (Field::IpDscp, u128::from(tos >> 2), u128::MAX),
+                _ => return Err(Error::ActionArgument),
+            },
+            8 => (Field::IpEcn, u128::from(body.u8()?), 3),
+            9 | 10 => return Ok(self.set_transport_port(kind == 10, body.u16()?)),
+            13 => (Field::MplsLabel, u128::from(body.u32()?), 0xf_ffff),
+            _ => (Field::MplsTc, u128::from(body.u8()?), 7),
+        };
+        if value > most {
+            return Err(Error::ActionArgument);
+        }
+        Ok(Action::Set { field, value, mask: field.all_ones(), load: false })
+    }
+
+    /// Those of OpenFlow 1.1 and later.
     fn standard(&self, kind: u16, mut body: Reader<'_>) -> Result<Action, Error> {
         let exact = match kind {
-            0 => Some(16),
-            25 | 28 => None,
-            11 | 12 | 15..=24 | 26 | 27 | 29 => Some(8),
+            0 | 3 | 4 => Some(16),
+            25 if self.version >= Version::V12 => None,
+            28 => None,
+            1 | 2 | 5..=24 => Some(8),
+            26 | 27 | 29 if self.version >= Version::V13 => Some(8),
             _ => return Err(Error::ActionType),
         };
         if exact.is_some_and(|exact| body.data.len() + 4 != exact) {
@@ -212,6 +248,7 @@ impl Reading<'_> {
         }
         Ok(match kind {
             0 => Action::Output { port: body.u32()?, max_len: body.u16()? },
+            1..=10 | 13 | 14 => self.set_11(kind, body)?,
             11 => Action::CopyTtlOut,
             12 => Action::CopyTtlIn,
             15 => Action::SetMplsTtl(body.u8()?),

@@ -13,8 +13,8 @@ pub fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
     let mut rest = actions;
     while let Some((action, behind)) = rest.split_first() {
         put(out, version, action);
-        // OpenFlow 1.0 has one action for the ports of all protocols.
-        let skipped = if version == Version::V10 && sets_any_transport(rest) { 2 } else { 0 };
+        // OpenFlow 1.0 and 1.1 have one action for the ports of all protocols.
+        let skipped = if version <= Version::V11 && sets_any_transport(rest) { 2 } else { 0 };
         rest = &behind[skipped..];
     }
 }
@@ -30,10 +30,10 @@ fn sets_any_transport(actions: &[Action]) -> bool {
     })
 }
 
-/// Writes a rule's actions as OpenFlow 1.0 has them. What only later versions have (action sets, tables) is written as Nicira's
-/// actions, or left out.
-pub fn put_plain(out: &mut Vec<u8>, instructions: &Instructions) {
-    put_actions(out, Version::V10, &instructions.apply);
+/// Writes a rule's actions without instructions, as OpenFlow 1.0 and Nicira's messages have them. What needs instructions (action
+/// sets, tables) is written as Nicira's actions, or left out.
+pub fn put_plain(out: &mut Vec<u8>, version: Version, instructions: &Instructions) {
+    put_actions(out, version, &instructions.apply);
     if let Some((value, mask)) = instructions.metadata {
         nicira(out, nx::WRITE_METADATA, |out| {
             out.zeros(6);
@@ -42,7 +42,7 @@ pub fn put_plain(out: &mut Vec<u8>, instructions: &Instructions) {
         });
     }
     if let Some(table) = instructions.goto {
-        put(out, Version::V10, &Action::Resubmit { port: None, table: Some(table) });
+        put(out, version, &Action::Resubmit { port: None, table: Some(table) });
     }
 }
 
@@ -53,7 +53,8 @@ pub fn put_instructions(out: &mut Vec<u8>, version: Version, instructions: &Inst
     if let (true, None, [Action::Meter(id), rest @ ..]) = (version < Version::V15, meter, apply) {
         (meter, apply) = (Some(*id), rest);
     }
-    if let (Some(id), true) = (meter, version < Version::V15) {
+    // OpenFlow 1.1 and 1.2 have no meters.
+    if let (Some(id), Version::V13 | Version::V14) = (meter, version) {
         out.u16(6);
         out.u16(8);
         out.u32(id);
@@ -213,11 +214,11 @@ fn put(out: &mut Vec<u8>, version: Version, action: &Action) {
         }
         Action::PushMpls(kind) => either(out, version, 19, nx::PUSH_MPLS, |out| out.u16(*kind)),
         Action::PopMpls(kind) => either(out, version, 20, nx::POP_MPLS, |out| out.u16(*kind)),
-        Action::PushPbb(kind) if !plain => standard(out, 26, |out| out.u16(*kind)),
-        Action::PopPbb if !plain => standard(out, 27, |out| out.zeros(4)),
+        Action::PushPbb(kind) if version >= Version::V13 => standard(out, 26, |out| out.u16(*kind)),
+        Action::PopPbb if version >= Version::V13 => standard(out, 27, |out| out.zeros(4)),
         Action::CopyTtlOut if !plain => standard(out, 11, |out| out.zeros(4)),
         Action::CopyTtlIn if !plain => standard(out, 12, |out| out.zeros(4)),
-        // OpenFlow 1.0 has nothing for these, nor has Nicira.
+        // Earlier versions have nothing for these, nor has Nicira.
         Action::PushPbb(_) | Action::PopPbb | Action::CopyTtlOut | Action::CopyTtlIn => {}
         Action::SetMplsTtl(ttl) => either(out, version, 15, nx::SET_MPLS_TTL, |out| out.u8(*ttl)),
         Action::DecMplsTtl => either(out, version, 16, nx::DEC_MPLS_TTL, |out| out.zeros(4)),
@@ -333,8 +334,10 @@ fn put_set(out: &mut Vec<u8>, version: Version, field: Field, value: u128, mask:
     let whole = mask == field.all_ones();
     match version {
         Version::V15 => set_field(out, version, field, value, mask),
-        Version::V10 if !load && whole && put_legacy(out, field, value) => {}
-        Version::V13 | Version::V14 if !load && whole => set_field(out, version, field, value, mask),
+        Version::V10 | Version::V11 if !load && whole && put_legacy(out, version, field, value) => {}
+        Version::V12 | Version::V13 | Version::V14 if !load && whole => {
+            set_field(out, version, field, value, mask)
+        }
         _ => put_load(out, field, value, mask),
     }
 }
@@ -375,21 +378,14 @@ fn put_load(out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
     }
 }
 
-/// By an action of OpenFlow 1.0, if there is one.
-fn put_legacy(out: &mut Vec<u8>, field: Field, value: u128) -> bool {
+/// By an action of OpenFlow 1.0 or 1.1, or one of Nicira's, if there is one.
+fn put_legacy(out: &mut Vec<u8>, version: Version, field: Field, value: u128) -> bool {
     let bytes = value.to_be_bytes();
     let last = |octets: usize| &bytes[16 - octets..];
-    let (kind, body) = match field {
-        Field::EthSrc => (4, last(6)),
-        Field::EthDst => (5, last(6)),
-        Field::Ipv4Src => (6, last(4)),
-        Field::Ipv4Dst => (7, last(4)),
-        Field::IpDscp => {
-            standard(out, 8, |out| out.u8(bytes[15] << 2));
-            return true;
-        }
-        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => (9, last(2)),
-        Field::TcpDst | Field::UdpDst | Field::SctpDst => (10, last(2)),
+    let old = version == Version::V10;
+    // OpenFlow 1.1 numbers the actions from addresses to TOS one lower.
+    let by_version = |number: u16| if old { number } else { number - 1 };
+    match field {
         Field::TunId => {
             if let Ok(id) = u32::try_from(value) {
                 nicira(out, nx::SET_TUNNEL, |out| {
@@ -405,16 +401,33 @@ fn put_legacy(out: &mut Vec<u8>, field: Field, value: u128) -> bool {
             return true;
         }
         Field::MplsLabel => {
-            nicira(out, nx::SET_MPLS_LABEL, |out| {
-                out.zeros(2);
+            either(out, version, 13, nx::SET_MPLS_LABEL, |out| {
+                if old {
+                    out.zeros(2);
+                }
                 out.extend_from_slice(last(4));
             });
             return true;
         }
         Field::MplsTc => {
-            nicira(out, nx::SET_MPLS_TC, |out| out.u8(bytes[15]));
+            either(out, version, 14, nx::SET_MPLS_TC, |out| out.u8(bytes[15]));
             return true;
         }
+        _ => {}
+    }
+    let dscp = [bytes[15] << 2];
+    let vid = [bytes[14] & 0xf, bytes[15]];
+    let (kind, body): (u16, &[u8]) = match field {
+        Field::VlanVid if !old => (1, &vid),
+        Field::VlanPcp if !old => (2, last(1)),
+        Field::EthSrc => (by_version(4), last(6)),
+        Field::EthDst => (by_version(5), last(6)),
+        Field::Ipv4Src => (by_version(6), last(4)),
+        Field::Ipv4Dst => (by_version(7), last(4)),
+        Field::IpDscp => (by_version(8), &dscp),
+        Field::IpEcn if !old => (8, last(1)),
+        Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => (9, last(2)),
+        Field::TcpDst | Field::UdpDst | Field::SctpDst => (10, last(2)),
         _ => return false,
     };
     standard(out, kind, |out| out.extend_from_slice(body));
