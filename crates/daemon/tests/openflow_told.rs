@@ -115,3 +115,49 @@ fn learning_has_a_limit_and_goes_with_who_taught() {
     ofctl(&rig, "mod-flows", &["table=0,actions=resubmit(,1)"]);
     assert_eq!(learnt(), 0);
 }
+
+/// What a learning controller of OpenFlow 1.0 relies on: packets that no rule matches come to it, whole, and ports are looked into on demand.
+#[test]
+fn a_controller_of_openflow_1_0_learns_from_packets_that_no_rule_matches() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl", "ovs-testcontroller");
+    let mut rig = Rig::new(2);
+    let socket = rig.path("controller");
+    let controllers = format!("controllers = [\"unix:{}\"]\nfail_mode = \"secure\"\n", socket.display());
+    let text = rig.configuration("") + "[bridge.br0.openflow]\n" + &controllers;
+    rig.start(&text);
+    rig.pin_neighbours();
+    assert!(!reaches(&rig, 1, 2), "no controller, no rule, no way");
+    // Without rules of its own that would send the packets to it.
+    let mut command = Command::new("ovs-testcontroller");
+    command.env("OVS_RUNDIR", rig.path("")).args(["-vconsole:off", "-O", "OpenFlow10"]);
+    command.arg(format!("punix:{}", socket.display())).stdin(Stdio::null());
+    let _controller = Process::start(command).unwrap();
+    rig.until_reachable(1, 2);
+    let flows = ofctl(&rig, "dump-flows", &[]);
+    assert!(flows.contains("idle_timeout=60") && !flows.contains("CONTROLLER"), "{flows}");
+    // And to a client that has asked for packets.
+    let mut monitor = Command::new("ovs-ofctl");
+    monitor.env("OVS_RUNDIR", rig.path("")).args(["monitor", &bridge(&rig), "65534"]).stdin(Stdio::null());
+    let watch = Process::start(monitor).unwrap();
+    eventually("a miss is seen", PATIENCE, || {
+        ofctl(&rig, "del-flows", &[]);
+        reaches(&rig, 2, 1);
+        let seen = watch.output();
+        if seen.contains("(via no_match)") { Ok(()) } else { Err(seen) }
+    })
+    .unwrap();
+}
+
+#[test]
+fn fragments_are_dropped_or_matched_as_clients_say() {
+    require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");
+    let rig = start();
+    ofctl(&rig, "add-flow", &["actions=normal"]);
+    for (mode, shown) in [("drop", "drop"), ("nx-match", "nx-match"), ("normal", "normal")] {
+        ofctl(&rig, "set-frags", &[mode]);
+        assert!(ofctl(&rig, "get-frags", &[]).contains(shown), "{mode}");
+        let large = rig.hosts[0].run(["ping", "-c1", "-W1", "-s3000", rig.hosts[1].ip()]);
+        assert_eq!(large.is_ok(), mode != "drop", "{mode}: {large:?}");
+        assert!(reaches(&rig, 1, 2), "{mode}: whole packets go on");
+    }
+}

@@ -168,7 +168,7 @@ fn controllers_get_packets_and_send_some() {
     else {
         panic!("no packet-in")
     };
-    assert_eq!((told.reason, told.flow.get(Field::InPort)), (Reason::NoMatch, 1));
+    assert_eq!((told.reason, told.flow.get(Field::InPort)), (Reason::MissRule, 1));
     assert_eq!(told.frame, frame(1, 2, 9));
     assert_eq!(switch.view().flows, 0, "each such packet goes to the decider");
     let actions = vec![Action::PushVlan(0x8100), out(port::FLOOD)];

@@ -10,6 +10,7 @@ use switch::flow::{
     Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, OptionsError,
     OptionsMod, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
 };
+pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// A future that a barrier waits for.
@@ -45,20 +46,6 @@ pub struct Description {
     pub serial: String,
     /// The bridge.
     pub datapath: String,
-}
-
-/// What becomes of fragments (OFPC_FRAG_*).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Fragments {
-    /// Later fragments have no ports.
-    #[default]
-    Normal,
-    /// Dropped.
-    Drop,
-    /// Put together; nobody does.
-    Reassemble,
-    /// As `Normal`, and the first fragment's ports are matched (Nicira).
-    NxMatch,
 }
 
 /// A change of a port.
@@ -122,20 +109,6 @@ pub struct QueueConfig {
     pub max_rate: Option<u16>,
 }
 
-/// What becomes of a packet that no rule of a table matches (OpenFlow 1.1 and 1.2; a table-miss rule since).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Miss {
-    /// As the version has it: to the controller in OpenFlow 1.0 to 1.2, dropped since.
-    #[default]
-    Default,
-    /// To the controller.
-    Controller,
-    /// Into the next table.
-    Continue,
-    /// Dropped.
-    Drop,
-}
-
 /// How a table is configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableConfig {
@@ -161,7 +134,7 @@ impl TableConfig {
             table: state.table,
             name: state.name.clone(),
             max_entries: state.limit,
-            miss: Miss::Default,
+            miss: state.miss,
             eviction: state.evicts,
             vacancy: state.vacancy,
         }
@@ -305,6 +278,10 @@ pub trait Datapath: Send + Sync + 'static {
     /// Told when the first controller is there (true) and when the last one has gone (false): the fail mode's time to act.
     /// Those who only come to us (`ovs-ofctl`) do not count.
     fn controllers_connected(&self, connected: bool);
+
+    /// Told when the first session is there that hears of table misses (true), and when the last one has gone (false): one that speaks
+    /// OpenFlow before 1.3, and takes packets.
+    fn misses_heard(&self, _heard: bool) {}
 }
 
 /// The part of its budget for packet-outs that a session has reserved for one packet. Dropping the value gives the part back, and lets the

@@ -47,6 +47,8 @@ struct Member {
 struct State {
     members: HashMap<u64, Member>,
     next: u64,
+    /// Sessions that hear of packets that no rule matches.
+    hearing: usize,
     generation: Option<u64>,
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct Seat {
     hub: Arc<Hub>,
     id: u64,
     monitoring: bool,
+    hearing: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
 }
@@ -115,7 +118,7 @@ impl Hub {
         if first {
             self.datapath.controllers_connected(true);
         }
-        Seat { hub: Arc::clone(self), id, monitoring: false, notices, lost }
+        Seat { hub: Arc::clone(self), id, monitoring: false, hearing: false, notices, lost }
     }
 
     fn leave(&self, id: u64) {
@@ -192,6 +195,20 @@ impl Seat {
         }
     }
 
+    /// Says whether this session hears of packets that no rule matches.
+    pub fn hear_misses(&mut self, on: bool) {
+        if on == self.hearing {
+            return;
+        }
+        self.hearing = on;
+        let mut state = self.hub.state();
+        let before = state.hearing;
+        state.hearing = if on { before + 1 } else { before.saturating_sub(1) };
+        if (before == 0) != (state.hearing == 0) {
+            self.hub.datapath.misses_heard(on);
+        }
+    }
+
     /// This session's role, which another one may have changed.
     pub fn current(&self) -> Role {
         self.hub.state().members.get(&self.id).map_or(Role::Equal, |member| member.role)
@@ -201,6 +218,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.monitor(false);
+        self.hear_misses(false);
         self.hub.leave(self.id);
     }
 }

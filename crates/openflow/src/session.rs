@@ -211,6 +211,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         options,
     };
     board.came(version);
+    session.follow_misses();
     let ended = tokio::select! {
         ended = session.serve(&mut incoming) => ended,
         () = until(&mut stopped) => Ended::Stopped,
@@ -359,7 +360,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {
         let Some(head) = Header::read(message) else { return Ok(()) };
-        match self.request(head, message).await {
+        let answer = self.request(head, message).await;
+        self.follow_misses();
+        match answer {
             Ok(()) => Ok(()),
             Err(Refused::Error(error)) => {
                 tracing::debug!("request {} refused: {error}", head.kind);

@@ -385,6 +385,57 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     controllers.shutdown().await;
 }
 
+/// OpenFlow 1.0 has no table-miss rule: a packet that no rule matches goes to its controllers whole, and not to those of later versions,
+/// which have such a rule. To OpenFlow 1.0 that rule is a rule as any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn misses_are_told_to_controllers_of_openflow_1_0() {
+    let (bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut later = accept(&listeners[1], 4).await;
+    eventually("the later", || controllers.status().iter().any(|status| status.connected)).await;
+    assert!(!bridge.misses_heard.load(Ordering::Relaxed));
+    let mut old = accept(&listeners[0], 1).await;
+    eventually("somebody hears of misses", || bridge.misses_heard.load(Ordering::Relaxed)).await;
+    for reason in [Reason::Miss, Reason::MissRule, Reason::NoMatch] {
+        bridge.packet(1, &[0; 1000], reason, 0xffff);
+    }
+    // Behind buffer, length and port.
+    let reason_10 = |message: &Message| (message.2.len() - 10, message.2[8]);
+    for reason in [0, 1, 0] {
+        assert_eq!(reason_10(&old.wait_for(10).await), (1000, reason));
+    }
+    let told = later.until_barrier().await;
+    let reasons: Vec<u8> = told.iter().filter(|it| it.0 == 10).map(|it| it.2[6]).collect();
+    assert_eq!(reasons, [0, 0], "the rule's packet and the action's");
+    // One that takes no such packets any more.
+    let body: Vec<u8> =
+        [0x2320_u32, 19, 0, 0, 7, 7, 7, 7].iter().flat_map(|word| word.to_be_bytes()).collect();
+    old.send(4, 9, &body).await;
+    eventually("nobody does", || !bridge.misses_heard.load(Ordering::Relaxed)).await;
+    drop(old);
+    let _old = accept(&listeners[0], 1).await;
+    eventually("another does", || bridge.misses_heard.load(Ordering::Relaxed)).await;
+    drop(_old);
+    eventually("it has gone", || !bridge.misses_heard.load(Ordering::Relaxed)).await;
+    controllers.shutdown().await;
+}
+
+/// OpenFlow 1.3 tells of another master by the ONF's message, to a controller that has asked for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openflow_1_3_tells_of_another_master_when_asked() {
+    let (_bridge, controllers, listeners) = controlled(|_| {}).await;
+    let mut one = accept(&listeners[0], 4).await;
+    let mut two = accept(&listeners[1], 4).await;
+    // NXT_SET_ASYNC_CONFIG2: as a slave every change of roles.
+    let body: Vec<u8> = [0x2320_u32, 27, 0x0006_0008, 7].iter().flat_map(|word| word.to_be_bytes()).collect();
+    one.send(4, 9, &body).await;
+    assert_eq!(one.role(2, 10).await.2[..4], [0, 0, 0, 2]);
+    assert_eq!(two.role(2, 11).await.2[..4], [0, 0, 0, 2]);
+    let told = one.wait_for(4).await.2;
+    assert_eq!(told[..8], [0x4f, 0x4e, 0x46, 0, 0, 0, 7, 0x77]);
+    assert_eq!(told[8..], [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11]);
+    controllers.shutdown().await;
+}
+
 /// Who listens and reads nothing misses messages, whole ones; the controller gets every answer meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_is_slow_delays_no_controller() {

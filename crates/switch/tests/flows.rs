@@ -342,6 +342,76 @@ fn resubmits_to_later_tables_do_not_deepen() {
     assert_eq!((fate.failed, fate.rules.len()), (Some(switch::flow::Failed::Depth), 66));
 }
 
+#[test]
+fn packets_that_no_rule_matches_go_where_the_table_says() {
+    use switch::flow::{Miss, Reason, TableWishes};
+    let mut pipeline = pipeline();
+    let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+    let flow = read(&frame, 1);
+    let reasons = |pipeline: &switch::flow::Pipeline| {
+        let fate = pipeline.translate(asked(&flow, Some(&frame)));
+        fate.to_controller.iter().map(|told| (told.reason, told.table, told.cookie)).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(&pipeline), []);
+    assert!(pipeline.translate(asked(&flow, None)).is_cacheable());
+    pipeline.set_misses_heard(true);
+    assert_eq!(reasons(&pipeline), [(Reason::Miss, 0, 0)]);
+    assert_eq!(pipeline.translate(asked(&flow, None)).dropped, packet::DropReason::RuleMiss);
+    // Not behind a resubmit, but behind goto_table.
+    add(&mut pipeline, 0, 1, Match::ANY, vec![Action::Resubmit { port: None, table: Some(5) }]);
+    assert_eq!(reasons(&pipeline), []);
+    let goto = Instructions { goto: Some(5), ..Instructions::default() };
+    pipeline.modify(&[Mod::Flow(Box::new(FlowMod::add(0, 1, Match::ANY, goto)))], 0).unwrap();
+    assert_eq!(reasons(&pipeline), [(Reason::Miss, 5, 0)]);
+    let wish = |miss| TableWishes { miss, ..TableWishes::default() };
+    pipeline.set_table_wishes(5, wish(Miss::Drop), 0);
+    assert_eq!(reasons(&pipeline), []);
+    pipeline.set_table_wishes(5, wish(Miss::Continue), 0);
+    add(&mut pipeline, 6, 1, Match::ANY, vec![out(2)]);
+    assert_eq!(run(&pipeline, &frame, 1).len(), 1, "the next table has a rule");
+    // A table-miss rule, an ordinary one, and a port whose misses no controller gets.
+    let told = vec![Action::Output { port: port::CONTROLLER, max_len: 100 }];
+    add(&mut pipeline, 0, 0, Match::ANY, told.clone());
+    pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(0, Match::ANY)))], 0).unwrap();
+    add(&mut pipeline, 0, 0, Match::ANY, told);
+    assert_eq!(reasons(&pipeline), [(Reason::MissRule, 0, 0)]);
+    pipeline.modify(&[Mod::Flow(Box::new(FlowMod::delete(0, Match::ANY)))], 0).unwrap();
+    let mut quiet = pipeline.ports()[&1].clone();
+    quiet.desc.config |= 64;
+    pipeline.set_port(1, Some(quiet));
+    assert_eq!(reasons(&pipeline), []);
+}
+
+#[test]
+fn fragments_have_ports_or_go_nowhere_as_configured() {
+    use switch::flow::Fragments;
+    let mut pipeline = pipeline();
+    let tcp80 = Match::ANY.with(Field::EthType, 0x0800).with(Field::IpProto, 6).with(Field::TcpDst, 80);
+    add(&mut pipeline, 0, 2, tcp80, vec![out(2)]);
+    add(&mut pipeline, 0, 1, Match::ANY, vec![out(3)]);
+    let whole = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 80), 60);
+    let mut first = whole.clone();
+    first[20] = 0x20;
+    let mut later = whole.clone();
+    later[21] = 9;
+    let to = |pipeline: &switch::flow::Pipeline| {
+        [&whole, &first, &later].map(|frame| run(pipeline, frame, 1).first().map(|left| left.0.0))
+    };
+    assert_eq!(to(&pipeline), [Some(2), Some(3), Some(3)]);
+    assert!(pipeline.set_fragments(Fragments::NxMatch));
+    assert_eq!(to(&pipeline), [Some(2), Some(2), Some(3)]);
+    assert!(pipeline.set_fragments(Fragments::Drop));
+    assert_eq!(to(&pipeline), [Some(2), None, None]);
+    let flow = read(&whole, 1);
+    assert_eq!(
+        pipeline.translate(asked(&flow, None)).mask.get(Field::IpFrag) & 1,
+        1,
+        "others are no fragments"
+    );
+    assert!(!pipeline.set_fragments(Fragments::Reassemble));
+    assert_eq!(pipeline.fragments(), Fragments::Drop);
+}
+
 /// A match from few values, so that rules and packets meet.
 fn any_match() -> impl Strategy<Value = Match> {
     let part = prop_oneof![

@@ -10,7 +10,9 @@ use super::{Answer, Session};
 use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
 use crate::wire::flow::{self, Update};
-use crate::wire::{Header, Put, Reader, Version, begin, finish, packet, port, properties, table};
+use crate::wire::{
+    Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish, packet, port, properties, table,
+};
 
 const PACKETS: usize = 0;
 const PORTS: usize = 1;
@@ -108,14 +110,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.wanted().wants(kind, self.slave(), reason)
     }
 
+    /// Says whether this session hears of packets that no rule matches: it speaks OpenFlow before 1.3, and takes such packets in some role.
+    pub(super) fn follow_misses(&mut self) {
+        let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 != 0;
+        let hears = self.version < Version::V13
+            && self.controller_id == 0
+            && (self.options.controller || self.miss_send_len != 0)
+            && asked(self.wanted().0[PACKETS]);
+        self.seat.hear_misses(hears);
+    }
+
     pub(super) fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Demoted => {
                 self.board.role(Role::Slave);
-                if self.version >= Version::V14 && self.wanted().wants(ROLES, true, 0) {
+                if self.version >= Version::V13 && self.wanted().wants(ROLES, true, 0) {
                     let generation =
                         self.seat.role(None, None).map_or(u64::MAX, |(_, generation)| generation);
-                    let start = begin(&mut self.out, self.version, 30, 0);
+                    let start = if self.version == Version::V13 {
+                        // ONFT_ROLE_STATUS, for those that have asked for it.
+                        begin_experimenter(&mut self.out, self.version, ONF, 1911, 0)
+                    } else {
+                        begin(&mut self.out, self.version, 30, 0)
+                    };
                     self.out.u32(3);
                     self.out.u8(0);
                     self.out.zeros(3);
@@ -150,7 +167,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     }
 
     fn packet_in(&mut self, packet: &PacketIn) {
-        if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason as u8) {
+        if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason.asked_as()) {
+            return;
+        }
+        if packet.reason == Reason::Miss && self.version >= Version::V13 {
             return;
         }
         if packet.reason == Reason::InvalidTtl && self.version < Version::V13 && !self.invalid_ttl {
@@ -164,8 +184,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if packet.continuation.is_some() && self.packet_form != packet::Form::Nicira2 {
             return;
         }
-        let missed = packet.reason == Reason::NoMatch && self.version.sends_table_miss_to_controller();
-        let octets = if missed { self.miss_send_len.min(packet.max_len) } else { packet.max_len };
+        // Not `miss_send_len`, which is for packets that a buffer keeps (as Open vSwitch).
+        let octets = packet.max_len;
         // What a message can hold beside its other parts.
         let mut others = 1024 + packet.userdata.len();
         if let Some(left) = &packet.continuation {

@@ -49,7 +49,9 @@ pub fn metadata(packet: &PacketIn) -> Match {
 
 fn reason(reason: Reason, version: Version) -> u8 {
     match (reason, version) {
-        (Reason::NoMatch, _) => 0,
+        (Reason::NoMatch | Reason::Miss, _) => 0,
+        // Before OpenFlow 1.3 a rule that matches everything is a rule as any other.
+        (Reason::MissRule, version) => u8::from(version < Version::V13),
         (Reason::Action, _) => 1,
         (Reason::InvalidTtl, _) => 2,
         // What later versions tell apart is an action in earlier ones.

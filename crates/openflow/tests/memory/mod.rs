@@ -39,6 +39,7 @@ pub struct Memory {
     pub holds: AtomicBool,
     pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
+    pub misses_heard: AtomicBool,
     pub barriers: Mutex<u32>,
     /// Rules that are added are new, so none is looked for that they would replace.
     pub fresh: AtomicBool,
@@ -65,6 +66,7 @@ impl Memory {
             holds: AtomicBool::new(false),
             held: Mutex::default(),
             connected: Mutex::default(),
+            misses_heard: AtomicBool::new(false),
             barriers: Mutex::default(),
             fresh: AtomicBool::new(false),
             subscribers: Mutex::default(),
@@ -474,5 +476,9 @@ impl Datapath for Memory {
 
     fn controllers_connected(&self, connected: bool) {
         self.connected.lock().unwrap().push(connected);
+    }
+
+    fn misses_heard(&self, heard: bool) {
+        self.misses_heard.store(heard, Ordering::Relaxed);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BinaryHeap, HashMap};
 
-use super::message::{Event, Removed, TableState};
+use super::message::{Event, Miss, Removed, TableState};
 use super::pipeline::{MAX_RULES, Pipeline, Table, Touched};
 use super::rule::{Rule, RuleRef};
 use super::{Flow, Match, SubField, packet_meets};
@@ -36,6 +36,8 @@ impl Default for TableBounds {
 pub struct TableWishes {
     /// What it is called; empty: nothing.
     pub name: String,
+    /// What becomes of packets that no rule of it matches (OFPTC_TABLE_MISS_*).
+    pub miss: Miss,
     /// Rules make room for new ones when it is full (OFPTC_EVICTION).
     pub evicts: bool,
     /// Controllers are told when fewer and when more of it than so many percent are free (OFPTC_VACANCY_EVENTS).
@@ -112,8 +114,9 @@ impl Pipeline {
         }
         let count = |vacancy: Option<(u8, u8)>| usize::from(vacancy.is_some());
         self.watched = self.watched + count(wishes.vacancy) - count(own.bounds.wished.vacancy);
+        let same_miss = own.bounds.wished.miss == wishes.miss;
         own.bounds.wished = wishes;
-        self.touch(Touched::Settings);
+        self.touch(if same_miss { Touched::Settings } else { Touched::All });
         self.make_room(table, now_ns);
     }
 
@@ -121,6 +124,11 @@ impl Pipeline {
     #[must_use]
     pub fn table_wishes(&self, table: u8) -> Option<&TableWishes> {
         self.tables.get(usize::from(table)).map(|own| &own.bounds.wished)
+    }
+
+    /// What becomes of packets that no rule of a table matches.
+    pub(super) fn miss_of(&self, table: u8) -> Miss {
+        self.tables.get(usize::from(table)).map_or(Miss::Drop, |own| own.bounds.wished.miss)
     }
 
     /// Tables of which controllers have said anything, and what.
@@ -140,6 +148,7 @@ impl Pipeline {
             name: configured.name.clone().unwrap_or_else(|| wished.name.clone()),
             limit: own.limit(),
             active: u32::try_from(own.classifier.len()).unwrap_or(u32::MAX),
+            miss: wished.miss,
             evicts: wished.evicts,
             vacancy: wished.vacancy,
         })

@@ -556,6 +556,49 @@ pub enum Reason {
     Group = 4,
     /// A packet-out.
     PacketOut = 5,
+    /// The table-miss rule, of priority 0 and without conditions: `NoMatch` since OpenFlow 1.3, an action as any other before.
+    MissRule = 7,
+    /// No rule, not even a table-miss rule: `NoMatch` for controllers that speak OpenFlow before 1.3, and nothing for others.
+    Miss = 8,
+}
+
+impl Reason {
+    /// Returns the OFPR_* number that controllers ask for by its bit.
+    #[must_use]
+    pub const fn asked_as(self) -> u8 {
+        match self {
+            Reason::MissRule | Reason::Miss => Reason::NoMatch as u8,
+            other => other as u8,
+        }
+    }
+}
+
+/// What becomes of IP fragments (OFPC_FRAG_*).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fragments {
+    /// No fragment has ports to rules, not even the first one.
+    #[default]
+    Normal,
+    /// Fragments are dropped.
+    Drop,
+    /// Fragments are put together, which is not supported.
+    Reassemble,
+    /// The first fragment has its ports to rules (Nicira's `nx-match`); later ones have none.
+    NxMatch,
+}
+
+/// What becomes of a packet that no rule of a table matches (OFPTC_TABLE_MISS_* of OpenFlow 1.1 and 1.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Miss {
+    /// The packet goes to the controllers that speak OpenFlow before 1.3, and is dropped where there are none.
+    #[default]
+    Default,
+    /// The packet goes to the controllers that speak OpenFlow before 1.3, whether or not there are any.
+    Controller,
+    /// The packet is looked up in the next table.
+    Continue,
+    /// The packet is dropped.
+    Drop,
 }
 
 /// A packet for controllers.
@@ -648,6 +691,8 @@ pub struct TableState {
     pub limit: u32,
     /// Rules in it.
     pub active: u32,
+    /// What becomes of packets that no rule of it matches.
+    pub miss: Miss,
     /// Controllers want rules to make room for others when it is full.
     pub evicts: bool,
     /// Controllers are told when fewer and when more of it than so many percent are free.

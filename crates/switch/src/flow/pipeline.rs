@@ -12,8 +12,8 @@ use packet::PortId;
 use super::bounds::Bounds;
 use super::lessons::Lessons;
 use super::message::{
-    ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, PortDesc,
-    TableStats,
+    ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Fragments, Group, GroupStats, Meter, MeterStats,
+    PortDesc, TableStats,
 };
 use super::rule::{Rule, RuleRef, Rules};
 use super::{FLOW_WORDS, Field, Flow, Match, STAGES, TunnelOptions};
@@ -115,6 +115,10 @@ pub struct Pipeline {
     pub(super) watched: usize,
     /// Whether packets are forwarded without regard to rules.
     pub(super) alone: bool,
+    /// Whether any controller hears of packets that no rule matches.
+    pub(super) misses_heard: bool,
+    /// What becomes of fragments.
+    pub(super) fragments: Fragments,
     version: u64,
     notes: VecDeque<Touched>,
 }
@@ -148,6 +152,8 @@ impl Pipeline {
             lessons: Lessons::default(),
             watched: 0,
             alone: false,
+            misses_heard: false,
+            fragments: Fragments::Normal,
             version: 0,
             notes: VecDeque::new(),
         }
@@ -207,6 +213,32 @@ impl Pipeline {
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.alone
+    }
+
+    /// Says whether any controller hears of packets that no rule of a table matches ([`Miss::Default`](super::Miss)).
+    pub fn set_misses_heard(&mut self, heard: bool) {
+        if self.misses_heard != heard {
+            self.misses_heard = heard;
+            self.touch(Touched::All);
+        }
+    }
+
+    /// What becomes of IP fragments.
+    #[must_use]
+    pub fn fragments(&self) -> Fragments {
+        self.fragments
+    }
+
+    /// Changes what becomes of IP fragments. Returns false, and changes nothing, where they would be put together.
+    pub fn set_fragments(&mut self, to: Fragments) -> bool {
+        if to == Fragments::Reassemble {
+            return false;
+        }
+        if self.fragments != to {
+            self.fragments = to;
+            self.touch(Touched::All);
+        }
+        true
     }
 
     /// Switches what look-ups do to be quick; results are the same.

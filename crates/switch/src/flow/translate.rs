@@ -21,8 +21,8 @@ use ahead::Seen;
 
 use super::action::port;
 use super::lessons::Lesson;
-use super::message::{Continuation, Reason, Rest};
-use super::pipeline::Pipeline;
+use super::message::{Continuation, Fragments, Miss, Reason, Rest};
+use super::pipeline::{Pipeline, VISIBLE_TABLES};
 use super::program::{Megaflow, Op, Program, SetBits};
 use super::rewrite;
 use super::rule::RuleRef;
@@ -42,6 +42,8 @@ const MAX_OPS: usize = 4096;
 const MAX_WORK: u32 = 65_536;
 /// Copies for controllers and rules that are taught, of one packet, at most.
 const MAX_TOLD: usize = 256;
+/// OFPPC_NO_PACKET_IN.
+const NO_PACKET_IN: u32 = 64;
 /// The cookie of packets to controllers that come from no rule.
 const NO_COOKIE: u64 = u64::MAX;
 /// Values on the stack, at most.
@@ -575,24 +577,74 @@ impl<'p> Run<'p> {
     }
 
     fn look_up(&mut self, table: u8, port: Option<u32>, is_resubmit: bool) {
-        self.lookups += 1;
-        if self.lookups > MAX_LOOKUPS || self.recursion > MAX_DEPTH {
-            self.note("too many look-ups for one packet: look for a loop of resubmits");
-            self.out.failed = Some(if self.lookups > MAX_LOOKUPS { Failed::Lookups } else { Failed::Depth });
-            self.stopped = true;
-            return;
-        }
         self.see_through();
         // What the look-up asks for is its own, not the resubmit's.
         let doing = self.doing.take();
+        let mut table = table;
+        let found = loop {
+            self.lookups += 1;
+            if self.lookups > MAX_LOOKUPS || self.recursion > MAX_DEPTH {
+                self.note("too many look-ups for one packet: look for a loop of resubmits");
+                let failed = if self.lookups > MAX_LOOKUPS { Failed::Lookups } else { Failed::Depth };
+                self.out.failed = Some(failed);
+                self.stopped = true;
+                return;
+            }
+            if self.drops_fragment() {
+                self.doing = doing;
+                return;
+            }
+            let found = self.find(table, port).and_then(|at| Some((at, self.pipeline.rule(at)?)));
+            let goes_on = found.is_none() && !is_resubmit && self.pipeline.miss_of(table) == Miss::Continue;
+            if !goes_on || table + 1 >= VISIBLE_TABLES {
+                break found;
+            }
+            self.out.missed.push(table);
+            table += 1;
+        };
+        let Some((at, rule)) = found else {
+            self.out.missed.push(table);
+            if !is_resubmit {
+                self.miss(table);
+            }
+            self.doing = doing;
+            return;
+        };
+        self.out.rules.push(at);
+        let before = (self.table, self.cookie, self.rule, self.is_miss);
+        (self.table, self.cookie, self.rule) = (table, rule.cookie, Some(at));
+        self.is_miss = rule.priority == 0 && rule.matching.mask == Flow::ZERO;
+        self.instructions(&rule.instructions);
+        (self.table, self.cookie, self.rule, self.is_miss) = before;
+        self.doing = doing;
+    }
+
+    /// Whether the packet is a fragment that goes nowhere (OFPC_FRAG_DROP).
+    fn drops_fragment(&mut self) -> bool {
+        if self.pipeline.fragments != Fragments::Drop {
+            return false;
+        }
+        let mut bits = Flow::ZERO;
+        bits.set(Field::IpFrag, 1);
+        self.depend(&bits);
+        let drops = self.flow.get(Field::IpFrag) & 1 != 0;
+        if drops {
+            self.note("it is a fragment, and fragments are dropped (frags=drop)");
+        }
+        drops
+    }
+
+    /// Looks the packet up in one table, as if it had come in by `port`; what the answer depends on is noted.
+    fn find(&mut self, table: u8, port: Option<u32>) -> Option<RuleRef> {
         let mut bits = Flow::ZERO;
         let in_port = self.flow.get(Field::InPort);
         if let Some(port) = port {
             self.flow.set(Field::InPort, u128::from(port));
         }
-        // To rules fragments have no ports (or ICMP type and code), not even the first one (OFPC_FRAG_NORMAL, as Open vSwitch).
+        // To rules fragments have no ports (or ICMP type and code), not even the first one, unless frags=nx-match (as Open vSwitch).
+        let hides = self.pipeline.fragments != Fragments::NxMatch;
         let l4 = [Field::TcpSrc, Field::TcpDst].map(|field| (field, self.flow.get(field)));
-        let is_fragment = self.flow.get(Field::IpFrag) & 1 != 0;
+        let is_fragment = hides && self.flow.get(Field::IpFrag) & 1 != 0;
         if is_fragment {
             l4.iter().for_each(|(field, _)| self.flow.set(*field, 0));
         }
@@ -602,7 +654,7 @@ impl<'p> Run<'p> {
         } else {
             self.pipeline.look_up(table, &mut self.flow, &mut bits)
         };
-        if l4.iter().any(|(field, _)| bits.get(*field) != 0) {
+        if hides && l4.iter().any(|(field, _)| bits.get(*field) != 0) {
             bits.set(Field::IpFrag, bits.get(Field::IpFrag) | 1);
         }
         if is_fragment {
@@ -619,21 +671,31 @@ impl<'p> Run<'p> {
             let (depth, bits) = (self.depth, Box::new(new));
             self.tell(Trace::Lookup { depth, table, rule: found, bits });
         }
-        let Some((at, rule)) = found.and_then(|at| Some((at, self.pipeline.rule(at)?))) else {
-            self.out.missed.push(table);
-            if !is_resubmit && self.out.rules.is_empty() {
-                self.out.dropped = DropReason::RuleMiss;
-            }
-            self.doing = doing;
-            return;
+        found
+    }
+
+    /// What becomes of a packet that no rule of a table matches, where no resubmit has led there (OpenFlow 1.1, 4.4; as Open vSwitch).
+    fn miss(&mut self, table: u8) {
+        if self.out.rules.is_empty() {
+            self.out.dropped = DropReason::RuleMiss;
+        }
+        let tells = match self.pipeline.miss_of(table) {
+            Miss::Default => self.pipeline.misses_heard,
+            // Behind the last table as to a controller.
+            Miss::Controller | Miss::Continue => true,
+            Miss::Drop => false,
         };
-        self.out.rules.push(at);
-        let before = (self.table, self.cookie, self.rule, self.is_miss);
-        (self.table, self.cookie, self.rule) = (table, rule.cookie, Some(at));
-        self.is_miss = rule.priority == 0 && rule.matching.mask == Flow::ZERO;
-        self.instructions(&rule.instructions);
-        (self.table, self.cookie, self.rule, self.is_miss) = before;
-        self.doing = doing;
+        // The port may be one whose packets no controller gets for a miss.
+        let in_port = u32::try_from(self.flow.get(Field::InPort)).unwrap_or(port::ANY);
+        let port = self.pipeline.ports.get(&in_port);
+        if tells && port.is_some_and(|port| port.desc.config & NO_PACKET_IN == 0) {
+            self.note("no rule matches: controllers that speak OpenFlow before 1.3 get the packet");
+            let before = (self.table, self.cookie);
+            (self.table, self.cookie) = (table, 0);
+            // No buffer keeps the packet, so the controller gets all of it.
+            self.tell_controller(u16::MAX, 0, Reason::Miss, &[]);
+            (self.table, self.cookie) = before;
+        }
     }
 
     fn instructions(&mut self, instructions: &Instructions) {

@@ -181,9 +181,9 @@ pub(super) fn preface(
         messages.iter().for_each(|message| put(&mut body, &message.0));
     }
     count(&mut body, tables.len());
-    for TableLetter(table, name, evicts, vacancy) in tables {
+    for TableLetter(table, name, evicts, vacancy, miss) in tables {
         let (down, up) = vacancy.unwrap_or_default();
-        body.extend([*table, u8::from(*evicts) | u8::from(vacancy.is_some()) << 1, down, up]);
+        body.extend([*table, u8::from(*evicts) | u8::from(vacancy.is_some()) << 1 | miss << 2, down, up]);
         put(&mut body, name.as_bytes());
     }
     count(&mut body, options.len());
@@ -270,10 +270,11 @@ impl<'a> Rest<'a> {
 
     fn table(&mut self) -> Result<TableLetter, Damage> {
         let [table, has, down, up] = self.array()?;
-        if has > 3 || down > up || up > 100 {
+        if has > 15 || down > up || up > 100 {
             return Err(Damage::Parts);
         }
-        Ok(TableLetter(table, self.name()?.to_owned(), has & 1 != 0, (has & 2 != 0).then_some((down, up))))
+        let vacancy = (has & 2 != 0).then_some((down, up));
+        Ok(TableLetter(table, self.name()?.to_owned(), has & 1 != 0, vacancy, has >> 2))
     }
 
     fn option(&mut self) -> Result<OptionLetter, Damage> {
@@ -376,7 +377,7 @@ mod tests {
             pipeline.resume_counts(0, &Match::ANY, priority, (5, 500), times);
         }
         let numbers = BTreeMap::from([("eth1".to_owned(), 7)]);
-        let tables = [TableLetter(9, "acl".to_owned(), true, Some((20, 80)))];
+        let tables = [TableLetter(9, "acl".to_owned(), true, Some((20, 80)), 2)];
         let options = [OptionLetter(0x0102, 0x80, 4, 3)];
         let mut body =
             preface("br0", &moment(1, 100, 1000), &numbers, &Default::default(), (&tables, &options));
@@ -404,7 +405,7 @@ mod tests {
         let seen = |now: &Moment| -> Vec<(u16, u64, u64, u16)> {
             let letter = decode("br0", &file, now).unwrap();
             assert_eq!(letter.numbers["eth1"], 7);
-            assert_eq!(letter.tables, [TableLetter(9, "acl".to_owned(), true, Some((20, 80)))]);
+            assert_eq!(letter.tables, [TableLetter(9, "acl".to_owned(), true, Some((20, 80)), 2)]);
             assert_eq!(letter.options, [OptionLetter(0x0102, 0x80, 4, 3)]);
             let mut pipeline = Pipeline::new();
             assert_eq!(letter.give(&mut pipeline, now.monotonic), 0);

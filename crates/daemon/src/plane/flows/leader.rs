@@ -12,8 +12,8 @@ use openflow::datapath::{
 };
 use openflow::{Datapath, events};
 use switch::flow::{
-    ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Group, GroupStats, Match, Meter,
-    MeterStats, Mod, OptionsError, OptionsMod, PacketOut, Pipeline, PortDesc, PortStats, TableBounds,
+    ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Fragments, Group, GroupStats, Match,
+    Meter, MeterStats, Mod, OptionsError, OptionsMod, PacketOut, Pipeline, PortDesc, PortStats, TableBounds,
     TableStats, TunnelOptions, VISIBLE_TABLES, text,
 };
 
@@ -93,6 +93,11 @@ impl Leader {
     pub(super) fn letter(&self) -> LeaderLetter {
         LeaderLetter {
             configs: locked(&self.configs).clone(),
+            fragments: match self.fragments() {
+                Fragments::Normal | Fragments::Reassemble => 0,
+                Fragments::Drop => 1,
+                Fragments::NxMatch => 3,
+            },
             begun: self.begun.load(Ordering::Relaxed),
             alone: self.is_alone(),
         }
@@ -100,11 +105,16 @@ impl Leader {
 
     /// Goes on where a predecessor stopped; who was killed has left nothing but rules.
     pub(super) fn take_over(&self, letter: Option<LeaderLetter>) {
-        let Some(LeaderLetter { configs, begun, alone }) = letter else {
+        let Some(LeaderLetter { configs, fragments, begun, alone }) = letter else {
             let begun = !self.secure.load(Ordering::Relaxed) && stands_by_itself(&self.tables.lock());
             return self.begun.store(begun, Ordering::Relaxed);
         };
         *locked(&self.configs) = configs;
+        self.set_fragments(match fragments {
+            1 => Fragments::Drop,
+            3 => Fragments::NxMatch,
+            _ => Fragments::Normal,
+        });
         self.begun.store(begun, Ordering::Relaxed);
         self.stand_alone(alone);
     }
@@ -237,6 +247,18 @@ impl Datapath for Leader {
         }
     }
 
+    fn fragments(&self) -> Fragments {
+        self.tables.lock().fragments()
+    }
+
+    fn set_fragments(&self, to: Fragments) -> bool {
+        self.tables.change(|pipeline| pipeline.set_fragments(to))
+    }
+
+    fn misses_heard(&self, heard: bool) {
+        self.tables.change(|pipeline| pipeline.set_misses_heard(heard));
+    }
+
     fn ports(&self) -> Vec<PortDesc> {
         self.tables.lock().ports().values().map(|port| port.desc.clone()).collect()
     }
@@ -296,11 +318,6 @@ impl Datapath for Leader {
     }
 
     fn table_mod(&self, change: &TableMod) -> Result<(), FlowError> {
-        let is_default =
-            |miss| matches!(miss, openflow::datapath::Miss::Default | openflow::datapath::Miss::Drop);
-        if change.miss.is_some_and(|miss| !is_default(miss)) {
-            return Err(FlowError::UnsupportedInstruction);
-        }
         let tables = match change.table {
             ALL_TABLES => 0..VISIBLE_TABLES,
             table if table < VISIBLE_TABLES => table..table + 1,
@@ -310,6 +327,7 @@ impl Datapath for Leader {
             for table in tables {
                 let mut wishes = pipeline.table_wishes(table).cloned().unwrap_or_default();
                 wishes.name = change.name.clone().unwrap_or(wishes.name);
+                wishes.miss = change.miss.unwrap_or(wishes.miss);
                 wishes.evicts = change.eviction.unwrap_or(wishes.evicts);
                 wishes.vacancy = change.vacancy.unwrap_or(wishes.vacancy);
                 pipeline.set_table_wishes(table, wishes, now());

@@ -10,7 +10,7 @@ use openflow::wire::{Reader, flow, group, meter};
 use packet::PortId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use switch::flow::{
-    ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Mod, OptionsMod, Pipeline, TableWishes,
+    ALL_TABLES, Action, FlowFilter, FlowMod, FlowStats, Match, Miss, Mod, OptionsMod, Pipeline, TableWishes,
     TunnelOption,
 };
 
@@ -53,6 +53,9 @@ impl RulesLetter {
 pub(super) struct LeaderLetter {
     /// What they have changed of ports, by number: OFPPC_* bits.
     pub configs: BTreeMap<u32, u32>,
+    /// What becomes of fragments: OFPC_FRAG_* bits.
+    #[serde(default)]
+    pub fragments: u16,
     /// The rule of standing alone is there because of us.
     pub begun: bool,
     /// They have been away for so long that it stands alone.
@@ -76,9 +79,12 @@ impl KnownLetter {
     }
 }
 
-/// What controllers have said of a table: its number and name, whether rules make room for others, and when they are told how full it is.
+/// What controllers have said of a table: its number and name, whether rules make room for others, when they are told how full it is, and
+/// what becomes of packets that no rule matches (0 default, 1 controller, 2 continue, 3 drop).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct TableLetter(pub u8, pub String, pub bool, pub Option<(u8, u8)>);
+pub(super) struct TableLetter(pub u8, pub String, pub bool, pub Option<(u8, u8)>, #[serde(default)] pub u8);
+
+const MISSES: [Miss; 4] = [Miss::Default, Miss::Controller, Miss::Continue, Miss::Drop];
 
 /// An option of tunnels: its class, type and octets, and the number of the field that it is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -144,8 +150,10 @@ impl RuleLetter {
 
 impl TableLetter {
     pub(super) fn all(pipeline: &Pipeline) -> Vec<TableLetter> {
-        let letter =
-            |(table, own): (u8, &TableWishes)| TableLetter(table, own.name.clone(), own.evicts, own.vacancy);
+        let letter = |(table, own): (u8, &TableWishes)| {
+            let miss = (0..).zip(MISSES).find(|(_, miss)| *miss == own.miss).map_or(0, |(at, _)| at);
+            TableLetter(table, own.name.clone(), own.evicts, own.vacancy, miss)
+        };
         pipeline.wished_tables().map(letter).collect()
     }
 }
@@ -190,8 +198,9 @@ impl RulesLetter {
         let mut refused = 0;
         let all = Mod::Flow(Box::new(FlowMod::delete(ALL_TABLES, Match::ANY)));
         refused += usize::from(pipeline.modify(&[all], now).is_err());
-        for TableLetter(table, name, evicts, vacancy) in &self.tables {
-            let wishes = TableWishes { name: name.clone(), evicts: *evicts, vacancy: *vacancy };
+        for TableLetter(table, name, evicts, vacancy, miss) in &self.tables {
+            let miss = MISSES.get(usize::from(*miss)).copied().unwrap_or_default();
+            let wishes = TableWishes { name: name.clone(), miss, evicts: *evicts, vacancy: *vacancy };
             pipeline.set_table_wishes(*table, wishes, now);
         }
         // Before whatever speaks of the fields.
@@ -284,7 +293,12 @@ mod tests {
             [Mod::Meter(MeterMod::Add(meter)), Mod::Group(GroupMod::Add(group)), Mod::Flow(Box::new(rule))];
         pipeline.modify(&mods, 1_000).unwrap();
         pipeline.resume_counts(1, &matching, 77, (5, 500), (1_000, 1_500, 2_000));
-        let wishes = TableWishes { name: "acl".to_owned(), evicts: true, vacancy: Some((20, 80)) };
+        let wishes = TableWishes {
+            name: "acl".to_owned(),
+            miss: Miss::Continue,
+            evicts: true,
+            vacancy: Some((20, 80)),
+        };
         pipeline.set_table_wishes(254, wishes.clone(), 1_000);
         let letter = RulesLetter::of(&pipeline, BTreeMap::new(), 3_000);
         let text = serde_json::to_string(&letter).unwrap();

@@ -404,7 +404,7 @@ impl<'p> Run<'p> {
                 } else if self.from_controller {
                     Reason::PacketOut
                 } else if self.is_miss {
-                    Reason::NoMatch
+                    Reason::MissRule
                 } else {
                     Reason::Action
                 };
@@ -435,7 +435,13 @@ impl<'p> Run<'p> {
     }
 
     /// Whether there was room for one more.
-    fn tell_controller(&mut self, max_len: u16, controller: u16, reason: Reason, userdata: &[u8]) -> bool {
+    pub(super) fn tell_controller(
+        &mut self,
+        max_len: u16,
+        controller: u16,
+        reason: Reason,
+        userdata: &[u8],
+    ) -> bool {
         self.commit();
         if self.out.to_controller.len() >= super::MAX_TOLD {
             self.note("too many copies for controllers");

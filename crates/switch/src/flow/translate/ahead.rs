@@ -5,9 +5,9 @@ use lookup::classifier::BURST;
 
 use super::{Asked, Run, Translated};
 use crate::flow::action::port;
-use crate::flow::pipeline::Pipeline;
+use crate::flow::pipeline::{Pipeline, Table};
 use crate::flow::rule::RuleRef;
-use crate::flow::{FLOW_WORDS, Field, Flow};
+use crate::flow::{FLOW_WORDS, Field, Flow, Fragments};
 
 /// Rules of the first table from which on it is worth while. Fewer are in the CPU's caches, and what it takes to lay the packets out is not won
 /// back: `trivium bench upcall`, of one rule, had 5 % less of them.
@@ -57,12 +57,17 @@ impl Pipeline {
     /// Whether it is quicker to look several packets up ahead than each when it is translated.
     #[must_use]
     pub fn gains_by_looking_ahead(&self) -> bool {
-        self.tables.first().is_some_and(|first| first.conjunctive == 0 && first.classifier.len() >= MANY)
+        self.fragments == Fragments::Normal
+            && self
+                .tables
+                .first()
+                .is_some_and(|first| first.conjunctive == 0 && first.classifier.len() >= MANY)
     }
 
     /// Looks packets up in the first table. Where that has parts of conjunctive matches it is left to the translations.
     pub fn look_ahead(&self, packets: &mut [Ahead]) {
-        let Some(first) = self.tables.first().filter(|table| table.conjunctive == 0) else { return };
+        let simple = |table: &&Table| table.conjunctive == 0 && self.fragments == Fragments::Normal;
+        let Some(first) = self.tables.first().filter(simple) else { return };
         for packets in packets.chunks_mut(BURST) {
             let mut asked = [Flow::ZERO; BURST];
             for (asked, packet) in asked.iter_mut().zip(&*packets) {
