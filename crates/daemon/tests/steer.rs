@@ -455,3 +455,25 @@ fn tc_reads_the_mark_that_the_hook_has_put_in_front() {
     // The bridge goes on numbering what goes up.
     rig.until_reachable(1, 2);
 }
+
+#[test]
+fn a_steering_of_another_name_inherits_nothing() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    address_hub(&rig);
+    let first = with_steering(&rig, "persist = true", "table = [\"worker\", \"kernel\"]\n");
+    rig.start(&first);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    sent_until(&rig, "worker", 1);
+    rig.ok(&["stop"]);
+    // The same name: what was counted is kept.
+    rig.start(&first);
+    assert!(sent(&rig, "worker") >= 1, "{}", shown(&rig));
+    rig.ok(&["stop"]);
+    rig.lab.hub().run(["ip", "link", "set", "h1", "down"]).unwrap();
+    rig.start(&first.replace("[steer.s]", "[steer.other]").replace("steer = \"s\"", "steer = \"other\""));
+    let counted = shown(&rig);
+    assert_eq!(counted["name"], "other");
+    assert_eq!((sent(&rig, "worker"), sent(&rig, "kernel")), (0, 0), "{counted}");
+}

@@ -211,8 +211,20 @@ impl Steering {
         }
         let (table, live) = self.shared.read_table();
         other.shared.write_table(&table, live);
+        other.shared.set_owner(self.shared.owner());
         other.shared.add_counts(&self.shared)?;
         Ok(other)
+    }
+
+    /// Returns the number of the owner of the flows and counts, 0 if none was set.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.shared.owner()
+    }
+
+    /// Says whose flows and counts these are, for the process that adopts them.
+    pub fn set_owner(&self, owner: u32) {
+        self.shared.set_owner(owner);
     }
 
     /// What it is specialised by.

@@ -19,6 +19,16 @@ use xdp::steer::{ExactFlow, FlowEntry, STEER_BUCKETS, SteerConfig, SteerTo, Stee
 use super::open::{Opened, Wanted};
 use super::ports::{Ports, Running};
 
+/// Returns the number that tells a steering's flows and counts in the kernel from those of steerings of other names; never 0. FNV-1a,
+/// because successors of other releases have to come to the same number.
+fn owner(name: &SteerName) -> u32 {
+    let hash = name
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.max(1)
+}
+
 /// See the module documentation.
 #[derive(Default)]
 pub struct Steers {
@@ -133,14 +143,14 @@ impl Steers {
         }
         let taken = taken.map_err(failed)?;
         let left = present.is_some_and(|id| !taken.contains(&id));
-        let adopted = left.then(|| running.adopt(hook)).transpose();
+        let adopted = left.then(|| running.adopt(hook, owner(name))).transpose();
         let adopted = adopted.unwrap_or_else(|error| {
             tracing::warn!(steer = %name, %error, "what a predecessor has left is not adopted");
             None
         });
         let kernel = match adopted.flatten() {
             Some(kernel) => kernel,
-            None => running.make().map_err(failed)?,
+            None => running.make(owner(name)).map_err(failed)?,
         };
         hook.set_steering(Some(&kernel)).map_err(failed)?;
         running.kernel = Some(kernel);
@@ -324,15 +334,22 @@ impl Steered {
         }
     }
 
-    fn make(&self) -> Result<Steering, xdp::Error> {
+    fn make(&self, owner: u32) -> Result<Steering, xdp::Error> {
         let mut kernel = Steering::new(&self.config())?;
+        kernel.set_owner(owner);
         write(&self.wanted, &mut kernel, true)?;
         Ok(kernel)
     }
 
-    /// Over what a predecessor has left in a hook: what came while it ran stays.
-    fn adopt(&self, hook: &Attached) -> Result<Option<Steering>, xdp::Error> {
+    /// Over what a predecessor has left in a hook: what came while it ran stays. Flows and counts of a steering of another name are not
+    /// adopted.
+    fn adopt(&self, hook: &Attached, owner: u32) -> Result<Option<Steering>, xdp::Error> {
         let Some(left) = Steering::of(hook)? else { return Ok(None) };
+        // Releases before this one did not say whose they are.
+        if ![0, owner].contains(&left.owner()) {
+            return Ok(None);
+        }
+        left.set_owner(owner);
         let mut kernel = left.like(&self.config())?;
         kernel.expire(Moment::now())?;
         let (_, live) = kernel.table();

@@ -18,7 +18,7 @@ const CPUS: &str = "steer_cpus";
 
 /// Words of `struct steer_conf`.
 pub(crate) const STEER_WORDS: usize = 4;
-/// Bytes of `struct steer_table`, whose last word but one tells whether it is live.
+/// Bytes of `struct steer_table`, whose last word but one tells whether it is live, and whose last one who owns it.
 const TABLE_SIZE: u32 = 1032;
 /// `STEER_COUNT_UNMARKED`, `STEER_COUNT_WORKER`, `STEER_COUNT_KERNEL` and `STEER_COUNT_CPU`.
 const COUNT_UNMARKED: u32 = 0;
@@ -139,9 +139,27 @@ impl Shared {
         (std::array::from_fn(|at| SteerTo::from_code(code(at))), code(STEER_BUCKETS) != 0)
     }
 
+    /// Returns what [`Shared::set_owner`] has set, 0 before.
+    pub fn owner(&self) -> u32 {
+        let last =
+            self.table_memory.words().get(STEER_BUCKETS / 2).map_or(0, |word| word.load(Ordering::Relaxed));
+        let [.., a, b, c, d] = last.to_ne_bytes();
+        u32::from_ne_bytes([a, b, c, d])
+    }
+
+    /// Says whose flows and counts these are: the last word of the table, of which the hook knows nothing.
+    pub fn set_owner(&self, owner: u32) {
+        let (table, live) = self.read_table();
+        self.write(&table, live, owner);
+    }
+
     /// Two buckets at a time: the hook reads each at once.
     pub fn write_table(&self, table: &[SteerTo; STEER_BUCKETS], live: bool) {
-        let codes = table.iter().map(|to| to.code()).chain([u32::from(live), 0]);
+        self.write(table, live, self.owner());
+    }
+
+    fn write(&self, table: &[SteerTo; STEER_BUCKETS], live: bool, owner: u32) {
+        let codes = table.iter().map(|to| to.code()).chain([u32::from(live), owner]);
         self.table_memory.write(codes.flat_map(u32::to_ne_bytes));
     }
 
