@@ -586,3 +586,22 @@ fn rates_hold_live_for_all_and_for_each_source_and_a_dry_run_drops_nothing() {
     other.wait_for(500, PATIENCE).unwrap();
     assert_eq!(other.stop().unwrap().lost(), 0);
 }
+
+#[test]
+fn a_change_that_fails_keeps_the_counters_of_rules_that_it_took_out() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let both = with_filter(&rig, PING);
+    rig.start(&both);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let counted = packets_until(&rig, "ping", 1);
+    // The filter changes before the port, whose device is not there, is opened.
+    let without = with_filter(&rig, &PING.replace("\"ping\"", "\"other\""));
+    let file =
+        rig.write("fails.toml", &format!("{without}[port.none]\nkind = \"af_xdp\"\ndevice = \"nosuch\"\n"));
+    let output = rig.trivium(&["apply", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("nosuch"), "{said}");
+    assert!(packets(&rig, "ping") >= counted, "{}", rig.ok(&["show", "filters"]));
+}

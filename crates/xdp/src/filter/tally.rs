@@ -45,6 +45,13 @@ impl Tally {
         Tally { inherited: counted.into_iter().map(figures).collect(), ..Tally::default() }
     }
 
+    /// Keeps what rules have done that are not among these now, until rules of their names come.
+    pub fn inherit(&mut self, counted: impl IntoIterator<Item = RuleCounters>) {
+        for rule in counted.into_iter().filter(|rule| !self.rules.contains_key(&rule.name)) {
+            self.inherited.insert(rule.name, [rule.packets, rule.bytes, rule.acted, rule.acted_bytes]);
+        }
+    }
+
     /// What each rule has done, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<RuleCounters> {

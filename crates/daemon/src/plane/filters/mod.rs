@@ -75,8 +75,8 @@ struct Kernel {
     followed: Arc<AtomicBool>,
 }
 
-/// What was changed: each filter as it was before.
-pub type Changed = Vec<(FilterName, Option<Definition>)>;
+/// What was changed: each filter as it was before, and what its rules had counted.
+pub type Changed = Vec<(FilterName, Option<(Definition, Vec<RuleCounters>)>)>;
 
 impl Definition {
     fn of(name: &FilterName, wanted: &model::Filter) -> Result<Definition, PlaneError> {
@@ -163,7 +163,10 @@ impl Filters {
         changed: &mut Changed,
     ) -> Result<(), PlaneError> {
         for (name, definition) in prepared {
-            let before = self.running.get(&name).map(|running| running.definition.clone());
+            let before = self
+                .running
+                .get(&name)
+                .map(|running| (running.definition.clone(), running.counters().into_values().collect()));
             changed.push((name.clone(), before));
             self.define(&name, definition, ports)?;
         }
@@ -200,10 +203,15 @@ impl Filters {
     /// Undoes changes that were done.
     pub fn restore(&mut self, changed: Changed, ports: &mut Ports) {
         for (name, before) in changed.into_iter().rev() {
-            let Some(definition) = before else {
+            let Some((definition, counted)) = before else {
                 self.running.remove(&name);
                 continue;
             };
+            if let Some(running) = self.running.get_mut(&name) {
+                // Rules that the change took out come back, and what they had counted with them.
+                let now = running.counters();
+                running.tally.inherit(counted.into_iter().filter(|rule| !now.contains_key(&rule.name)));
+            }
             if let Err(error) = self.define(&name, definition, ports) {
                 tracing::error!(%error, "could not be changed back after a change that failed");
             }
@@ -415,7 +423,8 @@ impl Filtering {
         self.write_rules(ports)
     }
 
-    fn state(&self, name: &FilterName, ports: &Ports) -> FilterState {
+    /// What each rule has done in hooks and workers, by name.
+    fn counters(&self) -> BTreeMap<String, RuleCounters> {
         let counters = self.kernel.as_ref().and_then(|kernel| kernel.filter.counters().ok());
         let mut counters: BTreeMap<String, RuleCounters> =
             counters.into_iter().flatten().map(|rule| (rule.name.clone(), rule)).collect();
@@ -430,6 +439,11 @@ impl Filtering {
                 None => drop(counters.insert(rule.name.clone(), rule)),
             }
         }
+        counters
+    }
+
+    fn state(&self, name: &FilterName, ports: &Ports) -> FilterState {
+        let counters = self.counters();
         let cookies = self.kernel.as_ref().and_then(|kernel| kernel.filter.cookie_counters().ok());
         let cookies = cookies.unwrap_or_default();
         let wanted = &self.definition.wanted;
