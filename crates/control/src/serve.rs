@@ -14,6 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -37,6 +38,8 @@ const TCP_CONNECTIONS: usize = 64;
 const HEAD_LIMIT: usize = 16 << 10;
 /// Time for a TLS handshake, and for a request's head.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What live views are sent as.
+const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
 /// Time that requests have to end once the daemon shall stop.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -203,14 +206,16 @@ async fn connection(
 ) {
     let Visitor { visit, door, permit } = visitor;
     let first = Mutex::new(Some(visit));
+    let ending = stopping.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let api = api.clone();
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let visit = first.unwrap_or_else(|| door.enter());
+        let ending = ending.clone();
         async move {
             let response = answer(api, request.map(Body::new)).await;
             drop(visit);
-            Ok::<Response, Infallible>(response)
+            Ok::<Response, Infallible>(ends_with(response, ending))
         }
     });
     let served = http1::Builder::new()
@@ -229,6 +234,18 @@ async fn connection(
         }
     }
     drop(permit);
+}
+
+/// Lets a live view, which has no end of its own, end when the daemon does.
+fn ends_with(response: Response, mut ending: watch::Receiver<()>) -> Response {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live))) {
+        return response;
+    }
+    response.map(|body| {
+        let end = Box::pin(async move { while ending.changed().await.is_ok() {} });
+        Body::from_stream(body.into_data_stream().take_until(end))
+    })
 }
 
 async fn answer(api: Router, request: Request<Body>) -> Response {
