@@ -421,3 +421,65 @@ fn a_predecessor_whose_workers_cannot_be_stopped_ends() {
     std::fs::remove_file(&hang).unwrap();
     rig.start(&text);
 }
+
+#[test]
+fn settings_of_memory_wait_for_a_restart_through_an_upgrade() {
+    require!("ip");
+    let mut rig = Rig::new(1);
+    let text = rig.configuration("persist = false");
+    rig.start(&text);
+    let more = text
+        .replace("frames = 32768", "frames = 65536")
+        .replace("[bridge.br0]\n", "[bridge.br0]\n[bridge.br9]\n");
+    let file = rig.write("more.toml", &more);
+    let apply = ["apply", file.to_str().unwrap()];
+    rig.ok(&apply);
+    for when in ["before", "after"] {
+        let plan = rig.ok(&["apply", "--dry-run", file.to_str().unwrap()]);
+        assert!(
+            plan.contains("memory.frames: 32768 -> 65536 (needs a restart)"),
+            "{when} the upgrade: {plan}"
+        );
+        if when == "before" {
+            rig.ok(&["upgrade", "--binary", TRIVIUM]);
+        }
+    }
+}
+
+#[test]
+fn a_stop_is_over_when_it_says_so() {
+    require!("ip");
+    let mut rig = Rig::new(1);
+    let text = rig.configuration("");
+    rig.start(&text);
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    let viewer = Viewer::start(&rig, &["capture", "all"]);
+    eventually("the capture", PATIENCE, || {
+        let output = rig.trivium(&["capture", "all", "-n", "1"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if said.contains("running already") { Ok(()) } else { Err(said) }
+    })
+    .unwrap();
+    let events = Command::new("curl")
+        .args(["-sN", "--unix-socket"])
+        .arg(rig.socket())
+        .arg("http://t/v1/events")
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut events = Viewer(events.unwrap());
+    let mut first = [0; 16];
+    std::io::Read::read_exact(events.0.stdout.as_mut().unwrap(), &mut first).unwrap();
+    let begin = std::time::Instant::now();
+    rig.ok(&["stop"]);
+    assert!(
+        begin.elapsed() < Duration::from_millis(2_500),
+        "live views hold nothing up: {:?}",
+        begin.elapsed()
+    );
+    // The hook of the port outlived the daemon, and no process claims it any more.
+    let released = rig.lab.hub().command([TRIVIUM, "release"]).output().unwrap();
+    let said = String::from_utf8_lossy(&released.stderr).into_owned();
+    assert!(!said.contains("a daemon that runs"), "{said}");
+    drop((viewer, events));
+}

@@ -38,13 +38,15 @@ pub struct FrameCensus {
     pub free: usize,
     /// Frames in queues: in their rings, and with the kernel.
     pub queued: usize,
+    /// Frames of closed zero-copy queues that the kernel may still have.
+    pub quarantined: usize,
 }
 
 impl FrameCensus {
     /// Returns the number of frames that hold packets, or are in the hands of control threads.
     #[must_use]
     pub fn others(&self) -> usize {
-        self.total.saturating_sub(self.free + self.queued)
+        self.total.saturating_sub(self.free + self.queued + self.quarantined)
     }
 }
 
@@ -76,7 +78,12 @@ impl Engine {
     #[must_use]
     pub fn frames(&self) -> Option<FrameCensus> {
         let total = usize::try_from(self.depot().memory().frames()).unwrap_or(usize::MAX);
-        let mut census = FrameCensus { total, free: self.depot().available(), queued: 0 };
+        let mut census = FrameCensus {
+            total,
+            free: self.depot().available(),
+            queued: 0,
+            quarantined: self.depot().quarantined(),
+        };
         for worker in (0_u16..).map(WorkerId).take(self.workers()) {
             let (sender, answer) = mpsc::channel();
             self.tell(worker, Command::Frames(sender)).ok()?;

@@ -58,6 +58,7 @@ pub mod pcap;
 pub mod pool;
 #[cfg(test)]
 mod pool_tests;
+pub mod quarantine;
 pub mod queue;
 pub mod ring;
 mod sys;
@@ -72,4 +73,5 @@ pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError, pag
 pub use netlink::NetlinkError;
 pub use packet::{Flags, Gso, HOPS, Offload, Packet};
 pub use pool::{Depot, FramePool};
+pub use quarantine::{Place, Quarantine};
 pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use packet::DropReason;
 
 use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::Packet;
+use crate::quarantine::{Place, Quarantine};
 
 /// Frames moved between a pool and the depot at a time.
 pub const REFILL: usize = 256;
@@ -20,6 +22,7 @@ const HIGH_WATER: usize = 4 * REFILL;
 pub struct Depot {
     memory: Arc<FrameMemory>,
     generation: u64,
+    quarantine: Quarantine,
     free: sync::mpmc::Ring<u32>,
 }
 
@@ -41,7 +44,8 @@ impl Depot {
                 let _ = ring.push(frame);
             }
         }
-        Arc::new(Self { memory, generation: GENERATIONS.fetch_add(1, Ordering::Relaxed), free: ring })
+        let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { memory, generation, quarantine: Quarantine::default(), free: ring })
     }
 
     /// Returns a number that no other depot of this process has. After a hand-over that fails there is a new depot over the same frames:
@@ -49,6 +53,43 @@ impl Depot {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Holds frames of a closed zero-copy socket until the kernel has let go of them, for `time` at most.
+    pub fn quarantine(&self, frames: Vec<u32>, place: Option<Place>, time: Duration) {
+        self.quarantine.hold(frames, place, now() + time);
+    }
+
+    /// Frees the frames in quarantine of a queue to which a socket has just been bound.
+    pub fn bound(&self, place: &Place) {
+        self.put_back(&self.quarantine.bound(place));
+    }
+
+    /// Frees the frames in quarantine that the kernel has let go of; call now and then. It tries queues by binding a socket.
+    pub fn end_quarantine(&self) {
+        if !self.quarantine.is_empty() {
+            self.put_back(&self.quarantine.released(now(), Place::is_free));
+        }
+    }
+
+    /// Returns the number of frames in quarantine.
+    #[must_use]
+    pub fn quarantined(&self) -> usize {
+        self.quarantine.len()
+    }
+
+    /// Returns the frames in quarantine, each group with the time that is left, for a successor process.
+    #[must_use]
+    pub fn quarantined_frames(&self) -> Vec<(Vec<u32>, Duration)> {
+        self.quarantine.list(now())
+    }
+
+    fn put_back(&self, frames: &[u32]) {
+        let mut left = frames;
+        while !left.is_empty() {
+            // See `FramePool::spill` for why this may take another round.
+            left = &left[self.free.push_slice(left)..];
+        }
     }
 
     /// The frames' memory.
@@ -78,6 +119,11 @@ impl Depot {
     pub fn drain(&self) -> Vec<u32> {
         std::iter::from_fn(|| self.free.pop()).collect()
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "for control threads, when a queue is closed")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// One thread's free frames.

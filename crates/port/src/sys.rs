@@ -110,6 +110,15 @@ pub(crate) fn ioctl_number(fd: BorrowedFd<'_>, request: u64, value: u64) -> io::
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as libc::Ioctl, value) })
 }
 
+/// The network namespace of a socket.
+pub(crate) fn namespace_of(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// `SIOCGSKNS` of `linux/sockios.h`.
+    const SIOCGSKNS: u64 = 0x894C;
+    let fd = ioctl_number(socket, SIOCGSKNS, 0)?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Sets a kernel variable under `/proc/sys`, in the network namespace of the calling thread. A variable that this
 /// kernel does not have is not an error: what it would switch off is not there.
 pub(crate) fn set_sysctl(path: &str, value: &str) -> io::Result<()> {

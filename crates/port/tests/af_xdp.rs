@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Space, Steering, Wire, bytes_of, collect, depot, frame, number, privileged};
-use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
+use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, free_frames};
 use port::veth::{self, VethConfig};
 use port::{Batch, Depot, FrameMemory, FramePool, Queue, QueueState};
 
@@ -306,4 +306,44 @@ fn what_cannot_be_opened_says_why() {
     // The kernel needs a moment to let go; opening waits for it.
     let again = open(&lab, &mut pool);
     close_and_count(again, pool, &depot, 8192);
+}
+
+/// A queue that calls itself zero-copy: veth devices have none, so that the frames go the way of a zero-copy queue's, and the kernel's
+/// side is that of copy mode.
+fn as_if_zero_copy(queue: AfXdpQueue, depot: &Depot) -> AfXdpQueue {
+    let given = AfXdpHandOver { zero_copy: true, ..queue.hand_over() };
+    AfXdpQueue::from_hand_over(depot.memory().clone(), given).unwrap()
+}
+
+#[test]
+fn frames_of_a_closed_zero_copy_queue_are_free_when_its_queue_is() {
+    if !privileged("frames_of_a_closed_zero_copy_queue_are_free_when_its_queue_is") {
+        return;
+    }
+    let lab = lab(1500);
+    let depot = depot(8192);
+    let mut pool = depot.pool();
+    let queue = as_if_zero_copy(open(&lab, &mut pool), &depot);
+    // A duplicate keeps the kernel's side alive, as its deferred release would.
+    let held = queue.fd().try_clone_to_owned().unwrap();
+    let owned = queue.frames_owned() as usize;
+    Box::new(queue).close(&mut pool);
+    pool.flush();
+    depot.end_quarantine();
+    assert_eq!((depot.quarantined(), depot.available()), (owned, 8192 - owned), "the queue is not free");
+    drop(held);
+    // The kernel releases a closed socket's queue from its work queue, long before the frames are freed by time.
+    let freed = testbed::wait_until("the queue to be free", port::quarantine::HOLD / 2, || {
+        depot.end_quarantine();
+        depot.quarantined() == 0
+    });
+    freed.unwrap();
+    assert_eq!(depot.available(), 8192);
+    // The port's own next socket tells, too.
+    let queue = as_if_zero_copy(open(&lab, &mut pool), &depot);
+    Box::new(queue).close(&mut pool);
+    assert_eq!(depot.quarantined(), owned);
+    let queue = open(&lab, &mut pool);
+    assert_eq!(depot.quarantined(), 0, "it is bound: the frames of the one before are free");
+    close_and_count(queue, pool, &depot, 8192);
 }

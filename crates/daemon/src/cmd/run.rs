@@ -75,8 +75,8 @@ enum End {
 struct Service {
     file: PathBuf,
     config: Config,
-    /// The objects of others than the file that a predecessor gave.
-    given: Option<BTreeMap<Owner, Fragment>>,
+    /// The objects of others than the file that a predecessor gave, and the settings that its frame memory was made by.
+    given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
     plane: Arc<DataPlane>,
     listeners: Listeners,
     /// Other unix sockets, which a successor gets, too.
@@ -119,14 +119,14 @@ impl Service {
             // Everything is this process' by now: it goes on without.
             tracing::error!("daemon.log_file: {error}; messages are on standard error alone");
         }
-        let Prepared { file, others, unix, tcp, sockets, .. } = prepared;
+        let Prepared { file, others, unix, tcp, sockets, made_by, .. } = prepared;
         let listeners =
             Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
         plane.keep_rules_in(rules_of(&file), false);
         let (config, sockets) = (file, Arc::new(Sockets::given(sockets)));
         let pid_file = inherit(&config);
         let file = args.config.clone();
-        Ok(Service { file, config, given: Some(others), plane, listeners, sockets, pid_file })
+        Ok(Service { file, config, given: Some((others, made_by)), plane, listeners, sockets, pid_file })
     }
 
     /// Serves the API and waits for the end.
@@ -136,7 +136,10 @@ impl Service {
         let taken_over = given.is_some();
         plane.surround(surroundings(&file, &listeners, &sockets)?);
         let api_path = config.daemon.api.clone();
-        let store = Store::new(plane.clone(), &config);
+        let (given, made_by) =
+            given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
+        // What differs from what runs waits for a restart.
+        let store = Store::new(plane.clone(), &Config { memory: made_by, ..config.settings() });
         let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
         let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
         for note in outcome.notices.iter().filter(|note| note.severity > model::Finding::Ok) {

@@ -46,9 +46,11 @@ pub fn examine(
     kernel(&mut chart);
     frames(&mut chart, memory);
     if let Some(census) = census {
-        let FrameCensus { total, free, queued } = census;
+        let FrameCensus { total, free, queued, quarantined } = census;
         let others = census.others();
-        let text = format!("{total} frames: {free} free, {queued} in queues, {others} in packets");
+        let text = format!(
+            "{total} frames: {free} free, {queued} in queues, {quarantined} in quarantine, {others} in packets"
+        );
         chart.note("memory.frames", Finding::Ok, text, "");
     }
     cores(&mut chart, site, workers);

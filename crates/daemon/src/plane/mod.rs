@@ -87,6 +87,8 @@ pub struct DataPlane {
     /// Whose readers the workers are.
     domain: Arc<Domain>,
     memory: Arc<FrameMemory>,
+    /// The settings that the memory was made by, here or in a predecessor.
+    made_by: model::Memory,
     site: Mutex<Site>,
     /// Who reads IGMP and MLD; taken before `site`.
     snooping: Mutex<Snooping>,
@@ -137,7 +139,14 @@ impl DataPlane {
         let engine = Engine::start(&workers, Depot::new(Arc::clone(&memory)))
             .map_err(|error| PlaneError::failed("engine", &error, ""))?;
         let site = Site::with(Routers::new(&domain, workers.cores.len()));
-        Ok(Self::assemble(engine, workers, memory, site, Merged::default(), Duration::ZERO))
+        Ok(Self::assemble(
+            engine,
+            workers,
+            (memory, config.memory.clone()),
+            site,
+            Merged::default(),
+            Duration::ZERO,
+        ))
     }
 
     /// What a predecessor ran, over its memory; traffic flows when this returns.
@@ -146,14 +155,15 @@ impl DataPlane {
     /// If it cannot be taken over; the predecessor goes on then.
     pub fn take_over(prepared: &mut Prepared) -> Result<Arc<DataPlane>, HandoverError> {
         let (engine, site, counting) = prepared.take()?;
-        let (workers, memory) = (prepared.workers.clone(), Arc::clone(&prepared.memory));
+        let memory = (Arc::clone(&prepared.memory), prepared.made_by.clone());
+        let workers = prepared.workers.clone();
         Ok(Self::assemble(engine, workers, memory, site, prepared.merged.clone(), counting))
     }
 
     fn assemble(
         engine: Engine,
         workers: EngineConfig,
-        memory: Arc<FrameMemory>,
+        (memory, made_by): (Arc<FrameMemory>, model::Memory),
         site: Site,
         merged: Merged,
         counting: Duration,
@@ -163,6 +173,7 @@ impl DataPlane {
             engine: RwLock::new(Some(engine)),
             domain: Arc::clone(&workers.domain),
             memory,
+            made_by,
             site: Mutex::new(site),
             snooping: Mutex::default(),
             watches: Watches::default(),
@@ -257,6 +268,7 @@ impl DataPlane {
             site.expire(engine);
             snooping.look(&mut site, engine, second);
             if second {
+                engine.depot().end_quarantine();
                 watch::age(&site);
                 watch::sample(&mut locked(&self.loads), &engine.worker_views());
             }
@@ -338,7 +350,7 @@ impl DataPlane {
         // What they have in the kernel is the same, and workers go by them from the start.
         let filters = std::mem::take(&mut site.filters);
         let parts = Parts::new(held, &config, &self.memory);
-        let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters)?;
+        let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
         let steers = std::mem::take(&mut site.steers);
         // Rules stay where they are; only what serves them is new.
@@ -827,7 +839,7 @@ impl Plane for DataPlane {
         let around = locked(&self.around);
         let around = around.as_ref().ok_or_else(handed_over)?;
         let merged = locked(&self.merged).clone();
-        let successor = Successor::start(binary, around, &merged, &self.memory)?;
+        let successor = Successor::start(binary, around, &merged, &self.memory, &self.made_by)?;
         around.sockets.hold(SESSIONS_END);
         let given = self.hand_over(binary, successor, &around.sockets);
         if given.is_err() {

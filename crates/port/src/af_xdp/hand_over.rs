@@ -19,6 +19,8 @@ pub struct AfXdpHandOver {
     pub fd: OwnedFd,
     /// How it was opened.
     pub config: AfXdpConfig,
+    /// The device's number, 0 if it is not known.
+    pub ifindex: u32,
     /// Whether it was bound in zero-copy mode.
     pub zero_copy: bool,
     /// Whether it was bound with several buffers a packet.
@@ -39,6 +41,7 @@ impl AfXdpQueue {
             frames: self.rings.owned.iter().collect(),
             fd: self.fd,
             config: self.config,
+            ifindex: self.ifindex,
             zero_copy: self.zero_copy,
             multi_buffer: self.multi_buffer,
             mtu: self.mtu,
@@ -56,9 +59,10 @@ impl AfXdpQueue {
         if from.frames.iter().any(|frame| *frame >= memory.frames()) {
             return Err(from.config.error(AfXdpCause::HandOver("a frame lies outside of it")));
         }
-        let AfXdpHandOver { fd, config, zero_copy, multi_buffer, mtu, reasons, frames } = from;
+        let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = from;
         let bound = socket::Bound { fd, zero_copy, multi_buffer, reasons };
         let mut queue = Self::assemble(config, memory, bound, mtu)?;
+        queue.ifindex = ifindex;
         let mut owned = OwnedFrames::new(queue.memory.frames());
         for frame in frames {
             owned.insert(frame);

@@ -26,6 +26,7 @@ use std::io;
 
 pub use hand_over::{AfXdpHandOver, doubles, free_frames};
 pub use queue::{AfXdpCounters, AfXdpQueue, statistics};
+pub(crate) use socket::is_free;
 
 use crate::memory::FrameMemory;
 

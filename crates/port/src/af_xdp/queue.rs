@@ -11,6 +11,7 @@ use super::{AfXdpConfig, AfXdpError, call::Call, socket};
 use crate::link;
 use crate::memory::FrameMemory;
 use crate::pool::FramePool;
+use crate::quarantine::{HOLD, Place};
 use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};
 use crate::sys;
 
@@ -43,6 +44,8 @@ pub struct AfXdpQueue {
     pub(super) zero_copy: bool,
     pub(super) multi_buffer: bool,
     pub(super) mtu: u32,
+    /// The device's number, 0 if it is not known.
+    pub(super) ifindex: u32,
     pub(super) reasons: Vec<String>,
     state: QueueState,
     idle_checks: u32,
@@ -62,6 +65,10 @@ impl AfXdpQueue {
         let device = socket::Device { ifindex: info.ifindex, mtu: info.mtu, queues };
         let bound = socket::open(&config, &device, &memory)?;
         let mut queue = Self::assemble(config, memory, bound, info.mtu)?;
+        queue.ifindex = info.ifindex;
+        if let Some(place) = queue.place() {
+            pool.depot().bound(&place);
+        }
         queue.rings.refill(pool);
         Ok(queue)
     }
@@ -84,11 +91,17 @@ impl AfXdpQueue {
             zero_copy: bound.zero_copy,
             multi_buffer: bound.multi_buffer,
             mtu,
+            ifindex: 0,
             reasons: bound.reasons,
             state: QueueState::Up,
             idle_checks: 0,
             counters: AfXdpCounters::default(),
         })
+    }
+
+    /// The queue that it is bound to, as far as the kernel tells.
+    fn place(&self) -> Option<Place> {
+        Place::of(self.fd.as_fd(), self.ifindex, self.config.queue)
     }
 
     /// The socket, to be put into the XSKMAP of the device's XDP program at this queue's index.
@@ -283,10 +296,18 @@ impl Queue for AfXdpQueue {
     }
 
     fn close(self: Box<Self>, pool: &mut FramePool) {
-        let Self { mut rings, fd, .. } = *self;
-        // After this the kernel writes to no frame of ours. It may still read some that are on their way out; a frame that
+        let place = if self.zero_copy { self.place() } else { None };
+        let Self { mut rings, fd, zero_copy, .. } = *self;
+        // After this the kernel writes to no frame of ours in copy mode. It may still read some that are on their way out; a frame that
         // is used anew then costs such a packet its content, not us our memory.
         drop(fd);
-        rings.owned.drain(|frame| pool.put_raw(frame));
+        if zero_copy {
+            // The driver has the frames a while longer.
+            let mut frames = Vec::new();
+            rings.owned.drain(|frame| frames.push(frame));
+            pool.depot().quarantine(frames, place, HOLD);
+        } else {
+            rings.owned.drain(|frame| pool.put_raw(frame));
+        }
     }
 }

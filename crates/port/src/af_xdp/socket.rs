@@ -13,7 +13,7 @@ use super::abi;
 use super::ring::{Consumer, Producer, Shared};
 use super::rings::Rings;
 use super::{AfXdpCause, AfXdpConfig, AfXdpError, BusyPoll, ZeroCopy};
-use crate::memory::FrameMemory;
+use crate::memory::{FrameMemory, HugePages, MemoryConfig};
 use crate::sys;
 
 /// What one packet in a frame of 2048 bytes is charged, with its skb (the kernel doubles the number that it is given).
@@ -171,15 +171,8 @@ fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> Result<(), AfXdpCause> {
     Ok(())
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the address family is a small constant")]
 fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -> Result<(), AfXdpCause> {
-    let address = libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: mode.flags(),
-        sxdp_ifindex: device.ifindex,
-        sxdp_queue_id: config.queue,
-        sxdp_shared_umem_fd: 0,
-    };
+    let address = address(device.ifindex, config.queue, mode.flags());
     let mut tries = 0;
     loop {
         let Err(error) = sys::bind(fd, &address) else { return Ok(()) };
@@ -198,6 +191,39 @@ fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -
             }
             _ => return Err(AfXdpCause::Mode { mode: mode.name(), source: error }),
         }
+    }
+}
+
+/// Whether a socket can be bound to a queue, in the namespace of the calling thread: no other is, and none that was closed is still being
+/// released. `None` if that cannot be found out. A device that has gone has no sockets.
+pub(crate) fn is_free(ifindex: u32, queue: u32) -> Option<bool> {
+    const RING: u32 = 64;
+    let memory =
+        FrameMemory::new(MemoryConfig { frames: RING, frame_size: 2048, huge_pages: HugePages::Off });
+    let memory = memory.ok()?;
+    let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).ok()?;
+    register_umem(fd.as_fd(), &memory).ok()?;
+    for name in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING] {
+        sys::set_option(fd.as_fd(), libc::SOL_XDP, name, &RING).ok()?;
+    }
+    match sys::bind(fd.as_fd(), &address(ifindex, queue, libc::XDP_COPY)) {
+        Ok(()) => Some(true),
+        Err(error) => match sys::errno(&error) {
+            libc::EBUSY => Some(false),
+            libc::ENODEV | libc::ENXIO => Some(true),
+            _ => None,
+        },
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the address family is a small constant")]
+fn address(ifindex: u32, queue: u32, flags: u16) -> libc::sockaddr_xdp {
+    libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: ifindex,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: 0,
     }
 }
 

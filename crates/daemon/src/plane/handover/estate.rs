@@ -5,6 +5,7 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::PlaneError;
 use engine::engine::{Counts, Resumed};
@@ -14,6 +15,7 @@ use model::{Config, FilterName, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
 use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
 use port::link;
+use port::quarantine::HOLD;
 use port::tap::{TapHandOver, TapQueue};
 use port::{Depot, FrameMemory, FramePool, Queue};
 use switch::FdbEntry;
@@ -123,6 +125,9 @@ pub fn gather(
     held.letter.filters = counted.map(letters).collect();
     held.letter.rules = site.flows.letters();
     held.letter.known = site.flows.known();
+    let milliseconds = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    let quarantined = pool.depot().quarantined_frames().into_iter();
+    held.letter.quarantine = quarantined.map(|(frames, left)| (frames, milliseconds(left))).collect();
     for (name, bridge) in &site.bridges {
         held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
@@ -204,9 +209,10 @@ fn gather_queue(queue: Box<dyn Queue>, pool: &mut FramePool) -> (QueueKind, Opti
 }
 
 fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
-    let AfXdpHandOver { fd, config, zero_copy, multi_buffer, mtu, reasons, frames } = given;
+    let AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames } = given;
     let kind = QueueKind::AfXdp {
         ifname: config.ifname,
+        ifindex,
         queue: config.queue,
         ring_size: config.ring_size,
         fill_level: config.fill_level,
@@ -260,7 +266,8 @@ impl Parts {
     }
 
     /// Opens anew what could not be put together, and gets everything ready for the workers. A port that cannot be opened waits for its
-    /// device, as after its loss. No packet is touched before [`Rebuilt::run`].
+    /// device, as after its loss. No packet is touched before [`Rebuilt::run`]. `released` says whether no other process has descriptors of
+    /// the ports that could not be put together.
     ///
     /// # Errors
     /// If there are no workers, or they have no filters.
@@ -271,24 +278,34 @@ impl Parts {
         memory: &Arc<FrameMemory>,
         routers: Routers,
         filters: Filters,
+        released: bool,
     ) -> Result<Rebuilt, HandoverError> {
         let Parts { letter, ports, vlans, _users } = self;
         let lists = || {
             let queues =
                 ports.iter().flat_map(|part| part.letter.queues.iter().map(move |queue| (part, queue)));
             queues.filter_map(|(part, queue)| match &queue.kind {
-                QueueKind::AfXdp { frames, .. } => Some((part.opened.is_some(), frames.as_slice())),
+                QueueKind::AfXdp { frames, zero_copy, .. } => {
+                    Some((part.opened.is_some(), *zero_copy || !released, frames.as_slice()))
+                }
                 _ => None,
             })
         };
-        let doubles = doubles(memory.frames(), lists().map(|(_, frames)| frames));
+        let doubles = doubles(memory.frames(), lists().map(|(.., frames)| frames));
         if doubles > 0 {
             return Err(HandoverError::Strange(format!("{doubles} frames stand in two queues")));
         }
-        // The frames of queues that are closed by now are free: nobody has their sockets any more.
-        let taken = lists().filter(|(resumed, _)| *resumed).map(|(_, frames)| frames);
-        let free: Vec<u32> = free_frames(memory.frames(), taken).collect();
+        // The frames of queues that are closed by now are free, unless a driver or a predecessor has them a while longer.
+        let taken = lists().filter(|(resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
+        let quarantined = letter.quarantine.iter().map(|(frames, _)| frames.as_slice());
+        let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
         let depot = Depot::with_free(Arc::clone(memory), free);
+        for (_, _, frames) in lists().filter(|(resumed, later, _)| !*resumed && *later) {
+            depot.quarantine(frames.to_vec(), None, HOLD);
+        }
+        for (frames, left_ms) in &letter.quarantine {
+            depot.quarantine(frames.clone(), None, Duration::from_millis(*left_ms).min(HOLD));
+        }
         let mut pool = depot.pool();
         let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
         for (name, number) in &letter.bridges {
@@ -325,7 +342,6 @@ impl Parts {
         }
         site.routers.settle(config);
         queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
-        site.routers.tell_hooks(config, &mut site.ports);
         ports::join(&mut site.ports);
         // Workers have them before they begin.
         let own = |error: PlaneError| HandoverError::Own(error.to_string());
@@ -353,6 +369,10 @@ impl Rebuilt {
         let Rebuilt { resumed, mut site } = self;
         let engine = resumed.run().map_err(|error| HandoverError::Own(error.to_string()))?;
         site.flows.ensure(&engine);
+        // Only now: a packet that passes a hook by while its programs and tables are exchanged goes to a worker. Before the workers run, it
+        // would wait in a queue, and the next packets of its flow, which the hook answers again, would overtake it.
+        let Site { routers, config, ports, .. } = &mut site;
+        routers.tell_hooks(config, ports);
         Ok((engine, site))
     }
 }
@@ -475,6 +495,7 @@ fn resume_queue(
         QueueKind::Tap { .. } => Ok(Box::new(resume_tap(kind, descriptor)?)),
         QueueKind::AfXdp {
             ifname,
+            ifindex,
             queue,
             ring_size,
             fill_level,
@@ -496,7 +517,7 @@ fn resume_queue(
                 ..AfXdpConfig::new(ifname, queue)
             };
             let fd = descriptor.ok_or_else(missing)?;
-            let given = AfXdpHandOver { fd, config, zero_copy, multi_buffer, mtu, reasons, frames };
+            let given = AfXdpHandOver { fd, config, ifindex, zero_copy, multi_buffer, mtu, reasons, frames };
             let resumed = AfXdpQueue::from_hand_over(Arc::clone(memory), given);
             Ok(Box::new(resumed.map_err(|error| HandoverError::Own(error.to_string()))?))
         }

@@ -51,6 +51,7 @@ impl Successor {
         around: &Surroundings,
         merged: &Merged,
         memory: &FrameMemory,
+        made_by: &model::Memory,
     ) -> Result<Successor, PlaneError> {
         let failed = |error: &dyn std::error::Error| refused(binary, error);
         let (link, theirs) = Link::pair().map_err(|error| failed(&error))?;
@@ -62,7 +63,7 @@ impl Successor {
             .spawn()
             .map_err(|error| failed(&error))?;
         let mut successor = Successor { child, link };
-        let ready = successor.offer(around, merged, memory);
+        let ready = successor.offer(around, merged, memory, made_by);
         ready.map(|()| successor).map_err(|error| failed(&error))
     }
 
@@ -71,6 +72,7 @@ impl Successor {
         around: &Surroundings,
         merged: &Merged,
         memory: &FrameMemory,
+        made_by: &model::Memory,
     ) -> Result<(), HandoverError> {
         self.link.patience(PATIENCE).map_err(|error| HandoverError::Silent("its start", error))?;
         let (file, api, ovsdb) = parts(merged);
@@ -90,6 +92,7 @@ impl Successor {
             },
             tcp: around.tcp.is_some(),
             sockets: paths,
+            made_by: Config { memory: made_by.clone(), ..Config::default() }.to_toml(),
             commit: true,
         };
         let mut descriptors = vec![memory.fd(), around.unix.as_fd()];

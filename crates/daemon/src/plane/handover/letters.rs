@@ -41,6 +41,10 @@ pub struct Offer {
     /// Names of the other unix sockets among them.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
+    /// The settings of `[memory]` that the predecessor's frame memory was made by, as a file would say them: what the configuration says
+    /// beside them waits for a restart.
+    #[serde(default)]
+    pub made_by: String,
     /// Whether the predecessor sends [`Order`]s behind the hand-over state. A predecessor that does not expects the workers to run when
     /// [`Reply::Ready`] answers the hand-over state.
     #[serde(default)]
@@ -122,6 +126,9 @@ pub struct Estate {
     /// The devices of routers' VLANs, by their names among the ports.
     #[serde(default)]
     pub vlans: BTreeMap<String, VlanLetter>,
+    /// Frames of closed zero-copy sockets that the kernel may still have, and the milliseconds after which it does not.
+    #[serde(default)]
+    pub quarantine: Vec<(Vec<u32>, u64)>,
     /// Seconds since the first of all predecessors started: how long the counters of ports have been counting.
     #[serde(default)]
     pub counting_secs: u64,
@@ -234,6 +241,9 @@ pub enum QueueKind {
     AfXdp {
         /// The device's name when it was opened.
         ifname: String,
+        /// The device's number when it was opened, 0 if it is not known.
+        #[serde(default)]
+        ifindex: u32,
         /// Its queue.
         queue: u32,
         /// Entries of each ring.

@@ -14,7 +14,7 @@ use model::{Config, Fragment, Layers, Merged, Owner};
 use port::FrameMemory;
 
 use super::estate::{Held, Parts, Rebuilt};
-use super::letters::{Estate, Offer, Order, Reply};
+use super::letters::{Estate, MemoryLetter, Offer, Order, Reply};
 use super::{HandoverError, Link, VERSION};
 use crate::plane::filters::Filters;
 use crate::plane::routers::Routers;
@@ -35,6 +35,8 @@ pub struct Prepared {
     pub merged: Merged,
     /// The frame memory.
     pub memory: Arc<FrameMemory>,
+    /// The settings that the frame memory was made by.
+    pub made_by: model::Memory,
     /// The API's unix socket.
     pub unix: UnixListener,
     /// The API's TCP socket.
@@ -71,12 +73,14 @@ impl Prepared {
         match prepared {
             Ok(((file, others, merged), (memory, unix, tcp, sockets), filters, (workers, routers))) => {
                 let routers = Some(routers);
+                let made_by = made_by(&offer, &file);
                 Ok(Prepared {
                     link,
                     file,
                     others,
                     merged,
                     memory,
+                    made_by,
                     unix,
                     tcp,
                     sockets,
@@ -136,7 +140,7 @@ impl Prepared {
             self.order(Order::Released)?;
         }
         step("parts")?;
-        parts.rebuild(&self.merged.config, &self.workers, &self.memory, routers, filters)
+        parts.rebuild(&self.merged.config, &self.workers, &self.memory, routers, filters, self.commits)
     }
 
     /// Waits for the moment from which on everything is this process'.
@@ -166,6 +170,14 @@ impl Prepared {
     pub fn running(&mut self) -> Result<(), HandoverError> {
         self.link.send(&Reply::Ready, &[])
     }
+}
+
+/// The settings that the frame memory was made by. A predecessor that does not say them has at least memory of this size.
+fn made_by(offer: &Offer, file: &Config) -> model::Memory {
+    let said = Some(&offer.made_by).filter(|text| !text.is_empty());
+    let said = said.and_then(|text| model::load(text, "the predecessor's memory").ok());
+    let MemoryLetter { frames, frame_size, .. } = offer.memory;
+    said.map_or_else(|| model::Memory { frames, frame_size, ..file.memory.clone() }, |said| said.memory)
 }
 
 /// A step of the hand-over, at which tests let it fail.
