@@ -14,7 +14,7 @@ use ovsdb::ControllerTold;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
-use crate::database::Database;
+use crate::database::{Database, allows_remote};
 use crate::plane::{DataPlane, Leader};
 
 /// How often it is looked how controllers stand.
@@ -25,6 +25,8 @@ const CLOCK: u32 = 5;
 const OPEN: Duration = Duration::from_secs(1);
 /// How long a controller may be silent where nothing is said.
 const USUAL_PROBE_MS: u32 = 5_000;
+/// How long a client of a bridge's own socket may be silent before it is asked whether it is there (as Open vSwitch).
+const OWN_PROBE: Duration = Duration::from_secs(60);
 /// Least pause between attempts to connect, at their end.
 const LEAST_BACKOFF: Duration = Duration::from_secs(1);
 
@@ -181,7 +183,8 @@ fn tell(database: &Database, sessions: &Led, clock: bool) {
         };
         let status = led.controllers.status();
         for (row, controller) in &bridge.controllers {
-            let Ok(address) = controller.target.parse::<Address>() else { continue };
+            let allow_remote = allows_remote(bridge);
+            let Ok(address) = Address::parse(&controller.target, allow_remote) else { continue };
             let Some(own) = status.iter().find(|own| own.address == address) else { continue };
             let mut says = says(own);
             if let Some(before) =
@@ -240,17 +243,19 @@ fn targets(name: &BridgeName, settings: &OpenFlow, directory: &Path) -> Vec<Targ
         Some(versions) => versions.iter().map(|version| spoken(*version)).collect(),
         None => Version::ALL.to_vec(),
     };
-    let own = Target::new(Address::ListenUnix(socket(name, directory)));
+    let own = Address::ListenUnix(socket(name, directory));
+    let own = Target { inactivity_probe: Some(OWN_PROBE), ..Target::new(own) };
     let heard = Address::ListenUnix(directory.join(format!("{name}.snoop")));
     let heard = Target { snoops: true, ..Target::new(heard) };
-    let others =
-        settings.controllers.iter().filter_map(|controller| match controller.target.parse::<Address>() {
+    let others = settings.controllers.iter().filter_map(|controller| {
+        match Address::parse(&controller.target, controller.allow_remote) {
             Ok(address) => Some(target(controller, address, settings)),
             Err(error) => {
                 tracing::error!(bridge = %name, %error, "a controller is left out");
                 None
             }
-        });
+        }
+    });
     [own, heard]
         .into_iter()
         .chain(others)
@@ -270,6 +275,7 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
             .rate_limit
             .map(|rate| (rate, controller.burst_limit.unwrap_or(rate / 4).max(1))),
         asynchronous: controller.asynchronous,
+        allow_remote: controller.allow_remote,
         tls: settings.tls.as_ref().filter(|_| usual.address.is_tls()).map(|files| Tls {
             key: files.key.clone(),
             certificate: files.certificate.clone(),

@@ -30,6 +30,7 @@ use wanted::{LeftOut, Wanted};
 
 use crate::plane::DataPlane;
 
+pub use self::openflow::allows_remote;
 pub use wanted::UNTAGGED;
 
 /// How often states of links are compared, and devices looked for that were missing.

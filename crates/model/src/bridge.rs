@@ -65,7 +65,7 @@ pub struct OpenFlow {
 pub struct Controller {
     /// As `ovs-vsctl set-controller` has it: `tcp:10.0.0.1:6653`, `ssl:10.0.0.1`, `ptcp:6654:127.0.0.1`, `pssl:`, `unix:PATH`, `punix:PATH`.
     pub target: String,
-    /// Milliseconds of silence after which it is asked whether it is there; 0: never; `None`: 5,000 where we connect, else never.
+    /// Milliseconds of silence after which it is asked whether it is there; 0: never; `None`: 5,000.
     pub inactivity_probe_ms: Option<u32>,
     /// Longest pause between attempts to connect, in milliseconds; `None`: 8,000.
     pub max_backoff_ms: Option<u32>,
@@ -75,6 +75,8 @@ pub struct Controller {
     pub burst_limit: Option<u32>,
     /// Whether it is sent messages that it has not asked for.
     pub asynchronous: bool,
+    /// Whether a `ptcp:` listener may be at an address that other machines can reach.
+    pub allow_remote: bool,
 }
 
 impl Controller {
@@ -87,6 +89,7 @@ impl Controller {
             rate_limit: None,
             burst_limit: None,
             asynchronous: true,
+            allow_remote: false,
         }
     }
 }
@@ -216,6 +219,9 @@ impl Serialize for Controller {
             }
         }
         map.serialize_entry("asynchronous", &self.asynchronous)?;
+        if self.allow_remote {
+            map.serialize_entry("allow_remote", &true)?;
+        }
         map.end()
     }
 }

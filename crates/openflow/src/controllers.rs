@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +12,13 @@ use std::time::{Duration, Instant};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{Id, JoinHandle, JoinSet};
 
 use crate::datapath::Datapath;
 use crate::hub::{Hub, Role};
-use crate::session::{self, Ended, Options};
+use crate::session::multipart::OWN_DUMPS;
+use crate::session::{self, Activity, Ended, Options};
 use crate::sockets::{Sockets, bind_private};
 use crate::target::{Address, Target};
 use crate::tls::TlsError;
@@ -24,6 +26,8 @@ use crate::wire::Version;
 
 /// Sessions that one listener holds at the same time.
 const SESSIONS: usize = 64;
+/// Sessions beyond those that may be on their way out at the same time.
+const LEAVING: usize = 8;
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -54,6 +58,8 @@ pub struct Status {
 pub(crate) struct Board {
     status: Mutex<Status>,
     pub lost: AtomicU64,
+    /// Room for dumps of the sessions of the target.
+    pub dumps: Arc<Semaphore>,
 }
 
 impl Board {
@@ -164,6 +170,7 @@ impl Controllers {
                 lost: 0,
             }),
             lost: AtomicU64::new(0),
+            dumps: Arc::new(Semaphore::new(OWN_DUMPS)),
         });
         let (stop, stopped) = watch::channel(false);
         let own = Own {
@@ -239,8 +246,11 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Own {
-    fn options(&self) -> Options {
+    fn options(&self, activity: Arc<Activity>) -> Options {
         Options {
+            patience: self.target.patience,
+            bundle_timeout: self.target.bundle_timeout,
+            activity,
             controller: !self.target.address.is_passive(),
             inactivity_probe: self.target.inactivity_probe,
             rate_limit: self.target.rate_limit,
@@ -260,7 +270,14 @@ impl Own {
             };
             let error = match stream {
                 Ok(stream) => {
-                    session::run(stream, &self.hub, &self.board, self.options(), self.stopped.clone()).await
+                    session::run(
+                        stream,
+                        &self.hub,
+                        &self.board,
+                        self.options(Arc::default()),
+                        self.stopped.clone(),
+                    )
+                    .await
                 }
                 Err(error) => error,
             };
@@ -282,7 +299,7 @@ impl Own {
     }
 
     /// Carries a session that others have begun to its end.
-    async fn serve(&self, stream: Box<dyn Stream>) -> Ended {
+    async fn serve(&self, stream: Box<dyn Stream>, activity: Arc<Activity>) -> Ended {
         let mut stopped = self.stopped.clone();
         let stream = match self.target.address {
             Address::ListenTls(_) => tokio::select! {
@@ -297,12 +314,28 @@ impl Own {
         if self.target.snoops {
             return session::snoop::run(stream, &self.hub, &self.board, &self.target.versions, stopped).await;
         }
-        session::run(stream, &self.hub, &self.board, self.options(), stopped).await
+        session::run(stream, &self.hub, &self.board, self.options(activity), stopped).await
     }
 
     /// Waits for others to connect.
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
+        if self.target.address.is_open() && !self.target.allow_remote {
+            let why = format!(
+                "controller {}: whoever can reach this address could change the rules, so it is not listened there; listen at 127.0.0.1, use \
+                 pssl:, or allow it (`allow_remote = true`, in OVSDB the bridge's other_config:allow-remote=true)",
+                self.target.address
+            );
+            tracing::error!("{why}");
+            self.board.failed(why);
+            return session::until(&mut stopped).await;
+        }
+        if self.target.address.is_open() {
+            tracing::warn!(
+                "controller {}: whoever can reach this address may change the rules, without authentication",
+                self.target.address
+            );
+        }
         loop {
             let listener = match Listener::open(&self.target.address, &self.sockets).await {
                 Ok(listener) => listener,
@@ -320,6 +353,7 @@ impl Own {
                 }
             };
             let mut sessions = JoinSet::new();
+            let mut slots: HashMap<Id, Slot> = HashMap::new();
             let mut held = self.sockets.held();
             loop {
                 let holds = *held.borrow_and_update();
@@ -327,23 +361,39 @@ impl Own {
                     // Who is not let in any more is not let in at the last moment either.
                     biased;
                     Ok(()) = held.changed() => {}
-                    Some(_) = sessions.join_next() => {}
+                    Some(ended) = sessions.join_next_with_id() => {
+                        slots.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
+                    }
                     () = session::until(&mut stopped) => {
                         drop(listener);
+                        slots.into_values().for_each(|slot| slot.end());
                         while sessions.join_next().await.is_some() {}
                         return;
                     }
-                    stream = listener.accept(), if sessions.len() < SESSIONS && !holds => match stream {
-                        Ok(stream) => {
-                            let own = self.clone();
-                            let session = self.sockets.session();
-                            sessions.spawn(async move {
-                                let ended = own.serve(stream).await;
+                    // A few may be on their way out.
+                    stream = listener.accept(), if slots.len() < SESSIONS + LEAVING && !holds => match stream {
+                        Ok((stream, peer)) => {
+                            if slots.len() >= SESSIONS
+                                && let Some(longest) = longest_idle(&slots)
+                            {
+                                longest.end();
+                                self.board.failed(format!(
+                                    "controller {}: there are {SESSIONS} sessions; the longest idle one gave way to another",
+                                    self.target.address
+                                ));
+                            }
+                            let (stop, stopped) = watch::channel(false);
+                            let activity = Arc::<Activity>::default();
+                            let own = Own { stopped, ..self.clone() };
+                            let (session, asked) = (self.sockets.session(), Arc::clone(&activity));
+                            let task = sessions.spawn(async move {
+                                let ended = own.serve(stream, asked).await;
                                 drop(session);
                                 if !matches!(ended, Ended::Closed | Ended::Stopped) {
                                     own.board.failed(format!("controller {}: {ended}", own.target.address));
                                 }
                             });
+                            slots.insert(task.id(), Slot { peer, activity, stop });
                         }
                         Err(error) => {
                             self.board.failed(format!("controller {}: {error}", self.target.address));
@@ -393,6 +443,29 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
+/// A session of a listener.
+struct Slot {
+    /// Who has connected; `None` for unix sockets.
+    peer: Option<IpAddr>,
+    activity: Arc<Activity>,
+    stop: watch::Sender<bool>,
+}
+
+impl Slot {
+    /// Ends the session, which may have ended by itself.
+    fn end(&self) {
+        let _ = self.stop.send(true);
+    }
+}
+
+/// The session that makes room in a full listener: of the peers that have most sessions, the one that has asked for nothing for longest.
+fn longest_idle(slots: &HashMap<Id, Slot>) -> Option<&Slot> {
+    let staying = || slots.values().filter(|slot| !*slot.stop.borrow());
+    let mut by_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
+    staying().for_each(|slot| *by_peer.entry(slot.peer).or_default() += 1);
+    staying().max_by_key(|slot| (by_peer.get(&slot.peer).copied(), slot.activity.idle()))
+}
+
 enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -421,14 +494,14 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
         Ok(match self {
             Listener::Tcp(listener) => {
-                let stream = listener.accept().await?.0;
+                let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Box::new(stream)
+                (Box::new(stream), Some(peer.ip()))
             }
-            Listener::Unix(listener) => Box::new(listener.accept().await?.0),
+            Listener::Unix(listener) => (Box::new(listener.accept().await?.0), None),
         })
     }
 }

@@ -13,6 +13,10 @@ use switch::flow::{
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+/// Things of which there may be many, in batches, which may be empty. The bridge makes a batch when it is asked for, within some
+/// milliseconds, and holds nothing between two batches that others wait for.
+pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
+
 /// A future that a barrier waits for.
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -216,13 +220,13 @@ pub trait Datapath: Send + Sync + 'static {
     /// The first change that is refused, by its index, and why; nothing is changed then.
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
 
-    /// Rules and their counters, by table, then by falling priority.
-    fn flows(&self, filter: &FlowFilter) -> Vec<FlowStats>;
+    /// Rules and their counters, by table, then by falling priority. A rule that is there throughout comes exactly once.
+    fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats>;
 
     /// Their sums.
     fn aggregate(&self, filter: &FlowFilter) -> Aggregate {
         let mut sums = Aggregate::default();
-        for flow in self.flows(filter) {
+        for flow in self.flows(filter).flatten() {
             sums.packets = sums.packets.wrapping_add(flow.packets);
             sums.bytes = sums.bytes.wrapping_add(flow.bytes);
             sums.flows = sums.flows.saturating_add(1);
@@ -251,17 +255,17 @@ pub trait Datapath: Send + Sync + 'static {
     /// [`OptionsError`], and nothing is changed.
     fn change_tunnel_options(&self, change: &OptionsMod) -> Result<(), OptionsError>;
 
-    /// Its groups, by their numbers.
-    fn groups(&self) -> Vec<Group>;
+    /// The group of this number, or all groups, by their numbers.
+    fn groups(&self, group: Option<u32>) -> Batches<Group>;
 
     /// The counters of one group or of all.
-    fn group_stats(&self, group: Option<u32>) -> Vec<GroupStats>;
+    fn group_stats(&self, group: Option<u32>) -> Batches<GroupStats>;
 
-    /// Its meters, by their numbers.
-    fn meters(&self) -> Vec<Meter>;
+    /// The meter of this number, or all meters, by their numbers.
+    fn meters(&self, meter: Option<u32>) -> Batches<Meter>;
 
     /// The counters of one meter or of all.
-    fn meter_stats(&self, meter: Option<u32>) -> Vec<MeterStats>;
+    fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats>;
 
     /// Sends a packet. The bridge keeps `reservation` until the packet is decided: that is how the bridge slows a session down.
     ///

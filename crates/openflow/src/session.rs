@@ -5,14 +5,14 @@
 
 mod budget;
 mod bundle;
-mod multipart;
+pub(crate) mod multipart;
 mod notice;
 mod request;
 pub(crate) mod snoop;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -35,8 +35,10 @@ use crate::wire::{HEADER, Header, Put, Version, begin, finish};
 const READ: usize = 64 * 1024;
 /// Octets of answers that are gathered before they are sent.
 const GATHER: usize = 256 * 1024;
-/// How long a peer may take to say which versions it speaks, and to take an answer.
+/// How long a peer may take to say which versions it speaks.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Octets a second that a peer has to take of an answer beyond the time that each answer has.
+const LEAST_RATE: u32 = 256 * 1024;
 
 /// What a session is given.
 pub(crate) struct Options {
@@ -46,6 +48,38 @@ pub(crate) struct Options {
     pub rate_limit: Option<(u32, u32)>,
     pub asynchronous: bool,
     pub versions: Vec<Version>,
+    /// Time that the peer has for the whole of an answer, besides what the answer takes at [`LEAST_RATE`].
+    pub patience: Duration,
+    /// Time after which a bundle that is left alone is removed.
+    pub bundle_timeout: Duration,
+    /// Is told when the peer asks for something.
+    pub activity: Arc<Activity>,
+}
+
+/// When the peer of a session has asked for something last.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    began: Instant,
+    /// Milliseconds from `began` on.
+    last_ms: AtomicU64,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Activity { began: Instant::now(), last_ms: AtomicU64::new(0) }
+    }
+}
+
+impl Activity {
+    fn touch(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// The time since the peer has asked for something, or since it came.
+    pub fn idle(&self) -> Duration {
+        self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
+    }
 }
 
 /// Why a session ended.
@@ -71,7 +105,7 @@ pub(crate) enum Ended {
     Garbage(&'static str),
     #[error("it has not answered for {} s", .0.as_secs())]
     Silent(Duration),
-    #[error("it has taken nothing for {} s", PATIENCE.as_secs())]
+    #[error("it takes an answer too slowly: less than {} KiB/s", LEAST_RATE / 1024)]
     Stuck,
 }
 
@@ -148,6 +182,8 @@ pub(crate) struct Session<S> {
     to: WriteHalf<S>,
     /// Answers that are not sent yet.
     out: Vec<u8>,
+    /// How long the peer may still hold up the answer in hand.
+    credit: Duration,
     miss_send_len: u16,
     invalid_ttl: bool,
     table_ids: bool,
@@ -196,6 +232,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         version,
         to,
         out: Vec::new(),
+        credit: options.patience,
         // Clients hear of packets when they have said how much of them.
         miss_send_len: if options.controller { 128 } else { 0 },
         invalid_ttl: false,
@@ -306,10 +343,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             while let Some(message) = incoming.message()? {
                 (heard, asked) = (Instant::now(), false);
                 self.overheard(&message);
+                // Greetings and answers to probes ask for nothing.
+                if !matches!(message[1], 0 | 3) {
+                    self.options.activity.touch();
+                }
+                self.credit = self.options.patience;
                 self.handle(&message).await?;
                 if self.out.len() >= GATHER {
                     self.flush().await?;
                 }
+            }
+            self.credit = self.options.patience;
+            for (xid, opened) in self.bundles.expire(self.options.bundle_timeout) {
+                Error::BundleTimeout.write(&mut self.out, self.version, xid, &opened);
             }
             while let Ok(notice) = self.seat.notices.try_recv() {
                 self.notice(notice);
@@ -320,8 +366,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.flush().await?;
             let probe = self.options.inactivity_probe.filter(|probe| !probe.is_zero());
             let due = heard + probe.unwrap_or(Duration::from_secs(3600)) * if asked { 2 } else { 1 };
+            let bundle_due = self.bundles.first_timeout(self.options.bundle_timeout);
             tokio::select! {
                 more = incoming.more() => more?,
+                () = tokio::time::sleep_until(bundle_due.unwrap_or(due)), if bundle_due.is_some() => {}
                 Some(notice) = self.seat.notices.recv() => self.notice(notice),
                 () = tokio::time::sleep_until(due), if probe.is_some() => {
                     if asked {
@@ -335,7 +383,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
     }
 
-    /// Sends what has been gathered.
+    /// Sends what has been gathered, within the time that is left to the answer in hand.
     async fn flush(&mut self) -> Result<(), Ended> {
         if self.out.is_empty() {
             return Ok(());
@@ -344,7 +392,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             self.to.write_all(&self.out).await?;
             self.to.flush().await
         };
-        tokio::time::timeout(PATIENCE, sent).await.map_err(|_| Ended::Stuck)??;
+        let octets = u32::try_from(self.out.len()).unwrap_or(u32::MAX);
+        let most = self.credit + Duration::from_secs(1) * octets / LEAST_RATE;
+        let begin = Instant::now();
+        tokio::time::timeout(most, sent).await.map_err(|_| Ended::Stuck)??;
+        self.credit = most.saturating_sub(begin.elapsed()).min(self.options.patience);
         self.overheard(&self.out);
         self.out.clear();
         self.out.shrink_to(GATHER * 2);

@@ -57,17 +57,35 @@ impl FromStr for Address {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Address, TargetError> {
+        Address::parse(text, false)
+    }
+}
+
+impl Address {
+    /// Reads an address. A `ptcp:` listener without an IP address is at every address of the machine where `allow_remote` is set, as in
+    /// Open vSwitch, and else at 127.0.0.1.
+    ///
+    /// # Errors
+    /// [`TargetError`] where the text is no address.
+    pub fn parse(text: &str, allow_remote: bool) -> Result<Address, TargetError> {
         let bad = || TargetError::Form(text.to_owned());
         let (kind, rest) = text.split_once(':').ok_or_else(bad)?;
+        let unsaid = if allow_remote { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
         match kind {
             "tcp" => socket(rest).map(Address::Tcp).ok_or_else(bad),
             "ssl" => socket(rest).map(Address::Tls).ok_or_else(bad),
-            "ptcp" => passive(rest).map(Address::ListenTcp).ok_or_else(bad),
-            "pssl" => passive(rest).map(Address::ListenTls).ok_or_else(bad),
+            "ptcp" => passive(rest, unsaid).map(Address::ListenTcp).ok_or_else(bad),
+            "pssl" => passive(rest, Ipv4Addr::UNSPECIFIED).map(Address::ListenTls).ok_or_else(bad),
             "unix" if !rest.is_empty() => Ok(Address::Unix(rest.into())),
             "punix" if !rest.is_empty() => Ok(Address::ListenUnix(rest.into())),
             _ => Err(bad()),
         }
+    }
+
+    /// Whether the address is a listener without authentication that other machines can reach.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self, Address::ListenTcp(at) if !at.ip().is_loopback())
     }
 }
 
@@ -80,11 +98,11 @@ fn socket(text: &str) -> Option<SocketAddr> {
 }
 
 /// `[PORT][:IP]`.
-fn passive(text: &str) -> Option<SocketAddr> {
+fn passive(text: &str, unsaid: Ipv4Addr) -> Option<SocketAddr> {
     let (port, ip) = text.split_once(':').unwrap_or((text, ""));
     let port = if port.is_empty() { PORT } else { port.parse().ok()? };
     let ip = match ip {
-        "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        "" => IpAddr::V4(unsaid),
         ip => ip.trim_matches(['[', ']']).parse().ok()?,
     };
     Some(SocketAddr::new(ip, port))
@@ -110,7 +128,7 @@ impl std::fmt::Display for Address {
 pub struct Target {
     /// Where.
     pub address: Address,
-    /// Silence after which it is asked whether it is there; as much again ends the session. `None`: never asked.
+    /// Silence after which a peer is asked whether it is there, whoever has connected; as much again ends the session. `None`: never asked.
     pub inactivity_probe: Option<Duration>,
     /// Longest time between two attempts to connect, which begin at a second.
     pub max_backoff: Duration,
@@ -122,22 +140,32 @@ pub struct Target {
     pub versions: Vec<Version>,
     /// What `ssl:` and `pssl:` are spoken with.
     pub tls: Option<Tls>,
+    /// Time that a peer has for the whole of an answer, besides a second for each 256 KiB of it.
+    pub patience: Duration,
+    /// Time after which a bundle that is left alone is removed.
+    pub bundle_timeout: Duration,
+    /// Whether a `ptcp:` listener may be at an address that other machines can reach. There is no authentication.
+    pub allow_remote: bool,
     /// Who comes there listens: it is sent copies of what the bridge and its controllers say to each other, and is answered nothing.
     pub snoops: bool,
 }
 
 impl Target {
-    /// With Open vSwitch's defaults: 5 s, 8 s, no limit, all versions.
+    /// A target with the defaults of Open vSwitch: probes after 5 s, a back-off of 8 s, no limit of packets, all versions, and 10 s for
+    /// bundles; peers that connect are probed, too. An answer has 30 s, and listeners without TLS are at loopback addresses only.
     #[must_use]
     pub fn new(address: Address) -> Target {
         Target {
-            inactivity_probe: Some(Duration::from_secs(5)).filter(|_| !address.is_passive()),
+            inactivity_probe: Some(Duration::from_secs(5)),
             address,
             max_backoff: Duration::from_secs(8),
             rate_limit: None,
             asynchronous: true,
             versions: Version::ALL.to_vec(),
             tls: None,
+            patience: Duration::from_secs(30),
+            bundle_timeout: Duration::from_secs(10),
+            allow_remote: false,
             snoops: false,
         }
     }
@@ -154,7 +182,7 @@ mod tests {
             ("tcp:10.0.0.1:6633", "tcp:10.0.0.1:6633"),
             ("tcp:[::1]:66", "tcp:[::1]:66"),
             ("tcp:[::1]", "tcp:[::1]:6653"),
-            ("ptcp:", "ptcp:6653:0.0.0.0"),
+            ("ptcp:", "ptcp:6653:127.0.0.1"),
             ("ptcp:6654:127.0.0.1", "ptcp:6654:127.0.0.1"),
             ("ptcp:1:[::1]", "ptcp:1:[::1]"),
             ("ssl:10.0.0.1", "ssl:10.0.0.1:6653"),
@@ -165,6 +193,10 @@ mod tests {
             ("punix:/run/br0.mgmt", "punix:/run/br0.mgmt"),
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
+        }
+        assert_eq!(Address::parse("ptcp:7", true).unwrap().to_string(), "ptcp:7:0.0.0.0");
+        for (text, is_open) in [("ptcp:1:0.0.0.0", true), ("ptcp:1:[::1]", false), ("pssl:", false)] {
+            assert_eq!(text.parse::<Address>().unwrap().is_open(), is_open);
         }
         for text in ["", "tcp", "tcp:", "tcp:host", "udp:1.1.1.1", "punix:", "ptcp:99999", "tcp:1.2.3.4:x"] {
             assert_eq!(text.parse::<Address>(), Err(TargetError::Form(text.into())));

@@ -119,10 +119,17 @@ fn flow_mod(version: Version, priority: u16) -> Vec<u8> {
 
 /// A bridge that listens.
 async fn listening() -> (Arc<Memory>, Controllers, SocketAddr) {
+    listening_with(|_| {}).await
+}
+
+/// A bridge that listens with other settings.
+async fn listening_with(change: impl FnOnce(&mut Target)) -> (Arc<Memory>, Controllers, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let bridge = Memory::new();
     let mut controllers = Controllers::new(bridge.clone());
-    controllers.set(vec![Target::new(Address::ListenTcp(free))]).await;
+    let mut target = Target::new(Address::ListenTcp(free));
+    change(&mut target);
+    controllers.set(vec![target]).await;
     while TcpStream::connect(free).await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -555,4 +562,220 @@ async fn a_session_that_floods_packet_outs_is_not_read_further() {
         assert_eq!(bridge.sent.lock().unwrap().len(), usize::try_from(total).unwrap());
         controllers.shutdown().await;
     }
+}
+
+/// Peers that connect are probed as those that the bridge connects to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_client_of_a_listener_is_asked_and_then_cut() {
+    let probe = |target: &mut Target| target.inactivity_probe = Some(Duration::from_millis(100));
+    let (_bridge, controllers, at) = listening_with(probe).await;
+    let mut silent = Peer::connect(at, 4).await;
+    assert_eq!(silent.next().await.0, 2, "an echo request");
+    assert!(silent.try_next().await.is_err(), "given up");
+    controllers.shutdown().await;
+}
+
+/// Clients that fill a listener and ask for nothing do not lock others out: the one that has been idle for longest gives way, and the one that
+/// asks stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_idle_session_of_a_full_listener_gives_way() {
+    let (_bridge, controllers, at) = listening().await;
+    let mut busy = Peer::connect(at, 4).await;
+    let mut idle = Vec::new();
+    for _ in 0..63 {
+        idle.push(Peer::connect(at, 4).await);
+    }
+    eventually("it is full", || controllers.status()[0].sessions == 64).await;
+    for round in 0..3 {
+        // Milliseconds tell who was idle for longer.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        busy.send(2, round, &[]).await;
+        assert_eq!(busy.wait_for(3).await.1, round);
+        let mut newcomer = Peer::connect(at, 4).await;
+        newcomer.send(2, 99, &[]).await;
+        assert_eq!(newcomer.wait_for(3).await.1, 99);
+        assert!(idle.remove(0).try_next().await.is_err(), "the longest idle one");
+        idle.push(newcomer);
+    }
+    busy.send(2, 9, &[]).await;
+    assert_eq!(busy.wait_for(3).await.1, 9);
+    eventually("as many as may be", || controllers.status()[0].sessions == 64).await;
+    controllers.shutdown().await;
+}
+
+/// A listener without TLS at an address that others can reach is opened only where that is allowed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_for_other_machines_has_to_be_allowed() {
+    for allow_remote in [false, true] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = Address::ListenTcp(SocketAddr::new([0, 0, 0, 0].into(), free.port()));
+        let mut controllers = Controllers::new(Memory::new());
+        controllers.set(vec![Target { allow_remote, ..Target::new(address) }]).await;
+        if allow_remote {
+            eventually("it listens", || std::net::TcpStream::connect(free).is_ok()).await;
+        } else {
+            eventually("it says why", || controllers.status()[0].last_error.is_some()).await;
+            let why = controllers.status()[0].last_error.clone().unwrap();
+            assert!(why.contains("allow_remote = true"), "{why}");
+            assert!(TcpStream::connect(free).await.is_err());
+        }
+        controllers.shutdown().await;
+    }
+}
+
+/// A message about a bundle (OpenFlow 1.4): what, flags.
+fn bundle_control(id: u32, what: u16) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.u32(id);
+    body.u16(what);
+    body.u16(0);
+    body
+}
+
+/// A change of 60,000 octets for a bundle.
+fn bundle_add(id: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.u32(id);
+    body.u32(0);
+    let note = Instructions::apply(vec![Action::Note(vec![0; 60_000])]);
+    wire::flow::put_mod(&mut body, Version::V14, 5, &FlowMod::add(0, 1, Match::ANY, note));
+    body
+}
+
+/// Bundles are bounded in number and in octets, of a session and of all sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bundles_are_bounded_in_octets() {
+    let (_bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 5).await;
+    for id in 0..16 {
+        peer.send(33, 1, &bundle_control(id, 0)).await;
+        assert_eq!(peer.next().await.2, bundle_control(id, 1));
+    }
+    peer.send(33, 1, &bundle_control(16, 0)).await;
+    assert_eq!(error(&peer.next().await), (17, 5), "OFPBFC_OUT_OF_BUNDLES");
+    // 64 MiB are for the session, 256 MiB for all.
+    let mut held = Vec::new();
+    let (mut sessions, mut messages) = (vec![peer], 0);
+    while sessions.len() <= 5 {
+        let mut peer = sessions.pop().unwrap();
+        let mut own = 0;
+        let full = loop {
+            let ids = if held.is_empty() { 16 } else { 1 };
+            for _ in 0..50 {
+                peer.send(34, 5, &bundle_add(own % ids)).await;
+                own += 1;
+            }
+            peer.send(20, 0xbbbb, &[]).await;
+            let first = peer.next().await;
+            if first.0 == 1 {
+                peer.wait_for(21).await;
+                break error(&first);
+            }
+            assert_eq!(first.0, 21);
+        };
+        assert_eq!(full, (17, 12), "OFPBFC_MSG_TOO_MANY");
+        messages += own;
+        held.push(peer);
+        if own < 100 {
+            break;
+        }
+        assert!(own < 1_300, "{own} messages of 60,000 octets");
+        sessions.push(Peer::connect(at, 5).await);
+    }
+    assert!((4_200..4_800).contains(&messages), "{messages} messages of 60,000 octets");
+    // One that is discarded makes room for others.
+    let mut last = held.pop().unwrap();
+    drop(held);
+    let more = async {
+        loop {
+            last.send(33, 1, &bundle_control(7, 0)).await;
+            let opened = last.next().await;
+            last.send(34, 5, &bundle_add(7)).await;
+            last.send(33, 1, &bundle_control(7, 6)).await;
+            if opened.0 != 1 && last.next().await.0 != 1 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), more).await.expect("room");
+    controllers.shutdown().await;
+}
+
+/// A bundle that is left alone ends, whatever else its session asks for, and a bundle that is added to lives on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_that_is_left_alone_times_out() {
+    let short = |target: &mut Target| target.bundle_timeout = Duration::from_millis(500);
+    let (_bridge, controllers, at) = listening_with(short).await;
+    let mut peer = Peer::connect(at, 5).await;
+    for id in [1, 2] {
+        peer.send(33, 70 + id, &bundle_control(id, 0)).await;
+        peer.wait_for(33).await;
+    }
+    let timed_out = loop {
+        peer.send(34, 5, &bundle_add(2)).await;
+        peer.send(20, 6, &[]).await;
+        let next = peer.next().await;
+        if next.0 == 1 {
+            break next;
+        }
+    };
+    assert_eq!((timed_out.1, error(&timed_out)), (71, (17, 14)), "OFPBFC_TIMEOUT");
+    peer.wait_for(21).await;
+    peer.send(33, 8, &bundle_control(1, 4)).await;
+    assert_eq!(error(&peer.wait_for(1).await), (17, 2), "it is gone");
+    peer.send(33, 9, &bundle_control(2, 4)).await;
+    assert_eq!(peer.wait_for(33).await.2, bundle_control(2, 5));
+    controllers.shutdown().await;
+}
+
+/// An answer as a whole has a deadline: a peer that reads some of it every now and then is cut, and one that reads is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_of_a_dump_is_cut_at_the_deadline() {
+    let short = |target: &mut Target| target.patience = Duration::from_millis(500);
+    let (bridge, controllers, at) = listening_with(short).await;
+    bridge.fresh.store(true, Ordering::Relaxed);
+    let changes = (0..15_000_u32).map(|number| {
+        let matching = Match::ANY.with(switch::flow::Field::Reg0, u128::from(number));
+        let note = Instructions::apply(vec![Action::Note(vec![0; 2_000])]);
+        switch::flow::Mod::Flow(Box::new(FlowMod::add(0, 1, matching, note)))
+    });
+    openflow::Datapath::modify(&*bridge, changes.collect()).unwrap();
+    // OFPMP_FLOW: all tables, any port, any group, no cookie, every match.
+    let mut all = vec![0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0];
+    all.extend([0xff; 8]);
+    all.extend([0; 20]);
+    all.extend([0, 1, 0, 4, 0, 0, 0, 0]);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut slow = Peer::greet(socket.connect(at).await.unwrap(), 4).await;
+    slow.send(18, 1, &all).await;
+    let begin = std::time::Instant::now();
+    let trickle = tokio::spawn(async move {
+        // 10 kB/s, until the end is seen.
+        let mut some = [0; 500];
+        while slow.stream.write_all(&[4, 3, 0, 8, 0, 0, 0, 0]).await.is_ok() {
+            if slow.stream.read_exact(&mut some).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let mut fast = Peer::connect(at, 4).await;
+    fast.send(18, 2, &all).await;
+    let mut octets = 0;
+    loop {
+        let part = fast.wait_for(19).await;
+        octets += part.2.len();
+        if part.2[3] & 1 == 0 {
+            break;
+        }
+    }
+    assert!(octets > 15_000 * 2_000, "{octets}");
+    eventually("the slow one is cut", || {
+        controllers.status()[0].last_error.as_ref().is_some_and(|why| why.contains("too slowly"))
+    })
+    .await;
+    eprintln!("the slow reader was cut after {:?}", begin.elapsed());
+    trickle.abort();
+    controllers.shutdown().await;
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use switch::flow::text::sub_field;
 use switch::flow::{
-    Asked, Event, Field, Flow, FlowError, FlowFilter, FlowMod, Instructions, Match, Mod, Pipeline, Removed,
-    TableBounds, TableWishes,
+    Action, Asked, Event, Field, Flow, FlowDump, FlowError, FlowFilter, FlowMod, FlowSums, Instructions,
+    Match, Mod, Pipeline, Removed, TableBounds, TableWishes,
 };
 
 fn bounds(limit: u32, evicts: bool) -> TableBounds {
@@ -239,4 +239,81 @@ fn parts_of_fields_are_read_by_all_their_names() {
     {
         assert_eq!(sub_field(text), None, "{text}");
     }
+}
+
+/// Rules are limited by the memory that they take: what does not fit is refused as a full table, a batch whole, and what goes makes room.
+#[test]
+fn rules_are_bounded_in_octets() {
+    let mut pipeline = Pipeline::new();
+    pipeline.set_rule_memory(256 << 10);
+    let large = |number: u32| {
+        let mut change =
+            FlowMod::add(0, 1, Match::ANY.with(Field::Reg0, u128::from(number)), Instructions::default());
+        change.instructions = Instructions::apply(vec![Action::Note(vec![0; 60_000])]);
+        Mod::Flow(Box::new(change))
+    };
+    let fit = (0..).take_while(|number| pipeline.modify(&[large(*number)], 0).is_ok()).count();
+    assert_eq!(fit, 4);
+    let held = pipeline.rule_memory();
+    assert_eq!(pipeline.modify(&[large(90)], 0), Err((0, FlowError::TableFull)));
+    assert_eq!(pipeline.modify(&[rule(91, 0), large(92)], 0), Err((1, FlowError::TableFull)));
+    assert_eq!(
+        (pipeline.rule_memory(), pipeline.rule_count()),
+        (held, 4),
+        "nothing of a refused batch stays"
+    );
+    // A rule in the place of another takes no more, a larger one does.
+    pipeline.modify(&[large(0)], 0).unwrap();
+    assert_eq!(pipeline.rule_memory(), held);
+    pipeline.modify(&[rule(5, 0)], 0).unwrap();
+    let mut change = FlowMod::add(0, 1, Match::ANY.with(Field::Reg0, 5), Instructions::default());
+    change.command = switch::flow::FlowCommand::Modify { strict: true, or_add: false };
+    change.instructions = Instructions::apply(vec![Action::Note(vec![0; 60_000])]);
+    assert_eq!(pipeline.modify(&[Mod::Flow(Box::new(change))], 0), Err((0, FlowError::TableFull)));
+    let all = FlowMod::delete(0, Match::ANY);
+    pipeline.modify(&[Mod::Flow(Box::new(all))], 0).unwrap();
+    assert_eq!(pipeline.rule_memory(), 0);
+    pipeline.modify(&[large(7)], 0).unwrap();
+}
+
+/// Between the steps of a dump rules come, go and are added again; those that are there throughout are told once, in their order.
+#[test]
+fn dumps_in_steps_tell_each_rule_once_while_others_change() {
+    let mut pipeline = Pipeline::new();
+    let with = |number: u32, priority| {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+        Mod::Flow(Box::new(FlowMod::add(0, priority, matching, Instructions::default())))
+    };
+    let delete = |number: u32| {
+        let matching = Match::ANY.with(Field::Reg0, u128::from(number));
+        Mod::Flow(Box::new(FlowMod::delete(0, matching)))
+    };
+    let priority = |number: u32| u16::try_from(number % 7).unwrap();
+    for number in 0..10_000 {
+        pipeline.modify(&[with(number, priority(number))], 0).unwrap();
+    }
+    let (mut dump, mut sums) = (FlowDump::new(FlowFilter::default()), FlowSums::new(FlowFilter::default()));
+    let (mut told, mut longest, mut other, mut counted) = (Vec::new(), 0, 0, None);
+    loop {
+        dump.prepare();
+        let Some(batch) = dump.step(&pipeline, 0) else { break };
+        longest = longest.max(batch.len());
+        told.extend(batch.iter().map(|flow| (flow.priority, flow.matching.value.get(Field::Reg0))));
+        counted = counted.or_else(|| sums.step(&pipeline));
+        // Odd ones go and come in other places, even ones are added again.
+        let odd = 2 * (other * 37 % 5_000) + 1;
+        pipeline
+            .modify(&[delete(odd), with(20_000 + other, 3), with(odd - 1, priority(odd - 1))], 0)
+            .unwrap();
+        pipeline.modify(&[with(odd, 5)], 0).unwrap();
+        other += 1;
+    }
+    assert!(longest <= 128 && told.len() < 11_000);
+    assert!(told.is_sorted_by_key(|(priority, _)| std::cmp::Reverse(*priority)));
+    let mut even: Vec<u128> =
+        told.iter().map(|(_, number)| *number).filter(|number| number % 2 == 0 && *number < 20_000).collect();
+    even.sort_unstable();
+    assert!(even.into_iter().eq((0..10_000).step_by(2)), "each once");
+    let (_, _, flows) = counted.unwrap();
+    assert!((5_000..11_000).contains(&flows), "{flows}");
 }

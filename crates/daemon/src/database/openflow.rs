@@ -16,7 +16,8 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
     }
     // Until its rules are back, nobody but who brings them is to say what it does.
     let waits = desired.waits_for_rules();
-    let controllers = bridge.controllers.values().filter(|_| !waits).map(controller);
+    let allow_remote = allows_remote(bridge);
+    let controllers = bridge.controllers.values().filter(|_| !waits).map(|row| controller(row, allow_remote));
     let fail_mode = if secure || waits { model::FailMode::Secure } else { model::FailMode::Standalone };
     let versions = OpenFlowVersion::ALL.into_iter().zip(OpenFlowVersion::NAMES);
     let versions = versions.filter(|(_, name)| bridge.protocols.contains(*name)).map(|(version, _)| version);
@@ -60,7 +61,12 @@ fn tracked(name: &str) -> Option<PrefixField> {
     }
 }
 
-fn controller(row: &ovsdb::Controller) -> Controller {
+/// Whether `ptcp:` listeners of the bridge may be at addresses that other machines can reach (`other_config:allow-remote=true`).
+pub fn allows_remote(bridge: &Bridge) -> bool {
+    bridge.other_config.get("allow-remote").is_some_and(|text| text == "true")
+}
+
+fn controller(row: &ovsdb::Controller, allow_remote: bool) -> Controller {
     Controller {
         target: row.target.clone(),
         inactivity_probe_ms: row.inactivity_probe_ms,
@@ -68,6 +74,7 @@ fn controller(row: &ovsdb::Controller) -> Controller {
         rate_limit: row.rate_limit.filter(|rate| *rate > 0),
         burst_limit: row.burst_limit.filter(|burst| *burst > 0),
         asynchronous: row.async_messages,
+        allow_remote,
     }
 }
 

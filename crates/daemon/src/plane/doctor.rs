@@ -8,6 +8,7 @@ mod services;
 
 use std::fs;
 
+use ::openflow::Address;
 use engine::inspect::FrameCensus;
 use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
 
@@ -64,6 +65,7 @@ pub fn examine(
     chart.findings.extend(services::examine(site));
     chart.findings.extend_from_slice(site.flows.damaged());
     open_filters(&mut chart, site);
+    open_listeners(&mut chart, site);
     for (bridge, config) in &site.config.bridges {
         let members =
             config.ports.keys().filter_map(|name| Some((name, site.ports.get(name)?.device.as_ref()?)));
@@ -83,6 +85,32 @@ fn open_filters(chart: &mut Chart, site: &Site) {
         );
         let fix = "remove `unreadable`, or drop them by a rule with fragment = \"unreadable\"";
         chart.note(&format!("filter.{filter}"), Finding::Warning, what, fix);
+    }
+}
+
+/// Listeners for controllers that other machines can reach without authentication, or that would be and are not opened.
+fn open_listeners(chart: &mut Chart, site: &Site) {
+    for (bridge, config) in &site.config.bridges {
+        let controllers = config.settings.openflow.iter().flat_map(|openflow| &openflow.controllers);
+        for controller in controllers {
+            let Ok(address) = Address::parse(&controller.target, controller.allow_remote) else { continue };
+            if !address.is_open() {
+                continue;
+            }
+            let object = format!("bridge.{bridge}");
+            if controller.allow_remote {
+                let what = format!(
+                    "{address}: whoever can reach this address may change the rules, without authentication"
+                );
+                chart.note(&object, Finding::Warning, what, "listen at 127.0.0.1, or use pssl:");
+            } else {
+                let what = format!(
+                    "{address} is not listened at: whoever can reach this address could change the rules"
+                );
+                let fix = "listen at 127.0.0.1, use pssl:, or set `allow_remote = true` (OVSDB: other_config:allow-remote=true)";
+                chart.note(&object, Finding::Error, what, fix);
+            }
+        }
     }
 }
 

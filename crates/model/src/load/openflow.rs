@@ -58,6 +58,7 @@ fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option
             let (rate_limit, burst_limit) =
                 (packets("rate_limit", findings), packets("burst_limit", findings));
             let asynchronous = fields.flag("asynchronous", findings).unwrap_or(true);
+            let allow_remote = fields.flag("allow_remote", findings).unwrap_or(false);
             fields.finish(findings);
             let target = target?;
             Some(Controller {
@@ -67,6 +68,7 @@ fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option
                 rate_limit,
                 burst_limit,
                 asynchronous,
+                allow_remote,
             })
         }
         other => {
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_written_the_same() {
         let text = r#"
-            controllers = ["tcp:10.0.0.1", { target = "pssl:", inactivity_probe_ms = 0, max_backoff_ms = 2000, rate_limit = 100, burst_limit = 30, asynchronous = false }]
+            controllers = ["tcp:10.0.0.1", { target = "pssl:", inactivity_probe_ms = 0, max_backoff_ms = 2000, rate_limit = 100, burst_limit = 30, asynchronous = false, allow_remote = true }]
             fail_mode = "secure"
             datapath_id = "a1"
             versions = ["OpenFlow13", "OpenFlow10"]
@@ -261,6 +263,7 @@ mod tests {
         assert_eq!(openflow.controllers[0], Controller::at("tcp:10.0.0.1"));
         let second = &openflow.controllers[1];
         assert_eq!((second.inactivity_probe_ms, second.max_backoff_ms), (Some(0), Some(2000)));
+        assert!(second.allow_remote);
         assert_eq!(
             (second.rate_limit, second.burst_limit, second.asynchronous),
             (Some(100), Some(30), false)

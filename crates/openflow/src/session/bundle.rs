@@ -1,12 +1,18 @@
 //! Bundles: changes that are gathered and made at once, or not at all (OpenFlow 1.4 and later; the ONF's extension for 1.3).
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use switch::flow::Mod;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-use super::request::{get_mod, modify};
+use super::request::{MANY, get_mod};
 use super::{Answer, Session};
+use crate::datapath::Datapath;
 use crate::wire::error::Error;
 use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experimenter, finish};
 
@@ -14,21 +20,94 @@ use crate::wire::{HEADER, Header, ONF, Put, Reader, Version, begin, begin_experi
 const BUNDLES: usize = 16;
 /// Changes in all of them.
 const CHANGES: usize = 1 << 19;
+/// Octets of memory that all bundles of a session take at most.
+const SESSION_OCTETS: usize = 64 << 20;
+/// Octets of memory that the bundles of all sessions of the process take at most.
+const PROCESS_OCTETS: usize = 256 << 20;
+/// Octets of memory that a change takes besides its message: its place in the list and the allocation's head.
+const CHANGE_OCTETS: usize = 48;
+/// Octets of the message that opened a bundle, for the error that says that the bundle has timed out.
+const OPENED_OCTETS: usize = 64;
 
-/// One that has not ended.
+/// Octets that the bundles of all sessions take now.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Large bundles that are committed at the same time: their changes are unpacked for it.
+static COMMITS: Semaphore = Semaphore::const_new(2);
+
+/// A bundle that has not ended. Changes are kept as messages, which take a tenth of the memory of what they are unpacked to.
 struct Bundle {
     flags: u16,
     closed: bool,
-    changes: Vec<Mod>,
-    /// The number and the octets of each change, for the error that carries the change.
-    requests: Vec<(u32, Box<[u8]>)>,
+    /// Each change: whether it names its table in Nicira's way, and the message.
+    changes: Vec<(bool, Box<[u8]>)>,
     /// A message could not be taken, so it cannot be committed.
     broken: bool,
+    /// The number and the first octets of the message that opened the bundle.
+    opened: (u32, Box<[u8]>),
+    /// When the last message about the bundle came.
+    used: Instant,
+    /// Octets of memory, which are counted in [`HELD`].
+    octets: usize,
+}
+
+impl Bundle {
+    fn new(flags: u16, xid: u32, opened: &[u8]) -> Bundle {
+        let opened = (xid, opened[..opened.len().min(OPENED_OCTETS)].into());
+        let (changes, used) = (Vec::new(), Instant::now());
+        Bundle { flags, closed: false, changes, broken: false, opened, used, octets: 0 }
+    }
+
+    /// Adds to the memory that the bundle takes; false where the process has no room for so much.
+    fn grow(&mut self, octets: usize) -> bool {
+        let fits = |held: usize| held.checked_add(octets).filter(|held| *held <= PROCESS_OCTETS);
+        let grown = HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        self.octets += if grown { octets } else { 0 };
+        grown
+    }
+
+    /// Unpacks the changes.
+    fn mods(&self, version: Version) -> Result<Vec<Mod>, (usize, Error)> {
+        let read = |(place, (table_ids, message)): (usize, &(bool, Box<[u8]>))| {
+            let body = Reader::new(message.get(HEADER..).unwrap_or_default(), Error::BadLength);
+            let kind = message.get(1).copied().unwrap_or_default();
+            let change = get_mod(kind, body, version, *table_ids).map_err(|error| (place, error))?;
+            change.ok_or((place, Error::BundleMessage))
+        };
+        self.changes.iter().enumerate().map(read).collect()
+    }
+
+    /// Makes the changes, all or none. The place of the first that is refused comes back, and why.
+    fn commit(&self, datapath: &dyn Datapath, version: Version) -> Result<(), (usize, Error)> {
+        datapath.modify(self.mods(version)?).map_err(|(place, why)| (place, why.into()))
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.octets, Ordering::Relaxed);
+    }
 }
 
 /// A session's bundles.
 #[derive(Default)]
 pub(crate) struct Bundles(HashMap<u32, Bundle>);
+
+impl Bundles {
+    /// When the first bundle has been left alone for `patience`; `None` without bundles.
+    pub fn first_timeout(&self, patience: Duration) -> Option<Instant> {
+        self.0.values().map(|bundle| bundle.used + patience).min()
+    }
+
+    /// Removes the bundles that have been left alone for `patience`, and returns the messages that opened them.
+    pub fn expire(&mut self, patience: Duration) -> Vec<(u32, Box<[u8]>)> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let over = self.0.extract_if(|_, bundle| bundle.used + patience <= now);
+        over.map(|(_, mut bundle)| std::mem::take(&mut bundle.opened)).collect()
+    }
+}
 
 const OPEN: u16 = 0;
 const CLOSE: u16 = 2;
@@ -38,7 +117,12 @@ const DISCARD: u16 = 6;
 const FLAGS: u16 = 3;
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
-    pub(super) async fn bundle_control(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+    pub(super) async fn bundle_control(
+        &mut self,
+        head: Header,
+        mut body: Reader<'_>,
+        message: &[u8],
+    ) -> Answer {
         self.not_as_slave()?;
         let (id, what, flags) = (body.u32()?, body.u16()?, body.u16()?);
         if flags & !FLAGS != 0 {
@@ -52,9 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 if self.bundles.0.len() >= BUNDLES {
                     return Err(Error::BundlesFull.into());
                 }
-                let bundle =
-                    Bundle { flags, closed: false, changes: Vec::new(), requests: Vec::new(), broken: false };
-                self.bundles.0.insert(id, bundle);
+                self.bundles.0.insert(id, Bundle::new(flags, head.xid, message));
             }
             CLOSE => {
                 let bundle = self.bundles.0.get_mut(&id).ok_or(Error::BundleId)?;
@@ -66,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     self.bundles.0.remove(&id);
                     return Err(Error::BundleFlags.into());
                 }
-                bundle.closed = true;
+                (bundle.closed, bundle.used) = (true, Instant::now());
             }
             COMMIT => self.commit(id, flags).await?,
             DISCARD => {
@@ -94,19 +176,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if bundle.broken {
             return Err(Error::BundleFailed);
         }
-        let Err((index, why)) = modify(&self.hub.datapath, bundle.changes).await else { return Ok(()) };
-        if let Some((xid, request)) = bundle.requests.get(index) {
-            Error::from(why).write(&mut self.out, self.version, *xid, request);
+        let (datapath, version) = (Arc::clone(&self.hub.datapath), self.version);
+        let (bundle, done) = if bundle.changes.len() < MANY {
+            let done = bundle.commit(&*datapath, version);
+            (bundle, done)
+        } else {
+            // The semaphore is not closed.
+            let _turn = COMMITS.acquire().await;
+            let commit = move || {
+                let done = bundle.commit(&*datapath, version);
+                (bundle, done)
+            };
+            match tokio::task::spawn_blocking(commit).await {
+                Ok(done) => done,
+                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            }
+        };
+        let Err((index, why)) = done else { return Ok(()) };
+        if let Some((_, request)) = bundle.changes.get(index) {
+            let xid = Header::read(request).map_or(0, |head| head.xid);
+            why.write(&mut self.out, self.version, xid, request);
         }
         Err(Error::BundleFailed)
     }
 
-    pub(super) fn bundle_add(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+    pub(super) fn bundle_add(&mut self, head: Header, mut body: Reader<'_>, message: &[u8]) -> Answer {
         self.not_as_slave()?;
         let id = body.u32()?;
         body.skip(2)?;
         let flags = body.u16()?;
-        let added = self.bundle_message(head, id, flags, body);
+        let added = self.bundle_message((head, message), id, flags, body);
         if let (Err(error), Some(bundle)) = (added, self.bundles.0.get_mut(&id)) {
             bundle.broken = true;
             return Err(error.into());
@@ -114,7 +213,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(added?)
     }
 
-    fn bundle_message(&mut self, outer: Header, id: u32, flags: u16, body: Reader<'_>) -> Result<(), Error> {
+    fn bundle_message(
+        &mut self,
+        (outer, whole): (Header, &[u8]),
+        id: u32,
+        flags: u16,
+        body: Reader<'_>,
+    ) -> Result<(), Error> {
         if flags & !FLAGS != 0 {
             return Err(Error::BundleFlags);
         }
@@ -129,31 +234,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if head.version != self.version.number() {
             return Err(Error::BadVersion);
         }
-        let full = self.bundles.0.values().map(|bundle| bundle.changes.len()).sum::<usize>() >= CHANGES;
+        let changes = self.bundles.0.values().map(|bundle| bundle.changes.len()).sum::<usize>();
+        let octets = self.bundles.0.values().map(|bundle| bundle.octets).sum::<usize>();
+        let more = length + CHANGE_OCTETS;
+        let full = changes >= CHANGES || octets + more > SESSION_OCTETS;
         // A message to a bundle that is not there opens it.
         if !self.bundles.0.contains_key(&id) && self.bundles.0.len() >= BUNDLES {
             return Err(Error::BundlesFull);
         }
-        let bundle = self.bundles.0.entry(id).or_insert_with(|| Bundle {
-            flags,
-            closed: false,
-            changes: Vec::new(),
-            requests: Vec::new(),
-            broken: false,
-        });
+        let bundle = self.bundles.0.entry(id).or_insert_with(|| Bundle::new(flags, outer.xid, whole));
+        bundle.used = Instant::now();
         if bundle.closed {
             return Err(Error::BundleClosed);
         }
         if bundle.flags != flags {
             return Err(Error::BundleFlags);
         }
-        if full {
+        let inner = Reader::new(&message[HEADER..], Error::BadLength);
+        get_mod(head.kind, inner, self.version, self.table_ids)?.ok_or(Error::BundleMessage)?;
+        if full || !bundle.grow(more) {
             return Err(Error::BundleTooMany);
         }
-        let inner = Reader::new(&message[HEADER..], Error::BadLength);
-        let change = get_mod(head.kind, inner, self.version, self.table_ids)?.ok_or(Error::BundleMessage)?;
-        bundle.changes.push(change);
-        bundle.requests.push((head.xid, message.into()));
+        bundle.changes.push((self.table_ids, message.into()));
         Ok(())
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use switch::flow::{ALL_TABLES, FlowError, FlowFilter, FlowStats, port};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::{Answer, Ended, GATHER, Session};
-use crate::datapath::Datapath;
+use crate::datapath::Batches;
 use crate::wire::error::Error;
 use crate::wire::flow::{Form, Monitor, MonitorRequest, Update};
 use crate::wire::{
@@ -22,6 +23,14 @@ const MOST: usize = 0xffff;
 const TABLE_FEATURES: u16 = 12;
 /// Tables that one such request describes at most.
 const DESCRIBED: usize = 256;
+/// Dumps that are under way in the process. A dump takes 8 octets of memory for each rule and less than 1 MiB besides.
+static DUMPS: Semaphore = Semaphore::const_new(16);
+/// Dumps that are under way of one listener or controller.
+pub(crate) const OWN_DUMPS: usize = 4;
+
+/// A dump's place among those that are under way.
+type Turn = (OwnedSemaphorePermit, SemaphorePermit<'static>);
+
 /// Monitors of a session.
 const MONITORS: usize = 1024;
 
@@ -104,16 +113,17 @@ pub(super) fn within(filter: &FlowFilter, flow: &FlowStats) -> bool {
         && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
 }
 
-/// Calls the bridge where that holds nobody up.
-async fn apart<T: Send + 'static>(
-    datapath: &Arc<dyn Datapath>,
-    call: impl FnOnce(&dyn Datapath) -> T + Send + 'static,
-) -> T {
-    let datapath = Arc::clone(datapath);
-    match tokio::task::spawn_blocking(move || call(&*datapath)).await {
+/// Calls something that takes a while where that holds nobody up.
+async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(call).await {
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
+}
+
+/// The next batch, and what gives those behind it.
+async fn next<T: Send + 'static>(mut batches: Batches<T>) -> (Option<Vec<T>>, Batches<T>) {
+    apart(move || (batches.next(), batches)).await
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
@@ -167,19 +177,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     (NICIRA, 2, Version::V10 | Version::V11 | Version::V12) | (ONF, 1870, Version::V13) => {
                         self.monitor(xid, kind, body).await
                     }
-                    (NICIRA, 7, Version::V10) => self.group_stats(xid, kind, body),
-                    (NICIRA, 8, Version::V10) => self.group_descs(xid, kind, body),
+                    (NICIRA, 7, Version::V10) => self.group_stats(xid, kind, body).await,
+                    (NICIRA, 8, Version::V10) => self.group_descs(xid, kind, body).await,
                     (NICIRA, 9, Version::V10 | Version::V11) => self.group_features(xid, kind),
                     (NICIRA | ONF, ..) => Err(Error::BadSubtype.into()),
                     _ => Err(Error::BadExperimenter.into()),
                 }
             }
             (_, Version::V10) => Err(Error::BadMultipart.into()),
-            (6, _) => self.group_stats(xid, kind, body),
-            (7, _) => self.group_descs(xid, kind, body),
+            (6, _) => self.group_stats(xid, kind, body).await,
+            (7, _) => self.group_descs(xid, kind, body).await,
             (8, _) if version >= Version::V12 => self.group_features(xid, kind),
             (9..=TABLE_FEATURES, Version::V11 | Version::V12) => Err(Error::BadMultipart.into()),
-            (9 | 10, _) => self.meters(xid, kind, body),
+            (9 | 10, _) => self.meters(xid, kind, body).await,
             (11, _) => self.meter_features(xid, kind),
             (TABLE_FEATURES, _) => self.table_features(xid, kind, body, more).await,
             (14, Version::V14 | Version::V15) => self.table_descs(xid, kind),
@@ -205,38 +215,65 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    /// Writes many things, some of which are sent while others are still to be written.
-    async fn many<T>(
+    /// Waits for the turn of a dump: the process has a limit of them, and each listener or controller a smaller one of its own.
+    async fn turn(&mut self) -> Result<Option<Turn>, Ended> {
+        let own = Arc::clone(&self.board.dumps);
+        if own.available_permits() == 0 || DUMPS.available_permits() == 0 {
+            self.flush().await?;
+        }
+        // The semaphores are not closed.
+        let Ok(own) = own.acquire_owned().await else { return Ok(None) };
+        Ok(DUMPS.acquire().await.ok().map(|of_all| (own, of_all)))
+    }
+
+    /// Writes many things, some of which are sent while others are still to be made.
+    async fn many<T: Send + 'static>(
         &mut self,
         xid: u32,
         kind: Kind,
-        things: Vec<T>,
-        mut put: impl FnMut(&mut Vec<u8>, &T),
+        things: Batches<T>,
+        put: impl FnMut(&mut Vec<u8>, &T),
     ) -> Result<(), Ended> {
+        let _turn = self.turn().await?;
         let mut parts = self.parts(xid, kind);
-        for thing in things {
-            parts.add(&mut self.out, |out| put(out, &thing));
-            if self.out.len() >= GATHER {
-                // Only whole parts go; the one that is being written stays.
-                let rest = self.out.split_off(parts.start);
-                self.flush().await?;
-                self.out = rest;
-                parts.start = 0;
-            }
-        }
+        self.some(&mut parts, things, put).await?;
         parts.end(&mut self.out);
         Ok(())
     }
 
+    /// Writes things into an answer, and sends the parts of it that are whole.
+    async fn some<T: Send + 'static>(
+        &mut self,
+        parts: &mut Parts,
+        mut things: Batches<T>,
+        mut put: impl FnMut(&mut Vec<u8>, &T),
+    ) -> Result<(), Ended> {
+        while let (Some(batch), rest) = next(things).await {
+            things = rest;
+            for thing in batch {
+                parts.add(&mut self.out, |out| put(out, &thing));
+                if self.out.len() >= GATHER {
+                    // Only whole parts go; the one that is being written stays.
+                    let rest = self.out.split_off(parts.start);
+                    self.flush().await?;
+                    self.out = rest;
+                    parts.start = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn flows(&mut self, xid: u32, kind: Kind, form: Form, filter: FlowFilter) -> Answer {
-        let flows = apart(&self.hub.datapath, move |datapath| datapath.flows(&filter)).await;
-        let version = self.version;
+        let (flows, version) = (self.hub.datapath.flows(&filter), self.version);
         self.many(xid, kind, flows, |out, flow| flow::put_stats(out, version, form, flow)).await?;
         Ok(())
     }
 
     async fn aggregate(&mut self, xid: u32, kind: Kind, filter: FlowFilter) -> Answer {
-        let sums = apart(&self.hub.datapath, move |datapath| datapath.aggregate(&filter)).await;
+        let _turn = self.turn().await?;
+        let datapath = Arc::clone(&self.hub.datapath);
+        let sums = apart(move || datapath.aggregate(&filter)).await;
         let parts = self.parts(xid, kind);
         if self.version == Version::V15 {
             flow::put_oxs_sums(&mut self.out, &sums);
@@ -341,30 +378,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn group_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
-        let wanted = group::wanted(body.u32()?);
-        let stats = self.hub.datapath.group_stats(wanted);
-        let (mut parts, version) = (self.parts(xid, kind), self.version);
-        for stats in stats {
-            parts.add(&mut self.out, |out| group::put_stats(out, version, &stats));
-        }
-        parts.end(&mut self.out);
-        Ok(())
+    async fn group_stats(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+        let stats = self.hub.datapath.group_stats(group::wanted(body.u32()?));
+        let version = self.version;
+        Ok(self.many(xid, kind, stats, |out, stats| group::put_stats(out, version, stats)).await?)
     }
 
-    fn group_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+    async fn group_descs(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let wanted = match self.version {
             Version::V10 | Version::V15 => group::wanted(body.u32()?),
             Version::V11 | Version::V12 | Version::V13 | Version::V14 => None,
         };
-        let mut groups = self.hub.datapath.groups();
-        groups.retain(|group| wanted.is_none_or(|wanted| wanted == group.id));
-        let (mut parts, version) = (self.parts(xid, kind), self.version);
-        for group in groups {
-            parts.add(&mut self.out, |out| group::put_desc(out, version, &group));
-        }
-        parts.end(&mut self.out);
-        Ok(())
+        let (groups, version) = (self.hub.datapath.groups(wanted), self.version);
+        Ok(self.many(xid, kind, groups, |out, group| group::put_desc(out, version, group)).await?)
     }
 
     fn group_features(&mut self, xid: u32, kind: Kind) -> Answer {
@@ -375,26 +401,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
+    async fn meters(&mut self, xid: u32, kind: Kind, mut body: Reader<'_>) -> Answer {
         let id = body.u32()?;
         let wanted = (id != meter::ALL).then_some(id);
-        let mut meters = self.hub.datapath.meters();
-        meters.retain(|meter| wanted.is_none_or(|wanted| wanted == meter.id));
-        if meters.is_empty() && wanted.is_some() {
+        if wanted.is_some() && self.hub.datapath.meters(wanted).flatten().next().is_none() {
             return Err(Error::MeterUnknown.into());
         }
-        let stats = if kind.number == 9 { self.hub.datapath.meter_stats(wanted) } else { Vec::new() };
-        let mut parts = self.parts(xid, kind);
         if kind.number == 9 {
-            for stats in stats {
-                parts.add(&mut self.out, |out| meter::put_stats(out, &stats));
-            }
+            let stats = self.hub.datapath.meter_stats(wanted);
+            self.many(xid, kind, stats, meter::put_stats).await?;
         } else {
-            for meter in meters {
-                parts.add(&mut self.out, |out| meter::put_config(out, &meter));
-            }
+            let meters = self.hub.datapath.meters(wanted);
+            self.many(xid, kind, meters, meter::put_config).await?;
         }
-        parts.end(&mut self.out);
         Ok(())
     }
 
@@ -435,6 +454,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let tables = self.hub.datapath.features().tables;
         let configs: Vec<_> = (0..tables).filter_map(|table| self.hub.datapath.table_config(table)).collect();
         let version = self.version;
+        let configs = Box::new(std::iter::once(configs));
         self.many(xid, kind, configs, |out, config| table::put_features(out, version, config, tables))
             .await?;
         Ok(())
@@ -482,17 +502,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         // From here on changes are told; what was there before follows at once.
         self.monitors = monitors;
         self.seat.monitor(!self.monitors.is_empty());
-        let mut flows: Vec<(FlowStats, bool)> = Vec::new();
+        let _turn = self.turn().await?;
+        let mut parts = self.parts(xid, kind);
+        let version = self.version;
         for monitor in added.into_iter().filter(|monitor| monitor.flags & 1 != 0) {
             let whole = monitor.flags & 16 != 0;
-            let more = apart(&self.hub.datapath, move |datapath| datapath.flows(&monitor.filter)).await;
-            flows.extend(more.into_iter().map(|flow| (flow, whole)));
+            let flows = self.hub.datapath.flows(&monitor.filter);
+            let put = |out: &mut Vec<u8>, flow: &FlowStats| {
+                flow::put_update(out, version, Update::Initial, flow, whole)
+            };
+            self.some(&mut parts, flows, put).await?;
         }
-        let version = self.version;
-        self.many(xid, kind, flows, |out, (flow, whole)| {
-            flow::put_update(out, version, Update::Initial, flow, *whole);
-        })
-        .await?;
+        parts.end(&mut self.out);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::wire::{
 };
 
 /// Changes in one call that may take longer than others should wait.
-const MANY: usize = 32;
+pub(super) const MANY: usize = 32;
 
 /// Nothing may follow.
 fn none(body: Reader<'_>) -> Result<(), Error> {
@@ -112,14 +112,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             24 if self.version >= Version::V12 => self.role(head, body),
             26 if self.version >= Version::V13 => self.get_async(head, body),
             28 if self.version >= Version::V13 => self.set_async(body),
-            33 if self.version >= Version::V14 => self.bundle_control(head, body).await,
-            34 if self.version >= Version::V14 => self.bundle_add(head, body),
-            4 => self.experimenter(head, body).await,
+            33 if self.version >= Version::V14 => self.bundle_control(head, body, message).await,
+            34 if self.version >= Version::V14 => self.bundle_add(head, body, message),
+            4 => self.experimenter(head, body, message).await,
             _ => Err(Error::BadType.into()),
         }
     }
 
-    async fn experimenter(&mut self, head: Header, mut body: Reader<'_>) -> Answer {
+    async fn experimenter(&mut self, head: Header, mut body: Reader<'_>, message: &[u8]) -> Answer {
         let whole = body;
         let (who, subtype) = (body.u32()?, body.u32()?);
         match (who, subtype) {
@@ -174,8 +174,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             (NICIRA, 29 | 32) => self.flush_connections(subtype, body),
             (NICIRA, 21) if self.version < Version::V13 => self.monitor_cancel(body),
             (ONF, 1870) if self.version == Version::V13 => self.monitor_cancel(body),
-            (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body).await,
-            (ONF, 2301) if self.version == Version::V13 => self.bundle_add(head, body),
+            (ONF, 2300) if self.version == Version::V13 => self.bundle_control(head, body, message).await,
+            (ONF, 2301) if self.version == Version::V13 => self.bundle_add(head, body, message),
             (NICIRA | ONF, _) => Err(Error::BadSubtype.into()),
             _ => Err(Error::BadExperimenter.into()),
         }

@@ -178,6 +178,7 @@ errors! {
     BundleMessage "OFPBFC_MSG_UNSUP": X10, X10, X, o(2310), s(17, 10), s(17, 10);
     BundleTooMany "OFPBFC_MSG_TOO_MANY": X10, X10, X, o(2312), s(17, 12), s(17, 12);
     BundleFailed "OFPBFC_MSG_FAILED": X10, X10, X, o(2313), s(17, 13), s(17, 13);
+    BundleTimeout "OFPBFC_TIMEOUT": X10, X10, X, o(2314), s(17, 14), s(17, 14);
     MonitorUnknown "OFPMOFC_UNKNOWN": X10, X10, X, X, s(16, 0), s(16, 0);
     MonitorExists "OFPMOFC_MONITOR_EXISTS": v(1, 517), v(1, 517), n(6), n(6), s(16, 1), s(16, 1);
     MonitorFlags "OFPMOFC_BAD_FLAGS": v(1, 518), v(1, 518), n(7), n(7), s(16, 5), s(16, 5);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openflow::datapath::{
-    Description, EventSender, Features, PortMod, PortModError, QueueConfig, QueueStats, Reservation, Settled,
-    TableConfig, TableMod,
+    Batches, Description, EventSender, Features, PortMod, PortModError, QueueConfig, QueueStats, Reservation,
+    Settled, TableConfig, TableMod,
 };
 use openflow::{Datapath, Subscription, events};
 use packet::MacAddr;
@@ -273,6 +273,15 @@ fn change_meter(tables: &mut Tables, change: MeterMod) -> Result<(), FlowError> 
     Ok(())
 }
 
+/// Batches of 100.
+fn batches<T: Send + 'static>(all: Vec<T>) -> Batches<T> {
+    let mut left = all.into_iter();
+    Box::new(std::iter::from_fn(move || {
+        let batch: Vec<T> = left.by_ref().take(100).collect();
+        (!batch.is_empty()).then_some(batch)
+    }))
+}
+
 impl Datapath for Memory {
     fn features(&self) -> Features {
         Features {
@@ -361,7 +370,7 @@ impl Datapath for Memory {
         Ok(())
     }
 
-    fn flows(&self, filter: &FlowFilter) -> Vec<FlowStats> {
+    fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats> {
         let tables = self.lock();
         let wanted = |flow: &&FlowStats| {
             (filter.table == ALL_TABLES || filter.table == flow.table)
@@ -370,7 +379,7 @@ impl Datapath for Memory {
                 && filter.out_port.is_none_or(|port| flow.instructions.outputs_to(port))
                 && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
         };
-        tables.flows.iter().filter(wanted).cloned().collect()
+        batches(tables.flows.iter().filter(wanted).cloned().collect())
     }
 
     fn tables(&self) -> Vec<TableStats> {
@@ -413,40 +422,38 @@ impl Datapath for Memory {
         self.lock().options.change(change, |_| false)
     }
 
-    fn groups(&self) -> Vec<Group> {
-        self.lock().groups.clone()
+    fn groups(&self, wanted: Option<u32>) -> Batches<Group> {
+        let groups = self.lock().groups.clone();
+        batches(groups.into_iter().filter(|group| wanted.is_none_or(|wanted| wanted == group.id)).collect())
     }
 
-    fn group_stats(&self, wanted: Option<u32>) -> Vec<GroupStats> {
-        let groups = self.groups().into_iter().filter(|group| wanted.is_none_or(|wanted| wanted == group.id));
-        groups
-            .map(|group| GroupStats {
-                id: group.id,
-                references: 1,
-                packets: 4,
-                bytes: 400,
-                age_ns: 3_000_000_000,
-                buckets: group.buckets.iter().map(|_| (2, 200)).collect(),
-            })
-            .collect()
+    fn group_stats(&self, wanted: Option<u32>) -> Batches<GroupStats> {
+        let stats = |group: Group| GroupStats {
+            id: group.id,
+            references: 1,
+            packets: 4,
+            bytes: 400,
+            age_ns: 3_000_000_000,
+            buckets: group.buckets.iter().map(|_| (2, 200)).collect(),
+        };
+        batches(self.groups(wanted).flatten().map(stats).collect())
     }
 
-    fn meters(&self) -> Vec<Meter> {
-        self.lock().meters.clone()
+    fn meters(&self, wanted: Option<u32>) -> Batches<Meter> {
+        let meters = self.lock().meters.clone();
+        batches(meters.into_iter().filter(|meter| wanted.is_none_or(|wanted| wanted == meter.id)).collect())
     }
 
-    fn meter_stats(&self, wanted: Option<u32>) -> Vec<MeterStats> {
-        let meters = self.meters().into_iter().filter(|meter| wanted.is_none_or(|wanted| wanted == meter.id));
-        meters
-            .map(|meter| MeterStats {
-                id: meter.id,
-                flows: 1,
-                packets: 6,
-                bytes: 600,
-                age_ns: 4_000_000_000,
-                bands: meter.bands.iter().map(|_| (1, 60)).collect(),
-            })
-            .collect()
+    fn meter_stats(&self, wanted: Option<u32>) -> Batches<MeterStats> {
+        let stats = |meter: Meter| MeterStats {
+            id: meter.id,
+            flows: 1,
+            packets: 6,
+            bytes: 600,
+            age_ns: 4_000_000_000,
+            bands: meter.bands.iter().map(|_| (1, 60)).collect(),
+        };
+        batches(self.meters(wanted).flatten().map(stats).collect())
     }
 
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError> {

@@ -639,6 +639,16 @@ pub struct PacketOut {
     pub resumes: Option<Box<Continuation>>,
 }
 
+impl Group {
+    /// Octets of memory that the group takes with its buckets, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let buckets = self.buckets.iter();
+        size_of::<Group>()
+            + buckets.map(|bucket| size_of::<Bucket>() + memory_of(&bucket.actions)).sum::<usize>()
+    }
+}
+
 impl PacketOut {
     /// Octets of memory that the packet takes with its actions, about.
     #[must_use]

@@ -74,6 +74,7 @@ impl Pipeline {
                 let parts = usize::from(old.is_conjunctive());
                 let were = usize::from(rule.is_conjunctive());
                 self.lessons.unlinked(rule);
+                self.held = (self.held + old.memory()).saturating_sub(rule.memory());
                 *rule = *old;
                 self.lessons.linked(rule);
                 let held = &mut self.tables[usize::from(table)].conjunctive;
@@ -81,6 +82,9 @@ impl Pipeline {
                 self.touch_rule(at, table, matching);
             }
             Undo::Group(id, state) => {
+                let more = state.as_ref().map_or(0, |state| state.group.memory());
+                let less = self.groups.get(&id).map_or(0, |state| state.group.memory());
+                self.held = (self.held + more).saturating_sub(less);
                 match state {
                     Some(state) => self.groups.insert(id, *state),
                     None => self.groups.remove(&id),
@@ -103,6 +107,7 @@ impl Pipeline {
         let (number, matching, priority) = (rule.table, rule.matching, rule.priority);
         let parts = usize::from(rule.is_conjunctive());
         self.lessons.linked(rule);
+        self.held += rule.memory();
         let table = &mut self.tables[usize::from(number)];
         let rule = lookup::Rule { value: matching.value.0, mask: matching.mask.0, priority, payload: at };
         // Tables are bounded far below what a classifier holds.
@@ -114,6 +119,7 @@ impl Pipeline {
     fn take_out(&mut self, at: RuleRef) -> Option<Rule> {
         let rule = self.rules.remove(at)?;
         self.lessons.unlinked(&rule);
+        self.held = self.held.saturating_sub(rule.memory());
         let table = &mut self.tables[usize::from(rule.table)];
         table.classifier.remove(&rule.matching.value.0, &rule.matching.mask.0, rule.priority);
         table.conjunctive -= usize::from(rule.is_conjunctive());
@@ -148,10 +154,7 @@ impl Pipeline {
                 if found.is_empty() && or_add && change.cookie_mask == 0 {
                     return self.add(change, now_ns, undo);
                 }
-                for at in found {
-                    self.change(at, change, now_ns, undo);
-                }
-                Ok(())
+                found.into_iter().try_for_each(|at| self.change(at, change, now_ns, undo))
             }
             FlowCommand::Delete { strict } => {
                 for at in self.targets(change, strict) {
@@ -218,6 +221,10 @@ impl Pipeline {
             packets: 0,
             bytes: 0,
         };
+        let less = old.and_then(|old| self.rules.get(old)).map_or(0, Rule::memory);
+        if (self.held + rule.memory()).saturating_sub(less) > self.held_most {
+            return Err(FlowError::TableFull);
+        }
         if let Some(old) = old
             && let Some(before) = self.take_out(old)
         {
@@ -235,8 +242,19 @@ impl Pipeline {
         Ok(())
     }
 
-    fn change(&mut self, at: RuleRef, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) {
-        let Some(rule) = self.rules.get_mut(at) else { return };
+    fn change(
+        &mut self,
+        at: RuleRef,
+        change: &FlowMod,
+        now_ns: u64,
+        undo: &mut Vec<Undo>,
+    ) -> Result<(), FlowError> {
+        let Some(rule) = self.rules.get_mut(at) else { return Ok(()) };
+        let (less, more) = (rule.instructions.memory(), change.instructions.memory());
+        if more > less && self.held + (more - less) > self.held_most {
+            return Err(FlowError::TableFull);
+        }
+        self.held = (self.held + more).saturating_sub(less);
         undo.push(Undo::Changed(at, Box::new(rule.clone())));
         let were = usize::from(rule.is_conjunctive());
         self.lessons.unlinked(rule);
@@ -256,6 +274,7 @@ impl Pipeline {
         *held = *held + parts - were;
         self.events.push(Event::Modified(stats));
         self.touch_rule(at, table, matching);
+        Ok(())
     }
 
     /// Takes out the rules whose time is over.
@@ -505,6 +524,12 @@ impl Pipeline {
     fn put_group(&mut self, group: Group, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
         self.check_group(&group)?;
         let id = group.id;
+        let less = self.groups.get(&id).map_or(0, |old| old.group.memory());
+        let held = (self.held + group.memory()).saturating_sub(less);
+        if held > self.held_most {
+            return Err(FlowError::OutOfBuckets);
+        }
+        self.held = held;
         let old = self.groups.remove(&id);
         let mut state = GroupState {
             created_ns: old.as_ref().map_or(now_ns, |old| old.created_ns),
@@ -573,6 +598,7 @@ impl Pipeline {
     fn delete_groups(&mut self, gone: &[u32], now_ns: u64, undo: &mut Vec<Undo>) {
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
+                self.held = self.held.saturating_sub(state.group.memory());
                 undo.push(Undo::Group(*id, Some(Box::new(state))));
             }
         }

@@ -24,6 +24,8 @@ pub const TABLES: usize = 255;
 pub const VISIBLE_TABLES: u8 = 254;
 /// Rules that a table holds unless told otherwise.
 pub const MAX_RULES: u32 = 1_000_000;
+/// Octets of memory that the rules and groups of a bridge take at most, unless told otherwise. A million usual rules take about 1 GiB.
+pub const RULE_MEMORY: usize = 2 << 30;
 /// Groups that a bridge holds.
 pub const MAX_GROUPS: usize = 65_536;
 /// Meters that a bridge holds.
@@ -71,6 +73,34 @@ pub(crate) struct MeterState {
     pub bands: Vec<(u64, u64)>,
 }
 
+impl GroupState {
+    /// What controllers are told; `references`: rules and groups that name the group.
+    pub fn stats(&self, references: u32, now_ns: u64) -> GroupStats {
+        GroupStats {
+            id: self.group.id,
+            references,
+            packets: self.packets,
+            bytes: self.bytes,
+            age_ns: now_ns.saturating_sub(self.created_ns),
+            buckets: self.buckets.clone(),
+        }
+    }
+}
+
+impl MeterState {
+    /// What controllers are told; `flows`: rules that name the meter.
+    pub fn stats(&self, flows: u32, now_ns: u64) -> MeterStats {
+        MeterStats {
+            id: self.meter.id,
+            flows,
+            packets: self.packets,
+            bytes: self.bytes,
+            age_ns: now_ns.saturating_sub(self.created_ns),
+            bands: self.bands.clone(),
+        }
+    }
+}
+
 /// A port of the bridge.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowPort {
@@ -111,6 +141,10 @@ pub struct Pipeline {
     pub(crate) options: TunnelOptions,
     pub(crate) events: Vec<Event>,
     pub(crate) lessons: Lessons,
+    /// Octets of memory that rules and groups take, about.
+    pub(super) held: usize,
+    /// Octets of memory that rules and groups may take.
+    pub(super) held_most: usize,
     /// Tables whose vacancy controllers want to be told.
     pub(super) watched: usize,
     /// Whether packets are forwarded without regard to rules.
@@ -150,6 +184,8 @@ impl Pipeline {
             options: TunnelOptions::default(),
             events: Vec::new(),
             lessons: Lessons::default(),
+            held: 0,
+            held_most: RULE_MEMORY,
             watched: 0,
             alone: false,
             misses_heard: false,
@@ -198,6 +234,17 @@ impl Pipeline {
                     && (*table != 0 || arrived.is_none_or(|arrived| matching.overlaps(arrived)))
             }
         })
+    }
+
+    /// Limits the octets of memory that rules and groups may take. Those that are there stay.
+    pub fn set_rule_memory(&mut self, most: usize) {
+        self.held_most = most;
+    }
+
+    /// Octets of memory that rules and groups take, about: what is counted against the limit.
+    #[must_use]
+    pub fn rule_memory(&self) -> usize {
+        self.held
     }
 
     /// Stands alone, or goes by rules (OpenFlow 1.3.5, 6.3.2): a learning bridge for all that arrives, while nobody is there whose rules are to be
@@ -270,15 +317,7 @@ impl Pipeline {
         &'p self,
         filter: &'p FlowFilter,
     ) -> impl Iterator<Item = (RuleRef, &'p Rule)> {
-        self.rules.iter().filter(move |(_, rule)| {
-            (filter.table == ALL_TABLES || filter.table == rule.table)
-                && (rule.cookie ^ filter.cookie) & filter.cookie_mask == 0
-                && rule.matching.is_within(&filter.matching)
-                && filter.out_port.is_none_or(|port| rule.instructions.outputs_to(port))
-                && filter
-                    .out_group
-                    .is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
-        })
+        self.rules.iter().filter(move |(_, rule)| is_selected(filter, rule))
     }
 
     /// Rules and their counters, by table and falling priority.
@@ -358,15 +397,7 @@ impl Pipeline {
         for state in self.groups.values() {
             references.add(|named| named.extend(super::modify::followers(&state.group)));
         }
-        let stats = |state: &GroupState| GroupStats {
-            id: state.group.id,
-            references: references.of(state.group.id),
-            packets: state.packets,
-            bytes: state.bytes,
-            age_ns: now_ns.saturating_sub(state.created_ns),
-            buckets: state.buckets.clone(),
-        };
-        self.groups.values().map(stats).collect()
+        self.groups.values().map(|state| state.stats(references.of(state.group.id), now_ns)).collect()
     }
 
     /// Meters.
@@ -381,15 +412,7 @@ impl Pipeline {
         for (_, rule) in self.rules.iter() {
             uses.add(|named| rule.instructions.meters(named));
         }
-        let stats = |state: &MeterState| MeterStats {
-            id: state.meter.id,
-            flows: uses.of(state.meter.id),
-            packets: state.packets,
-            bytes: state.bytes,
-            age_ns: now_ns.saturating_sub(state.created_ns),
-            bands: state.bands.clone(),
-        };
-        self.meters.values().map(stats).collect()
+        self.meters.values().map(|state| state.stats(uses.of(state.meter.id), now_ns)).collect()
     }
 
     /// Adds what a meter has counted.
@@ -462,16 +485,25 @@ impl Pipeline {
     }
 }
 
+/// Whether a request is about a rule.
+pub(super) fn is_selected(filter: &FlowFilter, rule: &Rule) -> bool {
+    (filter.table == ALL_TABLES || filter.table == rule.table)
+        && (rule.cookie ^ filter.cookie) & filter.cookie_mask == 0
+        && rule.matching.is_within(&filter.matching)
+        && filter.out_port.is_none_or(|port| rule.instructions.outputs_to(port))
+        && filter.out_group.is_none_or(|group| group == ANY_GROUP || rule.instructions.uses_group(group))
+}
+
 /// How many name each group or meter: in one walk over all rules, for packets of unknown flows wait meanwhile.
-#[derive(Default)]
-struct Tally {
+#[derive(Default, Debug)]
+pub(super) struct Tally {
     by_id: HashMap<u32, u32>,
     named: Vec<u32>,
 }
 
 impl Tally {
     /// One more, which names these.
-    fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
+    pub(super) fn add(&mut self, name: impl FnOnce(&mut Vec<u32>)) {
         name(&mut self.named);
         self.named.sort_unstable();
         self.named.dedup();
@@ -480,7 +512,7 @@ impl Tally {
         }
     }
 
-    fn of(&self, id: u32) -> u32 {
+    pub(super) fn of(&self, id: u32) -> u32 {
         self.by_id.get(&id).copied().unwrap_or(0)
     }
 }

@@ -44,6 +44,12 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Octets of memory that the rule takes with its actions and its place in the classifier, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Rule>() + size_of::<Place>() + size_of::<super::Flow>() + self.instructions.memory()
+    }
+
     /// Whether it is only parts of conjunctive matches.
     #[must_use]
     pub fn is_conjunctive(&self) -> bool {

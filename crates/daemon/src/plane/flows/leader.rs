@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use engine::FlowTables;
 use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
 use openflow::datapath::{
-    Aggregate, Description, EventSender, Features, PortMod, PortModError, Reservation, Settled, Subscription,
-    TableConfig, TableMod,
+    Aggregate, Batches, Description, EventSender, Features, PortMod, PortModError, Reservation, Settled,
+    Subscription, TableConfig, TableMod,
 };
 use openflow::{Datapath, events};
 use switch::flow::{
-    ALL_TABLES, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, Fragments, Group, GroupStats, Match,
-    Meter, MeterStats, Mod, OptionsError, OptionsMod, PacketOut, Pipeline, PortDesc, PortStats, TableBounds,
-    TableStats, TunnelOptions, VISIBLE_TABLES, text,
+    ALL_TABLES, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, FlowSums, Fragments, Group,
+    GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError, OptionsMod, PacketOut, Pipeline,
+    PortDesc, PortStats, TableBounds, TableStats, TunnelOptions, VISIBLE_TABLES, text,
 };
 
 use super::letter::LeaderLetter;
@@ -213,6 +213,12 @@ impl Leader {
         locked(&self.configs).remove(&number);
     }
 
+    /// Batches that are made of the tables, one at a time.
+    fn batches<T>(&self, mut next: impl FnMut(&FlowTables) -> Option<Vec<T>> + Send + 'static) -> Batches<T> {
+        let tables = Arc::clone(&self.tables);
+        Box::new(std::iter::from_fn(move || next(&tables)))
+    }
+
     /// A port with what controllers have changed of it.
     pub(super) fn dress(&self, mut port: FlowPort) -> FlowPort {
         let config = locked(&self.configs).get(&port.desc.number).copied().unwrap_or_default();
@@ -300,12 +306,23 @@ impl Datapath for Leader {
         self.tables.change(|pipeline| pipeline.modify(&changes, now()))
     }
 
-    fn flows(&self, filter: &FlowFilter) -> Vec<FlowStats> {
-        self.tables.lock().flows(filter, now())
+    fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats> {
+        let mut dump = FlowDump::new(filter.clone());
+        self.batches(move |tables| {
+            dump.prepare();
+            dump.step(&tables.lock(), now())
+        })
     }
 
     fn aggregate(&self, filter: &FlowFilter) -> Aggregate {
-        let (packets, bytes, flows) = self.tables.lock().aggregate(filter);
+        let mut sums = FlowSums::new(filter.clone());
+        let (packets, bytes, flows) = loop {
+            let step = sums.step(&self.tables.lock());
+            if let Some(sums) = step {
+                break sums;
+            }
+            std::thread::yield_now();
+        };
         Aggregate { packets, bytes, flows }
     }
 
@@ -344,24 +361,24 @@ impl Datapath for Leader {
         self.tables.change(|pipeline| pipeline.change_tunnel_options(change))
     }
 
-    fn groups(&self) -> Vec<Group> {
-        self.tables.lock().groups().cloned().collect()
+    fn groups(&self, group: Option<u32>) -> Batches<Group> {
+        let mut dump = NumberedDump::new(group);
+        self.batches(move |tables| dump.groups(&tables.lock()))
     }
 
-    fn group_stats(&self, group: Option<u32>) -> Vec<GroupStats> {
-        let mut stats = self.tables.lock().group_stats(now());
-        stats.retain(|own| group.is_none_or(|group| group == own.id));
-        stats
+    fn group_stats(&self, group: Option<u32>) -> Batches<GroupStats> {
+        let mut dump = NumberedDump::new(group);
+        self.batches(move |tables| dump.group_stats(&tables.lock(), now()))
     }
 
-    fn meters(&self) -> Vec<Meter> {
-        self.tables.lock().meters().cloned().collect()
+    fn meters(&self, meter: Option<u32>) -> Batches<Meter> {
+        let mut dump = NumberedDump::new(meter);
+        self.batches(move |tables| dump.meters(&tables.lock()))
     }
 
-    fn meter_stats(&self, meter: Option<u32>) -> Vec<MeterStats> {
-        let mut stats = self.tables.lock().meter_stats(now());
-        stats.retain(|own| meter.is_none_or(|meter| meter == own.id));
-        stats
+    fn meter_stats(&self, meter: Option<u32>) -> Batches<MeterStats> {
+        let mut dump = NumberedDump::new(meter);
+        self.batches(move |tables| dump.meter_stats(&tables.lock(), now()))
     }
 
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError> {

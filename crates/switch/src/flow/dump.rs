@@ -1,0 +1,208 @@
+//! Dumps of rules, groups and meters in steps: each step holds the pipeline for a slice, and packets of unknown flows and changes go on
+//! between steps.
+//!
+//! What exists throughout a dump is told exactly once. What comes, goes or is replaced meanwhile may be told or not.
+
+use super::message::{FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats};
+use super::pipeline::{Pipeline, Tally, is_selected};
+
+/// Places of rules that are looked through in one step.
+const LOOKED_AT: usize = 2048;
+/// Rules that are told in one step.
+const TOLD: usize = 128;
+/// Groups or meters that are told in one step.
+const GROUPS: usize = 16;
+
+/// A rule of a dump: its table, its priority and its place, by which the rules are told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Found(u64);
+
+impl Found {
+    /// Priorities fall within a table. Places have 32 bits.
+    fn new(table: u8, priority: u16, place: usize) -> Found {
+        Found(u64::from(table) << 48 | u64::from(!priority) << 32 | place as u64 & u64::from(u32::MAX))
+    }
+
+    fn place(self) -> usize {
+        usize::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX)
+    }
+
+    fn is_of(self, table: u8, priority: u16) -> bool {
+        self.0 >> 32 == Found::new(table, priority, 0).0 >> 32
+    }
+}
+
+/// A dump of rules by table and falling priority. It takes 8 octets of memory for each rule.
+#[derive(Debug)]
+pub struct FlowDump {
+    filter: FlowFilter,
+    /// Places are looked through up to this one; `None`: all are.
+    at: Option<usize>,
+    found: Vec<Found>,
+    is_sorted: bool,
+    /// Rules that have been told.
+    told: usize,
+}
+
+impl FlowDump {
+    /// A dump of the rules that a request is about.
+    #[must_use]
+    pub fn new(filter: FlowFilter) -> FlowDump {
+        FlowDump { filter, at: Some(0), found: Vec::new(), is_sorted: false, told: 0 }
+    }
+
+    /// Does what needs no pipeline. To be called before each step, without the pipeline's lock.
+    pub fn prepare(&mut self) {
+        if self.at.is_none() && !self.is_sorted {
+            self.found.sort_unstable();
+            self.is_sorted = true;
+        }
+    }
+
+    /// The next rules, which may be none; `None` at the end.
+    pub fn step(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<FlowStats>> {
+        if let Some(from) = self.at {
+            let mut place = from;
+            for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
+                if let Some(rule) = rule.filter(|rule| is_selected(&self.filter, rule)) {
+                    self.found.push(Found::new(rule.table, rule.priority, place));
+                }
+                place += 1;
+            }
+            self.at = (place - from == LOOKED_AT).then_some(place);
+            return Some(Vec::new());
+        }
+        if self.told == self.found.len() {
+            return None;
+        }
+        let next = &self.found[self.told..(self.told + TOLD).min(self.found.len())];
+        self.told += next.len();
+        // A rule that is there all the time keeps its place, also where it is added again.
+        let rule = |found: &Found| {
+            let rule = pipeline.rules.places(found.place(), 1).next()?.0?;
+            let is_meant = found.is_of(rule.table, rule.priority) && is_selected(&self.filter, rule);
+            is_meant.then(|| rule.stats(now_ns))
+        };
+        Some(next.iter().filter_map(rule).collect())
+    }
+}
+
+/// Sums over rules: packets, octets and number of rules.
+#[derive(Debug)]
+pub struct FlowSums {
+    filter: FlowFilter,
+    at: usize,
+    sums: (u64, u64, u32),
+}
+
+impl FlowSums {
+    /// Sums over the rules that a request is about.
+    #[must_use]
+    pub fn new(filter: FlowFilter) -> FlowSums {
+        FlowSums { filter, at: 0, sums: (0, 0, 0) }
+    }
+
+    /// Adds the next rules; `Some` at the end, with packets, octets and the number of rules.
+    pub fn step(&mut self, pipeline: &Pipeline) -> Option<(u64, u64, u32)> {
+        let from = self.at;
+        for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
+            self.at += 1;
+            if let Some(rule) = rule.filter(|rule| is_selected(&self.filter, rule)) {
+                let (packets, bytes, flows) = self.sums;
+                self.sums = (
+                    packets.wrapping_add(rule.packets),
+                    bytes.wrapping_add(rule.bytes),
+                    flows.saturating_add(1),
+                );
+            }
+        }
+        (self.at - from < LOOKED_AT).then_some(self.sums)
+    }
+}
+
+/// Which rules are counted for the groups or meters that they name.
+type Names = fn(&super::Instructions, &mut Vec<u32>);
+
+/// A dump of groups or meters by their numbers.
+#[derive(Debug)]
+pub struct NumberedDump {
+    /// The number from which on it goes on; `None`: the end.
+    from: Option<u32>,
+    /// The last number.
+    to: u32,
+    /// Rules are counted from this place on.
+    at: Option<usize>,
+    uses: Tally,
+}
+
+impl NumberedDump {
+    /// A dump of the one of this number, or of all.
+    #[must_use]
+    pub fn new(number: Option<u32>) -> NumberedDump {
+        let (from, to) = (number.unwrap_or(0), number.unwrap_or(u32::MAX));
+        NumberedDump { from: Some(from), to, at: Some(0), uses: Tally::default() }
+    }
+
+    /// Counts rules by what they name; false when all are counted.
+    fn count(&mut self, pipeline: &Pipeline, names: Names) -> bool {
+        let Some(from) = self.at else { return false };
+        let mut place = from;
+        for (rule, _) in pipeline.rules.places(from, LOOKED_AT) {
+            if let Some(rule) = rule {
+                self.uses.add(|named| names(&rule.instructions, named));
+            }
+            place += 1;
+        }
+        self.at = (place - from == LOOKED_AT).then_some(place);
+        self.at.is_some()
+    }
+
+    /// Goes on behind the numbers that were told.
+    fn behind<T>(&mut self, told: Vec<(u32, T)>) -> Vec<T> {
+        let last = told.last().filter(|_| told.len() == GROUPS).map(|(number, _)| *number);
+        self.from = last.and_then(|last| last.checked_add(1)).filter(|from| *from <= self.to);
+        told.into_iter().map(|(_, one)| one).collect()
+    }
+
+    /// The next groups; `None` at the end.
+    pub fn groups(&mut self, pipeline: &Pipeline) -> Option<Vec<Group>> {
+        let next = pipeline.groups.range(self.from?..=self.to).take(GROUPS);
+        let told = next.map(|(id, state)| (*id, state.group.clone())).collect();
+        Some(self.behind(told))
+    }
+
+    /// The next groups' counters, which may be none; `None` at the end.
+    pub fn group_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<GroupStats>> {
+        let from = self.from?;
+        if self.at.is_some() {
+            if !self.count(pipeline, |instructions, named| instructions.groups(named)) {
+                for state in pipeline.groups.values() {
+                    self.uses.add(|named| named.extend(super::modify::followers(&state.group)));
+                }
+            }
+            return Some(Vec::new());
+        }
+        let next = pipeline.groups.range(from..=self.to).take(GROUPS);
+        let told = next.map(|(id, state)| (*id, state.stats(self.uses.of(*id), now_ns))).collect();
+        Some(self.behind(told))
+    }
+
+    /// The next meters; `None` at the end.
+    pub fn meters(&mut self, pipeline: &Pipeline) -> Option<Vec<Meter>> {
+        let next = pipeline.meters.range(self.from?..=self.to).take(GROUPS);
+        let told = next.map(|(id, state)| (*id, state.meter.clone())).collect();
+        Some(self.behind(told))
+    }
+
+    /// The next meters' counters, which may be none; `None` at the end.
+    pub fn meter_stats(&mut self, pipeline: &Pipeline, now_ns: u64) -> Option<Vec<MeterStats>> {
+        let from = self.from?;
+        if self.at.is_some() {
+            self.count(pipeline, |instructions, named| instructions.meters(named));
+            return Some(Vec::new());
+        }
+        let next = pipeline.meters.range(from..=self.to).take(GROUPS);
+        let told = next.map(|(id, state)| (*id, state.stats(self.uses.of(*id), now_ns))).collect();
+        Some(self.behind(told))
+    }
+}
