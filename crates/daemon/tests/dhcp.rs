@@ -222,7 +222,8 @@ fn a_client_gets_its_ipv6_address_from_a_server_behind_the_router() {
 
     // An envelope with the server's address that comes from the clients' link, where the server is not routed; and one of another relay, which
     // is not wanted there.
-    rig.hosts[0].run(["ip", "address", "add", "fd00:8:2::2/128", "dev", "lo"]).unwrap();
+    rig.hosts[0].run(["sysctl", "-qw", "net.ipv6.conf.lo.disable_ipv6=0"]).unwrap();
+    rig.hosts[0].run(["ip", "address", "add", "fd00:8:2::2/128", "dev", "lo", "nodad"]).unwrap();
     let mut relayed_before = forged.clone();
     relayed_before[0] = 12;
     rig.hosts[0]
