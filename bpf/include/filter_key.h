@@ -270,7 +270,7 @@ __attribute__((noinline)) int filter_tags(struct xdp_md *ctx, struct filter_key 
 
 		if (!is_vlan(ethertype))
 			return FILTER_TYPE_OFFSET + i * sizeof(*tag);
-		if ((void *)(tag + 1) > frame.end)
+		if (i == FILTER_TAGS_MAX || (void *)(tag + 1) > frame.end)
 			return 0;
 		vid = bpf_ntohs(tag->control) & 0xfff;
 		if (vid && key->vlan == FILTER_NO_VLAN)

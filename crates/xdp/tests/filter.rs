@@ -238,6 +238,23 @@ fn random_rules_agree_with_the_list() {
     runner.run(&cases, |(set, frames)| compare(&set, &frames)).unwrap();
 }
 
+/// Sixteen tags are read. The hook took the VLAN of the seventeenth from the frame, although the filter counts it among what cannot be read.
+#[test]
+fn the_vlan_of_a_tag_beyond_the_last_that_is_read_is_not_known() {
+    need_root!();
+    let matches = Match { vlans: vec![VlanMatch::Tagged(1..=4094)], ..Match::default() };
+    let rule = Rule { matches, ..rule("tagged", Action::Count) };
+    let set = RuleSet { rules: vec![rule], ..RuleSet::default() };
+    for tags in 14..20 {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        for _ in 1..tags {
+            frame.extend([0x81, 0, 0, 0]);
+        }
+        frame.extend([0x81, 0, 0x05, 0, 8, 6, 0, 0]);
+        compare(&set, &[frame]).unwrap();
+    }
+}
+
 #[test]
 fn many_random_rules_agree_with_the_list() {
     need_root!();
