@@ -189,9 +189,10 @@ fn left(way: Counter) -> &'static str {
 
 /// The reason's name if the packet was dropped and nothing of it left.
 pub fn dropped(steps: &[Step]) -> Option<&'static str> {
-    if steps.iter().any(|step| matches!(step, Step::Output { .. } | Step::Transmitted { .. })) {
+    if steps.iter().any(|step| matches!(step, Step::Transmitted { .. })) {
         return None;
     }
+    // A decided output ends in a drop where its port is down or its MTU is too small.
     steps.iter().rev().find_map(|step| match step {
         Step::Dropped(reason) => Some(reason.name()),
         _ => None,
@@ -214,13 +215,15 @@ fn verdict(steps: &[Step], names: &Names) -> String {
         Step::Dropped(reason) => Some(reason),
         _ => None,
     });
+    if let Some(reason) = drop.filter(|_| dropped(steps).is_some()) {
+        return format!("dropped as {}: {}{punted}", reason.name(), reason.explain());
+    }
     let to_kernel = steps.iter().any(|step| matches!(step, Step::ToKernel { .. }));
     let told = steps.iter().any(|step| matches!(step, Step::Told { .. }));
     match (outputs.as_slice(), drop) {
         ([_], None) if to_kernel => "it goes to the kernel".to_owned(),
         ([port], None) if told => format!("it goes no further; the error leaves by {port}"),
-        ([], Some(reason)) => format!("dropped as {}: {}{punted}", reason.name(), reason.explain()),
-        ([], None) => format!("it leaves by no port{punted}"),
+        ([], _) => format!("it leaves by no port{punted}"),
         ([port], _) => format!("it leaves by {port}{punted}"),
         (ports, _) => format!("copies leave by {}{punted}", ports.join(", ")),
     }
@@ -368,6 +371,19 @@ mod tests {
         );
         assert_eq!(verdict, "it leaves by web2");
         assert_eq!(dropped(&steps), None);
+    }
+
+    #[test]
+    fn what_is_dropped_at_its_output_leaves_by_no_port() {
+        let out = Step::Output { port: PortId(2), tag: TagChange::Keep };
+        let steps = [out, Step::Dropped(DropReason::PortDown)];
+        let (_, verdict) = tell(&steps, &names());
+        assert!(verdict.starts_with("dropped as port-down"), "{verdict}");
+        assert_eq!(dropped(&steps), Some("port-down"));
+        // A flood that one of its ports does not take goes on.
+        let steps =
+            [Step::Dropped(DropReason::PortDown), Step::Transmitted { port: PortId(2), queue: QueueId(0) }];
+        assert_eq!(tell(&steps, &names()).1, "it leaves by web2");
     }
 
     #[test]
