@@ -83,7 +83,9 @@ fn settings(tap: &str) {
     let loose = if strict { "2" } else { "0" };
     let all = [
         (path("ipv4", tap, "rp_filter"), loose),
-        // Before IPv6 comes up, which it has to even where devices have none by default.
+        // The device is up already, with a link-local address: IPv6 goes, and comes again without one. It has to come even where devices have
+        // none by default.
+        (path("ipv6", tap, "disable_ipv6"), "1"),
         (path("ipv6", tap, "addr_gen_mode"), "1"),
         (path("ipv6", tap, "disable_ipv6"), "0"),
     ];
