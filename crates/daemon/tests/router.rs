@@ -87,6 +87,35 @@ fn hosts_talk_through_the_worker() {
     assert!(worker > 1_000 && kernel == 0, "{worker} by the worker, {kernel} by the kernel");
 }
 
+/// A router bypasses netfilter, and says so where netfilter has rules for what it forwards.
+#[test]
+fn rules_of_netfilter_that_are_bypassed_are_told() {
+    require!("ip", "ping", "ethtool", "nft");
+    let mut rig = Rig::routed(2);
+    let hub = rig.lab.hub().clone();
+    hub.run(["nft", "add table ip f; add chain ip f fch { type filter hook forward priority 0; }; add rule ip f fch counter"]).unwrap();
+    let configuration = configuration(&rig);
+    rig.start(&configuration);
+    rig.until_reachable(1, 2);
+    let log = rig.daemon().output();
+    assert!(log.contains("table ip f, chain fch") && log.contains("bypass"), "{log}");
+    let told = |rig: &Rig| {
+        let doctor = rig.trivium(&["doctor"]);
+        String::from_utf8_lossy(&doctor.stdout).into_owned()
+    };
+    let doctor = told(&rig);
+    assert!(doctor.contains("router.edge") && doctor.contains("table ip f, chain fch"), "{doctor}");
+    // Nor is it told that the kernel's commonest setting keeps it from routing.
+    assert!(!doctor.contains("net.ipv4.ip_forward is 0"), "{doctor}");
+    hub.run(["nft", "delete table ip f"]).unwrap();
+    hub.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"]).unwrap();
+    let doctor = told(&rig);
+    assert!(doctor.contains("net.ipv4.ip_forward is 0") && !doctor.contains("chain fch"), "{doctor}");
+    // The router's own device has no address, not even one of its link.
+    let addresses = hub.run(["ip", "address", "show", "dev", "trivium0"]).unwrap();
+    assert!(!addresses.contains("inet"), "{addresses}");
+}
+
 #[test]
 fn the_kernel_does_what_is_its_own() {
     require!("ip", "ping", "ethtool");

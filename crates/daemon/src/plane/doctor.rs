@@ -4,6 +4,7 @@
 
 mod device;
 mod machine;
+mod router;
 mod services;
 
 use std::fs;
@@ -29,10 +30,14 @@ impl Chart {
     }
 }
 
-/// What is to be told of services when a configuration was applied.
+/// What is to be told of services and routers when a configuration was applied. What concerns routers is logged, too.
 pub fn services(site: &Site) -> Vec<DoctorFinding> {
     let mut findings = services::examine(site);
     findings.retain(|finding| finding.severity == Finding::Warning);
+    for finding in router::examine(site) {
+        tracing::warn!(object = %finding.object, fix = %finding.fix, "{}", finding.finding);
+        findings.push(finding);
+    }
     findings
 }
 
@@ -63,6 +68,7 @@ pub fn examine(
         }
     }
     chart.findings.extend(services::examine(site));
+    chart.findings.extend(router::examine(site));
     chart.findings.extend_from_slice(site.flows.damaged());
     open_filters(&mut chart, site);
     open_listeners(&mut chart, site);

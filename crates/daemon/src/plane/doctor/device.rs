@@ -329,7 +329,11 @@ impl File<'_> {
             self.tell(Finding::Warning, what, "filter = \"NAME\" at the port, or leave `routing` out");
         }
         for (family, command) in &seen.off {
-            self.note(Finding::Warning, format!("{family} forwarding is off: nothing is routed"), command);
+            self.note(
+                Finding::Warning,
+                format!("{family} forwarding is off: no {family} packet is routed"),
+                command,
+            );
         }
         for (device, veth) in &seen.unreached {
             let what = format!(

@@ -109,7 +109,7 @@ fn namespaces(site: &Site) -> Vec<Seen> {
 }
 
 /// The IPv6 addresses of the calling thread's namespace.
-fn addresses_v6() -> Vec<Ipv6Addr> {
+pub fn addresses_v6() -> Vec<Ipv6Addr> {
     let text = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let first = |line: &str| u128::from_str_radix(line.split_whitespace().next()?, 16).ok();
     text.lines().filter_map(first).map(Ipv6Addr::from_bits).collect()

@@ -1,0 +1,61 @@
+//! Virtual routers: what of their namespace's kernel does not hold for the packets that they route, or keeps them from routing.
+
+use model::{DoctorFinding, Finding};
+use port::netfilter;
+
+use super::services::addresses_v6;
+use super::{sysctl, there};
+use crate::plane::device::inside;
+use crate::plane::site::Site;
+
+/// What was seen of a router's namespace.
+struct Seen {
+    /// Chains that decide on packets that the kernel forwards.
+    chains: Vec<String>,
+    ipv4_is_off: bool,
+    /// Forwarding of IPv6 is off though a device has an IPv6 address that is not of its link alone.
+    ipv6_is_off: bool,
+}
+
+/// Returns what is found of every router.
+pub fn examine(site: &Site) -> Vec<DoctorFinding> {
+    let mut findings = Vec::new();
+    for (name, router) in &site.config.routers {
+        let object = format!("router.{name}");
+        let namespace = router.settings.namespace.as_ref();
+        // A namespace that has gone is the router's own trouble, which is told elsewhere.
+        let Ok(seen) = inside(&object, namespace, || Ok(look())) else { continue };
+        let mut warn = |finding: String, fix: String| {
+            let object = object.clone();
+            findings.push(DoctorFinding { object, severity: Finding::Warning, finding, fix });
+        };
+        if !seen.chains.is_empty() {
+            let what = format!(
+                "netfilter has rules for forwarded packets ({}), and packets that the router forwards bypass them",
+                seen.chains.join("; ")
+            );
+            let fix = "put what they are to do into `[filter.NAME]` and name it at the router's ports, or leave these ports to the kernel";
+            warn(what, fix.to_owned());
+        }
+        let families = [
+            ("IPv4", seen.ipv4_is_off, "net.ipv4.ip_forward"),
+            ("IPv6", seen.ipv6_is_off, "net.ipv6.conf.all.forwarding"),
+        ];
+        for (family, _, setting) in families.into_iter().filter(|(_, is_off, _)| *is_off) {
+            let what = format!("{setting} is 0: the router forwards no {family} packet");
+            warn(what, there(namespace, &format!("sysctl -w {setting}=1")));
+        }
+    }
+    findings
+}
+
+/// Looks at the calling thread's namespace.
+fn look() -> Seen {
+    let is_off = |path: &str| sysctl(path).as_deref() == Some("0");
+    let is_wide = |address: &std::net::Ipv6Addr| !address.is_loopback() && !address.is_unicast_link_local();
+    Seen {
+        chains: netfilter::chains().unwrap_or_default(),
+        ipv4_is_off: is_off("net/ipv4/ip_forward"),
+        ipv6_is_off: is_off("net/ipv6/conf/all/forwarding") && addresses_v6().iter().any(is_wide),
+    }
+}
