@@ -54,6 +54,10 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     for port in ["1(h1)", "2(h2)", "3(h3)"] {
         assert!(shown.contains(port), "{shown}");
     }
+    // What the kernel says of veth, as Open vSwitch shows it.
+    assert!(shown.contains("n_tables:254") && shown.contains("QUEUE_STATS"), "{shown}");
+    let ports = ofctl(&rig, &["dump-ports-desc"]);
+    assert!(ports.contains("current:    10GB-FD") && ports.contains("speed: 10000 Mbps now"), "{ports}");
     // One way only.
     ofctl(&rig, &["del-flows"]);
     eventually("no rule, no way", PATIENCE, || if reaches(&rig, 1, 2) { Err(String::new()) } else { Ok(()) })

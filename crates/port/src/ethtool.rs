@@ -10,6 +10,7 @@ use crate::netlink::{NetlinkError, text, u32_at};
 use crate::sys;
 
 const SIOCETHTOOL: u64 = 0x8946;
+const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
@@ -96,6 +97,21 @@ pub fn driver(device: &str) -> Result<DriverInfo, LinkError> {
     command(device, "asking the driver", &mut buffer)?;
     let field = |i: usize| text(&buffer[4 + i * STRING..4 + (i + 1) * STRING]);
     Ok(DriverInfo { driver: field(0), version: field(1), firmware: field(2), bus: field(3) })
+}
+
+/// Returns the speed of a device's link in megabits a second; `None` where the link is down or its driver does not tell.
+///
+/// # Errors
+/// [`LinkError`] when there is no such device or its driver has no such setting.
+pub fn speed(device: &str) -> Result<Option<u32>, LinkError> {
+    // struct ethtool_cmd: the low half of the speed at 12, the high half at 28; 44 bytes.
+    let mut buffer = [0; 44];
+    put(&mut buffer, 0, ETHTOOL_GSET);
+    command(device, "asking for the speed", &mut buffer)?;
+    let half = |at: usize| u32::from(u16::from_ne_bytes([buffer[at], buffer[at + 1]]));
+    let speed = half(12) | half(28) << 16;
+    // SPEED_UNKNOWN is all ones, of which older drivers fill the low half alone.
+    Ok(Some(speed).filter(|speed| !matches!(*speed, 0 | 0xffff | u32::MAX)))
 }
 
 /// The queues of a device.

@@ -28,6 +28,8 @@ pub struct Device {
     pub running: bool,
     /// Its driver.
     pub driver: Option<String>,
+    /// Megabits a second of its link when it was opened; `None`: not known.
+    pub speed: Option<u32>,
 }
 
 impl Device {
@@ -44,6 +46,7 @@ impl Device {
                 .ok()
                 .map(|driver| driver.driver)
                 .filter(|driver| !driver.is_empty()),
+            speed: port::ethtool::speed(&info.name).ok().flatten(),
         }
     }
 

@@ -247,6 +247,7 @@ mod tests {
             mtu,
             running: true,
             driver: None,
+            speed: None,
         }
     }
 

@@ -489,7 +489,8 @@ fn describe(name: &PortName, number: u32, running: &Running, member: &model::Mem
         mac,
         config: if admin { 0 } else { DOWN },
         state: if live { LIVE } else { LINK_DOWN },
-        speed: 0,
+        // In kilobits.
+        speed: running.device.as_ref().and_then(|device| device.speed).unwrap_or(0).saturating_mul(1000),
     };
     FlowPort { id: running.id, desc, floods: member.flood, forwards: true, receives: true, live }
 }
