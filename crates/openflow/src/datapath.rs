@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use packet::MacAddr;
 use switch::flow::{
     Event, FlowError, FlowFilter, FlowStats, Group, GroupStats, Meter, MeterStats, Mod, OptionsError,
-    OptionsMod, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
+    OptionsMod, Origin, PacketOut, PortDesc, PortStats, TableState, TableStats, TunnelOptions,
 };
 pub use switch::flow::{Fragments, Miss};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -220,6 +220,14 @@ pub trait Datapath: Send + Sync + 'static {
     /// The first change that is refused, by its index, and why; nothing is changed then.
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)>;
 
+    /// As [`Datapath::modify`], for a session's request, which listeners are told of ([`Event::Caused`]).
+    ///
+    /// # Errors
+    /// As [`Datapath::modify`].
+    fn modify_for(&self, changes: Vec<Mod>, _origin: Origin) -> Result<(), (usize, FlowError)> {
+        self.modify(changes)
+    }
+
     /// Rules and their counters, by table, then by falling priority. A rule that is there throughout comes exactly once.
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats>;
 
@@ -347,14 +355,8 @@ impl EventSender {
     /// Puts it in without waiting; what does not fit is lost, and counted. Changes of rules are left out while nobody
     /// [monitors](EventSender::is_monitored) them. False: nobody listens any more.
     pub fn send(&self, event: Event) -> bool {
-        let unasked = match &event {
-            Event::Added(_) | Event::Modified(_) => true,
-            Event::Removed(flow, _) => !flow.flags.send_removed,
-            Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) => false,
-        };
-        if unasked && !self.is_monitored() {
-            return !self.to.is_closed();
-        }
+        let event = if self.is_monitored() { Some(event) } else { wanted_unmonitored(event) };
+        let Some(event) = event else { return !self.to.is_closed() };
         let packet = matches!(event, Event::PacketIn(_));
         if packet && self.to.capacity() <= self.to.max_capacity() / 4 {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -374,6 +376,19 @@ impl EventSender {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// What is left of an event where no session monitors rules: a rule's end of which controllers are told, and all that is not about rules.
+fn wanted_unmonitored(event: Event) -> Option<Event> {
+    match event {
+        Event::Added(..) | Event::Modified(..) => None,
+        Event::Removed(ref flow, _) => flow.flags.send_removed.then_some(event),
+        Event::Caused(origin, events) => {
+            let left: Vec<Event> = events.into_iter().filter_map(wanted_unmonitored).collect();
+            (!left.is_empty()).then_some(Event::Caused(origin, left))
+        }
+        Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) => Some(event),
     }
 }
 
@@ -439,8 +454,8 @@ mod tests {
             instructions: Instructions::default(),
         };
         let tell = || {
-            assert!(to.send(Event::Added(flow(false))));
-            assert!(to.send(Event::Modified(flow(false))));
+            assert!(to.send(Event::Added(flow(false), None)));
+            assert!(to.send(Event::Modified(flow(false), None)));
             assert!(to.send(Event::Removed(flow(false), Removed::Delete)));
             assert!(to.send(Event::Removed(flow(true), Removed::Delete)));
         };

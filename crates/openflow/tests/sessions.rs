@@ -402,17 +402,19 @@ async fn misses_are_told_to_controllers_of_openflow_1_0() {
     assert!(!bridge.misses_heard.load(Ordering::Relaxed));
     let mut old = accept(&listeners[0], 1).await;
     eventually("somebody hears of misses", || bridge.misses_heard.load(Ordering::Relaxed)).await;
-    for reason in [Reason::Miss, Reason::MissRule, Reason::NoMatch] {
-        bridge.packet(1, &[0; 1000], reason, 0xffff);
+    for (reason, octets) in [(Reason::Miss, 1000), (Reason::MissRule, 999), (Reason::NoMatch, 998)] {
+        bridge.packet(1, &vec![0; octets], reason, 0xffff);
     }
     // Behind buffer, length and port.
     let reason_10 = |message: &Message| (message.2.len() - 10, message.2[8]);
-    for reason in [0, 1, 0] {
-        assert_eq!(reason_10(&old.wait_for(10).await), (1000, reason));
+    for wanted in [(1000, 0), (999, 1), (998, 0)] {
+        assert_eq!(reason_10(&old.wait_for(10).await), wanted);
     }
-    let told = later.until_barrier().await;
-    let reasons: Vec<u8> = told.iter().filter(|it| it.0 == 10).map(|it| it.2[6]).collect();
-    assert_eq!(reasons, [0, 0], "the rule's packet and the action's");
+    // The rule's packet and the action's, but not the first.
+    for octets in [999, 998] {
+        let told = later.wait_for(10).await;
+        assert_eq!((u16::from_be_bytes([told.2[4], told.2[5]]), told.2[6]), (octets, 0));
+    }
     // One that takes no such packets any more.
     let body: Vec<u8> =
         [0x2320_u32, 19, 0, 0, 7, 7, 7, 7].iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -423,6 +425,57 @@ async fn misses_are_told_to_controllers_of_openflow_1_0() {
     eventually("another does", || bridge.misses_heard.load(Ordering::Relaxed)).await;
     drop(_old);
     eventually("it has gone", || !bridge.misses_heard.load(Ordering::Relaxed)).await;
+    controllers.shutdown().await;
+}
+
+/// A session's own changes are abbreviated to the request's number, and a change is told by the port that a rule sent to before, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_changes_are_abbreviated_for_monitors() {
+    let (_bridge, controllers, to) = listening().await;
+    let mut own = Peer::connect(to, 4).await;
+    let mut other = Peer::connect(to, 4).await;
+    // The ONF's monitor of OpenFlow 1.3: rules that send to port 7; added, removed, modified, actions.
+    let monitor = |id: u32, flags: u16| {
+        let mut body = Vec::new();
+        body.u16(0xffff);
+        body.zeros(6);
+        body.u32(0x4f4e_4600);
+        body.u32(1870);
+        body.u32(id);
+        body.u16(flags);
+        body.zeros(2);
+        body.u32(7);
+        body.extend([0xff, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0]);
+        body
+    };
+    own.send(18, 1, &monitor(1, 0x1e)).await;
+    other.send(18, 1, &monitor(1, 0x1e)).await;
+    assert_eq!((own.wait_for(19).await.1, other.wait_for(19).await.1), (1, 1));
+    let rule = |port| {
+        let output = Instructions::apply(vec![Action::Output { port, max_len: 0 }]);
+        let mut change = FlowMod::add(0, 5, Match::ANY, output);
+        let mut add = Vec::new();
+        wire::flow::put_mod(&mut add, Version::V13, 77, &change);
+        change.command = switch::flow::FlowCommand::Modify { strict: false, or_add: false };
+        change.cookie = None;
+        let mut modify = Vec::new();
+        wire::flow::put_mod(&mut modify, Version::V13, 78, &change);
+        (add, modify)
+    };
+    // Behind the multipart's and the experimenter's heads: length, event, and what follows.
+    let update = |message: &Message| message.2[16..].to_vec();
+    own.stream.write_all(&rule(7).0).await.unwrap();
+    assert_eq!(update(&own.wait_for(19).await), [0, 8, 0, 3, 0, 0, 0, 77]);
+    assert_eq!(update(&other.wait_for(19).await)[2..4], [0, 0], "in full: added");
+    // Away from port 7.
+    own.stream.write_all(&rule(8).1).await.unwrap();
+    assert_eq!(update(&own.wait_for(19).await), [0, 8, 0, 3, 0, 0, 0, 78]);
+    assert_eq!(update(&other.wait_for(19).await)[2..4], [0, 2], "in full: modified");
+    // One that wants its own in full.
+    own.send(18, 2, &monitor(2, 0x3e)).await;
+    assert_eq!(own.wait_for(19).await.1, 2);
+    own.stream.write_all(&rule(7).1).await.unwrap();
+    assert_eq!(update(&own.wait_for(19).await)[2..4], [0, 2]);
     controllers.shutdown().await;
 }
 

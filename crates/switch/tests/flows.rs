@@ -383,6 +383,31 @@ fn packets_that_no_rule_matches_go_where_the_table_says() {
 }
 
 #[test]
+fn a_rule_that_is_added_again_is_added_and_one_that_stays_is_not_told_of() {
+    use switch::flow::{Event, FlowCommand};
+    let mut pipeline = pipeline();
+    pipeline.take_events();
+    let mut change = |command, cookie, actions: Vec<Action>| {
+        let mut change = FlowMod::add(0, 5, from(1), Instructions::apply(actions));
+        (change.command, change.cookie) = (command, cookie);
+        pipeline.modify(&[Mod::Flow(Box::new(change))], 0).unwrap();
+        let told = |event| match event {
+            Event::Added(_, before) => ("added", before.is_some()),
+            Event::Modified(_, before) => ("modified", before.is_some()),
+            _ => ("other", false),
+        };
+        pipeline.take_events().into_iter().map(told).collect::<Vec<_>>()
+    };
+    let modify = FlowCommand::Modify { strict: false, or_add: false };
+    assert_eq!(change(FlowCommand::Add, Some(0), vec![out(2)]), [("added", false)]);
+    assert_eq!(change(FlowCommand::Add, Some(0), vec![out(2)]), [("added", false)]);
+    assert_eq!(change(FlowCommand::Add, Some(0), vec![out(3)]), [("added", true)]);
+    assert_eq!(change(modify, None, vec![out(3)]), []);
+    assert_eq!(change(modify, Some(9), vec![out(3)]), [("modified", false)]);
+    assert_eq!(change(modify, None, vec![out(2)]), [("modified", true)]);
+}
+
+#[test]
 fn fragments_have_ports_or_go_nowhere_as_configured() {
     use switch::flow::Fragments;
     let mut pipeline = pipeline();

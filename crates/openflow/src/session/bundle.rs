@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use switch::flow::Mod;
+use switch::flow::{Mod, Origin};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -77,8 +77,13 @@ impl Bundle {
     }
 
     /// Makes the changes, all or none. The place of the first that is refused comes back, and why.
-    fn commit(&self, datapath: &dyn Datapath, version: Version) -> Result<(), (usize, Error)> {
-        datapath.modify(self.mods(version)?).map_err(|(place, why)| (place, why.into()))
+    fn commit(
+        &self,
+        datapath: &dyn Datapath,
+        version: Version,
+        origin: Origin,
+    ) -> Result<(), (usize, Error)> {
+        datapath.modify_for(self.mods(version)?, origin).map_err(|(place, why)| (place, why.into()))
     }
 }
 
@@ -150,7 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 }
                 (bundle.closed, bundle.used) = (true, Instant::now());
             }
-            COMMIT => self.commit(id, flags).await?,
+            COMMIT => self.commit(id, flags, head.xid).await?,
             DISCARD => {
                 self.bundles.0.remove(&id).ok_or(Error::BundleId)?;
             }
@@ -168,7 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         Ok(())
     }
 
-    async fn commit(&mut self, id: u32, flags: u16) -> Result<(), Error> {
+    async fn commit(&mut self, id: u32, flags: u16, xid: u32) -> Result<(), Error> {
         let bundle = self.bundles.0.remove(&id).ok_or(Error::BundleId)?;
         if bundle.flags != flags {
             return Err(Error::BundleFlags);
@@ -176,15 +181,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if bundle.broken {
             return Err(Error::BundleFailed);
         }
+        let origin = Origin { session: self.seat.number(), xid };
         let (datapath, version) = (Arc::clone(&self.hub.datapath), self.version);
         let (bundle, done) = if bundle.changes.len() < MANY {
-            let done = bundle.commit(&*datapath, version);
+            let done = bundle.commit(&*datapath, version, origin);
             (bundle, done)
         } else {
             // The semaphore is not closed.
             let _turn = COMMITS.acquire().await;
             let commit = move || {
-                let done = bundle.commit(&*datapath, version);
+                let done = bundle.commit(&*datapath, version, origin);
                 (bundle, done)
             };
             match tokio::task::spawn_blocking(commit).await {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use switch::flow::{ALL_TABLES, FlowError, FlowFilter, FlowStats, port};
+use switch::flow::{ALL_TABLES, FlowError, FlowFilter, FlowStats, Instructions, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
@@ -104,12 +104,14 @@ fn monitor_kind(version: Version) -> Kind {
     }
 }
 
-/// Whether a filter is about this rule.
-pub(super) fn within(filter: &FlowFilter, flow: &FlowStats) -> bool {
+/// Whether a filter is about this rule, by what it does or by what it did `before`.
+pub(super) fn within(filter: &FlowFilter, flow: &FlowStats, before: Option<&Instructions>) -> bool {
     (filter.table == ALL_TABLES || filter.table == flow.table)
         && flow.cookie & filter.cookie_mask == filter.cookie
         && flow.matching.is_within(&filter.matching)
-        && filter.out_port.is_none_or(|port| flow.instructions.outputs_to(port))
+        && filter.out_port.is_none_or(|port| {
+            flow.instructions.outputs_to(port) || before.is_some_and(|before| before.outputs_to(port))
+        })
         && filter.out_group.is_none_or(|group| flow.instructions.uses_group(group))
 }
 

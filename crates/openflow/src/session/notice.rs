@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use switch::flow::{Event, PacketIn, Reason, Removed};
+use switch::flow::{Event, FlowStats, Instructions, PacketIn, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use super::multipart::within;
 use super::{Answer, Session};
 use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
@@ -63,6 +64,17 @@ impl Async {
     fn wants(&self, kind: usize, slave: bool, reason: u8) -> bool {
         self.0[kind][usize::from(slave)] & 1 << reason != 0
     }
+}
+
+/// Whether a change is of this session's own request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    /// Another session's, or no session's.
+    No,
+    /// Of the request with this transaction identifier.
+    Yes(u32),
+    /// The session's own, and its monitors have been told so.
+    Told,
 }
 
 /// A bucket of tokens for packets.
@@ -140,30 +152,46 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     finish(&mut self.out, start);
                 }
             }
-            Notice::Event(event) => match &*event {
-                Event::PacketIn(packet) => self.packet_in(packet),
-                Event::Port(reason, port) => {
-                    if *reason < 3 && self.wants(PORTS, *reason) {
-                        port::put_status(&mut self.out, self.version, *reason, port);
-                    }
-                }
-                Event::Removed(flow, why) => {
-                    if flow.flags.send_removed && self.wants(REMOVED, *why as u8) {
-                        flow::put_removed(&mut self.out, self.version, self.nxm, flow, *why);
-                    }
-                    self.monitored(Update::Removed(*why), flow);
-                }
-                Event::Vacancy(roomy, state) => {
-                    // OFPTR_VACANCY_DOWN and OFPTR_VACANCY_UP.
-                    let reason = if *roomy { 4 } else { 3 };
-                    if self.version >= Version::V14 && self.wants(TABLES, reason) {
-                        table::put_status(&mut self.out, self.version, reason, state);
-                    }
-                }
-                Event::Added(flow) => self.monitored(Update::Added, flow),
-                Event::Modified(flow) => self.monitored(Update::Modified, flow),
-            },
+            Notice::Event(event) => {
+                self.event(&event, Own::No);
+            }
         }
+    }
+
+    fn event(&mut self, event: &Event, own: Own) -> Own {
+        match event {
+            Event::PacketIn(packet) => self.packet_in(packet),
+            Event::Port(reason, port) => {
+                if *reason < 3 && self.wants(PORTS, *reason) {
+                    port::put_status(&mut self.out, self.version, *reason, port);
+                }
+            }
+            Event::Removed(flow, why) => {
+                if flow.flags.send_removed && self.wants(REMOVED, *why as u8) {
+                    flow::put_removed(&mut self.out, self.version, self.nxm, flow, *why);
+                }
+                return self.monitored(Update::Removed(*why), flow, None, own);
+            }
+            Event::Vacancy(roomy, state) => {
+                // OFPTR_VACANCY_DOWN and OFPTR_VACANCY_UP.
+                let reason = if *roomy { 4 } else { 3 };
+                if self.version >= Version::V14 && self.wants(TABLES, reason) {
+                    table::put_status(&mut self.out, self.version, reason, state);
+                }
+            }
+            Event::Added(flow, before) => return self.monitored(Update::Added, flow, before.as_deref(), own),
+            Event::Modified(flow, before) => {
+                return self.monitored(Update::Modified, flow, before.as_deref(), own);
+            }
+            Event::Caused(origin, events) => {
+                let mut own =
+                    if origin.session == self.seat.number() { Own::Yes(origin.xid) } else { Own::No };
+                for event in events {
+                    own = self.event(event, own);
+                }
+            }
+        }
+        own
     }
 
     fn packet_in(&mut self, packet: &PacketIn) {
@@ -202,23 +230,44 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         packet::put_in(&mut self.out, self.version, self.packet_form, packet, octets);
     }
 
-    fn monitored(&mut self, update: Update, flow: &switch::flow::FlowStats) {
+    /// Tells monitors of a rule. Changes by this session's own request are abbreviated to its number, once, unless a monitor wants them whole.
+    fn monitored(
+        &mut self,
+        update: Update,
+        flow: &FlowStats,
+        before: Option<&Instructions>,
+        own: Own,
+    ) -> Own {
         let bit = match update {
             Update::Initial => 1,
             Update::Added => 2,
-            Update::Removed(Removed::IdleTimeout | Removed::HardTimeout) | Update::Removed(_) => 4,
+            Update::Removed(_) => 4,
             Update::Modified => 8,
         };
         let asked = self
             .monitors
             .iter()
-            .filter(|monitor| monitor.flags & bit != 0 && super::multipart::within(&monitor.filter, flow));
+            .filter(|monitor| monitor.flags & bit != 0 && within(&monitor.filter, flow, before));
         // One message for all monitors, with what the rule does if any of them wants that.
         let flags = asked.fold(None, |flags: Option<u16>, monitor| Some(flags.unwrap_or(0) | monitor.flags));
-        let Some(flags) = flags else { return };
+        let Some(flags) = flags else { return own };
+        let whole = flags & flow::OWN != 0;
+        if let (Own::Told, false) = (own, whole) {
+            return own;
+        }
         let start = super::multipart::begin_monitor(&mut self.out, self.version, 0);
-        flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
+        let next = match own {
+            Own::Yes(xid) if !whole => {
+                flow::put_abbreviated(&mut self.out, self.version, xid);
+                Own::Told
+            }
+            own => {
+                flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
+                own
+            }
+        };
         finish(&mut self.out, start);
+        next
     }
 
     pub(super) fn get_async(&mut self, head: Header, body: Reader<'_>) -> Answer {

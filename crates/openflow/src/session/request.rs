@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use switch::flow::{Mod, PacketOut, port};
+use switch::flow::{Mod, Origin, PacketOut, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::notice::Async;
@@ -54,12 +54,13 @@ pub(super) fn get_mod(
 pub(super) async fn modify(
     datapath: &Arc<dyn Datapath>,
     changes: Vec<Mod>,
+    origin: Origin,
 ) -> Result<(), (usize, switch::flow::FlowError)> {
     if changes.len() < MANY {
-        return datapath.modify(changes);
+        return datapath.modify_for(changes, origin);
     }
     let datapath = Arc::clone(datapath);
-    let done = tokio::task::spawn_blocking(move || datapath.modify(changes)).await;
+    let done = tokio::task::spawn_blocking(move || datapath.modify_for(changes, origin)).await;
     match done {
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
@@ -94,9 +95,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             7 => self.get_config(head, body),
             9 => self.set_config(body),
             13 => self.packet_out(body).await,
-            14 => self.change(head.kind, body).await,
+            14 => self.change(head, body).await,
             15 if old => self.port_mod(body),
-            15 | 29 if !old => self.change(head.kind, body).await,
+            15 | 29 if !old => self.change(head, body).await,
             16 if !old => self.port_mod(body),
             17 if !old => self.table_mod(body),
             16 | 18 if old => match head.kind {
@@ -132,8 +133,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 self.nxm = format == 2;
                 Ok(())
             }
-            (NICIRA, 13) => self.change(4, whole).await,
-            (NICIRA, 31) if self.version == Version::V10 => self.change(4, whole).await,
+            (NICIRA, 13) => self.change(head, whole).await,
+            (NICIRA, 31) if self.version == Version::V10 => self.change(head, whole).await,
             (NICIRA, 15) => {
                 self.table_ids = body.u8()? != 0;
                 Ok(())
@@ -297,10 +298,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if self.slave() { Err(Error::IsSlave) } else { Ok(()) }
     }
 
-    async fn change(&mut self, kind: u8, body: Reader<'_>) -> Answer {
+    async fn change(&mut self, head: Header, body: Reader<'_>) -> Answer {
         self.not_as_slave()?;
-        let change = get_mod(kind, body, self.version, self.table_ids)?.ok_or(Error::BadType)?;
-        modify(&self.hub.datapath, vec![change]).await.map_err(|(_, error)| Error::from(error))?;
+        let change = get_mod(head.kind, body, self.version, self.table_ids)?.ok_or(Error::BadType)?;
+        let origin = Origin { session: self.seat.number(), xid: head.xid };
+        modify(&self.hub.datapath, vec![change], origin).await.map_err(|(_, error)| Error::from(error))?;
         Ok(())
     }
 

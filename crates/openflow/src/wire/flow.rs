@@ -490,7 +490,7 @@ pub fn put_removed(out: &mut Vec<u8>, version: Version, nicira: bool, flow: &Flo
 pub struct Monitor {
     /// Its number.
     pub id: u32,
-    /// 1 initial, 2 added, 4 removed, 8 modified, 16 instructions.
+    /// 1 initial, 2 added, 4 removed, 8 modified, 16 instructions, 32 ([`OWN`]) the session's own changes in full.
     pub flags: u16,
     /// Of these rules.
     pub filter: FlowFilter,
@@ -507,13 +507,18 @@ pub enum MonitorRequest {
     Delete(u32),
 }
 
+/// The flag of monitors that want their session's own changes in full (NXFMF_OWN, OFPFMF_NO_ABBREV).
+pub const OWN: u16 = 32;
+
 /// Flags of Nicira's requests in OpenFlow 1.4's bits.
 fn monitor_flags(raw: u16, version: Version) -> Result<u16, Error> {
     let known = if version >= Version::V14 { 0x7f } else { 0x3f };
     if raw & 0x0e == 0 || raw & !known != 0 {
         return Err(Error::MonitorFlags);
     }
-    Ok(raw & 0x1f)
+    // Open vSwitch reads OpenFlow 1.4's OFPFMF_ONLY_OWN so, too.
+    let own = if raw & 0x60 != 0 { OWN } else { 0 };
+    Ok(raw & 0x1f | own)
 }
 
 /// Reads the next request for a monitor: NXST_FLOW_MONITOR in OpenFlow 1.0 to 1.2, the ONF's in 1.3, the standard's since.
@@ -575,6 +580,14 @@ pub enum Update {
     Removed(Removed),
     /// Changed.
     Modified,
+}
+
+/// Writes that the session's own request of this number has changed rules.
+pub fn put_abbreviated(out: &mut Vec<u8>, version: Version, xid: u32) {
+    out.u16(8);
+    // OFPFME_ABBREV and NXFME_ABBREV.
+    out.u16(if version >= Version::V14 { 4 } else { 3 });
+    out.u32(xid);
 }
 
 /// Writes one update; `instructions`: with what the rule does.

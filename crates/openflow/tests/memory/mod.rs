@@ -15,7 +15,7 @@ use packet::MacAddr;
 use switch::flow::{
     ALL_GROUPS, ALL_TABLES, Action, Bucket, BucketPlace, Event, Field, Flow, FlowCommand, FlowError,
     FlowFilter, FlowMod, FlowStats, Group, GroupMod, GroupStats, Meter, MeterMod, MeterStats, Mod,
-    OptionsError, OptionsMod, PacketIn, PacketOut, PortDesc, PortStats, Reason, Removed, TableStats,
+    OptionsError, OptionsMod, Origin, PacketIn, PacketOut, PortDesc, PortStats, Reason, Removed, TableStats,
     TunnelOptions, port,
 };
 
@@ -100,6 +100,26 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Makes all changes or none; what happened comes back.
+    fn change(&self, changes: Vec<Mod>) -> Result<Vec<Event>, (usize, FlowError)> {
+        let mut tables = self.lock();
+        let mut next = tables.clone();
+        next.fresh = self.fresh.load(Ordering::Relaxed);
+        let mut told = Vec::new();
+        for (index, change) in changes.into_iter().enumerate() {
+            let done = match change {
+                Mod::Flow(change) => change_flow(&mut next, &change, &mut told),
+                Mod::Group(change) => change_group(&mut next, change),
+                Mod::Meter(change) => change_meter(&mut next, change),
+            };
+            done.map_err(|error| (index, error))?;
+        }
+        *tables = next;
+        Ok(told)
+    }
+}
+
 fn selected(flow: &FlowStats, change: &FlowMod, strict: bool) -> bool {
     (change.table == ALL_TABLES || change.table == flow.table)
         && flow.cookie & change.cookie_mask == change.cookie_value
@@ -144,9 +164,9 @@ fn change_flow(tables: &mut Tables, change: &FlowMod, told: &mut Vec<Event>) -> 
             let mut any = false;
             for flow in tables.flows.iter_mut().filter(|flow| selected(flow, change, strict)) {
                 any = true;
-                flow.instructions = change.instructions.clone();
+                let did = std::mem::replace(&mut flow.instructions, change.instructions.clone());
                 flow.cookie = change.cookie.unwrap_or(flow.cookie);
-                told.push(Event::Modified(flow.clone()));
+                told.push(Event::Modified(flow.clone(), Some(Box::new(did))));
             }
             if any || !or_add { Ok(()) } else { add(tables, change, told) }
         }
@@ -201,7 +221,7 @@ fn add(tables: &mut Tables, change: &FlowMod, told: &mut Vec<Event>) -> Result<(
     if tables.flows.len() >= tables.limit {
         return Err(FlowError::TableFull);
     }
-    told.push(Event::Added(flow.clone()));
+    told.push(Event::Added(flow.clone(), None));
     tables.flows.push(flow);
     Ok(())
 }
@@ -352,21 +372,13 @@ impl Datapath for Memory {
     }
 
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)> {
-        let mut tables = self.lock();
-        let mut next = tables.clone();
-        next.fresh = self.fresh.load(Ordering::Relaxed);
-        let mut told = Vec::new();
-        for (index, change) in changes.into_iter().enumerate() {
-            let done = match change {
-                Mod::Flow(change) => change_flow(&mut next, &change, &mut told),
-                Mod::Group(change) => change_group(&mut next, change),
-                Mod::Meter(change) => change_meter(&mut next, change),
-            };
-            done.map_err(|error| (index, error))?;
-        }
-        *tables = next;
-        drop(tables);
-        told.iter().for_each(|event| self.tell(event));
+        self.change(changes)?.iter().for_each(|event| self.tell(event));
+        Ok(())
+    }
+
+    fn modify_for(&self, changes: Vec<Mod>, origin: Origin) -> Result<(), (usize, FlowError)> {
+        let told = self.change(changes)?;
+        self.tell(&Event::Caused(origin, told));
         Ok(())
     }
 

@@ -727,13 +727,24 @@ pub enum Removed {
     Eviction = 5,
 }
 
+/// The request of a controller's session that has led to changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The session's number, by which the bridge's sessions are told apart.
+    pub session: u64,
+    /// The request's transaction identifier.
+    pub xid: u32,
+}
+
 /// What happened, for whoever listens (controllers, monitors).
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// A rule was added.
-    Added(FlowStats),
-    /// A rule does something else now.
-    Modified(FlowStats),
+    /// A rule was added, also in the place of one with the same match and priority; with what that one did, where it did something else.
+    Added(FlowStats, Option<Box<Instructions>>),
+    /// A rule does something else now, or has another cookie; with what it did before, where it did something else.
+    Modified(FlowStats, Option<Box<Instructions>>),
+    /// One request of a controller has led to all of these.
+    Caused(Origin, Vec<Event>),
     /// A rule has gone.
     Removed(FlowStats, Removed),
     /// A packet for controllers.

@@ -231,10 +231,13 @@ impl Pipeline {
             if !change.flags.reset_counts {
                 (rule.packets, rule.bytes) = (before.packets, before.bytes);
             }
+            // As Open vSwitch: whoever adds a rule is told that it was added.
+            let did =
+                (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
             undo.push(Undo::Removed(old, Box::new(before)));
-            self.events.push(Event::Modified(rule.stats(now_ns)));
+            self.events.push(Event::Added(rule.stats(now_ns), did));
         } else {
-            self.events.push(Event::Added(rule.stats(now_ns)));
+            self.events.push(Event::Added(rule.stats(now_ns), None));
         }
         let at = self.rules.insert(rule);
         self.link(at);
@@ -257,6 +260,8 @@ impl Pipeline {
         self.held = (self.held + more).saturating_sub(less);
         undo.push(Undo::Changed(at, Box::new(rule.clone())));
         let were = usize::from(rule.is_conjunctive());
+        let did = (rule.instructions != change.instructions).then(|| Box::new(rule.instructions.clone()));
+        let is_another = did.is_some() || change.cookie.is_some_and(|cookie| cookie != rule.cookie);
         self.lessons.unlinked(rule);
         rule.instructions = change.instructions.clone();
         if let Some(cookie) = change.cookie {
@@ -272,7 +277,9 @@ impl Pipeline {
         let parts = usize::from(rule.is_conjunctive());
         let held = &mut self.tables[usize::from(table)].conjunctive;
         *held = *held + parts - were;
-        self.events.push(Event::Modified(stats));
+        if is_another {
+            self.events.push(Event::Modified(stats, did));
+        }
         self.touch_rule(at, table, matching);
         Ok(())
     }

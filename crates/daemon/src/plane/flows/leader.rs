@@ -12,9 +12,9 @@ use openflow::datapath::{
 };
 use openflow::{Datapath, events};
 use switch::flow::{
-    ALL_TABLES, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, FlowSums, Fragments, Group,
-    GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError, OptionsMod, PacketOut, Pipeline,
-    PortDesc, PortStats, TableBounds, TableStats, TunnelOptions, VISIBLE_TABLES, text,
+    ALL_TABLES, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, FlowSums, Fragments,
+    Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError, OptionsMod, Origin,
+    PacketOut, Pipeline, PortDesc, PortStats, TableBounds, TableStats, TunnelOptions, VISIBLE_TABLES, text,
 };
 
 use super::letter::LeaderLetter;
@@ -304,6 +304,19 @@ impl Datapath for Leader {
 
     fn modify(&self, changes: Vec<Mod>) -> Result<(), (usize, FlowError)> {
         self.tables.change(|pipeline| pipeline.modify(&changes, now()))
+    }
+
+    fn modify_for(&self, changes: Vec<Mod>, origin: Origin) -> Result<(), (usize, FlowError)> {
+        self.tables.change(|pipeline| {
+            let before = pipeline.take_events();
+            let done = pipeline.modify(&changes, now());
+            let caused = pipeline.take_events();
+            before.into_iter().for_each(|event| pipeline.push_event(event));
+            if !caused.is_empty() {
+                pipeline.push_event(Event::Caused(origin, caused));
+            }
+            done
+        })
     }
 
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats> {
