@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use model::Daemon;
+use model::{Daemon, Scope};
 
 use crate::tls::{Guard, GuardError};
 
@@ -80,6 +80,8 @@ pub struct Listeners {
     pub unix: UnixListener,
     /// The TCP socket with what guards it.
     pub tcp: Option<(TcpListener, Guard)>,
+    /// What clients on the unix socket may do that are neither root nor the daemon's own user.
+    pub group_scope: Scope,
 }
 
 impl Listeners {
@@ -97,7 +99,8 @@ impl Listeners {
                 Some((TcpListener::bind(tcp.listen).map_err(failed)?, guard))
             }
         };
-        Ok(Listeners { unix: bind_unix(&daemon.api, &daemon.group)?, tcp })
+        let unix = bind_unix(&daemon.api, &daemon.group)?;
+        Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 
     /// Takes sockets over that a predecessor listened on. A TCP socket without `tcp` in the configuration is closed;
@@ -120,7 +123,7 @@ impl Listeners {
                 Some((TcpListener::bind(settings.listen).map_err(failed)?, guard))
             }
         };
-        Ok(Listeners { unix, tcp })
+        Ok(Listeners { unix, tcp, group_scope: daemon.group_scope })
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the API answers where it cannot do what it was asked: the object, the cause and the next step, as JSON.
 
+use std::path::PathBuf;
+
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -31,6 +33,34 @@ pub enum ChangeError {
         "config: no change waits for a confirmation; it has been rolled back already, or was applied without"
     )]
     NotPending,
+    /// The author of the change has not the scope `root`.
+    #[error("{object}: this needs the scope `root`: {what}; {NEEDS_ROOT}")]
+    NeedsRoot {
+        /// The field.
+        object: String,
+        /// What needs the scope.
+        what: String,
+    },
+    /// A file lies where the API's clients may not name one.
+    #[error("{object}: {} lies in none of the directories for files; {}", path.display(), outside_fix(directories))]
+    Outside {
+        /// The field.
+        object: String,
+        /// The file.
+        path: PathBuf,
+        /// `daemon.files`.
+        directories: Vec<PathBuf>,
+    },
+    /// A file would remove most of what runs.
+    #[error(
+        "config: it removes {removed} of the {of} filters, ports, bridges and routers of the file before; {FORCE}"
+    )]
+    RemovesMost {
+        /// Objects that would go.
+        removed: usize,
+        /// Objects of the file that run.
+        of: usize,
+    },
     /// The data plane could not do it.
     #[error(transparent)]
     Plane(#[from] PlaneError),
@@ -40,6 +70,19 @@ pub enum ChangeError {
     /// The task that made the change ended early.
     #[error("config: the change was interrupted; look at the log of the daemon")]
     Interrupted,
+}
+
+/// How a change is made that needs `root`.
+const NEEDS_ROOT: &str = "make the change as root at the unix socket (`sudo trivium apply FILE`), or with a token of the scope root";
+/// How a file is applied that removes most objects.
+const FORCE: &str = "check that it is the right file, and apply it with `--force` (`force=true` in the API)";
+
+fn outside_fix(directories: &[PathBuf]) -> String {
+    let all: Vec<_> = directories.iter().map(|directory| directory.display().to_string()).collect();
+    format!(
+        "move it into one of {}, add its directory to daemon.files and restart, or name it in the daemon's own file",
+        if all.is_empty() { "(none)".to_owned() } else { all.join(", ") }
+    )
 }
 
 fn first<T: std::fmt::Display>(all: &[T]) -> String {
@@ -93,9 +136,15 @@ impl ApiError {
     }
 }
 
+/// Why a request was refused, for the audit log; it stands in the response beside the body.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(pub String);
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        let refused = Refused(format!("{}: {}", self.body.object, self.body.cause));
         let mut response = (self.status, Json(*self.body)).into_response();
+        response.extensions_mut().insert(refused);
         if self.status == StatusCode::UNAUTHORIZED {
             let bearer = header::HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
@@ -141,6 +190,24 @@ impl From<ChangeError> for ApiError {
                 "config",
                 "no change waits for a confirmation",
                 "look at GET /v1/config/pending for what became of the last one",
+            ),
+            ChangeError::NeedsRoot { object, what } => {
+                let cause = format!("this needs the scope `root`: {what}");
+                ApiError::new(StatusCode::FORBIDDEN, object, cause, NEEDS_ROOT)
+            }
+            ChangeError::Outside { object, path, directories } => ApiError::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                object,
+                format!("{} lies in none of the directories for files", path.display()),
+                outside_fix(&directories),
+            ),
+            ChangeError::RemovesMost { removed, of } => ApiError::new(
+                StatusCode::CONFLICT,
+                "config",
+                format!(
+                    "it removes {removed} of the {of} filters, ports, bridges and routers of the file before"
+                ),
+                FORCE,
             ),
             ChangeError::Plane(error) => error.into(),
             ChangeError::Storage(error) => {

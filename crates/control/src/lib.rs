@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  unix socket (0660) --+                            +--> Store: load, merge, check, diff, apply, store
-//!  TCP (TLS + token) ---+--> limits --> API (axum) --+
+//!  TCP (TLS + token) ---+--> places --> API (axum) --+
 //!                                                    +--> Plane: states, explain, trace, capture, doctor, ...
 //! ```
 //!
@@ -15,14 +15,17 @@
 //! assert!(document["paths"]["/v1/ports/{port}"]["put"].is_object());
 //! ```
 
+mod access;
 mod api;
 mod bind;
+mod caller;
 mod door;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod metrics;
 mod pcapng;
+mod places;
 mod plane;
 mod rules;
 mod serve;
@@ -30,6 +33,7 @@ mod storage;
 mod store;
 mod tls;
 
+pub use access::Access;
 pub use api::{ConfigReport, ExplainRequest, Flushed, UpgradeRequest, Upgraded, openapi};
 pub use bind::{BindError, Listeners};
 pub use error::{ChangeError, ErrorBody};

@@ -21,7 +21,7 @@ use crate::error::ApiResult;
 use crate::store::blocking;
 
 /// Counters and gauges for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/metrics", security((), ("token" = ["read"])), responses((status = 200, body = String)))]
 pub(crate) async fn metrics(State(context): State<Context>) -> ApiResult<Response> {
     let plane = context.store.plane().clone();
     let text = blocking(move || text(plane.as_ref())).await?;

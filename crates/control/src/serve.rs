@@ -1,12 +1,15 @@
 //! Serves the API on its sockets, within limits that no client can talk us out of.
 //!
-//! Each socket has its own number of connections at once, so that the network cannot starve the unix socket. A client
-//! has ten seconds for its TLS handshake and for each request's head, which may be 16 KiB long; bodies are limited
-//! where they are read (`api`). HTTP/1.1 only. During a hand-over nobody is let in (`door`).
+//! Each socket has its own number of connections at once, so that the network cannot starve the unix socket, and each
+//! client has a share of them (`places`). A client has three seconds for its TLS handshake and five for each request's
+//! head, which may be 16 KiB long; bodies are limited where they are read (`api`). HTTP/1.1 only. During a hand-over
+//! nobody is let in (`door`). Each request is given its [`Caller`]: the peer of the unix socket, or the holder of a token.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,26 +21,37 @@ use futures_util::StreamExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use model::Scope;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::api::router;
+use crate::caller::{Caller, Origin};
 use crate::door::{Door, Visit};
 use crate::error::ApiError;
+use crate::places::{Client, Entrance, Place, Places};
 use crate::tls::Guard;
 use crate::{Listeners, Store};
 
-/// Connections on the unix socket at once.
+/// Connections on the unix socket at once, without root's own.
 const UNIX_CONNECTIONS: usize = 64;
+/// Connections of one user on the unix socket at once.
+const USER_CONNECTIONS: usize = 48;
+/// Connections on the unix socket that only root has.
+const ROOT_CONNECTIONS: usize = 64;
 /// Connections over TCP at once.
 const TCP_CONNECTIONS: usize = 64;
+/// Connections over TCP of one address at once.
+const ADDRESS_CONNECTIONS: usize = 16;
 /// Bytes of a request's head.
 const HEAD_LIMIT: usize = 16 << 10;
-/// Time for a TLS handshake, and for a request's head.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+/// Time for a request's head, from the one before it on.
+const HEAD: Duration = Duration::from_secs(5);
 /// What live views are sent as.
 const LIVE: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/x-pcapng"];
 /// Time that requests have to end once the daemon shall stop.
@@ -74,7 +88,8 @@ pub async fn serve(
     };
     let (stop, stopping) = watch::channel(());
     let mut sockets = JoinSet::new();
-    sockets.spawn(serve_unix(unix, api.clone(), door.clone(), stopping.clone()));
+    let group = listeners.group_scope;
+    sockets.spawn(serve_unix(unix, group, api.clone(), door.clone(), stopping.clone()));
     if let Some((socket, guard)) = tcp {
         sockets.spawn(serve_tcp(socket, guard, api, door, stopping));
     }
@@ -88,17 +103,36 @@ pub async fn serve(
     Ok(())
 }
 
-async fn serve_unix(socket: UnixListener, api: Router, door: Door, stopping: watch::Receiver<()>) {
-    let permits = Arc::new(Semaphore::new(UNIX_CONNECTIONS));
+async fn serve_unix(
+    socket: UnixListener,
+    group: Scope,
+    api: Router,
+    door: Door,
+    stopping: watch::Receiver<()>,
+) {
+    let places = Places::new(UNIX_CONNECTIONS, USER_CONNECTIONS, ROOT_CONNECTIONS);
     let mut connections = JoinSet::new();
-    while let Some(permit) = place(&permits, &mut connections, &stopping).await {
-        let Some(stream) = accepted(|| socket.accept(), &door, &stopping).await else { break };
+    while let Some(stream) = accepted(|| socket.accept(), &door, &stopping).await {
         let Ok((stream, _)) = stream else {
             pause_after_error().await;
             continue;
         };
-        let visitor = Visitor { visit: door.enter(), door: door.clone(), permit };
-        connections.spawn(connection(stream, api.clone(), visitor, stopping.clone()));
+        // Counted from here on: a hand-over waits for the answer.
+        let visit = door.enter();
+        let Ok(credentials) = stream.peer_cred() else { continue };
+        let (uid, pid) = (credentials.uid(), credentials.pid());
+        let root = uid == 0 || uid == own_uid();
+        let scope = Some(if root { Scope::Root } else { group });
+        let client = if root { Client::Root } else { Client::User(uid) };
+        let place = match place(&places, client, &mut connections, &stopping).await {
+            None => break,
+            Some(None) => continue,
+            Some(Some(place)) => place,
+        };
+        let caller = Caller { scope, from: Origin::Process { uid, pid } };
+        let visitor = Visitor { visit, door: door.clone(), asked: place.asked() };
+        let (api, stopping) = (api.clone(), stopping.clone());
+        spawn(&mut connections, place, connection(stream, api, caller, None, visitor, stopping));
     }
     // The socket is free for others while the last requests end.
     drop(socket);
@@ -112,32 +146,26 @@ async fn serve_tcp(
     door: Door,
     stopping: watch::Receiver<()>,
 ) {
-    let permits = Arc::new(Semaphore::new(TCP_CONNECTIONS));
+    let places = Places::new(TCP_CONNECTIONS, ADDRESS_CONNECTIONS, 0);
     let mut connections = JoinSet::new();
-    let acceptor = guard.acceptor.clone();
-    let api =
-        api.layer(axum::middleware::from_fn(move |request: Request<Body>, next: axum::middleware::Next| {
-            let guard = guard.clone();
-            async move {
-                let authorization = request.headers().get(header::AUTHORIZATION);
-                match guard.admits(authorization.map(|value| value.as_bytes())) {
-                    true => next.run(request).await,
-                    false => unauthorized(),
-                }
-            }
-        }));
-    while let Some(permit) = place(&permits, &mut connections, &stopping).await {
-        let Some(stream) = accepted(|| socket.accept(), &door, &stopping).await else { break };
-        let Ok((stream, _)) = stream else {
+    while let Some(stream) = accepted(|| socket.accept(), &door, &stopping).await {
+        let Ok((stream, address)) = stream else {
             pause_after_error().await;
             continue;
         };
-        let visitor = Visitor { visit: door.enter(), door: door.clone(), permit };
-        let (acceptor, api, stopping) = (acceptor.clone(), api.clone(), stopping.clone());
-        connections.spawn(async move {
+        let visit = door.enter();
+        let place = match place(&places, Client::at(address), &mut connections, &stopping).await {
+            None => break,
+            Some(None) => continue,
+            Some(Some(place)) => place,
+        };
+        let visitor = Visitor { visit, door: door.clone(), asked: place.asked() };
+        let (api, guard, stopping) = (api.clone(), guard.clone(), stopping.clone());
+        spawn(&mut connections, place, async move {
             // A client that does not get through its handshake gets no answer.
-            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                connection(stream, api, visitor, stopping).await;
+            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, guard.acceptor.accept(stream)).await {
+                let caller = Caller { scope: None, from: Origin::Unknown };
+                connection(stream, api, caller, Some((guard, address)), visitor, stopping).await;
             }
         });
     }
@@ -145,22 +173,46 @@ async fn serve_tcp(
     while connections.join_next().await.is_some() {}
 }
 
+/// Serves a connection in a task that ends early when its place is needed.
+fn spawn(connections: &mut JoinSet<()>, place: Place, work: impl Future<Output = ()> + Send + 'static) {
+    let place = Arc::new(place);
+    let held = place.clone();
+    let task = connections.spawn(async move {
+        work.await;
+        drop(held);
+    });
+    place.served_by(task);
+}
+
+/// The user whose process this is.
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 fn unauthorized() -> Response {
-    let fix = "send `Authorization: Bearer TOKEN` with the token of daemon.tcp.token_file";
+    let fix = "send `Authorization: Bearer TOKEN` with a token of [daemon.tcp]";
     ApiError::new(StatusCode::UNAUTHORIZED, "api", "the token is missing or wrong", fix).into_response()
 }
 
-/// Waits for a free place among the connections; `None` once the daemon shall stop.
+/// Finds a place for a connection: `None` once the daemon shall stop, `Some(None)` if the connection is to be closed.
 async fn place(
-    permits: &Arc<Semaphore>,
+    places: &Places,
+    client: Client,
     connections: &mut JoinSet<()>,
     stopping: &watch::Receiver<()>,
-) -> Option<OwnedSemaphorePermit> {
-    while connections.try_join_next().is_some() {}
+) -> Option<Option<Place>> {
     let mut stopping = stopping.clone();
-    tokio::select! {
-        permit = permits.clone().acquire_owned() => permit.ok(),
-        _ = stopping.changed() => None,
+    loop {
+        while connections.try_join_next().is_some() {}
+        match places.enter(client) {
+            Entrance::Place(place) => return Some(Some(place)),
+            Entrance::Refused => return Some(None),
+            Entrance::Later => {}
+        }
+        tokio::select! {
+            () = places.freed() => {}
+            _ = stopping.changed() => return None,
+        }
     }
 }
 
@@ -195,32 +247,46 @@ struct Visitor {
     /// Until its first request is answered.
     visit: Visit,
     door: Door,
-    permit: OwnedSemaphorePermit,
+    /// Set with the first request that it may make.
+    asked: Arc<AtomicBool>,
 }
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     api: Router,
+    caller: Caller,
+    guard: Option<(Guard, SocketAddr)>,
     visitor: Visitor,
     mut stopping: watch::Receiver<()>,
 ) {
-    let Visitor { visit, door, permit } = visitor;
+    let Visitor { visit, door, asked } = visitor;
     let first = Mutex::new(Some(visit));
     let ending = stopping.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let api = api.clone();
+        let (api, guard, asked, mut caller) = (api.clone(), guard.clone(), asked.clone(), caller.clone());
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let visit = first.unwrap_or_else(|| door.enter());
         let ending = ending.clone();
         async move {
-            let response = answer(api, request.map(Body::new)).await;
+            let mut request = request.map(Body::new);
+            if let Some((guard, address)) = guard {
+                let authorization = request.headers().get(header::AUTHORIZATION);
+                let Some(known) = guard.admits(authorization.map(|value| value.as_bytes())) else {
+                    return Ok(unauthorized());
+                };
+                let from = Origin::Token { name: known.name.clone(), address };
+                caller = Caller { scope: Some(known.scope), from };
+            }
+            asked.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(caller);
+            let response = answer(api, request).await;
             drop(visit);
             Ok::<Response, Infallible>(ends_with(response, ending))
         }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(HEAD)
         .max_buf_size(HEAD_LIMIT)
         .keep_alive(true)
         .serve_connection(TokioIo::new(stream), service);
@@ -233,7 +299,6 @@ async fn connection(
             let _ = served.await;
         }
     }
-    drop(permit);
 }
 
 /// Lets a live view, which has no end of its own, end when the daemon does.

@@ -9,7 +9,7 @@
 //! itself; while it waits, no other is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,15 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::storage::{Prepared, Storage};
-use crate::{ChangeError, Plane, StorageError};
+use crate::{Access, ChangeError, Plane, StorageError};
+
+/// Objects of a file of which not all are removed at once without `force`.
+const MANY: usize = 3;
+/// Objects of a file of which not more than half are removed at once without `force`.
+const MANY_MORE: usize = 8;
+
+/// Objects that one line of the log names.
+const NAMED: usize = 8;
 
 /// How a change is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,6 +40,10 @@ pub struct Terms {
     pub dry_run: bool,
     /// Roll back after this time unless it is confirmed.
     pub confirm: Option<Duration>,
+    /// Whether a file may remove most of the objects of the file before.
+    pub force: bool,
+    /// What the author of the change may name.
+    pub access: Access,
 }
 
 /// What a change has done, or would do.
@@ -48,6 +60,33 @@ pub struct Outcome {
     /// Seconds within which it must be confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_s: Option<u64>,
+}
+
+impl Outcome {
+    /// Returns what was done in one line for the log: the number of changes, and the first of the objects. It is empty if nothing was done.
+    pub fn summary(&self) -> String {
+        if !self.applied {
+            return String::new();
+        }
+        let lines = &self.plan.lines;
+        let mut text = match lines.len() {
+            0 => return "nothing differs".to_owned(),
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        };
+        let mut named: Vec<String> = Vec::new();
+        for line in lines {
+            let name = format!("{}{}", line.sign, line.object);
+            if !named.contains(&name) && named.len() < NAMED {
+                named.push(name);
+            }
+        }
+        text.push_str(&format!(" ({}{})", named.join(", "), if lines.len() > NAMED { ", ..." } else { "" }));
+        if let Some(seconds) = self.confirm_within_s {
+            text.push_str(&format!(", rolled back in {seconds} s unless confirmed"));
+        }
+        text
+    }
 }
 
 /// Whether a change waits for its confirmation.
@@ -83,6 +122,8 @@ struct Pending {
     previous: State,
     deadline: Instant,
     number: u64,
+    /// The change in a line.
+    what: String,
 }
 
 #[derive(Default)]
@@ -98,6 +139,8 @@ pub struct Store {
     storage: Storage,
     /// Settings that the process was started with: they stay until it ends.
     running: Config,
+    /// The path of the API's socket where the command line names it: a file's own does not matter then.
+    socket: Option<PathBuf>,
     state: watch::Sender<Arc<State>>,
     /// Whether a client has asked the daemon to end.
     ending: watch::Sender<bool>,
@@ -111,6 +154,11 @@ impl Store {
     /// The store of a data plane that has no ports yet and runs with `settings` (whose ports and bridges do not
     /// matter here). Objects that the API had stored are brought back by [`Store::start`].
     pub fn new(plane: Arc<dyn Plane>, settings: &Config) -> Arc<Store> {
+        Store::at(plane, settings, None)
+    }
+
+    /// As [`Store::new`], for a daemon whose command line names the API's socket.
+    pub fn at(plane: Arc<dyn Plane>, settings: &Config, socket: Option<PathBuf>) -> Arc<Store> {
         let running = settings.settings();
         let layers = Layers { base: running.clone(), ..Layers::default() };
         let merged = Arc::new(Merged { config: running.clone(), ..Merged::default() });
@@ -121,6 +169,7 @@ impl Store {
             plane,
             storage,
             running,
+            socket,
             state,
             ending,
             gate: Mutex::default(),
@@ -212,11 +261,17 @@ impl Store {
     pub async fn apply(
         self: &Arc<Self>,
         owner: Owner,
-        config: Config,
+        mut config: Config,
         terms: Terms,
     ) -> Result<Outcome, ChangeError> {
+        if let Some(socket) = &self.socket {
+            config.daemon.api.clone_from(socket);
+        }
         self.make(terms, move |state| {
             let layers = state.layers.replaced(owner, &config).map_err(ChangeError::Refused)?;
+            if owner == Owner::File && !terms.force && !terms.dry_run {
+                not_most(&state.layers, &layers)?;
+            }
             Ok((layers, state.stored.clone()))
         })
         .await
@@ -261,21 +316,21 @@ impl Store {
         .await
     }
 
-    /// Keeps the change that waits.
+    /// Keeps the change that waits, and returns what it was.
     ///
     /// # Errors
     ///
     /// If none waits, or what has to survive a restart cannot be stored (it goes on waiting then).
-    pub async fn confirm(self: &Arc<Self>) -> Result<(), ChangeError> {
+    pub async fn confirm(self: &Arc<Self>) -> Result<String, ChangeError> {
         let mut gate = self.gate.lock().await;
         let pending = gate.pending.as_ref().ok_or(ChangeError::NotPending)?;
         let state = self.state.borrow().clone();
         if let Some(prepared) = self.prepare(&pending.previous, &state).await? {
             blocking(move || prepared.commit()).await??;
         }
-        gate.pending = None;
+        let what = gate.pending.take().map(|pending| pending.what).unwrap_or_default();
         gate.last = "confirmed".to_owned();
-        Ok(())
+        Ok(what)
     }
 
     /// Rolls the change that waits back now.
@@ -331,6 +386,7 @@ impl Store {
         let before = self.state.borrow().clone();
         let (layers, stored) = change(&before)?;
         let (after, warnings) = self.checked(layers, stored)?;
+        terms.access.check(&before.merged.config, &after.merged.config, &self.running.daemon.files)?;
         let plan = self.plan(&before, &after);
         let mut outcome = Outcome { plan: plan.report(), warnings, ..Outcome::default() };
         if terms.dry_run {
@@ -352,8 +408,9 @@ impl Store {
         outcome.applied = true;
         self.state.send_replace(Arc::new(after));
         if let Some(time) = terms.confirm {
+            let what = outcome.summary();
             outcome.confirm_within_s = Some(time.as_secs());
-            self.expect_confirmation(&mut gate, State::clone(&before), time);
+            self.expect_confirmation(&mut gate, State::clone(&before), time, what);
         }
         Ok(outcome)
     }
@@ -406,18 +463,21 @@ impl Store {
         Ok(Some(blocking(move || storage.prepare(&objects)).await??))
     }
 
-    fn expect_confirmation(self: &Arc<Self>, gate: &mut Gate, previous: State, time: Duration) {
+    fn expect_confirmation(self: &Arc<Self>, gate: &mut Gate, previous: State, time: Duration, what: String) {
         gate.numbers += 1;
         let number = gate.numbers;
         let deadline = Instant::now() + time;
-        gate.pending = Some(Pending { previous, deadline, number });
+        gate.pending = Some(Pending { previous, deadline, number, what });
         let store = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep_until(deadline).await;
             let Some(store) = store.upgrade() else { return };
             let here = |pending: &Pending| pending.number == number;
             match store.roll_back_if(here, "rolled back: it was not confirmed in time").await {
-                Ok(_) => tracing::warn!("config: rolled back, because the change was not confirmed in time"),
+                Ok(outcome) => {
+                    let what = outcome.summary();
+                    tracing::warn!(target: "audit", "config: rolled back, because the change was not confirmed in time: {what}");
+                }
                 Err(ChangeError::NotPending) => {}
                 Err(error) => tracing::error!("config: the roll-back failed: {error}"),
             }
@@ -446,6 +506,24 @@ impl Store {
         gate.last = why.to_owned();
         Ok(Outcome { applied: true, plan: plan.report(), notices, ..Outcome::default() })
     }
+}
+
+/// Refuses a file without any objects, or with less than half of many that the file before had.
+fn not_most(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
+    let objects = |layers: &Layers| -> BTreeSet<ObjectKey> {
+        let counted = |object: &ObjectKey| {
+            matches!(
+                object,
+                ObjectKey::Filter(_) | ObjectKey::Port(_) | ObjectKey::Bridge(_) | ObjectKey::Router(_)
+            )
+        };
+        layers.fragments.get(&Owner::File).into_iter().flat_map(Fragment::objects).filter(counted).collect()
+    };
+    let (before, after) = (objects(before), objects(after));
+    let (of, removed) = (before.len(), before.difference(&after).count());
+    let all = of >= MANY && after.is_empty();
+    let most = of >= MANY_MORE && removed * 2 > of;
+    if all || most { Err(ChangeError::RemovesMost { removed, of }) } else { Ok(()) }
 }
 
 /// Reads the objects that the API of a daemon with this state directory has stored.

@@ -1,6 +1,6 @@
-//! What guards the API over TCP: TLS (rustls with ring) and one bearer token.
+//! What guards the API over TCP: TLS (rustls with ring) and bearer tokens, each with a scope.
 //!
-//! Tokens are compared in a time that does not depend on where they differ. Certificate, key and token are read once,
+//! Tokens are compared in a time that does not depend on where they differ. Certificate, key and tokens are read once,
 //! when the daemon starts.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::Tcp;
+use model::{Scope, Tcp};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -22,22 +22,36 @@ const TOKEN_LENGTH: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The token's file cannot be read.
-    #[error("daemon.tcp.token_file: {} cannot be read: {source}; write a token there, such as `openssl rand -hex 32` gives", path.display())]
+    #[error("{field}: {} cannot be read: {source}; write a token there, such as `openssl rand -hex 32` gives", path.display())]
     TokenFile {
+        /// The key that names the file, such as `daemon.tcp.token_file`.
+        field: String,
         /// The file.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
     },
     /// Everybody can read the token.
-    #[error("daemon.tcp.token_file: everybody on this machine can read {}; run `chmod 600 {}`", path.display(), path.display())]
+    #[error("{field}: everybody on this machine can read {}; run `chmod 600 {}`", path.display(), path.display())]
     TokenOpen {
+        /// The key that names the file, such as `daemon.tcp.token_file`.
+        field: String,
         /// The file.
         path: PathBuf,
     },
     /// The token can be guessed.
-    #[error("daemon.tcp.token_file: the first line of {} has fewer than {TOKEN_LENGTH} characters or others than printable ones; write a longer token there, such as `openssl rand -hex 32` gives", path.display())]
+    #[error("{field}: the first line of {} has fewer than {TOKEN_LENGTH} characters or others than printable ones; write a longer token there, such as `openssl rand -hex 32` gives", path.display())]
     TokenWeak {
+        /// The key that names the file, such as `daemon.tcp.token_file`.
+        field: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Two names stand for one token.
+    #[error("{field}: another name has the token of {} already; write another token there", path.display())]
+    TokenTwice {
+        /// The key that names the file.
+        field: String,
         /// The file.
         path: PathBuf,
     },
@@ -68,7 +82,16 @@ pub enum GuardError {
 #[derive(Clone)]
 pub struct Guard {
     pub(crate) acceptor: TlsAcceptor,
-    token: Arc<[u8]>,
+    tokens: Arc<[Known]>,
+}
+
+/// A token with what it opens.
+pub(crate) struct Known {
+    token: Vec<u8>,
+    /// Its name in the configuration, for the log.
+    pub name: String,
+    /// What its holders may do.
+    pub scope: Scope,
 }
 
 impl std::fmt::Debug for Guard {
@@ -78,7 +101,7 @@ impl std::fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Reads certificate, key and token.
+    /// Reads certificate, key and tokens.
     ///
     /// # Errors
     ///
@@ -100,29 +123,46 @@ impl Guard {
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let token = read_token(&tcp.token_file)?;
-        Ok(Guard { acceptor: TlsAcceptor::from(Arc::new(config)), token: token.into() })
+        let mut tokens: Vec<Known> = Vec::new();
+        let plain = tcp
+            .token_file
+            .iter()
+            .map(|file| ("token", "daemon.tcp.token_file".to_owned(), file, Scope::Configure));
+        let named = tcp.tokens.iter().map(|(name, token)| {
+            (name.as_str(), format!("daemon.tcp.token.{name}.file"), &token.file, token.scope)
+        });
+        for (name, field, path, scope) in plain.chain(named) {
+            let token = read_token(&field, path)?;
+            if tokens.iter().any(|other| other.token == token) {
+                return Err(GuardError::TokenTwice { field, path: path.clone() });
+            }
+            tokens.push(Known { token, name: name.to_owned(), scope });
+        }
+        Ok(Guard { acceptor: TlsAcceptor::from(Arc::new(config)), tokens: tokens.into() })
     }
 
-    /// Whether this is the value of an `Authorization` header that lets a client in.
-    pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> bool {
-        let Some((scheme, token)) = authorization.and_then(|value| value.split_at_checked(7)) else {
-            return false;
-        };
-        scheme.eq_ignore_ascii_case(b"bearer ") && same(token, &self.token)
+    /// Returns the token that the value of an `Authorization` header is. Each known one is compared, whichever it is.
+    pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> Option<&Known> {
+        let (scheme, token) = authorization.and_then(|value| value.split_at_checked(7))?;
+        if !scheme.eq_ignore_ascii_case(b"bearer ") {
+            return None;
+        }
+        self.tokens
+            .iter()
+            .fold(None, |found, known| if same(token, &known.token) { Some(known) } else { found })
     }
 }
 
-fn read_token(path: &Path) -> Result<Vec<u8>, GuardError> {
-    let failed = |source| GuardError::TokenFile { path: path.to_owned(), source };
+fn read_token(field: &str, path: &Path) -> Result<Vec<u8>, GuardError> {
+    let failed = |source| GuardError::TokenFile { field: field.to_owned(), path: path.to_owned(), source };
     let metadata = fs::metadata(path).map_err(failed)?;
     if metadata.permissions().mode() & 0o004 != 0 {
-        return Err(GuardError::TokenOpen { path: path.to_owned() });
+        return Err(GuardError::TokenOpen { field: field.to_owned(), path: path.to_owned() });
     }
     let text = fs::read_to_string(path).map_err(failed)?;
     let token = text.lines().next().unwrap_or_default().trim();
     if token.len() < TOKEN_LENGTH || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(GuardError::TokenWeak { path: path.to_owned() });
+        return Err(GuardError::TokenWeak { field: field.to_owned(), path: path.to_owned() });
     }
     Ok(token.as_bytes().to_vec())
 }

@@ -338,7 +338,11 @@ async fn objects_of_the_api_come_and_go() {
     assert_eq!((error.object.as_str(), error.cause.contains("api")), ("port.c", true), "{error:?}");
     // A port that is a member stays.
     let error = daemon.refused("DELETE", "/v1/ports/c", "", 422).await;
-    assert_eq!(error.object, "bridge.br0.port.c", "{error:?}");
+    assert_eq!(
+        (error.object.as_str(), error.fix.contains("/v1/bridges/br0/ports/c")),
+        ("port.c", true),
+        "{error:?}"
+    );
 
     let _: Outcome = daemon.json("DELETE", "/v1/bridges/br0/static/20/02:00:00:00:00:09", "").await;
     let _: Outcome = daemon.json("DELETE", "/v1/bridges/br0/ports/c", "").await;
@@ -732,7 +736,7 @@ async fn an_upgrade_leaves_no_client_without_an_answer() {
     let daemon = Daemon::serving("door");
     let socket = daemon.place.settings().daemon.api;
     let upgrading = || daemon.plane.upgrading.load(std::sync::atomic::Ordering::Relaxed);
-    let upgrade = daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/slow"}"#, 422);
+    let upgrade = daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/tac"}"#, 422);
     let others = async {
         // Connected in time, and slow to ask.
         let early = UnixStream::connect(&socket).await.unwrap();
@@ -788,4 +792,135 @@ async fn serving_ends_in_time() {
         .await
         .unwrap();
     assert!(UnixStream::connect(daemon.place.settings().daemon.api).await.is_err());
+}
+
+/// Code generators need a name of its own for each operation, and every refusal described.
+#[test]
+fn operations_have_names_of_their_own_and_describe_their_refusals() {
+    let document: serde_json::Value = serde_json::from_str(&control::openapi()).unwrap();
+    let mut names = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name.to_owned()), "{method} {path}: {name} is another's, too");
+            let statuses: BTreeSet<&str> =
+                operation["responses"].as_object().unwrap().keys().map(String::as_str).collect();
+            for status in ["401", "403", "500"] {
+                assert!(statuses.contains(status), "{method} {path}: {statuses:?}");
+            }
+            assert!(!path.contains('{') || statuses.contains("404"), "{method} {path}: {statuses:?}");
+            assert!(operation["requestBody"].is_null() || statuses.contains("422"), "{method} {path}");
+        }
+    }
+}
+
+/// Speaks to the socket as another user of the machine; `None` where this process cannot be another one.
+fn as_user(user: u32, daemon: &Daemon, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+    use std::io::{Read, Write};
+    let socket = daemon.place.settings().daemon.api;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: trivium\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let asked = std::thread::spawn(move || {
+        let uid = rustix::process::Uid::from_raw(user);
+        rustix::thread::set_thread_uid(uid).ok()?;
+        let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1)?.parse().unwrap();
+        Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+    });
+    asked.join().unwrap()
+}
+
+/// A member of the socket's group changes objects, and neither names files nor starts or loads programs.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_group_configures_and_only_root_names_files_and_programs() {
+    if !rustix::process::geteuid().is_root() {
+        testbed::skip("only root speaks as another user");
+        return;
+    }
+    let daemon = Daemon::serving("group");
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(daemon.place.path(), 0o755);
+    // As if the user were of the group.
+    open(&daemon.place.settings().daemon.api, 0o666);
+    let ask = |method: &str, path: &str, body: &str| {
+        tokio::task::block_in_place(|| as_user(4711, &daemon, method, path, body)).unwrap()
+    };
+    assert_eq!(ask("PUT", "/v1/ports/a", r#"{"kind":"null"}"#).0, 200);
+    assert_eq!(ask("GET", "/v1/ports", "").0, 200);
+    for (method, path, body, what) in [
+        ("POST", "/v1/upgrade", r#"{"binary":"/bin/true"}"#, "not the daemon's own program"),
+        ("PUT", "/v1/hooks/a/program", "x", "uid 4711"),
+        ("DELETE", "/v1/hooks/a/program", "", "uid 4711"),
+        ("PUT", "/v1/ports/p", r#"{"kind":"pcap","write":"/etc/cron.d/x"}"#, "/etc/cron.d/x"),
+        ("PUT", "/v1/ports/p", r#"{"kind":"pcap","read":"/var/lib/trivium/x"}"#, "/var/lib/trivium/x"),
+        ("PUT", "/v1/filters/f", r#"{"blocklist":"/etc/shadow"}"#, "/etc/shadow"),
+        ("PUT", "/v1/config", "[filter.f]\nblocklist='/etc/shadow'\n", "[daemon]"),
+    ] {
+        let (status, text) = ask(method, path, body);
+        let error: control::ErrorBody = serde_json::from_str(&text).unwrap();
+        assert_eq!(status, 403, "{method} {path}: {error:?}");
+        assert!(error.cause.contains("`root`"), "{error:?}");
+        // The file's settings differ from those that run: they come first.
+        assert!(what == "[daemon]" || error.cause.contains(what), "{what}: {error:?}");
+        assert!(error.fix.contains("root"), "{error:?}");
+    }
+    // The daemon's own user is root here: single objects name files of the directories, a whole file any.
+    let pcap = |path: &str| format!(r#"{{"kind":"pcap","write":"{path}"}}"#);
+    let error = daemon.refused("PUT", "/v1/ports/p", &pcap("/etc/cron.d/x"), 422).await;
+    assert!(error.fix.contains("/var/lib/trivium") && error.fix.contains("daemon.files"), "{error:?}");
+    daemon.refused("PUT", "/v1/ports/p", &pcap("/var/lib/trivium/../x"), 422).await;
+    daemon.json::<Outcome>("PUT", "/v1/ports/p", &pcap("/var/lib/trivium/x")).await;
+    let file = daemon.file("[port.q]\nkind='pcap'\nwrite='/srv/x'\n");
+    daemon.json::<Outcome>("PUT", "/v1/config", &file).await;
+    // What root has named stays when another applies the same file, or removes it.
+    assert_eq!(ask("PUT", "/v1/config", &file).0, 200);
+    assert_eq!(ask("DELETE", "/v1/ports/p", "").0, 200);
+    // A program that is not there is the client's mistake, root's too.
+    let error = daemon.refused("POST", "/v1/upgrade", r#"{"binary":"/nothing"}"#, 422).await;
+    assert!(error.object == "upgrade" && error.cause.contains("No such file"), "{error:?}");
+}
+
+/// A file that removes most of what the file before had is applied only where that is said.
+#[tokio::test]
+async fn a_file_that_removes_everything_needs_force() {
+    let daemon = Daemon::serving("force");
+    daemon.json::<Outcome>("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    let empty = daemon.file("");
+    let error = daemon.refused("PUT", "/v1/config", &empty, 409).await;
+    assert!(error.cause.contains("3 of the 3") && error.fix.contains("--force"), "{error:?}");
+    let outcome: Outcome = daemon.json("PUT", "/v1/config?dry_run=true", &empty).await;
+    assert!(!outcome.applied && !outcome.plan.lines.is_empty());
+    let ports = |count: usize| (0..count).map(|n| format!("[port.p{n}]\nkind='null'\n")).collect::<String>();
+    daemon.json::<Outcome>("PUT", "/v1/config?force=true", &daemon.file(&ports(8))).await;
+    daemon.refused("PUT", "/v1/config", &daemon.file(&ports(3)), 409).await;
+    daemon.json::<Outcome>("PUT", "/v1/config", &daemon.file(&ports(4))).await;
+    daemon.json::<Outcome>("PUT", "/v1/config?force=true", &empty).await;
+}
+
+/// The description is what its specification says, by the reference implementation of a validator.
+#[test]
+fn the_description_is_valid() {
+    use std::process::Command;
+    let python = std::env::var("OPENAPI_PYTHON").unwrap_or_else(|_| "python3".into());
+    let known = Command::new(&python).args(["-c", "import openapi_spec_validator"]).output();
+    if !known.is_ok_and(|output| output.status.success()) {
+        testbed::skip(
+            "no openapi-spec-validator: run `make setup`, or name a python that has it in OPENAPI_PYTHON",
+        );
+        return;
+    }
+    let file = std::env::temp_dir().join(format!("trivium-openapi-{}.json", std::process::id()));
+    std::fs::write(&file, control::openapi()).unwrap();
+    let output = Command::new(&python).args(["-m", "openapi_spec_validator"]).arg(&file).output().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success(), "{said}");
 }

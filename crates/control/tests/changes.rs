@@ -11,7 +11,9 @@ use control::{ChangeError, RulePlace, Store, Terms, stored_api_objects};
 use memory::{Daemon, OBJECTS};
 use model::*;
 
-const CONFIRM: Terms = Terms { dry_run: false, confirm: Some(Duration::from_secs(60)) };
+fn confirm() -> Terms {
+    Terms { confirm: Some(Duration::from_secs(60)), force: true, ..Terms::default() }
+}
 
 fn config(daemon: &Daemon, objects: &str) -> Config {
     load(&daemon.file(objects), "t").unwrap()
@@ -31,7 +33,7 @@ async fn what_is_not_confirmed_is_rolled_back() {
     let first = config(&daemon, OBJECTS);
     daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
     let second = config(&daemon, "[port.a]\nkind='ring'\n");
-    let outcome = daemon.store.apply(Owner::File, second.clone(), CONFIRM).await.unwrap();
+    let outcome = daemon.store.apply(Owner::File, second.clone(), confirm()).await.unwrap();
     assert_eq!(outcome.confirm_within_s, Some(60));
     assert_eq!(daemon.plane.running(), second);
     tokio::time::sleep(Duration::from_secs(59)).await;
@@ -52,16 +54,20 @@ async fn what_is_not_confirmed_is_rolled_back() {
 async fn what_is_confirmed_stays() {
     let daemon = Daemon::new("confirm");
     let first = config(&daemon, OBJECTS);
-    daemon.store.apply(Owner::File, first.clone(), CONFIRM).await.unwrap();
+    daemon.store.apply(Owner::File, first.clone(), confirm()).await.unwrap();
     let refused = daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
     // Looking is not changing.
-    daemon.store.apply(Owner::File, first.clone(), Terms { dry_run: true, confirm: None }).await.unwrap();
+    daemon
+        .store
+        .apply(Owner::File, first.clone(), Terms { dry_run: true, ..Terms::default() })
+        .await
+        .unwrap();
     daemon.store.confirm().await.unwrap();
     // A second change with its own time is not touched by the first one's.
     tokio::time::sleep(Duration::from_secs(30)).await;
     let second = config(&daemon, "");
-    daemon.store.apply(Owner::File, second.clone(), CONFIRM).await.unwrap();
+    daemon.store.apply(Owner::File, second.clone(), confirm()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(daemon.plane.running(), second);
     daemon.store.roll_back().await.unwrap();
@@ -76,7 +82,11 @@ async fn a_data_plane_that_fails_changes_nothing() {
     let first = config(&daemon, OBJECTS);
     daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
     daemon.plane.fail.store(true, Ordering::Relaxed);
-    let error = daemon.store.apply(Owner::File, config(&daemon, ""), Terms::default()).await.unwrap_err();
+    let error = daemon
+        .store
+        .apply(Owner::File, config(&daemon, ""), Terms { force: true, ..Terms::default() })
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), "port.a: Operation not supported (os error 95); use another kernel");
     assert_eq!(daemon.store.merged().config, first);
     let change = put_port("c", r#"{"kind": "null"}"#);
@@ -233,7 +243,7 @@ async fn rules_are_their_filters_owners_and_as_lasting_as_it() {
     assert_eq!(rules(&next, "edge"), ["b", "d", "c"]);
 
     // What is rolled back takes the rule with it, and a data plane that fails has none of it.
-    next.add_rule(edge.clone(), drop_rule("e"), RulePlace::Last, None, CONFIRM).await.unwrap();
+    next.add_rule(edge.clone(), drop_rule("e"), RulePlace::Last, None, confirm()).await.unwrap();
     let error = next.add_rule(edge.clone(), drop_rule("f"), RulePlace::Last, None, terms).await.unwrap_err();
     assert!(matches!(error, ChangeError::Pending { .. }), "{error}");
     next.roll_back().await.unwrap();
@@ -263,7 +273,7 @@ async fn what_waits_for_confirmation_is_not_stored_yet() {
     let daemon = Daemon::new("later");
     let state = daemon.place.settings().daemon.state_dir;
     let change = put_port("c", r#"{"kind": "null"}"#);
-    daemon.store.change(Owner::Api, change, Some(true), CONFIRM).await.unwrap();
+    daemon.store.change(Owner::Api, change, Some(true), confirm()).await.unwrap();
     assert_eq!(stored_api_objects(&state).unwrap(), Fragment::default());
     daemon.store.confirm().await.unwrap();
     assert_eq!(stored_api_objects(&state).unwrap().ports.len(), 1);

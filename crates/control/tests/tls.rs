@@ -4,15 +4,17 @@
 
 mod memory;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::Listeners;
+use http_body_util::BodyExt;
 use hyper::StatusCode;
 use memory::{Daemon, Place, send};
-use model::Tcp;
+use model::{Scope, Tcp, Token};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::AsyncReadExt;
@@ -29,7 +31,13 @@ fn credentials(place: &Place) -> Tcp {
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let token_file = place.path().join("token");
     write_token(&token_file, &format!("{TOKEN}\n"), 0o600);
-    Tcp { listen: "127.0.0.1:0".parse().unwrap(), cert, key, token_file }
+    Tcp {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        cert,
+        key,
+        token_file: Some(token_file),
+        tokens: BTreeMap::new(),
+    }
 }
 
 fn write_token(path: &std::path::Path, text: &str, mode: u32) {
@@ -40,6 +48,10 @@ fn write_token(path: &std::path::Path, text: &str, mode: u32) {
 fn serving(name: &str) -> (Daemon, SocketAddr, TlsConnector) {
     let daemon = Daemon::new(name);
     let tcp = credentials(&daemon.place);
+    served(daemon, tcp)
+}
+
+fn served(daemon: Daemon, tcp: Tcp) -> (Daemon, SocketAddr, TlsConnector) {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&tcp.cert).unwrap()).unwrap();
     let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -66,7 +78,10 @@ async fn only_the_token_opens() {
     assert_eq!(ask(address, &tls, "/v1/ports", Some(TOKEN)).await, StatusCode::OK);
     let longer = format!("{TOKEN}0");
     let wrong = TOKEN.replace('f', "e");
-    for token in [None, Some(""), Some("x"), Some(&TOKEN[1..]), Some(longer.as_str()), Some(wrong.as_str())] {
+    // Prefixes, too: the whole token is compared.
+    let prefixes = [&TOKEN[..1], &TOKEN[..16], &TOKEN[..TOKEN.len() - 1]];
+    let others = ["", "x", &TOKEN[1..], longer.as_str(), wrong.as_str()];
+    for token in std::iter::once(None).chain(prefixes.into_iter().chain(others).map(Some)) {
         for path in ["/v1/ports", "/metrics", "/healthz", "/openapi.json", "/nothing"] {
             assert_eq!(ask(address, &tls, path, token).await, StatusCode::UNAUTHORIZED, "{path} {token:?}");
         }
@@ -78,6 +93,91 @@ async fn plain_text_gets_no_answer() {
     let (_daemon, address, _) = serving("plain");
     let stream = TcpStream::connect(address).await.unwrap();
     assert!(send(stream, "GET", "/healthz", "", Some(TOKEN)).await.is_err());
+}
+
+/// Each route lets in the scope that it declares and those above, and no other. A route without a declared scope would need `root`.
+#[tokio::test]
+async fn each_route_asks_for_its_scope() {
+    let daemon = Daemon::new("scopes");
+    let mut tcp = credentials(&daemon.place);
+    let token = |scope: Scope| format!("{scope:->40}");
+    for scope in Scope::ALL {
+        let file = daemon.place.path().join(scope.word());
+        write_token(&file, &token(scope), 0o600);
+        tcp.tokens.insert(scope.to_string(), Token { file, scope });
+    }
+    let (_daemon, address, tls) = served(daemon, tcp);
+    let document: serde_json::Value = serde_json::from_str(&control::openapi()).unwrap();
+    let mut routes = vec![("get".to_owned(), "/openapi.json".to_owned(), Scope::Read)];
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let declared = operation["security"][1]["token"][0].as_str();
+            let scope = declared.and_then(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word));
+            let scope = scope.unwrap_or_else(|| panic!("{method} {path} declares no scope: {operation}"));
+            let path = path.replace("/{vlan}/{mac}", "/1/02:00:00:00:00:01").replace(['{', '}'], "");
+            routes.push((method.clone(), path, scope));
+        }
+    }
+    let changing = |method: &str| method != "get";
+    for (method, path, needed) in &routes {
+        // Of what changes something only the questions are open to `read`.
+        let asks = ["/v1/explain", "/v1/config/check"].contains(&path.as_str());
+        assert!(!changing(method) || asks || *needed > Scope::Read, "{method} {path} needs {needed} only");
+        for scope in Scope::ALL {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let stream = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+            let method = method.to_uppercase();
+            let answer = send(stream, &method, path, "", Some(&token(scope))).await.unwrap();
+            let status = answer.status();
+            // A content that needs more (an empty file changes `[daemon]`) is refused by its object, a route by `api`.
+            let error: Option<control::ErrorBody> = match status {
+                StatusCode::FORBIDDEN => {
+                    let body = answer.into_body().collect().await.unwrap().to_bytes();
+                    Some(serde_json::from_slice(&body).unwrap())
+                }
+                _ => None,
+            };
+            let refusal = error.filter(|error| error.object == "api");
+            assert_eq!(refusal.is_some(), scope < *needed, "{method} {path} with {scope}: {status}");
+            if let Some(error) = refusal {
+                assert!(error.cause.contains(&format!("`{needed}`")), "{error:?}");
+                assert!(error.fix.contains("daemon."), "{error:?}");
+            }
+        }
+    }
+    assert!(routes.len() > 60, "{}", routes.len());
+}
+
+/// Connections of one host that never speak keep neither other hosts out nor, for longer than a moment, that host.
+#[tokio::test]
+async fn idle_connections_keep_nobody_out() {
+    let (_daemon, address, tls) = serving("idle");
+    let from = |host: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{host}:0").parse().unwrap()).unwrap();
+        socket.connect(address)
+    };
+    let mut idle = Vec::new();
+    for host in ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"] {
+        for _ in 0..20 {
+            idle.push(from(host).await.unwrap());
+        }
+    }
+    for host in ["127.0.0.9", "127.0.0.1"] {
+        let begin = std::time::Instant::now();
+        let ask = async {
+            loop {
+                let stream = from(host).await.unwrap();
+                let name = ServerName::try_from("localhost").unwrap();
+                // While none has had its time, a connection may be refused.
+                let Ok(stream) = tls.connect(name, stream).await else { continue };
+                break send(stream, "GET", "/healthz", "", Some(TOKEN)).await.unwrap().status();
+            }
+        };
+        let status = tokio::time::timeout(Duration::from_secs(60), ask).await.unwrap();
+        assert_eq!(status, StatusCode::OK, "{host} after {:?}", begin.elapsed());
+    }
+    drop(idle);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,12 +197,15 @@ async fn unsafe_credentials_are_refused() {
         let settings = model::Daemon { tcp: Some(tcp.clone()), ..place.settings().daemon };
         Listeners::bind(&settings).unwrap_err().to_string()
     };
-    write_token(&tcp.token_file, "short", 0o600);
+    write_token(tcp.token_file.as_ref().unwrap(), "short", 0o600);
     assert!(refused(&tcp).contains("fewer than 16"));
-    write_token(&tcp.token_file, TOKEN, 0o644);
+    write_token(tcp.token_file.as_ref().unwrap(), TOKEN, 0o644);
     assert!(refused(&tcp).contains("chmod 600"));
-    write_token(&tcp.token_file, TOKEN, 0o600);
-    let missing = Tcp { token_file: place.path().join("nothing"), ..tcp.clone() };
+    write_token(tcp.token_file.as_ref().unwrap(), TOKEN, 0o600);
+    let twice = tcp.token_file.clone().map(|file| Token { file, scope: Scope::Read }).unwrap();
+    let twice = Tcp { tokens: BTreeMap::from([("again".to_owned(), twice)]), ..tcp.clone() };
+    assert!(refused(&twice).contains("daemon.tcp.token.again.file: another name has the token"));
+    let missing = Tcp { token_file: Some(place.path().join("nothing")), ..tcp.clone() };
     assert!(refused(&missing).contains("daemon.tcp.token_file"));
     let swapped = Tcp { cert: tcp.key.clone(), ..tcp.clone() };
     assert!(refused(&swapped).contains("daemon.tcp.cert"), "{}", refused(&swapped));

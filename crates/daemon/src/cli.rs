@@ -4,9 +4,12 @@ mod rule;
 mod show;
 mod xdp;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use rule::{RuleAdd, RuleRemove};
 pub use show::{Fdb, Flows, OfBridge, OfRouter, Routes, Several, Show, Shown, Why};
@@ -22,12 +25,51 @@ pub const SOCKET: &str = "/run/trivium/trivium.sock";
 #[derive(Clone, Debug, Parser)]
 #[command(name = "trivium", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// The daemon's socket
-    #[arg(long, global = true, env = "TRIVIUM_SOCKET", default_value = SOCKET, value_name = "PATH")]
-    pub socket: PathBuf,
+    /// The daemon's socket; `run` listens there instead of at `daemon.api` [default: /run/trivium/trivium.sock]
+    #[arg(long, global = true, env = "TRIVIUM_SOCKET", value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Give up when the daemon has given no sign of life for so many seconds
+    #[arg(long, global = true, env = "TRIVIUM_TIMEOUT", default_value_t = 20, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: u64,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Commands for which a socket means nothing: they ask no daemon.
+const WITHOUT_SOCKET: &[&[&str]] =
+    &[&["check"], &["release"], &["bench"], &["demo"], &["xdp", "gen"], &["xdp", "bench"]];
+
+impl Cli {
+    /// Reads the command line. A mistake ends the process, as does `--help`.
+    pub fn read() -> Cli {
+        match Cli::read_from(std::env::args_os()) {
+            Ok(cli) => cli,
+            Err(error) => error.exit(),
+        }
+    }
+
+    /// Reads a command line. An option that the command would ignore is a mistake; the environment may have it.
+    pub fn read_from<T: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = T>,
+    ) -> Result<Cli, clap::Error> {
+        let mut command = Cli::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        for names in WITHOUT_SOCKET {
+            let mut inner = Some(&matches);
+            for name in *names {
+                inner = inner.and_then(|matches| matches.subcommand_matches(name));
+            }
+            let Some(inner) = inner else { continue };
+            if inner.value_source("socket") == Some(ValueSource::CommandLine) {
+                let name = names.join(" ");
+                let text = format!("`trivium {name}` asks no daemon: --socket means nothing there");
+                return Err(command.error(ErrorKind::ArgumentConflict, text));
+            }
+        }
+        Cli::from_arg_matches(&matches)
+    }
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 the configuration is refused; 4 the daemon does not answer.";
@@ -43,6 +85,8 @@ pub enum Command {
     Apply(Apply),
     /// Keep what `apply --confirm` has put on trial
     Confirm,
+    /// Undo what `apply --confirm` has put on trial, without waiting for its time to run out
+    Rollback,
     /// Show how things are
     Show(Show),
     /// Live view of ports, workers and drops
@@ -84,6 +128,10 @@ pub struct Run {
     /// Take over from the running daemon whose socket is standard input (used by `trivium upgrade`)
     #[arg(long, hide = true)]
     pub take_over: bool,
+    /// What is logged on standard error: off, error, warn, info, debug or trace, or by target, such as `info,audit=warn`; the
+    /// environment's RUST_LOG does the same [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
 }
 
 /// `trivium check`
@@ -104,6 +152,9 @@ pub struct Apply {
     /// Only show the difference
     #[arg(long)]
     pub dry_run: bool,
+    /// Apply it also where it removes most of what the file before had
+    #[arg(long)]
+    pub force: bool,
     /// Roll back after so many seconds unless `trivium confirm` is given ("60" or "60s")
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub confirm: Option<u64>,

@@ -1,6 +1,7 @@
 //! The daemon's API as the command line uses it: HTTP over the unix socket, one connection per request.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use control::ErrorBody;
 use http_body_util::{BodyExt, Full, Limited};
@@ -15,10 +16,17 @@ use crate::failure::{Failure, Kind};
 /// Longest answer that is taken whole, in bytes; streams have no limit.
 const ANSWER_LIMIT: usize = 256 << 20;
 
+/// How long the daemon may give no sign of life, unless the command line says.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time for an answer before the daemon is asked whether it is alive.
+const CHECK: Duration = Duration::from_secs(3);
+
 /// A daemon, known by its socket.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    /// How long the daemon may give no sign of life.
+    patience: Duration,
 }
 
 /// An answer that was taken whole.
@@ -33,7 +41,12 @@ pub struct Answer {
 impl Client {
     /// The daemon behind this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Client { socket: socket.into() }
+        Client { socket: socket.into(), patience: PATIENCE }
+    }
+
+    /// The same, which gives up when the daemon has given no sign of life for so long.
+    pub fn patient(self, patience: Duration) -> Self {
+        Client { patience, ..self }
     }
 
     /// Where the daemon listens.
@@ -112,6 +125,7 @@ impl Client {
         Err(Answer { status, body }.failure())
     }
 
+    /// Sends a request and waits for the head of the answer. A request may take as long as it likes while the daemon answers others.
     async fn exchange(
         &self,
         method: Method,
@@ -119,7 +133,39 @@ impl Client {
         kind: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>, Failure> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.unreachable(&error))?;
+        let mut answer = std::pin::pin!(self.exchange_once(method, path, kind, body));
+        let mut alive = Instant::now();
+        loop {
+            let pause = self.patience.min(CHECK);
+            if let Ok(answer) = tokio::time::timeout(pause, answer.as_mut()).await {
+                return answer;
+            }
+            let left = self.patience.saturating_sub(alive.elapsed());
+            if left.is_zero() {
+                return Err(self.silent());
+            }
+            let asked = self.exchange_once(Method::GET, "/healthz", "", Bytes::new());
+            tokio::select! {
+                biased;
+                answer = answer.as_mut() => return answer,
+                sign = tokio::time::timeout(left, asked) => match sign {
+                    Ok(Ok(_)) => alive = Instant::now(),
+                    // It does not come back at once: what it was asked says more.
+                    Ok(Err(_)) => tokio::time::sleep(CHECK.min(left)).await,
+                    Err(_) => return Err(self.silent()),
+                },
+            }
+        }
+    }
+
+    async fn exchange_once(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Failure> {
+        let stream = self.connect().await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| self.broken(&error))?;
@@ -130,6 +176,26 @@ impl Client {
         }
         let request = request.body(Full::new(body)).map_err(|error| self.broken(&error))?;
         sender.send_request(request).await.map_err(|error| self.broken(&error))
+    }
+
+    /// Connects. A socket whose queue is full, because the daemon takes no clients, is tried again until the caller gives up.
+    async fn connect(&self) -> Result<UnixStream, Failure> {
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                other => return other.map_err(|error| self.unreachable(&error)),
+            }
+        }
+    }
+
+    /// The daemon is there and does not answer.
+    fn silent(&self) -> Failure {
+        let object = format!("daemon at {}", self.socket.display());
+        let cause = format!("it gives no answer, and no sign of life for {} s", self.patience.as_secs());
+        let fix = "look at its log and whether it is stopped (`ps -o stat,cmd -C trivium`), or wait longer with --timeout";
+        Failure::new(object, cause, fix).of_kind(Kind::Unreachable)
     }
 
     fn unreachable(&self, error: &std::io::Error) -> Failure {

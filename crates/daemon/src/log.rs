@@ -38,9 +38,15 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log on standard error; `RUST_LOG` chooses other levels than `info`.
-pub fn start() {
-    let chosen = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Starts the log on standard error. `level` or else the environment's `RUST_LOG` chooses other levels than `info`.
+///
+/// # Errors
+/// If `level` is none that is known.
+pub fn start(level: Option<&str>) -> Result<(), String> {
+    let chosen = match level {
+        Some(level) => EnvFilter::try_new(level).map_err(|error| error.to_string())?,
+        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+    };
     let (console, console_handle) = reload::Layer::new(chosen);
     let (filter, filter_handle) = reload::Layer::new(EnvFilter::new("off"));
     let errors = tracing_subscriber::fmt::layer()
@@ -62,8 +68,7 @@ pub fn start() {
         .with_ansi(false)
         .with_filter(filter);
     if tracing_subscriber::registry().with(errors).with(lines).try_init().is_err() {
-        eprintln!("trivium: the log is set up already");
-        return;
+        return Err("the log is set up already".to_owned());
     }
     let failed = |error: reload::Error| format!("the level cannot be changed: {error}");
     let log = Log {
@@ -73,6 +78,7 @@ pub fn start() {
         file,
     };
     let _ = LOG.set(log);
+    Ok(())
 }
 
 fn log() -> Result<&'static Log, String> {

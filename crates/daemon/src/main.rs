@@ -14,6 +14,7 @@ mod controllers;
 mod database;
 mod demo;
 mod failure;
+mod file;
 mod filter;
 mod live;
 mod log;
@@ -26,15 +27,13 @@ mod unixctl;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// Counts, so that `trivium bench` can show that the data path allocates nothing.
 #[global_allocator]
 static HEAP: sync::heap::CountingHeap = sync::heap::CountingHeap;
 
 fn main() -> ExitCode {
     quiet_at_closed_pipes();
-    match cmd::execute(cli::Cli::parse()) {
+    match cmd::execute(cli::Cli::read()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print();

@@ -28,15 +28,36 @@ fn frames(path: &Path, count: u32) {
     std::fs::write(path, file).unwrap();
 }
 
+/// A file system of 64 KiB until the end of the test.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(at: std::path::PathBuf) -> SmallDisk {
+        std::fs::create_dir_all(&at).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&at).status().unwrap();
+        assert!(mounted.success());
+        SmallDisk(at)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 #[test]
 fn a_recording_on_a_full_disk_stops_and_says_so() {
     require!("ip");
     let mut rig = Rig::new(0);
     let file = rig.path("in.pcap");
     frames(&file, 2_000);
+    let small = SmallDisk::mount(rig.path("small"));
+    let full = small.0.join("out.pcapng");
     let configuration = format!(
         "{}[port.in]\nkind = \"pcap\"\nread = {file:?}\ntiming = \"flat-out\"\n\
-         [port.out]\nkind = \"pcap\"\nwrite = \"/dev/full\"\n[bridge.br0.port.in]\n[bridge.br0.port.out]\n",
+         [port.out]\nkind = \"pcap\"\nwrite = {full:?}\n[bridge.br0.port.in]\n[bridge.br0.port.out]\n",
         rig.configuration("")
     );
     rig.start(&configuration);

@@ -153,6 +153,10 @@ pub enum Cause {
     RoutedAndBridged { bridge: String },
     #[error("the API over TCP is offered only with TLS and a token, and `{missing}` is missing")]
     TcpUnprotected { missing: &'static str },
+    #[error(
+        "{address} is not a loopback address, and FPM has no authentication: whatever connects there says where packets go"
+    )]
+    FpmRemote { address: String },
     #[error("the port has nothing to read and nothing to write")]
     NothingToDo,
     #[error("both ends of the pair would be the device {device} of one namespace")]
@@ -271,6 +275,10 @@ impl Cause {
             WhenDownUnused => "remove `when_down`, or set persist = true".to_owned(),
             RoutedAndBridged { bridge } => format!("remove `routing`, or take the port out of `{bridge}`"),
             TcpUnprotected { missing } => format!("add `{missing} = \"/etc/trivium/...\"`, or remove `tcp`"),
+            FpmRemote { .. } => {
+                "listen on a loopback address, or add `fpm_remote = true` and keep others away from the port"
+                    .to_owned()
+            }
             NothingToDo => "add `read = \"FILE\"` or `write = \"FILE\"`".to_owned(),
             PairOfOne { .. } => "name the peer differently, or give it a `namespace`".to_owned(),
             PatchToItself => "name the port at the other end".to_owned(),

@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::load::{Format, load_on};
 use crate::{
-    Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Router, RouterName, RouterPort, Steer,
-    SteerName, Target,
+    Bridge, BridgeName, Filter, FilterName, Member, Port, PortName, Router, RouterName, RouterPort, Scope,
+    Steer, SteerName, Target,
 };
 
 /// Everything that Trivium is told to be.
@@ -51,6 +51,10 @@ pub struct Daemon {
     pub api: PathBuf,
     /// Group that may use the unix socket; ignored where no such group exists.
     pub group: String,
+    /// What the members of that group may do.
+    pub group_scope: Scope,
+    /// Directories in which files may lie that the API's clients name.
+    pub files: Vec<PathBuf>,
     /// The API over TCP, only ever with TLS and a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
@@ -82,8 +86,21 @@ pub struct Tcp {
     pub cert: PathBuf,
     /// PEM file with the certificate's private key.
     pub key: PathBuf,
-    /// File whose first line is the bearer token that clients must send.
-    pub token_file: PathBuf,
+    /// File whose first line is a bearer token with the scope `configure`, named `token` in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Further tokens by their names in the log.
+    #[serde(rename = "token", skip_serializing_if = "BTreeMap::is_empty")]
+    pub tokens: BTreeMap<String, Token>,
+}
+
+/// A bearer token of the API over TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Token {
+    /// File whose first line is the token.
+    pub file: PathBuf,
+    /// What its holders may do.
+    pub scope: Scope,
 }
 
 /// The workers: how many, where, and how they wait.
@@ -157,6 +174,8 @@ impl Default for Daemon {
         Daemon {
             api: PathBuf::from("/run/trivium/trivium.sock"),
             group: "trivium".to_owned(),
+            group_scope: Scope::Configure,
+            files: vec![PathBuf::from("/etc/trivium"), PathBuf::from("/var/lib/trivium")],
             tcp: None,
             state_dir: PathBuf::from("/var/lib/trivium"),
             restore: false,

@@ -27,6 +27,7 @@
 //! assert!(problems[0].to_string().starts_with("trivium.toml:7:14: bridge.br0.port.web1.access: 4095 is outside"));
 //! ```
 
+mod access;
 mod bridge;
 mod cause;
 mod check;
@@ -55,13 +56,14 @@ mod text;
 mod vlan;
 mod vlog;
 
+pub use access::{FileUse, Scope};
 pub use bridge::{
     Bridge, BridgeSettings, Controller, FailMode, FlowTable, FlowTableId, Member, MulticastRouter, OpenFlow,
     OpenFlowTls, OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
 };
 pub use cause::Cause;
 pub use check::{Machine, validate};
-pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp};
+pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
 pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};
 pub use filter::{

@@ -39,6 +39,11 @@ pub struct RouterSettings {
     /// Where FRR's zebra connects in the namespace, to say by FPM what its routes are; `None`: they are the kernel's as everybody else's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fpm: Option<SocketAddr>,
+    /// Whether `fpm` may be an address that other machines reach. FPM has no authentication.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fpm_remote: bool,
+    /// Users of this machine, by name or number, whose processes may connect there.
+    pub fpm_users: Vec<String>,
     /// Seconds without a message after which zebra has announced all that it has.
     pub fpm_settle: u32,
     /// Whether packets between its ports are answered in the driver hook where all is known.
@@ -92,6 +97,8 @@ impl Default for RouterSettings {
             punts: 20_000,
             punt_limits: PuntLimits::default(),
             fpm: None,
+            fpm_remote: false,
+            fpm_users: vec!["root".to_owned(), "frr".to_owned()],
             fpm_settle: 30,
             hook: true,
         }

@@ -301,7 +301,7 @@ t:14:9: router.edge.namespace: the daemon's namespace is already that of router 
 t:15:10: router.edge.routes: 0 is outside of 1..=16000000 routes; choose a value from 1 to 16000000
 t:16:14: router.edge.neighbours: 1000001 is outside of 1..=1000000 neighbours; choose a value from 1 to 1000000
 t:17:9: router.edge.punts: a whole number is expected here, and a text was found; write a whole number
-t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, routes, neighbours, punts, fpm_settle, hook, punt_limits, port
+t:18:1: router.edge: `metric` is not known here; use one of namespace, fpm, fpm_remote, fpm_users, routes, neighbours, punts, fpm_settle, hook, punt_limits, port
 t:19:19: router.edge.port.a: port `a` already belongs to router `core`, and a port has one room; remove it from one of the two
 t:20:8: router.edge.port.a.miss: \"punts\" is none of the possible words; did you mean \"punt\"?
 t:21:19: router.edge.port.b: port `b` is of kind tap, so a device stands for it that is called like it, and that one is port `b`'s; rename the port, or give that device another name or namespace

@@ -25,6 +25,7 @@ use port::netns::{Netns, within_optional};
 use rustix::fd::OwnedFd;
 
 mod answers;
+mod peer;
 mod server;
 pub mod speak;
 mod table;
@@ -51,6 +52,10 @@ pub struct Fpm {
     pub settle: Duration,
     /// Most routes, whoever has made them; beyond that those of sessions are refused.
     pub routes: usize,
+    /// Users of this machine whose processes may connect.
+    pub users: Vec<u32>,
+    /// Whether processes of other machines may connect. Nothing tells what they are.
+    pub remote: bool,
 }
 
 /// A socket that zebra connects to, in a namespace.
@@ -106,6 +111,16 @@ impl FpmListener {
     pub fn share(&self) -> Option<FpmListener> {
         let socket = self.socket.as_ref()?.try_clone().ok()?;
         Some(FpmListener { address: self.address, netns: self.netns.clone(), socket: Some(socket) })
+    }
+
+    /// Finds the user whose process has connected from `peer`.
+    ///
+    /// # Errors
+    /// If the namespace or its sockets cannot be read.
+    fn user_of(&self, peer: SocketAddr, local: SocketAddr) -> Result<peer::User, String> {
+        let read = || peer::user_of(peer, local);
+        let found = within_optional(self.netns.as_ref(), read).map_err(|error| error.to_string())?;
+        found.map_err(|error| format!("the kernel's list of sockets cannot be read: {error}"))
     }
 
     fn listen(&mut self) -> Result<(), FpmError> {

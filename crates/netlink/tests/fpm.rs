@@ -51,6 +51,12 @@ fn connected(namespace: &Namespace) {
     }
 }
 
+/// Sessions of this user's processes.
+fn sessions(listener: FpmListener, routes: usize) -> Fpm {
+    let users = vec![rustix::process::geteuid().as_raw()];
+    Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes, users, remote: false }
+}
+
 impl Site {
     fn new(routes: usize) -> Site {
         let lab = Lab::new().unwrap();
@@ -69,7 +75,7 @@ impl Site {
         let netns = Netns::Path(namespace.path());
         let listener = FpmListener::bind(Some(&netns), "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address();
-        let fpm = Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes };
+        let fpm = sessions(listener, routes);
         let follower = Follower::start_with_fpm(Some(&netns), 8 << 20, fpm, tell).unwrap();
         let device = follower
             .look(|mirror| mirror.links.values().find(|link| link.name == "e1").map(|link| link.index));
@@ -205,8 +211,9 @@ fn who_says_nothing_takes_nothing_away_and_the_last_to_come_counts() {
     one.write_all(&session([], ["10.1.0.0/16".to_owned()].map(|text| prefix(&text)), |_| site.via()))
         .unwrap();
     site.until("a whole replay", |status| !status.replaying && status.messages == 1);
+    // zebra has ended: the next session is taken.
+    drop(one);
     let mut two = site.connect();
-    until_closed(&mut one);
     site.until("the other", |status| status.sessions == 2 && status.ended.is_some());
     std::thread::sleep(SETTLE * 3);
     assert!(site.status().replaying, "nothing was replayed");
@@ -347,7 +354,7 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     let refused = FpmListener::bind(Some(&netns), address).unwrap_err().to_string();
     assert!(refused.contains(&address.to_string()) && refused.contains("in use"), "{refused}");
     let listener = FpmListener::later(Some(&netns), address);
-    let fpm = Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes: 10 };
+    let fpm = sessions(listener, 10);
     let follower = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Vec::new()).unwrap();
     let trouble = || follower.fpm().unwrap().trouble;
     eventually("the trouble is told", PATIENCE, || trouble().ok_or_else(String::new)).unwrap();
@@ -356,7 +363,7 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     // Another in its place, while it is still there, has the same socket.
     let listener = follower.listener().unwrap();
     assert_eq!(listener.address(), address);
-    let fpm = Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes: 10 };
+    let fpm = sessions(listener, 10);
     let other = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Vec::new()).unwrap();
     drop(follower);
     let _stream = namespace.inside(move || Ok(TcpStream::connect(address).unwrap())).unwrap();
@@ -384,7 +391,7 @@ fn a_full_table_is_there_in_seconds() {
     let limits = Limits { words: 1 << 23, routes: 4_000_000, paths: 65_536, neighbours: 65_536 };
     let feed = Arc::new(Mutex::new(Feed::new(&domain, limits, 1)));
     let fed = Arc::clone(&feed);
-    let fpm = Fpm { name: "edge".to_owned(), listener, settle: SETTLE, routes: 2_000_000 };
+    let fpm = sessions(listener, 2_000_000);
     let follower = Follower::start_with_fpm(Some(&netns), 8 << 20, fpm, move |mirror, changes| {
         let errors = fed.lock().unwrap().apply(mirror, changes);
         errors.iter().map(|error| error.prefix().to_owned()).collect()
@@ -436,4 +443,36 @@ fn a_full_table_is_there_in_seconds() {
     println!("answers: {} MB", reader.join().unwrap() >> 20);
     assert_eq!(gone, 0);
     assert!(took[0] < Duration::from_secs(5) && took[1] < Duration::from_secs(1), "{took:?}");
+}
+
+/// A process of another user may not say routes, and no newcomer ends a session that is open at the other end.
+#[test]
+fn a_session_is_not_displaced_and_other_users_are_refused() {
+    use std::os::unix::process::CommandExt;
+    let site = Site::new(1000);
+    let mut first = site.connect();
+    site.until("a session", |status| status.sessions == 1 && status.peer.is_some());
+    first.write_all(&frame([announce(prefix("10.1.0.0/16"), BGP, &site.via())])).unwrap();
+    site.until_routes(&["10.1.0.0/16"]);
+    let closed = |mut stream: TcpStream| {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).map_or(true, |read| read == 0)
+    };
+    assert!(closed(site.connect()), "a newcomer is refused");
+    let address = site.address;
+    let stranger = move || {
+        let text =
+            format!("exec 3<>/dev/tcp/{}/{}; read -t 10 <&3; echo closed", address.ip(), address.port());
+        let shell = std::process::Command::new("bash").args(["-c", &text]).uid(65534).gid(65534).output();
+        Ok(String::from_utf8_lossy(&shell.unwrap().stdout).into_owned())
+    };
+    assert_eq!(site.namespace.inside(stranger).unwrap(), "closed\n");
+    let status = site.status();
+    assert_eq!((status.sessions, status.ended), (1, None));
+    first.write_all(&frame([announce(prefix("10.2.0.0/16"), BGP, &site.via())])).unwrap();
+    site.until_routes(&["10.1.0.0/16", "10.2.0.0/16"]);
+    // What is closed at the other end gives way, whatever of it is unread.
+    drop(first);
+    let _second = site.connect();
+    site.until("the next session", |status| status.sessions == 2 && status.peer.is_some());
 }

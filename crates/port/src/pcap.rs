@@ -44,8 +44,8 @@ pub enum PcapError {
     #[error("capture file: {0}; check the disk")]
     Io(#[from] std::io::Error),
     /// Neither pcap nor pcapng.
-    #[error("capture file: not a pcap or pcapng file (it begins with {0:#010x}); convert it with `editcap`")]
-    Magic(u32),
+    #[error("capture file: not a pcap or pcapng file; convert it with `editcap`")]
+    Magic,
     /// Not Ethernet.
     #[error("capture file: link type {0} is not Ethernet; capture on an Ethernet device")]
     LinkType(u32),

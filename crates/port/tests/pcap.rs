@@ -110,7 +110,7 @@ fn what_is_no_ethernet_capture_is_named() {
     file.extend([0; 12]);
     file.extend(113_u32.to_le_bytes());
     assert!(matches!(read_all(&file), Err(PcapError::LinkType(113))));
-    assert!(matches!(read_all(b"#!/bin/sh"), Err(PcapError::Magic(_))));
+    assert!(matches!(read_all(b"#!/bin/sh"), Err(PcapError::Magic)));
     let huge = [&file[..20], &1_u32.to_le_bytes(), &[0; 8], &u32::MAX.to_le_bytes(), &[0; 4]].concat();
     assert!(matches!(read_all(&huge), Err(PcapError::Broken { .. })));
 }

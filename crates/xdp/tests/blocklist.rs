@@ -292,7 +292,7 @@ fn lists_are_read_from_files() {
     std::fs::write(&path, "192.0.2.0/24\nexample.net\n").unwrap();
     let error = Blocklist::load(&path).unwrap_err();
     assert!(matches!(&error, Error::Filter(FilterError::Line { line: 2, .. })), "{error}");
-    assert!(error.to_string().contains("example.net"), "{error}");
+    assert!(!error.to_string().contains("example.net"), "what the file holds is not told: {error}");
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(matches!(read_list(&path), Err(FilterError::File { .. })));
 }

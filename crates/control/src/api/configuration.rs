@@ -11,10 +11,13 @@ use model::{Format, Loaded, Owner, Problem, ProblemReport, load_on};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::guard::Done;
+use super::objects::Made;
 use super::request::{self, Params};
 use super::{CONFIG_LIMIT, Context};
+use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome, PendingReport};
+use crate::{Access, ErrorBody, Outcome, PendingReport, Terms};
 
 /// The configuration with its owners.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -36,7 +39,7 @@ pub(super) struct ShowParams {
 }
 
 /// The configuration as it runs.
-#[utoipa::path(get, path = "/v1/config", params(ShowParams),
+#[utoipa::path(get, path = "/v1/config", security((), ("token" = ["read"])), params(ShowParams),
     responses((status = 200, body = ConfigReport), (status = 400, body = ErrorBody)))]
 pub(super) async fn get_config(
     State(context): State<Context>,
@@ -71,6 +74,9 @@ pub(super) struct ApplyParams {
     dry_run: bool,
     /// Roll back after so many seconds unless it is confirmed.
     confirm: Option<u64>,
+    /// Apply it also where it removes most of the file before: all of three objects or more, or more than half of eight or more.
+    #[serde(default)]
+    force: bool,
     /// The file's name, for messages.
     file: Option<String>,
 }
@@ -91,16 +97,18 @@ async fn read(context: &Context, headers: &HeaderMap, body: Body, file: Option<S
 }
 
 /// Makes a configuration all that the file has. Objects of other owners stay as they are.
-#[utoipa::path(put, path = "/v1/config", params(ApplyParams),
+#[utoipa::path(put, path = "/v1/config", security((), ("token" = ["configure"])), params(ApplyParams),
     request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_config(
     State(context): State<Context>,
+    caller: Caller,
     Params(params): Params<ApplyParams>,
     headers: HeaderMap,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    let terms = request::terms(params.dry_run, params.confirm)?;
+) -> ApiResult<Made> {
+    let terms = request::terms(params.dry_run, params.confirm, Access::of_file(&caller))?;
+    let terms = Terms { force: params.force, ..terms };
     let loaded = read(&context, &headers, body, params.file).await?;
     let mut outcome = context.store.apply(Owner::File, loaded.config, terms).await?;
     // The same warnings, but with their places in the text.
@@ -109,11 +117,11 @@ pub(super) async fn put_config(
         !placed.iter().any(|with| with.object == warning.object && with.cause == warning.cause)
     });
     outcome.warnings.splice(0..0, placed);
-    Ok(Json(outcome))
+    Ok(Made(outcome))
 }
 
 /// Says everything that is wrong with a configuration, and changes nothing.
-#[utoipa::path(post, path = "/v1/config/check", params(ApplyParams),
+#[utoipa::path(post, path = "/v1/config/check", security((), ("token" = ["read"])), params(ApplyParams),
     request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
     responses((status = 200, body = Vec<ProblemReport>, description = "Warnings at most"),
         (status = 422, body = ErrorBody)))]
@@ -128,22 +136,25 @@ pub(super) async fn check_config(
 }
 
 /// Keeps the change that waits for its confirmation.
-#[utoipa::path(post, path = "/v1/config/confirm",
+#[utoipa::path(post, path = "/v1/config/confirm", security((), ("token" = ["configure"])),
     responses((status = 200, body = PendingReport), (status = 409, body = ErrorBody)))]
-pub(super) async fn confirm_config(State(context): State<Context>) -> ApiResult<Json<PendingReport>> {
-    context.store.confirm().await?;
-    Ok(Json(context.store.pending().await))
+pub(super) async fn confirm_config(State(context): State<Context>) -> ApiResult<Response> {
+    let kept = context.store.confirm().await?;
+    let report = context.store.pending().await;
+    let mut response = Json(report).into_response();
+    response.extensions_mut().insert(Done(format!("kept {kept}")));
+    Ok(response)
 }
 
 /// Whether a change waits for its confirmation.
-#[utoipa::path(get, path = "/v1/config/pending", responses((status = 200, body = PendingReport)))]
+#[utoipa::path(get, path = "/v1/config/pending", security((), ("token" = ["read"])), responses((status = 200, body = PendingReport)))]
 pub(super) async fn get_pending(State(context): State<Context>) -> Json<PendingReport> {
     Json(context.store.pending().await)
 }
 
 /// Rolls the change that waits for its confirmation back now.
-#[utoipa::path(delete, path = "/v1/config/pending",
+#[utoipa::path(delete, path = "/v1/config/pending", security((), ("token" = ["configure"])),
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody)))]
-pub(super) async fn delete_pending(State(context): State<Context>) -> ApiResult<Json<Outcome>> {
-    Ok(Json(context.store.roll_back().await?))
+pub(super) async fn delete_pending(State(context): State<Context>) -> ApiResult<Made> {
+    Ok(Made(context.store.roll_back().await?))
 }

@@ -10,13 +10,14 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
-use super::objects::{delete, put};
+use super::objects::{Made, delete, put};
 use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::watch::{QUEUE, file, permit, words};
 use super::{Context, seen};
+use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome, RulePlace, SampleRequest};
+use crate::{Access, ErrorBody, Outcome, RulePlace, SampleRequest};
 
 /// Longest time that a prefix may be blocked for: a year.
 const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
@@ -24,14 +25,14 @@ const EXPIRY_LIMIT_S: u64 = 366 * 86_400;
 const SAMPLE_LENGTH: u32 = 128;
 
 /// All filters with what each rule has done.
-#[utoipa::path(get, path = "/v1/filters", responses((status = 200, body = Vec<FilterState>)))]
+#[utoipa::path(get, path = "/v1/filters", security((), ("token" = ["read"])), responses((status = 200, body = Vec<FilterState>)))]
 pub(super) async fn filters(State(context): State<Context>) -> ApiResult<Json<Vec<FilterState>>> {
     let filters = ask(&context, |plane| plane.filters()).await?;
     Ok(Json(seen::filters(filters, &context.store.merged())))
 }
 
 /// One filter.
-#[utoipa::path(get, path = "/v1/filters/{filter}", params(("filter" = String, Path)),
+#[utoipa::path(get, path = "/v1/filters/{filter}", security((), ("token" = ["read"])), params(("filter" = String, Path)),
     responses((status = 200, body = FilterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn filter(
     State(context): State<Context>,
@@ -44,27 +45,29 @@ pub(super) async fn filter(
 }
 
 /// Makes or replaces a filter of the API. The body has the fields of `[filter.NAME]`.
-#[utoipa::path(put, path = "/v1/filters/{filter}", params(("filter" = String, Path), ChangeParams),
+#[utoipa::path(put, path = "/v1/filters/{filter}", security((), ("token" = ["configure"])), params(("filter" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_filter(
     State(context): State<Context>,
+    caller: Caller,
     Path(filter): Path<String>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    put(&context, ObjectKey::Filter(request::filter_name(&filter)?), params, body).await
+) -> ApiResult<Made> {
+    put(&context, &caller, ObjectKey::Filter(request::filter_name(&filter)?), params, body).await
 }
 
 /// Removes a filter of the API.
-#[utoipa::path(delete, path = "/v1/filters/{filter}", params(("filter" = String, Path), ChangeParams),
+#[utoipa::path(delete, path = "/v1/filters/{filter}", security((), ("token" = ["configure"])), params(("filter" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_filter(
     State(context): State<Context>,
+    caller: Caller,
     Path(filter): Path<String>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
-    delete(&context, ObjectKey::Filter(request::filter_name(&filter)?), params).await
+) -> ApiResult<Made> {
+    delete(&context, &caller, ObjectKey::Filter(request::filter_name(&filter)?), params).await
 }
 
 /// Where a rule is put, and how the change is made.
@@ -105,42 +108,44 @@ impl RuleParams {
 
 /// Adds a rule to a filter of the API, behind the others unless told; a filter that does not exist comes with it. The
 /// body has the fields of `[[filter.NAME.rule]]`.
-#[utoipa::path(post, path = "/v1/filters/{filter}/rules", params(("filter" = String, Path), RuleParams),
+#[utoipa::path(post, path = "/v1/filters/{filter}/rules", security((), ("token" = ["configure"])), params(("filter" = String, Path), RuleParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn add_rule(
     State(context): State<Context>,
+    caller: Caller,
     Path(filter): Path<String>,
     Params(params): Params<RuleParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let (filter, place) = (request::filter_name(&filter)?, params.place()?);
-    let terms = request::terms(params.dry_run, params.confirm)?;
+    let terms = request::terms(params.dry_run, params.confirm, Access::of(&caller))?;
     let rule: serde_json::Value = request::json(body).await?;
     if place != RulePlace::Last && rule.get("priority").is_some() {
         let (cause, fix) = ("its place says which priority it has", "leave it out, or the place");
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "body.priority", cause, fix));
     }
-    Ok(Json(context.store.add_rule(filter, rule, place, params.persist, terms).await?))
+    Ok(Made(context.store.add_rule(filter, rule, place, params.persist, terms).await?))
 }
 
 /// Removes a rule of a filter of the API. The filter stays, also without rules.
-#[utoipa::path(delete, path = "/v1/filters/{filter}/rules/{rule}",
+#[utoipa::path(delete, path = "/v1/filters/{filter}/rules/{rule}", security((), ("token" = ["configure"])),
     params(("filter" = String, Path), ("rule" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_rule(
     State(context): State<Context>,
+    caller: Caller,
     Path((filter, rule)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let (filter, rule) = (request::filter_name(&filter)?, request::rule_name(&rule)?);
-    let terms = request::terms(params.dry_run, params.confirm)?;
-    Ok(Json(context.store.remove_rule(filter, rule, params.persist, terms).await?))
+    let terms = request::terms(params.dry_run, params.confirm, Access::of(&caller))?;
+    Ok(Made(context.store.remove_rule(filter, rule, params.persist, terms).await?))
 }
 
 /// Puts source prefixes into a filter's block list or takes them out. The file of the list is not written.
-#[utoipa::path(post, path = "/v1/filters/{filter}/block", params(("filter" = String, Path)),
+#[utoipa::path(post, path = "/v1/filters/{filter}/block", security((), ("token" = ["configure"])), params(("filter" = String, Path)),
     request_body = BlockRequest,
     responses((status = 200, body = Blocked), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
@@ -168,7 +173,7 @@ pub(super) async fn block(
 }
 
 /// Reads the file of a filter's block list anew.
-#[utoipa::path(post, path = "/v1/filters/{filter}/reload", params(("filter" = String, Path)),
+#[utoipa::path(post, path = "/v1/filters/{filter}/reload", security((), ("token" = ["configure"])), params(("filter" = String, Path)),
     responses((status = 200, body = Blocked), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
 pub(super) async fn reload(
@@ -191,7 +196,7 @@ pub(super) struct SampleParams {
 
 /// What the rules of a filter sample from now on, as a pcapng file without end: up to 128 bytes of each frame, its rule in the comment, and how
 /// many were lost before it in its drop count. One reader at a time.
-#[utoipa::path(get, path = "/v1/filters/{filter}/samples", params(("filter" = String, Path), SampleParams),
+#[utoipa::path(get, path = "/v1/filters/{filter}/samples", security((), ("token" = ["configure"])), params(("filter" = String, Path), SampleParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]

@@ -46,7 +46,7 @@ fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> Flo
 }
 
 /// Rules by bridge, table and falling priority.
-#[utoipa::path(get, path = "/v1/flows", params(RuleParams),
+#[utoipa::path(get, path = "/v1/flows", security((), ("token" = ["read"])), params(RuleParams),
     responses((status = 200, body = Vec<FlowRuleState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(
     State(context): State<Context>,
@@ -57,7 +57,7 @@ pub(super) async fn flows(
 }
 
 /// Groups by bridge and number.
-#[utoipa::path(get, path = "/v1/groups", params(BridgeParams),
+#[utoipa::path(get, path = "/v1/groups", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<GroupState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn groups(
     State(context): State<Context>,
@@ -68,7 +68,7 @@ pub(super) async fn groups(
 }
 
 /// Meters by bridge and number.
-#[utoipa::path(get, path = "/v1/meters", params(BridgeParams),
+#[utoipa::path(get, path = "/v1/meters", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MeterState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn meters(
     State(context): State<Context>,
@@ -79,7 +79,7 @@ pub(super) async fn meters(
 }
 
 /// Flows that workers have cached.
-#[utoipa::path(get, path = "/v1/megaflows", params(BridgeParams),
+#[utoipa::path(get, path = "/v1/megaflows", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MegaflowState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn megaflows(
     State(context): State<Context>,
@@ -90,7 +90,7 @@ pub(super) async fn megaflows(
 }
 
 /// What is cached of the tables: hits by tier, the decider's work, memory by consumer.
-#[utoipa::path(get, path = "/v1/caches", responses((status = 200, body = CachesState)))]
+#[utoipa::path(get, path = "/v1/caches", security((), ("token" = ["read"])), responses((status = 200, body = CachesState)))]
 pub(super) async fn caches(State(context): State<Context>) -> ApiResult<Json<CachesState>> {
     ask(&context, |plane| plane.caches()).await.map(Json)
 }

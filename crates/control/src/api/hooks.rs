@@ -59,7 +59,7 @@ async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState
 }
 
 /// The hooks of all ports that have one: mode, stages, program, maps, counters.
-#[utoipa::path(get, path = "/v1/hooks", params(HookParams),
+#[utoipa::path(get, path = "/v1/hooks", security((), ("token" = ["read"])), params(HookParams),
     responses((status = 200, body = Vec<HookState>), (status = 400, body = ErrorBody), (status = 500, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn hooks(
@@ -70,7 +70,7 @@ pub(super) async fn hooks(
 }
 
 /// The hook of one port.
-#[utoipa::path(get, path = "/v1/hooks/{port}", params(("port" = String, Path), HookParams),
+#[utoipa::path(get, path = "/v1/hooks/{port}", security((), ("token" = ["read"])), params(("port" = String, Path), HookParams),
     responses((status = 200, body = HookState), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn hook(
@@ -96,7 +96,7 @@ pub(super) struct ProgramParams {
 
 /// Puts a user's own program in front of a port's, in the place of another that stands there. The body is the object that
 /// clang has made of it, 4 MiB at most. Its verdict is final unless it goes on by a tail call through `trivium_next`.
-#[utoipa::path(put, path = "/v1/hooks/{port}/program", params(("port" = String, Path), ProgramParams),
+#[utoipa::path(put, path = "/v1/hooks/{port}/program", security((), ("token" = ["root"])), params(("port" = String, Path), ProgramParams),
     request_body(content = String, content_type = "application/octet-stream"),
     responses((status = 200, body = ProgramChange), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 413, body = ErrorBody), (status = 422, body = ErrorBody), (status = 500, body = ErrorBody)))]
@@ -114,7 +114,7 @@ pub(super) async fn put_program(
 }
 
 /// Takes the user's program away that stands in front of a port's, with its maps.
-#[utoipa::path(delete, path = "/v1/hooks/{port}/program", params(("port" = String, Path)),
+#[utoipa::path(delete, path = "/v1/hooks/{port}/program", security((), ("token" = ["root"])), params(("port" = String, Path)),
     responses((status = 200, body = ProgramChange), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
 pub(super) async fn delete_program(
@@ -143,7 +143,7 @@ pub(super) struct DumpParams {
 
 /// What meets the hook of a port, as a pcapng file without end: frames as they come are received, frames as the program leaves
 /// them are sent, the comment tells the verdict. Meanwhile the hook has a program with a capture around it, on the same maps.
-#[utoipa::path(get, path = "/v1/hooks/{port}/dump", params(("port" = String, Path), DumpParams),
+#[utoipa::path(get, path = "/v1/hooks/{port}/dump", security((), ("token" = ["configure"])), params(("port" = String, Path), DumpParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]

@@ -7,9 +7,11 @@
 mod configuration;
 mod filters;
 mod flows;
+mod guard;
 mod hex;
 mod hooks;
 mod objects;
+mod program;
 mod read;
 mod request;
 mod routers;
@@ -27,7 +29,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
+use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -74,7 +78,8 @@ pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
         configs: Arc::new(Semaphore::new(CONFIGS_AT_ONCE)),
         streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)),
     };
-    let (router, document) = routes().split_for_parts();
+    let (router, document) = described();
+    let guard = guard::Guard::of(&document);
     let document = serde_json::to_string_pretty(&document).unwrap_or_default();
     router
         .route("/openapi.json", get(async move || ([("content-type", "application/json")], document)))
@@ -87,7 +92,50 @@ pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
             let fix = "look at GET /openapi.json for how it can";
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "api", cause, fix).into_response()
         })
+        .layer(axum::middleware::from_fn_with_state(guard, guard::guard))
         .with_state(context)
+}
+
+/// All routes and their whole description.
+fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
+    let (router, mut document) = routes().split_for_parts();
+    for item in document.paths.paths.values_mut() {
+        for operation in
+            [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+        {
+            describe_refusals(operation);
+        }
+    }
+    (router, document)
+}
+
+/// Adds the refusals that every route has, or every route with a body, a query or a name, unless the route describes its own.
+fn describe_refusals(operation: &mut Operation) {
+    let mut refusals = vec![
+        ("401", "Over TCP: no token of the configuration"),
+        ("403", "The client has not the scope that the route needs, which `security` names"),
+        ("500", "The machine refused"),
+    ];
+    let parameters = operation.parameters.iter().flatten();
+    if operation.request_body.is_some() || parameters.clone().count() > 0 {
+        refusals.push(("400", "The request is not understood"));
+    }
+    if parameters.clone().any(|parameter| matches!(parameter.parameter_in, ParameterIn::Path)) {
+        refusals.push(("404", "There is no such object"));
+    }
+    if operation.request_body.is_some() {
+        refusals.push(("408", "The body did not come in time"));
+        refusals.push(("413", "The body is too long"));
+        refusals.push(("422", "The request cannot be done"));
+    }
+    for (status, description) in refusals {
+        operation.responses.responses.entry(status.to_owned()).or_insert_with(|| {
+            let content = Content::new(Some(Ref::from_schema_name("ErrorBody")));
+            RefOr::T(
+                ResponseBuilder::new().description(description).content("application/json", content).build(),
+            )
+        });
+    }
 }
 
 /// The description without its routes.
@@ -95,7 +143,7 @@ fn document() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
     let bearer = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
-        .description(Some("The token of daemon.tcp.token_file; over TCP only, the unix socket needs none."));
+        .description(Some("A token of [daemon.tcp] with the scope that the route names, or one above (read, configure, root); over TCP only, the unix socket needs none."));
     let components = document.components.get_or_insert_default();
     components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(bearer.build()));
     // Either nothing or the token.
@@ -163,6 +211,6 @@ fn routes() -> OpenApiRouter<Context> {
 
 /// The API's description as JSON, for tests and documentation.
 pub fn openapi() -> String {
-    let (_, document) = routes().split_for_parts();
+    let (_, document) = described();
     serde_json::to_string_pretty(&document).unwrap_or_default()
 }

@@ -4,133 +4,198 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use model::{Change, ObjectKey, Owner, load_change};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use model::{Change, ObjectKey, Owner, PortName, load_change};
 
+use super::guard::Done;
 use super::request::{self, ChangeParams, Params};
 use super::{BODY_LIMIT, Context};
-use crate::error::ApiResult;
-use crate::{ErrorBody, Outcome};
+use crate::caller::Caller;
+use crate::error::{ApiError, ApiResult};
+use crate::{Access, ErrorBody, Outcome};
 
 pub(super) async fn put(
     context: &Context,
+    caller: &Caller,
     object: ObjectKey,
     params: ChangeParams,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    let terms = request::terms(params.dry_run, params.confirm)?;
+) -> ApiResult<Made> {
+    let terms = request::terms(params.dry_run, params.confirm, Access::of(caller))?;
     let bytes = request::body(body, BODY_LIMIT).await?;
     let change = load_change(&object, request::text(&bytes)?)?;
-    Ok(Json(context.store.change(Owner::Api, change, params.persist, terms).await?))
+    Ok(Made(context.store.change(Owner::Api, change, params.persist, terms).await?))
 }
 
 pub(super) async fn delete(
     context: &Context,
+    caller: &Caller,
     object: ObjectKey,
     params: ChangeParams,
-) -> ApiResult<Json<Outcome>> {
-    let terms = request::terms(params.dry_run, params.confirm)?;
-    Ok(Json(context.store.change(Owner::Api, Change::Remove(object), None, terms).await?))
+) -> ApiResult<Made> {
+    let terms = request::terms(params.dry_run, params.confirm, Access::of(caller))?;
+    if let ObjectKey::Port(port) = &object {
+        unused(context, port)?;
+    }
+    Ok(Made(context.store.change(Owner::Api, Change::Remove(object), None, terms).await?))
+}
+
+/// Refuses to remove a port that a bridge or a router still has.
+fn unused(context: &Context, port: &PortName) -> ApiResult<()> {
+    let merged = context.store.merged();
+    if merged.owners.get(&ObjectKey::Port(port.clone())) != Some(&Owner::Api) {
+        return Ok(());
+    }
+    let bridges = merged.config.bridges.iter().filter(|(_, bridge)| bridge.ports.contains_key(port));
+    let routers = merged.config.routers.iter().filter(|(_, router)| router.ports.contains_key(port));
+    let users = bridges
+        .map(|(name, _)| {
+            (
+                ObjectKey::Member(name.clone(), port.clone()),
+                format!("bridge {name}"),
+                "bridges",
+                name.to_string(),
+            )
+        })
+        .chain(routers.map(|(name, _)| {
+            (
+                ObjectKey::RouterPort(name.clone(), port.clone()),
+                format!("router {name}"),
+                "routers",
+                name.to_string(),
+            )
+        }));
+    let Some((object, user, kind, name)) = users.into_iter().next() else { return Ok(()) };
+    let owner = merged.owners.get(&object).copied().unwrap_or_default();
+    let cause = format!("it is still a port of {user} (owner: {owner})");
+    let fix = match owner {
+        Owner::Api => format!("take it out first (DELETE /v1/{kind}/{name}/ports/{port})"),
+        _ => format!("take it out of {user} first, where its owner does"),
+    };
+    Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("port.{port}"), cause, fix))
+}
+
+/// The outcome of a change as its answer, with a line for the audit log.
+pub(super) struct Made(pub Outcome);
+
+impl IntoResponse for Made {
+    fn into_response(self) -> Response {
+        let done = Done(self.0.summary());
+        let mut response = Json(self.0).into_response();
+        response.extensions_mut().insert(done);
+        response
+    }
 }
 
 /// Makes or replaces a port of the API. The body has the fields of `[port.NAME]`.
-#[utoipa::path(put, path = "/v1/ports/{port}", params(("port" = String, Path), ChangeParams),
+#[utoipa::path(put, path = "/v1/ports/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_port(
     State(context): State<Context>,
+    caller: Caller,
     Path(port): Path<String>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    put(&context, ObjectKey::Port(request::port_name(&port)?), params, body).await
+) -> ApiResult<Made> {
+    put(&context, &caller, ObjectKey::Port(request::port_name(&port)?), params, body).await
 }
 
-/// Removes a port of the API.
-#[utoipa::path(delete, path = "/v1/ports/{port}", params(("port" = String, Path), ChangeParams),
-    responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+/// Removes a port of the API. It is taken out of its bridge or router first.
+#[utoipa::path(delete, path = "/v1/ports/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), ChangeParams),
+    responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
+        (status = 422, body = ErrorBody, description = "A bridge or a router still has the port")))]
 pub(super) async fn delete_port(
     State(context): State<Context>,
+    caller: Caller,
     Path(port): Path<String>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
-    delete(&context, ObjectKey::Port(request::port_name(&port)?), params).await
+) -> ApiResult<Made> {
+    delete(&context, &caller, ObjectKey::Port(request::port_name(&port)?), params).await
 }
 
 /// Makes a bridge of the API or replaces its settings. The body has the fields of `[bridge.NAME]`, members aside.
-#[utoipa::path(put, path = "/v1/bridges/{bridge}", params(("bridge" = String, Path), ChangeParams),
+#[utoipa::path(put, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_bridge(
     State(context): State<Context>,
+    caller: Caller,
     Path(bridge): Path<String>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    put(&context, ObjectKey::Bridge(request::bridge_name(&bridge)?), params, body).await
+) -> ApiResult<Made> {
+    put(&context, &caller, ObjectKey::Bridge(request::bridge_name(&bridge)?), params, body).await
 }
 
 /// Removes a bridge of the API with the members and entries that the API gave it.
-#[utoipa::path(delete, path = "/v1/bridges/{bridge}", params(("bridge" = String, Path), ChangeParams),
+#[utoipa::path(delete, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_bridge(
     State(context): State<Context>,
+    caller: Caller,
     Path(bridge): Path<String>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
-    delete(&context, ObjectKey::Bridge(request::bridge_name(&bridge)?), params).await
+) -> ApiResult<Made> {
+    delete(&context, &caller, ObjectKey::Bridge(request::bridge_name(&bridge)?), params).await
 }
 
 /// Makes a port a member of a bridge, or changes how it is one. The body has the fields of `[bridge.NAME.port.PORT]`.
-#[utoipa::path(put, path = "/v1/bridges/{bridge}/ports/{port}",
+#[utoipa::path(put, path = "/v1/bridges/{bridge}/ports/{port}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("port" = String, Path), ChangeParams), request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_member(
     State(context): State<Context>,
+    caller: Caller,
     Path((bridge, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let object = ObjectKey::Member(request::bridge_name(&bridge)?, request::port_name(&port)?);
-    put(&context, object, params, body).await
+    put(&context, &caller, object, params, body).await
 }
 
 /// Takes a port out of a bridge.
-#[utoipa::path(delete, path = "/v1/bridges/{bridge}/ports/{port}",
+#[utoipa::path(delete, path = "/v1/bridges/{bridge}/ports/{port}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_member(
     State(context): State<Context>,
+    caller: Caller,
     Path((bridge, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let object = ObjectKey::Member(request::bridge_name(&bridge)?, request::port_name(&port)?);
-    delete(&context, object, params).await
+    delete(&context, &caller, object, params).await
 }
 
 /// Makes or moves a static entry. The body is `{"port": "NAME"}`.
-#[utoipa::path(put, path = "/v1/bridges/{bridge}/static/{vlan}/{mac}",
+#[utoipa::path(put, path = "/v1/bridges/{bridge}/static/{vlan}/{mac}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("vlan" = u16, Path), ("mac" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_static(
     State(context): State<Context>,
+    caller: Caller,
     Path((bridge, vlan, mac)): Path<(String, String, String)>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let object = ObjectKey::Static(request::bridge_name(&bridge)?, request::static_key(&vlan, &mac)?);
-    put(&context, object, params, body).await
+    put(&context, &caller, object, params, body).await
 }
 
 /// Removes a static entry.
-#[utoipa::path(delete, path = "/v1/bridges/{bridge}/static/{vlan}/{mac}",
+#[utoipa::path(delete, path = "/v1/bridges/{bridge}/static/{vlan}/{mac}", security((), ("token" = ["configure"])),
     params(("bridge" = String, Path), ("vlan" = u16, Path), ("mac" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_static(
     State(context): State<Context>,
+    caller: Caller,
     Path((bridge, vlan, mac)): Path<(String, String, String)>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let object = ObjectKey::Static(request::bridge_name(&bridge)?, request::static_key(&vlan, &mac)?);
-    delete(&context, object, params).await
+    delete(&context, &caller, object, params).await
 }

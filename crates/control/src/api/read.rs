@@ -29,14 +29,14 @@ pub(super) async fn ask<T: Send + 'static>(
 }
 
 /// All ports.
-#[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = Vec<PortState>)))]
+#[utoipa::path(get, path = "/v1/ports", security((), ("token" = ["read"])), responses((status = 200, body = Vec<PortState>)))]
 pub(super) async fn ports(State(context): State<Context>) -> ApiResult<Json<Vec<PortState>>> {
     let ports = ask(&context, |plane| plane.ports()).await?;
     Ok(Json(seen::ports(ports, &context.store.merged())))
 }
 
 /// One port.
-#[utoipa::path(get, path = "/v1/ports/{port}", params(("port" = String, Path)),
+#[utoipa::path(get, path = "/v1/ports/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = PortState), (status = 404, body = ErrorBody)))]
 pub(super) async fn port(
     State(context): State<Context>,
@@ -57,14 +57,14 @@ pub(super) fn no_such(what: &str, name: &str) -> ApiError {
 }
 
 /// All bridges.
-#[utoipa::path(get, path = "/v1/bridges", responses((status = 200, body = Vec<BridgeState>)))]
+#[utoipa::path(get, path = "/v1/bridges", security((), ("token" = ["read"])), responses((status = 200, body = Vec<BridgeState>)))]
 pub(super) async fn bridges(State(context): State<Context>) -> ApiResult<Json<Vec<BridgeState>>> {
     let bridges = ask(&context, |plane| plane.bridges()).await?;
     Ok(Json(seen::bridges(bridges, &context.store.merged())))
 }
 
 /// One bridge.
-#[utoipa::path(get, path = "/v1/bridges/{bridge}", params(("bridge" = String, Path)),
+#[utoipa::path(get, path = "/v1/bridges/{bridge}", security((), ("token" = ["read"])), params(("bridge" = String, Path)),
     responses((status = 200, body = BridgeState), (status = 404, body = ErrorBody)))]
 pub(super) async fn bridge(
     State(context): State<Context>,
@@ -120,7 +120,7 @@ impl FdbParams {
 }
 
 /// Addresses that bridges have learnt or were given.
-#[utoipa::path(get, path = "/v1/fdb", params(FdbParams),
+#[utoipa::path(get, path = "/v1/fdb", security((), ("token" = ["read"])), params(FdbParams),
     responses((status = 200, body = Vec<FdbEntry>), (status = 400, body = ErrorBody)))]
 pub(super) async fn fdb(
     State(context): State<Context>,
@@ -138,25 +138,25 @@ pub(super) async fn fdb(
 }
 
 /// All workers.
-#[utoipa::path(get, path = "/v1/workers", responses((status = 200, body = Vec<WorkerState>)))]
+#[utoipa::path(get, path = "/v1/workers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<WorkerState>)))]
 pub(super) async fn workers(State(context): State<Context>) -> ApiResult<Json<Vec<WorkerState>>> {
     ask(&context, |plane| plane.workers()).await.map(Json)
 }
 
 /// What each stage has cost.
-#[utoipa::path(get, path = "/v1/stages", responses((status = 200, body = Vec<StageState>)))]
+#[utoipa::path(get, path = "/v1/stages", security((), ("token" = ["read"])), responses((status = 200, body = Vec<StageState>)))]
 pub(super) async fn stages(State(context): State<Context>) -> ApiResult<Json<Vec<StageState>>> {
     ask(&context, |plane| plane.stages()).await.map(Json)
 }
 
 /// Dropped packets by port and reason.
-#[utoipa::path(get, path = "/v1/drops", responses((status = 200, body = Vec<DropState>)))]
+#[utoipa::path(get, path = "/v1/drops", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DropState>)))]
 pub(super) async fn drops(State(context): State<Context>) -> ApiResult<Json<Vec<DropState>>> {
     ask(&context, |plane| plane.drops()).await.map(Json)
 }
 
 /// Whether the control plane answers.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/healthz", security((), ("token" = ["read"])), responses((status = 200, body = String)))]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }

@@ -11,10 +11,11 @@ use model::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::objects::{delete, put};
+use super::objects::{Made, delete, put};
 use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::{Context, seen};
+use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome};
 
@@ -69,14 +70,14 @@ fn prefix(key: &str, text: &str) -> ApiResult<Prefix> {
 }
 
 /// All routers.
-#[utoipa::path(get, path = "/v1/routers", responses((status = 200, body = Vec<RouterState>)))]
+#[utoipa::path(get, path = "/v1/routers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<RouterState>)))]
 pub(super) async fn routers(State(context): State<Context>) -> ApiResult<Json<Vec<RouterState>>> {
     let routers = ask(&context, |plane| plane.routers()).await?;
     Ok(Json(seen::routers(routers, &context.store.merged())))
 }
 
 /// One router.
-#[utoipa::path(get, path = "/v1/routers/{router}", params(("router" = String, Path)),
+#[utoipa::path(get, path = "/v1/routers/{router}", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = RouterState), (status = 404, body = ErrorBody)))]
 pub(super) async fn router(
     State(context): State<Context>,
@@ -89,7 +90,7 @@ pub(super) async fn router(
 }
 
 /// A router's routes, of all tables unless one is named.
-#[utoipa::path(get, path = "/v1/routers/{router}/routes", params(("router" = String, Path), RouteParams),
+#[utoipa::path(get, path = "/v1/routers/{router}/routes", security((), ("token" = ["read"])), params(("router" = String, Path), RouteParams),
     responses((status = 200, body = Vec<RouteEntry>), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn routes(
     State(context): State<Context>,
@@ -106,7 +107,7 @@ pub(super) async fn routes(
 }
 
 /// Where packets to an address, or to all of a prefix, go, and why.
-#[utoipa::path(get, path = "/v1/routers/{router}/why", params(("router" = String, Path), WhyParams),
+#[utoipa::path(get, path = "/v1/routers/{router}/why", security((), ("token" = ["read"])), params(("router" = String, Path), WhyParams),
     responses((status = 200, body = RouteWhy), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn why(
     State(context): State<Context>,
@@ -118,7 +119,7 @@ pub(super) async fn why(
 }
 
 /// A router's neighbours.
-#[utoipa::path(get, path = "/v1/routers/{router}/neighbours", params(("router" = String, Path), SomeParams),
+#[utoipa::path(get, path = "/v1/routers/{router}/neighbours", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
     responses((status = 200, body = Vec<NeighbourEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn neighbours(
     State(context): State<Context>,
@@ -130,7 +131,7 @@ pub(super) async fn neighbours(
 }
 
 /// A router's next-hop objects.
-#[utoipa::path(get, path = "/v1/routers/{router}/nexthops", params(("router" = String, Path), SomeParams),
+#[utoipa::path(get, path = "/v1/routers/{router}/nexthops", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
     responses((status = 200, body = Vec<NextHopEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn next_hops(
     State(context): State<Context>,
@@ -142,7 +143,7 @@ pub(super) async fn next_hops(
 }
 
 /// What of a router differs from the kernel's state; it is repaired.
-#[utoipa::path(get, path = "/v1/routers/{router}/drift", params(("router" = String, Path)),
+#[utoipa::path(get, path = "/v1/routers/{router}/drift", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = DriftState), (status = 404, body = ErrorBody)))]
 pub(super) async fn drift(
     State(context): State<Context>,
@@ -154,52 +155,56 @@ pub(super) async fn drift(
 }
 
 /// Makes a router of the API or replaces its settings. The body has the fields of `[router.NAME]`, interfaces aside.
-#[utoipa::path(put, path = "/v1/routers/{router}", params(("router" = String, Path), ChangeParams),
+#[utoipa::path(put, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_router(
     State(context): State<Context>,
+    caller: Caller,
     Path(router): Path<String>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    put(&context, ObjectKey::Router(request::router_name(&router)?), params, body).await
+) -> ApiResult<Made> {
+    put(&context, &caller, ObjectKey::Router(request::router_name(&router)?), params, body).await
 }
 
 /// Removes a router of the API with the interfaces that the API gave it.
-#[utoipa::path(delete, path = "/v1/routers/{router}", params(("router" = String, Path), ChangeParams),
+#[utoipa::path(delete, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_router(
     State(context): State<Context>,
+    caller: Caller,
     Path(router): Path<String>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
-    delete(&context, ObjectKey::Router(request::router_name(&router)?), params).await
+) -> ApiResult<Made> {
+    delete(&context, &caller, ObjectKey::Router(request::router_name(&router)?), params).await
 }
 
 /// Makes a port a router's interface, or changes what it is there. The body has the fields of `[router.NAME.port.PORT]`.
-#[utoipa::path(put, path = "/v1/routers/{router}/ports/{port}",
+#[utoipa::path(put, path = "/v1/routers/{router}/ports/{port}", security((), ("token" = ["configure"])),
     params(("router" = String, Path), ("port" = String, Path), ChangeParams), request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_interface(
     State(context): State<Context>,
+    caller: Caller,
     Path((router, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let object = ObjectKey::RouterPort(request::router_name(&router)?, request::port_name(&port)?);
-    put(&context, object, params, body).await
+    put(&context, &caller, object, params, body).await
 }
 
 /// Takes a port out of a router.
-#[utoipa::path(delete, path = "/v1/routers/{router}/ports/{port}",
+#[utoipa::path(delete, path = "/v1/routers/{router}/ports/{port}", security((), ("token" = ["configure"])),
     params(("router" = String, Path), ("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_interface(
     State(context): State<Context>,
+    caller: Caller,
     Path((router, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
+) -> ApiResult<Made> {
     let object = ObjectKey::RouterPort(request::router_name(&router)?, request::port_name(&port)?);
-    delete(&context, object, params).await
+    delete(&context, &caller, object, params).await
 }

@@ -8,10 +8,11 @@ use model::{ObjectKey, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTab
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::objects::{delete, put};
+use super::objects::{Made, delete, put};
 use super::read::{ask, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::{Context, seen};
+use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
 use crate::{ErrorBody, Outcome};
 
@@ -32,14 +33,14 @@ pub(super) struct FlowParams {
 }
 
 /// All steerings with what they have sent where.
-#[utoipa::path(get, path = "/v1/steers", responses((status = 200, body = Vec<SteerState>)))]
+#[utoipa::path(get, path = "/v1/steers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<SteerState>)))]
 pub(super) async fn steers(State(context): State<Context>) -> ApiResult<Json<Vec<SteerState>>> {
     let steers = ask(&context, |plane| plane.steers()).await?;
     Ok(Json(seen::steers(steers, &context.store.merged())))
 }
 
 /// One steering.
-#[utoipa::path(get, path = "/v1/steers/{steer}", params(("steer" = String, Path)),
+#[utoipa::path(get, path = "/v1/steers/{steer}", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerState), (status = 404, body = ErrorBody)))]
 pub(super) async fn steer(
     State(context): State<Context>,
@@ -52,31 +53,33 @@ pub(super) async fn steer(
 }
 
 /// Makes or replaces a steering of the API. The body has the fields of `[steer.NAME]`.
-#[utoipa::path(put, path = "/v1/steers/{steer}", params(("steer" = String, Path), ChangeParams),
+#[utoipa::path(put, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_steer(
     State(context): State<Context>,
+    caller: Caller,
     Path(steer): Path<String>,
     Params(params): Params<ChangeParams>,
     body: Body,
-) -> ApiResult<Json<Outcome>> {
-    put(&context, ObjectKey::Steer(request::steer_name(&steer)?), params, body).await
+) -> ApiResult<Made> {
+    put(&context, &caller, ObjectKey::Steer(request::steer_name(&steer)?), params, body).await
 }
 
 /// Removes a steering of the API.
-#[utoipa::path(delete, path = "/v1/steers/{steer}", params(("steer" = String, Path), ChangeParams),
+#[utoipa::path(delete, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_steer(
     State(context): State<Context>,
+    caller: Caller,
     Path(steer): Path<String>,
     Params(params): Params<ChangeParams>,
-) -> ApiResult<Json<Outcome>> {
-    delete(&context, ObjectKey::Steer(request::steer_name(&steer)?), params).await
+) -> ApiResult<Made> {
+    delete(&context, &caller, ObjectKey::Steer(request::steer_name(&steer)?), params).await
 }
 
 /// A steering's exact flows with what was sent by each.
-#[utoipa::path(get, path = "/v1/steers/{steer}/flows", params(("steer" = String, Path), FlowParams),
+#[utoipa::path(get, path = "/v1/steers/{steer}/flows", operation_id = "steer_flows", security((), ("token" = ["read"])), params(("steer" = String, Path), FlowParams),
     responses((status = 200, body = Vec<SteerEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(
     State(context): State<Context>,
@@ -89,7 +92,7 @@ pub(super) async fn flows(
 
 /// Adds exact flows to a steering, changes where they go, or takes them out: all of them or none. The configuration is not
 /// changed, and its flows are its own.
-#[utoipa::path(post, path = "/v1/steers/{steer}/flows", params(("steer" = String, Path)),
+#[utoipa::path(post, path = "/v1/steers/{steer}/flows", security((), ("token" = ["configure"])), params(("steer" = String, Path)),
     request_body = SteerRequest,
     responses((status = 200, body = SteerDone), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
@@ -115,7 +118,7 @@ pub(super) async fn change_flows(
 }
 
 /// Where each of the 256 buckets of a steering's table goes.
-#[utoipa::path(get, path = "/v1/steers/{steer}/table", params(("steer" = String, Path)),
+#[utoipa::path(get, path = "/v1/steers/{steer}/table", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn table(
     State(context): State<Context>,
@@ -125,7 +128,7 @@ pub(super) async fn table(
 }
 
 /// Replaces a steering's table until the configuration's changes. A shorter one is repeated.
-#[utoipa::path(put, path = "/v1/steers/{steer}/table", params(("steer" = String, Path)), request_body = SteerTable,
+#[utoipa::path(put, path = "/v1/steers/{steer}/table", security((), ("token" = ["configure"])), params(("steer" = String, Path)), request_body = SteerTable,
     responses((status = 200, body = SteerTable), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn put_table(

@@ -6,15 +6,18 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use model::{DoctorFinding, Explanation, RssTable};
+use axum::response::{IntoResponse, Response};
+use model::{DoctorFinding, Explanation, RssTable, Scope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::guard::Done;
 use super::read::{FdbParams, ask};
 use super::request::{self, Params};
-use super::{Context, hex};
-use crate::ErrorBody;
+use super::{Context, hex, program};
+use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
+use crate::{ChangeError, ErrorBody};
 
 /// Longest frame that can be explained, in bytes.
 const FRAME_LIMIT: usize = 9100;
@@ -64,7 +67,7 @@ pub struct Flushed {
 }
 
 /// What would happen to a packet, and why. Nothing is sent and nothing is learnt.
-#[utoipa::path(post, path = "/v1/explain", request_body = ExplainRequest,
+#[utoipa::path(post, path = "/v1/explain", security((), ("token" = ["read"])), request_body = ExplainRequest,
     responses((status = 200, body = Explanation), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn explain(State(context): State<Context>, body: Body) -> ApiResult<Json<Explanation>> {
     let asked: ExplainRequest = request::json(body).await?;
@@ -78,7 +81,7 @@ pub(super) async fn explain(State(context): State<Context>, body: Body) -> ApiRe
 }
 
 /// What is wrong with ports, memory and kernel, and how to mend it.
-#[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = Vec<DoctorFinding>)))]
+#[utoipa::path(get, path = "/v1/doctor", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DoctorFinding>)))]
 pub(super) async fn doctor(State(context): State<Context>) -> ApiResult<Json<Vec<DoctorFinding>>> {
     let mut findings = ask(&context, |plane| plane.doctor()).await?;
     findings.extend(context.store.examine_state().await);
@@ -87,7 +90,7 @@ pub(super) async fn doctor(State(context): State<Context>) -> ApiResult<Json<Vec
 }
 
 /// Forgets learnt addresses that match; all without a query.
-#[utoipa::path(post, path = "/v1/fdb/flush", params(FdbParams),
+#[utoipa::path(post, path = "/v1/fdb/flush", security((), ("token" = ["configure"])), params(FdbParams),
     responses((status = 200, body = Flushed), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn flush_fdb(
     State(context): State<Context>,
@@ -99,8 +102,8 @@ pub(super) async fn flush_fdb(
 }
 
 /// A port's table of software RSS.
-#[utoipa::path(get, path = "/v1/rss/{port}", params(("port" = String, Path)),
-    responses((status = 200, body = RssTable), (status = 404, body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/rss/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
+    responses((status = 200, body = RssTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn get_rss(
     State(context): State<Context>,
     Path(port): Path<String>,
@@ -109,7 +112,7 @@ pub(super) async fn get_rss(
 }
 
 /// Replaces a port's table of software RSS.
-#[utoipa::path(put, path = "/v1/rss/{port}", params(("port" = String, Path)), request_body = RssTable,
+#[utoipa::path(put, path = "/v1/rss/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path)), request_body = RssTable,
     responses((status = 200, body = RssTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_rss(
     State(context): State<Context>,
@@ -131,35 +134,46 @@ pub(super) async fn put_rss(
     Ok(Json(table))
 }
 
-/// Starts another program in our place, with nothing lost.
-#[utoipa::path(post, path = "/v1/upgrade", request_body = UpgradeRequest,
+/// Starts another program in our place, with nothing lost. Another one than the daemon's own needs the scope `root`, and a file that
+/// only root can change.
+#[utoipa::path(post, path = "/v1/upgrade", security((), ("token" = ["configure"])), request_body = UpgradeRequest,
     responses((status = 200, body = Upgraded), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
-pub(super) async fn upgrade(State(context): State<Context>, body: Body) -> ApiResult<Json<Upgraded>> {
+pub(super) async fn upgrade(
+    State(context): State<Context>,
+    caller: Caller,
+    body: Body,
+) -> ApiResult<Response> {
     let asked: UpgradeRequest = request::json(body).await?;
-    let binary = asked.binary.map_or_else(own_binary, Ok)?;
-    if !binary.is_absolute() {
-        return Err(ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "upgrade",
-            format!("{:?} is not a path from the root", binary.display().to_string()),
-            "give the whole path of the program",
-        ));
-    }
+    let own = own_binary()?;
+    let binary = match asked.binary.filter(|binary| *binary != own) {
+        None => {
+            program::existing(&own)?;
+            own
+        }
+        Some(binary) if caller.scope < Some(Scope::Root) => {
+            let what = format!("{} is not the daemon's own program {}", binary.display(), own.display());
+            return Err(ChangeError::NeedsRoot { object: "upgrade".to_owned(), what }.into());
+        }
+        Some(binary) => program::trusted(&binary)?,
+    };
     // A successor would take a change over that nobody has confirmed, and would not roll it back.
     if context.store.pending().await.pending {
         return Err(ApiError::new(
             StatusCode::CONFLICT,
             "upgrade",
             "a change waits for its confirmation",
-            "confirm it (`trivium confirm`, POST /v1/config/confirm) or roll it back (DELETE /v1/config/pending) first",
+            "confirm it (`trivium confirm`, POST /v1/config/confirm) or roll it back (`trivium rollback`, DELETE /v1/config/pending) first",
         ));
     }
     let started = binary.clone();
     let shut = context.door.shut().await;
     ask(&context, move |plane| plane.upgrade(&started)).await??;
     shut.for_good();
-    Ok(Json(Upgraded { binary }))
+    let done = Done(format!("{} has taken over", binary.display()));
+    let mut response = Json(Upgraded { binary }).into_response();
+    response.extensions_mut().insert(done);
+    Ok(response)
 }
 
 /// Where this process was started from. A package's new version has removed the file and put another in its place.
@@ -177,7 +191,7 @@ fn replaced(path: &std::path::Path) -> PathBuf {
 }
 
 /// Ends the daemon as SIGTERM does. The answer ends with the number of the process, which lives a moment longer than its sockets.
-#[utoipa::path(post, path = "/v1/stop", responses((status = 202, body = String)))]
+#[utoipa::path(post, path = "/v1/stop", security((), ("token" = ["configure"])), responses((status = 202, body = String)))]
 pub(super) async fn stop(State(context): State<Context>) -> (StatusCode, String) {
     context.store.stop();
     (StatusCode::ACCEPTED, format!("ending: process {}\n", std::process::id()))

@@ -95,7 +95,7 @@ impl Links {
 
 /// Live counters as server-sent events named `counters`, one a second, and `link` where a port's link went or came
 /// meanwhile.
-#[utoipa::path(get, path = "/v1/events", params(EventParams),
+#[utoipa::path(get, path = "/v1/events", security((), ("token" = ["read"])), params(EventParams),
     responses((status = 200, body = Live, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
 pub(super) async fn events(
     State(context): State<Context>,
@@ -181,7 +181,7 @@ impl TraceParams {
 }
 
 /// The next packets that match, with their way stage by stage: one JSON value in each line.
-#[utoipa::path(get, path = "/v1/trace", params(TraceParams),
+#[utoipa::path(get, path = "/v1/trace", security((), ("token" = ["configure"])), params(TraceParams),
     responses((status = 200, body = TraceEvent, content_type = "application/x-ndjson"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn trace(
@@ -217,7 +217,7 @@ pub(super) struct CaptureParams {
 
 /// What a port (or `all`) carries, as a pcapng file without end: an interface for each port, each packet's direction in its
 /// flags, the reason of a drop in its comment, and how many were lost before it in its drop count.
-#[utoipa::path(get, path = "/v1/capture/{port}", params(("port" = String, Path), CaptureParams),
+#[utoipa::path(get, path = "/v1/capture/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path), CaptureParams),
     responses((status = 200, body = String, content_type = "application/x-pcapng"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn capture(

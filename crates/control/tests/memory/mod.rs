@@ -532,7 +532,7 @@ impl Plane for Memory {
     }
 
     fn upgrade(&self, binary: &Path) -> Result<(), PlaneError> {
-        if binary.ends_with("slow") {
+        if binary.ends_with("tac") {
             self.upgrading.store(true, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(500));
             self.upgrading.store(false, Ordering::Relaxed);

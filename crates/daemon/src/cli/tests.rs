@@ -6,7 +6,7 @@ use packet::{filter::Filter, spec};
 use super::*;
 
 fn parse(line: &[&str]) -> Result<Command, clap::Error> {
-    Cli::try_parse_from([&["trivium"], line].concat()).map(|cli| cli.command)
+    Cli::read_from([&["trivium"], line].concat()).map(|cli| cli.command)
 }
 
 #[test]

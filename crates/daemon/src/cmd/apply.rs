@@ -1,4 +1,4 @@
-//! `trivium apply FILE` and `trivium confirm`.
+//! `trivium apply FILE`, `trivium confirm` and `trivium rollback`.
 
 use hyper::Method;
 use hyper::body::Bytes;
@@ -8,7 +8,7 @@ use control::{Outcome, PendingReport};
 use crate::cli::Apply;
 use crate::client::Client;
 use crate::cmd::check;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// Applies a file: shows the difference, and what an operator should know.
 ///
@@ -16,9 +16,19 @@ use crate::failure::Failure;
 /// If the file is refused; nothing has changed then.
 pub async fn apply(client: &Client, args: &Apply) -> Result<(), Failure> {
     let text = check::read(&args.file)?;
+    // The daemon would close the connection instead of reading it.
+    if text.len() > model::LIMIT_BYTES {
+        let cause = format!("the file has {} bytes, and at most {} are read", text.len(), model::LIMIT_BYTES);
+        let fix =
+            "put the prefixes of filters into a block list's file, or flows into the daemon over the API";
+        return Err(Failure::new(args.file.display().to_string(), cause, fix).of_kind(Kind::Refused));
+    }
     let mut path = format!("/v1/config?file={}", quoted(&args.file.display().to_string()));
     if args.dry_run {
         path.push_str("&dry_run=true");
+    }
+    if args.force {
+        path.push_str("&force=true");
     }
     if let Some(seconds) = args.confirm {
         path.push_str(&format!("&confirm={seconds}"));
@@ -68,6 +78,18 @@ fn print(outcome: &Outcome, dry_run: bool) {
 pub async fn confirm(client: &Client) -> Result<(), Failure> {
     let report: PendingReport = client.send(Method::POST, "/v1/config/confirm", &()).await?;
     println!("{}", report.last);
+    Ok(())
+}
+
+/// Undoes the change that waits for its confirmation.
+///
+/// # Errors
+/// If none waits, or the data plane cannot go back.
+pub async fn roll_back(client: &Client) -> Result<(), Failure> {
+    let outcome: Outcome = client.send(Method::DELETE, "/v1/config/pending", &()).await?;
+    tell(&outcome);
+    let changes = outcome.plan.lines.len();
+    println!("rolled back: {changes} {}", if changes == 1 { "change" } else { "changes" });
     Ok(())
 }
 

@@ -17,7 +17,9 @@ mod trace;
 mod upgrade;
 mod xdp;
 
-use crate::cli::{Cli, Command};
+use std::time::Duration;
+
+use crate::cli::{Cli, Command, SOCKET};
 use crate::client::Client;
 use crate::failure::Failure;
 
@@ -26,15 +28,18 @@ use crate::failure::Failure;
 /// # Errors
 /// What the process ends with.
 pub fn execute(cli: Cli) -> Result<(), Failure> {
-    let client = Client::new(cli.socket);
+    let given = cli.socket;
+    let socket = given.clone().unwrap_or_else(|| SOCKET.into());
+    let client = Client::new(socket).patient(Duration::from_secs(cli.timeout));
     match cli.command {
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => run::run(&args, given.as_deref()),
         Command::Check(args) => check::run(&args),
         Command::Release(args) => release::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Apply(args) => run::block_on(apply::apply(&client, &args)),
         Command::Confirm => run::block_on(apply::confirm(&client)),
+        Command::Rollback => run::block_on(apply::roll_back(&client)),
         Command::Show(args) => run::block_on(show::show(&client, &args)),
         Command::Top(args) => run::block_on(top::top(&client, &args)),
         Command::Capture(args) => run::block_on(capture::capture(&client, &args)),

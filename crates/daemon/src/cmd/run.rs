@@ -31,10 +31,17 @@ const CONTROL_THREADS: usize = 2;
 ///
 /// # Errors
 /// If it cannot start.
-pub fn run(args: &Run) -> Result<(), Failure> {
-    log::start();
+pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
+    log::start(args.log_level.as_deref()).map_err(|cause| {
+        Failure::new("--log-level", cause, "write off, error, warn, info, debug or trace, or info,audit=warn")
+    })?;
     let runtime = runtime()?;
-    let service = if args.take_over { Service::take_over(args)? } else { Service::start(args)? };
+    let service =
+        if args.take_over { Service::take_over(args, socket)? } else { Service::start(args, socket)? };
+    let api = service.config.daemon.api.display();
+    let (version, pid, file) = (env!("CARGO_PKG_VERSION"), std::process::id(), args.config.display());
+    let begins = if args.take_over { "takes over" } else { "starts" };
+    tracing::info!("trivium {version} {begins}: pid {pid}, configuration {file}, socket {api}");
     let plane = Arc::clone(&service.plane);
     let sockets = [Some(service.config.daemon.api.clone()), service.config.daemon.unixctl.clone()];
     let pid_file = Arc::clone(&service.pid_file);
@@ -74,6 +81,8 @@ enum End {
 /// A data plane with everything that is needed to serve it.
 struct Service {
     file: PathBuf,
+    /// The API's socket where the command line names it.
+    socket: Option<PathBuf>,
     config: Config,
     /// The objects of others than the file that a predecessor gave, and the settings that its frame memory was made by.
     given: Option<(BTreeMap<Owner, Fragment>, model::Memory)>,
@@ -85,8 +94,11 @@ struct Service {
 }
 
 impl Service {
-    fn start(args: &Run) -> Result<Service, Failure> {
-        let config = load(&args.config)?;
+    fn start(args: &Run, socket: Option<&Path>) -> Result<Service, Failure> {
+        let mut config = load(&args.config)?;
+        if let Some(socket) = socket {
+            config.daemon.api = absolute(socket)?;
+        }
         configure_log(&config)?;
         // Before anything of another daemon's is touched.
         let pid_file = pid_file(&config)?;
@@ -99,6 +111,7 @@ impl Service {
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
         Ok(Service {
             file: args.config.clone(),
+            socket: socket.map(|_| config.daemon.api.clone()),
             config,
             given: None,
             plane,
@@ -108,7 +121,7 @@ impl Service {
         })
     }
 
-    fn take_over(args: &Run) -> Result<Service, Failure> {
+    fn take_over(args: &Run, socket: Option<&Path>) -> Result<Service, Failure> {
         let mut prepared = Prepared::from_stdin().map_err(|error| failure(&error, "hand-over"))?;
         let plane = DataPlane::take_over(&mut prepared).map_err(|error| failure(&error, "hand-over"))?;
         if let Err(error) = prepared.running() {
@@ -126,20 +139,23 @@ impl Service {
         let (config, sockets) = (file, Arc::new(Sockets::given(sockets)));
         let pid_file = inherit(&config);
         let file = args.config.clone();
-        Ok(Service { file, config, given: Some((others, made_by)), plane, listeners, sockets, pid_file })
+        // The predecessor's configuration has it already.
+        let socket = socket.map(|_| config.daemon.api.clone());
+        let given = Some((others, made_by));
+        Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file })
     }
 
     /// Serves the API and waits for the end.
     async fn serve(self) -> Result<End, Failure> {
-        let Service { file, config, given, plane, listeners, sockets, pid_file: _ } = self;
+        let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _ } = self;
         let notifier = Notifier::from_environment();
         let taken_over = given.is_some();
-        plane.surround(surroundings(&file, &listeners, &sockets)?);
+        plane.surround(surroundings(&file, socket.clone(), &listeners, &sockets)?);
         let api_path = config.daemon.api.clone();
         let (given, made_by) =
             given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
         // What differs from what runs waits for a restart.
-        let store = Store::new(plane.clone(), &Config { memory: made_by, ..config.settings() });
+        let store = Store::at(plane.clone(), &Config { memory: made_by, ..config.settings() }, socket);
         let (followed, unixctl) = (config.ovsdb.clone(), config.daemon.unixctl.clone());
         let outcome = store.start(config, given).await.map_err(|error| change_failure(&error))?;
         for note in outcome.notices.iter().filter(|note| note.severity > model::Finding::Ok) {
@@ -195,6 +211,11 @@ impl Service {
             Err(error) => Err(Failure::new("api", error, "look at the log")),
         }
     }
+}
+
+/// The path as seen from the root: a successor may run elsewhere.
+fn absolute(socket: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(socket).map_err(|error| failure_at("--socket", &error, socket))
 }
 
 /// Logs where the configuration says, and what it says.
@@ -256,11 +277,16 @@ fn failure_at(object: &str, error: &std::io::Error, path: &Path) -> Failure {
 }
 
 /// What a successor will get besides the data plane.
-fn surroundings(file: &Path, listeners: &Listeners, sockets: &Arc<Sockets>) -> Result<Surroundings, Failure> {
+fn surroundings(
+    file: &Path,
+    socket: Option<PathBuf>,
+    listeners: &Listeners,
+    sockets: &Arc<Sockets>,
+) -> Result<Surroundings, Failure> {
     let failed = |error| Failure::new("daemon.api", error, "raise the limit of open files (LimitNOFILE)");
     let tcp = listeners.tcp.as_ref().map(|(socket, _)| socket.try_clone()).transpose().map_err(failed)?;
     let unix = listeners.unix.try_clone().map_err(failed)?;
-    Ok(Surroundings { file: file.to_owned(), unix, tcp, sockets: Arc::clone(sockets) })
+    Ok(Surroundings { file: file.to_owned(), socket, unix, tcp, sockets: Arc::clone(sockets) })
 }
 
 /// The event loop of the control plane.
@@ -343,12 +369,17 @@ async fn watch_signals(
 async fn reload(file: &Path, store: &Arc<Store>, plane: &DataPlane, notifier: &Notifier) {
     notifier.reloading();
     match load(file) {
-        Err(_) => tracing::error!("{}: refused; everything is as before", file.display()),
+        Err(failure) => {
+            let why = if failure.cause.is_empty() { "see above".to_owned() } else { failure.to_string() };
+            tracing::error!(target: "audit", "SIGHUP: {}: refused: {why}; everything is as before", file.display());
+        }
         Ok(config) => match store.apply(Owner::File, config, Terms::default()).await {
             Ok(outcome) => {
-                tracing::info!("{}: applied, {} changes", file.display(), outcome.plan.lines.len())
+                tracing::info!(target: "audit", "SIGHUP: {}: applied, {}", file.display(), outcome.summary())
             }
-            Err(error) => tracing::error!("{}: {error}; everything is as before", file.display()),
+            Err(error) => {
+                tracing::error!(target: "audit", "SIGHUP: {}: refused: {error}; everything is as before", file.display());
+            }
         },
     }
     notifier.ready(&status(plane));

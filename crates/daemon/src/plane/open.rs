@@ -1,6 +1,7 @@
 //! From a port's configuration to its queues: one function per kind, all with the same outcome.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use control::{FailureKind, PlaneError};
@@ -13,7 +14,7 @@ use packet::QueueId;
 use port::link;
 use port::netns::Netns;
 use port::null::NullQueue;
-use port::pcap::{PcapConfig, PcapQueue, Timing};
+use port::pcap::{PcapConfig, PcapError, PcapQueue, Timing};
 use port::tap::{Tap, TapConfig};
 use port::veth::{self, VethConfig};
 use port::{FramePool, Queue, QueueStatus};
@@ -24,7 +25,10 @@ use super::device::{Device, failed, inside, object};
 use super::fault;
 use super::foreign::Former;
 use super::pins::{self, Claim};
+use crate::file;
 
+/// Longest file that is replayed, in bytes.
+const REPLAY_LIMIT: u64 = 2 << 30;
 /// The MTU of devices of our making unless the configuration says otherwise.
 pub const ETHERNET_MTU: u32 = 1500;
 
@@ -291,7 +295,15 @@ fn pcap(name: &PortName, port: &model::Pcap) -> Result<Opened, PlaneError> {
         },
         rounds: (!port.repeat).then_some(1),
     };
-    let queue = PcapQueue::open(&wanted, Box::new(wall_clock)).map_err(|error| failed(name, &error))?;
+    let opened = |path: &Path, file: std::io::Result<std::fs::File>| {
+        let file = file.map_err(|source| PcapError::Open { path: path.to_owned(), source });
+        file.map_err(|error| failed(name, &error))
+    };
+    let read =
+        port.read.as_deref().map(|path| opened(path, file::read_from(path, REPLAY_LIMIT))).transpose()?;
+    let write = port.write.as_deref().map(|path| opened(path, file::write_to(path))).transpose()?;
+    let queue = PcapQueue::over(&wanted, read, write, Box::new(wall_clock));
+    let queue = queue.map_err(|error| failed(name, &error))?;
     Ok(in_memory(Box::new(queue)))
 }
 

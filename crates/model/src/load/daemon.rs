@@ -1,8 +1,16 @@
 //! Reads `[daemon]`, `[engine]`, `[memory]` and `[ovsdb]`.
 
-use super::fields::{Fields, Findings, number_in, table_of};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::fields::{Fields, Findings, named_in, number_in, table_of};
 use super::tree::{Node, Value};
-use crate::{Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, VlogSpec};
+use crate::{
+    Cause, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, PortName, Scope, Tcp, Token, VlogSpec,
+};
+
+/// Directories of files, and tokens, at most.
+const LIST_LIMIT: usize = 64;
 
 pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
     let default = Daemon::default();
@@ -11,6 +19,8 @@ pub(super) fn read_daemon(node: &Node, findings: &mut Findings) -> Daemon {
     let daemon = Daemon {
         api: fields.file("api", findings).unwrap_or(default.api),
         group: read_group(&mut fields, findings).unwrap_or(default.group),
+        group_scope: fields.word("group_scope", Scope::WORDS, &Scope::ALL, findings).unwrap_or_default(),
+        files: read_directories(&mut fields, findings).unwrap_or(default.files),
         tcp: tcp.and_then(|entry| read_tcp(&entry.node, findings)),
         state_dir: fields.file("state_dir", findings).unwrap_or(default.state_dir),
         restore: fields.flag("restore", findings).unwrap_or(default.restore),
@@ -34,6 +44,26 @@ fn read_group(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<String
     let cause = Cause::BadText { text: group.to_owned(), what: "a group's name", example: "\"trivium\"" };
     findings.add(fields.place_of("group"), fields.path("group"), cause);
     None
+}
+
+/// Directories, each from the root.
+fn read_directories(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Vec<PathBuf>> {
+    let items = fields.items("files", findings)?;
+    fields.limit("files", "directories", items.len(), LIST_LIMIT, findings);
+    let mut directories = Vec::new();
+    for (object, node) in items {
+        match &node.value {
+            Value::Text(text) if text.starts_with('/') && !text.contains('\0') => {
+                directories.push(text.into())
+            }
+            Value::Text(text) => findings.add(node.place, object, Cause::RelativePath { text: text.clone() }),
+            other => {
+                let cause = Cause::WrongType { expected: "a text in quotes", found: other.found() };
+                findings.add(node.place, object, cause);
+            }
+        }
+    }
+    Some(directories)
 }
 
 fn read_log_levels(fields: &mut Fields<'_>, findings: &mut Findings) -> Vec<String> {
@@ -62,16 +92,36 @@ fn read_tcp(node: &Node, findings: &mut Findings) -> Option<Tcp> {
     let cert = fields.file("cert", findings);
     let key = fields.file("key", findings);
     let token_file = fields.file("token_file", findings);
+    let tokens = read_tokens(&mut fields, findings);
     if !fields.has("listen") {
         fields.missing("listen", "listen = \"127.0.0.1:8443\"", findings);
     }
     for missing in ["cert", "key", "token_file"] {
-        if !fields.has(missing) {
+        let named = missing == "token_file" && fields.has("token");
+        if !named && !fields.has(missing) {
             findings.add(fields.place, fields.object.clone(), Cause::TcpUnprotected { missing });
         }
     }
     fields.finish(findings);
-    Some(Tcp { listen: listen?, cert: cert?, key: key?, token_file: token_file? })
+    Some(Tcp { listen: listen?, cert: cert?, key: key?, token_file, tokens })
+}
+
+/// Reads `[daemon.tcp.token.NAME]`. A token without a scope only reads: more has to be written down.
+fn read_tokens(fields: &mut Fields<'_>, findings: &mut Findings) -> BTreeMap<String, Token> {
+    let Some(entry) = fields.get("token", findings) else { return BTreeMap::new() };
+    let table = fields.path("token");
+    let read: BTreeMap<PortName, Option<Token>> =
+        named_in(&table, "token", &entry.node, findings, |mut fields, findings| {
+            let file = fields.file("file", findings);
+            if !fields.has("file") {
+                fields.missing("file", "file = \"/etc/trivium/token\"", findings);
+            }
+            let scope = fields.word("scope", Scope::WORDS, &Scope::ALL, findings).unwrap_or(Scope::Read);
+            fields.finish(findings);
+            Some(Token { file: file?, scope })
+        });
+    fields.limit("token", "tokens", read.len(), LIST_LIMIT, findings);
+    read.into_iter().filter_map(|(name, token)| Some((name.to_string(), token?))).collect()
 }
 
 pub(super) fn read_engine(node: &Node, findings: &mut Findings) -> Engine {

@@ -1,7 +1,7 @@
 //! Reads `[router.NAME]` with its interfaces.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use packet::PuntClass;
 
@@ -10,6 +10,9 @@ use super::tree::Value;
 use super::vlans;
 use crate::cause::Cause;
 use crate::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
+
+/// Users who may connect by FPM, at most.
+const USERS_LIMIT: usize = 16;
 
 /// `None` where its namespace is wrong: nothing can be said of its ports then.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
@@ -25,7 +28,13 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
     let namespace = fields.namespace(findings);
     let bad =
         |text, _| Cause::BadText { text, what: "an address with a port", example: "\"127.0.0.1:2620\"" };
-    let fpm = fields.parsed("fpm", bad, findings);
+    let fpm: Option<SocketAddr> = fields.parsed("fpm", bad, findings);
+    let fpm_remote = fields.flag("fpm_remote", findings).unwrap_or_default();
+    if let Some(address) = fpm.filter(|address| !address.ip().is_loopback() && !fpm_remote) {
+        let cause = Cause::FpmRemote { address: address.to_string() };
+        findings.add(fields.place_of("fpm"), fields.path("fpm"), cause);
+    }
+    let fpm_users = read_users(fields, findings);
     let mut number = |key, most: u32, unit| fields.number(key, (1, most.into()), unit, findings);
     let routes = number("routes", RouterSettings::ROUTES_MAX, " routes");
     let neighbours = number("neighbours", RouterSettings::NEIGHBOURS_MAX, " neighbours");
@@ -40,9 +49,34 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
         punts: punts.unwrap_or(default.punts),
         punt_limits,
         fpm,
+        fpm_remote,
+        fpm_users: fpm_users.unwrap_or(default.fpm_users),
         fpm_settle: fpm_settle.unwrap_or(default.fpm_settle),
         hook: hook.unwrap_or(default.hook),
     })
+}
+
+/// Reads the users who may connect by FPM: names or numbers.
+fn read_users(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Vec<String>> {
+    let items = fields.items("fpm_users", findings)?;
+    fields.limit("fpm_users", "users", items.len(), USERS_LIMIT, findings);
+    let mut users = Vec::new();
+    for (object, node) in items {
+        match &node.value {
+            Value::Text(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                users.push(text.clone());
+            }
+            Value::Text(text) => {
+                let (text, what) = (text.clone(), "a user's name or number");
+                findings.add(node.place, object, Cause::BadText { text, what, example: "\"frr\"" });
+            }
+            other => {
+                let cause = Cause::WrongType { expected: "a text in quotes", found: other.found() };
+                findings.add(node.place, object, cause);
+            }
+        }
+    }
+    Some(users)
 }
 
 fn read_punt_limits(fields: &mut Fields<'_>, findings: &mut Findings) -> PuntLimits {

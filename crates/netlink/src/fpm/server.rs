@@ -9,7 +9,9 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
 
+use super::peer::User;
 use super::wire::Decoder;
 use super::{FpmListener, Said, Shared, locked};
 use crate::decode::{Event, Object};
@@ -32,6 +34,8 @@ const UNREAD: Duration = Duration::from_secs(30);
 const SPARE: usize = 65_536;
 /// How long the thread waits at most before it looks whether it is to end, and whether there is an address to listen on.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Silence of a peer after which the kernel asks for it; it asks twice more, in half of that.
+const SILENCE: Duration = Duration::from_secs(10);
 /// A replay counts as whole after so many times the settling time, however busy it is.
 const BUSY: u32 = 10;
 /// Lines of the log that peers can cause, a minute.
@@ -44,6 +48,9 @@ pub(crate) struct Server<S> {
     settle: Duration,
     /// Most answers that wait.
     most: usize,
+    /// Users of this machine who may connect, and whether other machines may.
+    users: Vec<u32>,
+    remote: bool,
     /// Hands on.
     say: S,
     permits: SyncSender<()>,
@@ -73,6 +80,24 @@ struct Session {
     stuck: Option<Instant>,
     /// Messages that were counted.
     counted: super::Counts,
+}
+
+/// Has the kernel end a connection whose other end does not answer: another machine that is gone closes nothing.
+fn probe_silence(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 2)?;
+    sockopt::set_tcp_keepcnt(stream, 2)
+}
+
+/// Whether the other end of a connection is open still, whatever of it is unread.
+fn is_open(stream: &TcpStream) -> bool {
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(_) => !fds[0].revents().intersects(closed),
+        Err(_) => true,
+    }
 }
 
 /// The applier has ended.
@@ -107,6 +132,8 @@ impl<S: Fn(Said) -> bool> Server<S> {
             listener: fpm.listener,
             settle: fpm.settle,
             most: fpm.routes.saturating_add(SPARE),
+            users: fpm.users,
+            remote: fpm.remote,
             say,
             permits,
             shared,
@@ -176,15 +203,30 @@ impl<S: Fn(Said) -> bool> Server<S> {
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut count);
     }
 
-    /// Takes who has come; a new one takes the place of the one before, which zebra has forgotten.
+    /// Takes a peer that has come, if it may say routes. A session that is open at the other end stays; one that is closed there gives way
+    /// to the next.
     fn accept(&mut self) -> Result<(), Ended> {
         while let Some(socket) = &self.listener.socket {
             let Ok((stream, peer)) = socket.accept() else { break };
-            if stream.set_nonblocking(true).is_err() {
+            if stream.set_nonblocking(true).is_err() || probe_silence(&stream).is_err() {
+                continue;
+            }
+            if let Err(why) = self.admit(&stream, peer) {
+                if self.may_log() {
+                    tracing::warn!(router = %self.name, %peer, "it may not say routes by FPM: {why}");
+                }
                 continue;
             }
             if let Some(before) = self.session.take() {
-                self.close(before, End::Because(format!("{peer} has come, and takes its place")))?;
+                if is_open(&before.stream) {
+                    if self.may_log() {
+                        let by = before.peer;
+                        tracing::warn!(router = %self.name, %peer, "it is refused: the session with {by} is open; end that process first");
+                    }
+                    self.session = Some(before);
+                    continue;
+                }
+                self.close(before, End::Closed)?;
             }
             self.sessions += 1;
             let (number, now) = (self.sessions, Instant::now());
@@ -216,6 +258,25 @@ impl<S: Fn(Said) -> bool> Server<S> {
             });
         }
         Ok(())
+    }
+
+    /// Finds out whether a peer may say routes.
+    ///
+    /// # Errors
+    /// Why it may not.
+    fn admit(&self, stream: &TcpStream, peer: SocketAddr) -> Result<(), String> {
+        let local = stream.local_addr().map_err(|error| error.to_string())?;
+        match self.listener.user_of(peer, local)? {
+            User::Local(user) if self.users.contains(&user) => Ok(()),
+            User::Local(user) => {
+                Err(format!("it is a process of user {user}; name the user in `fpm_users` if that is meant"))
+            }
+            User::Gone => Err("it is closed already".to_owned()),
+            User::Elsewhere if self.remote => Ok(()),
+            User::Elsewhere => {
+                Err("it is no process of this namespace; set `fpm_remote` if that is meant".to_owned())
+            }
+        }
     }
 
     fn close(&mut self, mut session: Session, end: End) -> Result<(), Ended> {

@@ -58,8 +58,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn load(path: &Path) -> Result<Self, PcapError> {
-        let file = File::open(path).map_err(|source| PcapError::Open { path: path.to_owned(), source })?;
+    fn load(file: File) -> Result<Self, PcapError> {
         let mut reader = Reader::new(BufReader::new(file))?;
         let (mut replay, mut start, mut last) = (Self::default(), None, 0);
         while let Some(record) = reader.next_record()? {
@@ -110,8 +109,26 @@ impl PcapQueue {
     /// # Errors
     /// [`PcapError`] when one of them cannot be had or the first is broken.
     pub fn open(config: &PcapConfig, clock: Clock) -> Result<Self, PcapError> {
-        let replay = config.read.as_deref().map(Replay::load).transpose()?.unwrap_or_default();
-        let recording = config.write.as_deref().map(|path| Self::record(path, &config.name)).transpose()?;
+        let opened = |path: &Path, file: std::io::Result<File>| {
+            file.map_err(|source| PcapError::Open { path: path.to_owned(), source })
+        };
+        let read = config.read.as_deref().map(|path| opened(path, File::open(path))).transpose()?;
+        let write = config.write.as_deref().map(|path| opened(path, File::create(path))).transpose()?;
+        Self::over(config, read, write, clock)
+    }
+
+    /// As [`PcapQueue::open`], over files that the caller has opened; the paths of `config` do not matter.
+    ///
+    /// # Errors
+    /// [`PcapError`] when the file to replay is broken, or the other cannot be written.
+    pub fn over(
+        config: &PcapConfig,
+        read: Option<File>,
+        write: Option<File>,
+        clock: Clock,
+    ) -> Result<Self, PcapError> {
+        let replay = read.map(Replay::load).transpose()?.unwrap_or_default();
+        let recording = write.map(|file| Self::record(file, &config.name)).transpose()?;
         let waits = config.timing == Timing::Original && !replay.packets.is_empty();
         let timer = waits.then(|| {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -133,8 +150,7 @@ impl PcapQueue {
         })
     }
 
-    fn record(path: &Path, name: &str) -> Result<(Writer<BufWriter<File>>, Interface), PcapError> {
-        let file = File::create(path).map_err(|source| PcapError::Open { path: path.to_owned(), source })?;
+    fn record(file: File, name: &str) -> Result<(Writer<BufWriter<File>>, Interface), PcapError> {
         let mut writer = Writer::pcapng(BufWriter::with_capacity(BUFFER, file))?;
         let interface = writer.interface(name)?;
         Ok((writer, interface))

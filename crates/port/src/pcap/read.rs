@@ -94,7 +94,7 @@ impl<R: Read> Reader<R> {
         let nano = match (little, big) {
             (MAGIC_MICRO, _) | (_, MAGIC_MICRO) => false,
             (MAGIC_NANO, _) | (_, MAGIC_NANO) => true,
-            _ => return Err(PcapError::Magic(big)),
+            _ => return Err(PcapError::Magic),
         };
         reader.big_endian = big == MAGIC_MICRO || big == MAGIC_NANO;
         reader.format = Format::Classic { nano };

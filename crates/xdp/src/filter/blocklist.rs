@@ -62,8 +62,7 @@ struct Prefixes {
     v6: BTreeSet<(u128, u8)>,
 }
 
-/// Reads a list: a prefix or address at the beginning of each line; what follows it, empty lines
-/// and comments behind `#` or `;` are ignored.
+/// Reads a list's file, as [`list_of`] does its text.
 ///
 /// # Errors
 /// [`FilterError::File`], [`FilterError::Line`].
@@ -72,7 +71,8 @@ pub fn read_list(path: &Path) -> Result<Vec<Prefix>, FilterError> {
     list_of(path, &std::fs::read_to_string(path).map_err(failed)?)
 }
 
-/// Reads a list from its text, as [`read_list`] does; `path` names the file in errors.
+/// Reads a list from its text: a prefix or address at the beginning of each line; what follows it, empty lines
+/// and comments behind `#` or `;` are ignored. `path` is the file's name in an error, which quotes nothing of the text.
 ///
 /// # Errors
 /// [`FilterError::Line`].
@@ -81,8 +81,7 @@ pub fn list_of(path: &Path, text: &str) -> Result<Vec<Prefix>, FilterError> {
     for (line, number) in text.lines().zip(1..) {
         let content = line.split(['#', ';']).next().unwrap_or_default();
         let Some(word) = content.split_whitespace().next() else { continue };
-        let text = || word.chars().take(80).collect();
-        let bad = |_| FilterError::Line { path: path.to_owned(), line: number, text: text() };
+        let bad = |_| FilterError::Line { path: path.to_owned(), line: number };
         prefixes.push(word.parse().map_err(bad)?);
     }
     Ok(prefixes)

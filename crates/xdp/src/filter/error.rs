@@ -164,14 +164,12 @@ pub enum FilterError {
         limit: &'static str,
     },
     /// A line of a block list that is no prefix.
-    #[error("block list {}, line {line}: \"{text}\" is not an address or a prefix; correct it, or begin the line with #", path.display())]
+    #[error("block list {}, line {line}: the line does not begin with an address or a prefix; correct it, or begin the line with #", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: usize,
-        /// Its beginning.
-        text: String,
     },
     /// A file that cannot be read.
     #[error("block list {}: {source}; check the path and its permissions", path.display())]

@@ -179,9 +179,14 @@ impl Definition {
     }
 }
 
+/// Longest file of a block list, in bytes: some four million prefixes.
+const LIST_LIMIT: u64 = 256 << 20;
+
 /// The prefixes of a file, sorted.
 pub(super) fn read(path: &Path) -> Result<Arc<[Prefix]>, FilterError> {
-    let mut prefixes = xdp::filter::read_list(path)?;
+    let failed = |source| FilterError::File { path: path.to_owned(), source };
+    let text = crate::file::read_text(path, LIST_LIMIT).map_err(failed)?;
+    let mut prefixes = xdp::filter::list_of(path, &text)?;
     prefixes.sort_unstable();
     Ok(prefixes.into())
 }

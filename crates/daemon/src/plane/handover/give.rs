@@ -1,5 +1,6 @@
 //! The side of the process that leaves.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Surroundings {
     /// The configuration's file.
     pub file: PathBuf,
+    /// The path of the API's unix socket where the command line names it.
+    pub socket: Option<PathBuf>,
     /// The API's unix socket.
     pub unix: UnixListener,
     /// The API's TCP socket.
@@ -58,6 +61,7 @@ impl Successor {
         let child = Command::new(binary)
             .args(["run", "--take-over", "--config"])
             .arg(&around.file)
+            .args(around.socket.iter().flat_map(|socket| [OsStr::new("--socket"), socket.as_os_str()]))
             .env_remove(WATCHDOG_PID)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()

@@ -40,7 +40,21 @@ pub fn source(
         listener,
         settle: Duration::from_secs(settings.fpm_settle.into()),
         routes: usize::try_from(settings.routes).unwrap_or(usize::MAX),
+        users: settings.fpm_users.iter().filter_map(|user| number_of(user)).collect(),
+        remote: settings.fpm_remote,
     }))
+}
+
+/// The number of a user of this machine's own file; `None` where there is no such user.
+fn number_of(user: &str) -> Option<u32> {
+    if let Ok(number) = user.parse() {
+        return Some(number);
+    }
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(user)).then(|| fields.nth(1)?.parse().ok())?
+    })
 }
 
 /// How it stands, but for the routes of a mirror.

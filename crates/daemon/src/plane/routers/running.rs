@@ -369,7 +369,8 @@ impl Running {
         let built = |router: &model::Router| {
             let settings = &router.settings;
             let limits = (settings.routes, settings.neighbours);
-            (settings.namespace.clone(), limits, settings.fpm, settings.fpm_settle)
+            let fpm = (settings.fpm, settings.fpm_settle, settings.fpm_remote, settings.fpm_users.clone());
+            (settings.namespace.clone(), limits, fpm)
         };
         built(&self.wanted) == built(wanted)
     }

@@ -1,0 +1,186 @@
+//! The scope that each route needs, as its description declares, and the audit log of what clients change.
+//!
+//! A route without a declared scope needs `root`. Refusals are 403 with the scope that is needed. Each change, and each
+//! refusal of one, is a line with the target `audit`: the client, the method and path, and what came of it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use model::Scope;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::Operation;
+
+use crate::caller::Caller;
+use crate::error::{ApiError, Refused};
+
+/// Refusals that are logged in a minute; the others are counted.
+const REFUSALS: u32 = 60;
+/// Characters of a path or a result in one line of the log.
+const LINE: usize = 400;
+
+/// What came of a change, for the audit log; handlers leave it in their response.
+#[derive(Clone, Debug)]
+pub(super) struct Done(pub String);
+
+/// The scopes of all routes.
+#[derive(Clone)]
+pub(super) struct Guard {
+    scopes: Arc<HashMap<(Method, String), Scope>>,
+    refusals: Arc<Refusals>,
+}
+
+#[derive(Default)]
+struct Refusals {
+    since: Mutex<Option<Instant>>,
+    logged: AtomicU32,
+}
+
+impl Guard {
+    /// Reads the scopes out of the description.
+    pub fn of(document: &OpenApi) -> Guard {
+        let mut scopes = HashMap::new();
+        for (path, item) in &document.paths.paths {
+            for (method, operation) in [
+                (Method::GET, &item.get),
+                (Method::PUT, &item.put),
+                (Method::POST, &item.post),
+                (Method::DELETE, &item.delete),
+                (Method::PATCH, &item.patch),
+            ] {
+                let Some(operation) = operation else { continue };
+                scopes.insert((method, path.clone()), declared(operation).unwrap_or(Scope::Root));
+            }
+        }
+        scopes.insert((Method::GET, "/openapi.json".to_owned()), Scope::Read);
+        Guard { scopes: Arc::new(scopes), refusals: Arc::default() }
+    }
+
+    /// Returns the scope of a request; `None` where no route answers it with anything but 404 or 405.
+    fn needed(&self, method: &Method, path: Option<&MatchedPath>) -> Option<Scope> {
+        let method = if method == Method::HEAD { Method::GET } else { method.clone() };
+        self.scopes.get(&(method, path?.as_str().to_owned())).copied()
+    }
+}
+
+/// Returns the scope that an operation declares as its security.
+pub(super) fn declared(operation: &Operation) -> Option<Scope> {
+    let security = serde_json::to_value(operation.security.as_ref()?).ok()?;
+    let words = security.as_array()?.iter().filter_map(|one| one["token"][0].as_str());
+    words.filter_map(|word| Scope::ALL.into_iter().find(|scope| scope.word() == word)).next()
+}
+
+/// Lets a request pass that its client may make, and logs what it changes.
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::unknown);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let needed = guard.needed(&method, request.extensions().get());
+    let response = match needed {
+        Some(needed) if caller.scope < Some(needed) => forbidden(&caller, needed).into_response(),
+        _ => next.run(request).await,
+    };
+    // Routes that only ask are no changes, whatever their method.
+    if needed.is_some_and(|needed| needed > Scope::Read) && !method.is_safe() {
+        guard.audit(&caller, &method, &path, &response);
+    }
+    response
+}
+
+impl Guard {
+    fn audit(&self, caller: &Caller, method: &Method, path: &str, response: &Response) {
+        let path = shortened(path);
+        if response.status().is_success() {
+            match response.extensions().get::<Done>() {
+                // Asked for, and not done.
+                Some(Done(what)) if what.is_empty() => {}
+                Some(Done(what)) => {
+                    tracing::info!(target: "audit", "{caller}: {method} {path}: {}", shortened(what))
+                }
+                None => tracing::info!(target: "audit", "{caller}: {method} {path}: done"),
+            }
+            return;
+        }
+        if !self.refusals.may_log() {
+            return;
+        }
+        let status = response.status().as_u16();
+        match response.extensions().get::<Refused>() {
+            Some(Refused(why)) => {
+                tracing::warn!(target: "audit", "{caller}: {method} {path}: refused ({status}): {}", shortened(why));
+            }
+            None => tracing::warn!(target: "audit", "{caller}: {method} {path}: refused ({status})"),
+        }
+    }
+}
+
+impl Refusals {
+    /// Returns whether another line may be written this minute.
+    fn may_log(&self) -> bool {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_none_or(|since| since.elapsed() >= Duration::from_secs(60)) {
+            *since = Some(Instant::now());
+            let left_out = self.logged.swap(0, Ordering::Relaxed).saturating_sub(REFUSALS);
+            if left_out > 0 {
+                tracing::warn!(target: "audit", "{left_out} more refusals in the minute before");
+            }
+        }
+        self.logged.fetch_add(1, Ordering::Relaxed) < REFUSALS
+    }
+}
+
+fn forbidden(caller: &Caller, needed: Scope) -> ApiError {
+    let has = caller.scope.map_or("none".to_owned(), |scope| format!("`{scope}`"));
+    let cause = format!("this needs the scope `{needed}`, and {caller} has {has}");
+    let fix = match needed {
+        Scope::Root => {
+            "ask as root at the unix socket (`sudo`), or with a token whose `scope` in [daemon.tcp.token.NAME] is \"root\""
+        }
+        Scope::Configure => {
+            "use a member of `daemon.group` (see `daemon.group_scope`), or a token whose `scope` is \"configure\""
+        }
+        Scope::Read => "use a member of `daemon.group`, or a token of [daemon.tcp]",
+    };
+    ApiError::new(StatusCode::FORBIDDEN, "api", cause, fix)
+}
+
+/// The text without control characters, cut to a line's length.
+fn shortened(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    match text.char_indices().nth(LINE) {
+        None => text.chars().map(clean).collect(),
+        Some((end, _)) => text[..end].chars().map(clean).chain("...".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A route that is added without a scope fails here; meanwhile it is root's.
+    #[test]
+    fn every_route_declares_its_scope() {
+        let (_, document) = super::super::routes().split_for_parts();
+        let mut missing = Vec::new();
+        for (path, item) in &document.paths.paths {
+            for operation in
+                [&item.get, &item.put, &item.post, &item.delete, &item.patch].into_iter().flatten()
+            {
+                if declared(operation).is_none() {
+                    missing.push(path);
+                }
+            }
+        }
+        assert!(missing.is_empty(), "{missing:?} declare no scope by `security`");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_log() {
+        assert_eq!(shortened("/v1/a\nfaked line"), "/v1/a faked line");
+        assert_eq!(shortened(&"ä".repeat(500)).chars().count(), LINE + 3);
+    }
+}

@@ -1,0 +1,151 @@
+//! What a client of the API may do, and the files that a configuration names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Config, Namespace, PortKind};
+
+/// What a client of the API may do. Each scope includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Reads state and counters. It sees no packets and changes nothing.
+    Read,
+    /// Changes the configuration, sees packets, and starts the daemon's own program anew. It names no files.
+    #[default]
+    Configure,
+    /// Names files, loads BPF programs, and starts another program: as powerful as root on this machine.
+    Root,
+}
+
+impl Scope {
+    /// The scopes from the least to the most powerful.
+    pub const ALL: [Scope; 3] = [Scope::Read, Scope::Configure, Scope::Root];
+    /// The words for [`Scope::ALL`], in the same order.
+    pub const WORDS: &'static [&'static str] = &["read", "configure", "root"];
+
+    /// Returns the scope's word in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Configure => "configure",
+            Scope::Root => "root",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// A file that an object of the configuration names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct FileUse {
+    /// The field, such as `port.tap.write`.
+    pub field: String,
+    /// The file.
+    pub path: PathBuf,
+    /// Whether the daemon reads or writes content there. `false` for sockets and namespaces, which are only connected to or entered.
+    pub content: bool,
+}
+
+impl FileUse {
+    /// Returns whether the file lies in one of `directories`, by its name alone: the daemon opens it without following links.
+    pub fn is_within(&self, directories: &[PathBuf]) -> bool {
+        let plain = |path: &Path| path.components().all(|part| !matches!(part, Component::ParentDir));
+        plain(&self.path)
+            && directories.iter().any(|directory| self.path != *directory && self.path.starts_with(directory))
+    }
+}
+
+impl Config {
+    /// Returns the files that filters, ports, bridges and routers name. Files of `[daemon]` and `[ovsdb]` are not among them.
+    pub fn files(&self) -> BTreeSet<FileUse> {
+        let mut all = BTreeSet::new();
+        let mut add = |field: String, path: &Path, content| {
+            all.insert(FileUse { field, path: path.to_owned(), content });
+        };
+        for (name, filter) in &self.filters {
+            if let Some(path) = &filter.blocklist {
+                add(format!("filter.{name}.blocklist"), path, true);
+            }
+        }
+        for (name, port) in &self.ports {
+            let namespace = port.kind.device().and_then(|(_, namespace)| namespace);
+            let peer = match &port.kind {
+                PortKind::Veth(pair) => pair.peer.namespace.as_ref(),
+                _ => None,
+            };
+            for (field, namespace) in [("namespace", namespace), ("peer.namespace", peer)] {
+                if let Some(Namespace::Path(path)) = namespace {
+                    add(format!("port.{name}.{field}"), path, false);
+                }
+            }
+            if let PortKind::Pcap(pcap) = &port.kind {
+                for (field, path) in [("read", &pcap.read), ("write", &pcap.write)] {
+                    if let Some(path) = path {
+                        add(format!("port.{name}.{field}"), path, true);
+                    }
+                }
+            }
+        }
+        for (name, bridge) in &self.bridges {
+            let Some(openflow) = &bridge.settings.openflow else { continue };
+            for controller in &openflow.controllers {
+                if let Some((kind, path)) = controller.target.split_once(':')
+                    && matches!(kind, "unix" | "punix")
+                {
+                    add(format!("bridge.{name}.openflow.controllers"), Path::new(path), false);
+                }
+            }
+            if let Some(tls) = &openflow.tls {
+                for (field, path) in [("key", &tls.key), ("certificate", &tls.certificate), ("ca", &tls.ca)] {
+                    add(format!("bridge.{name}.openflow.tls.{field}"), path, true);
+                }
+            }
+        }
+        for (name, router) in &self.routers {
+            if let Some(Namespace::Path(path)) = &router.settings.namespace {
+                add(format!("router.{name}.namespace"), path, false);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_within_directories_by_whole_names_and_without_steps_up() {
+        let within = |path: &str| {
+            let directories = [PathBuf::from("/etc/trivium"), PathBuf::from("/var/lib/trivium/")];
+            FileUse { field: String::new(), path: path.into(), content: true }.is_within(&directories)
+        };
+        assert!(within("/etc/trivium/a") && within("/var/lib/trivium/b/c"));
+        for path in ["/etc/trivium", "/etc/trivium2/a", "/etc/trivium/../shadow", "/var/lib/x", "/"] {
+            assert!(!within(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_object_that_names_a_file_tells_so() {
+        let text = "[filter.f]\nblocklist='/b'\n[port.p]\nkind='pcap'\nread='/r'\nwrite='/w'\n\
+            [port.v]\nkind='veth'\nnamespace='/n'\npeer={name='x',namespace='/m'}\n\
+            [bridge.b.openflow]\ncontrollers=['punix:/s','tcp:10.0.0.1']\n\
+            tls={key='/k',certificate='/c',ca='/a'}\n[router.r]\nnamespace='/o'\n";
+        let config = crate::load(text, "t").unwrap_or_else(|problems| panic!("{problems:?}"));
+        let paths: Vec<_> = config.files().into_iter().map(|file| file.path).collect();
+        for path in ["/b", "/r", "/w", "/n", "/m", "/s", "/k", "/c", "/a", "/o"] {
+            assert!(paths.iter().any(|other| other == Path::new(path)), "{path}: {paths:?}");
+        }
+        assert_eq!(paths.len(), 10);
+    }
+}
