@@ -218,6 +218,9 @@ fn a_session_that_is_reset_in_its_replay_loses_no_packet() {
     let (one, two) = ((&*rig.hosts[0], "10.50.7.1"), (&*rig.hosts[1], "10.8.2.2"));
     let flow = UdpFlow::between(two, one, 1_000, 7_003).unwrap();
     flow.wait_for(100, PATIENCE).unwrap();
+    // An open session is not displaced by another: the one before ends first.
+    drop(first);
+    until(&rig, "it is lost", |fpm| fpm["state"] == "waiting");
     for round in 0..3 {
         // Others than the flow's first, and half a frame at the end.
         let mut next = connect(&rig);

@@ -135,7 +135,7 @@ fn the_file_is_applied_again_on_a_hang_up() {
     rig.until_reachable(1, 2);
     rig.write("trivium.toml", "[port.h1]\nkind = \"no such kind\"\n");
     rig.daemon().signal(Signal::HUP).unwrap();
-    rig.daemon().wait_for_line("refused; everything is as before", PATIENCE).unwrap();
+    rig.daemon().wait_for_line("refused: see above; everything is as before", PATIENCE).unwrap();
     rig.until_reachable(1, 2);
     let apart = rig.configuration_with("", &[10, 20]);
     rig.write("trivium.toml", &apart);
