@@ -149,6 +149,8 @@ struct Sessions {
     name: String,
     /// When it was last said that there is no room, and how often there was none by then.
     complained: Option<(Instant, u64)>,
+    /// Replays that became whole since the counts were last published.
+    settled: u64,
 }
 
 /// How often that is said.
@@ -424,6 +426,7 @@ impl Sessions {
             shared: Arc::new(fpm::Shared::new(wake)),
             name: fpm.name.clone(),
             complained: None,
+            settled: 0,
         })
     }
 
@@ -453,7 +456,10 @@ impl Sessions {
                 self.table.begin();
             }
             fpm::Said::Lost => self.table.lost(),
-            fpm::Said::Settled => drop(self.table.settled(mirror, changes)),
+            fpm::Said::Settled => {
+                self.table.settled(mirror, changes);
+                self.settled += 1;
+            }
             fpm::Said::Events(events) => {
                 let count = events.len();
                 for event in events {
@@ -477,6 +483,7 @@ impl Sessions {
             (&self.shared.named, self.table.named().unwrap_or(u64::MAX)),
         ];
         counts.into_iter().for_each(|(count, now)| count.store(now, Ordering::Relaxed));
+        self.shared.settling.fetch_sub(std::mem::take(&mut self.settled), Ordering::Release);
         if !self.answers.is_empty() {
             locked(&self.shared.answers).say(self.number, self.answers.drain(..));
             self.shared.wake();

@@ -140,7 +140,7 @@ impl FpmListener {
 pub struct FpmStatus {
     /// Who is connected, and for how long.
     pub peer: Option<(SocketAddr, Duration)>,
-    /// Whether what it announces is not whole yet.
+    /// Whether what it announces is not whole yet, or the routes that it did not announce again are not removed yet.
     pub replaying: bool,
     /// Why nobody can connect, if so.
     pub trouble: Option<String>,
@@ -188,6 +188,8 @@ pub(crate) struct Shared {
     pub(crate) swept: AtomicU64,
     /// [`Table::named`]; the largest number: nothing.
     pub(crate) named: AtomicU64,
+    /// Replays that are whole, and of which the mirror has not lost yet what they did not name.
+    pub(crate) settling: AtomicU64,
     seen: Mutex<Seen>,
     /// Another handle of the socket.
     listener: Mutex<Option<FpmListener>>,
@@ -210,6 +212,7 @@ impl Shared {
             refused: AtomicU64::new(0),
             swept: AtomicU64::new(0),
             named: AtomicU64::new(0),
+            settling: AtomicU64::new(0),
             seen: Mutex::default(),
             listener: Mutex::default(),
         }
@@ -221,9 +224,11 @@ impl Shared {
     }
 
     pub(crate) fn status(&self) -> FpmStatus {
-        use std::sync::atomic::Ordering::Relaxed;
+        use std::sync::atomic::Ordering::{Acquire, Relaxed};
         let seen = locked(&self.seen);
         let mut status = seen.status.clone();
+        // Read first: whoever sees that a replay is over also sees what it swept.
+        status.replaying |= self.settling.load(Acquire) > 0;
         if let (Some((_, lasts)), Some(since)) = (&mut status.peer, seen.since) {
             *lasts = since.elapsed();
         }

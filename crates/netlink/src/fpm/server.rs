@@ -319,6 +319,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
         // Who says nothing has nothing to replay.
         if session.replaying && quiet && settled && session.counted.messages > 0 {
             self.flush(session, true)?;
+            self.shared.settling.fetch_add(1, Ordering::Relaxed);
             self.hand_on(Said::Settled)?;
             session.replaying = false;
             locked(&self.shared.seen).status.replaying = false;
