@@ -27,6 +27,7 @@ mod metrics;
 mod pcapng;
 mod places;
 mod plane;
+mod quota;
 mod rules;
 mod serve;
 mod storage;
@@ -38,6 +39,7 @@ pub use api::{ConfigReport, ExplainRequest, Flushed, UpgradeRequest, Upgraded, o
 pub use bind::{BindError, Listeners};
 pub use error::{ChangeError, ErrorBody};
 pub use plane::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
+pub use quota::BLOCKING_WORK;
 pub use rules::RulePlace;
 pub use serve::{ServeError, serve};
 pub use storage::{StorageError, put_aside};

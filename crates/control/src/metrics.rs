@@ -7,7 +7,6 @@ mod flows;
 
 use std::fmt::Write;
 
-use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::{
@@ -18,13 +17,12 @@ use model::{
 use crate::Plane;
 use crate::api::Context;
 use crate::error::ApiResult;
-use crate::store::blocking;
 
 /// Counters and gauges for Prometheus.
 #[utoipa::path(get, path = "/metrics", security((), ("token" = ["read"])), responses((status = 200, body = String)))]
-pub(crate) async fn metrics(State(context): State<Context>) -> ApiResult<Response> {
+pub(crate) async fn metrics(context: Context) -> ApiResult<Response> {
     let plane = context.store.plane().clone();
-    let text = blocking(move || text(plane.as_ref())).await?;
+    let text = context.blocking(move || text(plane.as_ref())).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

@@ -3,14 +3,17 @@
 //! Each client (an address, a /64 of IPv6, or a user) has a share of the places. A connection that has not asked
 //! anything with a valid token or as a known user gives way when room is short: the oldest one of the client that has most
 //! of these. Root's connections on the unix socket have places of their own.
+//!
+//! A connection for which there is no room waits in a task of its own, and keeps no other waiting. Connections that wait are bounded, too:
+//! one beyond the bounds is closed at once.
 
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// How long a connection that has asked nothing keeps its place when room is short.
@@ -45,12 +48,14 @@ struct Entry {
     client: Client,
     since: Instant,
     asked: Arc<AtomicBool>,
-    task: Option<AbortHandle>,
+    evicted: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Inside {
     entries: Vec<Entry>,
+    /// Those that wait for a place, by client.
+    waiting: Vec<Client>,
     numbers: u64,
 }
 
@@ -68,7 +73,7 @@ pub(crate) struct Places {
 }
 
 /// What becomes of a connection that has come.
-pub(crate) enum Entrance {
+enum Entrance {
     /// It has a place.
     Place(Place),
     /// Its client has all that it may have: the connection is closed.
@@ -77,11 +82,26 @@ pub(crate) enum Entrance {
     Later,
 }
 
+/// A connection that has come, and has a place or waits for one.
+pub(crate) enum Arrival {
+    /// It has a place.
+    Place(Place),
+    /// It waits for one.
+    Waiting(Waiting),
+}
+
 /// A connection's place, free again when this is dropped.
 pub(crate) struct Place {
     places: Places,
     number: u64,
     asked: Arc<AtomicBool>,
+    evicted: Arc<Notify>,
+}
+
+/// A connection that waits for a place until this is dropped.
+pub(crate) struct Waiting {
+    places: Places,
+    client: Client,
 }
 
 impl Places {
@@ -94,9 +114,28 @@ impl Places {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a connection a place, where need be that of one that has asked nothing.
-    pub fn enter(&self, client: Client) -> Entrance {
+    /// Gives a connection a place, or lets it wait for one: as many of a client as its share, and as many as there are places for all.
+    /// `None`: the connection is closed.
+    pub fn arrive(&self, client: Client) -> Option<Arrival> {
         let mut inside = self.inside();
+        match self.enter(&mut inside, client) {
+            Entrance::Place(place) => return Some(Arrival::Place(place)),
+            Entrance::Refused => return None,
+            Entrance::Later => {}
+        }
+        let waiting = &mut inside.waiting;
+        let own = waiting.iter().filter(|other| **other == client).count();
+        let others = waiting.iter().filter(|other| **other != Client::Root).count();
+        let most = if client == Client::Root { self.limit + self.reserve } else { self.share };
+        if own >= most || (client != Client::Root && others >= self.limit) {
+            return None;
+        }
+        waiting.push(client);
+        Some(Arrival::Waiting(Waiting { places: self.clone(), client }))
+    }
+
+    /// Gives a connection a place, where need be that of one that has asked nothing.
+    fn enter(&self, inside: &mut Inside, client: Client) -> Entrance {
         let own = inside.entries.iter().filter(|entry| entry.client == client).count();
         if client != Client::Root && own >= self.share && !inside.evict(Some(client)) {
             return if inside.only_waits(client) { Entrance::Later } else { Entrance::Refused };
@@ -107,23 +146,53 @@ impl Places {
         }
         inside.numbers += 1;
         let (number, asked) = (inside.numbers, Arc::new(AtomicBool::new(false)));
-        let since = Instant::now();
-        inside.entries.push(Entry { number, client, since, asked: asked.clone(), task: None });
-        Entrance::Place(Place { places: self.clone(), number, asked })
+        let (since, evicted) = (Instant::now(), Arc::new(Notify::new()));
+        let entry = Entry { number, client, since, asked: asked.clone(), evicted: evicted.clone() };
+        inside.entries.push(entry);
+        Entrance::Place(Place { places: self.clone(), number, asked, evicted })
     }
 
     /// Waits until a place may be free, not longer than a connection without a request keeps its own.
-    pub async fn freed(&self) {
+    async fn freed(&self) {
         let _ = tokio::time::timeout(GRACE / 4, self.freed.notified()).await;
+    }
+}
+
+impl Arrival {
+    /// Waits for the place. `None`: the connection is closed.
+    pub async fn place(self) -> Option<Place> {
+        let waiting = match self {
+            Arrival::Place(place) => return Some(place),
+            Arrival::Waiting(waiting) => waiting,
+        };
+        loop {
+            waiting.places.freed().await;
+            let entrance = {
+                let mut inside = waiting.places.inside();
+                waiting.places.enter(&mut inside, waiting.client)
+            };
+            match entrance {
+                Entrance::Place(place) => return Some(place),
+                Entrance::Refused => return None,
+                Entrance::Later => {}
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let waiting = &mut self.places.inside().waiting;
+        if let Some(own) = waiting.iter().position(|client| *client == self.client) {
+            waiting.swap_remove(own);
+        }
     }
 }
 
 impl Inside {
     /// Ends the oldest connection that has asked nothing and has had its time: of `client`, or of the one with most of these.
     fn evict(&mut self, client: Option<Client>) -> bool {
-        let idle = |entry: &&Entry| {
-            !entry.asked.load(Ordering::Relaxed) && entry.task.is_some() && entry.since.elapsed() >= GRACE
-        };
+        let idle = |entry: &&Entry| !entry.asked.load(Ordering::Relaxed) && entry.since.elapsed() >= GRACE;
         let of = client.or_else(|| {
             let count = |client: Client| {
                 self.entries.iter().filter(idle).filter(|entry| entry.client == client).count()
@@ -134,7 +203,7 @@ impl Inside {
         let Some(number) = oldest.map(|entry| entry.number) else { return false };
         self.entries.retain(|entry| {
             if entry.number == number {
-                entry.task.iter().for_each(AbortHandle::abort);
+                entry.evicted.notify_one();
             }
             entry.number != number
         });
@@ -148,11 +217,11 @@ impl Inside {
 }
 
 impl Place {
-    /// Names the task that serves the connection, so that it can be ended.
-    pub fn served_by(&self, task: AbortHandle) {
-        let mut inside = self.places.inside();
-        if let Some(entry) = inside.entries.iter_mut().find(|entry| entry.number == self.number) {
-            entry.task = Some(task);
+    /// Serves the connection by `work`, which ends early when the place is needed.
+    pub async fn serve(self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = work => {}
+            () = self.evicted.notified() => {}
         }
     }
 
@@ -174,8 +243,8 @@ mod tests {
     use super::*;
 
     fn place(places: &Places, client: Client) -> Option<Place> {
-        let Entrance::Place(place) = places.enter(client) else { return None };
-        place.served_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
+        let mut inside = places.inside();
+        let Entrance::Place(place) = places.enter(&mut inside, client) else { return None };
         Some(place)
     }
 
@@ -208,10 +277,34 @@ mod tests {
         let held: Vec<_> = (0..2).filter_map(|_| place(&places, user(1))).collect();
         held.iter().for_each(|place| place.asked().store(true, Ordering::Relaxed));
         tokio::time::advance(GRACE * 2).await;
-        assert!(matches!(places.enter(user(1)), Entrance::Refused));
+        assert!(places.arrive(user(1)).is_none());
         assert!(place(&places, user(2)).is_some());
         drop(held);
         assert!(place(&places, user(1)).is_some());
+    }
+
+    /// A client beyond its share waits by itself: others come in meanwhile, and what waits beyond a share is closed at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_keeps_no_other_waiting() {
+        let places = Places::new(4, 2, 1);
+        let arrive = |client| places.arrive(client);
+        let held: Vec<_> = (0..2).filter_map(|_| place(&places, user(1))).collect();
+        let waiting: Vec<_> = (0..2).filter_map(|_| arrive(user(1))).collect();
+        assert!(held.len() == 2 && waiting.iter().all(|own| matches!(own, Arrival::Waiting(_))));
+        assert!(arrive(user(1)).is_none(), "its share waits already");
+        for client in [user(2), Client::Root] {
+            assert!(matches!(arrive(client), Some(Arrival::Place(_))), "{client:?}");
+        }
+        drop(held);
+        let mut got = Vec::new();
+        for own in waiting {
+            got.push(own.place().await.unwrap());
+        }
+        assert!(places.inside().waiting.is_empty());
+        // Evicted once it has had its time, and a newcomer waits.
+        let newcomer = tokio::spawn(arrive(user(1)).unwrap().place());
+        got.remove(0).serve(std::future::pending()).await;
+        assert!(newcomer.await.unwrap().is_some());
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! calls them on threads of their own, never on its event loop, and at most one [`Plane::apply`] at a time.
 
 use std::path::Path;
-use std::time::Duration;
 
 use model::{
     BlockRequest, Blocked, BridgeState, CachesState, CapturedFrame, Counters, DoctorFinding, DriftState,
@@ -86,13 +85,19 @@ pub trait Plane: Send + Sync + 'static {
     /// If the steering does not exist or has no table, a CPU does not exist, or the length is no power of two up to 256.
     fn set_steer_table(&self, steer: &str, table: &SteerTable) -> Result<(), PlaneError>;
 
-    /// The hooks of all ports that have one, by the port's name. With `measure`, the runs of their programs are counted for
-    /// so long first.
+    /// The hooks of all ports that have one, by the port's name.
     ///
     /// # Errors
     ///
     /// If the kernel does not tell.
-    fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError>;
+    fn hooks(&self) -> Result<Vec<HookState>, PlaneError>;
+
+    /// Has the kernel count runs of programs, and their time, until the value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not count them.
+    fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError>;
 
     /// Puts a user's own program in front of a port's, in one step, in the place of another that stands there: the one of this
     /// name of a compiled object, or the only one for XDP. It stays when the port is changed, and outlives the daemon where the

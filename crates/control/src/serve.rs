@@ -2,7 +2,8 @@
 //!
 //! Each socket has its own number of connections at once, so that the network cannot starve the unix socket, and each
 //! client has a share of them (`places`). A client has three seconds for its TLS handshake and five for each request's
-//! head, which may be 16 KiB long; bodies are limited where they are read (`api`). HTTP/1.1 only. During a hand-over
+//! head, which may be 16 KiB long; bodies are limited where they are read (`api`). HTTP/1.1 only. The loops that accept wait for no
+//! client: a connection waits for its place in its own task. During a hand-over
 //! nobody is let in (`door`). Each request is given its [`Caller`]: the peer of the unix socket, or the holder of a token.
 
 use std::convert::Infallible;
@@ -32,7 +33,7 @@ use crate::api::router;
 use crate::caller::{Caller, Origin};
 use crate::door::{Door, Visit};
 use crate::error::ApiError;
-use crate::places::{Client, Entrance, Place, Places};
+use crate::places::{Arrival, Client, Place, Places};
 use crate::tls::Guard;
 use crate::{Listeners, Store};
 
@@ -124,15 +125,15 @@ async fn serve_unix(
         let root = uid == 0 || uid == own_uid();
         let scope = Some(if root { Scope::Root } else { group });
         let client = if root { Client::Root } else { Client::User(uid) };
-        let place = match place(&places, client, &mut connections, &stopping).await {
-            None => break,
-            Some(None) => continue,
-            Some(Some(place)) => place,
-        };
+        while connections.try_join_next().is_some() {}
+        let Some(arrival) = places.arrive(client) else { continue };
         let caller = Caller { scope, from: Origin::Process { uid, pid } };
-        let visitor = Visitor { visit, door: door.clone(), asked: place.asked() };
-        let (api, stopping) = (api.clone(), stopping.clone());
-        spawn(&mut connections, place, connection(stream, api, caller, None, visitor, stopping));
+        let (door, api, stopping) = (door.clone(), api.clone(), stopping.clone());
+        connections.spawn(async move {
+            let Some(place) = until_placed(arrival, &stopping).await else { return };
+            let visitor = Visitor { visit, door, asked: place.asked() };
+            place.serve(connection(stream, api, caller, None, visitor, stopping)).await;
+        });
     }
     // The socket is free for others while the last requests end.
     drop(socket);
@@ -154,34 +155,24 @@ async fn serve_tcp(
             continue;
         };
         let visit = door.enter();
-        let place = match place(&places, Client::at(address), &mut connections, &stopping).await {
-            None => break,
-            Some(None) => continue,
-            Some(Some(place)) => place,
-        };
-        let visitor = Visitor { visit, door: door.clone(), asked: place.asked() };
-        let (api, guard, stopping) = (api.clone(), guard.clone(), stopping.clone());
-        spawn(&mut connections, place, async move {
-            // A client that does not get through its handshake gets no answer.
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, guard.acceptor.accept(stream)).await {
-                let caller = Caller { scope: None, from: Origin::Unknown };
-                connection(stream, api, caller, Some((guard, address)), visitor, stopping).await;
-            }
+        while connections.try_join_next().is_some() {}
+        let Some(arrival) = places.arrive(Client::at(address)) else { continue };
+        let (door, api, guard, stopping) = (door.clone(), api.clone(), guard.clone(), stopping.clone());
+        connections.spawn(async move {
+            let Some(place) = until_placed(arrival, &stopping).await else { return };
+            let visitor = Visitor { visit, door, asked: place.asked() };
+            let served = async move {
+                // A client that does not get through its handshake gets no answer.
+                if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, guard.acceptor.accept(stream)).await {
+                    let caller = Caller { scope: None, from: Origin::Unknown };
+                    connection(stream, api, caller, Some((guard, address)), visitor, stopping).await;
+                }
+            };
+            place.serve(served).await;
         });
     }
     drop(socket);
     while connections.join_next().await.is_some() {}
-}
-
-/// Serves a connection in a task that ends early when its place is needed.
-fn spawn(connections: &mut JoinSet<()>, place: Place, work: impl Future<Output = ()> + Send + 'static) {
-    let place = Arc::new(place);
-    let held = place.clone();
-    let task = connections.spawn(async move {
-        work.await;
-        drop(held);
-    });
-    place.served_by(task);
 }
 
 /// The user whose process this is.
@@ -194,25 +185,13 @@ fn unauthorized() -> Response {
     ApiError::new(StatusCode::UNAUTHORIZED, "api", "the token is missing or wrong", fix).into_response()
 }
 
-/// Finds a place for a connection: `None` once the daemon shall stop, `Some(None)` if the connection is to be closed.
-async fn place(
-    places: &Places,
-    client: Client,
-    connections: &mut JoinSet<()>,
-    stopping: &watch::Receiver<()>,
-) -> Option<Option<Place>> {
+/// Waits for the place of a connection; `None` if the connection is to be closed, also once the daemon shall stop.
+async fn until_placed(arrival: Arrival, stopping: &watch::Receiver<()>) -> Option<Place> {
     let mut stopping = stopping.clone();
-    loop {
-        while connections.try_join_next().is_some() {}
-        match places.enter(client) {
-            Entrance::Place(place) => return Some(Some(place)),
-            Entrance::Refused => return Some(None),
-            Entrance::Later => {}
-        }
-        tokio::select! {
-            () = places.freed() => {}
-            _ = stopping.changed() => return None,
-        }
+    tokio::select! {
+        biased;
+        place = arrival.place() => place,
+        _ = stopping.changed() => None,
     }
 }
 

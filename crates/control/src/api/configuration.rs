@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{Format, Loaded, Owner, Problem, ProblemReport, load_on};
@@ -17,6 +16,7 @@ use super::request::{self, Params};
 use super::{CONFIG_LIMIT, Context};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
+use crate::quota::Quota;
 use crate::{Access, ErrorBody, Outcome, PendingReport, Terms};
 
 /// The configuration with its owners.
@@ -41,10 +41,7 @@ pub(super) struct ShowParams {
 /// The configuration as it runs.
 #[utoipa::path(get, path = "/v1/config", security((), ("token" = ["read"])), params(ShowParams),
     responses((status = 200, body = ConfigReport), (status = 400, body = ErrorBody)))]
-pub(super) async fn get_config(
-    State(context): State<Context>,
-    Params(params): Params<ShowParams>,
-) -> ApiResult<Response> {
+pub(super) async fn get_config(context: Context, Params(params): Params<ShowParams>) -> ApiResult<Response> {
     let merged = context.store.merged();
     match params.format.as_deref() {
         Some("toml") => {
@@ -81,19 +78,29 @@ pub(super) struct ApplyParams {
     file: Option<String>,
 }
 
-async fn read(context: &Context, headers: &HeaderMap, body: Body, file: Option<String>) -> ApiResult<Loaded> {
+/// Reads a configuration, as one of `quota`. A client that sends slowly holds its connection only.
+async fn read(
+    context: &Context,
+    quota: &Quota,
+    headers: &HeaderMap,
+    body: Body,
+    file: Option<String>,
+) -> ApiResult<Loaded> {
     let json = headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     let format = if json { Format::Json } else { Format::Toml };
-    // Bounds what many clients together can make us hold.
-    let _permit = context.configs.acquire().await;
     let bytes = request::body(body, CONFIG_LIMIT).await?;
     let machine = context.store.plane().machine();
     let file: String = file.unwrap_or_else(|| "configuration".to_owned()).chars().take(256).collect();
     let text = request::text(&bytes)?.to_owned();
-    let loaded = crate::store::blocking(move || load_on(&text, &file, format, Some(&machine))).await?;
-    Ok(loaded?)
+    let permit = quota.enter(&context.holder).await;
+    let load = move || {
+        let loaded = load_on(&text, &file, format, Some(&machine));
+        drop(permit);
+        loaded
+    };
+    Ok(context.blocking(load).await??)
 }
 
 /// Makes a configuration all that the file has. Objects of other owners stay as they are.
@@ -101,7 +108,7 @@ async fn read(context: &Context, headers: &HeaderMap, body: Body, file: Option<S
     request_body(content((String = "application/toml"), (serde_json::Value = "application/json"))),
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_config(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Params(params): Params<ApplyParams>,
     headers: HeaderMap,
@@ -109,8 +116,10 @@ pub(super) async fn put_config(
 ) -> ApiResult<Made> {
     let terms = request::terms(params.dry_run, params.confirm, Access::of_file(&caller))?;
     let terms = Terms { force: params.force, ..terms };
-    let loaded = read(&context, &headers, body, params.file).await?;
-    let mut outcome = context.store.apply(Owner::File, loaded.config, terms).await?;
+    let loaded = read(&context, &context.quotas.texts, &headers, body, params.file).await?;
+    let (store, config) = (context.store.clone(), loaded.config);
+    let apply = async move { store.apply(Owner::File, config, terms).await };
+    let mut outcome = context.task(&context.quotas.changes, apply).await??;
     // The same warnings, but with their places in the text.
     let placed: Vec<ProblemReport> = loaded.warnings.iter().map(Problem::report).collect();
     outcome.warnings.retain(|warning| {
@@ -126,20 +135,22 @@ pub(super) async fn put_config(
     responses((status = 200, body = Vec<ProblemReport>, description = "Warnings at most"),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn check_config(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<ApplyParams>,
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Json<Vec<ProblemReport>>> {
-    let loaded = read(&context, &headers, body, params.file).await?;
+    let loaded = read(&context, &context.quotas.checks, &headers, body, params.file).await?;
     Ok(Json(loaded.warnings.iter().map(Problem::report).collect()))
 }
 
 /// Keeps the change that waits for its confirmation.
 #[utoipa::path(post, path = "/v1/config/confirm", security((), ("token" = ["configure"])),
     responses((status = 200, body = PendingReport), (status = 409, body = ErrorBody)))]
-pub(super) async fn confirm_config(State(context): State<Context>) -> ApiResult<Response> {
-    let kept = context.store.confirm().await?;
+pub(super) async fn confirm_config(context: Context) -> ApiResult<Response> {
+    let store = context.store.clone();
+    let confirm = async move { store.confirm().await };
+    let kept = context.task(&context.quotas.changes, confirm).await??;
     let report = context.store.pending().await;
     let mut response = Json(report).into_response();
     response.extensions_mut().insert(Done(format!("kept {kept}")));
@@ -148,13 +159,15 @@ pub(super) async fn confirm_config(State(context): State<Context>) -> ApiResult<
 
 /// Whether a change waits for its confirmation.
 #[utoipa::path(get, path = "/v1/config/pending", security((), ("token" = ["read"])), responses((status = 200, body = PendingReport)))]
-pub(super) async fn get_pending(State(context): State<Context>) -> Json<PendingReport> {
+pub(super) async fn get_pending(context: Context) -> Json<PendingReport> {
     Json(context.store.pending().await)
 }
 
 /// Rolls the change that waits for its confirmation back now.
 #[utoipa::path(delete, path = "/v1/config/pending", security((), ("token" = ["configure"])),
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody)))]
-pub(super) async fn delete_pending(State(context): State<Context>) -> ApiResult<Made> {
-    Ok(Made(context.store.roll_back().await?))
+pub(super) async fn delete_pending(context: Context) -> ApiResult<Made> {
+    let store = context.store.clone();
+    let roll_back = async move { store.roll_back().await };
+    Ok(Made(context.task(&context.quotas.changes, roll_back).await??))
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use model::{BlockRequest, Blocked, FilterState, ObjectKey};
@@ -26,7 +26,7 @@ const SAMPLE_LENGTH: u32 = 128;
 
 /// All filters with what each rule has done.
 #[utoipa::path(get, path = "/v1/filters", security((), ("token" = ["read"])), responses((status = 200, body = Vec<FilterState>)))]
-pub(super) async fn filters(State(context): State<Context>) -> ApiResult<Json<Vec<FilterState>>> {
+pub(super) async fn filters(context: Context) -> ApiResult<Json<Vec<FilterState>>> {
     let filters = ask(&context, |plane| plane.filters()).await?;
     Ok(Json(seen::filters(filters, &context.store.merged())))
 }
@@ -34,10 +34,7 @@ pub(super) async fn filters(State(context): State<Context>) -> ApiResult<Json<Ve
 /// One filter.
 #[utoipa::path(get, path = "/v1/filters/{filter}", security((), ("token" = ["read"])), params(("filter" = String, Path)),
     responses((status = 200, body = FilterState), (status = 404, body = ErrorBody)))]
-pub(super) async fn filter(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-) -> ApiResult<Json<FilterState>> {
+pub(super) async fn filter(context: Context, Path(name): Path<String>) -> ApiResult<Json<FilterState>> {
     let filters = ask(&context, |plane| plane.filters()).await?;
     let filters = seen::filters(filters, &context.store.merged());
     let found = filters.into_iter().find(|filter| filter.name == name);
@@ -49,7 +46,7 @@ pub(super) async fn filter(
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_filter(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(filter): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -62,7 +59,7 @@ pub(super) async fn put_filter(
 #[utoipa::path(delete, path = "/v1/filters/{filter}", security((), ("token" = ["configure"])), params(("filter" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_filter(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(filter): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -113,7 +110,7 @@ impl RuleParams {
     responses((status = 200, body = Outcome), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn add_rule(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(filter): Path<String>,
     Params(params): Params<RuleParams>,
@@ -126,7 +123,9 @@ pub(super) async fn add_rule(
         let (cause, fix) = ("its place says which priority it has", "leave it out, or the place");
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "body.priority", cause, fix));
     }
-    Ok(Made(context.store.add_rule(filter, rule, place, params.persist, terms).await?))
+    let store = context.store.clone();
+    let add = async move { store.add_rule(filter, rule, place, params.persist, terms).await };
+    Ok(Made(context.task(&context.quotas.changes, add).await??))
 }
 
 /// Removes a rule of a filter of the API. The filter stays, also without rules.
@@ -134,14 +133,16 @@ pub(super) async fn add_rule(
     params(("filter" = String, Path), ("rule" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_rule(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((filter, rule)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
 ) -> ApiResult<Made> {
     let (filter, rule) = (request::filter_name(&filter)?, request::rule_name(&rule)?);
     let terms = request::terms(params.dry_run, params.confirm, Access::of(&caller))?;
-    Ok(Made(context.store.remove_rule(filter, rule, params.persist, terms).await?))
+    let store = context.store.clone();
+    let remove = async move { store.remove_rule(filter, rule, params.persist, terms).await };
+    Ok(Made(context.task(&context.quotas.changes, remove).await??))
 }
 
 /// Puts source prefixes into a filter's block list or takes them out. The file of the list is not written.
@@ -150,7 +151,7 @@ pub(super) async fn delete_rule(
     responses((status = 200, body = Blocked), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn block(
-    State(context): State<Context>,
+    context: Context,
     Path(filter): Path<String>,
     body: Body,
 ) -> ApiResult<Json<Blocked>> {
@@ -176,10 +177,7 @@ pub(super) async fn block(
 #[utoipa::path(post, path = "/v1/filters/{filter}/reload", security((), ("token" = ["configure"])), params(("filter" = String, Path)),
     responses((status = 200, body = Blocked), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
-pub(super) async fn reload(
-    State(context): State<Context>,
-    Path(filter): Path<String>,
-) -> ApiResult<Json<Blocked>> {
+pub(super) async fn reload(context: Context, Path(filter): Path<String>) -> ApiResult<Json<Blocked>> {
     Ok(Json(ask(&context, move |plane| plane.reload_blocklist(&filter)).await??))
 }
 
@@ -201,7 +199,7 @@ pub(super) struct SampleParams {
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn samples(
-    State(context): State<Context>,
+    context: Context,
     Path(filter): Path<String>,
     Params(params): Params<SampleParams>,
 ) -> ApiResult<Response> {

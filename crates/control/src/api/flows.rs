@@ -1,7 +1,6 @@
 //! Bridges that go by OpenFlow's rules: rules, groups, meters and what is cached of them. Controllers and `ovs-ofctl` change them.
 
 use axum::Json;
-use axum::extract::State;
 use model::{CachesState, FlowQuery, FlowRuleState, GroupState, MegaflowState, MeterState};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -49,7 +48,7 @@ fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> Flo
 #[utoipa::path(get, path = "/v1/flows", security((), ("token" = ["read"])), params(RuleParams),
     responses((status = 200, body = Vec<FlowRuleState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<RuleParams>,
 ) -> ApiResult<Json<Vec<FlowRuleState>>> {
     let query = query(params.bridge, params.table, params.limit);
@@ -60,7 +59,7 @@ pub(super) async fn flows(
 #[utoipa::path(get, path = "/v1/groups", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<GroupState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn groups(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<BridgeParams>,
 ) -> ApiResult<Json<Vec<GroupState>>> {
     let query = query(params.bridge, None, params.limit);
@@ -71,7 +70,7 @@ pub(super) async fn groups(
 #[utoipa::path(get, path = "/v1/meters", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MeterState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn meters(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<BridgeParams>,
 ) -> ApiResult<Json<Vec<MeterState>>> {
     let query = query(params.bridge, None, params.limit);
@@ -82,7 +81,7 @@ pub(super) async fn meters(
 #[utoipa::path(get, path = "/v1/megaflows", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MegaflowState>), (status = 404, body = ErrorBody)))]
 pub(super) async fn megaflows(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<BridgeParams>,
 ) -> ApiResult<Json<Vec<MegaflowState>>> {
     let query = query(params.bridge, None, params.limit);
@@ -91,6 +90,6 @@ pub(super) async fn megaflows(
 
 /// What is cached of the tables: hits by tier, the decider's work, memory by consumer.
 #[utoipa::path(get, path = "/v1/caches", security((), ("token" = ["read"])), responses((status = 200, body = CachesState)))]
-pub(super) async fn caches(State(context): State<Context>) -> ApiResult<Json<CachesState>> {
+pub(super) async fn caches(context: Context) -> ApiResult<Json<CachesState>> {
     ask(&context, |plane| plane.caches()).await.map(Json)
 }

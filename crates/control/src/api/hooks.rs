@@ -1,13 +1,13 @@
 //! Hooks: the programs that stand on ports' devices.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
-use model::{HookState, OBJECT_LIMIT, ProgramChange};
+use model::{HookProgram, HookRuns, HookState, OBJECT_LIMIT, ProgramChange};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
@@ -52,10 +52,44 @@ impl HookParams {
 }
 
 async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState>> {
-    let measure = params.measure()?;
-    // Who measures keeps a thread waiting.
-    let _permit = measure.map(|_| permit(context)).transpose()?;
-    Ok(ask(context, move |plane| plane.hooks(measure)).await??)
+    match params.measure()? {
+        Some(time) => measured(context, time).await,
+        None => Ok(ask(context, |plane| plane.hooks()).await??),
+    }
+}
+
+/// Has runs counted for `time`, in which no thread waits. The count ends where the client goes away.
+async fn measured(context: &Context, time: Duration) -> ApiResult<Vec<HookState>> {
+    let _permit = context.quotas.measurements.try_enter(&context.holder).ok_or_else(|| {
+        let cause = "another client measures now";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "hooks", cause, "ask again when it has ended")
+    })?;
+    let _counted = ask(context, |plane| plane.count_runs()).await??;
+    let (start, before) = ask(context, |plane| (Instant::now(), plane.hooks())).await?;
+    let before = before?;
+    tokio::time::sleep(time).await;
+    let (end, hooks) = ask(context, |plane| (Instant::now(), plane.hooks())).await?;
+    let mut hooks = hooks?;
+    let elapsed_ns = u64::try_from((end - start).as_nanos()).unwrap_or(u64::MAX);
+    for hook in &mut hooks {
+        let Some(now) = first(hook) else { continue };
+        let same = |other: &&HookState| other.port == hook.port;
+        let then = before.iter().find(same).and_then(first);
+        // A program that has come meanwhile began at 0.
+        let then = then.filter(|then| then.id == now.id);
+        let (runs, run_time_ns) = then.map_or((0, 0), |then| (then.runs, then.run_time_ns));
+        hook.measured = Some(HookRuns {
+            elapsed_ns,
+            runs: now.runs.saturating_sub(runs),
+            run_time_ns: now.run_time_ns.saturating_sub(run_time_ns),
+        });
+    }
+    Ok(hooks)
+}
+
+/// The program that the link runs. What it goes on with by a tail call is part of its runs, and not counted by itself.
+fn first(hook: &HookState) -> Option<&HookProgram> {
+    hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
 }
 
 /// The hooks of all ports that have one: mode, stages, program, maps, counters.
@@ -63,7 +97,7 @@ async fn read(context: &Context, params: &HookParams) -> ApiResult<Vec<HookState
     responses((status = 200, body = Vec<HookState>), (status = 400, body = ErrorBody), (status = 500, body = ErrorBody),
         (status = 503, body = ErrorBody)))]
 pub(super) async fn hooks(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<HookParams>,
 ) -> ApiResult<Json<Vec<HookState>>> {
     read(&context, &params).await.map(Json)
@@ -74,7 +108,7 @@ pub(super) async fn hooks(
     responses((status = 200, body = HookState), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn hook(
-    State(context): State<Context>,
+    context: Context,
     Path(port): Path<String>,
     Params(params): Params<HookParams>,
 ) -> ApiResult<Json<HookState>> {
@@ -101,13 +135,11 @@ pub(super) struct ProgramParams {
     responses((status = 200, body = ProgramChange), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 413, body = ErrorBody), (status = 422, body = ErrorBody), (status = 500, body = ErrorBody)))]
 pub(super) async fn put_program(
-    State(context): State<Context>,
+    context: Context,
     Path(port): Path<String>,
     Params(params): Params<ProgramParams>,
     body: Body,
 ) -> ApiResult<Json<ProgramChange>> {
-    // Bounds what many clients together can make us hold.
-    let _permit = context.configs.acquire().await;
     let object = request::body(body, OBJECT_LIMIT).await?;
     let load = move |plane: &dyn Plane| plane.load_program(&port, &object, params.program.as_deref());
     Ok(Json(ask(&context, load).await??))
@@ -118,7 +150,7 @@ pub(super) async fn put_program(
     responses((status = 200, body = ProgramChange), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
 pub(super) async fn delete_program(
-    State(context): State<Context>,
+    context: Context,
     Path(port): Path<String>,
 ) -> ApiResult<Json<ProgramChange>> {
     Ok(Json(ask(&context, move |plane| plane.unload_program(&port)).await??))
@@ -148,7 +180,7 @@ pub(super) struct DumpParams {
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn dump(
-    State(context): State<Context>,
+    context: Context,
     Path(port): Path<String>,
     Params(params): Params<DumpParams>,
 ) -> ApiResult<Response> {

@@ -1,8 +1,8 @@
 //! The API: REST with JSON under `/v1`, its own description under `/openapi.json`, and `/metrics`.
 //!
 //! Handlers turn requests into the model's values and ask the [`Store`] or the [`Plane`](crate::Plane); they decide
-//! nothing. Every refusal is an [`ErrorBody`]. What a client may make us hold is bounded: bodies by length, time and
-//! number at once, streams by number and queue length.
+//! nothing. Every refusal is an [`ErrorBody`]. What a client may make us hold is bounded: bodies by length and time and the
+//! client's connections (`places`), threads, changes, texts and streams by its share (`quota`), streams also by queue length.
 
 mod configuration;
 mod filters;
@@ -20,14 +20,16 @@ mod steers;
 mod tools;
 mod watch;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::sync::Semaphore;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -35,9 +37,12 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::caller::Caller;
 use crate::door::Door;
 use crate::error::ApiError;
-use crate::{ErrorBody, Store, metrics};
+use crate::quota::{Holder, Quota, Quotas};
+use crate::store::blocking;
+use crate::{ChangeError, ErrorBody, Store, metrics};
 
 pub use configuration::ConfigReport;
 pub(crate) use hex::read as read_hex;
@@ -49,18 +54,64 @@ const CONFIG_LIMIT: usize = model::LIMIT_BYTES;
 const BODY_LIMIT: usize = 256 << 10;
 /// Time in which a body must have come.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Configurations that are read at once.
-const CONFIGS_AT_ONCE: usize = 2;
-/// Streams (events, traces, captures) that are served at once.
-const STREAMS_AT_ONCE: usize = 16;
 
-/// What every handler has.
+/// What all requests share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    store: Arc<Store>,
+    door: Door,
+    quotas: Quotas,
+}
+
+/// What a handler has.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub store: Arc<Store>,
     pub door: Door,
-    pub configs: Arc<Semaphore>,
-    pub streams: Arc<Semaphore>,
+    pub quotas: Quotas,
+    /// The client that what the request holds counts for.
+    pub holder: Holder,
+}
+
+impl FromRequestParts<Shared> for Context {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
+        let holder = parts.extensions.get::<Caller>().map_or(Holder::Unknown, Holder::from);
+        let Shared { store, door, quotas } = shared.clone();
+        Ok(Context { store, door, quotas, holder })
+    }
+}
+
+impl Context {
+    /// Runs what may block on a thread of its own. The work counts until it is done, also where the client goes away.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ChangeError> {
+        let permit = self.quotas.work.enter(&self.holder).await;
+        blocking(move || {
+            let done = work();
+            drop(permit);
+            done
+        })
+        .await
+    }
+
+    /// Runs what counts as one of `quota` in a task of its own, which goes on where the client goes away.
+    pub async fn task<T: Send + 'static>(
+        &self,
+        quota: &Quota,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ChangeError> {
+        let permit = quota.enter(&self.holder).await;
+        let task = tokio::spawn(async move {
+            let done = work.await;
+            drop(permit);
+            done
+        });
+        task.await.map_err(|_| ChangeError::Interrupted)
+    }
 }
 
 #[derive(OpenApi)]
@@ -72,12 +123,7 @@ struct Document;
 
 /// All routes over a store, as the listeners serve them.
 pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
-    let context = Context {
-        store,
-        door,
-        configs: Arc::new(Semaphore::new(CONFIGS_AT_ONCE)),
-        streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)),
-    };
+    let shared = Shared { store, door, quotas: Quotas::default() };
     let (router, document) = described();
     let guard = guard::Guard::of(&document);
     let document = serde_json::to_string_pretty(&document).unwrap_or_default();
@@ -93,11 +139,11 @@ pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "api", cause, fix).into_response()
         })
         .layer(axum::middleware::from_fn_with_state(guard, guard::guard))
-        .with_state(context)
+        .with_state(shared)
 }
 
 /// All routes and their whole description.
-fn described() -> (Router<Context>, utoipa::openapi::OpenApi) {
+fn described() -> (Router<Shared>, utoipa::openapi::OpenApi) {
     let (router, mut document) = routes().split_for_parts();
     for item in document.paths.paths.values_mut() {
         for operation in
@@ -152,7 +198,7 @@ fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-fn routes() -> OpenApiRouter<Context> {
+fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(document())
         .routes(routes!(read::ports))
         .routes(routes!(read::port, objects::put_port, objects::delete_port))

@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{Change, ObjectKey, Owner, PortName, load_change};
@@ -13,7 +13,7 @@ use super::request::{self, ChangeParams, Params};
 use super::{BODY_LIMIT, Context};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{Access, ErrorBody, Outcome};
+use crate::{Access, ErrorBody, Outcome, Terms};
 
 pub(super) async fn put(
     context: &Context,
@@ -25,7 +25,7 @@ pub(super) async fn put(
     let terms = request::terms(params.dry_run, params.confirm, Access::of(caller))?;
     let bytes = request::body(body, BODY_LIMIT).await?;
     let change = load_change(&object, request::text(&bytes)?)?;
-    Ok(Made(context.store.change(Owner::Api, change, params.persist, terms).await?))
+    make(context, change, params.persist, terms).await
 }
 
 pub(super) async fn delete(
@@ -38,7 +38,13 @@ pub(super) async fn delete(
     if let ObjectKey::Port(port) = &object {
         unused(context, port)?;
     }
-    Ok(Made(context.store.change(Owner::Api, Change::Remove(object), None, terms).await?))
+    make(context, Change::Remove(object), None, terms).await
+}
+
+async fn make(context: &Context, change: Change, persist: Option<bool>, terms: Terms) -> ApiResult<Made> {
+    let store = context.store.clone();
+    let work = async move { store.change(Owner::Api, change, persist, terms).await };
+    Ok(Made(context.task(&context.quotas.changes, work).await??))
 }
 
 /// Refuses to remove a port that a bridge or a router still has.
@@ -93,7 +99,7 @@ impl IntoResponse for Made {
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_port(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(port): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -107,7 +113,7 @@ pub(super) async fn put_port(
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
         (status = 422, body = ErrorBody, description = "A bridge or a router still has the port")))]
 pub(super) async fn delete_port(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(port): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -120,7 +126,7 @@ pub(super) async fn delete_port(
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_bridge(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(bridge): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -133,7 +139,7 @@ pub(super) async fn put_bridge(
 #[utoipa::path(delete, path = "/v1/bridges/{bridge}", security((), ("token" = ["configure"])), params(("bridge" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_bridge(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(bridge): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -146,7 +152,7 @@ pub(super) async fn delete_bridge(
     params(("bridge" = String, Path), ("port" = String, Path), ChangeParams), request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_member(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((bridge, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
@@ -161,7 +167,7 @@ pub(super) async fn put_member(
     params(("bridge" = String, Path), ("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_member(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((bridge, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
@@ -176,7 +182,7 @@ pub(super) async fn delete_member(
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_static(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((bridge, vlan, mac)): Path<(String, String, String)>,
     Params(params): Params<ChangeParams>,
@@ -191,7 +197,7 @@ pub(super) async fn put_static(
     params(("bridge" = String, Path), ("vlan" = u16, Path), ("mac" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_static(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((bridge, vlan, mac)): Path<(String, String, String)>,
     Params(params): Params<ChangeParams>,

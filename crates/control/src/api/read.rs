@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use model::{BridgeState, DropState, FdbEntry, FdbFilter, PortState, StageState, WorkerState};
 use packet::VlanId;
@@ -13,7 +13,6 @@ use utoipa::IntoParams;
 use super::request::Params;
 use super::{Context, seen};
 use crate::error::{ApiError, ApiResult};
-use crate::store::blocking;
 use crate::{ErrorBody, Plane};
 
 /// Most addresses in one answer.
@@ -25,12 +24,12 @@ pub(super) async fn ask<T: Send + 'static>(
     question: impl FnOnce(&dyn Plane) -> T + Send + 'static,
 ) -> ApiResult<T> {
     let plane: Arc<dyn Plane> = context.store.plane().clone();
-    Ok(blocking(move || question(plane.as_ref())).await?)
+    Ok(context.blocking(move || question(plane.as_ref())).await?)
 }
 
 /// All ports.
 #[utoipa::path(get, path = "/v1/ports", security((), ("token" = ["read"])), responses((status = 200, body = Vec<PortState>)))]
-pub(super) async fn ports(State(context): State<Context>) -> ApiResult<Json<Vec<PortState>>> {
+pub(super) async fn ports(context: Context) -> ApiResult<Json<Vec<PortState>>> {
     let ports = ask(&context, |plane| plane.ports()).await?;
     Ok(Json(seen::ports(ports, &context.store.merged())))
 }
@@ -38,10 +37,7 @@ pub(super) async fn ports(State(context): State<Context>) -> ApiResult<Json<Vec<
 /// One port.
 #[utoipa::path(get, path = "/v1/ports/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = PortState), (status = 404, body = ErrorBody)))]
-pub(super) async fn port(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-) -> ApiResult<Json<PortState>> {
+pub(super) async fn port(context: Context, Path(name): Path<String>) -> ApiResult<Json<PortState>> {
     let ports = ask(&context, |plane| plane.ports()).await?;
     let port = seen::ports(ports, &context.store.merged()).into_iter().find(|port| port.name == name);
     port.map(Json).ok_or_else(|| no_such("port", &name))
@@ -58,7 +54,7 @@ pub(super) fn no_such(what: &str, name: &str) -> ApiError {
 
 /// All bridges.
 #[utoipa::path(get, path = "/v1/bridges", security((), ("token" = ["read"])), responses((status = 200, body = Vec<BridgeState>)))]
-pub(super) async fn bridges(State(context): State<Context>) -> ApiResult<Json<Vec<BridgeState>>> {
+pub(super) async fn bridges(context: Context) -> ApiResult<Json<Vec<BridgeState>>> {
     let bridges = ask(&context, |plane| plane.bridges()).await?;
     Ok(Json(seen::bridges(bridges, &context.store.merged())))
 }
@@ -66,10 +62,7 @@ pub(super) async fn bridges(State(context): State<Context>) -> ApiResult<Json<Ve
 /// One bridge.
 #[utoipa::path(get, path = "/v1/bridges/{bridge}", security((), ("token" = ["read"])), params(("bridge" = String, Path)),
     responses((status = 200, body = BridgeState), (status = 404, body = ErrorBody)))]
-pub(super) async fn bridge(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-) -> ApiResult<Json<BridgeState>> {
+pub(super) async fn bridge(context: Context, Path(name): Path<String>) -> ApiResult<Json<BridgeState>> {
     let bridges = ask(&context, |plane| plane.bridges()).await?;
     let bridge =
         seen::bridges(bridges, &context.store.merged()).into_iter().find(|bridge| bridge.name == name);
@@ -123,7 +116,7 @@ impl FdbParams {
 #[utoipa::path(get, path = "/v1/fdb", security((), ("token" = ["read"])), params(FdbParams),
     responses((status = 200, body = Vec<FdbEntry>), (status = 400, body = ErrorBody)))]
 pub(super) async fn fdb(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<FdbParams>,
 ) -> ApiResult<Json<Vec<FdbEntry>>> {
     let filter = params.filter()?;
@@ -139,19 +132,19 @@ pub(super) async fn fdb(
 
 /// All workers.
 #[utoipa::path(get, path = "/v1/workers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<WorkerState>)))]
-pub(super) async fn workers(State(context): State<Context>) -> ApiResult<Json<Vec<WorkerState>>> {
+pub(super) async fn workers(context: Context) -> ApiResult<Json<Vec<WorkerState>>> {
     ask(&context, |plane| plane.workers()).await.map(Json)
 }
 
 /// What each stage has cost.
 #[utoipa::path(get, path = "/v1/stages", security((), ("token" = ["read"])), responses((status = 200, body = Vec<StageState>)))]
-pub(super) async fn stages(State(context): State<Context>) -> ApiResult<Json<Vec<StageState>>> {
+pub(super) async fn stages(context: Context) -> ApiResult<Json<Vec<StageState>>> {
     ask(&context, |plane| plane.stages()).await.map(Json)
 }
 
 /// Dropped packets by port and reason.
 #[utoipa::path(get, path = "/v1/drops", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DropState>)))]
-pub(super) async fn drops(State(context): State<Context>) -> ApiResult<Json<Vec<DropState>>> {
+pub(super) async fn drops(context: Context) -> ApiResult<Json<Vec<DropState>>> {
     ask(&context, |plane| plane.drops()).await.map(Json)
 }
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use model::{
     DriftState, NeighbourEntry, NextHopEntry, ObjectKey, Prefix, RouteEntry, RouteQuery, RouteWhy,
@@ -71,7 +71,7 @@ fn prefix(key: &str, text: &str) -> ApiResult<Prefix> {
 
 /// All routers.
 #[utoipa::path(get, path = "/v1/routers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<RouterState>)))]
-pub(super) async fn routers(State(context): State<Context>) -> ApiResult<Json<Vec<RouterState>>> {
+pub(super) async fn routers(context: Context) -> ApiResult<Json<Vec<RouterState>>> {
     let routers = ask(&context, |plane| plane.routers()).await?;
     Ok(Json(seen::routers(routers, &context.store.merged())))
 }
@@ -79,10 +79,7 @@ pub(super) async fn routers(State(context): State<Context>) -> ApiResult<Json<Ve
 /// One router.
 #[utoipa::path(get, path = "/v1/routers/{router}", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = RouterState), (status = 404, body = ErrorBody)))]
-pub(super) async fn router(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-) -> ApiResult<Json<RouterState>> {
+pub(super) async fn router(context: Context, Path(name): Path<String>) -> ApiResult<Json<RouterState>> {
     let routers = ask(&context, |plane| plane.routers()).await?;
     let routers = seen::routers(routers, &context.store.merged());
     let found = routers.into_iter().find(|router| router.name == name);
@@ -93,7 +90,7 @@ pub(super) async fn router(
 #[utoipa::path(get, path = "/v1/routers/{router}/routes", security((), ("token" = ["read"])), params(("router" = String, Path), RouteParams),
     responses((status = 200, body = Vec<RouteEntry>), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn routes(
-    State(context): State<Context>,
+    context: Context,
     Path(router): Path<String>,
     Params(params): Params<RouteParams>,
 ) -> ApiResult<Json<Vec<RouteEntry>>> {
@@ -110,7 +107,7 @@ pub(super) async fn routes(
 #[utoipa::path(get, path = "/v1/routers/{router}/why", security((), ("token" = ["read"])), params(("router" = String, Path), WhyParams),
     responses((status = 200, body = RouteWhy), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn why(
-    State(context): State<Context>,
+    context: Context,
     Path(router): Path<String>,
     Params(params): Params<WhyParams>,
 ) -> ApiResult<Json<RouteWhy>> {
@@ -122,7 +119,7 @@ pub(super) async fn why(
 #[utoipa::path(get, path = "/v1/routers/{router}/neighbours", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
     responses((status = 200, body = Vec<NeighbourEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn neighbours(
-    State(context): State<Context>,
+    context: Context,
     Path(router): Path<String>,
     Params(params): Params<SomeParams>,
 ) -> ApiResult<Json<Vec<NeighbourEntry>>> {
@@ -134,7 +131,7 @@ pub(super) async fn neighbours(
 #[utoipa::path(get, path = "/v1/routers/{router}/nexthops", security((), ("token" = ["read"])), params(("router" = String, Path), SomeParams),
     responses((status = 200, body = Vec<NextHopEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn next_hops(
-    State(context): State<Context>,
+    context: Context,
     Path(router): Path<String>,
     Params(params): Params<SomeParams>,
 ) -> ApiResult<Json<Vec<NextHopEntry>>> {
@@ -145,10 +142,7 @@ pub(super) async fn next_hops(
 /// What of a router differs from the kernel's state; it is repaired.
 #[utoipa::path(get, path = "/v1/routers/{router}/drift", security((), ("token" = ["read"])), params(("router" = String, Path)),
     responses((status = 200, body = DriftState), (status = 404, body = ErrorBody)))]
-pub(super) async fn drift(
-    State(context): State<Context>,
-    Path(router): Path<String>,
-) -> ApiResult<Json<DriftState>> {
+pub(super) async fn drift(context: Context, Path(router): Path<String>) -> ApiResult<Json<DriftState>> {
     let mut found = ask(&context, move |plane| plane.drift(&router)).await??;
     found.changes.truncate(DriftState::TOLD);
     Ok(Json(found))
@@ -159,7 +153,7 @@ pub(super) async fn drift(
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_router(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(router): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -172,7 +166,7 @@ pub(super) async fn put_router(
 #[utoipa::path(delete, path = "/v1/routers/{router}", security((), ("token" = ["configure"])), params(("router" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_router(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(router): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -185,7 +179,7 @@ pub(super) async fn delete_router(
     params(("router" = String, Path), ("port" = String, Path), ChangeParams), request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_interface(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((router, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,
@@ -200,7 +194,7 @@ pub(super) async fn put_interface(
     params(("router" = String, Path), ("port" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_interface(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path((router, port)): Path<(String, String)>,
     Params(params): Params<ChangeParams>,

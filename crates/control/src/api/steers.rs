@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use model::{ObjectKey, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(super) struct FlowParams {
 
 /// All steerings with what they have sent where.
 #[utoipa::path(get, path = "/v1/steers", security((), ("token" = ["read"])), responses((status = 200, body = Vec<SteerState>)))]
-pub(super) async fn steers(State(context): State<Context>) -> ApiResult<Json<Vec<SteerState>>> {
+pub(super) async fn steers(context: Context) -> ApiResult<Json<Vec<SteerState>>> {
     let steers = ask(&context, |plane| plane.steers()).await?;
     Ok(Json(seen::steers(steers, &context.store.merged())))
 }
@@ -42,10 +42,7 @@ pub(super) async fn steers(State(context): State<Context>) -> ApiResult<Json<Vec
 /// One steering.
 #[utoipa::path(get, path = "/v1/steers/{steer}", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerState), (status = 404, body = ErrorBody)))]
-pub(super) async fn steer(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-) -> ApiResult<Json<SteerState>> {
+pub(super) async fn steer(context: Context, Path(name): Path<String>) -> ApiResult<Json<SteerState>> {
     let steers = ask(&context, |plane| plane.steers()).await?;
     let steers = seen::steers(steers, &context.store.merged());
     let found = steers.into_iter().find(|steer| steer.name == name);
@@ -57,7 +54,7 @@ pub(super) async fn steer(
     request_body = serde_json::Value,
     responses((status = 200, body = Outcome), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_steer(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(steer): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -70,7 +67,7 @@ pub(super) async fn put_steer(
 #[utoipa::path(delete, path = "/v1/steers/{steer}", security((), ("token" = ["configure"])), params(("steer" = String, Path), ChangeParams),
     responses((status = 200, body = Outcome), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn delete_steer(
-    State(context): State<Context>,
+    context: Context,
     caller: Caller,
     Path(steer): Path<String>,
     Params(params): Params<ChangeParams>,
@@ -82,7 +79,7 @@ pub(super) async fn delete_steer(
 #[utoipa::path(get, path = "/v1/steers/{steer}/flows", operation_id = "steer_flows", security((), ("token" = ["read"])), params(("steer" = String, Path), FlowParams),
     responses((status = 200, body = Vec<SteerEntry>), (status = 404, body = ErrorBody)))]
 pub(super) async fn flows(
-    State(context): State<Context>,
+    context: Context,
     Path(steer): Path<String>,
     Params(params): Params<FlowParams>,
 ) -> ApiResult<Json<Vec<SteerEntry>>> {
@@ -97,7 +94,7 @@ pub(super) async fn flows(
     responses((status = 200, body = SteerDone), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn change_flows(
-    State(context): State<Context>,
+    context: Context,
     Path(steer): Path<String>,
     body: Body,
 ) -> ApiResult<Json<SteerDone>> {
@@ -120,10 +117,7 @@ pub(super) async fn change_flows(
 /// Where each of the 256 buckets of a steering's table goes.
 #[utoipa::path(get, path = "/v1/steers/{steer}/table", security((), ("token" = ["read"])), params(("steer" = String, Path)),
     responses((status = 200, body = SteerTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
-pub(super) async fn table(
-    State(context): State<Context>,
-    Path(steer): Path<String>,
-) -> ApiResult<Json<SteerTable>> {
+pub(super) async fn table(context: Context, Path(steer): Path<String>) -> ApiResult<Json<SteerTable>> {
     Ok(Json(ask(&context, move |plane| plane.steer_table(&steer)).await??))
 }
 
@@ -132,7 +126,7 @@ pub(super) async fn table(
     responses((status = 200, body = SteerTable), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
         (status = 422, body = ErrorBody)))]
 pub(super) async fn put_table(
-    State(context): State<Context>,
+    context: Context,
     Path(steer): Path<String>,
     body: Body,
 ) -> ApiResult<Json<SteerTable>> {

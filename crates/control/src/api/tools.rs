@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{DoctorFinding, Explanation, RssTable, Scope};
@@ -69,7 +69,7 @@ pub struct Flushed {
 /// What would happen to a packet, and why. Nothing is sent and nothing is learnt.
 #[utoipa::path(post, path = "/v1/explain", security((), ("token" = ["read"])), request_body = ExplainRequest,
     responses((status = 200, body = Explanation), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
-pub(super) async fn explain(State(context): State<Context>, body: Body) -> ApiResult<Json<Explanation>> {
+pub(super) async fn explain(context: Context, body: Body) -> ApiResult<Json<Explanation>> {
     let asked: ExplainRequest = request::json(body).await?;
     let frame = hex::read(&asked.frame).filter(|frame| (1..=FRAME_LIMIT).contains(&frame.len())).ok_or_else(
         || {
@@ -82,9 +82,11 @@ pub(super) async fn explain(State(context): State<Context>, body: Body) -> ApiRe
 
 /// What is wrong with ports, memory and kernel, and how to mend it.
 #[utoipa::path(get, path = "/v1/doctor", security((), ("token" = ["read"])), responses((status = 200, body = Vec<DoctorFinding>)))]
-pub(super) async fn doctor(State(context): State<Context>) -> ApiResult<Json<Vec<DoctorFinding>>> {
+pub(super) async fn doctor(context: Context) -> ApiResult<Json<Vec<DoctorFinding>>> {
     let mut findings = ask(&context, |plane| plane.doctor()).await?;
-    findings.extend(context.store.examine_state().await);
+    let store = context.store.clone();
+    let examine = async move { store.examine_state().await };
+    findings.extend(context.task(&context.quotas.work, examine).await?);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     Ok(Json(findings))
 }
@@ -93,7 +95,7 @@ pub(super) async fn doctor(State(context): State<Context>) -> ApiResult<Json<Vec
 #[utoipa::path(post, path = "/v1/fdb/flush", security((), ("token" = ["configure"])), params(FdbParams),
     responses((status = 200, body = Flushed), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(super) async fn flush_fdb(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<FdbParams>,
 ) -> ApiResult<Json<Flushed>> {
     let filter = model::FdbFilter { limit: None, ..params.filter()? };
@@ -104,10 +106,7 @@ pub(super) async fn flush_fdb(
 /// A port's table of software RSS.
 #[utoipa::path(get, path = "/v1/rss/{port}", security((), ("token" = ["read"])), params(("port" = String, Path)),
     responses((status = 200, body = RssTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
-pub(super) async fn get_rss(
-    State(context): State<Context>,
-    Path(port): Path<String>,
-) -> ApiResult<Json<RssTable>> {
+pub(super) async fn get_rss(context: Context, Path(port): Path<String>) -> ApiResult<Json<RssTable>> {
     Ok(Json(ask(&context, move |plane| plane.rss_table(&port)).await??))
 }
 
@@ -115,7 +114,7 @@ pub(super) async fn get_rss(
 #[utoipa::path(put, path = "/v1/rss/{port}", security((), ("token" = ["configure"])), params(("port" = String, Path)), request_body = RssTable,
     responses((status = 200, body = RssTable), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(super) async fn put_rss(
-    State(context): State<Context>,
+    context: Context,
     Path(port): Path<String>,
     body: Body,
 ) -> ApiResult<Json<RssTable>> {
@@ -139,11 +138,7 @@ pub(super) async fn put_rss(
 #[utoipa::path(post, path = "/v1/upgrade", security((), ("token" = ["configure"])), request_body = UpgradeRequest,
     responses((status = 200, body = Upgraded), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody),
         (status = 500, body = ErrorBody)))]
-pub(super) async fn upgrade(
-    State(context): State<Context>,
-    caller: Caller,
-    body: Body,
-) -> ApiResult<Response> {
+pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> ApiResult<Response> {
     let asked: UpgradeRequest = request::json(body).await?;
     let own = own_binary()?;
     let binary = match asked.binary.filter(|binary| *binary != own) {
@@ -192,7 +187,7 @@ fn replaced(path: &std::path::Path) -> PathBuf {
 
 /// Ends the daemon as SIGTERM does. The answer ends with the number of the process, which lives a moment longer than its sockets.
 #[utoipa::path(post, path = "/v1/stop", security((), ("token" = ["configure"])), responses((status = 202, body = String)))]
-pub(super) async fn stop(State(context): State<Context>) -> (StatusCode, String) {
+pub(super) async fn stop(context: Context) -> (StatusCode, String) {
     context.store.stop();
     (StatusCode::ACCEPTED, format!("ending: process {}\n", std::process::id()))
 }

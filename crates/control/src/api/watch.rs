@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use model::{CapturedFrame, Counters, LinkEvent, PacketFilter, PortState, TraceEvent};
 use packet::filter::Filter;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use utoipa::{IntoParams, ToSchema};
 
@@ -25,6 +25,7 @@ use super::read::ask;
 use super::request::Params;
 use crate::error::{ApiError, ApiResult};
 use crate::pcapng;
+use crate::quota::Permit;
 use crate::{CaptureRequest, ErrorBody};
 
 /// Frames or events that wait for a client.
@@ -33,12 +34,12 @@ pub(super) const QUEUE: usize = 1024;
 const TRACE_LIMIT: u64 = 1_000_000;
 
 /// A place among the streams; it is free again when this goes away.
-pub(super) fn permit(context: &Context) -> ApiResult<OwnedSemaphorePermit> {
-    context.streams.clone().try_acquire_owned().map_err(|_| {
+pub(super) fn permit(context: &Context) -> ApiResult<Permit> {
+    context.quotas.streams.try_enter(&context.holder).ok_or_else(|| {
         ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "api",
-            format!("{} streams are served already", super::STREAMS_AT_ONCE),
+            "as many streams are served already as this client, or all clients together, may have",
             "end another trace, capture or live view",
         )
     })
@@ -98,7 +99,7 @@ impl Links {
 #[utoipa::path(get, path = "/v1/events", security((), ("token" = ["read"])), params(EventParams),
     responses((status = 200, body = Live, content_type = "text/event-stream"), (status = 503, body = ErrorBody)))]
 pub(super) async fn events(
-    State(context): State<Context>,
+    context: Context,
     Params(params): Params<EventParams>,
 ) -> ApiResult<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let permit = permit(&context)?;
@@ -184,10 +185,7 @@ impl TraceParams {
 #[utoipa::path(get, path = "/v1/trace", security((), ("token" = ["configure"])), params(TraceParams),
     responses((status = 200, body = TraceEvent, content_type = "application/x-ndjson"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(super) async fn trace(
-    State(context): State<Context>,
-    Params(params): Params<TraceParams>,
-) -> ApiResult<Response> {
+pub(super) async fn trace(context: Context, Params(params): Params<TraceParams>) -> ApiResult<Response> {
     let permit = permit(&context)?;
     let count = params.count.unwrap_or(10).clamp(1, TRACE_LIMIT);
     let filter = params.filter()?;
@@ -221,7 +219,7 @@ pub(super) struct CaptureParams {
     responses((status = 200, body = String, content_type = "application/x-pcapng"),
         (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn capture(
-    State(context): State<Context>,
+    context: Context,
     Path(port): Path<String>,
     Params(params): Params<CaptureParams>,
 ) -> ApiResult<Response> {
@@ -235,11 +233,7 @@ pub(super) async fn capture(
 }
 
 /// Frames as a pcapng file without end.
-pub(super) fn file(
-    snap_length: u32,
-    from: mpsc::Receiver<CapturedFrame>,
-    permit: OwnedSemaphorePermit,
-) -> Response {
+pub(super) fn file(snap_length: u32, from: mpsc::Receiver<CapturedFrame>, permit: Permit) -> Response {
     let (mut section, start) = pcapng::Section::begin(snap_length);
     let start = stream::iter([Ok(Bytes::from(start))]);
     let packets = lines(from, permit, move |frame| section.packet(frame));
@@ -250,7 +244,7 @@ pub(super) fn file(
 /// The items of a queue as chunks of a body; what waits is sent together.
 fn lines<T: Send + 'static>(
     from: mpsc::Receiver<T>,
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
     write: impl FnMut(&T) -> Vec<u8> + Send + 'static,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     stream::unfold((from, permit, write), |(mut from, permit, mut write)| async move {

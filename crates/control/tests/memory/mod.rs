@@ -27,6 +27,14 @@ pub struct Memory {
     pub slow: AtomicBool,
     /// Set while a hand-over is under way.
     pub upgrading: AtomicBool,
+    /// Looks at hooks.
+    pub looks: AtomicU32,
+    /// Measurements that are under way.
+    pub counting: Arc<AtomicU32>,
+    /// Whoever asks for workers waits while this is set.
+    pub hold_workers: AtomicBool,
+    /// How many ask for workers now.
+    pub asking_workers: AtomicU32,
 }
 
 impl Memory {
@@ -251,16 +259,29 @@ impl Plane for Memory {
         self.steer_flows(steer, 0).map(drop)
     }
 
-    fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap();
+    fn hooks(&self) -> Result<Vec<HookState>, PlaneError> {
+        // Three runs between two looks.
+        let runs = 3 * u64::from(self.looks.fetch_add(1, Ordering::Relaxed));
+        let program = HookProgram { id: 9, runs, run_time_ns: 10 * runs, ..HookProgram::default() };
         let state = |name: &PortName| HookState {
             port: name.to_string(),
             mode: "native".to_owned(),
             counters: [("steered".to_owned(), 7)].into(),
-            measured: measure.map(|time| HookRuns { elapsed_ns: nanoseconds(time), ..HookRuns::default() }),
+            program: Some(program.clone()),
             ..HookState::default()
         };
         Ok(self.running().ports.keys().map(state).collect())
+    }
+
+    fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError> {
+        struct Counted(Arc<AtomicU32>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.counting.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Counted(self.counting.clone())))
     }
 
     fn load_program(
@@ -398,6 +419,11 @@ impl Plane for Memory {
     }
 
     fn workers(&self) -> Vec<WorkerState> {
+        self.asking_workers.fetch_add(1, Ordering::Relaxed);
+        while self.hold_workers.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.asking_workers.fetch_sub(1, Ordering::Relaxed);
         let queues = vec!["a/0".to_owned()];
         vec![WorkerState {
             id: 0,

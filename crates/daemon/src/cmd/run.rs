@@ -26,6 +26,8 @@ use crate::unixctl::{self, commands};
 
 /// Threads of the control plane's event loop.
 const CONTROL_THREADS: usize = 2;
+/// Threads on which the daemon's own work may block (rules of controllers, databases, `ovs-appctl`, changes), beside the API's clients'.
+const OWN_BLOCKING_WORK: usize = 16;
 
 /// Runs until told to stop.
 ///
@@ -296,7 +298,7 @@ fn surroundings(
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
-        .max_blocking_threads(16)
+        .max_blocking_threads(control::BLOCKING_WORK + OWN_BLOCKING_WORK)
         .thread_name("control")
         .enable_all()
         .build()

@@ -2,11 +2,9 @@
 
 use std::os::linux::fs::MetadataExt;
 use std::sync::Mutex;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use control::PlaneError;
-use model::{HookMap, HookProgram, HookRuns, HookState, Namespace, UserProgram};
+use model::{HookMap, HookProgram, HookState, Namespace, UserProgram};
 use xdp::{Attached, MapInfo, Owner, ProgramInfo, RunStatistics, WhenDown};
 
 use super::locked;
@@ -17,33 +15,17 @@ use super::site::Site;
 ///
 /// # Errors
 /// If the kernel does not tell.
-pub fn read(site: &Mutex<Site>, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
-    let Some(time) = measure else { return Ok(complete(known(site)?)) };
-    let failed = |error: xdp::Error| PlaneError::failed("hooks", &error, "ask without a measurement");
-    let _counted = RunStatistics::enable().map_err(failed)?;
-    let (start, before) = (Instant::now(), known(site)?);
-    thread::sleep(time);
-    let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut hooks = known(site)?;
-    for hook in &mut hooks {
-        let Some(now) = first(hook) else { continue };
-        let same = |other: &&HookState| other.port == hook.port;
-        let then = before.iter().find(same).and_then(first);
-        // A program that has come meanwhile began at 0.
-        let then = then.filter(|then| then.id == now.id);
-        let (runs, run_time_ns) = then.map_or((0, 0), |then| (then.runs, then.run_time_ns));
-        hook.measured = Some(HookRuns {
-            elapsed_ns,
-            runs: now.runs.saturating_sub(runs),
-            run_time_ns: now.run_time_ns.saturating_sub(run_time_ns),
-        });
-    }
-    Ok(complete(hooks))
+pub fn read(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
+    Ok(complete(known(site)?))
 }
 
-/// The program that the link runs. What it goes on with by a tail call is part of its runs, and not counted by itself.
-fn first(hook: &HookState) -> Option<&HookProgram> {
-    hook.user_program.as_ref().map(|user| &user.program).or(hook.program.as_ref())
+/// Has the kernel count runs of all BPF programs until the value is dropped.
+///
+/// # Errors
+/// If the kernel does not count them.
+pub fn count_runs() -> Result<RunStatistics, PlaneError> {
+    let failed = |error: xdp::Error| PlaneError::failed("hooks", &error, "ask without a measurement");
+    RunStatistics::enable().map_err(failed)
 }
 
 /// What the site knows, with the program as it is now.

@@ -587,8 +587,12 @@ impl Plane for DataPlane {
         self.engine(|_| locked(&self.site).steers.set_table(steer, table))
     }
 
-    fn hooks(&self, measure: Option<Duration>) -> Result<Vec<HookState>, PlaneError> {
-        hooks::read(&self.site, measure)
+    fn hooks(&self) -> Result<Vec<HookState>, PlaneError> {
+        hooks::read(&self.site)
+    }
+
+    fn count_runs(&self) -> Result<Box<dyn Send>, PlaneError> {
+        Ok(Box::new(hooks::count_runs()?))
     }
 
     fn load_program(

@@ -1,0 +1,153 @@
+//! What one client holds keeps neither others nor root out.
+
+#![allow(clippy::unwrap_used, reason = "a test says with a panic what it did not expect")]
+
+mod memory;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use memory::Daemon;
+
+/// Another user than root.
+const OTHER: u32 = 4711;
+/// As long as a loaded machine may take for what ends by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon whose socket all users may connect to; `None` where this process cannot be another user.
+fn serving(name: &str) -> Option<Daemon> {
+    if !rustix::process::geteuid().is_root() {
+        testbed::skip("only root speaks as another user");
+        return None;
+    }
+    let daemon = Daemon::serving(name);
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(daemon.place.path(), 0o755);
+    open(&daemon.place.settings().daemon.api, 0o666);
+    Some(daemon)
+}
+
+/// Connects as another user and sends the text; the answer is read by the caller.
+fn sent(daemon: &Daemon, user: u32, text: &str) -> UnixStream {
+    let (socket, text) = (daemon.place.settings().daemon.api, text.to_owned());
+    let sending = std::thread::spawn(move || {
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(user)).unwrap();
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    });
+    sending.join().unwrap()
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: trivium\r\n\r\n")
+}
+
+/// The first line of an answer, as it comes.
+fn status(stream: &mut UnixStream) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    while line.last() != Some(&b'\r') && stream.read(&mut byte).unwrap() == 1 {
+        line.extend(byte);
+    }
+    String::from_utf8(line).unwrap()
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let wait = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}: it did not come"));
+}
+
+/// Requests of a client that has gone count until their work is done: they take its share of the threads, and root has others.
+#[test]
+fn work_of_clients_that_have_gone_leaves_threads_to_root() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(control::BLOCKING_WORK)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let Some(daemon) = serving("work") else { return };
+        let asking = || daemon.plane.asking_workers.load(Ordering::Relaxed);
+        let hold = |held| daemon.plane.hold_workers.store(held, Ordering::Relaxed);
+        hold(true);
+        for _ in 0..20 {
+            drop(sent(&daemon, OTHER, &get("/v1/workers")));
+        }
+        until("work of the client", || asking() > 0).await;
+        let answer = tokio::time::timeout(PATIENCE, daemon.ask("GET", "/v1/bridges", "")).await;
+        assert_eq!(answer.expect("root waits for others").0, StatusCode::OK);
+        assert!(asking() < 20);
+        hold(false);
+        until("the end of the work", || asking() == 0).await;
+    });
+}
+
+/// One measurement at a time, which keeps no thread waiting, and ends where its client goes away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_measurement_ends_with_its_client_and_root_measures_beside_it() {
+    let Some(daemon) = serving("measure") else { return };
+    let counting = || daemon.plane.counting.load(Ordering::Relaxed);
+    let long = sent(&daemon, OTHER, &get("/v1/hooks?measure_ms=60000"));
+    until("the measurement", || counting() == 1).await;
+    let mut second = sent(&daemon, OTHER, &get("/v1/hooks?measure_ms=1"));
+    assert_eq!(status(&mut second), "HTTP/1.1 503 Service Unavailable\r");
+    daemon.json::<Vec<model::HookState>>("GET", "/v1/hooks?measure_ms=1", "").await;
+    assert_eq!(counting(), 1);
+    drop(long);
+    until("the measurement's end", || counting() == 0).await;
+}
+
+/// Bodies that do not come, and streams, are their client's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_bodies_and_streams_of_others_leave_root_its_own() {
+    let Some(daemon) = serving("slow") else { return };
+    let check = "POST /v1/config/check HTTP/1.1\r\nhost: trivium\r\ncontent-length: 100\r\n\r\n";
+    let slow: Vec<UnixStream> = (0..4).map(|_| sent(&daemon, OTHER, check)).collect();
+    for method in ["POST /v1/config/check", "PUT /v1/config?dry_run=true"] {
+        let (method, path) = method.split_once(' ').unwrap();
+        let (status, text) = daemon.ask(method, path, &daemon.file("")).await;
+        assert_eq!(status, StatusCode::OK, "{text}");
+    }
+    for mut stream in slow {
+        stream.set_nonblocking(true).unwrap();
+        let answer = stream.read(&mut [0]);
+        assert!(answer.is_err(), "root was answered only once their time was over");
+    }
+    let mut streams = Vec::new();
+    loop {
+        let mut stream = sent(&daemon, OTHER, &get("/v1/events"));
+        if status(&mut stream).contains("503") {
+            break;
+        }
+        streams.push(stream);
+    }
+    assert!(!streams.is_empty());
+    assert_eq!(daemon.open("GET", "/v1/events", "").await.status(), StatusCode::OK);
+}
+
+/// A user who has connected as often as it may, and goes on, keeps no other waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_one_user_keep_no_other_waiting() {
+    let Some(daemon) = serving("places") else { return };
+    // Far more than wait: each of these would cost a second if they were waited for one by one.
+    let idle: Vec<UnixStream> = (0..60).map(|_| sent(&daemon, OTHER, "")).collect();
+    let more: Vec<UnixStream> = (0..60).map(|_| sent(&daemon, OTHER, "")).collect();
+    for user in [OTHER + 1, 0] {
+        let mut stream = sent(&daemon, user, &get("/healthz"));
+        assert_eq!(status(&mut stream), "HTTP/1.1 200 OK\r", "{user}");
+    }
+    drop((idle, more));
+}
