@@ -30,6 +30,13 @@ const MANY: usize = 3;
 /// Objects of a file of which not more than half are removed at once without `force`.
 const MANY_MORE: usize = 8;
 
+/// Pause before a roll-back that has failed is tried again: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// What becomes of a change whose roll-back has failed.
+const STUCK: &str =
+    "it is tried again until it succeeds; mend the cause, or keep the change (`trivium confirm`)";
+
 /// Objects that one line of the log names.
 const NAMED: usize = 8;
 
@@ -148,6 +155,8 @@ pub struct Store {
     gate: Mutex<Gate>,
     /// What was wrong with the stored objects at the start.
     trouble: Mutex<Option<DoctorFinding>>,
+    /// Why the roll-back of the change that waits has failed.
+    stuck: Mutex<Option<String>>,
 }
 
 impl Store {
@@ -174,6 +183,7 @@ impl Store {
             ending,
             gate: Mutex::default(),
             trouble: Mutex::default(),
+            stuck: Mutex::default(),
         })
     }
 
@@ -211,7 +221,7 @@ impl Store {
     }
 
     /// What keeps state from surviving a restart: a state directory that cannot be written, found out by writing, and a file that was put
-    /// aside at the start.
+    /// aside at the start. And a roll-back that has failed.
     pub async fn examine_state(&self) -> Vec<DoctorFinding> {
         let storage = self.storage.clone();
         let probed = blocking(move || storage.probe()).await.ok().and_then(Result::err);
@@ -221,7 +231,14 @@ impl Store {
             finding: format!("state cannot be kept: {}: {}", error.object(), error.cause()),
             fix: error.fix().to_owned(),
         });
-        self.trouble.lock().await.clone().into_iter().chain(unwritable).collect()
+        let stuck = self.stuck.lock().await.clone().map(|error| DoctorFinding {
+            object: "config".to_owned(),
+            severity: Finding::Error,
+            finding: format!("a change that was not confirmed runs still: its roll-back failed: {error}"),
+            fix: STUCK.to_owned(),
+        });
+        let trouble = self.trouble.lock().await.clone();
+        trouble.into_iter().chain(unwritable).chain(stuck).collect()
     }
 
     /// Asks whoever runs the store to end the daemon.
@@ -330,6 +347,7 @@ impl Store {
         }
         let what = gate.pending.take().map(|pending| pending.what).unwrap_or_default();
         gate.last = "confirmed".to_owned();
+        *self.stuck.lock().await = None;
         Ok(what)
     }
 
@@ -337,7 +355,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If none waits, or the data plane cannot go back.
+    /// If none waits, or the data plane cannot go back; the change goes on waiting then.
     pub async fn roll_back(self: &Arc<Self>) -> Result<Outcome, ChangeError> {
         let store = self.clone();
         let task = tokio::spawn(async move { store.roll_back_if(|_| true, "rolled back on request").await });
@@ -471,15 +489,25 @@ impl Store {
         let store = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep_until(deadline).await;
-            let Some(store) = store.upgrade() else { return };
-            let here = |pending: &Pending| pending.number == number;
-            match store.roll_back_if(here, "rolled back: it was not confirmed in time").await {
-                Ok(outcome) => {
-                    let what = outcome.summary();
-                    tracing::warn!(target: "audit", "config: rolled back, because the change was not confirmed in time: {what}");
+            let (mut pause, longest) = RETRY;
+            loop {
+                let Some(store) = store.upgrade() else { return };
+                let here = |pending: &Pending| pending.number == number;
+                match store.roll_back_if(here, "rolled back: it was not confirmed in time").await {
+                    Ok(outcome) => {
+                        let what = outcome.summary();
+                        tracing::warn!(target: "audit", "config: rolled back, because the change was not confirmed in time: {what}");
+                        return;
+                    }
+                    Err(ChangeError::NotPending) => return,
+                    Err(error) => {
+                        let pause = pause.as_secs();
+                        tracing::error!(target: "audit", "config: the roll-back of a change that was not confirmed failed: {error}; it is tried again in {pause} s");
+                    }
                 }
-                Err(ChangeError::NotPending) => {}
-                Err(error) => tracing::error!("config: the roll-back failed: {error}"),
+                drop(store);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(longest);
             }
         });
     }
@@ -490,19 +518,23 @@ impl Store {
         why: &str,
     ) -> Result<Outcome, ChangeError> {
         let mut gate = self.gate.lock().await;
-        let Some(pending) = gate.pending.take_if(|pending| which(pending)) else {
+        let Some(pending) = gate.pending.as_ref().filter(|pending| which(pending)) else {
             return Err(ChangeError::NotPending);
         };
-        let before = self.state.borrow().clone();
-        let plan = self.plan(&before, &pending.previous);
-        let notices = match self.ask_plane(&plan, &pending.previous).await {
+        let (before, previous) = (self.state.borrow().clone(), pending.previous.clone());
+        let plan = self.plan(&before, &previous);
+        let notices = match self.ask_plane(&plan, &previous).await {
             Ok(notices) => notices,
+            // It goes on waiting: what nobody has confirmed must not stay because of one failure.
             Err(error) => {
-                gate.last = format!("the roll-back failed: {error}");
+                gate.last = format!("the roll-back failed: {error}; {STUCK}");
+                *self.stuck.lock().await = Some(error.to_string());
                 return Err(error);
             }
         };
-        self.state.send_replace(Arc::new(pending.previous));
+        gate.pending = None;
+        *self.stuck.lock().await = None;
+        self.state.send_replace(Arc::new(previous));
         gate.last = why.to_owned();
         Ok(Outcome { applied: true, plan: plan.report(), notices, ..Outcome::default() })
     }

@@ -50,6 +50,48 @@ async fn what_is_not_confirmed_is_rolled_back() {
     assert!(matches!(daemon.store.confirm().await, Err(ChangeError::NotPending)));
 }
 
+/// A roll-back that fails is tried again until it succeeds. Meanwhile the change waits still, and that is told.
+#[tokio::test(start_paused = true)]
+async fn a_roll_back_that_fails_is_tried_again() {
+    let daemon = Daemon::new("retry");
+    let first = config(&daemon, OBJECTS);
+    daemon.store.apply(Owner::File, first.clone(), Terms::default()).await.unwrap();
+    let second = config(&daemon, "[port.a]\nkind='ring'\n");
+    daemon.store.apply(Owner::File, second.clone(), confirm()).await.unwrap();
+    daemon.plane.fail.store(true, Ordering::Relaxed);
+    let report = |text: &'static str| {
+        let store = daemon.store.clone();
+        async move {
+            loop {
+                let pending = store.pending().await;
+                if pending.last.contains(text) {
+                    break pending;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    let failed = report("roll-back failed").await;
+    assert!(failed.pending && failed.left_s == 0, "{failed:?}");
+    assert!(failed.last.contains("Operation not supported") && failed.last.contains("again"), "{failed:?}");
+    let found = daemon.store.examine_state().await;
+    assert!(
+        found.iter().any(|found| found.severity == Finding::Error && found.object == "config"),
+        "{found:?}"
+    );
+    // No other change is taken, and asking for it fails as before.
+    let refused = daemon.store.apply(Owner::File, second.clone(), Terms::default()).await.unwrap_err();
+    assert!(matches!(refused, ChangeError::Pending { .. }), "{refused}");
+    daemon.store.roll_back().await.unwrap_err();
+    assert!(daemon.store.pending().await.pending);
+    daemon.plane.fail.store(false, Ordering::Relaxed);
+    let done = report("not confirmed in time").await;
+    assert!(!done.pending);
+    assert_eq!(daemon.plane.running(), first);
+    assert_eq!(daemon.store.merged().config, first);
+    assert!(daemon.store.examine_state().await.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_confirmed_stays() {
     let daemon = Daemon::new("confirm");
