@@ -22,10 +22,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use port::netns::{Netns, within_optional};
+use port::tcp_users::{TcpUsers, User};
 use rustix::fd::OwnedFd;
 
 mod answers;
-mod peer;
 mod server;
 pub mod speak;
 mod table;
@@ -59,11 +59,12 @@ pub struct Fpm {
 }
 
 /// A socket that zebra connects to, in a namespace.
-#[derive(Debug)]
 pub struct FpmListener {
     address: SocketAddr,
     netns: Option<Netns>,
     socket: Option<TcpListener>,
+    /// Finds the users behind peers, once one has come.
+    users: Option<TcpUsers>,
 }
 
 /// Why there is no socket.
@@ -82,6 +83,15 @@ pub enum FpmError {
     },
 }
 
+impl std::fmt::Debug for FpmListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FpmListener")
+            .field("address", &self.address)
+            .field("netns", &self.netns)
+            .finish_non_exhaustive()
+    }
+}
+
 impl FpmListener {
     /// Listens on an address of a namespace (the caller's if none is named).
     ///
@@ -96,7 +106,7 @@ impl FpmListener {
     /// Will listen there as soon as it can be had: it is tried again every second.
     #[must_use]
     pub fn later(netns: Option<&Netns>, address: SocketAddr) -> FpmListener {
-        FpmListener { address, netns: netns.cloned(), socket: None }
+        FpmListener { address, netns: netns.cloned(), socket: None, users: None }
     }
 
     /// The address, with the port that was chosen where it says 0.
@@ -110,17 +120,27 @@ impl FpmListener {
     #[must_use]
     pub fn share(&self) -> Option<FpmListener> {
         let socket = self.socket.as_ref()?.try_clone().ok()?;
-        Some(FpmListener { address: self.address, netns: self.netns.clone(), socket: Some(socket) })
+        let (address, netns) = (self.address, self.netns.clone());
+        Some(FpmListener { address, netns, socket: Some(socket), users: None })
     }
 
     /// Finds the user whose process has connected from `peer`.
     ///
     /// # Errors
     /// If the namespace or its sockets cannot be read.
-    fn user_of(&self, peer: SocketAddr, local: SocketAddr) -> Result<peer::User, String> {
-        let read = || peer::user_of(peer, local);
-        let found = within_optional(self.netns.as_ref(), read).map_err(|error| error.to_string())?;
-        found.map_err(|error| format!("the kernel's list of sockets cannot be read: {error}"))
+    fn user_of(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<User, String> {
+        let netns = self.netns.as_ref();
+        let users = match self.users.take() {
+            Some(users) => users,
+            None => within_optional(netns, TcpUsers::open).map_err(|error| error.to_string())?,
+        };
+        let users = self.users.insert(users);
+        let found = if users.reads_list() {
+            within_optional(netns, || users.user_of(peer, local)).map_err(|error| error.to_string())?
+        } else {
+            users.user_of(peer, local)
+        };
+        found.map_err(|error| format!("the kernel does not tell the user of its socket: {error}"))
     }
 
     fn listen(&mut self) -> Result<(), FpmError> {

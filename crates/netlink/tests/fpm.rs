@@ -445,6 +445,44 @@ fn a_full_table_is_there_in_seconds() {
     assert!(took[0] < Duration::from_secs(5) && took[1] < Duration::from_secs(1), "{took:?}");
 }
 
+/// Connections without end, which are refused one by one, take neither the session's turn nor the follower's end.
+#[test]
+fn a_flood_of_connections_leaves_the_session_its_turn() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let site = Site::new(1000);
+    let mut session = site.connect();
+    site.until("a session", |status| status.sessions == 1 && status.peer.is_some());
+    let (address, ended) = (site.address, Arc::<AtomicBool>::default());
+    let floods: Vec<_> = (0..3)
+        .map(|_| {
+            let (namespace, ended) = (site.namespace.path(), Arc::clone(&ended));
+            std::thread::spawn(move || {
+                let flood = || {
+                    while !ended.load(Ordering::Relaxed) {
+                        drop(TcpStream::connect(address));
+                    }
+                };
+                port::netns::within(namespace, flood).unwrap();
+            })
+        })
+        .collect();
+    for number in 0..20 {
+        let network = format!("10.{number}.0.0/16");
+        session.write_all(&frame([announce(prefix(&network), BGP, &site.via())])).unwrap();
+        site.until("it is announced", |status| status.messages > number);
+    }
+    eventually("the routes", PATIENCE, || {
+        let routes = site.routes();
+        if routes.len() == 20 { Ok(()) } else { Err(format!("{routes:?}")) }
+    })
+    .unwrap();
+    let Site { follower, .. } = site;
+    // Waits for the thread.
+    drop(follower);
+    ended.store(true, Ordering::Relaxed);
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
+}
+
 /// A process of another user may not say routes, and no newcomer ends a session that is open at the other end.
 #[test]
 fn a_session_is_not_displaced_and_other_users_are_refused() {

@@ -38,7 +38,7 @@
 //! | [`ring`], [`null`] | in memory: tests and benches |
 //!
 //! [`offload`] completes in software what a port cannot; [`link`], [`ethtool`], [`watch`] and [`netns`] tell and change what the
-//! kernel knows of devices; [`bound`] are sockets of one device.
+//! kernel knows of devices; [`bound`] are sockets of one device; [`tcp_sessions`] and [`tcp_users`] tell connections of this host.
 //!
 //! Unsafe code lives in `memory` and in the kernel-facing modules; every access goes through bounds that are checked also
 //! in release builds.
@@ -64,6 +64,7 @@ pub mod ring;
 mod sys;
 pub mod tap;
 pub mod tcp_sessions;
+pub mod tcp_users;
 pub mod veth;
 mod vnet;
 pub mod watch;

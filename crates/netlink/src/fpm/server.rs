@@ -1,17 +1,17 @@
 //! The thread that speaks with zebra: it reads, takes apart, hands on, and sends answers. It never waits for a peer.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use port::tcp_users::User;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
-use super::peer::User;
 use super::wire::Decoder;
 use super::{FpmListener, Said, Shared, locked};
 use crate::decode::{Event, Object};
@@ -20,6 +20,8 @@ use crate::decode::{Event, Object};
 const CHUNK: usize = 256 << 10;
 /// Times that is done before answers and others have their turn.
 const TURNS: usize = 16;
+/// Connections that are looked at before the session and the end have their turn.
+const ACCEPTS: usize = 4;
 /// Messages that are handed on together.
 const BATCH: usize = 4096;
 /// How many of these may wait to be applied.
@@ -204,10 +206,22 @@ impl<S: Fn(Said) -> bool> Server<S> {
     }
 
     /// Takes a peer that has come, if it may say routes. A session that is open at the other end stays; one that is closed there gives way
-    /// to the next.
+    /// to the next. Those that are refused, however many come, take no more than a few turns from the session, and least while it is open.
     fn accept(&mut self) -> Result<(), Ended> {
-        while let Some(socket) = &self.listener.socket {
-            let Ok((stream, peer)) = socket.accept() else { break };
+        for _ in 0..ACCEPTS {
+            if self.shared.end.load(Ordering::Acquire) {
+                break;
+            }
+            let Some(Ok((stream, peer))) = self.listener.socket.as_ref().map(TcpListener::accept) else {
+                break;
+            };
+            let session = self.session.as_ref();
+            if let Some(by) = session.filter(|open| is_open(&open.stream)).map(|open| open.peer) {
+                if self.may_log() {
+                    tracing::warn!(router = %self.name, %peer, "it is refused: the session with {by} is open; end that process first");
+                }
+                continue;
+            }
             if stream.set_nonblocking(true).is_err() || probe_silence(&stream).is_err() {
                 continue;
             }
@@ -218,14 +232,6 @@ impl<S: Fn(Said) -> bool> Server<S> {
                 continue;
             }
             if let Some(before) = self.session.take() {
-                if is_open(&before.stream) {
-                    if self.may_log() {
-                        let by = before.peer;
-                        tracing::warn!(router = %self.name, %peer, "it is refused: the session with {by} is open; end that process first");
-                    }
-                    self.session = Some(before);
-                    continue;
-                }
                 self.close(before, End::Closed)?;
             }
             self.sessions += 1;
@@ -264,7 +270,7 @@ impl<S: Fn(Said) -> bool> Server<S> {
     ///
     /// # Errors
     /// Why it may not.
-    fn admit(&self, stream: &TcpStream, peer: SocketAddr) -> Result<(), String> {
+    fn admit(&mut self, stream: &TcpStream, peer: SocketAddr) -> Result<(), String> {
         let local = stream.local_addr().map_err(|error| error.to_string())?;
         match self.listener.user_of(peer, local)? {
             User::Local(user) if self.users.contains(&user) => Ok(()),

@@ -1,0 +1,205 @@
+//! The user behind a TCP connection of this host: from the kernel's socket diagnostics (sock_diag(7), `linux/inet_diag.h`), which are asked for
+//! one connection, and where a kernel has none from its list of sockets (`/proc/net/tcp`, proc_pid_net(5)), which is read whole.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::net::netlink::SOCK_DIAG;
+
+use crate::netlink::{NLM_F_ACK, NLM_F_DUMP, Netlink, NetlinkError, Request, u32_at};
+
+/// `SOCK_DIAG_BY_FAMILY`
+const BY_FAMILY: u16 = 20;
+/// State of a connection whose both ends are open (`TCP_ESTABLISHED`).
+const ESTABLISHED: u8 = 1;
+/// State of a socket that waits for connections (`TCP_LISTEN`).
+const LISTEN: u8 = 10;
+/// Octets of `struct inet_diag_req_v2`.
+const REQUEST: usize = 56;
+
+/// The user behind the other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum User {
+    /// A user of this host.
+    Local(u32),
+    /// A socket of this host that is closed already. The kernel does not tell its user any more.
+    Gone,
+    /// No socket of this namespace: another machine or namespace.
+    Elsewhere,
+}
+
+/// Returns whether a user is root, or the one whose process this is.
+#[must_use]
+pub fn is_own(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Finds users in the network namespace of the thread that has opened it.
+pub struct TcpUsers {
+    /// `None`: the kernel has no diagnostics.
+    diagnostics: Option<Netlink>,
+}
+
+impl TcpUsers {
+    /// Opens the kernel's diagnostics of the calling thread's namespace, where it has them.
+    #[must_use]
+    pub fn open() -> TcpUsers {
+        TcpUsers { diagnostics: diagnostics().ok() }
+    }
+
+    /// Finds the user of the socket `peer` that is connected to `local`. Without diagnostics the calling thread has to be in the namespace.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn user_of(&mut self, peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
+        let Some(netlink) = &mut self.diagnostics else { return listed_user(peer, local) };
+        match netlink.transact(request(peer, local, NLM_F_ACK, u32::MAX)) {
+            Ok(answers) => Ok(answers.first().map_or(User::Elsewhere, |answer| user(&answer.payload))),
+            Err(error) if error.errno() == libc::ENOENT => Ok(User::Elsewhere),
+            Err(NetlinkError::Refused { source, .. } | NetlinkError::Socket(source)) => Err(source),
+        }
+    }
+
+    /// Whether the thread has to be in the namespace for [`TcpUsers::user_of`].
+    #[must_use]
+    pub fn reads_list(&self) -> bool {
+        self.diagnostics.is_none()
+    }
+}
+
+/// A socket for requests, if the kernel answers them: asked for the sockets of no state it has an empty list, or an error.
+fn diagnostics() -> Result<Netlink, NetlinkError> {
+    let mut netlink = Netlink::open_for(Some(SOCK_DIAG))?;
+    let any = SocketAddr::new(IpAddr::from([0; 4]), 0);
+    netlink.transact(request(any, any, NLM_F_DUMP, 0))?;
+    Ok(netlink)
+}
+
+/// `struct inet_diag_req_v2` for one connection. An IPv6 socket that speaks IPv4 is found by its IPv4 addresses.
+fn request(source: SocketAddr, destination: SocketAddr, flags: u16, states: u32) -> Request {
+    let mut body = [0; REQUEST];
+    let (from, to) = (source.ip().to_canonical(), destination.ip().to_canonical());
+    let family = if from.is_ipv4() && to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    body[0] = family.to_ne_bytes()[0];
+    body[1] = libc::IPPROTO_TCP.to_ne_bytes()[0];
+    body[4..8].copy_from_slice(&states.to_ne_bytes());
+    body[8..10].copy_from_slice(&source.port().to_be_bytes());
+    body[10..12].copy_from_slice(&destination.port().to_be_bytes());
+    for (at, address) in [(12, from), (28, to)] {
+        match address {
+            IpAddr::V4(v4) if family == libc::AF_INET => body[at..at + 4].copy_from_slice(&v4.octets()),
+            IpAddr::V4(v4) => body[at..at + 16].copy_from_slice(&v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => body[at..at + 16].copy_from_slice(&v6.octets()),
+        }
+    }
+    if let SocketAddr::V6(v6) = source {
+        // The device of a link-local address.
+        body[44..48].copy_from_slice(&v6.scope_id().to_ne_bytes());
+    }
+    // No cookie.
+    body[48..56].fill(0xff);
+    Request::new(BY_FAMILY, flags, &body)
+}
+
+/// Reads a `struct inet_diag_msg`.
+fn user(payload: &[u8]) -> User {
+    match (payload.get(1), u32_at(payload, 64)) {
+        (Some(&ESTABLISHED), Some(user)) => User::Local(user),
+        // Where there is no such connection the kernel answers with what listens at its address.
+        (Some(&LISTEN) | None, _) => User::Elsewhere,
+        // A closed socket is told as root's.
+        _ => User::Gone,
+    }
+}
+
+/// As [`TcpUsers::user_of`], from the list of the calling thread's namespace.
+fn listed_user(peer: SocketAddr, local: SocketAddr) -> io::Result<User> {
+    // A socket of IPv6 that speaks IPv4 stands in the other list.
+    let (first, second) = (listed(peer, false), listed(local, false));
+    let mut found = User::Elsewhere;
+    if let (Some(from), Some(to)) = (&first, &second) {
+        found = find(&std::fs::read_to_string("/proc/thread-self/net/tcp")?, from, to);
+    }
+    if found == User::Elsewhere
+        && let (Some(from), Some(to)) = (listed(peer, true), listed(local, true))
+    {
+        match std::fs::read_to_string("/proc/thread-self/net/tcp6") {
+            Ok(text) => found = find(&text, &from, &to),
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn find(list: &str, from: &str, to: &str) -> User {
+    let mut found = User::Elsewhere;
+    for line in list.lines().skip(1) {
+        let mut fields = line.split_whitespace().skip(1);
+        if fields.next() != Some(from) || fields.next() != Some(to) {
+            continue;
+        }
+        // A closed socket is listed as root's.
+        let open = fields.next() == Some("01");
+        match fields.nth(3).and_then(|user| user.parse().ok()) {
+            Some(user) if open => return User::Local(user),
+            _ => found = User::Gone,
+        }
+    }
+    found
+}
+
+/// Writes an address as the kernel lists it: words of its own byte order; `None` for an IPv6 address in the list of IPv4.
+fn listed(address: SocketAddr, v6: bool) -> Option<String> {
+    let octets: Vec<u8> = match (address.ip(), v6) {
+        (IpAddr::V4(v4), false) => v4.octets().to_vec(),
+        (IpAddr::V4(v4), true) => v4.to_ipv6_mapped().octets().to_vec(),
+        (IpAddr::V6(v6), true) => v6.octets().to_vec(),
+        (IpAddr::V6(v6), false) => v6.to_ipv4_mapped()?.octets().to_vec(),
+    };
+    let mut text = String::new();
+    for word in octets.as_chunks::<4>().0 {
+        text.push_str(&format!("{:08X}", u32::from_ne_bytes(*word)));
+    }
+    Some(format!("{text}:{:04X}", address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the diagnostics and by the list, with IPv4, IPv6, and IPv4 by a socket of IPv6.
+    #[test]
+    fn a_socket_of_this_process_is_found_while_it_is_open() {
+        for (at, to, own) in [
+            ("127.0.0.1:0", "127.0.0.1", true),
+            ("[::1]:0", "::1", std::path::Path::new("/proc/net/if_inet6").exists()),
+            ("[::]:0", "127.0.0.1", std::path::Path::new("/proc/net/if_inet6").exists()),
+        ] {
+            if !own {
+                continue;
+            }
+            let Ok(listener) = std::net::TcpListener::bind(at) else { continue };
+            let uid = rustix::process::geteuid().as_raw();
+            for mut users in [TcpUsers::open(), TcpUsers { diagnostics: None }] {
+                let there = SocketAddr::new(to.parse().unwrap(), listener.local_addr().unwrap().port());
+                let client = std::net::TcpStream::connect(there).unwrap();
+                let (server, peer) = listener.accept().unwrap();
+                let local = server.local_addr().unwrap();
+                let mut user_of = |peer| users.user_of(peer, local).unwrap();
+                assert_eq!(user_of(peer), User::Local(uid), "{at}");
+                assert_eq!(user_of(SocketAddr::new(peer.ip(), peer.port() ^ 1)), User::Elsewhere);
+                drop(client);
+                assert_eq!(user_of(peer), User::Gone, "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_asked_where_it_answers() {
+        if crate::tcp_sessions::tcp_sessions(1).is_ok() {
+            assert!(!TcpUsers::open().reads_list());
+        }
+    }
+}
