@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::database::{Database, allows_remote};
 use crate::plane::{DataPlane, Leader};
+use crate::users::number_of;
 
 /// How often it is looked how controllers stand.
 const LOOK: Duration = Duration::from_secs(1);
@@ -276,6 +277,7 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
             .map(|rate| (rate, controller.burst_limit.unwrap_or(rate / 4).max(1))),
         asynchronous: controller.asynchronous,
         allow_remote: controller.allow_remote,
+        users: users(&controller.passive_users),
         tls: settings.tls.as_ref().filter(|_| usual.address.is_tls()).map(|files| Tls {
             key: files.key.clone(),
             certificate: files.certificate.clone(),
@@ -283,6 +285,12 @@ fn target(controller: &Controller, address: Address, settings: &OpenFlow) -> Tar
         }),
         ..usual
     }
+}
+
+/// The users whose processes may connect; `None`: all.
+fn users(named: &[String]) -> Option<Vec<u32>> {
+    let all = named.iter().any(|user| user == Controller::ALL_USERS);
+    (!all).then(|| named.iter().filter_map(|user| number_of(user)).collect())
 }
 
 fn spoken(version: OpenFlowVersion) -> Version {

@@ -24,6 +24,7 @@ mod pid_file;
 mod plane;
 mod table;
 mod unixctl;
+mod users;
 
 use std::process::ExitCode;
 

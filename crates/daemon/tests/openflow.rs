@@ -95,6 +95,31 @@ fn packets_go_by_rules_and_rules_change_under_them() {
     assert!(explained.contains("table 0: the rule of priority 10"), "{explained}");
 }
 
+/// Every user reaches a loopback address: only root and users that are named change rules there, and `doctor` names a listener for all.
+#[test]
+fn a_passive_listener_is_for_root_and_named_users() {
+    use std::os::unix::process::CommandExt;
+    require!("ip", "ping", "ethtool", "sysctl", "bash");
+    let mut rig =
+        start("controllers = [\"ptcp:6653\", { target = \"ptcp:6654\", passive_users = [\"*\"] }]\n");
+    let greeted = |user: u32, port: u16| {
+        let text = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && head -c 8 <&3 | wc -c");
+        let mut shell = rig.lab.hub().command(["bash", "-c", &text]);
+        let output = shell.uid(user).gid(user).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim() == "8"
+    };
+    eventually("it listens", PATIENCE, || if greeted(0, 6653) { Ok(()) } else { Err(String::new()) })
+        .unwrap();
+    assert!(!greeted(65534, 6653), "another user");
+    assert!(greeted(65534, 6654) && greeted(0, 6654));
+    let findings = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+    let named = |port: &str| {
+        findings.contains(&format!("ptcp:{port}:127.0.0.1: every user of this machine may change the rules"))
+    };
+    assert!(named("6654") && !named("6653"), "{findings}");
+    rig.daemon().wait_for_line("a process of user 65534", PATIENCE).unwrap();
+}
+
 #[test]
 fn no_packet_of_a_known_flow_is_lost_while_rules_change() {
     require!("ip", "ping", "ethtool", "sysctl", "ovs-ofctl");

@@ -77,9 +77,14 @@ pub struct Controller {
     pub asynchronous: bool,
     /// Whether a `ptcp:` listener may be at an address that other machines can reach.
     pub allow_remote: bool,
+    /// Users of this machine (names or numbers; `*`: all) whose processes may connect to a `ptcp:` listener, besides root and the daemon's own.
+    pub passive_users: Vec<String>,
 }
 
 impl Controller {
+    /// The word in `passive_users` for all users.
+    pub const ALL_USERS: &str = "*";
+
     /// One with nothing but an address.
     pub fn at(target: &str) -> Controller {
         Controller {
@@ -90,6 +95,7 @@ impl Controller {
             burst_limit: None,
             asynchronous: true,
             allow_remote: false,
+            passive_users: Vec::new(),
         }
     }
 }
@@ -221,6 +227,9 @@ impl Serialize for Controller {
         map.serialize_entry("asynchronous", &self.asynchronous)?;
         if self.allow_remote {
             map.serialize_entry("allow_remote", &true)?;
+        }
+        if !self.passive_users.is_empty() {
+            map.serialize_entry("passive_users", &self.passive_users)?;
         }
         map.end()
     }

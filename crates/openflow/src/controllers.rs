@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{Id, JoinHandle, JoinSet};
 
+use crate::admission::Admission;
 use crate::datapath::Datapath;
 use crate::hub::{Hub, Role};
 use crate::session::multipart::OWN_DUMPS;
@@ -317,6 +318,18 @@ impl Own {
         session::run(stream, &self.hub, &self.board, self.options(activity), stopped).await
     }
 
+    /// Whether a peer may speak here. One that may not is named in the log, and where the status is told.
+    async fn admits(&self, admission: &mut Option<Admission>, peer: SocketAddr, local: SocketAddr) -> bool {
+        let Some(admission) = admission else { return true };
+        let Err(why) = admission.admit(peer, local).await else { return true };
+        let why = format!("controller {}: {peer} is refused: {why}", self.target.address);
+        if admission.may_log() {
+            tracing::warn!("{why}");
+        }
+        self.board.failed(why);
+        false
+    }
+
     /// Waits for others to connect.
     async fn listen(self) {
         let mut stopped = self.stopped.clone();
@@ -352,6 +365,7 @@ impl Own {
                     }
                 }
             };
+            let mut admission = Admission::of(&self.target);
             let mut sessions = JoinSet::new();
             let mut slots: HashMap<Id, Slot> = HashMap::new();
             let mut held = self.sockets.held();
@@ -372,7 +386,13 @@ impl Own {
                     }
                     // A few may be on their way out.
                     stream = listener.accept(), if slots.len() < SESSIONS + LEAVING && !holds => match stream {
-                        Ok((stream, peer)) => {
+                        Ok((stream, ends)) => {
+                            if let Some((peer, local)) = ends
+                                && !self.admits(&mut admission, peer, local).await
+                            {
+                                continue;
+                            }
+                            let peer = ends.map(|(peer, _)| host(peer.ip()));
                             if slots.len() >= SESSIONS
                                 && let Some(longest) = longest_idle(&slots)
                             {
@@ -443,9 +463,19 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     Ok(tokio::task::spawn_blocking(work).await?)
 }
 
+/// The host of an address, so that one host does not seem to be many: all loopback addresses are this machine's, and an IPv6 host may have all
+/// of its /64.
+fn host(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        own if own.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
+    }
+}
+
 /// A session of a listener.
 struct Slot {
-    /// Who has connected; `None` for unix sockets.
+    /// The host that has connected, as [`host`] has it; `None` for unix sockets.
     peer: Option<IpAddr>,
     activity: Arc<Activity>,
     stop: watch::Sender<bool>,
@@ -494,12 +524,14 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<IpAddr>)> {
+    /// The next connection, and where both of its ends are over TCP.
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<(SocketAddr, SocketAddr)>)> {
         Ok(match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                (Box::new(stream), Some(peer.ip()))
+                let local = stream.local_addr()?;
+                (Box::new(stream), Some((peer, local)))
             }
             Listener::Unix(listener) => (Box::new(listener.accept().await?.0), None),
         })
@@ -517,5 +549,23 @@ async fn clear(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path).await {
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(_) => std::fs::remove_file(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another loopback address, or another address of its prefix, makes a host no other host.
+    #[test]
+    fn a_host_is_one_peer_whatever_its_addresses() {
+        let of = |text: &str| host(text.parse().unwrap());
+        for own in ["127.0.0.1", "127.9.8.7", "::1", "::ffff:127.0.0.2"] {
+            assert_eq!(of(own), IpAddr::V4(Ipv4Addr::LOCALHOST), "{own}");
+        }
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
     }
 }

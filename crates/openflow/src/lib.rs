@@ -22,6 +22,7 @@
 //! assert_eq!(read, Ok(vec![Action::SetQueue(3)]));
 //! ```
 
+mod admission;
 pub mod controllers;
 pub mod datapath;
 pub mod fuzz;

@@ -146,13 +146,17 @@ pub struct Target {
     pub bundle_timeout: Duration,
     /// Whether a `ptcp:` listener may be at an address that other machines can reach. There is no authentication.
     pub allow_remote: bool,
+    /// Users of this machine whose processes may connect to a `ptcp:` listener, besides root and the daemon's own; `None`: all users. There is no
+    /// authentication. Where `allow_remote` is set, everybody may connect.
+    pub users: Option<Vec<u32>>,
     /// Who comes there listens: it is sent copies of what the bridge and its controllers say to each other, and is answered nothing.
     pub snoops: bool,
 }
 
 impl Target {
     /// A target with the defaults of Open vSwitch: probes after 5 s, a back-off of 8 s, no limit of packets, all versions, and 10 s for
-    /// bundles; peers that connect are probed, too. An answer has 30 s, and listeners without TLS are at loopback addresses only.
+    /// bundles; peers that connect are probed, too. An answer has 30 s, and listeners without TLS are at loopback addresses only, for root and
+    /// the daemon's own user.
     #[must_use]
     pub fn new(address: Address) -> Target {
         Target {
@@ -166,6 +170,7 @@ impl Target {
             patience: Duration::from_secs(30),
             bundle_timeout: Duration::from_secs(10),
             allow_remote: false,
+            users: Some(Vec::new()),
             snoops: false,
         }
     }

@@ -676,6 +676,39 @@ async fn a_listener_for_other_machines_has_to_be_allowed() {
     }
 }
 
+/// Other users than root and the daemon's own are refused at a loopback address unless they are named, and that is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_users_have_to_be_named() {
+    use std::os::unix::process::CommandExt;
+    const OTHER: u32 = 65534;
+    for (users, is_let_in) in [(Some(vec![]), false), (Some(vec![OTHER]), true), (None, true)] {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = Address::ListenTcp(free);
+        let mut controllers = Controllers::new(Memory::new());
+        controllers.set(vec![Target { users: users.clone(), ..Target::new(address) }]).await;
+        eventually("it listens", || std::net::TcpStream::connect(free).is_ok()).await;
+        // What it is greeted with, if at all.
+        let text = format!("exec 3<>/dev/tcp/127.0.0.1/{}; head -c 8 <&3 | wc -c", free.port());
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", &text]).uid(OTHER).gid(OTHER);
+        let Ok(output) = tokio::task::spawn_blocking(move || shell.output()).await.unwrap() else {
+            testbed::skip("only root connects as another user");
+            return;
+        };
+        let read = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert_eq!(read, if is_let_in { "8" } else { "0" }, "{users:?}");
+        if !is_let_in {
+            let why = controllers.status()[0].last_error.clone().unwrap();
+            assert!(why.contains("user 65534") && why.contains("passive_users"), "{why}");
+            // Its own user is let in all the same.
+            let mut peer = Peer::connect(free, 4).await;
+            peer.send(2, 9, &[]).await;
+            assert_eq!(peer.wait_for(3).await.1, 9);
+        }
+        controllers.shutdown().await;
+    }
+}
+
 /// A message about a bundle (OpenFlow 1.4): what, flags.
 fn bundle_control(id: u32, what: u16) -> Vec<u8> {
     let mut body = Vec::new();

@@ -17,7 +17,9 @@ pub fn settings(desired: &Desired, bridge: &Bridge, datapath_id: Option<u64>) ->
     // Until its rules are back, nobody but who brings them is to say what it does.
     let waits = desired.waits_for_rules();
     let allow_remote = allows_remote(bridge);
-    let controllers = bridge.controllers.values().filter(|_| !waits).map(|row| controller(row, allow_remote));
+    let passive_users = passive_users(bridge);
+    let rows = bridge.controllers.values().filter(|_| !waits);
+    let controllers = rows.map(|row| controller(row, allow_remote, &passive_users));
     let fail_mode = if secure || waits { model::FailMode::Secure } else { model::FailMode::Standalone };
     let versions = OpenFlowVersion::ALL.into_iter().zip(OpenFlowVersion::NAMES);
     let versions = versions.filter(|(_, name)| bridge.protocols.contains(*name)).map(|(version, _)| version);
@@ -66,7 +68,13 @@ pub fn allows_remote(bridge: &Bridge) -> bool {
     bridge.other_config.get("allow-remote").is_some_and(|text| text == "true")
 }
 
-fn controller(row: &ovsdb::Controller, allow_remote: bool) -> Controller {
+/// Users whose processes may connect to the bridge's `ptcp:` listeners (`other_config:passive-users=USER,...`).
+fn passive_users(bridge: &Bridge) -> Vec<String> {
+    let named = bridge.other_config.get("passive-users").map(String::as_str).unwrap_or_default();
+    named.split([',', ' ']).filter(|user| !user.is_empty()).map(str::to_owned).collect()
+}
+
+fn controller(row: &ovsdb::Controller, allow_remote: bool, passive_users: &[String]) -> Controller {
     Controller {
         target: row.target.clone(),
         inactivity_probe_ms: row.inactivity_probe_ms,
@@ -75,6 +83,7 @@ fn controller(row: &ovsdb::Controller, allow_remote: bool) -> Controller {
         burst_limit: row.burst_limit.filter(|burst| *burst > 0),
         asynchronous: row.async_messages,
         allow_remote,
+        passive_users: passive_users.to_vec(),
     }
 }
 

@@ -94,16 +94,22 @@ fn open_filters(chart: &mut Chart, site: &Site) {
     }
 }
 
-/// Listeners for controllers that other machines can reach without authentication, or that would be and are not opened.
+/// Listeners for controllers that other machines or all users of this one can reach without authentication, or that would be and are not opened.
 fn open_listeners(chart: &mut Chart, site: &Site) {
     for (bridge, config) in &site.config.bridges {
         let controllers = config.settings.openflow.iter().flat_map(|openflow| &openflow.controllers);
         for controller in controllers {
             let Ok(address) = Address::parse(&controller.target, controller.allow_remote) else { continue };
+            let object = format!("bridge.{bridge}");
             if !address.is_open() {
+                let all = controller.passive_users.iter().any(|user| user == model::Controller::ALL_USERS);
+                if all && matches!(address, Address::ListenTcp(_)) {
+                    let what = format!("{address}: every user of this machine may change the rules there");
+                    let fix = "name the users of the controllers in `passive_users` (OVSDB: other_config:passive-users) in the place of `*`";
+                    chart.note(&object, Finding::Warning, what, fix);
+                }
                 continue;
             }
-            let object = format!("bridge.{bridge}");
             if controller.allow_remote {
                 let what = format!(
                     "{address}: whoever can reach this address may change the rules, without authentication"

@@ -14,6 +14,7 @@ mod port;
 mod router;
 mod steer;
 mod tree;
+mod users;
 mod vlans;
 
 use std::collections::{BTreeMap, BTreeSet};

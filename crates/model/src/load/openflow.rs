@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fields::{Fields, Findings, table_of};
 use super::tree::{Node, Value};
+use super::users::read_users;
 use crate::spelling::nearest;
 use crate::{
     Cause, Controller, FailMode, FlowTable, FlowTableId, OpenFlow, OpenFlowTls, OpenFlowVersion, PrefixField,
@@ -59,6 +60,7 @@ fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option
                 (packets("rate_limit", findings), packets("burst_limit", findings));
             let asynchronous = fields.flag("asynchronous", findings).unwrap_or(true);
             let allow_remote = fields.flag("allow_remote", findings).unwrap_or(false);
+            let passive_users = read_users(&mut fields, "passive_users", findings).unwrap_or_default();
             fields.finish(findings);
             let target = target?;
             Some(Controller {
@@ -69,6 +71,7 @@ fn read_controller(object: &str, item: &Node, findings: &mut Findings) -> Option
                 burst_limit,
                 asynchronous,
                 allow_remote,
+                passive_users,
             })
         }
         other => {
@@ -246,7 +249,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_written_the_same() {
         let text = r#"
-            controllers = ["tcp:10.0.0.1", { target = "pssl:", inactivity_probe_ms = 0, max_backoff_ms = 2000, rate_limit = 100, burst_limit = 30, asynchronous = false, allow_remote = true }]
+            controllers = ["tcp:10.0.0.1", { target = "pssl:", inactivity_probe_ms = 0, max_backoff_ms = 2000, rate_limit = 100, burst_limit = 30, asynchronous = false, allow_remote = true, passive_users = ["ryu", "1001"] }]
             fail_mode = "secure"
             datapath_id = "a1"
             versions = ["OpenFlow13", "OpenFlow10"]
@@ -264,6 +267,7 @@ mod tests {
         let second = &openflow.controllers[1];
         assert_eq!((second.inactivity_probe_ms, second.max_backoff_ms), (Some(0), Some(2000)));
         assert!(second.allow_remote);
+        assert_eq!(second.passive_users, ["ryu", "1001"]);
         assert_eq!(
             (second.rate_limit, second.burst_limit, second.asynchronous),
             (Some(100), Some(30), false)

@@ -7,12 +7,10 @@ use packet::PuntClass;
 
 use super::fields::{Fields, Findings, named_in, table_of};
 use super::tree::Value;
+use super::users::read_users;
 use super::vlans;
 use crate::cause::Cause;
 use crate::{Miss, OuterTag, PuntLimits, QinQ, Router, RouterPort, RouterSettings, Rpf};
-
-/// Users who may connect by FPM, at most.
-const USERS_LIMIT: usize = 16;
 
 /// `None` where its namespace is wrong: nothing can be said of its ports then.
 pub(super) fn read_router(mut fields: Fields<'_>, findings: &mut Findings) -> Option<Router> {
@@ -34,7 +32,7 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
         let cause = Cause::FpmRemote { address: address.to_string() };
         findings.add(fields.place_of("fpm"), fields.path("fpm"), cause);
     }
-    let fpm_users = read_users(fields, findings);
+    let fpm_users = read_users(fields, "fpm_users", findings);
     let mut number = |key, most: u32, unit| fields.number(key, (1, most.into()), unit, findings);
     let routes = number("routes", RouterSettings::ROUTES_MAX, " routes");
     let neighbours = number("neighbours", RouterSettings::NEIGHBOURS_MAX, " neighbours");
@@ -54,29 +52,6 @@ fn read_settings(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Rou
         fpm_settle: fpm_settle.unwrap_or(default.fpm_settle),
         hook: hook.unwrap_or(default.hook),
     })
-}
-
-/// Reads the users who may connect by FPM: names or numbers.
-fn read_users(fields: &mut Fields<'_>, findings: &mut Findings) -> Option<Vec<String>> {
-    let items = fields.items("fpm_users", findings)?;
-    fields.limit("fpm_users", "users", items.len(), USERS_LIMIT, findings);
-    let mut users = Vec::new();
-    for (object, node) in items {
-        match &node.value {
-            Value::Text(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                users.push(text.clone());
-            }
-            Value::Text(text) => {
-                let (text, what) = (text.clone(), "a user's name or number");
-                findings.add(node.place, object, Cause::BadText { text, what, example: "\"frr\"" });
-            }
-            other => {
-                let cause = Cause::WrongType { expected: "a text in quotes", found: other.found() };
-                findings.add(node.place, object, cause);
-            }
-        }
-    }
-    Some(users)
 }
 
 fn read_punt_limits(fields: &mut Fields<'_>, findings: &mut Findings) -> PuntLimits {

@@ -8,6 +8,7 @@ use netlink::{Follower, Fpm, FpmListener, Mirror};
 use port::netns::Netns;
 
 use super::{Running, object};
+use crate::users::number_of;
 
 /// Where zebra is waited for, if it is; `before` lends its socket to the router that takes its place. While the daemon is `starting` an
 /// address that is taken (by the daemon before, in an upgrade) is waited for.
@@ -43,18 +44,6 @@ pub fn source(
         users: settings.fpm_users.iter().filter_map(|user| number_of(user)).collect(),
         remote: settings.fpm_remote,
     }))
-}
-
-/// The number of a user of this machine's own file; `None` where there is no such user.
-fn number_of(user: &str) -> Option<u32> {
-    if let Ok(number) = user.parse() {
-        return Some(number);
-    }
-    let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(user)).then(|| fields.nth(1)?.parse().ok())?
-    })
 }
 
 /// How it stands, but for the routes of a mirror.

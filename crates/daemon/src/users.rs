@@ -1,0 +1,25 @@
+//! Users of this machine.
+
+/// Returns the number of a user of this machine's own file; `None` where there is no such user. A number is its own.
+pub fn number_of(user: &str) -> Option<u32> {
+    if let Ok(number) = user.parse() {
+        return Some(number);
+    }
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(user)).then(|| fields.nth(1)?.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_known_by_name_and_number() {
+        assert_eq!(number_of("root"), Some(0));
+        assert_eq!(number_of("1001"), Some(1001));
+        assert_eq!(number_of("no-such-user"), None);
+    }
+}
