@@ -98,14 +98,14 @@ fn packets_go_by_rules_and_rules_change_under_them() {
 /// Every user reaches a loopback address: only root and users that are named change rules there, and `doctor` names a listener for all.
 #[test]
 fn a_passive_listener_is_for_root_and_named_users() {
-    use std::os::unix::process::CommandExt;
-    require!("ip", "ping", "ethtool", "sysctl", "bash");
+    require!("ip", "ping", "ethtool", "sysctl", "bash", "setpriv");
     let mut rig =
         start("controllers = [\"ptcp:6653\", { target = \"ptcp:6654\", passive_users = [\"*\"] }]\n");
     let greeted = |user: u32, port: u16| {
         let text = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && head -c 8 <&3 | wc -c");
-        let mut shell = rig.lab.hub().command(["bash", "-c", &text]);
-        let output = shell.uid(user).gid(user).output().unwrap();
+        let user = format!("--reuid={user}");
+        let mut shell = rig.lab.hub().command(["setpriv", &user, "--clear-groups", "bash", "-c", &text]);
+        let output = shell.output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim() == "8"
     };
     eventually("it listens", PATIENCE, || if greeted(0, 6653) { Ok(()) } else { Err(String::new()) })
