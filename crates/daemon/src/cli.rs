@@ -84,9 +84,9 @@ pub enum Command {
     /// Make the running daemon do what a file says: whole or not at all
     Apply(Apply),
     /// Keep what `apply --confirm` has put on trial
-    Confirm,
+    Confirm(Json),
     /// Undo what `apply --confirm` has put on trial, without waiting for its time to run out
-    Rollback,
+    Rollback(Json),
     /// Show how things are
     Show(Show),
     /// Live view of ports, workers and drops
@@ -107,7 +107,7 @@ pub enum Command {
     /// Replace the running daemon by a new binary without losing a packet
     Upgrade(Upgrade),
     /// End the running daemon, whichever process it is now
-    Stop,
+    Stop(Json),
     /// Take hooks off devices that an ended daemon has left there (see `persist`)
     Release(Release),
     /// Measure the engine over in-memory ports; needs no privilege
@@ -261,6 +261,9 @@ pub struct Upgrade {
     /// The new binary; if absent, what stands now where the daemon's own binary was started from
     #[arg(long, value_name = "PATH")]
     pub binary: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `trivium release`

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table as Grid};
 
-use crate::table::{Table, short};
+use crate::table::{Table, by_number, folded, short};
 
 /// The counters of this moment and of the one before.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ impl Rates {
         number(self.now.at_ns.saturating_sub(before)) / 1e9
     }
 
-    /// Each port's rates, by name; nothing before the second set of counters.
+    /// Each port's rates, by name and the numbers in it; nothing before the second set of counters.
     pub fn ports(&self) -> Vec<(String, PortRate)> {
         let seconds = self.seconds();
         let rate = |now: u64, before: u64| {
@@ -59,7 +59,9 @@ impl Rates {
             };
             (name.clone(), rates)
         };
-        self.now.ports.iter().map(port).collect()
+        let mut ports: Vec<(String, PortRate)> = self.now.ports.iter().map(port).collect();
+        ports.sort_by(|(one, _), (other, _)| by_number(one, other));
+        ports
     }
 
     /// The workers now.
@@ -151,7 +153,7 @@ pub fn draw(frame: &mut Frame<'_>, rates: &Rates, notes: &[&str]) {
             core,
             format!("{:.1} %", worker.busy * 100.0),
             state.to_owned(),
-            worker.queues.join(" "),
+            folded(&worker.queues),
         ])
     });
     let widths = [

@@ -1,5 +1,6 @@
 //! Aligned tables for people; `--json` is for programs.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 /// How a column is aligned.
@@ -63,6 +64,53 @@ pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
+/// Compares names as people count them: digits by their number, so that `v2` stands before `v10`.
+pub fn by_number(one: &str, other: &str) -> Ordering {
+    let (mut left, mut right) = (one, other);
+    loop {
+        let (Some(a), Some(b)) = (left.chars().next(), right.chars().next()) else {
+            // One is the other's beginning, or they differ in zeros before digits.
+            return left.len().cmp(&right.len()).then_with(|| one.cmp(other));
+        };
+        if a.is_ascii_digit() && b.is_ascii_digit() {
+            let (x, y) = (digits(left), digits(right));
+            let (number, against) = (x.trim_start_matches('0'), y.trim_start_matches('0'));
+            let order = number.len().cmp(&against.len()).then_with(|| number.cmp(against));
+            if order != Ordering::Equal {
+                return order;
+            }
+            (left, right) = (&left[x.len()..], &right[y.len()..]);
+        } else if a == b {
+            (left, right) = (&left[a.len_utf8()..], &right[b.len_utf8()..]);
+        } else {
+            return a.cmp(&b);
+        }
+    }
+}
+
+/// The digits that a text begins with.
+fn digits(text: &str) -> &str {
+    &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
+}
+
+/// Returns the queues of a worker, such as `a/0 a/1`, or where there are many the ports and their number: `v1..v200: 200 queues`.
+pub fn folded(queues: &[String]) -> String {
+    /// Queues that are named one by one.
+    const NAMED: usize = 8;
+    if queues.len() <= NAMED {
+        return queues.join(" ");
+    }
+    let mut ports: Vec<&str> =
+        queues.iter().map(|queue| queue.rsplit_once('/').map_or(queue.as_str(), |(port, _)| port)).collect();
+    ports.sort_by(|one, other| by_number(one, other));
+    ports.dedup();
+    let ports = match ports.as_slice() {
+        [first, .., last] => format!("{first}..{last}"),
+        _ => ports.concat(),
+    };
+    format!("{ports}: {} queues", queues.len())
+}
+
 /// A count with a unit prefix, four digits at most: `950`, `12.3k`, `1.25M`.
 #[allow(clippy::cast_precision_loss, reason = "a rounded figure for people")]
 pub fn short(count: u64) -> String {
@@ -99,6 +147,28 @@ mod tests {
     #[test]
     fn nouns_agree_with_their_counts() {
         assert_eq!([0, 1, 2].map(|count| counted(count, "port")), ["0 ports", "1 port", "2 ports"]);
+    }
+
+    #[test]
+    fn names_are_sorted_by_their_numbers() {
+        let sorted = ["eth0", "v1", "v2", "v2a", "v02b", "v10", "v10x", "v200", "w"];
+        let mut names = sorted;
+        names.sort_unstable();
+        assert_ne!(names, sorted);
+        names.sort_by(|one, other| by_number(one, other));
+        assert_eq!(names, sorted);
+        assert_eq!(by_number("v01", "v1").reverse(), by_number("v1", "v01"));
+        assert_ne!(by_number("v01", "v1"), Ordering::Equal);
+    }
+
+    #[test]
+    fn many_queues_are_folded() {
+        let queues =
+            |ports: std::ops::RangeInclusive<u8>| ports.map(|n| format!("v{n}/0")).collect::<Vec<_>>();
+        assert_eq!(folded(&queues(1..=3)), "v1/0 v2/0 v3/0");
+        assert_eq!(folded(&queues(1..=200)), "v1..v200: 200 queues");
+        let one: Vec<String> = (0..32).map(|queue| format!("eth0/{queue}")).collect();
+        assert_eq!(folded(&one), "eth0: 32 queues");
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn an_upgrade_to_the_own_binary_and_a_stop() {
         })
     };
     assert!(running());
-    assert!(rig.ok(&["stop"]).contains("stopped"));
+    assert_eq!(rig.ok(&["stop", "--json"]), "{\"stopped\":true}\n");
     assert!(!rig.socket().exists());
     testbed::eventually("the end", PATIENCE, || if running() { Err(String::new()) } else { Ok(()) }).unwrap();
     let again = rig.trivium(&["stop"]);

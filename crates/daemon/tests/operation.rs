@@ -121,9 +121,14 @@ fn an_unconfirmed_change_goes_back_by_itself() {
     rig.until_reachable(1, 2);
     // And a confirmed one stays.
     rig.ok(&["apply", apart.to_str().unwrap(), "--confirm", "2"]);
-    rig.ok(&["confirm"]);
+    let confirmed: serde_json::Value = serde_json::from_str(&rig.ok(&["confirm", "--json"])).unwrap();
+    assert_eq!((&confirmed["pending"], &confirmed["last"]), (&false.into(), &"confirmed".into()));
     std::thread::sleep(Duration::from_millis(2_500));
     assert!(!rig.hosts[0].reaches(&rig.hosts[1]));
+    // Nothing waits: the same failure in both forms.
+    for words in [["confirm", "--json"], ["rollback", "--json"]] {
+        assert_eq!(rig.trivium(&words).status.code(), rig.trivium(&words[..1]).status.code(), "{words:?}");
+    }
 }
 
 #[test]

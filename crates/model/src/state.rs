@@ -62,6 +62,9 @@ pub struct PortState {
     /// The bridge that it is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
+    /// The router that it is an interface of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<String>,
     /// Whether its hook outlives the daemon.
     #[serde(default)]
     pub persist: bool,

@@ -136,6 +136,7 @@ impl Plane for Memory {
             admin_up: true,
             link_up: true,
             bridge: None,
+            router: None,
             persist: false,
             filter: None,
             counters: PortCounters { rx_packets: 7, ..PortCounters::default() },

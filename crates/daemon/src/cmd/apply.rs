@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 
 use control::{Outcome, PendingReport};
 
-use crate::cli::Apply;
+use crate::cli::{Apply, Json};
 use crate::client::Client;
 use crate::cmd::check;
 use crate::failure::{Failure, Kind};
@@ -75,9 +75,12 @@ fn print(outcome: &Outcome, dry_run: bool) {
 ///
 /// # Errors
 /// If none waits.
-pub async fn confirm(client: &Client) -> Result<(), Failure> {
+pub async fn confirm(client: &Client, args: Json) -> Result<(), Failure> {
     let report: PendingReport = client.send(Method::POST, "/v1/config/confirm", &()).await?;
-    println!("{}", report.last);
+    match args.json {
+        true => println!("{}", serde_json::to_string(&report).unwrap_or_default()),
+        false => println!("{}", report.last),
+    }
     Ok(())
 }
 
@@ -85,8 +88,12 @@ pub async fn confirm(client: &Client) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If none waits, or the data plane cannot go back.
-pub async fn roll_back(client: &Client) -> Result<(), Failure> {
+pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
     let outcome: Outcome = client.send(Method::DELETE, "/v1/config/pending", &()).await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome).unwrap_or_default());
+        return Ok(());
+    }
     tell(&outcome);
     let changes = outcome.plan.lines.len();
     println!("rolled back: {changes} {}", if changes == 1 { "change" } else { "changes" });

@@ -38,8 +38,8 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Apply(args) => run::block_on(apply::apply(&client, &args)),
-        Command::Confirm => run::block_on(apply::confirm(&client)),
-        Command::Rollback => run::block_on(apply::roll_back(&client)),
+        Command::Confirm(args) => run::block_on(apply::confirm(&client, args)),
+        Command::Rollback(args) => run::block_on(apply::roll_back(&client, args)),
         Command::Show(args) => run::block_on(show::show(&client, &args)),
         Command::Top(args) => run::block_on(top::top(&client, &args)),
         Command::Capture(args) => run::block_on(capture::capture(&client, &args)),
@@ -48,7 +48,7 @@ pub fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Doctor(args) => run::block_on(doctor::doctor(&client, &args)),
         Command::Xdp(args) => xdp::run(&client, &args),
         Command::Flush(args) => run::block_on(flush::flush(&client, &args)),
-        Command::Stop => run::block_on(stop::stop(&client)),
+        Command::Stop(args) => run::block_on(stop::stop(&client, args)),
         Command::Upgrade(args) => run::block_on(upgrade::upgrade(&client, &args)),
     }
 }

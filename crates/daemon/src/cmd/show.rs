@@ -17,7 +17,7 @@ use crate::cli::{Fdb, Show, Shown};
 use crate::client::Client;
 use crate::cmd::apply::quoted;
 use crate::failure::Failure;
-use crate::table::{Table, short};
+use crate::table::{Table, by_number, folded, short};
 
 /// Shows what is asked for.
 ///
@@ -147,6 +147,7 @@ async fn named<T: DeserializeOwned + Serialize>(
     table: impl Fn(&[T]) -> String,
 ) -> Result<(), Failure> {
     let mut all: Vec<T> = client.get(path).await?;
+    all.sort_by(|one, other| by_number(name_of(one), name_of(other)));
     if let Some(name) = name {
         all.retain(|one| name_of(one) == name);
         if all.is_empty() {
@@ -164,11 +165,37 @@ fn print<T: Serialize>(json: bool, all: &[T], table: impl Fn(&[T]) -> String) {
     }
 }
 
+/// The beginning of a sentence that says why a better choice was not possible: up to what the kernel said of it.
+fn beginning(reason: &str) -> &str {
+    /// Characters at most.
+    const LENGTH: usize = 40;
+    let reason = reason.split([':', '(', ',', ';']).next().unwrap_or_default().trim_end();
+    reason.char_indices().nth(LENGTH).map_or(reason, |(end, _)| reason[..end].trim_end())
+}
+
+/// What is wrong with a port, and the beginnings of the reasons why a better choice was not possible; the whole of one port that is shown alone.
+fn note(port: &PortState, whole: bool) -> String {
+    let mut notes: Vec<String> = port.trouble.iter().cloned().collect();
+    for reason in &port.reasons {
+        let zero_copy = reason.starts_with("the driver refuses") && reason.contains("zero");
+        let short = match (whole, zero_copy) {
+            (true, _) => reason.as_str(),
+            (false, true) => "no zero copy",
+            (false, false) => beginning(reason),
+        };
+        if !notes.iter().any(|note| note == short) {
+            notes.push(short.to_owned());
+        }
+    }
+    notes.join("; ")
+}
+
 fn ports(ports: &[PortState]) -> String {
     let mut table = Table::new(&[
-        "PORT", "KIND", "DEVICE", "STATE", "BRIDGE", "MODE", ">MTU", ">QUEUES", ">RX", ">TX", ">DROPS",
-        "NOTE",
+        "PORT", "KIND", "DEVICE", "STATE", "BRIDGE", "ROUTER", "MODE", ">MTU", ">QUEUES", ">RX", ">TX",
+        ">DROPS", "NOTE",
     ]);
+    let whole = ports.len() == 1;
     for port in ports {
         let state = match (port.admin_up, port.link_up) {
             (false, _) => "off",
@@ -186,20 +213,20 @@ fn ports(ports: &[PortState]) -> String {
             None => "",
         };
         let mode = port.mode.as_ref().map_or_else(|| "-".to_owned(), |mode| format!("{mode}{copies}"));
-        let note = port.trouble.iter().chain(&port.reasons).cloned().collect::<Vec<_>>().join("; ");
         table.row([
             port.name.clone(),
             port.kind.clone(),
             device,
             state.to_owned(),
             port.bridge.clone().unwrap_or_else(|| "-".to_owned()),
+            port.router.clone().unwrap_or_else(|| "-".to_owned()),
             mode,
             port.mtu.to_string(),
             port.queues.to_string(),
             short(port.counters.rx_packets),
             short(port.counters.tx_packets),
             short(port.counters.drops + port.counters.rx_missed),
-            note,
+            note(port, whole),
         ]);
     }
     table.render()
@@ -349,7 +376,7 @@ fn workers(workers: &[WorkerState]) -> String {
             short(worker.packets),
             format!("{:.1}", ratio(worker.packets, worker.bursts)),
             short(worker.sleeps),
-            worker.queues.join(" "),
+            folded(&worker.queues),
         ]);
     }
     table.render()
@@ -398,4 +425,27 @@ async fn config(client: &Client, json: bool) -> Result<(), Failure> {
         println!("# {object}: owner {owner}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_short_where_there_are_many_ports() {
+        let lines = [
+            "the driver refuses zero copy with multi-buffer (Operation not supported (os error 95))",
+            "the driver refuses zero copy without multi-buffer (Operation not supported (os error 95))",
+            "the driver refused native: Operation not supported (os error 95): too large",
+        ];
+        let port = serde_json::json!({
+            "name": "v1", "id": 1, "kind": "veth", "owner": "file", "reasons": lines, "queues": 1, "mtu": 1500,
+            "admin_up": true, "link_up": true, "trouble": "its device has gone",
+            "counters": {"rx_packets": 0, "rx_bytes": 0, "rx_missed": 0, "tx_packets": 0, "tx_bytes": 0, "drops": 0},
+        });
+        let port: PortState = serde_json::from_value(port).unwrap();
+        assert_eq!(note(&port, false), "its device has gone; no zero copy; the driver refused native");
+        assert_eq!(note(&port, true), format!("its device has gone; {}", lines.join("; ")));
+        assert!(ports(&[port.clone(), port]).starts_with("PORT  KIND  DEVICE  STATE  BRIDGE  ROUTER  MODE"));
+    }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use hyper::body::Bytes;
 
+use crate::cli::Json;
 use crate::client::Client;
 use crate::failure::Failure;
 
@@ -31,7 +32,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 ///
 /// # Errors
 /// If none answers, or it does not end.
-pub async fn stop(client: &Client) -> Result<(), Failure> {
+pub async fn stop(client: &Client, args: Json) -> Result<(), Failure> {
     let answer = client.request(Method::POST, "/v1/stop", "", Bytes::new()).await?.success()?;
     let process = process(&answer.body);
     let begin = Instant::now();
@@ -43,6 +44,9 @@ pub async fn stop(client: &Client) -> Result<(), Failure> {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    println!("stopped");
+    match args.json {
+        true => println!("{}", serde_json::json!({ "stopped": true })),
+        false => println!("stopped"),
+    }
     Ok(())
 }

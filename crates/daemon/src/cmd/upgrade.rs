@@ -20,6 +20,9 @@ pub async fn upgrade(client: &Client, args: &Upgrade) -> Result<(), Failure> {
     };
     let asked = UpgradeRequest { binary: args.binary.as_ref().map(whole).transpose()? };
     let done: Upgraded = client.send(Method::POST, "/v1/upgrade", &asked).await?;
-    println!("{} has taken over", done.binary.display());
+    match args.json {
+        true => println!("{}", serde_json::to_string(&done).unwrap_or_default()),
+        false => println!("{} has taken over", done.binary.display()),
+    }
     Ok(())
 }

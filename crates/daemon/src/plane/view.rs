@@ -62,6 +62,7 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
         admin_up: port.admin,
         link_up: running.trouble.is_none() && device.is_none_or(|device| device.running),
         bridge: site.config.bridge_of(name.as_str()).map(|(bridge, _)| bridge.as_str().to_owned()),
+        router: site.config.router_of(name.as_str()).map(|(router, _)| router.as_str().to_owned()),
         persist: running.wanted.policy.persist,
         filter: running.wanted.filter().map(ToString::to_string),
         counters: port_counters(site, name, running, &engine.port_totals(running.id)),
