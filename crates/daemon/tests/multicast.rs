@@ -110,11 +110,14 @@ fn heard(listener: &UdpSocket) -> u64 {
 }
 
 /// Four hosts with both families around the daemon, a group to which the first sends, and the wires of the others.
-fn begin(family: &str) -> (Rig, Group, Vec<RawReceiver>) {
+/// `querier` is the number of the one that asks who listens, which is a router therefore.
+fn begin(family: &str, querier: usize) -> (Rig, Group, Vec<RawReceiver>) {
     let mut rig = Rig::new(4);
     let configuration = rig.configuration("persist = false");
     rig.start(&configuration);
+    become_querier(&rig.hosts[querier]);
     for (number, host) in (1..).zip(&rig.hosts) {
+        // Not the querier's bridge: it would ask about groups of other scopes from there (RFC 3810 wants a link-local source).
         host.add_ipv6(&format!("fd00::{number}/64")).unwrap();
     }
     let group = match family {
@@ -126,7 +129,8 @@ fn begin(family: &str) -> (Rig, Group, Vec<RawReceiver>) {
 }
 
 fn snooped(family: &str) {
-    let (rig, group, wires) = begin(family);
+    // The sender asks: it is a router, to which nothing of its own goes.
+    let (rig, group, wires) = begin(family, 0);
     group.until("nobody has joined, so it floods", &wires, [true, true, true]);
     let second = group.join(&rig.hosts[1]);
     group.until("host 2 listens", &wires, [true, false, false]);
@@ -172,8 +176,7 @@ fn become_querier(host: &Host) {
 }
 
 fn asked(family: &str) {
-    let (rig, group, wires) = begin(family);
-    become_querier(&rig.hosts[3]);
+    let (rig, group, wires) = begin(family, 3);
     let second = group.join(&rig.hosts[1]);
     group.until("host 2 listens, and host 4 is a router", &wires, [true, false, true]);
     let third = group.join(&rig.hosts[2]);
@@ -207,6 +210,7 @@ fn a_bridge_that_does_not_snoop_floods() {
     let configuration =
         rig.configuration("persist = false").replace("[bridge.br0]\n", "[bridge.br0]\nsnooping = false\n");
     rig.start(&configuration);
+    become_querier(&rig.hosts[0]);
     let group = Group::new(&rig.hosts[0], rig.hosts[0].ip(), "239.1.1.1");
     let wires: Vec<RawReceiver> =
         rig.hosts[1..].iter().map(|host| RawReceiver::open(host, "eth0").unwrap()).collect();

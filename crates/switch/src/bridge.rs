@@ -159,6 +159,12 @@ impl Bridge {
         !(is_protected(from) && is_protected(to))
     }
 
+    /// When a copy of a member's multicast control message was last left out because the member had had its share of copies, in nanoseconds; `None`:
+    /// never.
+    pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
+        self.view.member(port)?.snooped().last_missed_ns()
+    }
+
     /// What a member does with frames; `None` for strangers and for transparent members, which have no VLANs.
     pub fn facts(&self, port: PortId) -> Option<MemberFacts> {
         self.view.member(port)?.facts()

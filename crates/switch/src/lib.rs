@@ -29,8 +29,8 @@
 //!   and from an address that is configured to discard are dropped.
 //! - **Forwarding** (8.6.4): never back, never between two protected ports, never to a port outside the VLAN.
 //! - **Multicast** (RFC 4541): reports go to router ports only, queries and unknown groups everywhere, known groups to
-//!   their listeners and the routers. There is no querier of our own yet: without one in the VLAN, listeners are
-//!   forgotten after 260 s and the group floods again (see [`Snooper`]).
+//!   their listeners and the routers. There is no querier of our own yet: without one in the VLAN all groups flood (see
+//!   [`Snooper`]).
 //! - Not here: spanning tree, 802.1X, GVRP/MVRP, shared learning, 802.1ad provider bridging.
 //!
 //! ```

@@ -3,6 +3,7 @@
 //! Holds the VLAN rules of ingress (IEEE 802.1Q clauses 6.9.1 and 8.6.2) and egress (8.6.4, 6.9.2).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use packet::record::{FloodClass, VlanSource};
 use packet::{DropReason, FlowKey, PortId, VlanId};
@@ -37,7 +38,40 @@ pub(crate) struct Member {
     limits: StormLimits,
     buckets: [Option<Arc<TokenBucket>>; 3],
     /// Limits the copies for the snooper.
-    snooped: Arc<TokenBucket>,
+    snooped: Arc<SnoopedCopies>,
+}
+
+/// The limit of a port's copies for the snooper.
+#[derive(Debug)]
+pub(crate) struct SnoopedCopies {
+    bucket: TokenBucket,
+    /// When a copy was last left out, in nanoseconds; 0: never. Written by workers, read by the snooper, which needs no order.
+    missed_ns: AtomicU64,
+}
+
+impl SnoopedCopies {
+    fn new() -> SnoopedCopies {
+        let bucket = TokenBucket::new(u64::from(SNOOPED_RATE), SNOOPED_BURST, 0);
+        SnoopedCopies { bucket, missed_ns: AtomicU64::new(0) }
+    }
+
+    /// Whether one more copy is within the limit; takes it. What is not is noted.
+    pub(crate) fn take(&self, now_ns: u64) -> bool {
+        let is_granted = self.bucket.take(now_ns, 1) == 1;
+        if !is_granted {
+            self.missed_ns.store(now_ns, Ordering::Relaxed);
+        }
+        is_granted
+    }
+
+    /// Whether one more copy would be within the limit.
+    pub(crate) fn is_available(&self, now_ns: u64) -> bool {
+        self.bucket.available(now_ns) > 0
+    }
+
+    pub(crate) fn last_missed_ns(&self) -> Option<u64> {
+        Some(self.missed_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)
+    }
 }
 
 /// Copies of IGMP, MLD and PIM messages of one port that the snooper gets per second: more than a port's bound of groups
@@ -90,10 +124,8 @@ impl Member {
             mac_limit: config.mac_limit.unwrap_or(u32::MAX),
             limits: config.storm,
             buckets: CLASSES.map(|class| bucket(limit(&config.storm, class), class, before)),
-            snooped: before.map_or_else(
-                || Arc::new(TokenBucket::new(u64::from(SNOOPED_RATE), SNOOPED_BURST, 0)),
-                |member| Arc::clone(&member.snooped),
-            ),
+            snooped: before
+                .map_or_else(|| Arc::new(SnoopedCopies::new()), |member| Arc::clone(&member.snooped)),
         }
     }
 
@@ -131,9 +163,9 @@ impl Member {
         self.vlans.contains_vid(vid).then_some(true)
     }
 
-    /// The bucket that limits the copies for the snooper.
+    /// The limit of the copies for the snooper.
     #[inline]
-    pub(crate) fn snooped(&self) -> &TokenBucket {
+    pub(crate) fn snooped(&self) -> &SnoopedCopies {
         &self.snooped
     }
 

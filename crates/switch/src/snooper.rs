@@ -21,6 +21,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 const LAST_MEMBER_QUERIES: u64 = 2;
 /// What a leaving port has left where no querier asks: that count times the last member query interval of a second.
 const LEAVE_NS: u64 = LAST_MEMBER_QUERIES * NS_PER_S;
+/// In how long hosts answer a query that does not say so (IGMP version 1, RFC 2236 section 4).
+const RESPONSE_NS: u64 = 10 * NS_PER_S;
 /// No query may cut a listener's time below this, lest a forged response time of zero cut everybody off.
 const MIN_RESPONSE_NS: u64 = NS_PER_S;
 
@@ -76,6 +78,10 @@ pub struct SnooperCounts {
 /// something changed. One snooper serves one bridge.
 ///
 /// - A port listens from a report until [`SnooperConfig::member_secs`] pass without another.
+/// - **There is no querier of our own.** A group goes to its listeners only where a querier lives in its VLAN and family: where none does, nobody
+///   renews memberships, and listeners are not asked to report themselves. Until then, and for the response time of the querier's first general
+///   query, all groups flood (as in Linux, `br_multicast_querier_exists`). A general query from address zero counts, too: a snooping switch
+///   that asks is no router (RFC 4541 section 2.1.1, item 1b), but listeners answer it.
 /// - A leave ends that at once with `fast_leave`. Otherwise, where a querier lives, the querier's own question about the
 ///   group cuts the time of all its listeners to twice the response time, and those who still listen answer. Without a
 ///   querier the leaving port has two seconds.
@@ -84,8 +90,8 @@ pub struct SnooperCounts {
 ///   ([`crate::BridgePortConfig::multicast_router`]) have no effect.
 /// - A query cuts the time of listeners that it reaches only. A querier on a protected port, which other protected ports do not
 ///   hear, does not count as one that renews memberships.
-/// - **There is no querier of our own.** Where none lives in the VLAN, nobody renews memberships: when the first one of
-///   a group runs out, the whole group is forgotten, so that it floods rather than starving those who still listen.
+/// - Where copies of a port's messages were left out (beyond 100 a second), a report may be among them: the
+///   memberships of this port last [`SnooperConfig::member_secs`] from then on at least.
 /// - Groups are bounded per port and per bridge. A listener beyond its port's bound gets the group only as long as it
 ///   floods; a group beyond the bridge's bound floods.
 #[derive(Debug)]
@@ -94,19 +100,27 @@ pub struct Snooper {
     seed: u64,
     groups: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
     routers: BTreeMap<(u16, Family), BTreeMap<PortId, u64>>,
-    /// Until when a querier is taken to live.
-    queriers: BTreeMap<(u16, Family), u64>,
+    queriers: BTreeMap<(u16, Family), Querier>,
     /// Groups that each port listens to.
     per_port: HashMap<PortId, u32>,
     counts: SnooperCounts,
     changed: bool,
 }
 
+/// A querier that lives.
+#[derive(Clone, Copy, Debug)]
+struct Querier {
+    /// Until when it is taken to live.
+    expires_ns: u64,
+    /// From when on all listeners have answered it.
+    answered_ns: u64,
+    /// Whether groups go to their listeners only.
+    restricts: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Member {
     expires_ns: u64,
-    /// Whether it said that it leaves, rather than fell silent.
-    leaving: bool,
 }
 
 impl Snooper {
@@ -147,21 +161,30 @@ impl Snooper {
         }
     }
 
-    /// Forgets what ran out. Call it about once a second.
-    pub fn tick(&mut self, now: Now) {
-        self.queriers.retain(|_, expires_ns| *expires_ns > now.ns);
+    /// Forgets what ran out on the ports of `bridge`. Call it about once a second.
+    pub fn tick(&mut self, bridge: &Bridge, now: Now) {
+        let mut changed = false;
+        self.queriers.retain(|_, querier| {
+            let (lives, restricts) = (querier.expires_ns > now.ns, querier.answered_ns <= now.ns);
+            changed |= querier.restricts != (lives && restricts);
+            querier.restricts = restricts;
+            lives
+        });
+        self.changed |= changed;
         for ports in self.routers.values_mut() {
             let before = ports.len();
             ports.retain(|_, expires_ns| *expires_ns > now.ns);
             self.changed |= ports.len() != before;
         }
         self.routers.retain(|_, ports| !ports.is_empty());
-        let queriers = &self.queriers;
+        let member_ns = u64::from(self.config.member_secs) * NS_PER_S;
+        let is_over = |port, member: &Member| {
+            let reported_ns = bridge.snooped_incompletely(port).map_or(0, |last_ns| last_ns + member_ns);
+            member.expires_ns.max(reported_ns) <= now.ns
+        };
         let mut forgotten = Vec::new();
-        for (&(vid, group), members) in &mut self.groups {
-            let silent = members.values().any(|member| member.expires_ns <= now.ns && !member.leaving);
-            let whole = silent && !queriers.contains_key(&(vid, Family::of(group)));
-            forget(members, &mut forgotten, |_, member| whole || member.expires_ns <= now.ns);
+        for members in self.groups.values_mut() {
+            forget(members, &mut forgotten, is_over);
         }
         self.settle(forgotten);
     }
@@ -190,7 +213,12 @@ impl Snooper {
 
     /// Returns the table for workers as it is now.
     pub fn table(&self) -> Arc<Groups> {
-        Arc::new(Groups::new(&self.groups(), &self.routers(), self.seed))
+        let restricts = |group: &GroupPorts| {
+            let querier = self.queriers.get(&(group.vid.get(), Family::of(group.group)));
+            querier.is_some_and(|querier| querier.restricts)
+        };
+        let groups: Vec<GroupPorts> = self.groups().into_iter().filter(restricts).collect();
+        Arc::new(Groups::new(&groups, &self.routers(), self.seed))
     }
 
     /// Known groups with their listeners, for `show`.
@@ -254,8 +282,7 @@ impl Snooper {
         if !is_prunable(group) {
             return;
         }
-        let listens =
-            Member { expires_ns: now_ns + u64::from(self.config.member_secs) * NS_PER_S, leaving: false };
+        let listens = Member { expires_ns: now_ns + u64::from(self.config.member_secs) * NS_PER_S };
         let known = self.groups.get_mut(&(vid, group));
         if let Some(member) = known.and_then(|members| members.get_mut(&port)) {
             *member = listens;
@@ -274,25 +301,24 @@ impl Snooper {
 
     fn leave(&mut self, port: PortId, vid: u16, group: IpAddr, now_ns: u64) {
         self.counts.leaves += 1;
-        let asked =
-            self.queriers.get(&(vid, Family::of(group))).is_some_and(|expires_ns| *expires_ns > now_ns);
+        let querier = self.queriers.get(&(vid, Family::of(group)));
+        let asked = querier.is_some_and(|querier| querier.expires_ns > now_ns);
         let Some(members) = self.groups.get_mut(&(vid, group)) else { return };
         if self.config.fast_leave {
             let mut forgotten = Vec::new();
             forget(members, &mut forgotten, |member, _| member == port);
             self.settle(forgotten);
         } else if let Some(member) = members.get_mut(&port).filter(|_| !asked) {
-            *member = Member { expires_ns: member.expires_ns.min(now_ns + LEAVE_NS), leaving: true };
+            member.expires_ns = member.expires_ns.min(now_ns + LEAVE_NS);
         }
     }
 
     fn query(&mut self, bridge: &Bridge, port: PortId, vid: u16, query: Query, now_ns: u64) {
         self.counts.queries += 1;
+        if query.is_general && bridge.reaches(port, port) {
+            self.querier(vid, &query, now_ns);
+        }
         if query.from_router {
-            let lives_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
-            if bridge.reaches(port, port) {
-                self.queriers.insert((vid, query.family), lives_ns);
-            }
             self.router(port, vid, query.family, now_ns);
         }
         let Some(group) = query.group.filter(|_| !query.suppress) else { return };
@@ -302,9 +328,16 @@ impl Snooper {
             let has_heard = listener == port || bridge.reaches(port, listener);
             if has_heard && member.expires_ns > now_ns + answer_ns {
                 // Asked and not answering is leaving.
-                *member = Member { expires_ns: now_ns + answer_ns, leaving: true };
+                member.expires_ns = now_ns + answer_ns;
             }
         }
+    }
+
+    fn querier(&mut self, vid: u16, query: &Query, now_ns: u64) {
+        let expires_ns = now_ns + u64::from(self.config.router_secs) * NS_PER_S;
+        let response_ns = if query.max_resp_ns == 0 { RESPONSE_NS } else { query.max_resp_ns };
+        let new = Querier { expires_ns, answered_ns: now_ns + response_ns, restricts: false };
+        self.queriers.entry((vid, query.family)).or_insert(new).expires_ns = expires_ns;
     }
 
     fn router(&mut self, port: PortId, vid: u16, family: Family, now_ns: u64) {

@@ -36,7 +36,15 @@ impl Lab {
         Lab::with(SnooperConfig::default())
     }
 
+    /// With a querier that is no router: a switch behind port 9.
     fn with(config: SnooperConfig) -> Lab {
+        let mut lab = Lab::without_querier(config);
+        lab.send(9, &query(Ipv4Addr::UNSPECIFIED, 100, Ipv4Addr::UNSPECIFIED));
+        lab.wait(10);
+        lab
+    }
+
+    fn without_querier(config: SnooperConfig) -> Lab {
         Lab {
             driven: Driven::new(Bridge::new(&bridge_config(&[1, 2, 3, 4, 9]), 5)),
             snooper: Snooper::new(config, 6),
@@ -68,7 +76,7 @@ impl Lab {
     fn wait(&mut self, secs: u64) {
         for _ in 0..secs {
             self.secs += 1;
-            self.snooper.tick(self.now());
+            self.snooper.tick(&self.driven.bridge, self.now());
         }
         self.publish();
     }
@@ -184,7 +192,7 @@ fn queries_flood_and_make_router_ports_which_get_every_group() {
 
 #[test]
 fn a_query_from_address_zero_makes_no_router() {
-    let mut lab = Lab::new();
+    let mut lab = Lab::without_querier(SnooperConfig::default());
     assert_eq!(lab.send(9, &query(Ipv4Addr::UNSPECIFIED, 100, Ipv4Addr::UNSPECIFIED)), [1, 2, 3, 4]);
     assert_eq!(lab.snooper.routers(), []);
     assert_eq!(lab.snooper.counts().queries, 1);
@@ -240,14 +248,64 @@ fn silent_listeners_are_forgotten_while_a_querier_asks() {
     assert_eq!(lab.data(NEWS), [1, 9]);
 }
 
+/// One listener's report does not cut off those that nobody asks to report.
 #[test]
-fn without_a_querier_the_first_silence_makes_the_group_flood() {
-    let mut lab = Lab::new();
+fn without_a_querier_all_groups_flood() {
+    let mut lab = Lab::without_querier(SnooperConfig::default());
+    for _ in 0..5 {
+        lab.send(1, &report(NEWS));
+        assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+        lab.wait(240);
+    }
+    // A question about one group asks nobody about others, and makes its port that of a router.
+    lab.send(9, &query(QUERIER, 10, TWIN));
+    lab.wait(20);
     lab.send(1, &report(NEWS));
-    lab.wait(100);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+    // Once a querier has asked and listeners have had the time to answer, others get nothing.
+    lab.send(9, &general_query());
+    lab.wait(9);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
     lab.send(2, &report(NEWS));
-    lab.wait(159);
-    assert_eq!(lab.data(NEWS), [1, 2]);
+    lab.wait(1);
+    assert_eq!(lab.data(NEWS), [1, 2, 9]);
+    // IPv6 has its own.
+    lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
+    assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 2, 3, 9]);
+    // Until it has fallen silent, whoever still reports.
+    lab.wait(200);
+    lab.send(1, &report(NEWS));
+    lab.wait(44);
+    assert_eq!(lab.data(NEWS), [1, 2, 9]);
+    lab.wait(1);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+}
+
+/// Where a flood of reports behind a port displaced copies, the others behind that port keep their groups.
+#[test]
+fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
+    let mut lab = Lab::new();
+    lab.send(9, &general_query());
+    lab.send(1, &report(NEWS));
+    lab.send(2, &report(NEWS));
+    let flood = |lab: &mut Lab| (0..500).for_each(|_| drop(lab.send(1, &report(TWIN))));
+    for _ in 0..3 {
+        lab.wait(100);
+        lab.send(9, &general_query());
+        flood(&mut lab);
+        // Lost in the flood.
+        lab.send(1, &report(NEWS));
+    }
+    assert_eq!(lab.data(NEWS), [1, 9], "the member without a flood has fallen silent");
+    // Nor does a question about the group cut them off.
+    lab.send(9, &query(QUERIER, 10, NEWS));
+    lab.wait(5);
+    assert_eq!(lab.data(NEWS), [1, 9]);
+    // That is so for as long as a report would have lasted.
+    lab.wait(125);
+    lab.send(9, &general_query());
+    lab.wait(129);
+    assert_eq!(lab.data(NEWS), [1, 9]);
     lab.wait(1);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
@@ -272,14 +330,15 @@ fn a_leave_waits_for_the_querier_to_ask() {
 
 #[test]
 fn a_leave_without_a_querier_takes_two_seconds_and_hurts_no_other() {
-    let mut lab = Lab::new();
+    let mut lab = Lab::without_querier(SnooperConfig::default());
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
     lab.send(1, &leave(NEWS));
     lab.wait(1);
-    assert_eq!(lab.data(NEWS), [1, 2]);
+    assert_eq!(lab.snooper.groups()[0].members, [PortId(1), PortId(2)]);
     lab.wait(1);
-    assert_eq!(lab.data(NEWS), [2]);
+    assert_eq!(lab.snooper.groups()[0].members, [PortId(2)]);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
 }
 
 #[test]
@@ -302,7 +361,7 @@ fn a_forged_query_cannot_cut_listeners_off_at_once() {
     // Response time zero, but of version 3 (a version 1 query has no group).
     let forged = IgmpRepr { kind: kind::QUERY, max_resp: 0, group: NEWS };
     lab.send(3, &igmp_to([10, 0, 0, 3].into(), NEWS, forged, &[0, 125, 0, 0]));
-    lab.snooper.tick(lab.now());
+    lab.snooper.tick(&lab.driven.bridge, lab.now());
     lab.publish();
     assert_eq!(lab.data(NEWS), [1, 3, 9]);
     lab.send(1, &report(NEWS));
@@ -388,6 +447,7 @@ fn mld_is_to_ipv6_what_igmp_is_to_ipv4() {
         lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED)),
         [1, 2, 3, 4]
     );
+    lab.wait(1);
     assert_eq!(lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6)), [9]);
     assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 9]);
     assert_eq!(lab.snooper.routers()[0].family, Family::V6);
@@ -419,12 +479,16 @@ fn mld_version_2_reports_and_impostors() {
     assert_eq!(lab.snooper.counts().bad, 2);
     // A host without an address yet may report.
     lab.send(1, &report(1, Ipv6Addr::UNSPECIFIED));
-    assert_eq!(lab.send(4, &udp6(NEWS6)), [1]);
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
+    lab.wait(1);
+    assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 9]);
 }
 
 #[test]
 fn groups_are_bounded_per_port_and_per_bridge() {
-    let bounds = SnooperConfig { max_groups: 5, max_groups_per_port: 3, ..SnooperConfig::default() };
+    let bounds =
+        SnooperConfig { max_groups: 5, max_groups_per_port: 3, fast_leave: true, ..SnooperConfig::default() };
     let mut lab = Lab::with(bounds);
     let group = |number: u8| Ipv4Addr::new(239, 0, 0, number);
     for number in 0..10 {
@@ -515,6 +579,8 @@ fn queries_that_hosts_do_not_hear_have_no_effect() {
     lab.wait(2);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
     // IPv6.
+    let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
     lab.send(1, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
     let bare = PacketBuilder::eth(station(3), MacAddr::for_ipv6_multicast(NEWS6));
     let message = Icmpv6Repr { kind: mld::kind::QUERY, code: 0, rest: [0, 1, 0, 0] };
@@ -522,7 +588,7 @@ fn queries_that_hosts_do_not_hear_have_no_effect() {
     lab.send(3, &bare);
     lab.send(3, &mld_from(Ipv6Addr::UNSPECIFIED, NEWS6, mld::kind::QUERY, NEWS6));
     lab.wait(5);
-    assert_eq!(lab.send(4, &udp6(NEWS6)), [1]);
+    assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 9]);
 }
 
 fn protected(ports: &[u16], router: Option<bool>) -> BridgeConfig {
@@ -557,7 +623,7 @@ fn a_protected_port_neither_cuts_off_nor_captures_the_groups_of_others() {
 /// A querier that protected listeners do not hear does not keep a group from flooding when they fall silent.
 #[test]
 fn a_querier_on_a_protected_port_starves_no_protected_listener() {
-    let mut lab = Lab::new();
+    let mut lab = Lab::without_querier(SnooperConfig::default());
     lab.driven.bridge = lab.driven.bridge.reconfigured(&protected(&[1, 3], Some(true)));
     lab.send(1, &report(NEWS));
     for _ in 0..13 {

@@ -80,8 +80,8 @@ impl Snooping {
         self.read(site);
         let mut changed = false;
         for (name, snooper) in &mut self.snoopers {
-            if second {
-                snooper.tick(monotonic());
+            if let (true, Some(bridge)) = (second, site.bridges.get(name)) {
+                snooper.tick(bridge, monotonic());
             }
             if let (Some(groups), Some(bridge)) = (snooper.take_groups(), site.bridges.get_mut(name)) {
                 *bridge = std::sync::Arc::new(bridge.with_groups(groups));

@@ -12,9 +12,8 @@ impl<R: Recorder> Pass<'_, R> {
     #[cold]
     #[inline(never)]
     pub(super) fn limit_snooped(&self, member: &Member, mut decision: Decision) -> Decision {
-        let bucket = member.snooped();
-        let is_granted =
-            if R::DRY { bucket.available(self.now.ns) > 0 } else { bucket.take(self.now.ns, 1) == 1 };
+        let copies = member.snooped();
+        let is_granted = if R::DRY { copies.is_available(self.now.ns) } else { copies.take(self.now.ns) };
         if let Decision::Flood { punt, .. } | Decision::Group { punt, .. } = &mut decision {
             *punt = is_granted;
         }

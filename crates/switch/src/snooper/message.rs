@@ -34,6 +34,8 @@ pub(super) struct Query {
     pub(super) family: Family,
     /// The group asked for, unless the query is general or about single sources.
     pub(super) group: Option<IpAddr>,
+    /// Whether all listeners of the link are asked.
+    pub(super) is_general: bool,
     /// Longest time to wait with the answer.
     pub(super) max_resp_ns: u64,
     /// Whether timers are to be left alone.
@@ -80,6 +82,7 @@ fn read_ipv4(ip: &Ipv4<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
         Igmp::Query(query) => tell(Event::Query(Query {
             family: Family::V4,
             group: about(query.group.into(), query.sources.is_empty()),
+            is_general: query.group.is_unspecified(),
             max_resp_ns: u64::from(query.max_resp) * 100_000_000,
             suppress: query.suppress,
             from_router: ip.src() != Ipv4Addr::UNSPECIFIED,
@@ -122,6 +125,7 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
         Mld::Query(query) => tell(Event::Query(Query {
             family: Family::V6,
             group: about(query.group.into(), query.sources.is_empty()),
+            is_general: query.group.is_unspecified(),
             max_resp_ns: u64::from(query.max_resp) * 1_000_000,
             suppress: query.suppress,
             from_router: true,
