@@ -8,7 +8,8 @@
  * ACK that brings its cookie goes on to the service, whose kernel checks it again and accepts the
  * connection; it does so only for sockets that have made cookies themselves within two minutes
  * (tcp_syncookies = 2), so now and then a SYN is let through to each. Connections are remembered,
- * and what belongs to none is dropped while SYNs are answered.
+ * and what belongs to none is dropped while SYNs are answered. Those that have brought no cookie, but
+ * were open when the flood began, are remembered apart: whatever is forged takes no place of the others.
  *
  * Scheme "retry": the answer is a SYN+ACK that acknowledges a cookie instead of the SYN. A client
  * that has sent one refuses that with a RST of this number (RFC 9293 section 3.10.7.3) and sends
@@ -25,6 +26,8 @@
 #define COOKIE_HOLD (10 * SECOND)
 /* Connections that are open already become known in this time after a rule came. */
 #define COOKIE_LEARN (60 * SECOND)
+/* Sequence numbers of one connection's segments, one after the other, differ by less. */
+#define COOKIE_WINDOW (1 << 24)
 /* A SYN of each service goes through this often: a quarter of the time that its kernel asks for. */
 #define COOKIE_KEEP (30 * SECOND)
 
@@ -145,6 +148,34 @@ TRIVIUM_INLINE enum filter_verdict cookie_refusal(struct xdp_md *ctx, const stru
 	return FILTER_VERDICT_DROP;
 }
 
+/* Whether a connection has been learned that has brought no cookie. */
+TRIVIUM_INLINE int cookie_is_learned(const struct cookie_walk *walk, const struct filter_key *key)
+{
+	cookie_client(&walk->work->client, key, walk->rule->slot, FILTER_CLIENT_FLOW);
+	return !!bpf_map_lookup_elem(&filter_learned, &walk->work->client);
+}
+
+/*
+ * Learns a connection from segments that bring no cookie: by the second one, if its numbers go on from
+ * those of the one before. Forged ones, each of another connection, take no place but each other's.
+ */
+TRIVIUM_INLINE void cookie_learn(const struct cookie_walk *walk, const struct filter_key *key)
+{
+	const struct tcphdr *tcp = &walk->work->segment.tcp;
+	struct filter_client *client = &walk->work->client;
+	__u32 sent = bpf_ntohl(tcp->seq), heard = bpf_ntohl(tcp->ack_seq);
+	__u64 numbers = (__u64)sent << 32 | heard, now = walk->now, *before;
+
+	if (filter.scratch)
+		return;
+	cookie_client(client, key, walk->rule->slot, FILTER_CLIENT_FLOW);
+	before = bpf_map_lookup_elem(&filter_claims, client);
+	if (before && sent - (__u32)(*before >> 32) < COOKIE_WINDOW && heard - (__u32)*before < COOKIE_WINDOW)
+		bpf_map_update_elem(&filter_learned, client, &now, BPF_ANY);
+	else
+		bpf_map_update_elem(&filter_claims, client, &numbers, BPF_ANY);
+}
+
 /* The same under the scheme "cookie". */
 TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, const struct filter_key *key,
 							  const struct cookie_walk *walk)
@@ -154,7 +185,8 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 							   !cookie_asked(walk);
 
 	/* In a dry run nobody was asked for a cookie. */
-	if (rule->flags & FILTER_DRY_RUN || cookie_known(walk, key, FILTER_CLIENT_FLOW))
+	if (rule->flags & FILTER_DRY_RUN || cookie_known(walk, key, FILTER_CLIENT_FLOW) ||
+	    cookie_is_learned(walk, key))
 		return FILTER_VERDICT_CONTINUE;
 	if ((key->flags & (TCP_ACK | TCP_SYN | TCP_RST)) == TCP_ACK) {
 		if (cookie_valid(ctx, key, walk->work, 0)) {
@@ -162,8 +194,9 @@ TRIVIUM_INLINE enum filter_verdict cookie_acknowledgement(struct xdp_md *ctx, co
 			cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
 			return FILTER_VERDICT_CONTINUE;
 		}
+		/* The segment has been read. */
 		if (learns)
-			cookie_remember(walk, key, FILTER_CLIENT_FLOW, walk->now);
+			cookie_learn(walk, key);
 	}
 	if (learns)
 		return FILTER_VERDICT_CONTINUE;

@@ -75,6 +75,22 @@ struct {
 	__type(value, __u64);
 } filter_clients SEC(".maps");
 
+/* The same of connections that have brought no cookie, but segments that belong together; with when. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct filter_client);
+	__type(value, __u64);
+} filter_learned SEC(".maps");
+
+/* Of a connection that has sent one segment: its sequence number, above what it acknowledges. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct filter_client);
+	__type(value, __u64);
+} filter_claims SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, FILTER_SERVICES_MAX);

@@ -350,17 +350,60 @@ fn connections_that_were_there_first_are_learned() {
     assert_eq!(always.fate(&data), Fate::On);
     assert_eq!(always.fate(&Segment { flags: RST, port: 7, ..data.clone() }), Fate::On);
     let calm = hook(vec![service("web", cookie(), Some(1))]);
+    // By two segments, the second of which goes on from the first; it may be the same again.
     assert_eq!(calm.fate(&data), Fate::On);
+    assert_eq!(calm.fate(&Segment { seq: data.seq + 1448, ack: 300, ..data.clone() }), Fate::On);
+    let again = Segment { port: 9, ..data.clone() };
+    assert_eq!([calm.fate(&again), calm.fate(&again)], [Fate::On; 2]);
+    // Not by one, nor by two that do not belong together.
+    let once = Segment { port: 10, ..data.clone() };
+    let (forged, more) = (Segment { port: 11, ..data.clone() }, Segment { port: 11, seq: 5, ..data.clone() });
+    for segment in [&once, &forged, &more] {
+        assert_eq!(calm.fate(segment), Fate::On);
+    }
     for _ in 0..3 {
         calm.fate(&Segment { client: 200, ..segment(SYN) });
     }
     assert!(calm.counted("web").flood);
     assert_eq!(calm.fate(&Segment { seq: 1, ..data.clone() }), Fate::On);
+    assert_eq!(calm.fate(&again), Fate::On);
+    assert_eq!([calm.fate(&once), calm.fate(&more)], [Fate::Dropped; 2]);
     let strange = Segment { port: 8, ..data };
     for flags in [ACK, RST, RST | ACK, FIN | ACK, 0, FIN, SYN | ACK, SYN | FIN, SYN | RST, PSH] {
         assert_eq!(calm.fate(&Segment { flags, ..strange.clone() }), Fate::Dropped, "{flags:#x}");
     }
-    assert_eq!(calm.figures()[1..3], [0, 10]);
+    assert_eq!(calm.figures()[1..3], [0, 12]);
+}
+
+/// ACKs of forged connections, many times as many as there is room for, displace neither a connection that has brought its cookie nor one
+/// that was open before.
+#[test]
+fn forged_acknowledgements_displace_no_connection() {
+    need_root!();
+    let sizes = FilterSizes { clients: 1024, ..FilterSizes::default() };
+    let hook = hook_of(vec![service("web", cookie(), Some(1))], sizes);
+    let open = Segment { flags: ACK, ack: 77, ..segment(ACK) };
+    assert_eq!([hook.fate(&open), hook.fate(&open)], [Fate::On; 2]);
+    let flood = |hook: &Hook| {
+        for _ in 0..3 {
+            hook.fate(&Segment { client: 200, ..segment(SYN) });
+        }
+        assert!(hook.counted("web").flood);
+    };
+    for number in 0..8000_u16 {
+        let forged = Segment { client: 3, port: 1024 + number, seq: u32::from(number), ..open.clone() };
+        assert_eq!(hook.fate(&forged), Fate::On);
+    }
+    flood(&hook);
+    assert_eq!(hook.fate(&open), Fate::On, "the open one is known still");
+    // The same while it answers: what has no cookie is not remembered at all.
+    let syn = Segment { port: 50_000, ..segment(SYN) };
+    let ack = completing(&syn, &hook.answer(&syn));
+    assert_eq!(hook.fate(&ack), Fate::On);
+    for number in 0..8000_u16 {
+        hook.fate(&Segment { client: 4, port: 1024 + number, ..open.clone() });
+    }
+    assert_eq!([hook.fate(&ack), hook.fate(&open)], [Fate::On; 2]);
 }
 
 #[test]

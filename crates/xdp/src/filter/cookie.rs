@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as ffi;
 
-use super::Moment;
+use super::{FilterSizes, Moment};
 use crate::Error;
 use crate::sys::{self, MapKind, MapSpec};
 
 const CLIENTS: &str = "filter_clients";
+const LEARNED: &str = "filter_learned";
+const CLAIMS: &str = "filter_claims";
 const SERVICES: &str = "filter_services";
 const ANSWERS: &str = "filter_answers";
 /// `FILTER_SERVICES_MAX`: the rules of two sets.
@@ -49,8 +51,23 @@ pub struct CookieCounters {
 #[derive(Debug)]
 pub(crate) struct CookieMaps {
     clients: OwnedFd,
+    /// Connections that were open before they could be asked for a cookie. What is forged can only displace these.
+    learned: OwnedFd,
+    /// Connections of which one segment has come, on their way there.
+    claims: OwnedFd,
     services: OwnedFd,
     answers: OwnedFd,
+}
+
+/// One in so many places of clients is there for connections of which one segment has come.
+const OF_CLAIMS: u32 = 8;
+
+fn create_learned(clients: u32) -> Result<OwnedFd, Error> {
+    create(LEARNED, MapKind::LruHash, CLIENT_SIZE, 8, clients)
+}
+
+fn create_claims(clients: u32) -> Result<OwnedFd, Error> {
+    create(CLAIMS, MapKind::LruHash, CLIENT_SIZE, 8, (clients / OF_CLAIMS).max(1))
 }
 
 /// Whether the kernel has what rules with cookies need; `has` tells of a helper.
@@ -66,26 +83,43 @@ impl CookieMaps {
     pub fn new(clients: u32) -> Result<CookieMaps, Error> {
         Ok(CookieMaps {
             clients: create(CLIENTS, MapKind::LruHash, CLIENT_SIZE, 8, clients)?,
+            learned: create_learned(clients)?,
+            claims: create_claims(clients)?,
             services: create(SERVICES, MapKind::Hash, 4, 16, SERVICES_CAPACITY)?,
             answers: create(ANSWERS, MapKind::SparsePerCpuHash, 4, 40, SERVICES_CAPACITY)?,
         })
     }
 
-    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
-        [(CLIENTS, self.clients.as_fd()), (SERVICES, self.services.as_fd()), (ANSWERS, self.answers.as_fd())]
+    pub fn list(&self) -> [(&'static str, BorrowedFd<'_>); 5] {
+        [
+            (CLIENTS, self.clients.as_fd()),
+            (LEARNED, self.learned.as_fd()),
+            (CLAIMS, self.claims.as_fd()),
+            (SERVICES, self.services.as_fd()),
+            (ANSWERS, self.answers.as_fd()),
+        ]
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.
     pub fn adopt(mut take: impl FnMut(&'static str) -> Result<OwnedFd, Error>) -> Result<CookieMaps, Error> {
-        Ok(CookieMaps { clients: take(CLIENTS)?, services: take(SERVICES)?, answers: take(ANSWERS)? })
+        // Programs from before these two maps kept what they had learned among the clients, where it stays.
+        let clients = FilterSizes::default().clients;
+        Ok(CookieMaps {
+            clients: take(CLIENTS)?,
+            learned: take(LEARNED).or_else(|_| create_learned(clients))?,
+            claims: take(CLAIMS).or_else(|_| create_claims(clients))?,
+            services: take(SERVICES)?,
+            answers: take(ANSWERS)?,
+        })
     }
 
     /// The same clients, which a test run does not change, with counts and floods of their own.
     pub fn scratch(&self) -> Result<CookieMaps, Error> {
-        let clients = self.clients.try_clone();
-        let clients =
-            clients.map_err(|source| Error::Map { map: CLIENTS, operation: "duplicate", source })?;
-        let scratch = CookieMaps { clients, ..CookieMaps::new(1)? };
+        let duplicate = |map, of: &OwnedFd| {
+            of.try_clone().map_err(|source| Error::Map { map, operation: "duplicate", source })
+        };
+        let (clients, learned) = (duplicate(CLIENTS, &self.clients)?, duplicate(LEARNED, &self.learned)?);
+        let scratch = CookieMaps { clients, learned, ..CookieMaps::new(1)? };
         for slot in self.slots()? {
             scratch.put(slot, self.service(slot)?.unwrap_or_default())?;
         }
