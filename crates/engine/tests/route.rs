@@ -109,6 +109,7 @@ impl Tables {
             kernel: Some(Kernel { port: PORTS[2], mac: INTO_KERNEL }),
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
+            own_addresses: Arc::default(),
             errors: Errors::default(),
             gate: Arc::clone(&self.gate),
             seed: 7,
@@ -324,6 +325,42 @@ fn drops_have_their_reasons() {
         assert!(explained.steps.contains(&Step::Dropped(reason)), "{reason}: {:?}", explained.steps);
     }
     rig.assert_accounted();
+}
+
+/// A packet to elsewhere does not come from this host, nor from all hosts of a link; whatever it looks like besides.
+#[test]
+fn nothing_comes_from_addresses_of_this_host() {
+    let config = EngineConfig::default();
+    let tables = Tables::new(&config);
+    let own = ["10.0.0.1", "10.0.1.1", "10.0.1.255"];
+    let own_addresses = Arc::new(own_addresses(&own));
+    let mut rig = rig(&config, Router { own_addresses: Arc::clone(&own_addresses), ..tables.router() });
+    for source in own {
+        for more in ["udp", "udp,ttl=1", "tcp,frag=first", "icmp,icmp_type=8"] {
+            let frame = frame(&format!("ip_src={source},ip_dst=20.9.9.9,{more}"));
+            let before = rig.dropped()[DropReason::MartianSource.index()];
+            assert_eq!(through(&mut rig, &frame), [], "{source}, {more}");
+            assert_eq!(rig.dropped()[DropReason::MartianSource.index()], before + 1, "{source}, {more}");
+            let explained = rig.worker.while_offline(|| rig.engine.explain(PORTS[0], &frame));
+            assert!(explained.steps.contains(&Step::Dropped(DropReason::MartianSource)), "{explained:?}");
+        }
+    }
+    // Nearly all others are told apart without a look at the list; these are looked for in it, too.
+    let others = (0..=u16::MAX).map(|low| {
+        let [high, low] = low.to_be_bytes();
+        std::net::Ipv4Addr::new(10, 7, high, low)
+    });
+    let others: Vec<_> = others.filter(|source| own_addresses.may_hold(source.to_bits())).take(4).collect();
+    assert_eq!(others.len(), 4);
+    for source in others {
+        let frame = frame(&format!("ip_src={source},ip_dst=20.9.9.9,udp"));
+        assert_eq!(through(&mut rig, &frame), [(PORTS[1], routed(&frame, neighbour(2)))], "{source}");
+    }
+    rig.assert_accounted();
+}
+
+fn own_addresses(own: &[&str]) -> router::OwnAddresses {
+    own.iter().map(|address| address.parse::<std::net::Ipv4Addr>().unwrap()).collect()
 }
 
 /// The error about a packet (RFC 792, RFC 4443), as its sender gets it: type and code, whose it is, and the packet as far as there is room.

@@ -1,8 +1,9 @@
 //! Plain packets, told from their first octets: nearly all that a router gets. Nothing but their destination has to be known of them
 //! to route them, so that no flow key is made.
 //!
-//! What is not plain takes the way by the key ([`admit`](crate::admit)), which says the same of plain ones, too, but
-//! for an IPv4 header's checksum: here it has been verified. Tests hold the two against each other.
+//! What is not plain takes the way by the key ([`Router::admit`](crate::Router::admit)), which says the same of plain ones, too, but
+//! for an IPv4 header's checksum: here it has been verified. Tests hold the two against each other. So does what may come from one of this
+//! host's own addresses ([`OwnAddresses::may_hold`](crate::OwnAddresses::may_hold)), which callers ask.
 
 /// Octets that [`four`] reads: Ethernet's header, and IPv4's without options.
 pub const HEAD_4: usize = 14 + 20;
@@ -30,6 +31,13 @@ pub fn four(own: u64, head: &[u8; HEAD_4], len: usize) -> Option<u32> {
         & HOSTS[usize::from(head[30])]
         & adds_up(third, fourth, second >> 48 | last << 16);
     plain.then(|| u32::from_be_bytes([head[30], head[31], head[32], head[33]]))
+}
+
+/// The source of an IPv4 packet without options.
+#[inline(always)]
+#[must_use]
+pub fn source(head: &[u8; HEAD_4]) -> u32 {
+    u32::from_be_bytes([head[26], head[27], head[28], head[29]])
 }
 
 /// Whether IPv4 addresses that begin with an octet may be those of packets on their way: neither 0 nor 127, nor 224 and above.

@@ -18,6 +18,7 @@ use crate::errors::Errors;
 use crate::fib::View;
 use crate::gate::Gate;
 use crate::mirrored::Mirrored;
+use crate::own_addresses::OwnAddresses;
 use crate::paths::{Sayings, Verdict};
 use crate::policy::Lookup;
 use crate::reverse::ReversePath;
@@ -166,6 +167,8 @@ pub struct Router {
     pub mirrored: Mirrored,
     /// By the numbers of interfaces, what they ask of sources; those behind its end ask nothing.
     pub reverse_paths: Vec<ReversePath>,
+    /// No packet comes from these.
+    pub own_addresses: Arc<OwnAddresses>,
     /// What senders are told.
     pub errors: Errors,
     /// How many packets go to the kernel, and how many senders are told.
@@ -450,7 +453,7 @@ impl Router {
                 *out = Decision::Drop(DropReason::NoRoom);
                 continue;
             };
-            if let Some(decision) = gathering.admitted(admit(own, key, layers), place) {
+            if let Some(decision) = gathering.admitted(self.admit(own, key, layers), place) {
                 *out = decision;
             }
         }
@@ -464,6 +467,45 @@ impl Router {
     pub fn own(&self, interface: u16) -> Option<u64> {
         let own = self.interfaces.get(usize::from(interface))?.as_ref()?;
         Some(own.mac.to_wire_word() | if own.vrrp { VRRP } else { 0 })
+    }
+
+    /// Whether a packet that has come in by an interface whose address is the word `own` ([`Router::own`]) is to be routed at all, as Linux's
+    /// receive path judges it.
+    #[inline(always)]
+    #[must_use]
+    pub fn admit(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+        if key.eth_dst_word() != own || layers.is_special() {
+            return self.special(own, key, layers);
+        }
+        match key.untagged_l3() {
+            L3Kind::Ipv4 => four(&self.own_addresses, key),
+            L3Kind::Ipv6 => six(key),
+            L3Kind::None | L3Kind::Arp => self.special(own, key, layers),
+        }
+    }
+
+    /// What is not a plain packet to this router.
+    #[cold]
+    fn special(&self, own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
+        Admitted::Not(if key.eth_dst().is_multicast() {
+            Decision::Punt(Punt::Group)
+        } else if !is_own(own, key) {
+            Decision::Drop(DropReason::NotForUs)
+        } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
+            // Broken further up, it is routed like any other.
+            Decision::Drop(reason)
+        } else if key.is_tagged()
+            || matches!(key.l3_kind(), L3Kind::None | L3Kind::Arp)
+            || layers.l2_len() != 14
+        {
+            Decision::Punt(Punt::NotIp)
+        } else if layers.has_ipv4_options() || layers.has_hop_by_hop() {
+            Decision::Punt(Punt::Options)
+        } else if key.l3_kind() == L3Kind::Ipv4 {
+            return four(&self.own_addresses, key);
+        } else {
+            return six(key);
+        })
     }
 
     /// Says of the packets in `scratch` where they go. `interface` gives the number of the interface that the packet at a place came in by,
@@ -655,20 +697,6 @@ impl Router {
     }
 }
 
-/// Whether a packet is to be routed at all by a router whose address is the word `own` ([`Router::own`]), as Linux's receive path judges it.
-#[inline(always)]
-#[must_use]
-pub fn admit(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
-    if key.eth_dst_word() != own || layers.is_special() {
-        return special(own, key, layers);
-    }
-    match key.untagged_l3() {
-        L3Kind::Ipv4 => four(key),
-        L3Kind::Ipv6 => six(key),
-        L3Kind::None | L3Kind::Arp => special(own, key, layers),
-    }
-}
-
 /// Whether a packet's Ethernet destination is the interface's.
 fn is_own(own: u64, key: &FlowKey) -> bool {
     let to = key.eth_dst_word();
@@ -680,42 +708,22 @@ fn is_own(own: u64, key: &FlowKey) -> bool {
     to == own & !VRRP || own & VRRP != 0 && to & VRRP_BITS == virtual_router
 }
 
-/// What is not a plain packet to this router.
-#[cold]
-fn special(own: u64, key: &FlowKey, layers: &Layers) -> Admitted {
-    Admitted::Not(if key.eth_dst().is_multicast() {
-        Decision::Punt(Punt::Group)
-    } else if !is_own(own, key) {
-        Decision::Drop(DropReason::NotForUs)
-    } else if let (None, Some(reason)) = (layers.l3(), layers.malformed()) {
-        // Broken further up, it is routed like any other.
-        Decision::Drop(reason)
-    } else if key.is_tagged() || matches!(key.l3_kind(), L3Kind::None | L3Kind::Arp) || layers.l2_len() != 14
-    {
-        Decision::Punt(Punt::NotIp)
-    } else if layers.has_ipv4_options() || layers.has_hop_by_hop() {
-        Decision::Punt(Punt::Options)
-    } else if key.l3_kind() == L3Kind::Ipv4 {
-        return four(key);
-    } else {
-        return six(key);
-    })
-}
-
 /// Addresses that IPv4 packets may have on their way (RFC 1812, 5.3.7; Linux `ip_route_input_slow`).
 #[inline(always)]
-fn four(key: &FlowKey) -> Admitted {
+fn four(own: &OwnAddresses, key: &FlowKey) -> Admitted {
     let (source, destination) = (key.ipv4_src().to_bits(), key.ipv4_dst().to_bits());
     let admitted = Admitted::To { destination: key.ipv4_dst().into(), hops: key.ttl() };
     let (from, to) = (source >> 24, destination >> 24);
+    let is_own = own.holds(source);
     // Both between 1 and 223, and neither 127.
-    if from.wrapping_sub(1) < 223 && to.wrapping_sub(1) < 223 && from != 127 && to != 127 {
+    if from.wrapping_sub(1) < 223 && to.wrapping_sub(1) < 223 && from != 127 && to != 127 && !is_own {
         return admitted;
     }
     let group = |address: u32| address >> 28 == 0xe || address == u32::MAX;
     Admitted::Not(if group(destination) {
         Decision::Punt(Punt::Group)
-    } else if group(source) || matches!(from, 0 | 127) {
+    } else if group(source) || matches!(from, 0 | 127) || is_own {
+        // As if this host itself had sent it, or all hosts of one of its links.
         Decision::Drop(DropReason::MartianSource)
     } else if matches!(to, 0 | 127) {
         Decision::Drop(DropReason::MartianDestination)

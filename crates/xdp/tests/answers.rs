@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 use router::{Decision, Scratch};
 use support::router::{FAR, NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, PacketSocket, config};
-use tables::{ANSWER, MAC, MTU, PORT, Rig, TAG, Tables, frame, sent, way, ways};
+use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, frame, sent, way, ways};
 use xdp::fib::Takes;
 use xdp::live::{Pass, Sink, Traffic, Vary};
 use xdp::route::{AnswerInterface, AnswerPort, Own, RouteCounts, RouteStage};
@@ -164,6 +164,13 @@ fn the_hook_and_the_worker_decide_alike() {
             }
             // It went up.
             Counter::DownPassed => prop_assert!(wanted.is_none() && after == frame, "{wanted:?}"),
+            // It comes from this host itself, or from all of a link: not by a worker either.
+            Counter::RouteAddress
+                if frame[12] == 8 && OWN_SOURCES.contains(&frame[26..30].try_into().unwrap()) =>
+            {
+                let is_forwarded = matches!(decision, Decision::Forward { .. });
+                prop_assert!(verdict == Verdict::Pass && after == frame && !is_forwarded, "{decision:?}");
+            }
             // It is the kernel's: what a worker gets is less.
             _ => prop_assert!(verdict == Verdict::Pass && after == frame),
         }

@@ -228,6 +228,7 @@ impl Tables {
             kernel: None,
             mirrored: Mirrored::default(),
             reverse_paths: Vec::new(),
+            own_addresses: Arc::default(),
             errors: Errors::default(),
             gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: 1,

@@ -59,7 +59,9 @@ fn read_from<const VLANS: bool>(
         let from = place;
         place += gathering.fours(from, |place| {
             let (head, len) = seen(memory, packets, place)?;
-            plain::four(own, head, len).filter(|_| is_next(place))
+            // Whether a source is one of this host's own after all is looked at by its key.
+            let is_plain = |_: &u32| is_next(place) && !router.own_addresses.may_hold(plain::source(head));
+            plain::four(own, head, len).filter(is_plain)
         });
         heads[from..place].fill(Head::Plain4);
         let from = place;
@@ -75,7 +77,7 @@ fn read_from<const VLANS: bool>(
         let Some(packet) = packets.get(place).filter(|_| is_next(place)) else { continue };
         heads[place] = Head::Read;
         let (head, len) = (packet.head(memory), packet.len());
-        let admitted = judge(port, own, head, len, &mut keys[place], &mut layers[place]);
+        let admitted = judge(port, router, own, head, len, &mut keys[place], &mut layers[place]);
         if let Some(decision) = gathering.admitted(admitted, place) {
             routes[place] = decision;
         }
@@ -159,6 +161,7 @@ fn take_off(packet: &mut Packet, memory: &FrameMemory, router: &Router, interfac
 #[inline(never)]
 fn judge(
     port: PortId,
+    router: &Router,
     own: u64,
     head: &[u8],
     len: usize,
@@ -168,7 +171,7 @@ fn judge(
     match FlowKey::extract(head, len, port, key) {
         Ok(found) => {
             *layers = found;
-            router::admit(own, key, layers)
+            router.admit(own, key, layers)
         }
         Err(reason) => Admitted::Not(Decision::Drop(reason)),
     }

@@ -194,8 +194,8 @@ impl Rig {
             tables.set(prefix, &path);
         }
         let mut own = Own::new("blue").unwrap();
-        for number in 1..4 {
-            own.insert(Ipv4Addr::new(10, 0, number, 1).into()).unwrap();
+        for address in OWN_SOURCES {
+            own.insert(Ipv4Addr::from(address).into()).unwrap();
         }
         let stage =
             RouteStage::answering(&PORT, &own, &tables.answers, answer).with_vlans(vlans.iter().copied());
@@ -215,6 +215,7 @@ impl Rig {
                 Sources::Strict => vec![ReversePath::Strict; 6],
                 Sources::Loose => vec![ReversePath::Loose; 6],
             },
+            own_addresses: Arc::new(OWN_SOURCES.into_iter().map(Ipv4Addr::from).collect()),
             errors: Errors::default(),
             gate: Arc::new(Gate::new(|_| 1, 1, 0)),
             seed: SEED,
@@ -315,17 +316,24 @@ pub fn address6() -> impl Strategy<Value = [u8; 16]> {
     select(all).prop_map(|text| text.parse::<Ipv6Addr>().unwrap().octets())
 }
 
+/// The router's own addresses, and a link's broadcast address.
+pub const OWN_SOURCES: [[u8; 4]; 4] = [[10, 0, 1, 1], [10, 0, 2, 1], [10, 0, 3, 1], [10, 0, 2, 255]];
+
 pub fn frame() -> impl Strategy<Value = Vec<u8>> {
     let header = (any::<bool>(), address4(), address6(), select(vec![1_u8, 6, 17, 44, 58, 132]));
     let length = prop_oneof![5 => 60_u16..120, 1 => 890_u16..910, 1 => 990_u16..1010, 1 => 1490_u16..1500];
     let ttl = prop_oneof![6 => Just(64_u8), 1 => 0_u8..4];
     let fragment = prop_oneof![6 => Just(0_u16), 1 => select(vec![0x4000, 0x2000, 1, 0x2001])];
     let noise = prop_oneof![3 => Just(None), 1 => (0_usize..60, any::<u8>()).prop_map(Some)];
-    (header, length, ttl, fragment, vec(any::<u8>(), 12), noise, 0_usize..20).prop_map(
-        |((v4, to4, to6, protocol), length, ttl, fragment, payload, noise, behind)| {
+    let source = prop_oneof![12 => Just(None), 1 => select(OWN_SOURCES.to_vec()).prop_map(Some)];
+    (header, length, ttl, fragment, vec(any::<u8>(), 12), noise, 0_usize..20, source).prop_map(
+        |((v4, to4, to6, protocol), length, ttl, fragment, payload, noise, behind, source)| {
             let mut frame = if v4 {
                 ipv4(to4.into(), length, |ip| {
                     (ip[8], ip[9]) = (ttl, protocol);
+                    if let Some(source) = source {
+                        ip[12..16].copy_from_slice(&source);
+                    }
                     ip[6..8].copy_from_slice(&fragment.to_be_bytes());
                     ip[20..32].copy_from_slice(&payload);
                 })

@@ -211,6 +211,7 @@ impl Running {
             kernel: self.door.port.map(|port| Kernel { port, mac: self.door.mac }),
             mirrored,
             reverse_paths,
+            own_addresses: Arc::new(state.seen.own.0.iter().copied().collect()),
             errors,
             gate: Arc::clone(&self.gate),
             seed: self.seed,

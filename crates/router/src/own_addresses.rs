@@ -1,0 +1,96 @@
+//! This host's own IPv4 addresses and the broadcast addresses of its links: no packet on its way elsewhere comes from one (RFC 1812, 5.3.7 and
+//! 4.2.2.11; Linux `fib_validate_source`).
+//!
+//! Every packet's source is looked for. A bit for each of 16,384 hashes says of nearly all that they are none of these, as the hook's
+//! `route_own_bits` do (`bpf/include/route_checks.h`).
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// Bits of a hash.
+const HASH_BITS: u32 = 14;
+const WORDS: usize = 1 << (HASH_BITS - 6);
+/// 2^32 divided by the golden ratio (Fibonacci hashing).
+const MIX: u32 = 0x9e37_79b9;
+
+/// See the module documentation.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OwnAddresses {
+    bits: Box<[u64; WORDS]>,
+    all: HashSet<u32>,
+}
+
+impl Default for OwnAddresses {
+    fn default() -> Self {
+        OwnAddresses { bits: Box::new([0; WORDS]), all: HashSet::new() }
+    }
+}
+
+impl fmt::Debug for OwnAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.all.iter().map(|address| Ipv4Addr::from(*address))).finish()
+    }
+}
+
+impl FromIterator<Ipv4Addr> for OwnAddresses {
+    fn from_iter<T: IntoIterator<Item = Ipv4Addr>>(addresses: T) -> Self {
+        let mut own = OwnAddresses::default();
+        for address in addresses {
+            let (word, bit) = place(address.to_bits());
+            own.bits[word] |= 1 << bit;
+            own.all.insert(address.to_bits());
+        }
+        own
+    }
+}
+
+impl OwnAddresses {
+    /// Whether an address, its first octet highest, may be one of them: false of nearly all others.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_hold(&self, address: u32) -> bool {
+        let (word, bit) = place(address);
+        self.bits[word] >> bit & 1 != 0
+    }
+
+    /// Whether an address, its first octet highest, is one of them.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, address: u32) -> bool {
+        self.may_hold(address) && self.all.contains(&address)
+    }
+}
+
+/// The word and the bit of an address.
+#[inline(always)]
+fn place(address: u32) -> (usize, u32) {
+    let hash = address.wrapping_mul(MIX) >> (32 - HASH_BITS);
+    // Below WORDS: the hash has HASH_BITS bits.
+    ((hash >> 6) as usize & (WORDS - 1), hash & 63)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_set_holds(own: Vec<u32>, others: Vec<u32>) {
+            let addresses: OwnAddresses = own.iter().map(|address| Ipv4Addr::from(*address)).collect();
+            for address in own.iter().chain(&others) {
+                prop_assert_eq!(addresses.holds(*address), own.contains(address));
+                prop_assert!(addresses.may_hold(*address) || !own.contains(address));
+            }
+        }
+    }
+
+    #[test]
+    fn few_others_are_looked_for() {
+        let own: OwnAddresses = (1..=16).map(|number| Ipv4Addr::new(10, 0, number, 1)).collect();
+        let others = (0..65_536_u32).filter(|low| own.may_hold(0x0b00_0000 | low)).count();
+        assert!(others < 200, "{others} of 65,536");
+    }
+}
