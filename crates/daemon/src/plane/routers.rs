@@ -14,6 +14,7 @@ mod door;
 mod fpm;
 mod hook;
 mod mirrors;
+mod prompts;
 mod relay;
 mod running;
 mod seen;

@@ -23,12 +23,10 @@ use super::super::ports::Ports;
 use super::door::Door;
 use super::hook::{self, Hook};
 use super::mirrors::{self, MirrorDevice};
+use super::prompts::Prompts;
 use super::relay::Relay;
 use super::seen::{Seat, Seen, State};
 use super::{PATHS, object};
-
-/// Neighbours that the kernel is asked for in one go.
-const PROMPTS: usize = 512;
 
 /// The port of BGP (RFC 4271, section 8).
 const BGP: u16 = 179;
@@ -53,6 +51,8 @@ pub struct Running {
     pub relay: Option<Relay>,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
+    /// Whose turn it is to be asked for.
+    pub prompts: Prompts,
     /// Whether the kernel's sessions could not be read, as was said.
     pub lacks_sessions: bool,
 }
@@ -120,6 +120,7 @@ impl Running {
             mirrorless: BTreeSet::new(),
             relay: None,
             sent: BTreeMap::new(),
+            prompts: Prompts::default(),
             lacks_sessions: false,
         })
     }
@@ -300,7 +301,7 @@ impl Running {
             let used: Vec<router::AdjacencyUse> = state.feed.adjacencies().iter().collect();
             (used, state.permanent.clone())
         };
-        let mut wanted = Vec::new();
+        let (mut gateways, mut others) = (Vec::new(), Vec::new());
         let mut sent = BTreeMap::new();
         for one in used {
             let Some(address) = one.address else { continue };
@@ -310,13 +311,15 @@ impl Running {
                 continue;
             }
             let is_used = self.sent.get(&key).is_some_and(|before| *before != one.packets);
-            if is_used || one.mac.is_none() && one.ways > 0 {
-                wanted.push(key);
+            if one.ways > 0 && (is_used || one.mac.is_none()) {
+                gateways.push(key);
+            } else if is_used {
+                others.push(key);
             }
             sent.insert(key, one.packets);
         }
         self.sent = sent;
-        wanted.truncate(PROMPTS);
+        let wanted = self.prompts.next(gateways, others);
         if wanted.is_empty() {
             return;
         }
