@@ -267,12 +267,13 @@ fn a_flood_of_hellos_leaves_other_protocols_whole() {
     assert_eq!((counted("ospf").0, counted("rip").0, counted("rip").1), (700, 700, UPDATES));
 }
 
-/// A BGP session of the kernel's sockets lives while the guest's link is flooded with segments of forged sources from port 179 and from the
-/// peer's own address: what the peer writes arrives, though the limit of the class is a small part of the flood.
+/// A BGP session of the kernel's sockets lives while the guest's link is flooded with segments of forged sources from port 179, and with
+/// segments, OSPF and BFD from the peer's own address: what the peer writes arrives, though the limits are a small part of the flood.
 #[test]
 fn a_session_lives_in_a_flood_of_forged_segments() {
     require!("ip", "ping", "ethtool");
-    let all = Guests::start_with("punt_limits = { bgp = 100 }\n");
+    let all =
+        Guests::start_with("punt_limits = { bgp = 100, session = 1000, peer = 100, peer-multihop = 100 }\n");
     let (rig, hub) = (&all.rig, all.rig.lab.hub());
     all.reaches(&all.guest, "10.9.0.1");
     let listener = hub.inside(|| Ok(TcpListener::bind("10.9.0.1:179").unwrap())).unwrap();
@@ -290,17 +291,18 @@ fn a_session_lives_in_a_flood_of_forged_segments() {
     eventually("the session is known", PATIENCE, || {
         far.write_all(&keepalive).unwrap();
         near.read_exact(&mut [0; 19]).unwrap();
-        if counted("peer").0 > 0 { Ok(()) } else { Err(format!("{:?}", counted("bgp"))) }
+        if counted("session").0 > 0 { Ok(()) } else { Err(format!("{:?}", counted("bgp"))) }
     })
     .unwrap();
     let mac: Vec<String> = mac_of(&all.link()).iter().map(|octet| format!("{octet:02x}")).collect();
-    let forged = |source: &str| {
-        let text = format!(
-            "eth_dst={},ip_src={source},ip_dst=10.9.0.1,tcp,src_port=179,dst_port=5000",
-            mac.join(":")
-        );
+    let forged = |source: &str, what: &str| {
+        let text = format!("eth_dst={},ip_src={source},ip_dst=10.9.0.1,{what}", mac.join(":"));
         packet::spec::parse(&text).unwrap()
     };
+    let segment = "tcp,src_port=179,dst_port=5000";
+    // What bears the peer's address and is none of its session.
+    let others = ["ip_proto=89,ttl=1", "udp,dst_port=4784,ttl=60", "udp,dst_port=3784,ttl=255", segment];
+    let others = others.map(|what| forged("10.9.0.2", what));
     let sender = RawSender::open(&all.guest, "eth0").unwrap();
     let before = counted("bgp");
     let mut number = 0_u32;
@@ -308,15 +310,17 @@ fn a_session_lives_in_a_flood_of_forged_segments() {
         for _ in 0..100 {
             number += 1;
             let source = std::net::Ipv4Addr::from(0x0b00_0000 + number).to_string();
-            sender.send(&forged(if number.is_multiple_of(10) { "10.9.0.2" } else { &source })).unwrap();
+            sender.send(&forged(&source, segment)).unwrap();
+            sender.send(&others[round % others.len()]).unwrap();
         }
         far.write_all(&keepalive).unwrap();
         near.read_exact(&mut [0; 19]).unwrap_or_else(|error| panic!("keepalive {round}: {error}"));
     }
-    let (after, peer) = (counted("bgp"), counted("peer"));
+    let (after, session) = (counted("bgp"), counted("session"));
     assert!(
         after.1 - before.1 > 10_000,
         "forged segments beyond the limit are refused: {before:?} {after:?}"
     );
-    assert_eq!(peer.1, 0, "of the session no segment is");
+    assert_eq!(session.1, 0, "of the session no segment is");
+    assert!(counted("peer").0 > 0 && counted("peer-multihop").0 > 0, "the others have counts of their own");
 }

@@ -32,7 +32,10 @@ macro_rules! classes {
 }
 
 classes! {
-    Peer = "peer", "Known peers: BGP's established sessions, OSPF and BFD of gateways that routes use.";
+    Session = "session", "Segments of BGP's established sessions.";
+    Peer = "peer", "Known peers on a link: OSPF and BFD of one hop from gateways that routes use, and from ends of BGP's sessions.";
+    PeerMultihop = "peer-multihop", "BFD of several hops (RFC 5883) from ends of BGP's sessions.";
+    Neighbour = "neighbour", "ARP, neighbour discovery and DHCP of neighbours that are known, or that are asked for.";
     Arp = "arp", "ARP (RFC 826).";
     Nd = "nd", "Neighbour discovery (RFC 4861) without routers' part.";
     Ra = "ra", "Router solicitations and advertisements (RFC 4861).";

@@ -40,6 +40,22 @@ const ON_LINK: u64 = 1 << 49;
 /// What a number stands for.
 type Key = (u32, Option<IpAddr>);
 
+/// Interfaces whose devices readers know.
+const INTERFACES: usize = 4096;
+/// There is no device.
+const NO_DEVICE: u32 = 0;
+
+/// What is known of the station that claims an address on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquaintance {
+    /// The address is its own, as far as the kernel knows.
+    Known,
+    /// Packets are sent to the address, and whose it is the kernel does not know yet.
+    Asked,
+    /// The address is another station's, or nobody's.
+    Unknown,
+}
+
 /// An adjacency as readers have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Adjacency {
@@ -124,6 +140,8 @@ struct Shared {
     hash: LinkHash,
     /// By number: packets and bytes.
     counts: CounterArray,
+    /// By the number of an interface: the index of the kernel's device, or [`NO_DEVICE`].
+    devices: Box<[AtomicU32]>,
 }
 
 /// The adjacencies of a router as workers have them; clones are the same ones.
@@ -216,6 +234,21 @@ impl AdjacencyView {
             }
         }
         0
+    }
+
+    /// What is known of a station on the link of an interface that claims an address.
+    #[must_use]
+    pub fn knows(&self, interface: u16, address: u128, station: MacAddr) -> Acquaintance {
+        let device =
+            self.0.devices.get(usize::from(interface)).map_or(NO_DEVICE, |at| at.load(Ordering::Relaxed));
+        let number = if device == NO_DEVICE { 0 } else { self.find(device, address) };
+        let adjacency = self.read(number);
+        match adjacency.mac() {
+            _ if number == 0 => Acquaintance::Unknown,
+            Some(known) if known == station => Acquaintance::Known,
+            Some(_) => Acquaintance::Unknown,
+            None => Acquaintance::Asked,
+        }
     }
 
     /// The counts of a worker, for that worker.
@@ -322,6 +355,7 @@ impl Adjacencies {
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
             hash,
             counts: CounterArray::new(workers, 2 * numbers),
+            devices: (0..INTERFACES).map(|_| AtomicU32::new(NO_DEVICE)).collect(),
         };
         Adjacencies {
             shared: Arc::new(shared),
@@ -404,9 +438,17 @@ impl Adjacencies {
 
     /// Which of the router's interfaces one of the kernel's devices is; `None`: none of them.
     pub fn bind(&mut self, device: u32, interface: Option<u16>) {
-        match interface {
-            Some(interface) => drop(self.interfaces.insert(device, interface)),
-            None => drop(self.interfaces.remove(&device)),
+        let before = match interface {
+            Some(interface) => self.interfaces.insert(device, interface),
+            None => self.interfaces.remove(&device),
+        };
+        let of = |interface: u16| self.shared.devices.get(usize::from(interface));
+        // Another device may have the number by now.
+        if let Some(at) = before.and_then(of).filter(|at| at.load(Ordering::Relaxed) == device) {
+            at.store(NO_DEVICE, Ordering::Relaxed);
+        }
+        if let Some(at) = interface.and_then(of) {
+            at.store(device, Ordering::Relaxed);
         }
         for ((at, _), used) in &self.used {
             if *at == device {

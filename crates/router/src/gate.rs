@@ -3,8 +3,12 @@
 //!
 //! Within a class, each interface and each source has a share. A packet within the shares of its interface and its source may use the whole
 //! bucket of its class; a packet beyond them may use the bucket down to a reserve. So a flood that one interface or one source sends leaves the
-//! reserve and what comes in anew to others, and a class with a single sender still has its whole rate. Packets of known peers
-//! ([`Peer`]) have a class of their own ([`PuntClass::Peer`]), which no flood of forged sources takes from.
+//! reserve and what comes in anew to others, and a class with a single sender still has its whole rate.
+//!
+//! Packets of known peers ([`Peer`]) and of known neighbours ([`Acquaintance`]) have classes of their own ([`KNOWN`]), which no flood of
+//! forged sources takes from. What proves a packet to be of a peer differs: a BGP session is known by its four numbers, a routing protocol's
+//! neighbour by its address, its interface and a sign that no router has forwarded the packet (RFC 5082), the far end of multihop BFD
+//! (RFC 5883) by its address alone. The three have separate classes, so that what is easiest to forge takes nothing from the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +18,7 @@ use packet::{FlowKey, L3Kind, PortId, PuntClass};
 use sync::counter::CounterArray;
 use sync::token_bucket::TokenBucket;
 
-use crate::adjacency::bits_of;
+use crate::adjacency::{Acquaintance, AdjacencyView, bits_of};
 use crate::room::Punt;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -22,22 +26,43 @@ const NS_PER_S: u64 = 1_000_000_000;
 const SHARES: usize = 256;
 /// The part of a class' rate that one interface has as its share.
 const OF_INTERFACE: u64 = 8;
-/// The part of a class' rate that one source has as its share; of [`PuntClass::Peer`], whose interfaces have no shares, a larger one.
+/// The part of a class' rate that one source has as its share.
 const OF_SOURCE: u64 = 32;
-const OF_PEER: u64 = 4;
+/// The same of classes of known senders, of which there are few.
+const OF_KNOWN_INTERFACE: u64 = 2;
+const OF_KNOWN_SOURCE: u64 = 8;
+/// Classes of known senders.
+const KNOWN: [PuntClass; 4] =
+    [PuntClass::Session, PuntClass::Peer, PuntClass::PeerMultihop, PuntClass::Neighbour];
 /// Places for known peers, in sets of eight.
 const PEERS: usize = 4096;
 const WAYS: usize = 8;
+/// Addresses for whose stations the kernel asks, by hash; and how long: as many seconds as Linux asks (`mcast_solicit`).
+const ASKED: usize = 1024;
+const ASKED_NS: u64 = 3 * NS_PER_S;
 /// The hop count of messages that have crossed no router (RFC 5082), as BFD sends them (RFC 5881, section 5).
 const GTSM: u8 = 255;
 
 /// A known peer of a routing protocol of the kernel's daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
-    /// A TCP session of BGP: the address and port of this end, then those of the peer.
+    /// A TCP session of BGP: the address and port of this end, then those of the peer. Class [`PuntClass::Session`].
     Session(SocketAddr, SocketAddr),
-    /// A gateway that routes use, or the other end of a BGP session: OSPF and BFD of this address are believed to be wanted.
-    Neighbour(IpAddr),
+    /// A gateway that routes use, or the other end of a BGP session, on the link of the interface of this number: OSPF and BFD of one hop of
+    /// this address are believed to be wanted there. Class [`PuntClass::Peer`].
+    Neighbour(u16, IpAddr),
+    /// The other end of a BGP session, wherever it is: BFD of several hops. Class [`PuntClass::PeerMultihop`].
+    Far(IpAddr),
+}
+
+impl Peer {
+    fn class(self) -> PuntClass {
+        match self {
+            Peer::Session(..) => PuntClass::Session,
+            Peer::Neighbour(..) => PuntClass::Peer,
+            Peer::Far(_) => PuntClass::PeerMultihop,
+        }
+    }
 }
 
 /// Where a packet for the kernel comes from.
@@ -57,35 +82,71 @@ impl Origin {
         Origin { interface, key }
     }
 
-    /// The source: of IP packets the address, of others that of the link layer.
-    fn source(&self) -> u128 {
-        match self.key.l3_kind() {
-            L3Kind::Ipv4 => bits_of(self.key.ipv4_src().into()),
-            L3Kind::Ipv6 => bits_of(self.key.ipv6_src().into()),
-            L3Kind::None | L3Kind::Arp => self.key.eth_src().as_u64().into(),
+    /// What the share of a class belongs to: the sender's address on the link for protocols of the link, whose IP sources are not assigned
+    /// yet or are chosen freely; for others the IP source.
+    fn source(&self, class: PuntClass) -> u128 {
+        let link = self.key.eth_src().as_u64().into();
+        match (class, self.addresses()) {
+            (PuntClass::Arp | PuntClass::Nd | PuntClass::Ra | PuntClass::Dhcp, _) | (_, None) => link,
+            (_, Some((source, _))) => bits_of(source),
+        }
+    }
+
+    /// The IP addresses; none of ARP and of what is no IP.
+    fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        let key = &self.key;
+        match key.l3_kind() {
+            L3Kind::Ipv4 => Some((key.ipv4_src().into(), key.ipv4_dst().into())),
+            L3Kind::Ipv6 => Some((key.ipv6_src().into(), key.ipv6_dst().into())),
+            L3Kind::None | L3Kind::Arp => None,
         }
     }
 
     /// The known peer that a packet of a class would be of.
     fn peer(&self, class: PuntClass) -> Option<Peer> {
         let key = &self.key;
-        let (source, destination): (IpAddr, IpAddr) = match key.l3_kind() {
-            L3Kind::Ipv4 => (key.ipv4_src().into(), key.ipv4_dst().into()),
-            L3Kind::Ipv6 => (key.ipv6_src().into(), key.ipv6_dst().into()),
-            L3Kind::None | L3Kind::Arp => return None,
-        };
+        let (source, destination) = self.addresses()?;
+        let far = SocketAddr::new(source, key.src_port());
+        let is_direct = key.ttl() == GTSM;
         match class {
-            PuntClass::Bgp => Some(Peer::Session(
-                SocketAddr::new(destination, key.dst_port()),
-                SocketAddr::new(source, key.src_port()),
-            )),
-            PuntClass::Ospf => Some(Peer::Neighbour(source)),
-            // Control and echo of one hop bear the highest hop count; what bears another was sent from elsewhere.
-            PuntClass::Bfd if matches!(key.dst_port(), 3784 | 3785) && key.ttl() != GTSM => None,
-            PuntClass::Bfd => Some(Peer::Neighbour(source)),
+            PuntClass::Bgp => Some(Peer::Session(SocketAddr::new(destination, key.dst_port()), far)),
+            // OSPF's groups are of the link. A daemon sends to a single neighbour with hop count 1 (RFC 2328, A.1), or with the highest.
+            PuntClass::Ospf if is_group_of_link(destination) || key.ttl() == 1 || is_direct => {
+                Some(Peer::Neighbour(self.interface, source))
+            }
+            PuntClass::Bfd if key.dst_port() == 4784 => Some(Peer::Far(source)),
+            // Control and echo of one hop (RFC 5881), and of the links in a bundle (RFC 7130).
+            PuntClass::Bfd if is_direct => Some(Peer::Neighbour(self.interface, source)),
             _ => None,
         }
     }
+
+    /// The neighbour on the link that a packet of ARP, neighbour discovery or DHCP would be of.
+    fn neighbour(&self, class: PuntClass) -> Option<IpAddr> {
+        let is_four = matches!(self.key.l3_kind(), L3Kind::Arp);
+        match class {
+            PuntClass::Arp if is_four => Some(self.key.ipv4_src().into()),
+            PuntClass::Nd | PuntClass::Dhcp => self.addresses().map(|(source, _)| source),
+            _ => None,
+        }
+    }
+}
+
+/// Whether packets for an address stay on their link: 224.0.0.0/24 (RFC 5771, section 4), and IPv6's groups of that scope.
+fn is_group_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(address) => address.segments()[0] & 0xff0f == 0xff02,
+    }
+}
+
+/// The class that a packet counts under, and what it may use of it.
+struct Place {
+    class: PuntClass,
+    /// Whose share of the class it takes from.
+    source: u64,
+    /// Whether it may use the reserve of its class at all.
+    is_trusted: bool,
 }
 
 /// The limits of a router, which all its snapshots share.
@@ -98,6 +159,8 @@ pub struct Gate {
     shares: Box<[[AtomicU64; 2 * SHARES]]>,
     /// Hashes of known peers; 0: none.
     peers: Box<[AtomicU64]>,
+    /// By hash of an address: until when, in nanoseconds, an answer is awaited to the question whose link-layer address it is.
+    asked: Box<[AtomicU64]>,
     /// The secret of hashes.
     hasher: RandomState,
     /// By class: packets that were let in, and that were not.
@@ -116,6 +179,7 @@ impl Gate {
             rates: PuntClass::ALL.map(|class| AtomicU64::new(u64::from(rate(class)))),
             shares: (0..PuntClass::COUNT).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             peers: (0..PEERS).map(|_| AtomicU64::new(0)).collect(),
+            asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
             counts: CounterArray::new(workers, 2 * PuntClass::COUNT),
             id: AtomicU16::new(1),
@@ -163,29 +227,70 @@ impl Gate {
         self.peers[Self::set(hash)].iter().any(|place| place.load(Ordering::Relaxed) == hash)
     }
 
-    /// Whether one more packet that this router makes itself may pass; counts it. On the worker's own thread.
-    pub fn admits(&self, class: PuntClass, worker: usize, now_ns: u64) -> bool {
-        self.admit(class, false, worker, now_ns)
-    }
-
-    /// Whether one more packet from elsewhere may pass; counts it, under [`PuntClass::Peer`] if a known peer has sent it. On the worker's own
-    /// thread.
-    pub fn admits_from(&self, class: PuntClass, origin: &Origin, worker: usize, now_ns: u64) -> bool {
-        let is_peer = origin.peer(class).is_some_and(|peer| self.knows(peer));
-        let class = if is_peer { PuntClass::Peer } else { class };
+    /// Whether one more packet may pass; counts it, under one of the classes of known senders if it is of one. On the worker's
+    /// own thread. `adjacencies` are the neighbours of the router.
+    pub fn admits_from(
+        &self,
+        class: PuntClass,
+        origin: &Origin,
+        adjacencies: &AdjacencyView,
+        worker: usize,
+        now_ns: u64,
+    ) -> bool {
+        let Place { class, source, is_trusted } = self.place(class, origin, adjacencies, now_ns);
         let rate = self.rates[class as usize].load(Ordering::Relaxed);
         let shares = &self.shares[class as usize];
-        let place = |of: u64| usize::try_from(of % SHARES as u64).unwrap_or(0);
-        let source = &shares[SHARES + place(self.hasher.hash_one((origin.interface, origin.source())))];
-        let of_source = if is_peer { OF_PEER } else { OF_SOURCE };
-        let interface = &shares[place(u64::from(origin.interface))];
+        let slot = |of: u64| usize::try_from(of % SHARES as u64).unwrap_or(0);
+        let (source, interface) =
+            (&shares[SHARES + slot(source)], &shares[slot(u64::from(origin.interface))]);
+        let (of_interface, of_source) = match KNOWN.contains(&class) {
+            true => (OF_KNOWN_INTERFACE, OF_KNOWN_SOURCE),
+            false => (OF_INTERFACE, OF_SOURCE),
+        };
         // Neither is charged where the other is used up: one source does not use up its interface's share, nor one interface, by
         // sources without end, those of others' sources.
-        let is_within = (is_peer
-            || next_share(interface.load(Ordering::Relaxed), rate, OF_INTERFACE, now_ns).is_some())
+        let is_within = is_trusted
+            && next_share(interface.load(Ordering::Relaxed), rate, of_interface, now_ns).is_some()
             && takes_share(source, rate, of_source, now_ns)
-            && (is_peer || takes_share(interface, rate, OF_INTERFACE, now_ns));
-        self.admit(class, is_within, worker, now_ns)
+            && takes_share(interface, rate, of_interface, now_ns);
+        let is_admitted = self.admit(class, is_within, worker, now_ns);
+        if class == PuntClass::Unresolved
+            && is_admitted
+            && let Some((_, destination)) = origin.addresses()
+        {
+            self.asked(destination).store(now_ns + ASKED_NS, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
+    /// Until when the station of an address is asked for.
+    fn asked(&self, address: IpAddr) -> &AtomicU64 {
+        let at = usize::try_from(self.hasher.hash_one(address) % ASKED as u64).unwrap_or(0);
+        &self.asked[at]
+    }
+
+    /// The class of a packet, and whose share of it the packet takes from. Shares of known senders are of a peer, its interface and what the
+    /// peer is known by, so that what claims to be of another session, protocol or interface takes nothing from them.
+    fn place(&self, class: PuntClass, origin: &Origin, adjacencies: &AdjacencyView, now_ns: u64) -> Place {
+        if let Some(peer) = origin.peer(class).filter(|peer| self.knows(*peer)) {
+            let is_group = origin.addresses().is_some_and(|(_, to)| is_group_of_link(to));
+            let source = self.hasher.hash_one((origin.interface, class, peer, is_group));
+            return Place { class: peer.class(), source, is_trusted: true };
+        }
+        if let Some(address) = origin.neighbour(class) {
+            let station = origin.key.eth_src();
+            let known = adjacencies.knows(origin.interface, bits_of(address), station);
+            let source = self.hasher.hash_one((origin.interface, class, address, station.as_u64()));
+            let is_asked = known == Acquaintance::Asked
+                || class != PuntClass::Dhcp && self.asked(address).load(Ordering::Relaxed) > now_ns;
+            if known == Acquaintance::Known || is_asked {
+                // Any station of the link can claim an address that is asked for: it takes nothing from those that are known.
+                let is_trusted = known == Acquaintance::Known;
+                return Place { class: PuntClass::Neighbour, source, is_trusted };
+            }
+        }
+        let source = self.hasher.hash_one((origin.interface, origin.source(class)));
+        Place { class, source, is_trusted: true }
     }
 
     /// `is_within`: the packet may use the reserve of its class, too.
@@ -257,6 +362,8 @@ pub fn class(why: Punt, head: &[u8], len: usize) -> PuntClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adjacency::Adjacencies;
+    use crate::paths::Way;
 
     #[test]
     fn a_flood_of_one_class_leaves_the_others_whole() {
@@ -265,9 +372,9 @@ mod tests {
         let mut passed = 0;
         // A second of 10,000 hellos, and a BFD packet every 10 ms.
         for at in 0..10_000_u64 {
-            passed += u32::from(gate.admits(PuntClass::Ospf, 0, at * 100_000));
+            passed += u32::from(gate.admit(PuntClass::Ospf, false, 0, at * 100_000));
             if at % 100 == 0 {
-                assert!(gate.admits(PuntClass::Bfd, 0, at * 100_000));
+                assert!(gate.admit(PuntClass::Bfd, false, 0, at * 100_000));
             }
         }
         assert!((100..=165).contains(&passed), "{passed}: the rate and its first burst");
@@ -275,7 +382,8 @@ mod tests {
         assert_eq!(gate.counted(PuntClass::Ospf), (u64::from(passed), 10_000 - u64::from(passed)));
         // Another rate for one of them.
         gate.set_rates(|_| 1000, 1_000_000_000);
-        let more = (0..10_000).filter(|at| gate.admits(PuntClass::Ospf, 0, 1_000_000_000 + at * 100_000));
+        let more =
+            (0..10_000).filter(|at| gate.admit(PuntClass::Ospf, false, 0, 1_000_000_000 + at * 100_000));
         assert!((900..1200).contains(&more.count()));
     }
 
@@ -301,13 +409,48 @@ mod tests {
         )
     }
 
+    /// A gate, and the neighbours of its router: whose addresses are known on which device, and which are asked for.
+    struct Doorway {
+        gate: Gate,
+        adjacencies: Adjacencies,
+        view: AdjacencyView,
+    }
+
+    impl Doorway {
+        /// The interfaces 1 and 2 are the devices 11 and 12.
+        fn new(rate: u32) -> Doorway {
+            let mut adjacencies = Adjacencies::new(&sync::qsbr::Domain::new(), 16, 1);
+            adjacencies.bind(11, Some(1));
+            adjacencies.bind(12, Some(2));
+            let view = adjacencies.view();
+            Doorway { gate: Gate::new(|_| rate, 1, 0), adjacencies, view }
+        }
+
+        fn admits(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> bool {
+            self.gate.admits_from(class, origin, &self.view, 0, now_ns)
+        }
+
+        /// The class that a packet counted under.
+        fn counts_as(&self, class: PuntClass, origin: &Origin, now_ns: u64) -> PuntClass {
+            let counts = || PuntClass::ALL.map(|class| self.gate.counted(class));
+            let before = counts();
+            self.admits(class, origin, now_ns);
+            let changed = before.into_iter().zip(counts()).position(|(before, after)| before != after);
+            PuntClass::ALL[changed.unwrap()]
+        }
+    }
+
     /// The session of an established neighbour gets every segment in while 20 times the limit of forged ones come in by the same interface,
     /// from port 179 and from the neighbour's own address among others.
     #[test]
     fn a_session_lives_in_a_flood_of_forged_segments() {
-        let gate = Gate::new(|_| 100, 1, 0);
+        let door = Doorway::new(100);
         let (here, there) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
-        gate.set_peers([Peer::Session(here, there), Peer::Neighbour(there.ip())]);
+        door.gate.set_peers([
+            Peer::Session(here, there),
+            Peer::Neighbour(1, there.ip()),
+            Peer::Far(there.ip()),
+        ]);
         let keepalive = bgp(1, 0x0a00_0002, (40_000, 179));
         let mut refused = 0;
         for number in 0..20_000_u32 {
@@ -316,60 +459,193 @@ mod tests {
                 0 => bgp(1, 0x0a00_0002, (179, 179)),
                 _ => bgp(1, 0x0b00_0000 + number, (179, 5000)),
             };
-            refused += u32::from(!gate.admits_from(PuntClass::Bgp, &forged, 0, now));
+            refused += u32::from(!door.admits(PuntClass::Bgp, &forged, now));
             if number % 200 == 0 {
-                assert!(gate.admits_from(PuntClass::Bgp, &keepalive, 0, now), "at {number}");
+                assert!(door.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
             }
         }
         assert!(refused > 18_000, "{refused}");
-        assert_eq!(gate.counted(PuntClass::Peer), (100, 0));
+        assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
         // Once it is not known any more, it is one of many.
-        gate.set_peers([]);
+        door.gate.set_peers([]);
         let late = (0..20).filter(|at| {
-            gate.admits_from(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 0, 10_000_000_000 + at);
-            gate.admits_from(PuntClass::Bgp, &keepalive, 0, 10_000_000_000 + at)
+            door.admits(PuntClass::Bgp, &bgp(1, 7, (179, 5000)), 10_000_000_000 + at);
+            door.admits(PuntClass::Bgp, &keepalive, 10_000_000_000 + at)
         });
         assert!(late.count() < 20);
     }
 
-    /// OSPF and BFD of a gateway that routes use; BFD of one hop only with the hop count that no router lets through.
+    /// OSPF and BFD that bear a BGP peer's address take nothing from its session, by whatever interface they come in, nor from the hellos of
+    /// the true neighbour.
+    #[test]
+    fn forged_hellos_of_a_peer_take_nothing_from_its_session() {
+        let door = Doorway::new(100);
+        let (here, there) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
+        door.gate.set_peers([
+            Peer::Session(here, there),
+            Peer::Neighbour(1, there.ip()),
+            Peer::Far(there.ip()),
+        ]);
+        let keepalive = bgp(1, 0x0a00_0002, (40_000, 179));
+        let hello = origin(1, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89,ttl=1");
+        let forged = [
+            (PuntClass::Ospf, origin(2, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89,ttl=1")),
+            (PuntClass::Ospf, origin(1, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1")),
+            (PuntClass::Ospf, origin(1, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=60")),
+            (PuntClass::Bfd, origin(1, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60")),
+            (PuntClass::Bfd, origin(2, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=255")),
+        ];
+        let mut refused = 0;
+        for number in 0..20_000_usize {
+            let now = number as u64 * 500_000;
+            let (class, forged) = &forged[number % forged.len()];
+            refused += u32::from(!door.admits(*class, forged, now));
+            if number % 200 == 0 {
+                assert!(door.admits(PuntClass::Bgp, &keepalive, now), "at {number}");
+            }
+            if number % 2000 == 0 {
+                assert!(door.admits(PuntClass::Ospf, &hello, now), "at {number}");
+            }
+        }
+        assert!(refused > 15_000, "{refused}");
+        assert_eq!(door.gate.counted(PuntClass::Session), (100, 0));
+    }
+
+    /// OSPF and BFD of a gateway that routes use, at its interface; of one hop only with a sign that no router let them through.
     #[test]
     fn hellos_of_gateways_are_of_known_peers() {
-        let gate = Gate::new(|_| 1000, 1, 0);
-        gate.set_peers([
-            Peer::Neighbour("10.0.0.2".parse().unwrap()),
-            Peer::Neighbour("fe80::2".parse().unwrap()),
+        use PuntClass::{Bfd, Ospf, Peer as Known, PeerMultihop, Rip};
+        let door = Doorway::new(1000);
+        door.gate.set_peers([
+            Peer::Neighbour(1, "10.0.0.2".parse().unwrap()),
+            Peer::Neighbour(1, "fe80::2".parse().unwrap()),
+            Peer::Far("10.9.0.9".parse().unwrap()),
         ]);
-        for (class, text, expected) in [
-            (PuntClass::Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", 1),
-            (PuntClass::Ospf, "ip_src=fe80::2,ip_dst=ff02::5,ip_proto=89", 1),
-            (PuntClass::Ospf, "ip_src=10.0.0.3,ip_dst=224.0.0.5,ip_proto=89", 0),
-            (PuntClass::Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", 1),
-            (PuntClass::Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=254", 0),
-            (PuntClass::Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", 1),
-            (PuntClass::Rip, "ip_src=10.0.0.2,ip_dst=224.0.0.9,udp,dst_port=520", 0),
+        for (interface, class, text, expected) in [
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Known),
+            (2, Ospf, "ip_src=10.0.0.2,ip_dst=224.0.0.5,ip_proto=89", Ospf),
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=1", Known),
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=255", Known),
+            (1, Ospf, "ip_src=10.0.0.2,ip_dst=10.0.0.1,ip_proto=89,ttl=64", Ospf),
+            (1, Ospf, "ip_src=fe80::2,ip_dst=ff02::5,ip_proto=89", Known),
+            (1, Ospf, "ip_src=10.0.0.3,ip_dst=224.0.0.5,ip_proto=89", Ospf),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Known),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=6784,ttl=255", Known),
+            (2, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=254", Bfd),
+            (1, Bfd, "ip_src=10.0.0.2,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", Bfd),
+            (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=4784,ttl=60", PeerMultihop),
+            (1, Bfd, "ip_src=10.9.0.9,ip_dst=10.0.0.1,udp,dst_port=3784,ttl=255", Bfd),
+            (1, Rip, "ip_src=10.0.0.2,ip_dst=224.0.0.9,udp,dst_port=520", Rip),
         ] {
-            let before = gate.counted(PuntClass::Peer).0;
-            assert!(gate.admits_from(class, &origin(1, text), 0, 0));
-            assert_eq!(gate.counted(PuntClass::Peer).0 - before, expected, "{text}");
+            assert_eq!(door.counts_as(class, &origin(interface, text), 0), expected, "{interface}: {text}");
+        }
+    }
+
+    fn arp(interface: u16, station: u64, sender: [u8; 4]) -> Origin {
+        let mut frame = packet::spec::parse("arp").unwrap();
+        frame[6..12].copy_from_slice(&packet::MacAddr::from_u64(station).0);
+        frame[28..32].copy_from_slice(&sender);
+        Origin::of(interface, &frame, frame.len())
+    }
+
+    /// Known neighbours' ARP, neighbour discovery and DHCP pass while stations that are made up flood the same interface, and so does who is
+    /// asked for while nobody claims to be it.
+    #[test]
+    fn known_neighbours_live_in_a_flood_of_stations() {
+        let mut door = Doorway::new(100);
+        let mac = packet::MacAddr::from_u64(0x0200_0000_0007);
+        let (four, six) = ([10, 0, 0, 7], "fe80::7");
+        door.adjacencies.resolve(11, four.into(), Some(mac));
+        door.adjacencies.resolve(11, six.parse().unwrap(), Some(mac));
+        let known = [
+            (PuntClass::Arp, arp(1, mac.as_u64(), four)),
+            (
+                PuntClass::Nd,
+                origin(1, &format!("eth_src={mac},ip_src={six},ip_dst=ff02::1,icmpv6,icmp_type=136")),
+            ),
+            (
+                PuntClass::Dhcp,
+                origin(1, &format!("eth_src={mac},ip_src=10.0.0.7,ip_dst=10.0.0.1,udp,dst_port=67")),
+            ),
+        ];
+        // Another station, another interface.
+        for other in [arp(1, 9, four), arp(2, mac.as_u64(), four), arp(1, mac.as_u64(), [10, 0, 0, 8])] {
+            assert_eq!(door.counts_as(PuntClass::Arp, &other, 0), PuntClass::Arp);
+        }
+        let mut refused = 0;
+        for number in 0..20_000_u64 {
+            let now = number * 500_000;
+            let forged = match number % 2 {
+                0 => arp(1, 0x0200_0100_0000 + number, four),
+                _ => arp(1, 0x0200_0200_0000 + number, [10, 0, 1, 1]),
+            };
+            refused += u32::from(!door.admits(PuntClass::Arp, &forged, now));
+            if number % 1000 == 0 {
+                for (class, known) in &known {
+                    assert!(door.admits(*class, known, now), "{class:?} at {number}");
+                }
+            }
+        }
+        assert!(refused > 18_000, "{refused}");
+        assert_eq!(door.gate.counted(PuntClass::Neighbour), (60, 0));
+        // A packet that waits for its neighbour makes the neighbour's answer welcome, for a while.
+        let now = 10_000_000_000;
+        let waiting = origin(2, "ip_src=10.0.2.2,ip_dst=10.0.0.99,udp");
+        assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now), PuntClass::Arp);
+        assert!(door.admits(PuntClass::Unresolved, &waiting, now));
+        assert_eq!(
+            door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), now + 1),
+            PuntClass::Neighbour
+        );
+        let late = now + ASKED_NS + 1;
+        assert_eq!(door.counts_as(PuntClass::Arp, &arp(1, 99, [10, 0, 0, 99]), late), PuntClass::Arp);
+    }
+
+    /// However many stations claim to be who is asked for, those that are known have the reserve.
+    #[test]
+    fn claims_to_be_who_is_asked_for_leave_the_known_theirs() {
+        let mut door = Doorway::new(100);
+        let mac = packet::MacAddr::from_u64(7);
+        door.adjacencies.resolve(11, [10, 0, 0, 7].into(), Some(mac));
+        let gateway = Way { interface: 11, gateway: Some([10, 0, 0, 1].into()), weight: 1 };
+        assert_ne!(door.adjacencies.take(&gateway), 0);
+        for number in 0..20_000_u64 {
+            let now = number * 500_000;
+            door.admits(PuntClass::Arp, &arp(1, 0x0200_0100_0000 + number, [10, 0, 0, 1]), now);
+            if number % 1000 == 0 {
+                assert!(door.admits(PuntClass::Arp, &arp(1, 7, [10, 0, 0, 7]), now), "at {number}");
+            }
+        }
+        let (_, refused) = door.gate.counted(PuntClass::Neighbour);
+        assert!(refused > 15_000, "{refused}");
+    }
+
+    /// A source that has errors made without end leaves those of others theirs.
+    #[test]
+    fn one_source_of_errors_leaves_them_to_others() {
+        let door = Doorway::new(100);
+        let (flood, other) = (origin(1, "ip_src=10.0.0.2,udp"), origin(1, "ip_src=10.0.0.3,udp"));
+        for number in 0..20_000_u64 {
+            let now = number * 500_000;
+            door.admits(PuntClass::Errors, &flood, now);
+            if number % 2000 == 0 {
+                assert!(door.admits(PuntClass::Errors, &other, now), "at {number}");
+            }
         }
     }
 
     /// ARP of one interface, whatever its sources, leaves another interface's whole; and one source leaves another's.
     #[test]
     fn a_flood_of_one_interface_leaves_the_class_to_others() {
-        let gate = Gate::new(|_| 1000, 1, 0);
-        let arp = |interface, source: u64| {
-            let mut frame = packet::spec::parse("arp").unwrap();
-            frame[6..12].copy_from_slice(&packet::MacAddr::from_u64(source).0);
-            Origin::of(interface, &frame, frame.len())
-        };
+        let door = Doorway::new(1000);
+        let arp = |interface, source| arp(interface, source, [10, 0, 0, 9]);
         let mut flood = 0;
         for number in 0..20_000_u64 {
             let now = number * 100_000;
-            flood += u64::from(gate.admits_from(PuntClass::Arp, &arp(1, 0x0200_0000_0000 + number), 0, now));
+            flood += u64::from(door.admits(PuntClass::Arp, &arp(1, 0x0200_0000_0000 + number), now));
             if number % 400 == 0 {
-                assert!(gate.admits_from(PuntClass::Arp, &arp(2, 2), 0, now), "at {number}");
+                assert!(door.admits(PuntClass::Arp, &arp(2, 2), now), "at {number}");
             }
         }
         // The flood has what the other leaves: the class' rate is used whole.
@@ -377,9 +653,9 @@ mod tests {
         // One source, on one interface.
         for number in 0..20_000_u64 {
             let now = 10_000_000_000 + number * 100_000;
-            gate.admits_from(PuntClass::Arp, &arp(1, 1), 0, now);
+            door.admits(PuntClass::Arp, &arp(1, 1), now);
             if number % 1000 == 0 {
-                assert!(gate.admits_from(PuntClass::Arp, &arp(1, 2), 0, now), "at {number}");
+                assert!(door.admits(PuntClass::Arp, &arp(1, 2), now), "at {number}");
             }
         }
     }

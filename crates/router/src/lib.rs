@@ -52,7 +52,9 @@ mod policy;
 mod reverse;
 mod room;
 
-pub use adjacency::{Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST};
+pub use adjacency::{
+    Acquaintance, Adjacencies, Adjacency, AdjacencyUse, AdjacencyView, Counts, FOREIGN, MOST,
+};
 pub use buckets::{BUCKETS, Buckets, spread};
 pub use errors::{Errors, IcmpError};
 pub use fib::{Fib, FibError, View};

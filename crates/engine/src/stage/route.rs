@@ -371,7 +371,8 @@ fn punt<R: Recorder>(
             let head = packet.head(tools.pool.memory());
             let class = router::class(why, head, packet.len());
             let origin = router::Origin::of(arrival, head, packet.len());
-            let admitted = router.gate.admits_from(class, &origin, tools.id.index(), now.ns);
+            let gate = &router.gate;
+            let admitted = gate.admits_from(class, &origin, &router.adjacencies, tools.id.index(), now.ns);
             (!admitted).then_some(DropReason::PuntLimit)
         }
     };

@@ -331,8 +331,8 @@ impl Running {
         }
     }
 
-    /// Tells the limits of what is given to the kernel who the known peers of its routing daemons are: BGP's sessions of its sockets, and
-    /// the gateways of its routes.
+    /// Tells the limits of what is given to the kernel who the known peers of its routing daemons are: BGP's sessions of its sockets, and the
+    /// gateways of its routes and the ends of these sessions at the interfaces whose neighbours they are.
     pub fn learn_peers(&mut self, name: &RouterName) {
         let sessions = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
             port::tcp_sessions::tcp_sessions(BGP).map_err(|error| {
@@ -352,15 +352,21 @@ impl Running {
                 Vec::new()
             }
         };
-        let gateways: Vec<IpAddr> = {
+        let far: BTreeSet<IpAddr> = sessions.iter().map(|(_, far)| far.ip()).collect();
+        let mut peers: BTreeSet<Peer> =
+            sessions.iter().map(|(here, far)| Peer::Session(*here, *far)).collect();
+        {
             let state = locked(&self.state);
-            let used = state.feed.adjacencies().iter().filter(|used| used.ways > 0);
-            used.filter_map(|used| used.address).collect()
-        };
-        let far = sessions.iter().map(|(_, far)| far.ip());
-        let neighbours = far.chain(gateways).map(Peer::Neighbour);
-        let peers: BTreeSet<Peer> =
-            sessions.iter().map(|(here, far)| Peer::Session(*here, *far)).chain(neighbours).collect();
+            for used in state.feed.adjacencies().iter() {
+                let (Some(address), Some(interface)) = (used.address, state.bound.get(&used.device)) else {
+                    continue;
+                };
+                if used.ways > 0 || far.contains(&address) {
+                    peers.insert(Peer::Neighbour(*interface, address));
+                }
+            }
+        }
+        peers.extend(far.into_iter().map(Peer::Far));
         self.gate.set_peers(peers);
     }
 

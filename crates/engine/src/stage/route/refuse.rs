@@ -4,7 +4,7 @@
 use packet::record::{Recorder, Step};
 use packet::{DropReason, PuntClass, WorkerId};
 use port::{Flags, FrameMemory, Packet, offload};
-use router::{Decision, IcmpError, Punt, Refusal, Router, Scratch};
+use router::{Decision, IcmpError, Origin, Punt, Refusal, Router, Scratch};
 use switch::Now;
 use sync::qsbr::Reader;
 
@@ -55,6 +55,7 @@ fn answer<R: Recorder>(
     if packet.flags().contains(Flags::SEGMENT) || offload::complete_checksum(packet, memory).is_err() {
         return Err(KERNELS);
     }
+    let origin = Origin::of(*arrival, packet.head(memory), packet.len());
     let id = if R::DRY { 0 } else { router.gate.next_id() };
     let error = router.error(why, *arrival, packet.head(memory), packet.len(), id, reader, scratch)?;
     let more = u16::try_from(error.header().len() - ETHERNET).map_err(|_| KERNELS)?;
@@ -62,7 +63,11 @@ fn answer<R: Recorder>(
     if packet.segments() != 1 || !packet.prepend(more) {
         return Err(KERNELS);
     }
-    if !R::DRY && !router.gate.admits(PuntClass::Errors, worker.index(), now.ns) {
+    let admits = || {
+        let Router { gate, adjacencies, .. } = router;
+        gate.admits_from(PuntClass::Errors, &origin, adjacencies, worker.index(), now.ns)
+    };
+    if !R::DRY && !admits() {
         let _restored = packet.trim_front(more);
         return Err(Decision::Drop(DropReason::NoRoute));
     }
