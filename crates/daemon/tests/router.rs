@@ -107,6 +107,12 @@ fn rules_of_netfilter_that_are_bypassed_are_told() {
     assert!(doctor.contains("router.edge") && doctor.contains("table ip f, chain fch"), "{doctor}");
     // Nor is it told that the kernel's commonest setting keeps it from routing.
     assert!(!doctor.contains("net.ipv4.ip_forward is 0"), "{doctor}");
+    // Its ports' hooks give the kernel its own without a limit, until a filter has one.
+    assert!(doctor.contains("what the hooks of h1, h2 pass up to the kernel"), "{doctor}");
+    let limited = configuration.replace("[port.h1]\n", "[port.h1]\nfilter = \"edge\"\n")
+        + "[[filter.edge.rule]]\nname = \"icmp\"\naction = \"limit\"\nprotocol = \"icmp\"\nrate = 100\n";
+    rig.ok(&["apply", rig.write("limited.toml", &limited).to_str().unwrap()]);
+    assert!(told(&rig).contains("what the hooks of h2 pass up to the kernel"), "{}", told(&rig));
     hub.run(["nft", "delete table ip f"]).unwrap();
     hub.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"]).unwrap();
     let doctor = told(&rig);

@@ -69,6 +69,7 @@ pub fn examine(
     }
     chart.findings.extend(services::examine(site));
     chart.findings.extend(router::examine(site));
+    chart.findings.extend(router::unlimited(site));
     chart.findings.extend_from_slice(site.flows.damaged());
     open_filters(&mut chart, site);
     open_listeners(&mut chart, site);

@@ -1,6 +1,6 @@
 //! Virtual routers: what of their namespace's kernel does not hold for the packets that they route, or keeps them from routing.
 
-use model::{DoctorFinding, Finding};
+use model::{DoctorFinding, FilterAction, FilterRule, Finding, PortName};
 use port::netfilter;
 
 use super::services::addresses_v6;
@@ -45,6 +45,37 @@ pub fn examine(site: &Site) -> Vec<DoctorFinding> {
             let what = format!("{setting} is 0: the router forwards no {family} packet");
             warn(what, there(namespace, &format!("sysctl -w {setting}=1")));
         }
+    }
+    findings
+}
+
+/// Returns for each router the ports whose hook gives the kernel what is its own without any limit: `punts` and `punt_limits` are the workers'.
+pub fn unlimited(site: &Site) -> Vec<DoctorFinding> {
+    let is_unlimited = |name: &PortName| {
+        let filter = site.config.ports.get(name).and_then(|port| port.filter.as_ref());
+        let filter = filter.and_then(|filter| site.config.filters.get(filter));
+        let limits = |rule: &FilterRule| matches!(rule.action, FilterAction::Limit(_)) && !rule.dry_run;
+        site.ports.get(name).is_some_and(|running| running.hook.is_some())
+            && !filter.is_some_and(|filter| filter.rules.iter().any(limits))
+    };
+    let mut findings = Vec::new();
+    for (name, router) in &site.config.routers {
+        let ports: Vec<&str> =
+            router.ports.keys().filter(|name| is_unlimited(name)).map(PortName::as_str).collect();
+        if ports.is_empty() {
+            continue;
+        }
+        findings.push(DoctorFinding {
+            object: format!("router.{name}"),
+            severity: Finding::Warning,
+            finding: format!(
+                "what the hooks of {} pass up to the kernel (ARP, routing protocols, packets for this host) has no limit: `punts` and \
+                 `punt_limits` hold for what workers give to it",
+                ports.join(", ")
+            ),
+            fix: "give these ports a `[filter.NAME]` with rules of `action = \"limit\"` for what the kernel is to be protected from"
+                .to_owned(),
+        });
     }
     findings
 }
