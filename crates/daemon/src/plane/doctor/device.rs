@@ -128,7 +128,7 @@ impl File<'_> {
             let (why, fix) = if can.basic {
                 (
                     "although it has native XDP",
-                    "mode = \"auto\" at the port; its reasons are in `trivium show ports`",
+                    "mode = \"auto\" at the port; its reasons are in `trivium show ports PORT`",
                 )
             } else {
                 ("which has no native XDP", "use a device whose driver has it")
@@ -145,7 +145,11 @@ impl File<'_> {
         }
         if can.zero_copy && !zero_copy {
             let what = format!("driver {name} offers zero copy, and its queues run with copies");
-            self.tell(Finding::Advice, what, "zero_copy = \"auto\"; its reasons are in `trivium show ports`");
+            self.tell(
+                Finding::Advice,
+                what,
+                "zero_copy = \"auto\"; its reasons are in `trivium show ports PORT`",
+            );
         }
         if !hook.multi_buffer() {
             let what = "the driver takes no multi-buffer program: frames larger than a page are refused";
