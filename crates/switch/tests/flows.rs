@@ -652,9 +652,9 @@ fn hostile_groups_and_lists_come_to_an_end() {
     let group = |id, kind, buckets| {
         Mod::Group(GroupMod::Add(Group { id, kind, method: SelectMethod::Default, buckets }))
     };
-    // Two buckets each that watch the group itself: nobody is alive, and that is found out at once.
+    // Buckets that watch a group that is not there: none is alive, and that is found out at once.
     let watching =
-        |id| Bucket { id, weight: 1, watch_port: None, watch_group: Some(1), actions: vec![out(2)] };
+        |id| Bucket { id, weight: 1, watch_port: None, watch_group: Some(99), actions: vec![out(2)] };
     let watches = group(1, GroupKind::FastFailover, (0..8).map(watching).collect());
     // Thirty-one times two buckets, each of which leads to the next.
     let leads = |id, to| Bucket {

@@ -1,11 +1,11 @@
 //! Changes of rules, groups and meters: each checked whole first, a batch undone whole when one is refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::action::port;
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
-    FlowFilter, FlowMod, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, Removed,
+    FlowFilter, FlowMod, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, PacketOut, Removed,
 };
 use super::pipeline::{
     GroupState, MAX_GROUPS, MAX_METERS, MeterState, Pipeline, TABLES, Touched, VISIBLE_TABLES,
@@ -19,7 +19,7 @@ const MAX_BUCKETS: usize = 4096;
 const MAX_BANDS: usize = 16;
 /// Actions of a rule at most, nested ones included.
 const MAX_ACTIONS: usize = 4096;
-/// Groups that lead to groups, one after the other.
+/// Groups that lead to groups or watch them, one after the other.
 const MAX_CHAIN: usize = 32;
 
 /// How to take a step back.
@@ -378,15 +378,32 @@ impl Pipeline {
         instructions.write.iter().try_for_each(|action| self.check_action(action, true, &mut count))
     }
 
-    /// Whether a controller's packet can go through these actions.
+    /// Whether a controller's packet can go through its actions, and through what was left to be done with it.
     ///
     /// # Errors
     /// As for those of a rule, but that the tables may be where it is sent.
-    pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), FlowError> {
+    pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), FlowError> {
         let mut count = 0;
-        let to_tables = |action: &&Action| matches!(action, Action::Output { port: port::TABLE, .. });
-        let mut others = actions.iter().filter(|action| !to_tables(action));
-        others.try_for_each(|action| self.check_action(action, true, &mut count))
+        let mut check = |actions: &[Action]| {
+            let to_tables = |action: &&Action| matches!(action, Action::Output { port: port::TABLE, .. });
+            let mut others = actions.iter().filter(|action| !to_tables(action));
+            others.try_for_each(|action| self.check_action(action, true, &mut count))
+        };
+        check(&packet.actions)?;
+        let Some(left) = &packet.resumes else { return Ok(()) };
+        check(&left.action_set)?;
+        for rest in &left.rest {
+            let Instructions { meter, apply, write, goto, .. } = &rest.instructions;
+            if goto.is_some_and(|to| to <= rest.table || usize::from(to) >= TABLES) {
+                return Err(FlowError::BadGoto);
+            }
+            if meter.is_some_and(|meter| !self.meters.contains_key(&meter)) {
+                return Err(FlowError::UnknownMeter);
+            }
+            check(apply)?;
+            check(write)?;
+        }
+        Ok(())
     }
 
     fn check_action(&self, action: &Action, groups_exist: bool, count: &mut usize) -> Result<(), FlowError> {
@@ -583,26 +600,40 @@ impl Pipeline {
             }
         }
         // A group that is not there yet may be named; the packet ends there until it is.
-        let mut next: Vec<u32> = followers(group).collect();
-        for _ in 0..MAX_CHAIN {
-            if next.contains(&group.id) {
-                return Err(FlowError::GroupLoop);
-            }
-            next.sort_unstable();
-            next.dedup();
-            next = next
-                .iter()
-                .filter_map(|id| self.groups.get(id))
-                .flat_map(|state| followers(&state.group))
-                .collect();
-            if next.is_empty() {
-                return Ok(());
-            }
+        let mut heights = HashMap::new();
+        for next in reached(group) {
+            self.height(next, group.id, 1, &mut heights)?;
         }
-        Err(FlowError::GroupLoop)
+        Ok(())
     }
 
-    fn delete_groups(&mut self, gone: &[u32], now_ns: u64, undo: &mut Vec<Undo>) {
+    /// How many groups lead from this one on, one after the other, by actions or because buckets watch them: the group itself, which stands
+    /// behind so many others, counts. Groups that were asked already are in `heights`.
+    ///
+    /// # Errors
+    /// They lead back to `first`, or are too many.
+    fn height(
+        &self,
+        id: u32,
+        first: u32,
+        depth: usize,
+        heights: &mut HashMap<u32, usize>,
+    ) -> Result<usize, FlowError> {
+        if id == first || depth > MAX_CHAIN {
+            return Err(FlowError::GroupLoop);
+        }
+        if let Some(height) = heights.get(&id) {
+            return if depth + height > MAX_CHAIN + 1 { Err(FlowError::GroupLoop) } else { Ok(*height) };
+        }
+        let mut height = 1;
+        for next in self.groups.get(&id).into_iter().flat_map(|state| reached(&state.group)) {
+            height = height.max(1 + self.height(next, first, depth + 1, heights)?);
+        }
+        heights.insert(id, height);
+        Ok(height)
+    }
+
+    fn delete_groups(&mut self, gone: &[u32], batch: &mut Batch) {
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
                 self.held = self.held.saturating_sub(state.group.memory());
@@ -711,6 +742,15 @@ impl Pipeline {
 
 fn place_of(buckets: &[Bucket], id: u32) -> Result<usize, FlowError> {
     buckets.iter().position(|bucket| bucket.id == id).ok_or(FlowError::UnknownBucket)
+}
+
+/// The groups that a group's buckets lead to or watch.
+fn reached(group: &Group) -> impl Iterator<Item = u32> {
+    let watched = group.buckets.iter().filter_map(|bucket| bucket.watch_group);
+    let mut all: Vec<u32> = followers(group).chain(watched.filter(|id| *id != ANY_GROUP)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter()
 }
 
 /// The groups that a group's buckets lead to.

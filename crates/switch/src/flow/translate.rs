@@ -14,6 +14,8 @@ mod choose;
 mod learn;
 mod wait;
 
+use std::collections::BTreeMap;
+
 use packet::{DropReason, FlowKey, PortId};
 
 pub use ahead::Ahead;
@@ -38,7 +40,7 @@ const MAX_NESTED: u32 = 192;
 const DEEP_STACK: usize = 64 << 20;
 /// Steps of a program, at most.
 const MAX_OPS: usize = 4096;
-/// Actions and buckets for one packet, at most.
+/// Actions, buckets and what takes as long as they do for one packet, at most.
 const MAX_WORK: u32 = 65_536;
 /// Copies for controllers and rules that are taught, of one packet, at most.
 const MAX_TOLD: usize = 256;
@@ -310,8 +312,10 @@ struct Run<'p> {
     exits: bool,
     /// Nothing more is done of this list; those around it go on.
     ends: bool,
-    /// Actions and buckets so far.
+    /// Actions and buckets so far, and what takes as long as they do.
     work: u32,
+    /// Groups that buckets watch, as far as they were asked for: whether any bucket of theirs is alive.
+    live_groups: BTreeMap<u32, bool>,
     from_controller: bool,
     in_bucket: bool,
     in_action_set: bool,
@@ -374,6 +378,7 @@ impl<'p> Run<'p> {
             exits: false,
             ends: false,
             work: 0,
+            live_groups: BTreeMap::new(),
             from_controller: false,
             in_bucket: false,
             in_action_set: false,
@@ -439,7 +444,12 @@ impl<'p> Run<'p> {
 
     /// Counts an action or bucket; false when there were too many.
     fn works(&mut self) -> bool {
-        self.work += 1;
+        self.works_for(1)
+    }
+
+    /// Counts what takes as long as so many actions; false when it was too much.
+    fn works_for(&mut self, actions: u32) -> bool {
+        self.work = self.work.saturating_add(actions);
         if self.work > MAX_WORK {
             self.note("too much is to be done for one packet");
             self.stopped = true;

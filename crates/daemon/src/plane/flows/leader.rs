@@ -395,7 +395,7 @@ impl Datapath for Leader {
     }
 
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError> {
-        self.tables.lock().check_packet_out(&packet.actions)?;
+        self.tables.lock().check_packet_out(&packet)?;
         self.tables.packet_out(reservation.session(), packet, reservation);
         Ok(())
     }

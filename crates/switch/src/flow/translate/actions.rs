@@ -145,9 +145,11 @@ impl<'p> Run<'p> {
                 run.finish_action_set();
             }),
             Action::Multipath { fields, basis, mode, max_link, argument, to } => {
-                let hash = self.hash_fields(*fields, *basis);
-                let link = super::choose::multipath(*mode, hash, u32::from(*max_link) + 1, *argument);
-                self.put(to, u128::from(link));
+                if self.works_for(super::choose::work_of(*mode, usize::from(*max_link) + 1)) {
+                    let hash = self.hash_fields(*fields, *basis);
+                    let link = super::choose::multipath(*mode, hash, u32::from(*max_link) + 1, *argument);
+                    self.put(to, u128::from(link));
+                }
             }
             Action::Bundle { fields, basis, mode, ports, to } => {
                 self.bundle(*fields, *basis, *mode, ports, to.as_ref())

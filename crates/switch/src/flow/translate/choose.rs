@@ -1,12 +1,13 @@
 //! Groups, bundles and multipath: one of several is chosen by a hash of the packet.
 
-use std::collections::BTreeSet;
-
 use super::{Field, Flow, Run};
 use crate::flow::action::{BundleMode, HashFields, SubField};
 use crate::flow::message::{Bucket, GroupKind, SelectMethod};
 use crate::flow::pipeline::Pipeline;
 use crate::flow::{Prerequisite, port};
+
+/// Links whose weights take as long as an action.
+const WEIGHED: usize = 4;
 
 /// A well-mixed number of two (the finaliser of MurmurHash3; Appleby, 2011).
 fn mix(a: u64, b: u64) -> u64 {
@@ -34,6 +35,15 @@ fn highest(hash: u64, choices: impl Iterator<Item = (usize, u64, u16)>) -> Optio
         .map(|(place, _)| place)
 }
 
+/// What a choice among so many links counts for as work, besides its action: for highest random weights each link is weighed, which takes
+/// a fraction of what an action does.
+pub(super) fn work_of(mode: BundleMode, links: usize) -> u32 {
+    match mode {
+        BundleMode::Weight => u32::try_from(links / WEIGHED).unwrap_or(u32::MAX),
+        BundleMode::Modulo | BundleMode::Threshold | BundleMode::Iterative | BundleMode::ActiveBackup => 0,
+    }
+}
+
 /// The link that `multipath` chooses of `links`.
 #[allow(clippy::cast_possible_truncation, reason = "of a hash")]
 pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 {
@@ -59,26 +69,76 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
     }
 }
 
+/// What decides whether a bucket is alive.
+enum Liveness {
+    /// Whether its port is alive; a bucket without port and group always is.
+    Is(bool),
+    /// The group that it watches.
+    Of(u32),
+}
+
 impl Pipeline {
-    /// Whether a bucket's port or group is alive; without either, it is.
-    fn is_live(&self, bucket: &Bucket, seen: &mut BTreeSet<u32>) -> bool {
+    fn liveness(&self, bucket: &Bucket) -> Liveness {
         let by_port = bucket.watch_port.filter(|number| *number != port::ANY);
         let by_group = bucket.watch_group.filter(|number| *number != port::ANY);
         let port_lives = |number| self.ports.get(&number).is_some_and(|port| port.live);
-        // A group that was asked already has no live bucket, or the question would have ended there.
-        let mut group_lives = |id| {
-            seen.insert(id)
-                && self
-                    .groups
-                    .get(&id)
-                    .is_some_and(|state| state.group.buckets.iter().any(|bucket| self.is_live(bucket, seen)))
-        };
         match (by_port, by_group) {
-            (None, None) => true,
-            (Some(number), None) => port_lives(number),
-            (None, Some(id)) => group_lives(id),
-            (Some(number), Some(id)) => port_lives(number) || group_lives(id),
+            (None, None) => Liveness::Is(true),
+            (Some(number), Some(_)) if port_lives(number) => Liveness::Is(true),
+            (_, Some(id)) => Liveness::Of(id),
+            (Some(number), None) => Liveness::Is(port_lives(number)),
         }
+    }
+}
+
+impl Run<'_> {
+    /// Whether a bucket's port or group is alive. Each bucket that is looked at counts as work.
+    fn is_live(&mut self, bucket: &Bucket) -> bool {
+        self.works()
+            && match self.pipeline.liveness(bucket) {
+                Liveness::Is(live) => live,
+                Liveness::Of(id) => self.is_group_live(id),
+            }
+    }
+
+    /// Whether any bucket of a group is alive. Buckets may watch groups whose buckets watch groups, as many as there are: they are followed
+    /// without recursion, and each group once for a translation.
+    fn is_group_live(&mut self, id: u32) -> bool {
+        if let Some(live) = self.live_groups.get(&id) {
+            return *live;
+        }
+        let pipeline = self.pipeline;
+        // Groups that are looked at, each watched by the one before it, and the places of their next buckets. A group is dead until a
+        // bucket of it is found alive, also one that would watch itself.
+        let mut path = vec![(id, 0)];
+        self.live_groups.insert(id, false);
+        while let Some((id, place)) = path.last_mut() {
+            let bucket = pipeline.groups.get(id).and_then(|state| state.group.buckets.get(*place));
+            *place += 1;
+            let Some(bucket) = bucket else {
+                path.pop();
+                continue;
+            };
+            if !self.works() {
+                return false;
+            }
+            let live = match pipeline.liveness(bucket) {
+                Liveness::Is(live) => live,
+                Liveness::Of(watched) => match self.live_groups.get(&watched) {
+                    Some(live) => *live,
+                    None => {
+                        self.live_groups.insert(watched, false);
+                        path.push((watched, 0));
+                        false
+                    }
+                },
+            };
+            if live {
+                self.live_groups.extend(path.into_iter().map(|(id, _)| (id, true)));
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -97,7 +157,6 @@ impl Run<'_> {
             return;
         }
         let group = &state.group;
-        let live = |bucket: &&Bucket| pipeline.is_live(bucket, &mut BTreeSet::new());
         match group.kind {
             GroupKind::All => {
                 for place in 0..group.buckets.len() {
@@ -109,13 +168,13 @@ impl Run<'_> {
                     self.bucket(id, 0, bucket);
                 }
             }
-            GroupKind::FastFailover => match group.buckets.iter().position(|bucket| live(&bucket)) {
+            GroupKind::FastFailover => match group.buckets.iter().position(|bucket| self.is_live(bucket)) {
                 Some(place) => self.bucket(id, place, &group.buckets[place]),
                 None => self.note("no bucket is alive"),
             },
             GroupKind::Select => {
                 let hash = self.select_hash(&group.method);
-                let choices = group.buckets.iter().enumerate().filter(|(_, bucket)| live(bucket));
+                let choices = group.buckets.iter().enumerate().filter(|(_, bucket)| self.is_live(bucket));
                 let choices = choices.map(|(place, bucket)| (place, u64::from(bucket.id), bucket.weight));
                 match highest(hash, choices) {
                     Some(place) => self.bucket(id, place, &group.buckets[place]),
@@ -239,6 +298,9 @@ impl Run<'_> {
         ports: &[u32],
         to: Option<&SubField>,
     ) {
+        if !self.works_for(u32::try_from(ports.len()).unwrap_or(u32::MAX)) {
+            return;
+        }
         let pipeline = self.pipeline;
         let lives = |number: &u32| pipeline.ports.get(number).is_some_and(|port| port.live);
         let chosen = if mode == BundleMode::ActiveBackup {
