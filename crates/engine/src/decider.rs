@@ -565,7 +565,7 @@ impl Decider {
             (fate, flow, in_port, version, pipeline.take_events())
         };
         self.frame = frame;
-        bridge.tables.publish(&events);
+        bridge.tables.publish(events);
         // A port that has left the bridge meanwhile is nobody's to remember, nor is a bridge that is none any more.
         let is_kept = fate.is_cacheable()
             && in_port != port::ANY

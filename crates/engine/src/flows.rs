@@ -45,7 +45,7 @@ pub struct FlowBridge {
 }
 
 /// What has happened on a bridge goes to whoever listens.
-pub type Listener = Arc<dyn Fn(&[Event]) + Send + Sync>;
+pub type Listener = Arc<dyn Fn(Vec<Event>) + Send + Sync>;
 
 /// A request to the decider.
 pub(crate) enum Asked {
@@ -105,7 +105,7 @@ impl FlowTables {
             let done = change(&mut pipeline);
             (done, pipeline.take_events())
         };
-        self.publish(&events);
+        self.publish(events);
         self.waker.notify_if_sleeping();
         done
     }
@@ -115,7 +115,7 @@ impl FlowTables {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
 
-    pub(crate) fn publish(&self, events: &[Event]) {
+    pub(crate) fn publish(&self, events: Vec<Event>) {
         if events.is_empty() {
             return;
         }

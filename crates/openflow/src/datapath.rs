@@ -316,11 +316,61 @@ impl Reservation {
     }
 }
 
+/// Octets of memory of the events of all bridges of the process at most, until every session has taken them.
+const PROCESS_OCTETS: usize = 256 << 20;
+/// Octets of memory of one part of what a request has led to.
+const PART: usize = 256 << 10;
+
+/// Octets of memory that events on their way to sessions take now.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// An event on its way to sessions, which share it.
+#[derive(Debug)]
+pub struct Told {
+    /// What happened.
+    pub event: Event,
+    /// It is the next part of what one request has led to, of which the event before was a part.
+    pub continues: bool,
+    /// Octets of memory, which are counted in [`HELD`].
+    octets: usize,
+}
+
+impl Told {
+    /// An event, if the process has memory for it. Packets leave half of the memory to everything else.
+    fn new(event: Event, continues: bool) -> Result<Told, Event> {
+        let octets = event.memory();
+        let most = if matches!(event, Event::PacketIn(_)) { PROCESS_OCTETS / 2 } else { PROCESS_OCTETS };
+        let fits = |held: usize| held.checked_add(octets).filter(|held| *held <= most);
+        match HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(Told { event, continues, octets }),
+            Err(_) => Err(event),
+        }
+    }
+
+    /// That so many events were lost, which takes no memory that is counted.
+    fn lost(count: u64) -> Told {
+        Told { event: Event::Lost(count), continues: false, octets: 0 }
+    }
+
+    /// Octets of memory that the event takes, about.
+    pub(crate) fn octets(&self) -> usize {
+        self.octets
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.octets, Ordering::Relaxed);
+    }
+}
+
 /// Where a bridge puts what happens. A clone puts into the same queue.
 #[derive(Clone, Debug)]
 pub struct EventSender {
-    to: mpsc::Sender<Event>,
+    to: mpsc::Sender<Told>,
     lost: Arc<AtomicU64>,
+    /// Events about rules that were lost, and that nobody has been told of yet.
+    missed: Arc<AtomicU64>,
     monitored: Arc<AtomicUsize>,
 }
 
@@ -328,9 +378,11 @@ pub struct EventSender {
 #[derive(Debug)]
 pub struct Subscription {
     /// In the order in which it happened.
-    pub events: mpsc::Receiver<Event>,
-    /// How many were lost because the queue was full.
+    pub events: mpsc::Receiver<Told>,
+    /// How many were lost because the queue was full, or because events took too much memory.
     pub lost: Arc<AtomicU64>,
+    /// Those of them about rules since they were asked for last: what comes next comes behind a gap.
+    pub missed: Arc<AtomicU64>,
     /// How many sessions monitor rules; while it is zero, changes of rules that nobody waits for are not put in.
     pub monitored: Arc<AtomicUsize>,
 }
@@ -338,11 +390,21 @@ pub struct Subscription {
 /// A queue for so many events (at least 4). Packets leave the last quarter of it to everything else.
 #[must_use]
 pub fn events(capacity: usize) -> (EventSender, Subscription) {
+    events_monitored(capacity, Arc::default())
+}
+
+/// As [`events`], where it is counted together with others how many sessions monitor rules.
+#[must_use]
+pub fn events_monitored(capacity: usize, monitored: Arc<AtomicUsize>) -> (EventSender, Subscription) {
     let (to, events) = mpsc::channel(capacity.max(4));
-    let lost = Arc::new(AtomicU64::new(0));
-    let monitored = Arc::new(AtomicUsize::new(0));
-    let sender = EventSender { to, lost: Arc::clone(&lost), monitored: Arc::clone(&monitored) };
-    (sender, Subscription { events, lost, monitored })
+    let (lost, missed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let sender = EventSender {
+        to,
+        lost: Arc::clone(&lost),
+        missed: Arc::clone(&missed),
+        monitored: Arc::clone(&monitored),
+    };
+    (sender, Subscription { events, lost, missed, monitored })
 }
 
 impl EventSender {
@@ -352,23 +414,98 @@ impl EventSender {
         self.monitored.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether nobody listens any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.to.is_closed()
+    }
+
     /// Puts it in without waiting; what does not fit is lost, and counted. Changes of rules are left out while nobody
-    /// [monitors](EventSender::is_monitored) them. False: nobody listens any more.
+    /// [monitors](EventSender::is_monitored) them. What one request has led to goes in parts. False: nobody listens any more.
     pub fn send(&self, event: Event) -> bool {
         let event = if self.is_monitored() { Some(event) } else { wanted_unmonitored(event) };
-        let Some(event) = event else { return !self.to.is_closed() };
-        let packet = matches!(event, Event::PacketIn(_));
-        if packet && self.to.capacity() <= self.to.max_capacity() / 4 {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return !self.to.is_closed();
+        match event {
+            None => {}
+            Some(Event::Caused(origin, events)) => self.put_parts(origin, events),
+            Some(event) => self.put(event, false),
         }
-        match self.to.try_send(event) {
-            Ok(()) => true,
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                true
+        !self.is_closed()
+    }
+
+    /// As [`EventSender::send`] of each; those about rules that no request has led to go together.
+    pub fn send_all(&self, events: Vec<Event>) -> bool {
+        let mut together = Vec::new();
+        for event in events {
+            if matches!(event, Event::Added(..) | Event::Modified(..) | Event::Removed(..)) {
+                together.push(event);
+                continue;
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => false,
+            self.send_together(std::mem::take(&mut together));
+            self.send(event);
+        }
+        self.send_together(together);
+        !self.is_closed()
+    }
+
+    fn send_together(&self, mut events: Vec<Event>) {
+        let event = match events.len() {
+            0 | 1 => events.pop(),
+            _ => Some(Event::Caused(Origin::NONE, events)),
+        };
+        if let Some(event) = event {
+            self.send(event);
+        }
+    }
+
+    fn put_parts(&self, origin: Origin, events: Vec<Event>) {
+        let (mut part, mut octets, mut continues) = (Vec::new(), 0, false);
+        for event in events {
+            let more = event.memory();
+            if octets + more > PART && !part.is_empty() {
+                self.put(Event::Caused(origin, std::mem::take(&mut part)), continues);
+                (octets, continues) = (0, true);
+            }
+            octets += more;
+            part.push(event);
+        }
+        if !part.is_empty() {
+            self.put(Event::Caused(origin, part), continues);
+        }
+    }
+
+    fn put(&self, event: Event, continues: bool) {
+        if self.to.is_closed() {
+            return;
+        }
+        let is_packet = matches!(event, Event::PacketIn(_));
+        if is_packet && self.to.capacity() <= self.to.max_capacity() / 4 {
+            return self.lose(&event);
+        }
+        match Told::new(event, continues) {
+            Ok(told) => {
+                if let Err(mpsc::error::TrySendError::Full(told)) = self.to.try_send(told) {
+                    self.lose(&told.event);
+                }
+            }
+            Err(event) => {
+                self.lose(&event);
+                // Who follows the rules hears of the gap, at the latest with the next event.
+                if !is_packet {
+                    let _ = self.to.try_send(Told::lost(0));
+                }
+            }
+        }
+    }
+
+    fn lose(&self, event: &Event) {
+        let count = match event {
+            Event::Caused(_, events) => events.len() as u64,
+            Event::Lost(count) => *count,
+            _ => 1,
+        };
+        self.lost.fetch_add(count, Ordering::Relaxed);
+        if is_about_rules(event) {
+            self.missed.fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -379,21 +516,41 @@ impl EventSender {
     }
 }
 
+/// Whether an event tells monitors of rules, or that there is something that they are not told.
+pub(crate) fn is_about_rules(event: &Event) -> bool {
+    match event {
+        Event::Added(..) | Event::Modified(..) | Event::Removed(..) | Event::Caused(..) | Event::Lost(_) => {
+            true
+        }
+        Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) => false,
+    }
+}
+
+/// Whether sessions without monitors are told of it, too.
+pub(crate) fn is_for_all(event: &Event) -> bool {
+    match event {
+        Event::Added(..) | Event::Modified(..) => false,
+        Event::Removed(flow, _) => flow.flags.send_removed,
+        Event::Caused(_, events) => events.iter().any(is_for_all),
+        Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) | Event::Lost(_) => true,
+    }
+}
+
 /// What is left of an event where no session monitors rules: a rule's end of which controllers are told, and all that is not about rules.
 fn wanted_unmonitored(event: Event) -> Option<Event> {
     match event {
-        Event::Added(..) | Event::Modified(..) => None,
-        Event::Removed(ref flow, _) => flow.flags.send_removed.then_some(event),
         Event::Caused(origin, events) => {
             let left: Vec<Event> = events.into_iter().filter_map(wanted_unmonitored).collect();
             (!left.is_empty()).then_some(Event::Caused(origin, left))
         }
-        Event::PacketIn(_) | Event::Port(..) | Event::Vacancy(..) => Some(event),
+        event => is_for_all(&event).then_some(event),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use switch::flow::{Flow, FlowFlags, Instructions, Match, PacketIn, Reason, Removed};
 
     use super::*;
@@ -412,32 +569,8 @@ mod tests {
         })
     }
 
-    #[test]
-    fn packets_leave_room_for_the_rest_and_losses_are_counted() {
-        let (to, mut from) = events(8);
-        let port =
-            PortDesc { number: 1, name: "p1".into(), mac: MacAddr([2; 6]), config: 0, state: 0, speed: 0 };
-        for _ in 0..20 {
-            assert!(to.send(packet()));
-        }
-        assert_eq!(to.lost(), 14);
-        assert!(to.send(Event::Port(0, port.clone())));
-        assert!(to.send(Event::Port(2, port.clone())));
-        assert!(to.send(Event::Port(1, port)));
-        assert_eq!(from.lost.load(Ordering::Relaxed), 15);
-        let mut packets = 0;
-        while let Ok(Event::PacketIn(_)) = from.events.try_recv() {
-            packets += 1;
-        }
-        assert_eq!(packets, 6);
-        drop(from);
-        assert!(!to.send(packet()), "nobody listens");
-    }
-
-    #[test]
-    fn changes_of_rules_are_left_out_while_nobody_monitors_them() {
-        let (to, mut from) = events(8);
-        let flow = |send_removed| FlowStats {
+    fn flow(send_removed: bool) -> FlowStats {
+        FlowStats {
             table: 0,
             matching: Match::ANY,
             priority: 1,
@@ -452,7 +585,34 @@ mod tests {
             packets: 0,
             bytes: 0,
             instructions: Instructions::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn packets_leave_room_for_the_rest_and_losses_are_counted() {
+        let (to, mut from) = events(8);
+        let port =
+            PortDesc { number: 1, name: "p1".into(), mac: MacAddr([2; 6]), config: 0, state: 0, speed: 0 };
+        for _ in 0..20 {
+            assert!(to.send(packet()));
+        }
+        assert_eq!(to.lost(), 14);
+        assert!(to.send(Event::Port(0, port.clone())));
+        assert!(to.send(Event::Port(2, port.clone())));
+        assert!(to.send(Event::Port(1, port)));
+        assert_eq!(from.lost.load(Ordering::Relaxed), 15);
+        let mut packets = 0;
+        while let Ok(Told { event: Event::PacketIn(_), .. }) = from.events.try_recv() {
+            packets += 1;
+        }
+        assert_eq!(packets, 6);
+        drop(from);
+        assert!(!to.send(packet()), "nobody listens");
+    }
+
+    #[test]
+    fn changes_of_rules_are_left_out_while_nobody_monitors_them() {
+        let (to, mut from) = events(8);
         let tell = || {
             assert!(to.send(Event::Added(flow(false), None)));
             assert!(to.send(Event::Modified(flow(false), None)));
@@ -460,11 +620,59 @@ mod tests {
             assert!(to.send(Event::Removed(flow(true), Removed::Delete)));
         };
         tell();
-        assert!(matches!(from.events.try_recv(), Ok(Event::Removed(flow, _)) if flow.flags.send_removed));
+        let told = from.events.try_recv().unwrap();
+        assert!(matches!(&told.event, Event::Removed(flow, _) if flow.flags.send_removed));
         assert!(from.events.try_recv().is_err());
         from.monitored.fetch_add(1, Ordering::Relaxed);
         assert!(to.is_monitored());
         tell();
         assert_eq!(std::iter::from_fn(|| from.events.try_recv().ok()).count(), 4);
+    }
+
+    /// What one request has led to arrives in parts, whole and in its order; so does what happens by itself, which takes one place of the
+    /// queue for many events.
+    #[test]
+    fn many_changes_go_in_parts() {
+        const MANY: usize = 2000;
+        let (to, mut from) = events(64);
+        from.monitored.fetch_add(1, Ordering::Relaxed);
+        let gone = || {
+            (0..MANY).map(|n| {
+                let priority = u16::try_from(n).unwrap();
+                Event::Removed(FlowStats { priority, ..flow(false) }, Removed::HardTimeout)
+            })
+        };
+        let origin = Origin { session: 3, xid: 9 };
+        assert!(to.send(Event::Caused(origin, gone().collect())));
+        assert!(to.send_all(gone().chain([packet()]).collect()));
+        assert_eq!(to.lost(), 0);
+        let mut told = Vec::new();
+        while let Ok(one) = from.events.try_recv() {
+            let Event::Caused(of, events) = &one.event else { break };
+            assert!(one.event.memory() < PART + 4096);
+            assert_eq!(one.continues, told.len() % MANY != 0);
+            assert_eq!(*of, if told.len() < MANY { origin } else { Origin::NONE });
+            told.extend(events.iter().map(|event| match event {
+                Event::Removed(flow, _) => usize::from(flow.priority),
+                _ => usize::MAX,
+            }));
+        }
+        let all: Vec<usize> = (0..MANY).chain(0..MANY).collect();
+        assert_eq!(told, all);
+    }
+
+    /// Where there is no place in the queue, it is known behind it that something about rules is missing.
+    #[test]
+    fn a_gap_is_known() {
+        let (to, mut from) = events(4);
+        from.monitored.fetch_add(1, Ordering::Relaxed);
+        let tell = || assert!((0..6).all(|_| to.send(Event::Added(flow(false), None))));
+        assert!((0..6).all(|_| to.send(packet())));
+        assert_eq!(from.missed.load(Ordering::Relaxed), 0, "packets are no rules");
+        tell();
+        assert_eq!(from.missed.swap(0, Ordering::Relaxed), 5);
+        while from.events.try_recv().is_ok() {}
+        tell();
+        assert_eq!((from.missed.load(Ordering::Relaxed), to.lost()), (2, 10));
     }
 }

@@ -1,17 +1,20 @@
 //! Where a bridge's sessions meet: its events are shown to all of them, and among controllers there is one master.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use switch::flow::Event;
 use tokio::sync::{broadcast, mpsc};
 
-use crate::datapath::{Datapath, Subscription};
+use crate::budget;
+use crate::datapath::{Datapath, Subscription, Told, is_about_rules, is_for_all};
 use crate::wire::{HEADER, Header};
 
 /// What a session is told from outside that it has not taken yet.
 const QUEUE: usize = 1024;
+/// Octets of memory of the events that a session has not taken yet, at most.
+const QUEUE_OCTETS: usize = 32 << 20;
 /// Messages, of 64 KiB at most, that wait for the slowest of those who listen to controllers.
 const OVERHEARD: usize = 512;
 
@@ -28,19 +31,78 @@ pub enum Role {
 }
 
 /// What a session is told.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Notice {
     /// By the bridge.
-    Event(Arc<Event>),
+    Event(Pending),
     /// Another one is the master now.
     Demoted,
+    /// Changes of rules were lost that its monitors should have been told of.
+    Behind,
+}
+
+/// An event that a session has not taken yet.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub told: Arc<Told>,
+    /// Octets of memory of all of them.
+    octets: Arc<AtomicUsize>,
+}
+
+impl Pending {
+    /// An event for a session that has not taken events of so many octets, unless these are too many. One event is taken in any case.
+    fn new(told: &Arc<Told>, octets: &Arc<AtomicUsize>) -> Option<Pending> {
+        let fits = |held: usize| {
+            let sum = held.checked_add(told.octets())?;
+            (held == 0 || sum <= QUEUE_OCTETS).then_some(sum)
+        };
+        octets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Pending { told: Arc::clone(told), octets: Arc::clone(octets) })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.octets.fetch_sub(self.told.octets(), Ordering::Relaxed);
+    }
 }
 
 struct Member {
     to: mpsc::Sender<Notice>,
     lost: Arc<AtomicU64>,
+    /// Octets of memory of the events that it has not taken yet.
+    octets: Arc<AtomicUsize>,
     role: Role,
     controller: bool,
+    /// It monitors rules.
+    monitoring: bool,
+    /// Its monitors were not told of something.
+    behind: Arc<AtomicBool>,
+}
+
+impl Member {
+    /// Hands an event over, where there is room for it.
+    fn tell(&self, told: &Arc<Told>) {
+        let is_packet = matches!(told.event, Event::PacketIn(_));
+        let has_room = !is_packet || self.to.capacity() > QUEUE / 4;
+        let pending = if has_room { Pending::new(told, &self.octets) } else { None };
+        let sent = pending.is_some_and(|pending| self.to.try_send(Notice::Event(pending)).is_ok());
+        if !sent {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            if is_about_rules(&told.event) {
+                self.is_behind();
+            }
+        }
+    }
+
+    /// Notes that it was not told of a change of rules. Monitors without it would go wrong for ever.
+    fn is_behind(&self) {
+        if self.monitoring {
+            self.behind.store(true, Ordering::Relaxed);
+            // Where the queue is full, the session looks when it has taken something from it.
+            let _ = self.to.try_send(Notice::Behind);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -70,6 +132,7 @@ pub(crate) struct Seat {
     hearing: bool,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
+    behind: Arc<AtomicBool>,
 }
 
 /// The generation is older than one that was seen.
@@ -109,16 +172,25 @@ impl Hub {
     /// A place for a session; `controller`: one that we connected to.
     pub fn join(self: &Arc<Self>, controller: bool) -> Seat {
         let (to, notices) = mpsc::channel(QUEUE);
-        let lost = Arc::new(AtomicU64::new(0));
+        let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
         let first = controller && !state.members.values().any(|member| member.controller);
-        state.members.insert(id, Member { to, lost: Arc::clone(&lost), role: Role::Equal, controller });
+        let member = Member {
+            to,
+            lost: Arc::clone(&lost),
+            octets: Arc::default(),
+            role: Role::Equal,
+            controller,
+            monitoring: false,
+            behind: Arc::clone(&behind),
+        };
+        state.members.insert(id, member);
         if first {
             self.datapath.controllers_connected(true);
         }
-        Seat { hub: Arc::clone(self), id, monitoring: false, hearing: false, notices, lost }
+        Seat { hub: Arc::clone(self), id, monitoring: false, hearing: false, notices, lost, behind }
     }
 
     fn leave(&self, id: u64) {
@@ -131,22 +203,27 @@ impl Hub {
         }
     }
 
-    /// Shows an event to all. Packets leave the last quarter of a session's queue to everything else.
-    fn show(&self, event: Event) {
-        let packet = matches!(event, Event::PacketIn(_));
-        let event = Arc::new(event);
+    /// Shows an event to all that it is for. Packets leave the last quarter of a session's queue to everything else.
+    fn show(&self, told: Told) {
+        let for_all = is_for_all(&told.event);
+        let told = Arc::new(told);
         for member in self.state().members.values() {
-            let room = !packet || member.to.capacity() > QUEUE / 4;
-            if !room || member.to.try_send(Notice::Event(Arc::clone(&event))).is_err() {
-                member.lost.fetch_add(1, Ordering::Relaxed);
+            if let Event::Lost(count) = told.event {
+                member.lost.fetch_add(count, Ordering::Relaxed);
+                member.is_behind();
+            } else if for_all || member.monitoring {
+                member.tell(&told);
             }
         }
     }
 
     /// Shows the bridge's events until it has none any more.
     pub async fn run(self: Arc<Self>, mut subscription: Subscription) {
-        while let Some(event) = subscription.events.recv().await {
-            self.show(event);
+        while let Some(told) = subscription.events.recv().await {
+            if subscription.missed.swap(0, Ordering::Relaxed) > 0 {
+                self.state().members.values().for_each(Member::is_behind);
+            }
+            self.show(told);
         }
     }
 }
@@ -187,12 +264,21 @@ impl Seat {
     pub fn monitor(&mut self, on: bool) {
         if on != self.monitoring {
             self.monitoring = on;
+            if let Some(member) = self.hub.state().members.get_mut(&self.id) {
+                member.monitoring = on;
+            }
+            self.behind.store(false, Ordering::Relaxed);
             if on {
                 self.hub.monitored.fetch_add(1, Ordering::Relaxed);
             } else {
                 self.hub.monitored.fetch_sub(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Whether this session monitors rules, and was not told of all changes.
+    pub fn is_behind(&self) -> bool {
+        self.monitoring && self.behind.load(Ordering::Relaxed)
     }
 
     /// Says whether this session hears of packets that no rule matches.

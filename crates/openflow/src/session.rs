@@ -107,6 +107,10 @@ pub(crate) enum Ended {
     Silent(Duration),
     #[error("it takes an answer too slowly: less than {} KiB/s", LEAST_RATE / 1024)]
     Stuck,
+    #[error(
+        "changes of rules were lost that its flow monitors should have been told of, as it is too slow or they are too many at once; it has to monitor anew"
+    )]
+    Behind,
 }
 
 impl From<io::Error> for Ended {
@@ -195,6 +199,10 @@ pub(crate) struct Session<S> {
     packet_outs: PacketOutBudget,
     bundles: Bundles,
     monitors: Vec<Monitor>,
+    /// Whether the changes told last were of this session's own request.
+    own: Own,
+    /// Changes of rules were not told to its monitors.
+    is_behind: bool,
     /// A request to describe tables of which more parts are to come, by its number.
     described: Option<(u32, Vec<TableMod>)>,
 }
@@ -244,6 +252,8 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         limit: options.rate_limit.map(Limit::new),
         bundles: Bundles::default(),
         monitors: Vec::new(),
+        own: Own::No,
+        is_behind: false,
         described: None,
         options,
     };
@@ -255,6 +265,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     };
     board.lost.fetch_add(session.seat.lost.load(Ordering::Relaxed), Ordering::Relaxed);
     drop(session);
+    board.lost.fetch_add(lost.load(Ordering::Relaxed), Ordering::Relaxed);
     board.left();
     ended
 }
@@ -357,13 +368,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             for (xid, opened) in self.bundles.expire(self.options.bundle_timeout) {
                 Error::BundleTimeout.write(&mut self.out, self.version, xid, &opened);
             }
-            while let Ok(notice) = self.seat.notices.try_recv() {
+            // Not for ever: what the peer asks comes in between.
+            for _ in 0..NOTICES {
+                let Ok(notice) = self.seat.notices.try_recv() else { break };
                 self.notice(notice);
                 if self.out.len() >= GATHER {
                     self.flush().await?;
                 }
             }
             self.flush().await?;
+            if self.is_behind || self.seat.is_behind() {
+                return Err(Ended::Behind);
+            }
             let probe = self.options.inactivity_probe.filter(|probe| !probe.is_zero());
             let due = heard + probe.unwrap_or(Duration::from_secs(3600)) * if asked { 2 } else { 1 };
             let bundle_due = self.bundles.first_timeout(self.options.bundle_timeout);

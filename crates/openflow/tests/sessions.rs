@@ -479,6 +479,100 @@ async fn own_changes_are_abbreviated_for_monitors() {
     controllers.shutdown().await;
 }
 
+/// A request of OpenFlow 1.4 for monitors of all rules, with what they do: a number, an event mask and a command each.
+fn monitors(wanted: impl IntoIterator<Item = (u32, u16, u8)>) -> Vec<u8> {
+    let mut body = vec![0, 16, 0, 0, 0, 0, 0, 0];
+    for (id, events, command) in wanted {
+        body.u32(id);
+        body.extend([0xff; 8]);
+        body.u16(0x10 | events);
+        body.extend([0xff, command, 0, 1, 0, 4, 0, 0, 0, 0]);
+    }
+    body
+}
+
+/// A rule that would be too long for a message in another version is refused: an `enqueue` of OpenFlow 1.0 is three actions later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_does_not_fit_into_messages_of_other_versions_is_refused() {
+    let (bridge, controllers, at) = listening().await;
+    let mut old = Peer::connect(at, 1).await;
+    let rule = |count| {
+        let enqueue = Action::Enqueue { port: 2, queue: 7 };
+        let change = FlowMod::add(0, 5, Match::ANY, Instructions::apply(vec![enqueue; count]));
+        let mut out = Vec::new();
+        wire::flow::put_mod(&mut out, Version::V10, 9, &change);
+        out
+    };
+    old.stream.write_all(&rule(3000)).await.unwrap();
+    assert_eq!(error(&old.next().await), (2, 7), "OFPBAC_TOO_MANY");
+    old.stream.write_all(&rule(1500)).await.unwrap();
+    eventually("it is there", || bridge.lock().flows.len() == 1).await;
+    // One that an earlier release has left is told without what it does, and the messages behind it are read.
+    let mut monitor = Peer::connect(at, 5).await;
+    monitor.send(18, 1, &monitors([(1, 2, 0)])).await;
+    assert_eq!(monitor.wait_for(19).await.1, 1);
+    let mut flow = bridge.lock().flows[0].clone();
+    flow.instructions = Instructions::apply(vec![Action::Enqueue { port: 2, queue: 7 }; 3000]);
+    bridge.tell(&switch::flow::Event::Added(flow, None));
+    let told = monitor.next().await;
+    assert_eq!((told.0, told.2.len()), (19, 40), "the head, and an update with an empty match");
+    assert!(monitor.until_barrier().await.is_empty());
+    controllers.shutdown().await;
+}
+
+/// However often one request names a monitor, what is there is told once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_monitor_that_is_named_again_and_again_is_told_once() {
+    let (_bridge, controllers, at) = listening().await;
+    let mut peer = Peer::connect(at, 5).await;
+    peer.stream.write_all(&flow_mod(Version::V14, 3)).await.unwrap();
+    let again = std::iter::repeat_n((1, 3, 1), 2000);
+    peer.send(18, 4, &monitors([(1, 3, 0), (2, 3, 0)].into_iter().chain(again).chain([(2, 3, 2)]))).await;
+    let told = peer.wait_for(19).await;
+    assert_eq!((told.1, told.2[3]), (4, 0));
+    let length = usize::from(u16::from_be_bytes([told.2[8], told.2[9]]));
+    assert_eq!(told.2.len(), 8 + length, "one update");
+    assert!(peer.until_barrier().await.is_empty());
+    controllers.shutdown().await;
+}
+
+/// A monitor that is too far behind misses nothing silently: its session ends. Rules that others change are nothing to sessions without
+/// monitors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_monitor_that_is_too_far_behind_ends() {
+    const CHANGES: usize = 1000;
+    let (bridge, controllers, at) = listening().await;
+    let mut slow = Peer::connect(at, 5).await;
+    let mut other = Peer::connect(at, 5).await;
+    // Status of ports for a client that has said how much of packets it wants.
+    other.send(9, 1, &[0, 0, 0, 100]).await;
+    assert!(other.until_barrier().await.is_empty());
+    slow.send(18, 1, &monitors([(1, 2, 0)])).await;
+    assert_eq!(slow.wait_for(19).await.1, 1);
+    let note = Instructions::apply(vec![Action::Note(vec![0; 60_000])]);
+    let changes = (0..CHANGES).map(|number| {
+        let matching = Match::ANY.with(switch::flow::Field::Reg0, number as u128);
+        switch::flow::Mod::Flow(Box::new(FlowMod::add(0, 1, matching, note.clone())))
+    });
+    bridge.fresh.store(true, Ordering::Relaxed);
+    let origin = switch::flow::Origin { session: 99, xid: 1 };
+    openflow::Datapath::modify_for(&*bridge, changes.collect(), origin).unwrap();
+    let desc = bridge.lock().ports[0].clone();
+    bridge.tell(&switch::flow::Event::Port(2, desc));
+    let told = other.next().await;
+    assert_eq!(told.0, 12, "what comes behind all of them");
+    let mut updates = 0;
+    while slow.try_next().await.is_ok() {
+        updates += 1;
+    }
+    assert!((1..CHANGES).contains(&updates), "{updates}");
+    eventually("it says why", || {
+        controllers.status()[0].last_error.as_ref().is_some_and(|why| why.contains("monitor anew"))
+    })
+    .await;
+    controllers.shutdown().await;
+}
+
 /// OpenFlow 1.3 tells of another master by the ONF's message, to a controller that has asked for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn openflow_1_3_tells_of_another_master_when_asked() {

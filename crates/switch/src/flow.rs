@@ -11,10 +11,12 @@
 //! mask; [`Field`] says where each field stands. Versions and wire formats are the `openflow` crate's.
 
 mod action;
+mod batch;
 mod beyond;
 mod bounds;
 mod conjunction;
 mod dump;
+mod events;
 mod field;
 mod lessons;
 mod matching;

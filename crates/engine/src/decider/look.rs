@@ -273,7 +273,7 @@ impl Decider {
                 pipeline.expire(now);
                 pipeline.take_events()
             };
-            bridge.tables.publish(&events);
+            bridge.tables.publish(events);
         }
         self.budgets.turn(self.every_bit);
         self.view.memory.store(self.memory() as u64, Ordering::Relaxed);

@@ -75,7 +75,7 @@ impl Decider {
             self.effects(&mut pipeline, &fate, &out.frame, now);
             (fate, from, pipeline.take_events())
         };
-        bridge.tables.publish(&events);
+        bridge.tables.publish(events);
         let compiled = self.compile(bridge, &fate);
         // Counted at a port of the bridge, where none is named.
         let any = || bridge.tables.lock().ports().values().next().map(|port| port.id);

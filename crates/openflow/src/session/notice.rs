@@ -68,7 +68,7 @@ impl Async {
 
 /// Whether a change is of this session's own request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Own {
+pub(super) enum Own {
     /// Another session's, or no session's.
     No,
     /// Of the request with this transaction identifier.
@@ -152,9 +152,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                     finish(&mut self.out, start);
                 }
             }
-            Notice::Event(event) => {
-                self.event(&event, Own::No);
+            Notice::Event(pending) => {
+                // Parts of what one request has led to are abbreviated once.
+                let own = match &pending.told.event {
+                    Event::Caused(..) if pending.told.continues => self.own,
+                    Event::Caused(origin, _) if origin.session == self.seat.number() => Own::Yes(origin.xid),
+                    _ => Own::No,
+                };
+                self.own = self.event(&pending.told.event, own);
             }
+            Notice::Behind => {}
         }
     }
 
@@ -183,12 +190,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             Event::Modified(flow, before) => {
                 return self.monitored(Update::Modified, flow, before.as_deref(), own);
             }
-            Event::Caused(origin, events) => {
-                let mut own =
-                    if origin.session == self.seat.number() { Own::Yes(origin.xid) } else { Own::No };
-                for event in events {
-                    own = self.event(event, own);
-                }
+            Event::Caused(_, events) => {
+                return events.iter().fold(own, |own, event| self.event(event, own));
+            }
+            Event::Lost(count) => {
+                self.board.lost.fetch_add(*count, Ordering::Relaxed);
+                self.is_behind |= !self.monitors.is_empty();
             }
         }
         own
@@ -262,6 +269,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 Own::Told
             }
             own => {
+                let at = self.out.len();
                 flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
                 own
             }

@@ -195,7 +195,7 @@ impl Pipeline {
             for _ in 0..surplus {
                 let Some((size, at)) = largest.pop() else { break };
                 let Some(victim) = groups.get_mut(at).and_then(Vec::pop) else { break };
-                self.remove_rule(victim, Removed::Eviction, now_ns, &mut Vec::new());
+                self.remove_rule(victim, Removed::Eviction, now_ns);
                 largest.extend((size > 1).then_some((size - 1, at)));
             }
             self.drop_orphans(now_ns);
@@ -217,7 +217,9 @@ impl Pipeline {
                 let roomy = own.bounds.roomy_next;
                 own.bounds.roomy_next = !roomy;
                 let state = u8::try_from(number).ok().and_then(|number| self.table_state(number));
-                self.events.extend(state.map(|state| Event::Vacancy(roomy, state)));
+                if let Some(state) = state {
+                    self.events.tell(Event::Vacancy(roomy, state));
+                }
             }
         }
     }

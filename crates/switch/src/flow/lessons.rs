@@ -137,7 +137,7 @@ impl Pipeline {
             let gone: Vec<RuleRef> =
                 self.rules.iter().filter(|(_, rule)| is_orphan(rule)).map(|(at, _)| at).collect();
             for at in gone {
-                self.remove_rule(at, Removed::Delete, now_ns, &mut Vec::new());
+                self.remove_rule(at, Removed::Delete, now_ns);
             }
         }
     }

@@ -653,13 +653,7 @@ impl PacketOut {
     /// Octets of memory that the packet takes with its actions, about.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let left = self.resumes.as_ref().map_or(0, |left| {
-            let rest = left.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
-            size_of::<Continuation>()
-                + rest.sum::<usize>()
-                + memory_of(&left.action_set)
-                + size_of_val(&left.stack[..])
-        });
+        let left = self.resumes.as_ref().map_or(0, |left| left.memory());
         size_of::<PacketOut>() + self.frame.len() + memory_of(&self.actions) + left
     }
 }
@@ -675,6 +669,18 @@ pub struct Continuation {
     pub stack: Vec<(u128, u16)>,
     /// The queue of later outputs; `None`: the default one.
     pub queue: Option<u32>,
+}
+
+impl Continuation {
+    /// Octets of memory that it takes, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let rest = self.rest.iter().map(|rest| size_of::<Rest>() + rest.instructions.memory());
+        size_of::<Continuation>()
+            + rest.sum::<usize>()
+            + memory_of(&self.action_set)
+            + size_of_val(&self.stack[..])
+    }
 }
 
 /// What a rule had still to do.
@@ -736,6 +742,11 @@ pub struct Origin {
     pub xid: u32,
 }
 
+impl Origin {
+    /// No request of a session.
+    pub const NONE: Origin = Origin { session: u64::MAX, xid: 0 };
+}
+
 /// What happened, for whoever listens (controllers, monitors).
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -753,4 +764,29 @@ pub enum Event {
     Port(u8, PortDesc),
     /// There is room in a table again (true), or it is nearly full (OpenFlow 1.4's vacancy events).
     Vacancy(bool, TableState),
+    /// So many events are not told, as they would have taken too much memory: whoever follows the rules does not know them any more.
+    Lost(u64),
+}
+
+impl Event {
+    /// Octets of memory that the event takes, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let more = match self {
+            Event::Added(flow, before) | Event::Modified(flow, before) => {
+                let before = before.as_ref().map_or(0, |did| size_of::<Instructions>() + did.memory());
+                flow.instructions.memory() + before
+            }
+            Event::Removed(flow, _) => flow.instructions.memory(),
+            Event::Caused(_, events) => events.iter().map(Event::memory).sum(),
+            Event::PacketIn(packet) => {
+                let left = packet.continuation.as_ref().map_or(0, |left| left.memory());
+                packet.frame.len() + packet.userdata.len() + left
+            }
+            Event::Port(_, port) => port.name.len(),
+            Event::Vacancy(_, state) => state.name.len(),
+            Event::Lost(_) => 0,
+        };
+        size_of::<Event>() + more
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::action::port;
+use super::batch::{Batch, Undo};
 use super::message::{
     ALL_GROUPS, ALL_TABLES, ANY_GROUP, Band, BandKind, Bucket, BucketPlace, Event, FlowCommand, FlowError,
     FlowFilter, FlowMod, Group, GroupKind, GroupMod, Meter, MeterMod, Mod, PacketOut, Removed,
@@ -22,34 +23,20 @@ const MAX_ACTIONS: usize = 4096;
 /// Groups that lead to groups or watch them, one after the other.
 const MAX_CHAIN: usize = 32;
 
-/// How to take a step back.
-pub(super) enum Undo {
-    Added(RuleRef),
-    Removed(RuleRef, Box<Rule>),
-    Changed(RuleRef, Box<Rule>),
-    Group(u32, Option<Box<GroupState>>),
-    Meter(u32, Option<Box<MeterState>>),
-}
-
 impl Pipeline {
     /// Does a batch of changes, all or none.
     ///
     /// # Errors
     /// The place of the first that is refused, and why; nothing is changed then.
     pub fn modify(&mut self, mods: &[Mod], now_ns: u64) -> Result<(), (usize, FlowError)> {
-        let mut undo = Vec::new();
-        let events = self.events.len();
+        let mut batch = Batch::new(now_ns, self.held, self.held_most);
+        let told = self.events.mark();
         for (place, change) in mods.iter().enumerate() {
-            let done = match change {
-                Mod::Flow(change) => self.flow_mod(change, now_ns, &mut undo),
-                Mod::Group(change) => self.group_mod(change, now_ns, &mut undo),
-                Mod::Meter(change) => self.meter_mod(change, now_ns, &mut undo),
-            };
-            if let Err(why) = done {
-                while let Some(step) = undo.pop() {
+            if let Err(why) = self.change_in(change, &mut batch) {
+                for step in batch.into_steps() {
                     self.undo(step);
                 }
-                self.events.truncate(events);
+                self.events.back_to(told);
                 self.lessons.forget_orphans();
                 return Err((place, why));
             }
@@ -57,6 +44,15 @@ impl Pipeline {
         self.drop_orphans(now_ns);
         self.tell_vacancies();
         Ok(())
+    }
+
+    /// Makes one change of a batch.
+    pub(super) fn change_in(&mut self, change: &Mod, batch: &mut Batch) -> Result<(), FlowError> {
+        match change {
+            Mod::Flow(change) => self.flow_mod(change, batch),
+            Mod::Group(change) => self.group_mod(change, batch),
+            Mod::Meter(change) => self.meter_mod(change, batch),
+        }
     }
 
     fn undo(&mut self, step: Undo) {
@@ -80,6 +76,12 @@ impl Pipeline {
                 let held = &mut self.tables[usize::from(table)].conjunctive;
                 *held = *held + parts - were;
                 self.touch_rule(at, table, matching);
+            }
+            Undo::Times(at, modified_ns) => {
+                if let Some(rule) = self.rules.get_mut(at) {
+                    rule.modified_ns = modified_ns;
+                    self.touch_times(at);
+                }
             }
             Undo::Group(id, state) => {
                 let more = state.as_ref().map_or(0, |state| state.group.memory());
@@ -127,15 +129,29 @@ impl Pipeline {
         Some(rule)
     }
 
-    /// Takes a rule out and tells why, where that was asked for.
-    pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64, undo: &mut Vec<Undo>) {
-        if let Some(rule) = self.take_out(at) {
-            self.events.push(Event::Removed(rule.stats(now_ns), why));
-            undo.push(Undo::Removed(at, Box::new(rule)));
+    /// Notes that a rule has other times, which are nothing to packets.
+    fn touch_times(&mut self, at: RuleRef) {
+        self.touch(Touched::Settings);
+        self.rules.mark(at, self.version());
+    }
+
+    /// Takes a rule out and tells why, where that is asked for.
+    pub(super) fn remove_rule(&mut self, at: RuleRef, why: Removed, now_ns: u64) -> Option<Rule> {
+        let rule = self.take_out(at)?;
+        if rule.flags.send_removed || self.events.is_monitored() {
+            self.events.tell(Event::Removed(rule.stats(now_ns), why));
+        }
+        Some(rule)
+    }
+
+    /// Takes a rule out in a batch.
+    fn remove_in(&mut self, at: RuleRef, why: Removed, batch: &mut Batch) {
+        if let Some(rule) = self.remove_rule(at, why, batch.now_ns) {
+            batch.removed(at, rule);
         }
     }
 
-    fn flow_mod(&mut self, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+    fn flow_mod(&mut self, change: &FlowMod, batch: &mut Batch) -> Result<(), FlowError> {
         let change = &*self.in_form(change)?;
         let is_delete = matches!(change.command, FlowCommand::Delete { .. });
         if usize::from(change.table) >= TABLES && !(is_delete && change.table == ALL_TABLES) {
@@ -148,17 +164,17 @@ impl Pipeline {
             self.check(&change.instructions, change.table)?;
         }
         match change.command {
-            FlowCommand::Add => self.add(change, now_ns, undo),
+            FlowCommand::Add => self.add(change, batch),
             FlowCommand::Modify { strict, or_add } => {
                 let found = self.targets(change, strict);
                 if found.is_empty() && or_add && change.cookie_mask == 0 {
-                    return self.add(change, now_ns, undo);
+                    return self.add(change, batch);
                 }
-                found.into_iter().try_for_each(|at| self.change(at, change, now_ns, undo))
+                found.into_iter().try_for_each(|at| self.change(at, change, batch))
             }
             FlowCommand::Delete { strict } => {
                 for at in self.targets(change, strict) {
-                    self.remove_rule(at, Removed::Delete, now_ns, undo);
+                    self.remove_in(at, Removed::Delete, batch);
                 }
                 Ok(())
             }
@@ -190,7 +206,8 @@ impl Pipeline {
         self.selected(&filter).filter(|(_, rule)| is_meant(rule)).map(|(at, _)| at).collect()
     }
 
-    fn add(&mut self, change: &FlowMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+    fn add(&mut self, change: &FlowMod, batch: &mut Batch) -> Result<(), FlowError> {
+        let now_ns = batch.now_ns;
         let Match { value, mask } = change.matching;
         let table = &self.tables[usize::from(change.table)];
         let old = table.classifier.get(&value.0, &mask.0, change.priority).copied();
@@ -203,7 +220,7 @@ impl Pipeline {
         if old.is_none() && table.classifier.len() >= table.limit() as usize {
             let victim = if table.evicts() { self.victim(change.table, change.importance) } else { None };
             let victim = victim.ok_or(FlowError::TableFull)?;
-            self.remove_rule(victim, Removed::Eviction, now_ns, undo);
+            self.remove_in(victim, Removed::Eviction, batch);
         }
         let mut rule = Rule {
             table: change.table,
@@ -222,7 +239,9 @@ impl Pipeline {
             bytes: 0,
         };
         let less = old.and_then(|old| self.rules.get(old)).map_or(0, Rule::memory);
-        if (self.held + rule.memory()).saturating_sub(less) > self.held_most {
+        if (self.held + rule.memory()).saturating_sub(less) > self.held_most
+            || !batch.has_room(self.held, rule.memory())
+        {
             return Err(FlowError::TableFull);
         }
         if let Some(old) = old
@@ -231,39 +250,49 @@ impl Pipeline {
             if !change.flags.reset_counts {
                 (rule.packets, rule.bytes) = (before.packets, before.bytes);
             }
-            // As Open vSwitch: whoever adds a rule is told that it was added.
-            let did =
-                (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
-            undo.push(Undo::Removed(old, Box::new(before)));
-            self.events.push(Event::Added(rule.stats(now_ns), did));
-        } else {
-            self.events.push(Event::Added(rule.stats(now_ns), None));
+            if self.events.is_monitored() {
+                // As Open vSwitch: whoever adds a rule is told that it was added.
+                let did =
+                    (before.instructions != rule.instructions).then(|| Box::new(before.instructions.clone()));
+                self.events.tell(Event::Added(rule.stats(now_ns), did));
+            }
+            batch.removed(old, before);
+        } else if self.events.is_monitored() {
+            self.events.tell(Event::Added(rule.stats(now_ns), None));
         }
         let at = self.rules.insert(rule);
         self.link(at);
-        undo.push(Undo::Added(at));
+        batch.added(at);
         Ok(())
     }
 
-    fn change(
-        &mut self,
-        at: RuleRef,
-        change: &FlowMod,
-        now_ns: u64,
-        undo: &mut Vec<Undo>,
-    ) -> Result<(), FlowError> {
+    fn change(&mut self, at: RuleRef, change: &FlowMod, batch: &mut Batch) -> Result<(), FlowError> {
+        let now_ns = batch.now_ns;
         let Some(rule) = self.rules.get_mut(at) else { return Ok(()) };
+        let does_same = rule.instructions == change.instructions;
+        let is_same = does_same && change.cookie.is_none_or(|cookie| cookie == rule.cookie);
+        if is_same && !change.flags.reset_counts && rule.flags.send_removed >= change.flags.send_removed {
+            // Nothing is another one but when it was changed last.
+            batch.retimed(at, rule.modified_ns);
+            rule.modified_ns = now_ns;
+            self.touch_times(at);
+            return Ok(());
+        }
         let (less, more) = (rule.instructions.memory(), change.instructions.memory());
-        if more > less && self.held + (more - less) > self.held_most {
+        let grows = more.saturating_sub(less);
+        let kept = if batch.knows(at) { 0 } else { rule.memory() };
+        if grows > 0 && self.held + grows > self.held_most || !batch.has_room(self.held, grows + kept) {
             return Err(FlowError::TableFull);
         }
         self.held = (self.held + more).saturating_sub(less);
-        undo.push(Undo::Changed(at, Box::new(rule.clone())));
+        batch.changed(at, rule);
         let were = usize::from(rule.is_conjunctive());
-        let did = (rule.instructions != change.instructions).then(|| Box::new(rule.instructions.clone()));
-        let is_another = did.is_some() || change.cookie.is_some_and(|cookie| cookie != rule.cookie);
+        let tells = !is_same && self.events.is_monitored();
+        let did = (tells && !does_same).then(|| Box::new(rule.instructions.clone()));
         self.lessons.unlinked(rule);
-        rule.instructions = change.instructions.clone();
+        if !does_same {
+            rule.instructions = change.instructions.clone();
+        }
         if let Some(cookie) = change.cookie {
             rule.cookie = cookie;
         }
@@ -273,13 +302,13 @@ impl Pipeline {
         self.lessons.linked(rule);
         rule.modified_ns = now_ns;
         rule.flags.send_removed |= change.flags.send_removed;
-        let (table, matching, stats) = (rule.table, rule.matching, rule.stats(now_ns));
+        let (table, matching) = (rule.table, rule.matching);
         let parts = usize::from(rule.is_conjunctive());
+        if tells {
+            self.events.tell(Event::Modified(rule.stats(now_ns), did));
+        }
         let held = &mut self.tables[usize::from(table)].conjunctive;
         *held = *held + parts - were;
-        if is_another {
-            self.events.push(Event::Modified(stats, did));
-        }
         self.touch_rule(at, table, matching);
         Ok(())
     }
@@ -289,7 +318,7 @@ impl Pipeline {
         let over: Vec<(RuleRef, Removed)> =
             self.rules.iter().filter_map(|(at, rule)| Some((at, rule.is_over(now_ns)?))).collect();
         for (at, why) in over {
-            self.remove_rule(at, why, now_ns, &mut Vec::new());
+            self.remove_rule(at, why, now_ns);
         }
         self.drop_orphans(now_ns);
         self.tell_vacancies();
@@ -328,7 +357,7 @@ impl Pipeline {
 
     /// Adds something to what has happened.
     pub fn push_event(&mut self, event: Event) {
-        self.events.push(event);
+        self.events.tell(event);
     }
 
     /// Adds packets to rules that they met.
@@ -494,7 +523,7 @@ impl Pipeline {
         if fits { Ok(()) } else { Err(FlowError::BadArgument) }
     }
 
-    fn group_mod(&mut self, change: &GroupMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+    fn group_mod(&mut self, change: &GroupMod, batch: &mut Batch) -> Result<(), FlowError> {
         match change {
             GroupMod::Add(group) => {
                 if self.groups.contains_key(&group.id) {
@@ -503,20 +532,20 @@ impl Pipeline {
                 if self.groups.len() >= MAX_GROUPS {
                     return Err(FlowError::OutOfGroups);
                 }
-                self.put_group(group.clone(), now_ns, undo)
+                self.put_group(group.clone(), batch)
             }
             GroupMod::Modify { group, or_add } => {
                 if !or_add && !self.groups.contains_key(&group.id) {
                     return Err(FlowError::UnknownGroup);
                 }
-                self.put_group(group.clone(), now_ns, undo)
+                self.put_group(group.clone(), batch)
             }
             GroupMod::Delete(id) => {
                 let gone: Vec<u32> = match *id {
                     ALL_GROUPS => self.groups.keys().copied().collect(),
                     id => self.groups.contains_key(&id).then_some(id).into_iter().collect(),
                 };
-                self.delete_groups(&gone, now_ns, undo);
+                self.delete_groups(&gone, batch);
                 Ok(())
             }
             GroupMod::InsertBuckets(id, place, buckets) => {
@@ -530,7 +559,7 @@ impl Pipeline {
                     BucketPlace::Id(id) => 1 + place_of(&group.buckets, *id)?,
                 };
                 group.buckets.splice(at..at, buckets.iter().cloned());
-                self.put_group(group, now_ns, undo)
+                self.put_group(group, batch)
             }
             GroupMod::RemoveBuckets(id, place) => {
                 let mut group = self.groups.get(id).ok_or(FlowError::UnknownGroup)?.group.clone();
@@ -540,23 +569,23 @@ impl Pipeline {
                     BucketPlace::First | BucketPlace::Last => drop(group.buckets.pop()),
                     BucketPlace::Id(id) => drop(group.buckets.remove(place_of(&group.buckets, *id)?)),
                 }
-                self.put_group(group, now_ns, undo)
+                self.put_group(group, batch)
             }
         }
     }
 
-    fn put_group(&mut self, group: Group, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+    fn put_group(&mut self, group: Group, batch: &mut Batch) -> Result<(), FlowError> {
         self.check_group(&group)?;
         let id = group.id;
         let less = self.groups.get(&id).map_or(0, |old| old.group.memory());
         let held = (self.held + group.memory()).saturating_sub(less);
-        if held > self.held_most {
+        if held > self.held_most || !batch.has_room(self.held, group.memory()) {
             return Err(FlowError::OutOfBuckets);
         }
         self.held = held;
         let old = self.groups.remove(&id);
         let mut state = GroupState {
-            created_ns: old.as_ref().map_or(now_ns, |old| old.created_ns),
+            created_ns: old.as_ref().map_or(batch.now_ns, |old| old.created_ns),
             packets: 0,
             bytes: 0,
             buckets: vec![(0, 0); group.buckets.len()],
@@ -570,7 +599,7 @@ impl Pipeline {
                 }
             }
         }
-        undo.push(Undo::Group(id, old.map(Box::new)));
+        batch.group(id, old);
         self.groups.insert(id, state);
         self.touch(Touched::All);
         Ok(())
@@ -637,7 +666,7 @@ impl Pipeline {
         for id in gone {
             if let Some(state) = self.groups.remove(id) {
                 self.held = self.held.saturating_sub(state.group.memory());
-                undo.push(Undo::Group(*id, Some(Box::new(state))));
+                batch.group(*id, Some(state));
             }
         }
         if gone.is_empty() {
@@ -653,7 +682,7 @@ impl Pipeline {
             .map(|(at, _)| at)
             .collect();
         for at in users {
-            self.remove_rule(at, Removed::GroupDelete, now_ns, undo);
+            self.remove_in(at, Removed::GroupDelete, batch);
         }
     }
 
@@ -666,7 +695,7 @@ impl Pipeline {
         }
     }
 
-    fn meter_mod(&mut self, change: &MeterMod, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+    fn meter_mod(&mut self, change: &MeterMod, batch: &mut Batch) -> Result<(), FlowError> {
         match change {
             MeterMod::Add(meter) => {
                 if self.meters.contains_key(&meter.id) {
@@ -675,13 +704,13 @@ impl Pipeline {
                 if self.meters.len() >= MAX_METERS {
                     return Err(FlowError::OutOfMeters);
                 }
-                self.put_meter(meter, now_ns, undo)
+                self.put_meter(meter, batch)
             }
             MeterMod::Modify(meter) => {
                 if !self.meters.contains_key(&meter.id) {
                     return Err(FlowError::UnknownMeter);
                 }
-                self.put_meter(meter, now_ns, undo)
+                self.put_meter(meter, batch)
             }
             MeterMod::Delete(id) => {
                 let gone: BTreeSet<u32> = match id {
@@ -690,7 +719,7 @@ impl Pipeline {
                 };
                 for id in &gone {
                     let state = self.meters.remove(id);
-                    undo.push(Undo::Meter(*id, state.map(Box::new)));
+                    batch.meter(*id, state);
                     self.touch(Touched::All);
                 }
                 // Whoever goes by one of them, in one walk.
@@ -703,14 +732,14 @@ impl Pipeline {
                 let users = self.rules.iter().filter(|(_, rule)| !gone.is_empty() && is_user(rule));
                 let users: Vec<RuleRef> = users.map(|(at, _)| at).collect();
                 for at in users {
-                    self.remove_rule(at, Removed::MeterDelete, now_ns, undo);
+                    self.remove_in(at, Removed::MeterDelete, batch);
                 }
                 Ok(())
             }
         }
     }
 
-    fn put_meter(&mut self, meter: &Meter, now_ns: u64, undo: &mut Vec<Undo>) -> Result<(), FlowError> {
+    fn put_meter(&mut self, meter: &Meter, batch: &mut Batch) -> Result<(), FlowError> {
         if meter.id == 0 || meter.id > 0xffff_0000 {
             return Err(FlowError::InvalidMeter);
         }
@@ -727,13 +756,13 @@ impl Pipeline {
         }
         let old = self.meters.remove(&meter.id);
         let state = MeterState {
-            created_ns: old.as_ref().map_or(now_ns, |old| old.created_ns),
+            created_ns: old.as_ref().map_or(batch.now_ns, |old| old.created_ns),
             packets: old.as_ref().map_or(0, |old| old.packets),
             bytes: old.as_ref().map_or(0, |old| old.bytes),
             bands: vec![(0, 0); meter.bands.len()],
             meter: meter.clone(),
         };
-        undo.push(Undo::Meter(meter.id, old.map(Box::new)));
+        batch.meter(meter.id, old);
         self.meters.insert(meter.id, state);
         self.touch(Touched::All);
         Ok(())

@@ -5,11 +5,14 @@
 //! of what it touched ([`Pipeline::touched_since`]), so that cached flows that did not meet it need no second look.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use lookup::{Classifier, Layout, Octets, Options};
 use packet::PortId;
 
 use super::bounds::Bounds;
+use super::events::Events;
 use super::lessons::Lessons;
 use super::message::{
     ALL_TABLES, ANY_GROUP, Event, FlowFilter, FlowStats, Fragments, Group, GroupStats, Meter, MeterStats,
@@ -139,7 +142,7 @@ pub struct Pipeline {
     /// OpenFlow's numbers by the engine's.
     numbers: BTreeMap<PortId, u32>,
     pub(crate) options: TunnelOptions,
-    pub(crate) events: Vec<Event>,
+    pub(super) events: Events,
     pub(crate) lessons: Lessons,
     /// Octets of memory that rules and groups take, about.
     pub(super) held: usize,
@@ -182,7 +185,7 @@ impl Pipeline {
             ports: BTreeMap::new(),
             numbers: BTreeMap::new(),
             options: TunnelOptions::default(),
-            events: Vec::new(),
+            events: Events::default(),
             lessons: Lessons::default(),
             held: 0,
             held_most: RULE_MEMORY,
@@ -297,7 +300,13 @@ impl Pipeline {
 
     /// What has happened since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.events)
+        self.events.take()
+    }
+
+    /// Tells of every change of rules only while the count is not zero, and else only of the end of rules that ask for it. Until this is
+    /// called every change is told of.
+    pub fn set_monitors(&mut self, monitors: Arc<AtomicUsize>) {
+        self.events.set_monitors(monitors);
     }
 
     /// A rule.
@@ -448,7 +457,9 @@ impl Pipeline {
             (Some(old), Some(new)) if old.desc != new.desc => Some((2, new.desc.clone())),
             _ => None,
         };
-        self.events.extend(event.map(|(what, desc)| Event::Port(what, desc)));
+        if let Some((what, desc)) = event {
+            self.events.tell(Event::Port(what, desc));
+        }
         let old = match port {
             Some(port) => self.ports.insert(number, port),
             None => self.ports.remove(&number),

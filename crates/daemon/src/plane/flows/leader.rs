@@ -1,16 +1,16 @@
 //! A bridge as its controllers see it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use engine::FlowTables;
 use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
+use openflow::Datapath;
 use openflow::datapath::{
     Aggregate, Batches, Description, EventSender, Features, PortMod, PortModError, Reservation, Settled,
-    Subscription, TableConfig, TableMod,
+    Subscription, TableConfig, TableMod, events_monitored,
 };
-use openflow::{Datapath, events};
 use switch::flow::{
     ALL_TABLES, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, FlowSums, Fragments,
     Group, GroupStats, Match, Meter, MeterStats, Mod, NumberedDump, OptionsError, OptionsMod, Origin,
@@ -39,6 +39,8 @@ pub struct Leader {
     begun: AtomicBool,
     tables: Arc<FlowTables>,
     listeners: Arc<Mutex<Vec<EventSender>>>,
+    /// Sessions that monitor rules.
+    monitors: Arc<AtomicUsize>,
     /// What controllers have changed of ports, by number: OFPPC_* bits.
     configs: Mutex<BTreeMap<u32, u32>>,
     /// Tables as they were configured last.
@@ -59,9 +61,18 @@ impl Leader {
     ) -> Leader {
         let listeners: Arc<Mutex<Vec<EventSender>>> = Arc::default();
         let told = Arc::clone(&listeners);
-        tables.listen(Some(Arc::new(move |events| {
-            locked(&told).retain(|listener| events.iter().all(|event| listener.send(event.clone())));
+        tables.listen(Some(Arc::new(move |events: Vec<Event>| {
+            let mut listeners = locked(&told);
+            if let Some((last, others)) = listeners.split_last() {
+                for other in others {
+                    other.send_all(events.clone());
+                }
+                last.send_all(events);
+            }
+            listeners.retain(|listener| !listener.is_closed());
         })));
+        let monitors: Arc<AtomicUsize> = Arc::default();
+        tables.lock().set_monitors(Arc::clone(&monitors));
         Leader {
             name: name.as_str().to_owned(),
             datapath_id: AtomicU64::new(datapath_id),
@@ -69,6 +80,7 @@ impl Leader {
             begun: AtomicBool::new(false),
             tables,
             listeners,
+            monitors,
             configs: Mutex::default(),
             configured: Mutex::default(),
             plane: Mutex::default(),
@@ -412,7 +424,7 @@ impl Datapath for Leader {
     }
 
     fn subscribe(&self) -> Subscription {
-        let (sender, subscription) = events(EVENTS);
+        let (sender, subscription) = events_monitored(EVENTS, Arc::clone(&self.monitors));
         locked(&self.listeners).push(sender);
         subscription
     }

@@ -1,0 +1,230 @@
+//! What a batch of changes keeps, so that it can be undone whole when one of its changes is refused.
+//!
+//! Of each rule, group and meter the state from before the batch is kept once, however often the batch changes it, and what is kept is
+//! bounded together with the rules and groups that there are.
+
+use std::collections::HashSet;
+
+use super::pipeline::{GroupState, MeterState};
+use super::rule::{Rule, RuleRef};
+
+/// Octets of memory that rules and groups may take during a batch, what is kept of them included, beyond what they may take at all.
+const BATCH_MEMORY: usize = 512 << 20;
+
+/// How to take a step back.
+pub(super) enum Undo {
+    Added(RuleRef),
+    Removed(RuleRef, Box<Rule>),
+    Changed(RuleRef, Box<Rule>),
+    /// When a rule was changed before.
+    Times(RuleRef, u64),
+    Group(u32, Option<Box<GroupState>>),
+    Meter(u32, Option<Box<MeterState>>),
+}
+
+/// A batch under way. See the [module](self).
+pub(super) struct Batch {
+    /// When it is made.
+    pub now_ns: u64,
+    steps: Vec<Undo>,
+    /// Rules that the batch has added.
+    added: HashSet<RuleRef>,
+    /// Rules whose state from before the batch is kept.
+    changed: HashSet<RuleRef>,
+    /// Rules that are the same but for their times.
+    retimed: HashSet<RuleRef>,
+    groups: HashSet<u32>,
+    meters: HashSet<u32>,
+    /// Octets of memory that is kept, about.
+    kept: usize,
+    /// Octets of memory that rules and groups may take with it.
+    most: usize,
+}
+
+impl Batch {
+    /// A batch for tables whose rules and groups take `held` octets of memory, and may take `held_most`.
+    pub fn new(now_ns: u64, held: usize, held_most: usize) -> Batch {
+        Batch {
+            now_ns,
+            steps: Vec::new(),
+            added: HashSet::new(),
+            changed: HashSet::new(),
+            retimed: HashSet::new(),
+            groups: HashSet::new(),
+            meters: HashSet::new(),
+            kept: 0,
+            most: held.max(held_most).saturating_add(BATCH_MEMORY),
+        }
+    }
+
+    /// Whether there is memory for so many octets more, where rules and groups take `held`.
+    pub fn has_room(&self, held: usize, more: usize) -> bool {
+        self.kept.saturating_add(held).saturating_add(more) <= self.most
+    }
+
+    /// Whether a change of the rule keeps nothing more.
+    pub fn knows(&self, at: RuleRef) -> bool {
+        self.added.contains(&at) || self.changed.contains(&at)
+    }
+
+    /// A rule was added.
+    pub fn added(&mut self, at: RuleRef) {
+        self.added.insert(at);
+        self.steps.push(Undo::Added(at));
+    }
+
+    /// A rule was removed. One that the batch itself has added is nothing to go back to.
+    pub fn removed(&mut self, at: RuleRef, rule: Rule) {
+        if !self.added.contains(&at) {
+            self.kept += rule.memory();
+            self.steps.push(Undo::Removed(at, Box::new(rule)));
+        }
+    }
+
+    /// A rule is changed next.
+    pub fn changed(&mut self, at: RuleRef, rule: &Rule) {
+        if !self.added.contains(&at) && self.changed.insert(at) {
+            self.kept += rule.memory();
+            self.steps.push(Undo::Changed(at, Box::new(rule.clone())));
+        }
+    }
+
+    /// A rule has other times next, and is the same otherwise.
+    pub fn retimed(&mut self, at: RuleRef, modified_ns: u64) {
+        if !self.knows(at) && self.retimed.insert(at) {
+            self.steps.push(Undo::Times(at, modified_ns));
+        }
+    }
+
+    /// A group was added (`None`), changed or removed.
+    pub fn group(&mut self, id: u32, before: Option<GroupState>) {
+        if self.groups.insert(id) {
+            self.kept += before.as_ref().map_or(0, |state| state.group.memory());
+            self.steps.push(Undo::Group(id, before.map(Box::new)));
+        }
+    }
+
+    /// A meter was added (`None`), changed or removed.
+    pub fn meter(&mut self, id: u32, before: Option<MeterState>) {
+        if self.meters.insert(id) {
+            self.steps.push(Undo::Meter(id, before.map(Box::new)));
+        }
+    }
+
+    /// The steps back, the last one first.
+    pub fn into_steps(self) -> impl Iterator<Item = Undo> {
+        self.steps.into_iter().rev()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::flow::{
+        Action, Bucket, BucketPlace, Field, FlowCommand, FlowError, FlowMod, Group, GroupKind, GroupMod,
+        Instructions, Match, Mod, Pipeline, SelectMethod,
+    };
+
+    fn flow_mod(change: FlowMod) -> Mod {
+        Mod::Flow(Box::new(change))
+    }
+
+    /// A pipeline with so many rules that can be told apart, and one group.
+    fn pipeline(rules: u32) -> Pipeline {
+        let mut pipeline = Pipeline::new();
+        let rule = |n: u32| {
+            let matching = Match::ANY.with(Field::Reg0, u128::from(n));
+            let mut rule = FlowMod::add(0, 1, matching, Instructions::default());
+            rule.cookie = Some(u64::from(n));
+            flow_mod(rule)
+        };
+        let buckets = vec![bucket(0)];
+        let group = Group { id: 1, kind: GroupKind::Select, method: SelectMethod::Default, buckets };
+        let mut mods: Vec<Mod> = (0..rules).map(rule).collect();
+        mods.push(Mod::Group(GroupMod::Add(group)));
+        pipeline.modify(&mods, 5).unwrap();
+        pipeline.take_events();
+        pipeline
+    }
+
+    fn bucket(id: u32) -> Bucket {
+        let actions = vec![Action::Note(vec![0; 100])];
+        Bucket { id, weight: 1, watch_port: None, watch_group: None, actions }
+    }
+
+    /// What all rules do from now on.
+    fn modify_all(octets: usize) -> FlowMod {
+        let note = Instructions::apply(vec![Action::Note(vec![7; octets])]);
+        FlowMod {
+            command: FlowCommand::Modify { strict: false, or_add: false },
+            cookie: None,
+            ..FlowMod::add(0, 1, Match::ANY, note)
+        }
+    }
+
+    /// All changes of a list in one batch; what the batch kept.
+    fn batch(pipeline: &mut Pipeline, mods: &[Mod]) -> (usize, usize) {
+        let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
+        for change in mods {
+            pipeline.change_in(change, &mut batch).unwrap();
+        }
+        (batch.steps.len(), batch.kept)
+    }
+
+    #[test]
+    fn each_rule_and_group_is_kept_once_however_often_it_is_changed() {
+        let mut pipeline = pipeline(50);
+        let before: usize = pipeline.rule_memory();
+        let mods: Vec<Mod> = (0..200).map(|n| flow_mod(modify_all(n % 7))).collect();
+        let (steps, kept) = batch(&mut pipeline, &mods);
+        assert_eq!(steps, 50);
+        assert!(kept <= before, "{kept} octets of {before}");
+        let grow = |id| Mod::Group(GroupMod::InsertBuckets(1, BucketPlace::Last, vec![bucket(id)]));
+        let (steps, kept) = batch(&mut pipeline, &(1..300).map(grow).collect::<Vec<_>>());
+        assert_eq!(steps, 1);
+        assert!(kept < 1000, "{kept} octets");
+        // What a batch itself has added, changes and removes again is not kept.
+        let add = flow_mod(FlowMod::add(3, 1, Match::ANY, modify_all(60_000).instructions));
+        let gone = flow_mod(FlowMod::delete(3, Match::ANY));
+        let again: Vec<Mod> = (0..100).flat_map(|_| [add.clone(), gone.clone()]).collect();
+        assert_eq!(batch(&mut pipeline, &again), (100, 0));
+    }
+
+    #[test]
+    fn a_change_that_changes_nothing_keeps_and_tells_nothing() {
+        let mut pipeline = pipeline(50);
+        pipeline.modify(&[flow_mod(modify_all(3))], 6).unwrap();
+        assert_eq!(pipeline.take_events().len(), 50);
+        let mods: Vec<Mod> = (0..200).map(|_| flow_mod(modify_all(3))).collect();
+        let (steps, kept) = batch(&mut pipeline, &mods);
+        assert_eq!((steps, kept), (50, 0), "when they were changed last");
+        assert!(pipeline.take_events().is_empty());
+        let all = crate::flow::FlowFilter::default();
+        assert!(pipeline.flows(&all, 10).iter().all(|flow| flow.unchanged_ns == 1));
+        // Times go back as well.
+        let refused =
+            FlowMod::add(0, 1, Match::ANY, Instructions { goto: Some(0), ..Instructions::default() });
+        let before = pipeline.flows(&all, 20);
+        let mods = [flow_mod(modify_all(3)), flow_mod(modify_all(4)), flow_mod(refused)];
+        assert_eq!(pipeline.modify(&mods, 15), Err((2, FlowError::BadGoto)));
+        assert_eq!(pipeline.flows(&all, 20), before);
+    }
+
+    /// What is kept is bounded with what there is, and a batch that would take more is refused whole.
+    #[test]
+    fn what_a_batch_keeps_is_bounded() {
+        let mut pipeline = pipeline(3);
+        let mut small = Batch::new(9, pipeline.held, pipeline.held_most);
+        small.most = pipeline.held + pipeline.held / 2;
+        let change = flow_mod(modify_all(1));
+        assert_eq!(pipeline.change_in(&change, &mut small), Err(FlowError::TableFull));
+        // Removing takes nothing more.
+        let mut small = Batch::new(9, pipeline.held, pipeline.held_most);
+        small.most = pipeline.held;
+        pipeline.change_in(&flow_mod(FlowMod::delete(0, Match::ANY)), &mut small).unwrap();
+        let add = flow_mod(FlowMod::add(0, 1, Match::ANY, Instructions::default()));
+        assert_eq!(pipeline.change_in(&add, &mut small), Err(FlowError::TableFull));
+    }
+}
