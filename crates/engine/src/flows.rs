@@ -145,6 +145,12 @@ impl FlowTables {
         self.waker.notify();
     }
 
+    /// Drops the packet-outs of a session that still wait, and returns how many these were.
+    pub fn drop_packet_outs(&self, session: u64) -> usize {
+        let dropped = self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).purge(session);
+        dropped.len()
+    }
+
     /// Takes the packet-out whose turn comes next.
     pub(crate) fn next_packet_out(&self) -> Option<Queued> {
         self.packet_outs.lock().unwrap_or_else(PoisonError::into_inner).pop()

@@ -46,6 +46,11 @@ impl PacketOuts {
         first
     }
 
+    /// Takes all packet-outs of a session.
+    pub fn purge(&mut self, session: u64) -> VecDeque<Queued> {
+        self.sessions.remove(&session).unwrap_or_default()
+    }
+
     /// Whether no packet-out waits.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
@@ -75,5 +80,10 @@ mod tests {
         let order: Vec<u32> = std::iter::from_fn(|| Some(waiting.pop()?.packet.in_port)).collect();
         assert_eq!(order, [30, 70, 0, 31, 1, 2, 3, 4]);
         assert!(waiting.is_empty());
+        // A session that ends leaves nothing behind that would take turns.
+        (0..3).for_each(|at| waiting.push(at, queued(at.try_into().unwrap())));
+        assert_eq!((waiting.purge(1).len(), waiting.purge(1).len()), (1, 0));
+        let order: Vec<u32> = std::iter::from_fn(|| Some(waiting.pop()?.packet.in_port)).collect();
+        assert_eq!(order, [2, 0]);
     }
 }

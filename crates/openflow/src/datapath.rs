@@ -281,6 +281,12 @@ pub trait Datapath: Send + Sync + 'static {
     /// [`FlowError`], and nothing is sent.
     fn packet_out(&self, packet: PacketOut, reservation: Reservation) -> Result<(), FlowError>;
 
+    /// Drops the packets of a session that are not decided yet, with their reservations, and returns how many these were: the session has
+    /// ended.
+    fn session_ended(&self, _session: u64) -> usize {
+        0
+    }
+
     /// Resolves when packets that arrive from then on meet all changes made before the call, whatever cache they meet them in.
     fn barrier(&self) -> Settled;
 
@@ -301,12 +307,13 @@ pub trait Datapath: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Reservation {
     session: u64,
-    _permit: OwnedSemaphorePermit,
+    /// Of the session's budget, and of that of all sessions of the bridge.
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Reservation {
-    pub(crate) fn new(session: u64, permit: OwnedSemaphorePermit) -> Reservation {
-        Reservation { session, _permit: permit }
+    pub(crate) fn new(session: u64, permits: [OwnedSemaphorePermit; 2]) -> Reservation {
+        Reservation { session, _permits: permits }
     }
 
     /// The number of the session, which no other session of the bridge has.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use switch::flow::Event;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 
 use crate::budget;
 use crate::datapath::{Datapath, Subscription, Told, is_about_rules, is_for_all};
@@ -121,6 +121,8 @@ pub(crate) struct Hub {
     monitored: Arc<AtomicUsize>,
     /// What controllers and bridge say to each other, while somebody listens.
     said: broadcast::Sender<Arc<[u8]>>,
+    /// What the packet-outs of all sessions may take, also of those that have ended.
+    pub packet_outs: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -142,7 +144,8 @@ pub(crate) struct Stale;
 impl Hub {
     pub fn new(datapath: Arc<dyn Datapath>, monitored: Arc<AtomicUsize>) -> Arc<Hub> {
         let said = broadcast::Sender::new(OVERHEARD);
-        Arc::new(Hub { datapath, monitored, said, state: Mutex::default() })
+        let packet_outs = budget::of_bridge();
+        Arc::new(Hub { datapath, monitored, said, packet_outs, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -305,6 +308,8 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.monitor(false);
         self.hear_misses(false);
+        let dropped = self.hub.datapath.session_ended(self.id);
+        self.lost.fetch_add(dropped as u64, Ordering::Relaxed);
         self.hub.leave(self.id);
     }
 }

@@ -23,6 +23,7 @@
 //! ```
 
 mod admission;
+mod budget;
 pub mod controllers;
 pub mod datapath;
 pub mod fuzz;

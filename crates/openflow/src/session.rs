@@ -3,7 +3,6 @@
 //! One task reads requests, answers them in their order and shows the bridge's events between them. It waits for nobody but its own
 //! peer: what the peer does not take in time is lost (packets) or ends the session (answers), and others go on.
 
-mod budget;
 mod bundle;
 pub(crate) mod multipart;
 mod notice;
@@ -19,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::budget::PacketOutBudget;
 use self::bundle::Bundles;
-use self::notice::{Async, Limit};
+use self::notice::{Async, Limit, Own};
+use crate::budget::PacketOutBudget;
 use crate::controllers::Board;
 use crate::datapath::TableMod;
 use crate::hub::{Hub, Role, Seat};
@@ -37,6 +36,10 @@ const READ: usize = 64 * 1024;
 const GATHER: usize = 256 * 1024;
 /// How long a peer may take to say which versions it speaks.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// News that are told before it is looked what the peer asks.
+const NOTICES: usize = 256;
+/// How long the packet-outs of a session whose peer has closed the connection may still wait; then they are dropped.
+const LINGER: Duration = Duration::from_secs(1);
 /// Octets a second that a peer has to take of an answer beyond the time that each answer has.
 const LEAST_RATE: u32 = 256 * 1024;
 
@@ -233,7 +236,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
     };
     let seat = hub.join(options.controller);
     let mut session = Session {
-        packet_outs: PacketOutBudget::new(seat.number()),
+        packet_outs: PacketOutBudget::new(seat.number(), Arc::clone(&hub.packet_outs)),
         seat,
         hub: Arc::clone(hub),
         board: Arc::clone(board),
@@ -263,7 +266,11 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         ended = session.serve(&mut incoming) => ended,
         () = until(&mut stopped) => Ended::Stopped,
     };
-    board.lost.fetch_add(session.seat.lost.load(Ordering::Relaxed), Ordering::Relaxed);
+    if matches!(ended, Ended::Closed) {
+        // Who has sent a packet and closes at once has it sent.
+        let _ = tokio::time::timeout(LINGER, session.packet_outs.drained()).await;
+    }
+    let lost = Arc::clone(&session.seat.lost);
     drop(session);
     board.lost.fetch_add(lost.load(Ordering::Relaxed), Ordering::Relaxed);
     board.left();

@@ -711,6 +711,64 @@ async fn a_session_that_floods_packet_outs_is_not_read_further() {
     }
 }
 
+/// Packet-outs of a session that has ended wait no longer than a moment: they are dropped and counted, and do not add up while a client comes
+/// again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packet_outs_of_a_session_that_ended_are_dropped() {
+    let (bridge, controllers, at) = listening().await;
+    bridge.holds.store(true, Ordering::Relaxed);
+    for round in 1..=2 {
+        let mut flooder = Peer::connect(at, 4).await;
+        for xid in 0..100 {
+            flooder.send(13, xid, &packet_out(60)).await;
+        }
+        eventually("they wait", || bridge.held.lock().unwrap().len() == 100).await;
+        drop(flooder);
+        eventually("they are dropped", || bridge.held.lock().unwrap().is_empty()).await;
+        eventually("and counted", || controllers.status()[0].lost == 100 * round).await;
+    }
+    // One that the slow path takes at once is sent, though its client has gone.
+    bridge.holds.store(false, Ordering::Relaxed);
+    let mut short = Peer::connect(at, 4).await;
+    let before = bridge.sent.lock().unwrap().len();
+    short.send(13, 7, &packet_out(60)).await;
+    drop(short);
+    eventually("it is sent", || bridge.sent.lock().unwrap().len() == before + 1).await;
+    controllers.shutdown().await;
+}
+
+/// The packet-outs of all sessions of a bridge together are bounded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packet_outs_of_many_sessions_are_bounded_together() {
+    let (bridge, controllers, at) = listening().await;
+    bridge.holds.store(true, Ordering::Relaxed);
+    let body = packet_out(60_000);
+    let mut flooders = Vec::new();
+    for _ in 0..40 {
+        let mut flooder = Peer::connect(at, 4).await;
+        let body = body.clone();
+        flooders.push(tokio::spawn(async move {
+            for xid in 0..20 {
+                flooder.send(13, xid, &body).await;
+            }
+            flooder
+        }));
+    }
+    // 8 of each would be 320; 16 MiB have room for fewer.
+    let held = || bridge.held.lock().unwrap().len();
+    eventually("the budget is used up", || held() >= 270).await;
+    let mut other = Peer::connect(at, 4).await;
+    for xid in 0..50 {
+        other.send(2, xid, &[]).await;
+        assert_eq!(other.wait_for(3).await.1, xid);
+        assert!(held() < 280, "{}", held());
+    }
+    drop(flooders);
+    bridge.holds.store(false, Ordering::Relaxed);
+    bridge.held.lock().unwrap().clear();
+    controllers.shutdown().await;
+}
+
 /// Peers that connect are probed as those that the bridge connects to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_of_a_listener_is_asked_and_then_cut() {

@@ -482,6 +482,13 @@ impl Datapath for Memory {
         Ok(())
     }
 
+    fn session_ended(&self, session: u64) -> usize {
+        let mut held = self.held.lock().unwrap();
+        let before = held.len();
+        held.retain(|reservation| reservation.session() != session);
+        before - held.len()
+    }
+
     fn barrier(&self) -> Settled {
         *self.barriers.lock().unwrap() += 1;
         Box::pin(tokio::time::sleep(Duration::from_millis(1)))

@@ -412,6 +412,10 @@ impl Datapath for Leader {
         Ok(())
     }
 
+    fn session_ended(&self, session: u64) -> usize {
+        self.tables.drop_packet_outs(session)
+    }
+
     fn barrier(&self) -> Settled {
         let (done, is_done) = tokio::sync::oneshot::channel();
         self.tables.barrier(move || {
