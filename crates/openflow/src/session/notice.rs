@@ -6,7 +6,7 @@ use switch::flow::{Event, FlowStats, Instructions, PacketIn, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::multipart::within;
+use super::multipart::{MOST, within};
 use super::{Answer, Session};
 use crate::hub::{Notice, Role};
 use crate::wire::error::Error;
@@ -271,6 +271,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
             own => {
                 let at = self.out.len();
                 flow::put_update(&mut self.out, self.version, update, flow, flags & 16 != 0);
+                if self.out.len() - start > MOST {
+                    // No rule of a controller is so long; without what it does, it always fits.
+                    self.out.truncate(at);
+                    flow::put_update(&mut self.out, self.version, update, flow, false);
+                }
                 own
             }
         };

@@ -19,6 +19,10 @@ use crate::wire::{
 /// Changes in one call that may take longer than others should wait.
 pub(super) const MANY: usize = 32;
 
+/// Octets of a change of rules from which on it may not fit into a message of another version: what is shortest in one version takes less
+/// than eight times as much in another.
+const LONG: usize = 8 * 1024;
+
 /// Nothing may follow.
 fn none(body: Reader<'_>) -> Result<(), Error> {
     if body.is_empty() { Ok(()) } else { Err(Error::BadLength) }
@@ -31,7 +35,8 @@ pub(super) fn get_mod(
     version: Version,
     table_ids: bool,
 ) -> Result<Option<Mod>, Error> {
-    Ok(Some(match (kind, version) {
+    let octets = body.data.len();
+    let change = match (kind, version) {
         (14, _) => Mod::Flow(Box::new(flow::get_mod(body, version, table_ids)?)),
         (15, _) if version > Version::V10 => Mod::Group(group::get_mod(body, version)?),
         (29, _) if version >= Version::V13 => Mod::Meter(meter::get_mod(body)?),
@@ -47,7 +52,11 @@ pub(super) fn get_mod(
             }
         }
         _ => return Ok(None),
-    }))
+    };
+    match &change {
+        Mod::Flow(change) if octets >= LONG && !flow::fits_all_versions(change) => Err(Error::ActionTooMany),
+        _ => Ok(Some(change)),
+    }
 }
 
 /// Makes changes where they hold nobody up.

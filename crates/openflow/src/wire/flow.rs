@@ -332,6 +332,23 @@ pub fn put_oxs_sums(out: &mut Vec<u8>, sums: &crate::datapath::Aggregate) {
     out.align(start);
 }
 
+/// Octets of a message that are left for the match and the fixed parts of a rule, beside what it does.
+const BESIDE_ACTIONS: usize = 4096;
+
+/// Whether what a change has rules do fits into a message of each version, so that controllers of all versions can be told of the rules. An
+/// action of one version may be several actions in another.
+pub(crate) fn fits_all_versions(change: &FlowMod) -> bool {
+    let fits = |put: &dyn Fn(&mut Vec<u8>, Version), version| {
+        let mut out = Vec::new();
+        put(&mut out, version);
+        out.len() <= 0xffff - BESIDE_ACTIONS
+    };
+    Version::ALL.into_iter().all(|version| match version {
+        Version::V10 => fits(&|out, version| put_plain(out, version, &change.instructions), version),
+        _ => fits(&|out, version| put_instructions(out, version, &change.instructions), version),
+    })
+}
+
 /// Writes one rule of a reply.
 pub fn put_stats(out: &mut Vec<u8>, version: Version, form: Form, flow: &FlowStats) {
     let start = out.len();
