@@ -282,7 +282,7 @@ impl Decider {
         self.leave_hook();
         for id in (0_u32..).take(self.records.len()) {
             if let Some((bridge, credit)) = self.take_counts(id) {
-                credit(&mut bridge.tables.lock());
+                credit(&mut bridge.tables.lock_for_packets());
             }
         }
         for (_, upcall) in std::mem::take(&mut self.queues).into_values().flatten() {
@@ -411,7 +411,7 @@ impl Decider {
     fn removed(&mut self, flow: &CachedFlow) {
         let counts = self.take_counts(flow.id);
         if let Some((bridge, credit)) = counts {
-            credit(&mut bridge.tables.lock());
+            credit(&mut bridge.tables.lock_for_packets());
         }
         self.forget(flow.id);
     }
@@ -528,7 +528,7 @@ impl Decider {
         ahead.clear();
         let Some(queue) = self.queues.get(&port).filter(|queue| queue.len() > 1) else { return ahead };
         let Some((_, Upcall { bridge, .. })) = queue.front() else { return ahead };
-        let pipeline = bridge.tables.lock();
+        let pipeline = bridge.tables.lock_for_packets();
         if !pipeline.gains_by_looking_ahead() {
             return ahead;
         }
@@ -548,7 +548,7 @@ impl Decider {
         frame.resize(packet.len(), 0);
         packet.copy_to(self.pool.memory(), &mut frame);
         let (fate, flow, in_port, version, events) = {
-            let mut pipeline = bridge.tables.lock();
+            let mut pipeline = bridge.tables.lock_for_packets();
             let in_port = pipeline.number_of(port).unwrap_or(port::ANY);
             let flow = Flow::new(&key, &beyond, in_port);
             let mut fate = match ahead.filter(|ahead| *ahead.flow() == flow) {
@@ -732,7 +732,7 @@ impl Decider {
             return Vec::new();
         }
         let number = bridge.tables.number();
-        let mut pipeline = bridge.tables.lock();
+        let mut pipeline = bridge.tables.lock_for_packets();
         let now = monotonic().ns;
         let mut found = Vec::new();
         for id in ids {

@@ -14,8 +14,9 @@
 #![allow(clippy::disallowed_types, reason = "tables are locked by control threads; a worker never asks them")]
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lookup::FlowRef;
 use packet::{DropReason, FlowKey, PortId};
@@ -35,6 +36,9 @@ pub const BEYOND: usize = 7;
 pub const UPCALLS: usize = 2048;
 /// Answers that one worker's ring holds.
 pub const ANSWERS: usize = 8192;
+
+/// For how long a control thread lets the slow path go first before it looks again.
+const YIELDS: Duration = Duration::from_micros(50);
 
 /// A bridge whose packets go by OpenFlow's rules, as workers see it.
 pub struct FlowBridge {
@@ -61,6 +65,10 @@ pub(crate) enum Asked {
 pub struct FlowTables {
     number: u16,
     pipeline: Mutex<Pipeline>,
+    /// The control thread that waits for the rules, one at a time.
+    turn: Mutex<()>,
+    /// The slow path waits for the rules: control threads let it go first.
+    packets_wait: AtomicBool,
     pub(crate) asked: Mutex<Vec<Asked>>,
     packet_outs: Mutex<PacketOuts>,
     listener: Mutex<Option<Listener>>,
@@ -78,6 +86,8 @@ impl FlowTables {
         FlowTables {
             number,
             pipeline: Mutex::new(pipeline),
+            turn: Mutex::new(()),
+            packets_wait: AtomicBool::new(false),
             asked: Mutex::new(Vec::new()),
             packet_outs: Mutex::default(),
             listener: Mutex::new(None),
@@ -95,16 +105,53 @@ impl FlowTables {
 
     /// The rules. Hold them shortly: packets of unknown flows wait meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Pipeline> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // However many control threads want the rules again and again, the slow path waits for one of them at most.
+        while self.packets_wait.load(Ordering::Acquire) {
+            std::thread::sleep(YIELDS);
+        }
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rules, if no thread has them or waits for them.
+    #[must_use]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, Pipeline>> {
+        let _turn = self.turn.try_lock().ok()?;
+        if self.packets_wait.load(Ordering::Acquire) {
+            return None;
+        }
+        self.pipeline.try_lock().ok()
+    }
+
+    /// The rules for the slow path, of which there is one thread: before all control threads that wait for them.
+    pub(crate) fn lock_for_packets(&self) -> MutexGuard<'_, Pipeline> {
+        if let Ok(pipeline) = self.pipeline.try_lock() {
+            return pipeline;
+        }
+        self.packets_wait.store(true, Ordering::Release);
+        let pipeline = self.pipeline.lock().unwrap_or_else(PoisonError::into_inner);
+        self.packets_wait.store(false, Ordering::Release);
+        pipeline
     }
 
     /// Changes the rules, and tells listeners and the decider.
     pub fn change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> T {
-        let (done, events) = {
-            let mut pipeline = self.lock();
-            let done = change(&mut pipeline);
-            (done, pipeline.take_events())
-        };
+        self.change_locked(self.lock(), change)
+    }
+
+    /// As [`FlowTables::change`] where the rules can be had at once; `None`: nothing was done.
+    pub fn try_change<T>(&self, change: impl FnOnce(&mut Pipeline) -> T) -> Option<T> {
+        Some(self.change_locked(self.try_lock()?, change))
+    }
+
+    fn change_locked<T>(
+        &self,
+        mut pipeline: MutexGuard<'_, Pipeline>,
+        change: impl FnOnce(&mut Pipeline) -> T,
+    ) -> T {
+        let done = change(&mut pipeline);
+        let events = pipeline.take_events();
+        drop(pipeline);
         self.publish(events);
         self.waker.notify_if_sleeping();
         done
@@ -412,6 +459,41 @@ pub(crate) fn rings(decider: &Arc<Waker>, worker: &Arc<Waker>) -> (WorkerFlows, 
 mod tests {
     use super::*;
     use switch::flow::Band;
+
+    /// Whoever has the rules and wants them again at once comes behind the slow path that waits for them.
+    #[test]
+    fn the_slow_path_has_the_rules_next() {
+        let tables = FlowTables::new(1, Pipeline::new(), Arc::new(Waker::new().unwrap()));
+        for _ in 0..200 {
+            let order = Mutex::new(Vec::new());
+            let had = |who| order.lock().unwrap().push(who);
+            std::thread::scope(|scope| {
+                let first = tables.lock();
+                scope.spawn(|| {
+                    let _held = tables.lock_for_packets();
+                    had("slow path");
+                });
+                while !tables.packets_wait.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                assert!(tables.try_lock().is_none());
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let _held = tables.lock();
+                        had("control");
+                    });
+                }
+                drop(first);
+                let _held = tables.lock();
+                had("control");
+            });
+            assert_eq!(
+                order.into_inner().unwrap(),
+                ["slow path", "control", "control", "control", "control"]
+            );
+        }
+        assert!(tables.try_lock().is_some());
+    }
 
     /// A band that remarks lets its exact rate pass untouched, however irregular the packets and pauses are, as long as none of these is longer
     /// than the burst lasts: in packets and in kilobits, one flow or several sharing the meter.

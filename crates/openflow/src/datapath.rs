@@ -17,6 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 /// milliseconds, and holds nothing between two batches that others wait for.
 pub type Batches<T> = Box<dyn Iterator<Item = Vec<T>> + Send>;
 
+/// What comes of a batch of changes: the first change that is refused, by its index, and why.
+pub type Outcome = Result<(), (usize, FlowError)>;
+
+/// Changes in one call that may take longer than others should wait, as far as nothing else is known of them.
+const MANY: usize = 32;
+
 /// A future that a barrier waits for.
 pub type Settled = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -226,6 +232,15 @@ pub trait Datapath: Send + Sync + 'static {
     /// As [`Datapath::modify`].
     fn modify_for(&self, changes: Vec<Mod>, _origin: Origin) -> Result<(), (usize, FlowError)> {
         self.modify(changes)
+    }
+
+    /// As [`Datapath::modify_for`], where that takes no longer than a request may and others do not have to be waited for; else nothing is
+    /// done.
+    ///
+    /// # Errors
+    /// The changes, which are to be made where they hold nobody up.
+    fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
+        if changes.len() < MANY { Ok(self.modify_for(changes, origin)) } else { Err(changes) }
     }
 
     /// Rules and their counters, by table, then by falling priority. A rule that is there throughout comes exactly once.

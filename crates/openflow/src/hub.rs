@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use switch::flow::Event;
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use switch::flow::{Event, Mod, Origin};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
-use crate::datapath::{Datapath, Subscription, Told, is_about_rules, is_for_all};
+use crate::datapath::{Datapath, Outcome, Subscription, Told, is_about_rules, is_for_all};
 use crate::wire::{HEADER, Header};
 
 /// What a session is told from outside that it has not taken yet.
@@ -123,6 +123,8 @@ pub(crate) struct Hub {
     said: broadcast::Sender<Arc<[u8]>>,
     /// What the packet-outs of all sessions may take, also of those that have ended.
     pub packet_outs: Arc<Semaphore>,
+    /// The turn of changes that take a while, of which one is made at a time.
+    changes: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -145,7 +147,8 @@ impl Hub {
     pub fn new(datapath: Arc<dyn Datapath>, monitored: Arc<AtomicUsize>) -> Arc<Hub> {
         let said = broadcast::Sender::new(OVERHEARD);
         let packet_outs = budget::of_bridge();
-        Arc::new(Hub { datapath, monitored, said, packet_outs, state: Mutex::default() })
+        let changes = Arc::new(Semaphore::new(1));
+        Arc::new(Hub { datapath, monitored, said, packet_outs, changes, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -203,6 +206,35 @@ impl Hub {
             && !state.members.values().any(|member| member.controller);
         if last {
             self.datapath.controllers_connected(false);
+        }
+    }
+
+    /// Whether a change is under way that takes a while: whoever asks the bridge for something would hold a thread up meanwhile.
+    pub fn is_changing(&self) -> bool {
+        self.changes.available_permits() == 0
+    }
+
+    /// Waits for the turn of a change that takes a while. `None` never comes: the semaphore is not closed.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.changes).acquire_owned().await.ok()
+    }
+
+    /// Makes changes: at once, or where they hold nobody up.
+    pub async fn modify(&self, changes: Vec<Mod>, origin: Origin) -> Outcome {
+        let changes = match self.datapath.modify_soon(changes, origin) {
+            Ok(done) => return done,
+            Err(changes) => changes,
+        };
+        let turn = self.turn().await;
+        let datapath = Arc::clone(&self.datapath);
+        let made = move || {
+            // Kept until the change is made, also where the session ends meanwhile.
+            let _turn = turn;
+            datapath.modify_for(changes, origin)
+        };
+        match tokio::task::spawn_blocking(made).await {
+            Ok(done) => done,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
 

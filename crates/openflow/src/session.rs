@@ -36,6 +36,8 @@ const READ: usize = 64 * 1024;
 const GATHER: usize = 256 * 1024;
 /// How long a peer may take to say which versions it speaks.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For how long a session handles messages that have come together before others have their turn.
+const TURN: Duration = Duration::from_millis(1);
 /// News that are told before it is looked what the peer asks.
 const NOTICES: usize = 256;
 /// How long the packet-outs of a session whose peer has closed the connection may still wait; then they are dropped.
@@ -358,6 +360,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let mut heard = Instant::now();
         let mut asked = false;
         loop {
+            let mut busy = Instant::now();
             while let Some(message) = incoming.message()? {
                 (heard, asked) = (Instant::now(), false);
                 self.overheard(&message);
@@ -369,6 +372,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
                 self.handle(&message).await?;
                 if self.out.len() >= GATHER {
                     self.flush().await?;
+                }
+                if busy.elapsed() >= TURN {
+                    tokio::task::yield_now().await;
+                    busy = Instant::now();
                 }
             }
             self.credit = self.options.patience;
@@ -435,6 +442,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
 
     async fn handle(&mut self, message: &[u8]) -> Result<(), Ended> {
         let Some(head) = Header::read(message) else { return Ok(()) };
+        // Greetings, errors and echoes ask nothing of the bridge.
+        if head.kind > 3 && self.hub.is_changing() {
+            self.flush().await?;
+            drop(self.hub.turn().await);
+        }
         let answer = self.request(head, message).await;
         self.follow_misses();
         match answer {

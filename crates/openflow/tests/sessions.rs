@@ -536,6 +536,36 @@ async fn a_monitor_that_is_named_again_and_again_is_told_once() {
     controllers.shutdown().await;
 }
 
+/// Changes that take long, however many sessions ask for some, hold none of the threads up on which other sessions live; they are made one
+/// after the other, and what is asked of the bridge meanwhile is answered behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_take_long_hold_up_no_other_session() {
+    let (bridge, controllers, at) = listening().await;
+    bridge.stalls.store(true, Ordering::Relaxed);
+    let mut slow = Vec::new();
+    for priority in 1..=6 {
+        let mut peer = Peer::connect(at, 4).await;
+        peer.stream.write_all(&flow_mod(Version::V13, priority)).await.unwrap();
+        slow.push(peer);
+    }
+    eventually("one is under way", || bridge.stalled.load(Ordering::Relaxed) == 1).await;
+    let mut asks = Peer::connect(at, 4).await;
+    asks.send(5, 8, &[]).await;
+    let mut other = Peer::connect(at, 4).await;
+    for xid in 0..50 {
+        other.send(2, xid, &[]).await;
+        assert_eq!(other.wait_for(3).await.1, xid);
+        assert_eq!(bridge.stalled.load(Ordering::Relaxed), 1);
+    }
+    bridge.stalls.store(false, Ordering::Relaxed);
+    assert_eq!(asks.wait_for(6).await.1, 8);
+    for peer in &mut slow {
+        assert!(peer.until_barrier().await.is_empty());
+    }
+    assert_eq!(bridge.lock().flows.len(), 6);
+    controllers.shutdown().await;
+}
+
 /// A monitor that is too far behind misses nothing silently: its session ends. Rules that others change are nothing to sessions without
 /// monitors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -276,6 +276,28 @@ fn rules_are_bounded_in_octets() {
     pipeline.modify(&[large(7)], 0).unwrap();
 }
 
+/// What a change looks at is known before it is made.
+#[test]
+fn the_work_of_changes_is_estimated() {
+    let mut pipeline = Pipeline::new();
+    let rules: Vec<Mod> = (0..1000).map(|number| rule(number, 1)).collect();
+    pipeline.modify(&rules, 0).unwrap();
+    let of = |pipeline: &Pipeline, change: FlowMod| pipeline.work_of(&[Mod::Flow(Box::new(change))]);
+    let add = FlowMod::add(0, 1, Match::ANY, Instructions::default());
+    let delete = FlowMod::delete(5, Match::ANY);
+    assert_eq!((of(&pipeline, add.clone()), of(&pipeline, delete.clone())), (1, 1000));
+    assert_eq!(pipeline.work_of(&rules), 1000);
+    let strict = FlowMod { command: switch::flow::FlowCommand::Delete { strict: true }, ..delete };
+    assert_eq!(of(&pipeline, strict), 1);
+    let flags = switch::flow::FlowFlags { check_overlap: true, ..add.flags };
+    assert!(of(&pipeline, FlowMod { flags, ..add.clone() }) > 1000);
+    pipeline.set_table_bounds(0, bounds(1000, true), 0);
+    assert_eq!(of(&pipeline, add), 1000, "one has to make room");
+    let gone =
+        [Mod::Group(switch::flow::GroupMod::Delete(1)), Mod::Meter(switch::flow::MeterMod::Delete(None))];
+    assert_eq!(pipeline.work_of(&gone), 2000);
+}
+
 /// Between the steps of a dump rules come, go and are added again; those that are there throughout are told once, in their order.
 #[test]
 fn dumps_in_steps_tell_each_rule_once_while_others_change() {

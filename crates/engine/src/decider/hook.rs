@@ -231,7 +231,12 @@ impl Decider {
             if let Some(reason) = drops(&gone.fate) {
                 self.counters.port(gone.port).drop_n(reason, last.packets);
             }
-            gone.fate.credit(&mut gone.bridge.tables.lock(), last.packets, last.bytes, last.used_ns);
+            gone.fate.credit(
+                &mut gone.bridge.tables.lock_for_packets(),
+                last.packets,
+                last.bytes,
+                last.used_ns,
+            );
         }
         did
     }

@@ -65,7 +65,7 @@ impl Decider {
             let bits = Bits::of_parts(flow.present, &flow.words);
             let (true, Some(bits), Some(bridge)) = (room, bits, bridges.get(&flow.bridge)) else { continue };
             let (known, mask) = bits.both();
-            let pipeline = bridge.tables.lock();
+            let pipeline = bridge.tables.lock_for_packets();
             let Some(in_port) = pipeline.number_of(flow.port) else { continue };
             let asked = with_port(&known, in_port);
             let fate = pipeline.translate(Question { flow: &asked, frame: None, trace: false });

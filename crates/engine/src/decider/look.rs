@@ -137,7 +137,7 @@ impl Decider {
         let fresh = record.live.packets.get() != record.seen.0 || self.is_fresh_in_hook(record);
         let (version, is_current) = (record.version, self.is_served(&bridge));
         let counts = if fresh { self.take_counts(id) } else { None };
-        let mut pipeline = bridge.tables.lock();
+        let mut pipeline = bridge.tables.lock_for_packets();
         if let Some((_, credit)) = counts {
             credit(&mut pipeline);
         }
@@ -260,7 +260,7 @@ impl Decider {
         });
         for bridge in bridges.into_values() {
             let events = {
-                let mut pipeline = bridge.tables.lock();
+                let mut pipeline = bridge.tables.lock_for_packets();
                 for ((_, id), (of, live)) in &self.meters {
                     if Arc::ptr_eq(of, &bridge.tables) {
                         let (packets, bytes, bands) = live.take();

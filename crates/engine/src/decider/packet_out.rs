@@ -65,7 +65,7 @@ impl Decider {
             flow.0[word] = flow.0[word] & !out.metadata.mask.0[word] | out.metadata.value.0[word];
         }
         let (fate, from, events) = {
-            let mut pipeline = bridge.tables.lock();
+            let mut pipeline = bridge.tables.lock_for_packets();
             let asked = Question { flow: &flow, frame: Some(&out.frame), trace: false };
             let fate = match &out.resumes {
                 Some(left) => pipeline.resume(asked, left),
@@ -78,7 +78,7 @@ impl Decider {
         bridge.tables.publish(events);
         let compiled = self.compile(bridge, &fate);
         // Counted at a port of the bridge, where none is named.
-        let any = || bridge.tables.lock().ports().values().next().map(|port| port.id);
+        let any = || bridge.tables.lock_for_packets().ports().values().next().map(|port| port.id);
         let Some(from) = from.or_else(any) else { return };
         if compiled.program.is_drop() {
             return;

@@ -184,12 +184,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         let origin = Origin { session: self.seat.number(), xid };
         let (datapath, version) = (Arc::clone(&self.hub.datapath), self.version);
         let (bundle, done) = if bundle.changes.len() < MANY {
-            let done = bundle.commit(&*datapath, version, origin);
+            let done = match bundle.mods(version) {
+                Ok(mods) => {
+                    let done = self.hub.modify(mods, origin).await;
+                    done.map_err(|(place, why)| (place, why.into()))
+                }
+                Err(refused) => Err(refused),
+            };
             (bundle, done)
         } else {
+            let turn = self.hub.turn().await;
             // The semaphore is not closed.
-            let _turn = COMMITS.acquire().await;
+            let memory = COMMITS.acquire().await;
             let commit = move || {
+                // Kept until the changes are made, also where the session ends meanwhile.
+                let _kept = (turn, memory);
                 let done = bundle.commit(&*datapath, version, origin);
                 (bundle, done)
             };

@@ -1,13 +1,11 @@
 //! Requests: which message is which, by version, and the small ones of them.
 
-use std::sync::Arc;
-
 use switch::flow::{Mod, Origin, PacketOut, port};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::notice::Async;
 use super::{Answer, Refused, Session};
-use crate::datapath::{Datapath, Fragments};
+use crate::datapath::Fragments;
 use crate::hub::Role;
 use crate::wire::error::Error;
 use crate::wire::packet::Form;
@@ -56,23 +54,6 @@ pub(super) fn get_mod(
     match &change {
         Mod::Flow(change) if octets >= LONG && !flow::fits_all_versions(change) => Err(Error::ActionTooMany),
         _ => Ok(Some(change)),
-    }
-}
-
-/// Makes changes where they hold nobody up.
-pub(super) async fn modify(
-    datapath: &Arc<dyn Datapath>,
-    changes: Vec<Mod>,
-    origin: Origin,
-) -> Result<(), (usize, switch::flow::FlowError)> {
-    if changes.len() < MANY {
-        return datapath.modify_for(changes, origin);
-    }
-    let datapath = Arc::clone(datapath);
-    let done = tokio::task::spawn_blocking(move || datapath.modify_for(changes, origin)).await;
-    match done {
-        Ok(done) => done,
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
 }
 
@@ -311,7 +292,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         self.not_as_slave()?;
         let change = get_mod(head.kind, body, self.version, self.table_ids)?.ok_or(Error::BadType)?;
         let origin = Origin { session: self.seat.number(), xid: head.xid };
-        modify(&self.hub.datapath, vec![change], origin).await.map_err(|(_, error)| Error::from(error))?;
+        self.hub.modify(vec![change], origin).await.map_err(|(_, error)| Error::from(error))?;
         Ok(())
     }
 

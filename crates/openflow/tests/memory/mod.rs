@@ -2,13 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openflow::datapath::{
-    Batches, Description, EventSender, Features, PortMod, PortModError, QueueConfig, QueueStats, Reservation,
-    Settled, TableConfig, TableMod,
+    Batches, Description, EventSender, Features, Outcome, PortMod, PortModError, QueueConfig, QueueStats,
+    Reservation, Settled, TableConfig, TableMod,
 };
 use openflow::{Datapath, Subscription, events};
 use packet::MacAddr;
@@ -40,6 +40,10 @@ pub struct Memory {
     pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
     pub misses_heard: AtomicBool,
+    /// Changes take until this is false.
+    pub stalls: AtomicBool,
+    /// Changes that are under way.
+    pub stalled: AtomicUsize,
     pub barriers: Mutex<u32>,
     /// Rules that are added are new, so none is looked for that they would replace.
     pub fresh: AtomicBool,
@@ -67,6 +71,8 @@ impl Memory {
             held: Mutex::default(),
             connected: Mutex::default(),
             misses_heard: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
+            stalled: AtomicUsize::new(0),
             barriers: Mutex::default(),
             fresh: AtomicBool::new(false),
             subscribers: Mutex::default(),
@@ -376,7 +382,16 @@ impl Datapath for Memory {
         Ok(())
     }
 
+    fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
+        if self.stalls.load(Ordering::Relaxed) { Err(changes) } else { Ok(self.modify_for(changes, origin)) }
+    }
+
     fn modify_for(&self, changes: Vec<Mod>, origin: Origin) -> Result<(), (usize, FlowError)> {
+        self.stalled.fetch_add(1, Ordering::Relaxed);
+        while self.stalls.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.stalled.fetch_sub(1, Ordering::Relaxed);
         let told = self.change(changes)?;
         self.tell(&Event::Caused(origin, told));
         Ok(())

@@ -46,6 +46,33 @@ impl Pipeline {
         Ok(())
     }
 
+    /// How many rules, groups and buckets a batch looks at, about: what is more than some ten thousand takes milliseconds.
+    #[must_use]
+    pub fn work_of(&self, mods: &[Mod]) -> usize {
+        let all = self.rules.place_count();
+        let buckets = |id: &u32| self.groups.get(id).map_or(0, |state| state.group.buckets.len());
+        let work = |change: &Mod| match change {
+            Mod::Flow(change) => match change.command {
+                FlowCommand::Add => self.work_of_add(change),
+                FlowCommand::Modify { strict: true, .. } | FlowCommand::Delete { strict: true } => 1,
+                FlowCommand::Modify { strict: false, .. } | FlowCommand::Delete { strict: false } => all,
+            },
+            Mod::Group(GroupMod::Delete(_)) | Mod::Meter(MeterMod::Delete(_)) => all,
+            Mod::Group(GroupMod::Add(group) | GroupMod::Modify { group, .. }) => group.buckets.len(),
+            Mod::Group(GroupMod::InsertBuckets(id, ..) | GroupMod::RemoveBuckets(id, _)) => buckets(id),
+            Mod::Meter(MeterMod::Add(_) | MeterMod::Modify(_)) => 1,
+        };
+        mods.iter().map(|change| work(change).max(1)).fold(0, usize::saturating_add)
+    }
+
+    fn work_of_add(&self, change: &FlowMod) -> usize {
+        let Some(table) = self.tables.get(usize::from(change.table)) else { return 1 };
+        let rules = table.classifier.len();
+        let overlaps = if change.flags.check_overlap { rules } else { 0 };
+        let evicts = rules >= table.limit() as usize && table.evicts();
+        overlaps + if evicts { self.rules.place_count() } else { 1 }
+    }
+
     /// Makes one change of a batch.
     pub(super) fn change_in(&mut self, change: &Mod, batch: &mut Batch) -> Result<(), FlowError> {
         match change {

@@ -166,4 +166,9 @@ impl Rules {
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
+
+    /// Number of places, which a walk over all rules looks at.
+    pub fn place_count(&self) -> usize {
+        self.places.len()
+    }
 }

@@ -8,8 +8,8 @@ use engine::FlowTables;
 use model::{BridgeName, FailMode, FlowTable, FlowTableId, PrefixField, WhenFull};
 use openflow::Datapath;
 use openflow::datapath::{
-    Aggregate, Batches, Description, EventSender, Features, PortMod, PortModError, Reservation, Settled,
-    Subscription, TableConfig, TableMod, events_monitored,
+    Aggregate, Batches, Description, EventSender, Features, Outcome, PortMod, PortModError, Reservation,
+    Settled, Subscription, TableConfig, TableMod, events_monitored,
 };
 use switch::flow::{
     ALL_TABLES, Event, FlowDump, FlowError, FlowFilter, FlowMod, FlowPort, FlowStats, FlowSums, Fragments,
@@ -23,6 +23,9 @@ use crate::plane::DataPlane;
 
 /// Events that one listener may be behind.
 const EVENTS: usize = 4096;
+
+/// Rules, groups and buckets that a change looks at which is made at once: less than a millisecond's worth.
+const SOON: usize = 8192;
 
 /// OFPPC_*: down, receives nothing, left out of floods, sends nothing, no packet-ins.
 const PORT_DOWN: u32 = 1;
@@ -319,16 +322,14 @@ impl Datapath for Leader {
     }
 
     fn modify_for(&self, changes: Vec<Mod>, origin: Origin) -> Result<(), (usize, FlowError)> {
-        self.tables.change(|pipeline| {
-            let before = pipeline.take_events();
-            let done = pipeline.modify(&changes, now());
-            let caused = pipeline.take_events();
-            before.into_iter().for_each(|event| pipeline.push_event(event));
-            if !caused.is_empty() {
-                pipeline.push_event(Event::Caused(origin, caused));
-            }
-            done
-        })
+        self.tables.change(|pipeline| modify_for(pipeline, &changes, origin))
+    }
+
+    fn modify_soon(&self, changes: Vec<Mod>, origin: Origin) -> Result<Outcome, Vec<Mod>> {
+        let soon = |pipeline: &mut Pipeline| {
+            (pipeline.work_of(&changes) <= SOON).then(|| modify_for(pipeline, &changes, origin))
+        };
+        self.tables.try_change(soon).flatten().ok_or(changes)
     }
 
     fn flows(&self, filter: &FlowFilter) -> Batches<FlowStats> {
@@ -446,6 +447,18 @@ impl Datapath for Leader {
             }
         });
     }
+}
+
+/// Makes changes for a session's request, and tells of them together.
+fn modify_for(pipeline: &mut Pipeline, changes: &[Mod], origin: Origin) -> Outcome {
+    let before = pipeline.take_events();
+    let done = pipeline.modify(changes, now());
+    let caused = pipeline.take_events();
+    before.into_iter().for_each(|event| pipeline.push_event(event));
+    if !caused.is_empty() {
+        pipeline.push_event(Event::Caused(origin, caused));
+    }
+    done
 }
 
 /// Takes the rule of standing alone away, where that is the only one.
