@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
     /// Says whether this session hears of packets that no rule matches: it speaks OpenFlow before 1.3, and takes such packets in some role.
     pub(super) fn follow_misses(&mut self) {
         let asked = |masks: [u32; 2]| (masks[0] | masks[1]) & 1 != 0;
-        let hears = self.version < Version::V13
+        let hears = self.version.sends_table_miss_to_controller()
             && self.controller_id == 0
             && (self.options.controller || self.miss_send_len != 0)
             && asked(self.wanted().0[PACKETS]);
@@ -205,7 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         if packet.controller != self.controller_id || !self.wants(PACKETS, packet.reason.asked_as()) {
             return;
         }
-        if packet.reason == Reason::Miss && self.version >= Version::V13 {
+        if packet.reason == Reason::Miss && !self.version.sends_table_miss_to_controller() {
             return;
         }
         if packet.reason == Reason::InvalidTtl && self.version < Version::V13 && !self.invalid_ttl {
