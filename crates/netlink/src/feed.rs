@@ -65,6 +65,8 @@ pub struct Feed {
     refused: u64,
     /// Routes that found no room: they come when there is some.
     waiting: BTreeSet<Key>,
+    /// Those of them that have found room since it was last asked.
+    found: Vec<String>,
 }
 
 /// A prefix of a table.
@@ -72,6 +74,15 @@ pub struct Feed {
 enum Key {
     Four(u32, state::Prefix<Ipv4Addr>),
     Six(u32, state::Prefix<Ipv6Addr>),
+}
+
+impl Key {
+    fn prefix(self) -> String {
+        match self {
+            Key::Four(_, prefix) => prefix.to_string(),
+            Key::Six(_, prefix) => prefix.to_string(),
+        }
+    }
 }
 
 fn four(prefix: state::Prefix<Ipv4Addr>) -> lookup::Prefix<u32> {
@@ -105,6 +116,7 @@ impl Feed {
             adjacencies: Adjacencies::new(domain, limits.neighbours, workers),
             refused: 0,
             waiting: BTreeSet::new(),
+            found: Vec::new(),
         }
     }
 
@@ -202,6 +214,11 @@ impl Feed {
         self.refused
     }
 
+    /// Takes the prefixes of routes that had found no room and have found it since the last call.
+    pub fn take_found(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.found)
+    }
+
     /// Whether a route to just this prefix waits for room in a table of the kernel's.
     #[must_use]
     pub fn waits(&self, table: u32, address: IpAddr, length: u8) -> bool {
@@ -247,10 +264,14 @@ impl Feed {
         // What goes makes room for what comes.
         let (there, new): (Vec<Key>, Vec<Key>) = keys.partition(|key| self.has(*key));
         for key in there.into_iter().chain(new) {
-            self.waiting.remove(&key);
-            if let Err(error) = self.bring(mirror, key) {
-                self.waiting.insert(key);
-                errors.push(error);
+            let has_waited = self.waiting.remove(&key);
+            match self.bring(mirror, key) {
+                Ok(()) if has_waited => self.found.push(key.prefix()),
+                Ok(()) => {}
+                Err(error) => {
+                    self.waiting.insert(key);
+                    errors.push(error);
+                }
             }
         }
         while let Some(key) = self.waiting.pop_first() {
@@ -258,6 +279,7 @@ impl Feed {
                 self.waiting.insert(key);
                 break;
             }
+            self.found.push(key.prefix());
         }
         for id in gone {
             self.fibs.values_mut().for_each(|fib| fib.define(id, None, &mut self.adjacencies));

@@ -153,6 +153,15 @@ struct Sessions {
     settled: u64,
 }
 
+/// Which routes found room in the tables of the workers, by their prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Routes that have changed and found none.
+    pub refused: Vec<String>,
+    /// Routes that had found none before.
+    pub found: Vec<String>,
+}
+
 /// How often that is said.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
@@ -173,13 +182,13 @@ impl Follower {
     ) -> Result<Follower, NetlinkError> {
         let told = move |mirror: &Mirror, changes: &[Change]| {
             told(mirror, changes);
-            Vec::new()
+            Room::default()
         };
         Follower::begin(netns, buffer, None, told)
     }
 
-    /// The same, but for FRR's routes and next-hop objects: those are what sessions of FPM say. `told` gives the prefixes of routes that found
-    /// no room.
+    /// The same, but for FRR's routes and next-hop objects: those are what sessions of FPM say. `told` gives which routes found room, and which
+    /// did not.
     ///
     /// # Errors
     /// As [`Follower::start`].
@@ -187,7 +196,7 @@ impl Follower {
         netns: Option<&Netns>,
         buffer: usize,
         fpm: Fpm,
-        told: impl FnMut(&Mirror, &[Change]) -> Vec<String> + Send + 'static,
+        told: impl FnMut(&Mirror, &[Change]) -> Room + Send + 'static,
     ) -> Result<Follower, NetlinkError> {
         Follower::begin(netns, buffer, Some(fpm), told)
     }
@@ -196,7 +205,7 @@ impl Follower {
         netns: Option<&Netns>,
         buffer: usize,
         fpm: Option<Fpm>,
-        told: impl FnMut(&Mirror, &[Change]) -> Vec<String> + Send + 'static,
+        told: impl FnMut(&Mirror, &[Change]) -> Room + Send + 'static,
     ) -> Result<Follower, NetlinkError> {
         let (listening, asking) = within_optional(netns, || {
             let failed = |what| move |source| NetlinkError::Kernel { what, source };
@@ -472,9 +481,10 @@ impl Sessions {
         0
     }
 
-    /// Answers what was said; of it these prefixes found no room.
-    fn answer(&mut self, refused: &[String]) {
-        self.table.no_room(refused, &mut self.answers);
+    /// Answers what was said, by what found room.
+    fn answer(&mut self, room: &Room) {
+        self.table.no_room(&room.refused, &mut self.answers);
+        self.table.found_room(&room.found, &mut self.answers);
         self.complain();
         let counts = [
             (&self.shared.left, self.table.left),
@@ -491,7 +501,7 @@ impl Sessions {
     }
 }
 
-impl<F: FnMut(&Mirror, &[Change]) -> Vec<String>> Applier<F> {
+impl<F: FnMut(&Mirror, &[Change]) -> Room> Applier<F> {
     fn run(mut self) {
         let ended = loop {
             let mut changes = Vec::new();
@@ -565,13 +575,13 @@ impl<F: FnMut(&Mirror, &[Change]) -> Vec<String>> Applier<F> {
     }
 
     fn tell(&mut self, changes: &mut Vec<Change>) {
-        let mut refused = Vec::new();
+        let mut room = Room::default();
         if !changes.is_empty() {
-            refused = (self.told)(&self.mirror, changes);
+            room = (self.told)(&self.mirror, changes);
             changes.clear();
         }
         if let Some(sessions) = &mut self.sessions {
-            sessions.answer(&refused);
+            sessions.answer(&room);
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use netlink::fpm::speak::{Answer, Target, announce, answers, frame, next_hop, session, withdraw};
-use netlink::{Change, Feed, Follower, Fpm, FpmListener, FpmStatus, Limits, Mirror, Prefix};
+use netlink::{Change, Feed, Follower, Fpm, FpmListener, FpmStatus, Limits, Mirror, Prefix, Room};
 use port::netns::Netns;
 use sync::qsbr::Domain;
 use testbed::{Lab, Namespace, eventually, require};
@@ -35,6 +35,7 @@ struct Told {
     watched: Option<netlink::RouteKey<std::net::Ipv4Addr>>,
     absent: usize,
     full: Vec<String>,
+    found: Vec<String>,
 }
 
 /// A device with an address, and a neighbour behind it.
@@ -70,7 +71,7 @@ impl Site {
             if let Some(key) = told.watched {
                 told.absent += usize::from(mirror.routes4.get(&key).is_none());
             }
-            told.full.clone()
+            Room { refused: told.full.clone(), found: std::mem::take(&mut told.found) }
         };
         let netns = Netns::Path(namespace.path());
         let listener = FpmListener::bind(Some(&netns), "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -308,6 +309,14 @@ fn what_finds_no_room_is_answered_so() {
     ]))
     .unwrap();
     assert!(!read_answers(&mut one, 1)["10.0.0.0/16"].offloaded);
+    // Once there is room, whatever makes it, that is said, too.
+    {
+        let mut told = site.told.lock().unwrap();
+        told.full.clear();
+        told.found.push("10.0.0.0/16".to_owned());
+    }
+    site.namespace.run(["ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.2"]).unwrap();
+    assert!(read_answers(&mut one, 1)["10.0.0.0/16"].offloaded);
 }
 
 #[test]
@@ -355,7 +364,7 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     assert!(refused.contains(&address.to_string()) && refused.contains("in use"), "{refused}");
     let listener = FpmListener::later(Some(&netns), address);
     let fpm = sessions(listener, 10);
-    let follower = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Vec::new()).unwrap();
+    let follower = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Room::default()).unwrap();
     let trouble = || follower.fpm().unwrap().trouble;
     eventually("the trouble is told", PATIENCE, || trouble().ok_or_else(String::new)).unwrap();
     drop(taken);
@@ -364,7 +373,7 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     let listener = follower.listener().unwrap();
     assert_eq!(listener.address(), address);
     let fpm = sessions(listener, 10);
-    let other = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Vec::new()).unwrap();
+    let other = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Room::default()).unwrap();
     drop(follower);
     let _stream = namespace.inside(move || Ok(TcpStream::connect(address).unwrap())).unwrap();
     eventually("a session", PATIENCE, || {
@@ -393,8 +402,10 @@ fn a_full_table_is_there_in_seconds() {
     let fed = Arc::clone(&feed);
     let fpm = sessions(listener, 2_000_000);
     let follower = Follower::start_with_fpm(Some(&netns), 8 << 20, fpm, move |mirror, changes| {
-        let errors = fed.lock().unwrap().apply(mirror, changes);
-        errors.iter().map(|error| error.prefix().to_owned()).collect()
+        let mut feed = fed.lock().unwrap();
+        let errors = feed.apply(mirror, changes);
+        let refused = errors.iter().map(|error| error.prefix().to_owned()).collect();
+        Room { refused, found: feed.take_found() }
     })
     .unwrap();
     let device = follower.look(|mirror| mirror.links.values().find(|link| link.name == "e1").unwrap().index);

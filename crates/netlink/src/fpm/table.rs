@@ -5,7 +5,7 @@
 //! of them stand in for what was not announced yet: a daemon that starts beside FRR forwards at once. From then on the kernel's word on them
 //! does not count any more.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -45,8 +45,8 @@ pub(crate) struct Table {
     /// The session's numbers of next-hop objects, and the mirror's.
     ids: HashMap<u32, u32>,
     tables: BTreeSet<u32>,
-    /// Announced, and in no table of the workers: told to them again with the next announcement.
-    failed: BTreeSet<Key>,
+    /// Announced, and in no table of the workers, with what was said of it: told to them again with the next announcement.
+    failed: BTreeMap<Key, Said>,
     /// Most routes of the mirror.
     limit: usize,
     /// Messages about routes that are the kernel's to say, and of kinds that are not followed.
@@ -72,7 +72,7 @@ impl Table {
             replay: None,
             ids: HashMap::new(),
             tables: BTreeSet::new(),
-            failed: BTreeSet::new(),
+            failed: BTreeMap::new(),
             limit,
             left: 0,
             refused: 0,
@@ -214,7 +214,7 @@ impl Table {
         let is_there = found.is_some();
         let path = found.map(|path| mirror.share(A::BYTES == 16, &path));
         let changed = A::routes(mirror).put(key, path, |path| is_frrs(path.protocol));
-        if self.failed.remove(&A::key(key)) || changed {
+        if self.failed.remove(&A::key(key)).is_some() || changed {
             changes.push(A::change(key));
         }
         if let Some(replay) = &mut self.replay {
@@ -287,9 +287,24 @@ impl Table {
             if said.offloaded && prefixes.contains(key.prefix().to_string().as_str()) {
                 said.offloaded = false;
                 self.refused += 1;
-                self.failed.insert(*key);
+                self.failed.insert(*key, *said);
             }
         }
+    }
+
+    /// Routes to these prefixes have found the room that they had not: that is said of those that were announced.
+    pub(crate) fn found_room(&mut self, prefixes: &[String], answers: &mut Vec<Answer>) {
+        if prefixes.is_empty() || self.failed.is_empty() {
+            return;
+        }
+        let prefixes: HashSet<&str> = prefixes.iter().map(String::as_str).collect();
+        self.failed.retain(|key, said| {
+            let found = prefixes.contains(key.prefix().to_string().as_str());
+            if found {
+                answers.push((*key, Some(Said { offloaded: true, ..*said })));
+            }
+            !found
+        });
     }
 }
 

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use sync::qsbr::Domain;
 
 use super::speak::{self, Message, Target, announce, frame, group, next_hop, next_hop_gone, withdraw};
 use super::table::{Answer, Table};
 use super::{BadMessage, Cause, Decoder};
 use crate::decode::{Event, Object};
+use crate::feed::{Feed, Limits};
 use crate::mirror::{Change, Mirror};
 use crate::state::{Hop, Kind, Link, Path, Prefix};
 
@@ -363,6 +365,37 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     site.changes.clear();
     site.says([route(1, "192.0.2.1")]);
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
+}
+
+/// A route that waits in the workers' tables gets the room of one that goes, and its announcement another answer.
+#[test]
+fn a_route_that_gets_room_later_is_answered_anew() {
+    let mut site = Site::new(10);
+    let limits = Limits { words: 1 << 21, routes: 1, paths: 16, neighbours: 16 };
+    let mut feed = Feed::new(&Domain::new(), limits, 1);
+    let mut tell = |site: &mut Site| {
+        let errors = feed.apply(&site.mirror, &site.changes);
+        site.changes.clear();
+        let refused: Vec<String> = errors.iter().map(|error| error.prefix().to_owned()).collect();
+        site.table.no_room(&refused, &mut site.answers);
+        site.table.found_room(&feed.take_found(), &mut site.answers);
+    };
+    let route = |number: u8| announce(prefix(&format!("10.{number}.0.0/16")), BGP, &via("192.0.2.1"));
+    let answer = |number: u8, said| (format!("10.{number}.0.0/16"), said);
+    tell(&mut site);
+    site.says([route(1), route(2), route(3)]);
+    tell(&mut site);
+    let said = [answer(1, Some(true)), answer(2, Some(false)), answer(3, Some(false))];
+    assert_eq!(site.answered(), said);
+    site.says([withdraw(prefix("10.1.0.0/16"), BGP)]);
+    tell(&mut site);
+    assert_eq!(site.answered(), [answer(1, None), answer(2, Some(true))]);
+    // Once is enough; what goes while it waits is not answered.
+    site.says([withdraw(prefix("10.3.0.0/16"), BGP)]);
+    tell(&mut site);
+    site.says([withdraw(prefix("10.2.0.0/16"), BGP)]);
+    tell(&mut site);
+    assert_eq!(site.answered(), [answer(3, None), answer(2, None)]);
 }
 
 /// What a client may say.

@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use model::RouterName;
-use netlink::{Change, Feed, Mirror, own_addresses};
+use netlink::{Change, Feed, Mirror, Room, own_addresses};
 use packet::MacAddr;
 use router::Lookup;
 
@@ -52,8 +52,8 @@ pub struct Seat {
 }
 
 impl State {
-    /// What has changed in the mirror; gives the prefixes of routes that found no room.
-    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Vec<String> {
+    /// What has changed in the mirror; gives which routes found room.
+    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Room {
         let errors = self.feed.apply(mirror, changes);
         if let Some(error) = errors.first() {
             // A table that is full says so with every route: once a minute is enough.
@@ -82,7 +82,8 @@ impl State {
             // One that waits to be taken is enough.
             let _ = self.wake.try_send(());
         }
-        errors.iter().map(|error| error.prefix().to_owned()).collect()
+        let refused = errors.iter().map(|error| error.prefix().to_owned()).collect();
+        Room { refused, found: self.feed.take_found() }
     }
 
     /// Looks at everything but routes and neighbours.
