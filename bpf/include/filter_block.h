@@ -78,6 +78,19 @@ struct block_search {
 	__u32 found;
 };
 
+/*
+ * Where a prefix' search begins: a multilinear function of its 32-bit words, whose upper half is
+ * as good as random for whoever does not know the factors. Addresses that are listed are often
+ * the sender's choice.
+ */
+TRIVIUM_INLINE __u32 block_home6(const struct block_line *length, __u64 high, __u64 low)
+{
+	__u64 sum = (high >> 32) * length->word[BLOCK_FACTOR0] + (__u32)high * length->word[BLOCK_FACTOR1];
+
+	sum += (low >> 32) * length->word[BLOCK_FACTOR2] + (__u32)low * length->word[BLOCK_FACTOR3];
+	return sum >> 32;
+}
+
 /* One prefix length. */
 static long search6(__u32 index, struct block_search *search)
 {
@@ -96,7 +109,7 @@ static long search6(__u32 index, struct block_search *search)
 	low = search->low & length->word[BLOCK_LOW];
 	mask = length->word[BLOCK_MASK];
 	base = length->word[BLOCK_BASE];
-	at = (high + low * BLOCK_MIX) * length->word[BLOCK_FACTOR] >> (length->word[BLOCK_SHIFT] & 63);
+	at = block_home6(length, high, low);
 	for (int i = 0; i < BLOCK_PROBES; i++) {
 		struct block_line *line = block_line(list, base + ((at + i) & mask));
 

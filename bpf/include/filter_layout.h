@@ -201,18 +201,22 @@ struct filter_probe_key {
 #define BLOCK_PROBES 8	 /* lines in which an entry may lie */
 #define BLOCK_USED (1ull << 47) /* of an entry without its 16 bits of addresses */
 #define BLOCK_SOME 2	 /* state; 0 none, 1 all */
-#define BLOCK_MIX 0x9e3779b97f4a7c15ull
 #define BLOCK_RESERVED 0xfffffffffffffffeull
 
 /* Words of the header, which describes IPv4's table, and of a length. */
 enum block_word {
 	BLOCK_BASE = 0,	  /* first line */
 	BLOCK_MASK = 1,	  /* lines, a power of two, less 1 */
-	BLOCK_FACTOR = 2, /* a random odd number */
-	BLOCK_SHIFT = 3,  /* bits of a product that do not number a line */
+	BLOCK_FACTOR = 2, /* header: a random odd number */
+	BLOCK_SHIFT = 3,  /* header: bits of a product that do not number a line */
 	BLOCK_ALL6 = 4,	  /* header: ::/0 is listed */
 	BLOCK_HIGH = 4,	  /* length: bits of an address that count; 0 after the last length */
 	BLOCK_LOW = 5,
+	/* length: secret factors, one for each 32 bits of an address */
+	BLOCK_FACTOR0 = 2,
+	BLOCK_FACTOR1 = 3,
+	BLOCK_FACTOR2 = 6,
+	BLOCK_FACTOR3 = 7,
 };
 
 struct filter_sample {

@@ -227,9 +227,12 @@ TRIVIUM_INLINE int rate_exceeded(const struct filter_walk *walk, const struct fi
 	__u32 slot = rule->slot;
 	__u64 *bucket;
 
+	/* A source without a bucket (the kernel has no room for one at the moment) shares the rule's own with all such. */
 	if (filter.uses & FILTER_USES_SOURCES && rule->flags & FILTER_PER_SOURCE)
 		bucket = source_bucket(walk, rule);
 	else
+		bucket = 0;
+	if (!bucket)
 		bucket = bpf_map_lookup_elem(&filter_buckets, &slot);
 	return bucket ? bucket_exceeded(bucket, cost, rule->burst) : 0;
 }

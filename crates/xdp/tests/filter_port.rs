@@ -88,7 +88,7 @@ fn pinned_filter_outlives_its_owner_and_is_adopted() {
     assert_eq!(port.filter_id().unwrap(), Some(filter.id().unwrap()));
     assert_eq!(counted(&filter, "listed").packets, 100, "filtered and counted while nobody was there");
     // Its list and its rules can be changed, and its counters go on.
-    let list = Blocklist::adopt(&filter, []).unwrap();
+    let list = Blocklist::of(&filter, []).unwrap();
     generator.send(10).unwrap();
     support::eventually("frames", || port.counters().unwrap().seen() >= 110);
     assert_eq!(counted(&filter, "listed").packets, 100);

@@ -82,8 +82,12 @@ pub fn examine(
     chart.findings
 }
 
-/// Filters that let pass what they cannot read.
+/// Filters that let pass what they cannot read, or what they cannot list.
 fn open_filters(chart: &mut Chart, site: &Site) {
+    for (filter, what) in site.filters.unlisted() {
+        let fix = "take other prefixes out of the list or replace several by one that covers them, then `trivium xdp filter reload`";
+        chart.note(&format!("filter.{filter}"), Finding::Error, what, fix);
+    }
     for (filter, ports) in site.filters.open(&site.ports) {
         let at = if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") };
         let what = format!(

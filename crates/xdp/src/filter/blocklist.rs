@@ -6,7 +6,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ const ATTEMPTS: usize = 6;
 pub struct Blocklist {
     outer: OwnedFd,
     prefixes: Prefixes,
+    /// Of these, those that the table has no place for.
+    unlisted: BTreeSet<Prefix>,
     layout: Layout,
     memory: Arc<Mapped>,
     deadlines: HashMap<Prefix, Moment>,
@@ -93,8 +95,11 @@ impl Blocklist {
     /// # Errors
     /// [`Error::Map`].
     pub fn new(prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
-        let prefixes = Prefixes::of(prefixes);
-        let (map, memory, layout) = build(&prefixes)?;
+        Blocklist::with(Prefixes::of(prefixes), secret)
+    }
+
+    fn with(prefixes: Prefixes, random: impl FnMut() -> u64) -> Result<Blocklist, Error> {
+        let Table { map, memory, layout, unlisted } = build(&prefixes, random)?;
         let spec = MapSpec { name: OUTER, kind: MapKind::Outer, key: 4, value: 4, entries: 1 };
         let outer = sys::map_create(spec, Some(map.as_fd())).map_err(|source| Error::Map {
             map: OUTER,
@@ -103,7 +108,7 @@ impl Blocklist {
         })?;
         put(outer.as_fd(), map.as_fd())?;
         let (deadlines, expiring) = Default::default();
-        Ok(Blocklist { outer, prefixes, layout, memory, deadlines, expiring })
+        Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
     /// The same from a file, as [`read_list`] reads it.
@@ -114,22 +119,22 @@ impl Blocklist {
         Blocklist::new(read_list(path)?)
     }
 
-    /// Takes over the list of a filter that was adopted, with new contents: those of before are
-    /// known to the kernel alone.
+    /// Puts prefixes into the list that a filter of this process has. (The list of a filter that was adopted may be one that its program reads
+    /// in another way: such a filter gets a list of its own by [`Filter::use_list`].)
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn adopt(filter: &Filter, prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
+    pub fn of(filter: &Filter, prefixes: impl IntoIterator<Item = Prefix>) -> Result<Blocklist, Error> {
         let outer = filter.list().try_clone_to_owned().map_err(|source| Error::Map {
             map: OUTER,
             operation: "duplicate",
             source,
         })?;
         let prefixes = Prefixes::of(prefixes);
-        let (map, memory, layout) = build(&prefixes)?;
+        let Table { map, memory, layout, unlisted } = build(&prefixes, secret)?;
         put(outer.as_fd(), map.as_fd())?;
         let (deadlines, expiring) = Default::default();
-        Ok(Blocklist { outer, prefixes, layout, memory, deadlines, expiring })
+        Ok(Blocklist { outer, prefixes, unlisted, layout, memory, deadlines, expiring })
     }
 
     /// Replaces the whole list: each frame meets the old one or the new one.
@@ -146,13 +151,18 @@ impl Blocklist {
     /// Adds a prefix, until then or for good; a prefix that is there gets the new time.
     ///
     /// # Errors
-    /// [`Error::Map`], when a larger table was needed: the list is as before.
+    /// [`Error::Map`], when a larger table was needed, or when no table has a place for this prefix: the list is as before.
     pub fn insert(&mut self, prefix: Prefix, expires: Option<Moment>) -> Result<(), Error> {
         if self.prefixes.insert(prefix) && self.write(prefix).is_err() {
             let prefixes = self.prefixes.clone();
             if let Err(error) = self.rebuild(prefixes) {
                 self.prefixes.remove(prefix);
                 return Err(error);
+            }
+            if self.unlisted.remove(&prefix) {
+                // It is another prefix' place that a later table may have; this one was refused.
+                self.prefixes.remove(prefix);
+                return Err(no_place());
             }
         }
         self.set_deadline(prefix, expires);
@@ -168,6 +178,7 @@ impl Blocklist {
             return Ok(false);
         }
         self.set_deadline(prefix, None);
+        self.unlisted.remove(&prefix);
         if self.erase(prefix).is_err() {
             self.rebuild(self.prefixes.clone())?;
         }
@@ -216,6 +227,12 @@ impl Blocklist {
         }
     }
 
+    /// Prefixes of the list for which its table has no place: packets from there are not taken for listed ones.
+    #[must_use]
+    pub fn unlisted(&self) -> &BTreeSet<Prefix> {
+        &self.unlisted
+    }
+
     /// Its table, for whoever looks addresses up outside of a hook.
     #[must_use]
     pub fn view(&self) -> ListView {
@@ -251,9 +268,10 @@ impl Blocklist {
     }
 
     fn rebuild(&mut self, prefixes: Prefixes) -> Result<(), Error> {
-        let (map, memory, layout) = build(&prefixes)?;
+        let Table { map, memory, layout, unlisted } = build(&prefixes, secret)?;
         put(self.outer.as_fd(), map.as_fd())?;
         (self.prefixes, self.memory, self.layout) = (prefixes, memory, layout);
+        self.unlisted = unlisted;
         Ok(())
     }
 
@@ -395,22 +413,73 @@ impl Prefixes {
         Ok(())
     }
 
-    fn fill(&self, words: Words<'_>, layout: &Layout) -> Result<(), Full> {
+    /// Writes all, and returns those that have no place.
+    fn fill(&self, words: Words<'_>, layout: &Layout) -> BTreeSet<Prefix> {
+        let mut unlisted = BTreeSet::new();
         for (address, length) in &self.v4 {
-            write4(words, layout, *address, *length)?;
-        }
-        for (address, length) in &self.v6 {
-            match length {
-                0 => words.set_all6(true),
-                _ => words.add6(layout, *address, *length)?,
+            if write4(words, layout, *address, *length).is_err() {
+                unlisted.extend(Prefix::new(IpAddr::from(Ipv4Addr::from_bits(*address)), *length));
             }
         }
-        Ok(())
+        for (address, length) in &self.v6 {
+            let written = match length {
+                0 => {
+                    words.set_all6(true);
+                    Ok(())
+                }
+                _ => words.add6(layout, *address, *length),
+            };
+            if written.is_err() {
+                unlisted.extend(Prefix::new(IpAddr::from(Ipv6Addr::from_bits(*address)), *length));
+            }
+        }
+        unlisted
     }
 }
 
-/// Makes a table of the prefixes, with room for as many again.
-fn build(prefixes: &Prefixes) -> Result<(OwnedFd, Arc<Mapped>, Layout), Error> {
+/// A random number that no sender knows.
+fn secret() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn no_place() -> Error {
+    let source = std::io::Error::other("the table has no place for this prefix");
+    Error::Map { map: INNER, operation: "add to", source }
+}
+
+/// A table of prefixes, not yet in place.
+struct Table {
+    map: OwnedFd,
+    memory: Arc<Mapped>,
+    layout: Layout,
+    /// Prefixes that it has no place for.
+    unlisted: BTreeSet<Prefix>,
+}
+
+/// Makes a table of the prefixes, with room for as many again. If no table has a place for all, the best one is returned: a prefix without a
+/// place is no reason to leave the others out.
+///
+/// # Errors
+/// If the kernel has no memory for a table at all.
+fn build(prefixes: &Prefixes, mut random: impl FnMut() -> u64) -> Result<Table, Error> {
+    let mut best: Option<Table> = None;
+    for attempt in 0..ATTEMPTS {
+        match build_once(prefixes, attempt, &mut random) {
+            Ok(table) if table.unlisted.is_empty() => return Ok(table),
+            Ok(table) => {
+                if best.as_ref().is_none_or(|best| table.unlisted.len() < best.unlisted.len()) {
+                    best = Some(table);
+                }
+            }
+            Err(error) if best.is_none() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    best.ok_or_else(no_place)
+}
+
+/// Makes a table with 2^`attempt` times the room that is needed.
+fn build_once(prefixes: &Prefixes, attempt: usize, random: impl FnMut() -> u64) -> Result<Table, Error> {
     let narrow = prefixes.v4.iter().filter(|(_, length)| *length > 24);
     let blocks: usize = narrow.map(|(_, length)| 1 << 28_u8.saturating_sub(*length)).sum();
     let mut lengths: BTreeMap<u8, usize> = BTreeMap::new();
@@ -418,23 +487,18 @@ fn build(prefixes: &Prefixes) -> Result<(OwnedFd, Arc<Mapped>, Layout), Error> {
         *lengths.entry(*length).or_default() += 1;
     }
     let failed = |operation| move |source| Error::Map { map: INNER, operation, source };
-    for attempt in 0..ATTEMPTS {
-        let room = |count: usize| (count << attempt).max(64);
-        let sizes = lengths.iter().map(|(length, count)| (*length, room(*count))).collect();
-        let random = || RandomState::new().build_hasher().finish();
-        let layout = Layout::new(room(blocks), &sizes, random);
-        let entries = u32::try_from(layout.lines()).unwrap_or(u32::MAX);
-        let spec = MapSpec { name: INNER, kind: MapKind::Inner, key: 4, value: 64, entries };
-        let map = sys::map_create(spec, None).map_err(failed("create"))?;
-        let memory = Mapped::new(map.as_fd()).map_err(failed("map"))?;
-        let mut order: Vec<(u8, usize)> = lengths.iter().map(|(length, count)| (*length, *count)).collect();
-        order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        layout.describe(memory.words(), order.into_iter().map(|(length, _)| length));
-        if prefixes.fill(Words(memory.words()), &layout).is_ok() {
-            return Ok((map, Arc::new(memory), layout));
-        }
-    }
-    Err(failed("fill")(std::io::Error::from_raw_os_error(libc::ENOSPC)))
+    let room = |count: usize| (count << attempt).max(64);
+    let sizes = lengths.iter().map(|(length, count)| (*length, room(*count))).collect();
+    let layout = Layout::new(room(blocks), &sizes, random);
+    let entries = u32::try_from(layout.lines()).unwrap_or(u32::MAX);
+    let spec = MapSpec { name: INNER, kind: MapKind::Inner, key: 4, value: 64, entries };
+    let map = sys::map_create(spec, None).map_err(failed("create"))?;
+    let memory = Mapped::new(map.as_fd()).map_err(failed("map"))?;
+    let mut order: Vec<(u8, usize)> = lengths.iter().map(|(length, count)| (*length, *count)).collect();
+    order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    layout.describe(memory.words(), order.into_iter().map(|(length, _)| length));
+    let unlisted = prefixes.fill(Words(memory.words()), &layout);
+    Ok(Table { map, memory: Arc::new(memory), layout, unlisted })
 }
 
 /// Puts a table in the place of another.
@@ -450,4 +514,30 @@ pub(super) fn no_list() -> Result<OwnedFd, Error> {
     let template = sys::map_create(spec, None).map_err(failed)?;
     let spec = MapSpec { name: OUTER, kind: MapKind::Outer, key: 4, value: 4, entries: 1 };
     sys::map_create(spec, Some(template.as_fd())).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_without_a_place_keeps_no_other_out() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        let prefix = |number: u32| {
+            Prefix::new(Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(number)).into(), 128)
+        };
+        let all: Vec<Prefix> = (0..40).map(|number| prefix(number).unwrap()).collect();
+        // Everything meets in the first line.
+        let mut list = Blocklist::with(Prefixes::of(all.clone()), || 0).unwrap();
+        assert_eq!((list.len(), list.unlisted().len()), (40, 8));
+        let view = list.view();
+        for prefix in &all {
+            assert_eq!(view.has(prefix.address()), !list.unlisted().contains(prefix), "{prefix}");
+        }
+        // A table of other secrets has them all.
+        list.replace(all.iter().copied()).unwrap();
+        assert!(list.unlisted().is_empty() && all.iter().all(|prefix| list.view().has(prefix.address())));
+    }
 }

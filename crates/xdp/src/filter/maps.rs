@@ -267,6 +267,33 @@ impl Filter {
         Ok(Some(Filter { maps: Arc::clone(maps), slots, clients: FilterSizes::default().clients }))
     }
 
+    /// Takes a list for the sets of rules that come from now on ([`Filter::replace`]). Programs with the present rules keep the list that they have.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn use_list(&mut self, list: &Blocklist) -> Result<(), Error> {
+        let duplicate = |map, fd: BorrowedFd<'_>| {
+            fd.try_clone_to_owned().map_err(|source| Error::Map { map, operation: "duplicate", source })
+        };
+        let [counts, buckets, sources, samples, missed, _] = self.maps.shared.as_ref();
+        let [a, b, c, d, e, f] = SHARED_MAPS;
+        let shared = [
+            duplicate(a, counts.as_fd())?,
+            duplicate(b, buckets.as_fd())?,
+            duplicate(c, sources.as_fd())?,
+            duplicate(d, samples.as_fd())?,
+            duplicate(e, missed.as_fd())?,
+            duplicate(f, list.fd())?,
+        ];
+        let own = |set: &OwnedFd, map| duplicate(map, set.as_fd());
+        let [classes, tries, rows, rules, probes] = &self.maps.set;
+        let [a, b, c, d, e] = SET_MAPS;
+        let set = [own(classes, a)?, own(tries, b)?, own(rows, c)?, own(rules, d)?, own(probes, e)?];
+        let cookies = self.maps.cookies.clone();
+        self.maps = Arc::new(FilterMaps { conf: self.maps.conf, set, shared: Arc::new(shared), cookies });
+        Ok(())
+    }
+
     /// The kernel's number of the filter's counters: what has the same one is the same filter.
     ///
     /// # Errors
@@ -474,5 +501,54 @@ impl Slots {
         }
         self.free.extend(old.into_values());
         Ok(slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::filter::{Match, Rate, Rule, RuleSet, SourceBits, Unit};
+    use crate::{LocalAddresses, Owner, PortProgram, ProgramConfig, Verdict, WhenDown};
+
+    /// A UDP packet without a payload from 10.0.0.`source`.
+    fn frame(source: u8) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, 10, 0, 1, 1]);
+        frame.extend([0, 7, 0, 9, 0, 8, 0, 0]);
+        frame
+    }
+
+    #[test]
+    fn sources_without_a_bucket_share_the_rules_own() {
+        if !testbed::privileged() {
+            return testbed::skip("needs root (BPF)");
+        }
+        // One an hour: what the test takes buys nobody a frame.
+        let rate = Rate { unit: Unit::Packets, amount: 1, per: Duration::from_secs(3600), burst: 2 };
+        let rule = Rule {
+            name: "limit".to_owned(),
+            priority: 0,
+            matches: Match::default(),
+            action: Action::RateLimit { rate, per_source: Some(SourceBits { v4: 32, v6: 64 }) },
+            dry_run: false,
+            expires: None,
+        };
+        let compiled = Compiled::new(&RuleSet { rules: vec![rule], ..RuleSet::default() }).unwrap();
+        let mut filter = Filter::new(&compiled, FilterSizes::default(), None).unwrap();
+        // A table that is full with one source, in the place of one that makes room.
+        let shared = Arc::get_mut(&mut Arc::get_mut(&mut filter.maps).unwrap().shared).unwrap();
+        shared[2] = create(SHARED_MAPS[2], MapKind::Hash, 24, 8, 1).unwrap();
+        let config = ProgramConfig {
+            owner: Owner::Bridged,
+            when_down: WhenDown::Pass,
+            queues: 1,
+            locals: LocalAddresses::default(),
+        };
+        let loaded = PortProgram::load_filtered(&config, &filter).unwrap();
+        let passes = |source| loaded.test_run(&frame(source)).unwrap().verdict == Verdict::Pass;
+        assert_eq!([1, 1, 1].map(passes), [true, true, false], "a bucket of its own");
+        assert_eq!([2, 2, 2, 3].map(passes), [true, true, false, false], "the rule's, together");
     }
 }

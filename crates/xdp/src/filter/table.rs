@@ -15,17 +15,22 @@ const STATE_LINES: usize = 1 << 16;
 const TABLES: usize = STATES + STATE_LINES;
 const PROBES: usize = 8;
 const USED: u64 = 1 << 47;
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const RESERVED: u64 = u64::MAX - 1;
 /// A slot whose prefix was removed: the complement of what no source begins with.
 const REMOVED: u64 = 1;
 
-/// `enum block_word`; the first four are written in their order.
+/// `enum block_word`
 const ALL6: usize = 4;
 const HIGH: usize = 4;
 const LOW: usize = 5;
-/// Where a table's description has its first line, its lines less one, its factor and its shift.
-const DESCRIPTION: [usize; 4] = [0, 1, 2, 3];
+/// Where a table's description has its first line and its lines less one.
+const BASE: usize = 0;
+const MASK: usize = 1;
+/// Where the table of IPv4 has its factor and its shift.
+const FACTOR: usize = 2;
+const SHIFT: usize = 3;
+/// Where a table of IPv6 has its factors, one for each 32 bits of an address.
+const FACTORS: [usize; 4] = [2, 3, 6, 7];
 
 /// What two bits say of a /24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,30 +59,56 @@ pub(super) struct Full;
 struct Region {
     base: usize,
     lines: usize,
-    factor: u64,
-    shift: u32,
+    /// Secret: senders choose the addresses that an operator lists, and must not know which of them meet in a line. An IPv4 block has the
+    /// first one alone.
+    factors: [u64; 4],
 }
 
 impl Region {
     /// Twice the room that the entries need, in lines of `per_line`.
-    fn new(base: usize, entries: usize, per_line: usize, factor: u64) -> Region {
+    fn new(base: usize, entries: usize, per_line: usize, factors: [u64; 4]) -> Region {
         let lines = (2 * entries).div_ceil(per_line).next_power_of_two().max(2);
-        Region { base, lines, factor: factor | 1, shift: 64 - lines.trailing_zeros() }
+        Region { base, lines, factors }
     }
 
-    fn probes(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
-        let Region { base, lines, factor, shift } = *self;
-        let first = usize::try_from(key.wrapping_mul(factor) >> shift).unwrap_or(0);
-        (0..PROBES).map(move |probe| (base + ((first + probe) & (lines - 1))) * LINE)
+    fn probes(&self, first: u64) -> impl Iterator<Item = usize> + use<> {
+        let Region { base, lines, .. } = *self;
+        let first = usize::try_from(first).unwrap_or(0);
+        (0..PROBES).map(move |probe| (base + (first.wrapping_add(probe) & (lines - 1))) * LINE)
     }
 
-    fn describe(&self, words: &[AtomicU64]) {
+    /// Where the search for a /28 block begins.
+    fn home4(&self, block: u32) -> u64 {
+        home4(block, self.factors[0] | 1, u64::from(self.shift()))
+    }
+
+    fn shift(&self) -> u32 {
+        64 - self.lines.trailing_zeros()
+    }
+
+    fn describe(&self, words: &[AtomicU64], rest: impl IntoIterator<Item = (usize, u64)>) {
         let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let values = [wide(self.base), wide(self.lines - 1), self.factor, u64::from(self.shift)];
-        for (word, value) in words.iter().zip(values) {
-            word.store(value, Ordering::Release);
+        let own = [(BASE, wide(self.base)), (MASK, wide(self.lines - 1))];
+        for (at, value) in own.into_iter().chain(rest) {
+            words[at].store(value, Ordering::Release);
         }
     }
+}
+
+/// The first line of a /28 block: `listed4()` of the hook.
+fn home4(block: u32, factor: u64, shift: u64) -> u64 {
+    u64::from(block).wrapping_mul(factor) >> (shift & 63)
+}
+
+/// The first line of an IPv6 prefix: `block_home6()` of the hook. A multilinear function of its 32-bit words: for whoever does not know
+/// the factors, any two prefixes meet in a line as seldom as random ones.
+fn home6(high: u64, low: u64, factors: [u64; 4]) -> u64 {
+    let words = [high >> 32, high & 0xffff_ffff, low >> 32, low & 0xffff_ffff];
+    let sum = words
+        .into_iter()
+        .zip(factors)
+        .fold(0_u64, |sum, (word, factor)| sum.wrapping_add(word.wrapping_mul(factor)));
+    sum >> 32
 }
 
 /// Where everything lies: sizes by what is to go in.
@@ -92,12 +123,13 @@ pub(super) struct Layout {
 impl Layout {
     /// Room for so many /28 blocks and so many prefixes of each length, which is 1 to 128.
     pub fn new(blocks4: usize, lengths6: &BTreeMap<u8, usize>, mut random: impl FnMut() -> u64) -> Layout {
-        let v4 = Region::new(TABLES, blocks4, LINE, random());
+        let mut factors = || std::array::from_fn(|_| random());
+        let v4 = Region::new(TABLES, blocks4, LINE, factors());
         let mut lines = TABLES + v4.lines;
         let mut v6 = BTreeMap::new();
         for (length, count) in lengths6 {
             let per_line = if *length > 64 { LINE / 2 } else { LINE };
-            let region = Region::new(lines, *count, per_line, random());
+            let region = Region::new(lines, *count, per_line, factors());
             lines += region.lines;
             v6.insert(*length, region);
         }
@@ -111,11 +143,12 @@ impl Layout {
 
     /// Writes the descriptions, the lengths in the given order.
     pub fn describe(&self, words: &[AtomicU64], order: impl Iterator<Item = u8>) {
-        self.v4.describe(words);
+        let shift = u64::from(self.v4.shift());
+        self.v4.describe(words, [(FACTOR, self.v4.factors[0] | 1), (SHIFT, shift)]);
         for (length, at) in order.zip(LENGTHS..LENGTHS + LENGTHS_MAX) {
             let Some(region) = self.v6.get(&length) else { continue };
             let words = &words[at * LINE..];
-            region.describe(words);
+            region.describe(words, FACTORS.into_iter().zip(region.factors));
             let (high, low) = masks(length);
             words[LOW].store(low, Ordering::Release);
             words[HIGH].store(high, Ordering::Release);
@@ -173,7 +206,7 @@ impl Words<'_> {
     /// Sets the addresses of a /28, given by its upper 28 bits. Its state is not touched.
     pub fn set_block(&self, layout: &Layout, block: u32, change: impl Fn(u16) -> u16) -> Result<(), Full> {
         let want = USED | u64::from(block);
-        for line in layout.v4.probes(u64::from(block)) {
+        for line in layout.v4.probes(layout.v4.home4(block)) {
             for at in line..line + LINE {
                 let word = self.get(at);
                 if word == 0 || word >> 16 == want {
@@ -196,7 +229,7 @@ impl Words<'_> {
         }
         let step = if length > 64 { 2 } else { 1 };
         let mut free = None;
-        'lines: for line in region.probes(high.wrapping_add(low.wrapping_mul(MIX))) {
+        'lines: for line in region.probes(home6(high, low, region.factors)) {
             for at in (line..line + LINE).step_by(step) {
                 let word = self.get(at);
                 if word == !high && (step == 1 || self.get(at + 1) == low) {
@@ -223,7 +256,7 @@ impl Words<'_> {
     pub fn remove6(&self, layout: &Layout, address: u128, length: u8) {
         let Some((region, high, low)) = locate(layout, address, length) else { return };
         let step = if length > 64 { 2 } else { 1 };
-        for line in region.probes(high.wrapping_add(low.wrapping_mul(MIX))) {
+        for line in region.probes(home6(high, low, region.factors)) {
             for at in (line..line + LINE).step_by(step) {
                 if self.get(at) == !high && (step == 1 || self.get(at + 1) == low) {
                     self.set(at, REMOVED);
@@ -240,7 +273,8 @@ impl Words<'_> {
             State::Some => {}
         }
         let want = USED | u64::from(address >> 4);
-        for line in self.lines(0, u64::from(address >> 4)) {
+        let home = home4(address >> 4, self.seen(FACTOR), self.seen(SHIFT));
+        for line in self.lines(0, home) {
             for word in (line..line + LINE).map(|at| self.seen(at)) {
                 if word >> 16 == want {
                     return word >> (address & 15) & 1 != 0;
@@ -269,7 +303,8 @@ impl Words<'_> {
             }
             let (high, low) = (half(64) & masks.0, half(0) & masks.1);
             let step = if masks.1 == 0 { 1 } else { 2 };
-            for line in self.lines(length, high.wrapping_add(low.wrapping_mul(MIX))) {
+            let factors = FACTORS.map(|at| self.seen(length * LINE + at));
+            for line in self.lines(length, home6(high, low, factors)) {
                 let is_here = |at: usize| self.seen(at) == !high && (step == 1 || self.seen(at + 1) == low);
                 if (line..line + LINE).step_by(step).any(is_here) {
                     return true;
@@ -282,10 +317,9 @@ impl Words<'_> {
         false
     }
 
-    /// The lines of a table in which a key can be, by the line that describes the table.
-    fn lines(&self, description: usize, key: u64) -> impl Iterator<Item = usize> + use<> {
-        let [base, mask, factor, shift] = DESCRIPTION.map(|word| self.seen(description * LINE + word));
-        let first = key.wrapping_mul(factor) >> (shift & 63);
+    /// The lines of a table in which an entry can be whose search begins at `first`, by the line that describes the table.
+    fn lines(&self, description: usize, first: u64) -> impl Iterator<Item = usize> + use<> {
+        let [base, mask] = [BASE, MASK].map(|word| self.seen(description * LINE + word));
         (0_u64..).take(PROBES).map(move |probe| {
             let line = base.wrapping_add(first.wrapping_add(probe) & mask);
             usize::try_from(line).unwrap_or(0).saturating_mul(LINE)
@@ -306,4 +340,60 @@ impl Words<'_> {
 fn locate(layout: &Layout, address: u128, length: u8) -> Option<(&Region, u64, u64)> {
     let half = |shift: u32| u64::try_from(address >> shift & u128::from(u64::MAX)).unwrap_or(0);
     layout.v6.get(&length).map(|region| (region, half(64), half(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random words, the same in every run.
+    fn noise(secret: u64) -> impl FnMut() -> u64 {
+        let mut state = secret.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        }
+    }
+
+    fn memory(layout: &Layout) -> Vec<AtomicU64> {
+        (0..layout.lines() * LINE).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    /// Adds these addresses to a list with room for them, and returns how many find a place.
+    fn placed(addresses: &[u128], random: impl FnMut() -> u64) -> usize {
+        let layout = Layout::new(64, &BTreeMap::from([(128, addresses.len().max(64))]), random);
+        let memory = memory(&layout);
+        layout.describe(&memory, std::iter::once(128));
+        let words = Words(&memory);
+        let placed = addresses.iter().filter(|address| words.add6(&layout, **address, 128).is_ok());
+        placed.filter(|address| words.lists6(**address)).count()
+    }
+
+    #[test]
+    fn no_chosen_addresses_meet_in_one_line_whatever_the_secret() {
+        let half = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
+        let families: [Vec<u128>; 3] = [
+            // The sum of both halves is the same where the lower one is multiplied by a number that everybody knows.
+            (0..256_u64)
+                .map(|i| half((0x2001_u64 << 48).wrapping_sub(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)), i))
+                .collect(),
+            // Products with odd numbers keep what stands in the upper bits alone.
+            (0..4096_u64).map(|i| half((i >> 6) << 58, (i & 63) << 58)).collect(),
+            (0..4096_u64).map(|i| half(0x2001 << 48 | i << 32, i << 32)).collect(),
+        ];
+        for (number, family) in families.iter().enumerate() {
+            for secret in 1..20 {
+                assert_eq!(placed(family, noise(secret)), family.len(), "family {number}, secret {secret}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_finds_no_place_is_told_and_not_listed() {
+        // Everything meets in the first line.
+        let addresses: Vec<u128> = (0..40).map(|i| 0x2001_0db8 << 96 | i).collect();
+        assert_eq!(placed(&addresses, || 0), PROBES * LINE / 2);
+    }
 }

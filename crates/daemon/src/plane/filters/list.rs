@@ -35,17 +35,26 @@ impl Filters {
     /// Blocks or unblocks prefixes.
     ///
     /// # Errors
-    /// If there is no such filter, no rule of it asks for a list, or the kernel refuses.
+    /// If there is no such filter, no rule of it asks for a list, or the kernel refuses; the first prefix that it refuses is named, and the others
+    /// are done.
     pub fn block(&mut self, name: &str, request: &BlockRequest) -> Result<Blocked, PlaneError> {
         let (name, running) = self.found(name)?;
         let until = request.expires_s.map(|seconds| Moment::now().after(Duration::from_secs(seconds)));
-        let mut changed = 0;
+        let (mut changed, mut refused) = (0, None);
         for prefix in request.prefixes.iter().filter_map(|prefix| translate::prefix(*prefix)) {
             let done = match request.unblock {
                 true => running.unblock(prefix),
                 false => running.block(prefix, until),
             };
-            changed += u64::from(done.map_err(|error| failed(&name, &error))?);
+            match done {
+                Ok(done) => changed += u64::from(done),
+                // The others are done nevertheless.
+                Err(error) => drop(refused.get_or_insert((prefix, error))),
+            }
+        }
+        if let Some((prefix, error)) = refused {
+            let failed = failed(&name, &error);
+            return Err(PlaneError { cause: format!("{prefix}: {}", failed.cause), ..failed });
         }
         Ok(Blocked { changed, listed: running.listed().unwrap_or(0) })
     }
@@ -122,20 +131,34 @@ impl Filtering {
                 list.replace(prefixes)?;
                 list
             }
-            (none, Some(kernel)) => none.insert(Blocklist::adopt(&kernel.filter, prefixes)?),
+            (none, Some(kernel)) => none.insert(Blocklist::of(&kernel.filter, prefixes)?),
             (none, None) => none.insert(Blocklist::new(prefixes)?),
         };
         self.definition.time(list, &self.blocks)
     }
 
-    /// Takes over what a predecessor had blocked.
-    pub(super) fn take_blocks(&mut self, blocks: Blocks) -> Result<(), xdp::Error> {
+    /// Takes over what a predecessor had blocked. What the kernel refuses of it is logged, and is no reason to take nothing over.
+    pub(super) fn take_blocks(&mut self, blocks: Blocks) {
         if let Some(list) = &mut self.list {
-            let besides = blocks.iter().filter(|(prefix, _)| !self.definition.lists(prefix));
-            besides.into_iter().try_for_each(|(prefix, until)| list.insert(*prefix, *until))?;
+            for (prefix, until) in blocks.iter().filter(|(prefix, _)| !self.definition.lists(prefix)) {
+                if let Err(error) = list.insert(*prefix, *until) {
+                    tracing::error!(%prefix, %error, "it was blocked, and cannot be after the upgrade");
+                }
+            }
         }
         self.blocks = blocks;
-        Ok(())
+    }
+
+    /// Logs which prefixes of the list its table has no place for, when they have changed.
+    pub(super) fn tell_unlisted(&mut self, name: &FilterName) {
+        let unlisted = self.list.as_ref().map(|list| list.unlisted().len()).unwrap_or_default();
+        if unlisted == self.unlisted {
+            return;
+        }
+        self.unlisted = unlisted;
+        if let Some(text) = self.list.as_ref().and_then(unlisted_text) {
+            tracing::error!(filter = %name, "{text}");
+        }
     }
 
     fn block(&mut self, prefix: Prefix, until: Option<Moment>) -> Result<bool, xdp::Error> {
@@ -157,6 +180,29 @@ impl Filtering {
             Some(list) => list.remove(prefix),
             None => Ok(blocked),
         }
+    }
+}
+
+/// Prefixes that one finding names.
+const NAMED: usize = 8;
+
+/// What to tell of prefixes for which a list's table has no place.
+fn unlisted_text(list: &Blocklist) -> Option<String> {
+    let unlisted = list.unlisted();
+    let named: Vec<String> = unlisted.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = if unlisted.len() > NAMED { ", ..." } else { "" };
+    let text = format!(
+        "{} prefixes of its block list have no place in the table, and packets from there pass as if they were not listed: {}{more}",
+        unlisted.len(),
+        named.join(", ")
+    );
+    (!unlisted.is_empty()).then_some(text)
+}
+
+impl Filters {
+    /// Filters whose block lists lack prefixes, and what to tell of them.
+    pub fn unlisted(&self) -> impl Iterator<Item = (&FilterName, String)> {
+        self.running.iter().filter_map(|(name, running)| Some((name, unlisted_text(running.list.as_ref()?)?)))
     }
 }
 

@@ -55,6 +55,8 @@ struct Filtering {
     stage: Option<Arc<Stage>>,
     /// What they count.
     tally: Tally,
+    /// Prefixes of the list without a place, as the log has them.
+    unlisted: usize,
 }
 
 /// What a filter is to be, ready for the kernel.
@@ -133,8 +135,8 @@ impl Filters {
         for (name, running) in &mut self.running {
             running.tally = Tally::after(counted.remove(name).unwrap_or_default());
             let blocks = blocks.remove(name).unwrap_or_default();
-            let done = running.take_blocks(blocks).and_then(|()| running.remake_stage());
-            done.map_err(|error| failed(name, &error))?;
+            running.take_blocks(blocks);
+            running.remake_stage().map_err(|error| failed(name, &error))?;
         }
         Ok(())
     }
@@ -196,6 +198,7 @@ impl Filters {
             kernel: None,
             stage: None,
             tally: Tally::default(),
+            unlisted: 0,
         };
         self.running.insert(name.clone(), running);
     }
@@ -309,6 +312,7 @@ impl Filters {
     pub fn expire(&mut self, ports: &mut Ports) {
         let now = Moment::now();
         for (name, running) in &mut self.running {
+            running.tell_unlisted(name);
             if let Err(error) = running.expire(name, ports, now) {
                 tracing::warn!(filter = %name, %error, "what has expired could not be taken out");
             }
@@ -362,9 +366,13 @@ impl Filtering {
     /// Over what a predecessor has left in a hook.
     fn adopt(&mut self, hook: &mut Attached) -> Result<Kernel, xdp::Error> {
         let Some(mut filter) = Filter::of(hook)? else { return self.make(hook) };
-        let list = self.new_list(|prefixes| Blocklist::adopt(&filter, prefixes))?;
+        // The predecessor's program may read a list in another way: it keeps its own until it is replaced.
+        let made = if self.list.is_none() { self.new_list(Blocklist::new)? } else { None };
+        if let Some(list) = self.list.as_ref().or(made.as_ref()) {
+            filter.use_list(list)?;
+        }
         filter.replace_on(&self.definition.compiled, &mut [hook])?;
-        self.list = list;
+        self.list = self.list.take().or(made);
         Ok(Kernel { filter, followed: Arc::default() })
     }
 
