@@ -18,7 +18,7 @@ use model::{
     Problem, ProblemReport, Severity, diff, validate,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -133,11 +133,28 @@ struct Pending {
     what: String,
 }
 
+impl Pending {
+    /// Why no other change is taken.
+    fn refusal(&self) -> ChangeError {
+        ChangeError::Pending { left_s: self.deadline.duration_since(Instant::now()).as_secs() }
+    }
+}
+
 #[derive(Default)]
 struct Gate {
     pending: Option<Pending>,
     numbers: u64,
     last: String,
+}
+
+/// While this value lives, no change is made ([`Store::hold`]).
+pub(crate) struct Hold(OwnedMutexGuard<Gate>);
+
+impl Hold {
+    /// No change is made by this process any more: another process has taken over.
+    pub fn for_good(self) {
+        std::mem::forget(self.0);
+    }
 }
 
 /// The running configuration. Cheap to share; all clients and the daemon use the same one.
@@ -151,10 +168,12 @@ pub struct Store {
     state: watch::Sender<Arc<State>>,
     /// Whether a client has asked the daemon to end.
     ending: watch::Sender<bool>,
-    /// Held while a change is made.
-    gate: Mutex<Gate>,
-    /// What was wrong with the stored objects at the start.
-    trouble: Mutex<Option<DoctorFinding>>,
+    /// Held while a change is made, and while another process takes over.
+    gate: Arc<Mutex<Gate>>,
+    /// What was wrong at the start, and did not keep the daemon from starting.
+    troubles: Mutex<Vec<DoctorFinding>>,
+    /// Why the data plane does not run the configuration that was taken over; until a change succeeds.
+    behind: Mutex<Option<DoctorFinding>>,
     /// Why the roll-back of the change that waits has failed.
     stuck: Mutex<Option<String>>,
 }
@@ -181,8 +200,9 @@ impl Store {
             socket,
             state,
             ending,
-            gate: Mutex::default(),
-            trouble: Mutex::default(),
+            gate: Arc::default(),
+            troubles: Mutex::default(),
+            behind: Mutex::default(),
             stuck: Mutex::default(),
         })
     }
@@ -190,38 +210,91 @@ impl Store {
     /// Applies the file and the stored objects of the API together, or, after a hand-over, the objects of other owners that
     /// the predecessor gave.
     /// State that cannot be read or written never keeps the daemon from starting: what cannot be read is put aside, and both are told
-    /// in the log and among the notices.
+    /// in the log and among the notices. After a hand-over (`given` is there) the predecessor has left, and a data plane that refuses the
+    /// configuration is no error either: ports, hooks and filters go on as the predecessor had them, the log, the notices and
+    /// [`Store::examine_state`] say so, and the next change is tried even if nothing differs.
     ///
     /// # Errors
     ///
-    /// As [`Store::apply`]. Nothing has changed then.
+    /// As [`Store::apply`], if nothing is `given`. Nothing has changed then.
     pub async fn start(
         self: &Arc<Self>,
         file: Config,
         given: Option<BTreeMap<Owner, Fragment>>,
     ) -> Result<Outcome, ChangeError> {
+        let taken_over = given.is_some();
         let storage = self.storage.clone();
-        let (stored, trouble) = blocking(move || storage.read_or_put_aside()).await?;
+        let (stored, trouble) = match blocking(move || storage.read_or_put_aside()).await {
+            Err(_) if taken_over => Default::default(),
+            read => read?,
+        };
         let names: BTreeSet<ObjectKey> = stored.objects().collect();
         let given = given.unwrap_or_else(|| BTreeMap::from([(Owner::Api, stored)]));
+        let layers_of = move |state: &State| {
+            let mut layers = state.layers.replaced(Owner::File, &file).map_err(ChangeError::Refused)?;
+            layers.fragments.extend(given);
+            Ok((layers, names))
+        };
         // What stands in the file stays there as it is: nothing is written.
-        let mut outcome = self
-            .make_with(Terms::default(), Stored::AsItIs, move |state| {
-                let mut layers = state.layers.replaced(Owner::File, &file).map_err(ChangeError::Refused)?;
-                layers.fragments.extend(given);
-                Ok((layers, names))
-            })
-            .await?;
+        let mut outcome = match self.make_with(Terms::default(), Stored::AsItIs, layers_of.clone()).await {
+            Err(error) if taken_over => self.go_on(layers_of, &error).await,
+            made => made?,
+        };
         if let Some(trouble) = trouble {
-            tracing::error!("{}: {}; {}", trouble.object, trouble.finding, trouble.fix);
             outcome.notices.push(trouble.clone());
-            *self.trouble.lock().await = Some(trouble);
+            self.tell(trouble).await;
         }
         Ok(outcome)
     }
 
-    /// What keeps state from surviving a restart: a state directory that cannot be written, found out by writing, and a file that was put
-    /// aside at the start. And a roll-back that has failed.
+    /// Goes by the configuration that was taken over, though the data plane refused it.
+    async fn go_on(
+        &self,
+        layers_of: impl FnOnce(&State) -> Result<(Layers, BTreeSet<ObjectKey>), ChangeError>,
+        error: &ChangeError,
+    ) -> Outcome {
+        let _gate = self.gate.lock().await;
+        let before = self.state.borrow().clone();
+        if let Ok((layers, stored)) = layers_of(&before)
+            && let Ok(merged) = layers.merged()
+        {
+            self.state.send_replace(Arc::new(State { layers, merged: Arc::new(merged), stored }));
+        }
+        let finding = DoctorFinding {
+            object: "config".to_owned(),
+            severity: Finding::Error,
+            finding: format!(
+                "it could not be applied behind the upgrade, and everything runs on as the predecessor had it: {error}"
+            ),
+            fix: "correct that, then apply the file again (`trivium apply FILE`)".to_owned(),
+        };
+        tracing::error!("{}: {}; {}", finding.object, finding.finding, finding.fix);
+        *self.behind.lock().await = Some(finding.clone());
+        Outcome { notices: vec![finding], ..Outcome::default() }
+    }
+
+    /// Tells the log and [`Store::examine_state`] of what is wrong since the start, and does not keep the daemon from running.
+    pub async fn tell(&self, trouble: DoctorFinding) {
+        tracing::error!("{}: {}; {}", trouble.object, trouble.finding, trouble.fix);
+        self.troubles.lock().await.push(trouble);
+    }
+
+    /// Waits for the change that is being made, and lets none begin while the returned value lives.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError::Pending`], if a change waits for its confirmation.
+    pub(crate) async fn hold(&self) -> Result<Hold, ChangeError> {
+        let gate = Arc::clone(&self.gate).lock_owned().await;
+        match &gate.pending {
+            Some(pending) => Err(pending.refusal()),
+            None => Ok(Hold(gate)),
+        }
+    }
+
+    /// What keeps state from surviving a restart (a state directory that cannot be written, found out by writing, and a file that was put
+    /// aside at the start), what else was wrong at the start, why the data plane does not run a configuration that was taken over,
+    /// and a roll-back that has failed.
     pub async fn examine_state(&self) -> Vec<DoctorFinding> {
         let storage = self.storage.clone();
         let probed = blocking(move || storage.probe()).await.ok().and_then(Result::err);
@@ -237,8 +310,9 @@ impl Store {
             finding: format!("a change that was not confirmed runs still: its roll-back failed: {error}"),
             fix: STUCK.to_owned(),
         });
-        let trouble = self.trouble.lock().await.clone();
-        trouble.into_iter().chain(unwritable).chain(stuck).collect()
+        let troubles = self.troubles.lock().await.clone();
+        let behind = self.behind.lock().await.clone();
+        troubles.into_iter().chain(behind).chain(unwritable).chain(stuck).collect()
     }
 
     /// Asks whoever runs the store to end the daemon.
@@ -398,8 +472,7 @@ impl Store {
     ) -> Result<Outcome, ChangeError> {
         let mut gate = self.gate.lock().await;
         if let Some(pending) = gate.pending.as_ref().filter(|_| !terms.dry_run) {
-            let left_s = pending.deadline.duration_since(Instant::now()).as_secs();
-            return Err(ChangeError::Pending { left_s });
+            return Err(pending.refusal());
         }
         let before = self.state.borrow().clone();
         let (layers, stored) = change(&before)?;
@@ -465,11 +538,15 @@ impl Store {
     }
 
     async fn ask_plane(&self, plan: &Plan, after: &State) -> Result<Vec<DoctorFinding>, ChangeError> {
-        if plan.operations.len() == plan.needs_restart().count() {
+        // A data plane that is behind knows better what differs.
+        let behind = self.behind.lock().await.is_some();
+        if !behind && plan.operations.len() == plan.needs_restart().count() {
             return Ok(Vec::new());
         }
         let (plane, plan, merged) = (self.plane.clone(), plan.clone(), after.merged.clone());
-        Ok(blocking(move || plane.apply(&plan, &merged)).await??)
+        let notices = blocking(move || plane.apply(&plan, &merged)).await??;
+        *self.behind.lock().await = None;
+        Ok(notices)
     }
 
     /// Brings the objects that survive a restart to the disk, if they are not the same as before.

@@ -6,9 +6,10 @@ mod memory;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use control::{ConfigReport, ExplainRequest, Outcome, PendingReport};
+use control::{ConfigReport, ExplainRequest, Outcome, PendingReport, Terms};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
@@ -734,6 +735,26 @@ async fn an_upgrade_waits_for_the_confirmation() {
 }
 
 /// Who came before a hand-over is answered first, who comes while it lasts waits: no client meets a process without a plane.
+/// SIGHUP and a database change the configuration past the API's door.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_change_is_made_while_a_successor_takes_over() {
+    let daemon = Daemon::serving("upgrade-hold");
+    let _: Outcome = daemon.json("PUT", "/v1/config", &daemon.file(OBJECTS)).await;
+    let upgrade = daemon.refused("POST", "/v1/upgrade", r#"{"binary": "/bin/tac"}"#, 422);
+    let change = async {
+        while !daemon.plane.upgrading.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+        let text = daemon.file(OBJECTS) + "[port.later]\nkind='null'\n";
+        let config = model::load(&text, "later.toml").unwrap();
+        daemon.store.apply(Owner::File, config, Terms::default()).await.unwrap();
+        daemon.plane.upgrading.load(Ordering::Relaxed)
+    };
+    let (_, during) = tokio::join!(upgrade, change);
+    assert!(!during, "the successor would not have it");
+    assert!(daemon.plane.running().ports.contains_key("later"), "there is no successor: it is made");
+}
+
 #[tokio::test]
 async fn an_upgrade_leaves_no_client_without_an_answer() {
     let daemon = Daemon::serving("door");

@@ -404,3 +404,29 @@ async fn a_state_directory_that_cannot_be_written_does_not_stop_a_start() {
     let found = next.examine_state().await;
     assert!(found.len() == 1 && found[0].finding.contains("state cannot be kept"), "{found:?}");
 }
+
+#[tokio::test]
+async fn a_successor_whose_data_plane_refuses_goes_on_and_says_so() {
+    let daemon = Daemon::new("behind");
+    let file = config(&daemon, OBJECTS);
+    daemon.plane.fail.store(true, Ordering::Relaxed);
+    daemon.store.start(file.clone(), None).await.unwrap_err();
+    // Its predecessor has left: there is nobody to go back to.
+    let outcome = daemon.store.start(file.clone(), Some(Default::default())).await.unwrap();
+    assert!(!outcome.applied && outcome.notices[0].severity == Finding::Error, "{outcome:?}");
+    let told = async || daemon.store.examine_state().await.iter().any(|finding| finding.object == "config");
+    assert!(told().await);
+    assert_eq!(daemon.store.merged().config, file);
+    // The same file is tried again, though nothing differs from it.
+    daemon.plane.behind.store(true, Ordering::Relaxed);
+    daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap_err();
+    assert!(told().await);
+    daemon.plane.fail.store(false, Ordering::Relaxed);
+    daemon.store.apply(Owner::File, file.clone(), Terms::default()).await.unwrap();
+    assert!(!told().await);
+    assert_eq!(daemon.plane.running(), file);
+    // From then on nothing is done where nothing differs.
+    let applied = daemon.plane.applied.load(Ordering::Relaxed);
+    daemon.store.apply(Owner::File, file, Terms::default()).await.unwrap();
+    assert_eq!(daemon.plane.applied.load(Ordering::Relaxed), applied);
+}

@@ -152,23 +152,33 @@ pub(super) async fn upgrade(context: Context, caller: Caller, body: Body) -> Api
         }
         Some(binary) => program::trusted(&binary)?,
     };
-    // A successor would take a change over that nobody has confirmed, and would not roll it back.
-    if context.store.pending().await.pending {
-        return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "upgrade",
-            "a change waits for its confirmation",
-            "confirm it (`trivium confirm`, POST /v1/config/confirm) or roll it back (`trivium rollback`, DELETE /v1/config/pending) first",
-        ));
-    }
     let started = binary.clone();
-    let shut = context.door.shut().await;
-    ask(&context, move |plane| plane.upgrade(&started)).await??;
-    shut.for_good();
+    // In a task of its own: a client that goes away opens no door while the successor takes over.
+    let task = tokio::spawn(async move { hand_over(&context, started).await });
+    task.await.map_err(|_| ChangeError::Interrupted)??;
     let done = Done(format!("{} has taken over", binary.display()));
     let mut response = Json(Upgraded { binary }).into_response();
     response.extensions_mut().insert(done);
     Ok(response)
+}
+
+async fn hand_over(context: &Context, binary: PathBuf) -> ApiResult<()> {
+    let shut = context.door.shut().await;
+    // Behind the changes of the clients that are inside. A change of this moment would be lost, as would the roll-back of one that nobody
+    // has confirmed: the successor runs the configuration that it is given at the beginning.
+    let hold = context.store.hold().await.map_err(|error| match error {
+        ChangeError::Pending { .. } => ApiError::new(
+            StatusCode::CONFLICT,
+            "upgrade",
+            "a change waits for its confirmation",
+            "confirm it (`trivium confirm`, POST /v1/config/confirm) or roll it back (`trivium rollback`, DELETE /v1/config/pending) first",
+        ),
+        error => error.into(),
+    })?;
+    ask(context, move |plane| plane.upgrade(&binary)).await??;
+    shut.for_good();
+    hold.for_good();
+    Ok(())
 }
 
 /// Where this process was started from. A package's new version has removed the file and put another in its place.

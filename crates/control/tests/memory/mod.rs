@@ -25,6 +25,8 @@ pub struct Memory {
     pub applied: AtomicU32,
     pub fail: AtomicBool,
     pub slow: AtomicBool,
+    /// Set where it does not run what the store has.
+    pub behind: AtomicBool,
     /// Set while a hand-over is under way.
     pub upgrading: AtomicBool,
     /// Looks at hooks.
@@ -97,7 +99,7 @@ impl Plane for Memory {
     }
 
     fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
-        assert!(!plan.is_empty());
+        assert!(!plan.is_empty() || self.behind.load(Ordering::Relaxed));
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(300));
         }
