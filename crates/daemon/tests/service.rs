@@ -123,6 +123,52 @@ fn a_service_stays_alive_through_an_upgrade() {
 }
 
 #[test]
+fn the_watchdog_is_fed_and_signals_are_heard_during_a_hand_over() {
+    require!("ip", "ping", "ethtool");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(2);
+    let notify = rig.path("notify.sock");
+    let socket = UnixDatagram::bind(&notify).unwrap();
+    rustix::net::sockopt::set_socket_passcred(&socket, true).unwrap();
+    let ((tell, told), (to, heard)) = (channel(), channel());
+    std::thread::spawn(move || listen(&socket, &told, &to));
+    let fault = rig.path("fault");
+    let (text, watchdog) = (rig.configuration(""), WATCHDOG.as_micros().to_string());
+    let variables = [
+        ("NOTIFY_SOCKET", notify.to_str().unwrap()),
+        ("WATCHDOG_USEC", &watchdog),
+        ("TRIVIUM_FAULT", "hand-over"),
+        ("TRIVIUM_FAULT_FILE", fault.to_str().unwrap()),
+    ];
+    rig.start_with(&text, &variables);
+    let first = rig.daemon().pid();
+    tell.send(first).unwrap();
+    std::fs::write(&fault, "rebuilt hang\n").unwrap();
+    let mut upgrade = std::process::Command::new(TRIVIUM)
+        .env("TRIVIUM_SOCKET", rig.socket())
+        .args(["upgrade", "--binary", TRIVIUM])
+        .spawn()
+        .unwrap();
+    let reached = fault.with_extension("rebuilt");
+    testbed::wait_until("the successor to hang", PATIENCE, || reached.exists()).unwrap();
+    // A file to read anew must wait, and nothing waits for that.
+    let pid = rustix::process::Pid::from_raw(i32::try_from(first).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::HUP).unwrap();
+    while heard.try_recv().is_ok() {}
+    for _ in 0..3 {
+        until(&heard, "food for the watchdog", |it| it.from == first && it.text == "WATCHDOG=1");
+    }
+    assert!(upgrade.try_wait().unwrap().is_none(), "it was fed during the hand-over");
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    until(&heard, "STOPPING", |it| it.from == first && it.text == "STOPPING=1");
+    let (status, output) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    assert!(status.success() && !output.contains("handed over"), "{output}");
+    let _ = upgrade.wait();
+}
+
+#[test]
 fn the_unit_lets_a_successor_speak() {
     let unit = include_str!("../../../contrib/trivium.service");
     for line in ["Type=notify", "NotifyAccess=all", "KillMode=mixed"] {

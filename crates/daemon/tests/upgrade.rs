@@ -5,6 +5,8 @@
 
 mod rig;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -197,6 +199,123 @@ fn who_comes_to_other_sockets_meanwhile_is_answered() {
         if left.contains(&true) { Err(format!("{left:?}")) } else { Ok(()) }
     })
     .unwrap();
+}
+
+#[test]
+fn a_successor_that_cannot_guard_the_api_changes_nothing() {
+    require!("ip", "ping", "ethtool", "openssl", "curl");
+    let mut rig = Rig::new(2);
+    let text = format!("{}{}", rig.configuration(""), rig.tcp_api(API));
+    rig.start(&text);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], RATE).unwrap();
+    flow.wait_for(RATE / 10, PATIENCE).unwrap();
+    // Written anew while the daemon ran, which has read it at its start.
+    let token = rig.path("token");
+    std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
+    let output = rig.trivium(&["upgrade", "--binary", TRIVIUM]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("chmod 600"), "{said}");
+    assert!(rig.daemon().is_running(), "{}", rig.daemon().output());
+    assert_eq!(over_tls(&rig, TOKEN), "200");
+    std::fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    flow.wait_for(RATE / 10, PATIENCE).unwrap();
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
+    assert_eq!(over_tls(&rig, TOKEN), "200");
+}
+
+/// What `doctor` finds of an object that is an error.
+fn errors_of(rig: &Rig, object: &str) -> Vec<String> {
+    let output = rig.trivium(&["doctor", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = all.as_array().unwrap().iter();
+    let errors = all.filter(|one| one["object"] == object && one["severity"] == "error");
+    errors.map(|one| one["finding"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_fails_behind_an_upgrade_ends_nothing_and_opens_no_filter() {
+    require!("ip", "ping", "ethtool");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(2);
+    let fault = rig.path("fault");
+    let ports =
+        rig.configuration("persist = false").replace("device = \"h", "filter = \"edge\"\ndevice = \"h");
+    let text = format!(
+        "{ports}[[filter.edge.rule]]\nname = \"flood\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.8.0.1\"\n"
+    );
+    rig.start_with(&text, &[("TRIVIUM_FAULT", "hand-over"), ("TRIVIUM_FAULT_FILE", fault.to_str().unwrap())]);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    let flood = |rig: &Rig| {
+        let shown: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "filters", "--json"])).unwrap();
+        shown[0]["rules"][0]["packets"].as_u64().unwrap()
+    };
+    let more_than = |rig: &Rig, before: u64| {
+        testbed::wait_until("more of the flood", PATIENCE, || flood(rig) > before).unwrap();
+        flood(rig)
+    };
+    let counted = more_than(&rig, 0);
+    // The port is opened anew, and its first configuration fails, which would give it the filter.
+    std::fs::write(&fault, "port:h1 refuse\napply refuse\n").unwrap();
+    rig.ok(&["upgrade", "--binary", TRIVIUM]);
+    rig.until_reachable(1, 2);
+    assert_eq!(errors_of(&rig, "config").len(), 1);
+    let stands = |flow: &UdpFlow, when: &str| {
+        // What came between the attachment of the new hook and its filter is counted out.
+        let passed = flow.received();
+        flow.wait_until_sent(1_000, PATIENCE).unwrap();
+        assert_eq!(flow.received(), passed, "{when}");
+    };
+    stands(&flow, "though the configuration was refused");
+    std::fs::remove_file(&fault).unwrap();
+    let file = rig.write("trivium.toml", &text);
+    rig.ok(&["apply", file.to_str().unwrap()]);
+    assert_eq!(errors_of(&rig, "config"), Vec::<String>::new());
+    let counted = more_than(&rig, counted);
+    // A successor that ends with everything: the predecessor opens its sockets anew.
+    std::fs::write(&fault, "committed kill\n").unwrap();
+    assert!(!rig.trivium(&["upgrade", "--binary", TRIVIUM]).status.success());
+    std::fs::remove_file(&fault).unwrap();
+    rig.until_reachable(1, 2);
+    more_than(&rig, counted);
+    stands(&flow, "after all sockets were opened anew");
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_during_an_upgrade_ends_and_claims_its_pins_until_then() {
+    require!("ip", "ping", "ethtool", "ovs-appctl");
+    if !cfg!(any(debug_assertions, feature = "fault")) {
+        return testbed::skip("an optimised daemon has faults with `--features daemon/fault` only");
+    }
+    let mut rig = Rig::new(2);
+    let fault = faulty(&mut rig);
+    std::fs::write(&fault, "state hang\n").unwrap();
+    let upgrade = Viewer::start(&rig, &["upgrade", "--binary", TRIVIUM]);
+    let reached = fault.with_extension("state");
+    testbed::wait_until("the successor to hang", PATIENCE, || reached.exists()).unwrap();
+    // Neither process runs workers now. Still the pins are theirs.
+    let released = rig.lab.hub().command([TRIVIUM, "release", "h1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&released.stderr).into_owned();
+    assert!(said.contains("a daemon that runs"), "{said}");
+    let daemon = rig.daemon.take().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let (status, output) = daemon.finish(PATIENCE).unwrap();
+    assert!(status.success() && !output.contains("handed over"), "{output}");
+    drop(upgrade);
+    assert_eq!(rig.pins().len(), 2, "what persists stays: {:?}", rig.pins());
+    assert!(!rig.socket().exists(), "nobody listens behind its name");
+    std::fs::remove_file(&fault).unwrap();
+    let text = rig.configuration("ring_size = 4096");
+    rig.start(&text);
+    rig.until_reachable(1, 2);
 }
 
 /// What goes wrong in a successor before everything is its own, and how: `kill` is SIGKILL, `refuse` an error.

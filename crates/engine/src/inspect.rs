@@ -40,6 +40,8 @@ pub struct FrameCensus {
     pub queued: usize,
     /// Frames of closed zero-copy queues that the kernel may still have.
     pub quarantined: usize,
+    /// Of these, frames that are held longer than the kernel should need.
+    pub overdue: usize,
 }
 
 impl FrameCensus {
@@ -83,6 +85,7 @@ impl Engine {
             free: self.depot().available(),
             queued: 0,
             quarantined: self.depot().quarantined(),
+            overdue: self.depot().overdue(),
         };
         for worker in (0_u16..).map(WorkerId).take(self.workers()) {
             let (sender, answer) = mpsc::channel();

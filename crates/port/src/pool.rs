@@ -9,7 +9,7 @@ use packet::DropReason;
 
 use crate::memory::{FrameMemory, HEADROOM};
 use crate::packet::Packet;
-use crate::quarantine::{Place, Quarantine};
+use crate::quarantine::{HeldFrames, Place, Quarantine};
 
 /// Frames moved between a pool and the depot at a time.
 pub const REFILL: usize = 256;
@@ -78,10 +78,16 @@ impl Depot {
         self.quarantine.len()
     }
 
-    /// Returns the frames in quarantine, each group with the time that is left, for a successor process.
+    /// Returns the frames in quarantine, each group with its queue and the time that is left, for a successor process.
     #[must_use]
-    pub fn quarantined_frames(&self) -> Vec<(Vec<u32>, Duration)> {
+    pub fn quarantined_frames(&self) -> Vec<HeldFrames> {
         self.quarantine.list(now())
+    }
+
+    /// Returns the number of frames that are longer in quarantine than the kernel should need.
+    #[must_use]
+    pub fn overdue(&self) -> usize {
+        self.quarantine.overdue(now())
     }
 
     fn put_back(&self, frames: &[u32]) {

@@ -5,7 +5,7 @@
 //! descriptors are live, and their frames must not become another packet. The kernel refuses to bind a second socket to the queue
 //! (`EBUSY`) until the driver has ended its use, which is how the end is found out: by the port's own next socket
 //! ([`Quarantine::bound`]), or by a socket that is bound for a moment to try ([`Place::is_free`]). A place that cannot be tried is believed
-//! free after [`HOLD`].
+//! free after [`HOLD`], and one of which every attempt says that it is not, after [`BUSY_HOLD`] more: by then another process has bound it.
 //!
 //! Not on a packet's path.
 #![allow(
@@ -14,7 +14,7 @@
     reason = "control threads lock and read the clock; workers never do"
 )]
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ use crate::af_xdp::is_free;
 
 /// How long frames are held at most: longer than the kernel's work queue needs on any machine that still works.
 pub const HOLD: Duration = Duration::from_secs(10);
+/// How much longer frames are held while an attempt says that their queue is not free.
+pub const BUSY_HOLD: Duration = Duration::from_secs(900);
 
 /// A queue of a device in a network namespace.
 #[derive(Debug)]
@@ -37,9 +39,24 @@ impl Place {
     /// Returns the queue that a socket is bound to; `None` if the kernel does not tell the socket's namespace.
     #[must_use]
     pub fn of(socket: BorrowedFd<'_>, ifindex: u32, queue: u32) -> Option<Place> {
-        let namespace = crate::sys::namespace_of(socket).ok()?;
+        Place::within(crate::sys::namespace_of(socket).ok()?, ifindex, queue)
+    }
+
+    /// Returns a queue of a device in a network namespace; `None` if the device is not known (0), or the descriptor is of no file.
+    #[must_use]
+    pub fn within(namespace: OwnedFd, ifindex: u32, queue: u32) -> Option<Place> {
         let inode = rustix::fs::fstat(&namespace).ok()?.st_ino;
         (ifindex != 0).then_some(Place { namespace, inode, ifindex, queue })
+    }
+
+    /// Returns the namespace, its number, the device and the queue.
+    #[must_use]
+    pub fn parts(&self) -> (BorrowedFd<'_>, u64, u32, u32) {
+        (self.namespace.as_fd(), self.inode, self.ifindex, self.queue)
+    }
+
+    fn duplicate(&self) -> Option<Place> {
+        Some(Place { namespace: self.namespace.try_clone().ok()?, ..*self })
     }
 
     fn is_same(&self, other: &Place) -> bool {
@@ -60,6 +77,17 @@ struct Held {
     until: Instant,
 }
 
+/// Frames in quarantine, as a successor process gets them.
+#[derive(Debug)]
+pub struct HeldFrames {
+    /// The frames.
+    pub frames: Vec<u32>,
+    /// Their queue, if it is known.
+    pub place: Option<Place>,
+    /// Time after which they are free, if the queue cannot be tried.
+    pub left: Duration,
+}
+
 /// See the module documentation.
 #[derive(Default)]
 pub struct Quarantine {
@@ -71,7 +99,7 @@ impl Quarantine {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds frames until `place` is free, or until `until` at the latest.
+    /// Holds frames until `place` is free; until `until` if that cannot be found out, and [`BUSY_HOLD`] longer at the latest.
     pub fn hold(&self, frames: Vec<u32>, place: Option<Place>, until: Instant) {
         if !frames.is_empty() {
             self.held().push(Held { frames, place, until });
@@ -85,7 +113,16 @@ impl Quarantine {
 
     /// Returns the frames whose place is free by `is_free`, and those whose time is over.
     pub fn released(&self, now: Instant, is_free: impl Fn(&Place) -> Option<bool>) -> Vec<u32> {
-        self.take(|held| now >= held.until || held.place.as_ref().and_then(&is_free).unwrap_or(false))
+        self.take(|held| match held.place.as_ref().and_then(&is_free) {
+            Some(true) => true,
+            Some(false) => now >= held.until + BUSY_HOLD,
+            None => now >= held.until,
+        })
+    }
+
+    /// Returns the number of frames that are held longer than the kernel should need.
+    pub fn overdue(&self, now: Instant) -> usize {
+        self.held().iter().filter(|held| now >= held.until).map(|held| held.frames.len()).sum()
     }
 
     fn take(&self, is_over: impl Fn(&Held) -> bool) -> Vec<u32> {
@@ -104,8 +141,12 @@ impl Quarantine {
     }
 
     /// Returns what is held, each with the time that is left, for a successor process.
-    pub fn list(&self, now: Instant) -> Vec<(Vec<u32>, Duration)> {
-        let entry = |held: &Held| (held.frames.clone(), held.until.saturating_duration_since(now));
+    pub fn list(&self, now: Instant) -> Vec<HeldFrames> {
+        let entry = |held: &Held| HeldFrames {
+            frames: held.frames.clone(),
+            place: held.place.as_ref().and_then(Place::duplicate),
+            left: held.until.saturating_duration_since(now),
+        };
         self.held().iter().map(entry).collect()
     }
 }
@@ -208,8 +249,25 @@ mod tests {
         let (quarantine, now) = (Quarantine::default(), Instant::now());
         quarantine.hold(vec![1, 2], None, now + HOLD);
         assert_eq!(quarantine.released(now + HOLD / 2, |_| Some(true)), Vec::<u32>::new());
-        assert_eq!(quarantine.list(now + HOLD / 2), [(vec![1, 2], HOLD / 2)]);
+        let list = quarantine.list(now + HOLD / 2);
+        assert_eq!((&list[0].frames, list[0].left, list.len()), (&vec![1, 2], HOLD / 2, 1));
         assert_eq!(quarantine.released(now + HOLD, |_| None), [1, 2]);
         assert_eq!(quarantine.len(), 0);
+    }
+
+    #[test]
+    fn frames_of_a_queue_that_is_still_busy_are_held_on() {
+        let (quarantine, now) = (Quarantine::default(), Instant::now());
+        quarantine.hold(vec![1, 2], Some(place(3)), now + HOLD);
+        quarantine.hold(vec![3], Some(place(4)), now + HOLD);
+        assert_eq!(quarantine.overdue(now), 0);
+        let busy = |at: &Place| Some(at.queue == 4);
+        assert_eq!(quarantine.released(now + HOLD, busy), [3], "the driver may still write to the others");
+        assert_eq!(quarantine.overdue(now + HOLD), 2);
+        // A successor tries the same queue.
+        let list = quarantine.list(now + HOLD);
+        assert!(list[0].place.as_ref().unwrap().is_same(&place(3)) && list[0].left.is_zero());
+        assert_eq!(quarantine.released(now + HOLD * 2, busy), Vec::<u32>::new());
+        assert_eq!(quarantine.released(now + HOLD + BUSY_HOLD, busy), [1, 2]);
     }
 }

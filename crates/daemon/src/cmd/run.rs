@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use control::{ChangeError, Listeners, Plane, PlaneError, Store, Terms};
-use model::{Config, Format, Fragment, Machine, Owner};
+use model::{Config, DoctorFinding, Finding, Format, Fragment, Owner};
 use openflow::Sockets;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,7 +22,7 @@ use crate::failure::{Failure, Kind};
 use crate::log;
 use crate::notify::Notifier;
 use crate::pid_file::PidFile;
-use crate::plane::{DataPlane, Prepared, Surroundings};
+use crate::plane::{DataPlane, GivenSockets, Prepared, Surroundings, machine};
 use crate::unixctl::{self, commands};
 
 /// Threads of the control plane's event loop.
@@ -50,12 +51,18 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<(), Failure> {
     let served = runtime.block_on(service.serve());
     if let Ok(End::HandedOver) = served {
         // Everything is the successor's now, the socket's name included.
-        if let Some(own) = held(&pid_file).take() {
-            own.leave();
-        }
+        leave(&pid_file);
         return Ok(());
     }
     plane.shut_down();
+    if let Some(successor) = plane.left_to() {
+        // It had taken over before it could be ended: the order to end is its own now.
+        leave(&pid_file);
+        let successor = i32::try_from(successor).ok().and_then(rustix::process::Pid::from_raw);
+        let told = successor.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        tracing::info!(?told, "the successor was told to end");
+        return served.map(drop);
+    }
     // A name that nobody listens behind would keep clients waiting.
     for socket in sockets.into_iter().flatten() {
         let _ = std::fs::remove_file(&socket);
@@ -69,6 +76,13 @@ type Pid = Arc<Mutex<Option<PidFile>>>;
 
 fn held(pid: &Pid) -> MutexGuard<'_, Option<PidFile>> {
     pid.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Leaves the file that names this process to a successor.
+fn leave(pid: &Pid) {
+    if let Some(own) = held(pid).take() {
+        own.leave();
+    }
 }
 
 /// How a daemon's life ended.
@@ -105,27 +119,34 @@ impl Service {
         // Before anything of another daemon's is touched.
         let pid_file = pid_file(&config)?;
         let listeners = Listeners::bind(&config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
-        let plane = DataPlane::start(&config).map_err(|error| {
+        let (file, sockets) = (args.config.clone(), Arc::default());
+        let socket = socket.map(|_| config.daemon.api.clone());
+        let around = surroundings(&file, socket.clone(), &listeners, &sockets);
+        let plane = around.and_then(|around| {
+            let plane = DataPlane::start(&config).map_err(plane_failure)?;
+            plane.surround(around);
+            Ok(plane)
+        });
+        let plane = plane.inspect_err(|_| {
             // A name that nobody listens behind would keep clients waiting.
             let _ = std::fs::remove_file(&config.daemon.api);
-            plane_failure(error)
         })?;
         plane.keep_rules_in(rules_of(&config), args.restore || config.daemon.restore);
-        Ok(Service {
-            file: args.config.clone(),
-            socket: socket.map(|_| config.daemon.api.clone()),
-            config,
-            given: None,
-            plane,
-            listeners,
-            sockets: Arc::default(),
-            pid_file: Arc::new(Mutex::new(pid_file)),
-        })
+        let pid_file = Arc::new(Mutex::new(pid_file));
+        Ok(Service { file, socket, config, given: None, plane, listeners, sockets, pid_file })
     }
 
     fn take_over(args: &Run, socket: Option<&Path>) -> Result<Service, Failure> {
-        let mut prepared = Prepared::from_stdin().map_err(|error| failure(&error, "hand-over"))?;
+        let (mut prepared, given) = Prepared::from_stdin().map_err(|error| failure(&error, "hand-over"))?;
+        let file = args.config.clone();
+        // The predecessor's configuration has it already.
+        let socket = socket.map(|_| prepared.file.daemon.api.clone());
+        // While the predecessor can go on: without one, what fails would end everything.
+        let (listeners, sockets, around) = adopt(&file, socket.clone(), given, &prepared.file)
+            .inspect_err(|failure| prepared.refuse(&failure.to_string()))?;
         let plane = DataPlane::take_over(&mut prepared).map_err(|error| failure(&error, "hand-over"))?;
+        plane.surround(around);
+        // From here on nothing fails.
         if let Err(error) = prepared.running() {
             tracing::warn!(%error, "the predecessor has gone early");
         }
@@ -134,15 +155,9 @@ impl Service {
             // Everything is this process' by now: it goes on without.
             tracing::error!("daemon.log_file: {error}; messages are on standard error alone");
         }
-        let Prepared { file, others, unix, tcp, sockets, made_by, .. } = prepared;
-        let listeners =
-            Listeners::adopt(unix, tcp, &file.daemon).map_err(|error| failure(&error, "daemon.api"))?;
-        plane.keep_rules_in(rules_of(&file), false);
-        let (config, sockets) = (file, Arc::new(Sockets::given(sockets)));
+        let Prepared { file: config, others, made_by, .. } = prepared;
+        plane.keep_rules_in(rules_of(&config), false);
         let pid_file = inherit(&config);
-        let file = args.config.clone();
-        // The predecessor's configuration has it already.
-        let socket = socket.map(|_| config.daemon.api.clone());
         let given = Some((others, made_by));
         Ok(Service { file, socket, config, given, plane, listeners, sockets, pid_file })
     }
@@ -150,9 +165,8 @@ impl Service {
     /// Serves the API and waits for the end.
     async fn serve(self) -> Result<End, Failure> {
         let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _ } = self;
-        let notifier = Notifier::from_environment();
+        let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
-        plane.surround(surroundings(&file, socket.clone(), &listeners, &sockets)?);
         let api_path = config.daemon.api.clone();
         let (given, made_by) =
             given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
@@ -183,8 +197,11 @@ impl Service {
         let (reconnect, reconnects) = tokio::sync::mpsc::unbounded_channel();
         let answer =
             |path: PathBuf| answer(&path, &sockets, commands::general(&store, database.as_ref(), reconnect));
-        let _unixctl = unixctl.map(answer).transpose()?;
-        plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"))?;
+        let served = unixctl.map(answer).transpose();
+        let _unixctl = go_on(served, taken_over, &store).await?;
+        let kept =
+            plane.keep_house().map_err(|error| Failure::new("daemon", error, "raise the limit of tasks"));
+        go_on(kept, taken_over, &store).await?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let api = tokio::spawn(control::serve(listeners, Arc::clone(&store), async {
             let _ = stopped.await;
@@ -213,6 +230,38 @@ impl Service {
             Err(error) => Err(Failure::new("api", error, "look at the log")),
         }
     }
+}
+
+/// What has failed, if there is no predecessor any more: traffic goes on, and `doctor` says what is missing.
+async fn go_on<T: Default>(
+    outcome: Result<T, Failure>,
+    taken_over: bool,
+    store: &Store,
+) -> Result<T, Failure> {
+    match outcome {
+        Err(failure) if taken_over => {
+            let Failure { object, cause, fix, .. } = failure;
+            let finding = format!("it has failed since the upgrade: {cause}");
+            store.tell(DoctorFinding { object, severity: Finding::Error, finding, fix }).await;
+            Ok(T::default())
+        }
+        outcome => outcome,
+    }
+}
+
+/// The sockets that a predecessor gave, ready to be served, and what a successor will get.
+fn adopt(
+    file: &Path,
+    socket: Option<PathBuf>,
+    given: GivenSockets,
+    config: &Config,
+) -> Result<(Listeners, Arc<Sockets>, Surroundings), Failure> {
+    let GivenSockets { unix, tcp, others } = given;
+    let listeners =
+        Listeners::adopt(unix, tcp, &config.daemon).map_err(|error| failure(&error, "daemon.api"))?;
+    let sockets = Arc::new(Sockets::given(others));
+    let around = surroundings(file, socket, &listeners, &sockets)?;
+    Ok((listeners, sockets, around))
 }
 
 /// The path as seen from the root: a successor may run elsewhere.
@@ -308,8 +357,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Reads and checks the file; prints everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Config, Failure> {
     let text = check::read(path)?;
-    let machine = Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
-    match model::load_on(&text, &path.display().to_string(), Format::Toml, Some(&machine)) {
+    match model::load_on(&text, &path.display().to_string(), Format::Toml, Some(&machine())) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             Ok(loaded.config)
@@ -330,9 +378,10 @@ fn status(plane: &DataPlane) -> String {
 async fn watch_signals(
     file: &Path,
     store: &Arc<Store>,
-    plane: &DataPlane,
-    notifier: &Notifier,
+    plane: &Arc<DataPlane>,
+    notifier: &Arc<Notifier>,
 ) -> Result<End, Failure> {
+    let reloads = Reloads::start(file, store, plane, notifier);
     let mut successor = plane.successor();
     let listen =
         |kind| signal(kind).map_err(|error| Failure::new("daemon", error, "look at the kernel's log"));
@@ -342,21 +391,24 @@ async fn watch_signals(
     let mut watchdog = tokio::time::interval(notifier.watchdog().unwrap_or(Duration::from_secs(3600)));
     loop {
         tokio::select! {
-            _ = terminate.recv() => return Ok(End::Told),
-            _ = interrupt.recv() => return Ok(End::Told),
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
             () = store.stopped() => {
                 tracing::info!("told to stop over the API");
-                return Ok(End::Told);
+                break;
             }
             Ok(()) = successor.changed() => {
                 if let Some(pid) = *successor.borrow_and_update() {
                     notifier.main_pid(pid);
                     notifier.settle();
                 }
+                if reloads.is_busy() {
+                    tracing::error!(target: "audit", "SIGHUP: not applied: another process has taken over; send it the signal again");
+                }
                 tracing::info!("handed over");
                 return Ok(End::HandedOver);
             }
-            _ = hang_up.recv() => reload(file, store, plane, notifier).await,
+            _ = hang_up.recv() => reloads.order(),
             _ = watchdog.tick() => {
                 // Only a control plane that still gets answers from the data plane is alive.
                 if notifier.watchdog().is_some() && plane.is_alive() {
@@ -365,10 +417,54 @@ async fn watch_signals(
             }
         }
     }
+    plane.cancel_upgrade();
+    Ok(End::Told)
+}
+
+/// Applies the file when that is asked for, in a task of its own: a change may have to wait, and signals and the watchdog must not.
+struct Reloads {
+    orders: tokio::sync::mpsc::Sender<()>,
+    /// Orders that are not carried out yet.
+    left: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Reloads {
+    fn start(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Arc<Notifier>) -> Reloads {
+        // One more than the one that is being carried out stands for all that come meanwhile.
+        let (orders, mut ordered) = tokio::sync::mpsc::channel(1);
+        let left = Arc::new(AtomicUsize::new(0));
+        let (file, store, plane) = (file.to_owned(), Arc::clone(store), Arc::clone(plane));
+        let (notifier, carried_out) = (Arc::clone(notifier), Arc::clone(&left));
+        let task = tokio::spawn(async move {
+            while ordered.recv().await.is_some() {
+                reload(&file, &store, &plane, &notifier).await;
+                carried_out.fetch_sub(1, Ordering::AcqRel);
+            }
+        });
+        Reloads { orders, left, task }
+    }
+
+    fn order(&self) {
+        self.left.fetch_add(1, Ordering::AcqRel);
+        if self.orders.try_send(()).is_err() {
+            self.left.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.left.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Drop for Reloads {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Applies the file as it is now. A file that is refused changes nothing.
-async fn reload(file: &Path, store: &Arc<Store>, plane: &DataPlane, notifier: &Notifier) {
+async fn reload(file: &Path, store: &Arc<Store>, plane: &Arc<DataPlane>, notifier: &Notifier) {
     notifier.reloading();
     match load(file) {
         Err(failure) => {
@@ -384,7 +480,11 @@ async fn reload(file: &Path, store: &Arc<Store>, plane: &DataPlane, notifier: &N
             }
         },
     }
-    notifier.ready(&status(plane));
+    // It waits for whoever changes what runs.
+    let plane = Arc::clone(plane);
+    if let Ok(status) = tokio::task::spawn_blocking(move || status(&plane)).await {
+        notifier.ready(&status);
+    }
 }
 
 /// What an error with its sources means for the process.

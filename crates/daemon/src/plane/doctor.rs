@@ -52,12 +52,20 @@ pub fn examine(
     kernel(&mut chart);
     frames(&mut chart, memory);
     if let Some(census) = census {
-        let FrameCensus { total, free, queued, quarantined } = census;
+        let FrameCensus { total, free, queued, quarantined, overdue } = census;
         let others = census.others();
         let text = format!(
             "{total} frames: {free} free, {queued} in queues, {quarantined} in quarantine, {others} in packets"
         );
         chart.note("memory.frames", Finding::Ok, text, "");
+        if overdue > 0 {
+            let text = format!(
+                "{overdue} frames of closed zero-copy sockets are held back, because the kernel still has their queue in use: \
+                 the driver may write to them"
+            );
+            let fix = "see in the kernel's log why the driver does not end its use, or end the other process that has bound the queue";
+            chart.note("memory.quarantine", Finding::Warning, text, fix);
+        }
     }
     cores(&mut chart, site, workers);
     for (name, running) in &site.ports {

@@ -3,7 +3,7 @@
 //! - `worker-panic`: a port of kind `null` panics in its worker.
 //! - `worker-hang`: the worker of a port of kind `null` does not answer any more as soon as the file `TRIVIUM_FAULT_FILE` exists.
 //! - `hand-over`: a successor fails at the steps of the hand-over that the lines of the file `TRIVIUM_FAULT_FILE` name, in the ways
-//!   that they name: `STEP kill`, `STEP refuse` or `STEP hang`.
+//!   that they name: `STEP kill`, `STEP refuse` or `STEP hang`. One that hangs makes a file with the extension `STEP` beside it.
 
 use port::Queue;
 
@@ -66,9 +66,13 @@ pub fn step(name: &str) -> Result<(), String> {
             Ok(())
         }
         Some((_, "refuse")) => Err(format!("a fault that was asked for at {name}")),
-        Some((_, "hang")) => loop {
-            std::thread::park();
-        },
+        Some((_, "hang")) => {
+            // Whoever waits for this moment looks for the file.
+            let _ = file().map(|file| std::fs::write(file.with_extension(name), ""));
+            loop {
+                std::thread::park();
+            }
+        }
         _ => Ok(()),
     }
 }

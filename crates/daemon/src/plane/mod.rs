@@ -37,7 +37,7 @@ mod words;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use control::{CaptureRequest, DumpRequest, FailureKind, Plane, PlaneError, SampleRequest};
@@ -61,6 +61,7 @@ use tokio::sync::mpsc::Sender;
 use flows::Keeper;
 use handover::estate::{self, Held, Parts};
 use handover::give::Successor;
+use handover::progress::Progress;
 use ids::Names;
 use observe::Watches;
 use open::Footprint;
@@ -72,12 +73,15 @@ use watch::Load;
 pub use flows::Leader;
 pub use handover::HandoverError;
 pub use handover::give::Surroundings;
-pub use handover::take::Prepared;
+pub use handover::take::{GivenSockets, Prepared};
 
 /// How often devices are looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// Looks per second.
 const LOOKS: u32 = 4;
+/// How long a hand-over may take to stop the workers, and to resume what could not be handed over: as long the watchdog is fed without an
+/// answer of the data plane.
+const RESUME: Duration = Duration::from_secs(60);
 /// How long those who are answered at other sockets may take to end before they are given away.
 const SESSIONS_END: Duration = Duration::from_millis(100);
 
@@ -101,6 +105,7 @@ pub struct DataPlane {
     merged: Mutex<Merged>,
     around: Mutex<Option<Surroundings>>,
     left: tokio::sync::watch::Sender<Option<u32>>,
+    handing_over: Arc<Progress>,
     /// Who keeps rules; taken before any other lock, and held while files are written.
     keeper: Mutex<Option<Keeper>>,
     /// When the counters of ports began, here or in the first of all predecessors.
@@ -183,6 +188,7 @@ impl DataPlane {
             merged: Mutex::new(merged),
             around: Mutex::new(None),
             left: tokio::sync::watch::Sender::new(None),
+            handing_over: Arc::default(),
             keeper: Mutex::new(None),
             started: now.checked_sub(counting).unwrap_or(now),
             settled: AtomicBool::new(false),
@@ -217,6 +223,7 @@ impl DataPlane {
     /// If no thread can be had.
     pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
         self.settled.store(true, Ordering::Release);
+        fault::takes_over(false);
         pins::sweep(&locked(&self.site));
         dump::clear(&mut locked(&self.site));
         let woken = locked(&self.site).routers.woken();
@@ -289,7 +296,9 @@ impl DataPlane {
     fn hand_over(&self, binary: &Path, successor: Successor, sockets: &Sockets) -> Result<(), PlaneError> {
         // What it writes after this moment would come behind the successor's.
         let keeper = locked(&self.keeper).take();
+        self.handing_over.within(RESUME);
         let given = self.give(binary, successor, sockets);
+        self.handing_over.over();
         if given.is_err() {
             *locked(&self.keeper) = keeper;
         }
@@ -322,6 +331,7 @@ impl DataPlane {
         let mut held = estate::gather(&mut site, &routers, queues, &counts, &mut pool);
         drop(pool);
         held.letter.counting_secs = self.started.elapsed().as_secs();
+        self.handing_over.within(held.letter.patience() + RESUME);
         match successor.take(&mut held) {
             Ok(pid) => {
                 // What we hold of it are duplicates; closing them changes nothing for the successor.
@@ -332,7 +342,11 @@ impl DataPlane {
             Err(error) => {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
                 match self.take_back(held, &mut site, routers) {
-                    Ok(engine) => *slot = Some(engine),
+                    Ok(engine) => {
+                        // Hosts tell of their groups twice within a second: who listens a look later may hear neither.
+                        snooping.look(&mut site, &engine, false);
+                        *slot = Some(engine);
+                    }
                     Err(fatal) => {
                         tracing::error!(%fatal, "this process cannot resume either; it ends so that it can be restarted");
                         std::process::abort();
@@ -349,7 +363,7 @@ impl DataPlane {
         let config = site.config.clone();
         // What they have in the kernel is the same, and workers go by them from the start.
         let filters = std::mem::take(&mut site.filters);
-        let parts = Parts::new(held, &config, &self.memory);
+        let parts = Parts::new(held, &config, &self.memory)?;
         let rebuilt = parts.rebuild(&config, &self.workers, &self.memory, routers, filters, true)?;
         let (engine, mut rebuilt) = rebuilt.run()?;
         let steers = std::mem::take(&mut site.steers);
@@ -359,8 +373,12 @@ impl DataPlane {
         *site = Site { steers, flows, ..rebuilt };
         site.publish(&engine);
         let Site { filters, steers, ports, .. } = site;
-        if let Err(error) = filters.ensure(ports).and_then(|()| steers.ensure(ports)) {
-            tracing::error!(%error, "filter or steering could not be given back to it");
+        // Whoever cannot have it anew has what its hook had: one is no reason to leave the others without.
+        for error in filters.ensure_each(ports) {
+            tracing::error!(%error, "the filter could not be given back to it; its hook goes on with the rules that it has");
+        }
+        if let Err(error) = steers.ensure(ports) {
+            tracing::error!(%error, "steering could not be given back to it");
         }
         Ok(engine)
     }
@@ -404,20 +422,35 @@ impl DataPlane {
         }
     }
 
-    /// Whether the workers still answer: each is asleep or has got on since the last question.
+    /// Whether the workers still answer: each is asleep or has got on since the last question. While everything is handed over there are
+    /// none, and the hand-over's deadline counts. It waits for nothing.
     pub fn is_alive(&self) -> bool {
-        self.with_engine(|engine| {
-            let views = engine.worker_views();
-            let beats: Vec<u64> = views.iter().map(|view| view.cycles.iter().sum()).collect();
-            let mut last = locked(&self.beats);
-            let alive =
-                views.iter().zip(&beats).enumerate().all(|(at, (view, beat))| {
-                    view.asleep || last.get(at).is_none_or(|before| before != beat)
-                });
-            *last = beats;
-            alive
-        })
-        .unwrap_or(false)
+        let engine = match self.engine.try_read() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.handing_over.is_in_time(),
+        };
+        let Some(engine) = engine.as_ref() else { return false };
+        let views = engine.worker_views();
+        let beats: Vec<u64> = views.iter().map(|view| view.cycles.iter().sum()).collect();
+        let mut last = locked(&self.beats);
+        let alive = views
+            .iter()
+            .zip(&beats)
+            .enumerate()
+            .all(|(at, (view, beat))| view.asleep || last.get(at).is_none_or(|before| before != beat));
+        *last = beats;
+        alive
+    }
+
+    /// This process is to end: nothing is handed over any more, and what is being handed over is taken back.
+    pub fn cancel_upgrade(&self) {
+        self.handing_over.cancel();
+    }
+
+    /// The process that has taken over, if there is one.
+    pub fn left_to(&self) -> Option<u32> {
+        *self.left.borrow()
     }
 
     /// Number of ports that run.
@@ -484,6 +517,11 @@ impl DataPlane {
     }
 }
 
+/// The machine, as far as a configuration depends on it.
+pub fn machine() -> Machine {
+    Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) }
+}
+
 /// The engine's part of the configuration. Without named cores: one worker on the last core.
 fn engine_config(config: &Config, domain: &Arc<Domain>) -> EngineConfig {
     let cores = if config.engine.workers.is_empty() {
@@ -522,11 +560,15 @@ fn handed_over() -> PlaneError {
 
 impl Plane for DataPlane {
     fn machine(&self) -> Machine {
-        Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) }
+        machine()
     }
 
     fn apply(&self, _plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {
         let starting = !self.settled.load(Ordering::Acquire);
+        if starting {
+            fault::step("apply")
+                .map_err(|cause| PlaneError::failed("config", &HandoverError::Own(cause), ""))?;
+        }
         let notes = self.engine(|engine| {
             let mut site = locked(&self.site);
             let notes = site.apply(engine, &new.config, starting)?;
@@ -843,7 +885,8 @@ impl Plane for DataPlane {
         let around = locked(&self.around);
         let around = around.as_ref().ok_or_else(handed_over)?;
         let merged = locked(&self.merged).clone();
-        let successor = Successor::start(binary, around, &merged, &self.memory, &self.made_by)?;
+        let progress = &self.handing_over;
+        let successor = Successor::start(binary, around, &merged, &self.memory, &self.made_by, progress)?;
         around.sockets.hold(SESSIONS_END);
         let given = self.hand_over(binary, successor, &around.sockets);
         if given.is_err() {

@@ -18,6 +18,7 @@ use super::foreign::Former;
 use super::site::Site;
 
 /// Says that this process uses a pin.
+#[derive(Debug)]
 pub struct Claim {
     /// Its lock says so.
     _directory: File,

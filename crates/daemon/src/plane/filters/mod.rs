@@ -12,6 +12,7 @@
 
 mod follow;
 mod list;
+mod resume;
 mod stage;
 mod translate;
 
@@ -241,14 +242,18 @@ impl Filters {
     /// # Errors
     /// The first hook that refuses, or a filter that only hooks can have.
     pub fn ensure(&mut self, ports: &mut Ports) -> Result<(), PlaneError> {
-        for (port, running) in ports.iter_mut() {
-            let wanted = named(running).cloned();
-            if let Some(hook) = &mut running.hook {
-                self.put(port, wanted.as_ref(), hook)?;
-            }
-        }
+        ports.iter_mut().try_for_each(|(port, running)| self.ensure_hook(port, running))?;
         // Behind the hooks, with one of which a block list may come.
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
+    }
+
+    /// Gives a port's hook, if it has one, the filter that the port names.
+    fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
+        let wanted = named(running).cloned();
+        if let Some(hook) = &mut running.hook {
+            self.put(port, wanted.as_ref(), hook)?;
+        }
+        Ok(())
     }
 
     /// Gives workers the filters of ports without a hook; the next snapshot has them. The last step of a change, for what it gives

@@ -2,8 +2,10 @@
 //! gave it away should the successor fail.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +13,13 @@ use control::PlaneError;
 use engine::engine::{Counts, Resumed};
 use engine::worker::monotonic;
 use engine::{Engine, EngineConfig};
-use model::{Config, FilterName, PortName};
+use model::{Config, FilterName, Namespace, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
 use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
 use port::link;
-use port::quarantine::HOLD;
+use port::quarantine::{HOLD, HeldFrames};
 use port::tap::{TapHandOver, TapQueue};
-use port::{Depot, FrameMemory, FramePool, Queue};
+use port::{Depot, FrameMemory, FramePool, Place, Queue};
 use switch::FdbEntry;
 use xdp::filter::RuleCounters;
 use xdp::user::UserProgram;
@@ -26,13 +28,15 @@ use xdp::{Attached, HandOver, PinPath};
 use super::HandoverError;
 use super::counters::CountersState;
 use super::letters::{
-    Estate, HookLetter, PortLetter, QueueKind, QueueLetter, RuleLetter, StationLetter, VlanLetter,
+    Estate, HookLetter, PlaceLetter, PortLetter, QueueKind, QueueLetter, RuleLetter, StationLetter,
+    VlanLetter,
 };
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
 use crate::plane::fault;
 use crate::plane::filters::{Expiring, Filters};
 use crate::plane::open::{self, Footprint, Opened, Wanted};
+use crate::plane::pins::Claim;
 use crate::plane::ports::{self, Returned, Running, compose};
 use crate::plane::routers::{Routers, is_mirror};
 use crate::plane::site::Site;
@@ -46,6 +50,8 @@ pub struct Held {
     pub descriptors: Vec<Option<OwnedFd>>,
     /// Programs in front of hooks, until the hooks are put together again: by then somebody else refers to what they need.
     pub users: Vec<UserProgram>,
+    /// Claims on the pins of ports, until another process or this one has claims of its own: no third one finds a pin unused meanwhile.
+    pub claims: BTreeMap<String, Claim>,
     /// Ports that can only be opened anew.
     pub released: BTreeSet<String>,
 }
@@ -68,6 +74,8 @@ impl Held {
                     .skip(at)
                     .take(share)
                     .for_each(|descriptor| drop(descriptor.take()));
+                // Whoever opens the port anew must find it free.
+                self.claims.remove(name);
                 self.released.insert(name.clone());
             }
             at += share;
@@ -90,7 +98,10 @@ pub struct Parts {
     letter: Estate,
     ports: Vec<Part>,
     vlans: Vec<(String, PortId, Result<TapQueue, HandoverError>)>,
+    /// Queues of the frames in quarantine, in their order.
+    pub(super) places: Vec<Option<Place>>,
     _users: Vec<UserProgram>,
+    _claims: BTreeMap<String, Claim>,
 }
 
 /// A port of the hand-over state.
@@ -125,9 +136,6 @@ pub fn gather(
     held.letter.filters = counted.map(letters).collect();
     held.letter.rules = site.flows.letters();
     held.letter.known = site.flows.known();
-    let milliseconds = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-    let quarantined = pool.depot().quarantined_frames().into_iter();
-    held.letter.quarantine = quarantined.map(|(frames, left)| (frames, milliseconds(left))).collect();
     for (name, bridge) in &site.bridges {
         held.letter.bridges.insert(name.as_str().to_owned(), bridge.id().0);
         let stations = bridge.export(monotonic().secs).into_iter().filter_map(|entry| {
@@ -139,6 +147,8 @@ pub fn gather(
         let own: Vec<Returned> = queues.extract_if(.., |(_, port, _, _)| *port == running.id).collect();
         let totals = counts.port_totals(running.id);
         let counters = CountersState::new(&totals, site.shortcuts.counts(&name), routers.counts(&name));
+        let mut running = running;
+        held.claims.extend(running.claim.take().map(|claim| (name.as_str().to_owned(), claim)));
         let letter = PortLetter { counters, ..gather_port(running, own, &mut held, pool) };
         held.letter.ports.insert(name.as_str().to_owned(), letter);
     }
@@ -154,7 +164,22 @@ pub fn gather(
         let queue = QueueLetter { id: id.0, worker: worker.0, kind };
         held.letter.vlans.insert(name, VlanLetter { id: port.0, queue });
     }
+    // Behind the queues: some of them have been closed.
+    gather_quarantine(&mut held, pool);
     held
+}
+
+pub(super) fn gather_quarantine(held: &mut Held, pool: &FramePool) {
+    for HeldFrames { frames, place, left } in pool.depot().quarantined_frames() {
+        let milliseconds = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        held.letter.quarantine.push((frames, milliseconds));
+        let place = place.as_ref().and_then(|place| {
+            let (descriptor, namespace, ifindex, queue) = place.parts();
+            held.descriptors.push(Some(descriptor.try_clone_to_owned().ok()?));
+            Some(PlaceLetter { namespace, ifindex, queue })
+        });
+        held.letter.places.push(place);
+    }
 }
 
 fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &mut FramePool) -> PortLetter {
@@ -229,15 +254,18 @@ fn af_xdp_letter(given: AfXdpHandOver) -> (QueueKind, Option<OwnedFd>) {
 
 impl Parts {
     /// Puts together what can be. Nothing is opened, and no queue is touched.
-    pub fn new(held: Held, config: &Config, memory: &Arc<FrameMemory>) -> Parts {
-        let Held { mut letter, descriptors, users, released } = held;
+    ///
+    /// # Errors
+    /// If a port has a name that no port can have here: what the kernel has of it could not be told from free frames.
+    pub fn new(held: Held, config: &Config, memory: &Arc<FrameMemory>) -> Result<Parts, HandoverError> {
+        let Held { mut letter, descriptors, users, mut claims, released } = held;
         let mut descriptors = descriptors.into_iter();
-        let mut parts =
-            Parts { ports: Vec::new(), vlans: Vec::new(), letter: Estate::default(), _users: users };
+        let (mut parts, mut all_vlans) = (Vec::new(), Vec::new());
         for (name, port) in std::mem::take(&mut letter.ports) {
             // Its share of the descriptors, whatever becomes of it.
             let own: Vec<Option<OwnedFd>> = descriptors.by_ref().take(Estate::share(&port)).collect();
-            let Ok(key) = name.parse::<PortName>() else { continue };
+            let key = name.parse::<PortName>();
+            let key = key.map_err(|_| HandoverError::Strange(format!("a port of the name {name:?}")))?;
             let own = own.into_iter().collect::<Option<Vec<OwnedFd>>>();
             let anew = port.queues.iter().any(|queue| !queue.kind.has_descriptor());
             let wanted = Wanted::of(config, &key);
@@ -250,13 +278,23 @@ impl Parts {
                 }
                 _ => None,
             };
-            parts.ports.push(Part { name: key, letter: port, opened });
+            if opened.is_none() {
+                // It finds its own claims in its way otherwise.
+                claims.remove(&name);
+            }
+            parts.push(Part { name: key, letter: port, opened });
         }
         for (name, VlanLetter { id, queue }) in std::mem::take(&mut letter.vlans) {
             let descriptor = if queue.kind.has_descriptor() { descriptors.next().flatten() } else { None };
-            parts.vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
+            all_vlans.push((name, PortId(id), resume_tap(queue.kind, descriptor)));
         }
-        Parts { letter, ..parts }
+        let mut place = |letter: PlaceLetter| {
+            let place = Place::within(descriptors.next()??, letter.ifindex, letter.queue)?;
+            (place.parts().1 == letter.namespace).then_some(place)
+        };
+        let places = std::mem::take(&mut letter.places).into_iter();
+        let places = places.map(|letter| letter.and_then(&mut place)).collect();
+        Ok(Parts { letter, ports: parts, vlans: all_vlans, places, _users: users, _claims: claims })
     }
 
     /// Returns the names of the ports with descriptors that can only be opened anew.
@@ -280,13 +318,14 @@ impl Parts {
         filters: Filters,
         released: bool,
     ) -> Result<Rebuilt, HandoverError> {
-        let Parts { letter, ports, vlans, _users } = self;
+        let Parts { letter, ports, vlans, places, _users, _claims } = self;
         let lists = || {
             let queues =
                 ports.iter().flat_map(|part| part.letter.queues.iter().map(move |queue| (part, queue)));
             queues.filter_map(|(part, queue)| match &queue.kind {
-                QueueKind::AfXdp { frames, zero_copy, .. } => {
-                    Some((part.opened.is_some(), *zero_copy || !released, frames.as_slice()))
+                QueueKind::AfXdp { frames, zero_copy, ifindex, queue, .. } => {
+                    let place = move || place_of(config, &part.name, *ifindex, *queue);
+                    Some((place, part.opened.is_some(), *zero_copy || !released, frames.as_slice()))
                 }
                 _ => None,
             })
@@ -296,15 +335,16 @@ impl Parts {
             return Err(HandoverError::Strange(format!("{doubles} frames stand in two queues")));
         }
         // The frames of queues that are closed by now are free, unless a driver or a predecessor has them a while longer.
-        let taken = lists().filter(|(resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
+        let taken = lists().filter(|(_, resumed, later, _)| *resumed || *later).map(|(.., frames)| frames);
         let quarantined = letter.quarantine.iter().map(|(frames, _)| frames.as_slice());
         let free: Vec<u32> = free_frames(memory.frames(), taken.chain(quarantined)).collect();
         let depot = Depot::with_free(Arc::clone(memory), free);
-        for (_, _, frames) in lists().filter(|(resumed, later, _)| !*resumed && *later) {
-            depot.quarantine(frames.to_vec(), None, HOLD);
+        for (place, _, _, frames) in lists().filter(|(_, resumed, later, _)| !*resumed && *later) {
+            depot.quarantine(frames.to_vec(), place(), HOLD);
         }
-        for (frames, left_ms) in &letter.quarantine {
-            depot.quarantine(frames.clone(), None, Duration::from_millis(*left_ms).min(HOLD));
+        let places = places.into_iter().chain(std::iter::repeat_with(|| None));
+        for ((frames, left_ms), place) in letter.quarantine.iter().zip(places) {
+            depot.quarantine(frames.clone(), place, Duration::from_millis(*left_ms).min(HOLD));
         }
         let mut pool = depot.pool();
         let mut site = Site { config: config.clone(), filters, ..Site::with(routers) };
@@ -313,13 +353,16 @@ impl Parts {
         }
         let mut queues = Vec::new();
         let mut counted = Vec::new();
-        for Part { name, letter, opened } in ports {
+        // Those that are opened anew come last: they share what the others have in their hooks.
+        let (resumed, anew): (Vec<Part>, Vec<Part>) =
+            ports.into_iter().partition(|part| part.opened.is_some());
+        for Part { name, letter, opened } in resumed.into_iter().chain(anew) {
             site.names.ports.insert(letter.id, name.as_str());
             counted.push((PortId(letter.id), letter.counters.totals()));
             site.shortcuts.continue_from(&name, letter.counters.bridged.into());
             site.routers.continue_from(&name, letter.counters.routed.into());
             if let Some((running, own)) =
-                resume(&name, letter, opened, config, workers.cores.len(), &mut pool)
+                resume(&name, letter, opened, (config, workers.cores.len()), &mut site, &mut pool)
             {
                 queues.extend(own);
                 site.ports.insert(name, running);
@@ -377,19 +420,27 @@ impl Rebuilt {
     }
 }
 
+/// A queue of a port's device.
+fn place_of(config: &Config, name: &PortName, ifindex: u32, queue: u32) -> Option<Place> {
+    let (_, namespace) = config.ports.get(name)?.kind.device()?;
+    let path = namespace.map_or_else(|| PathBuf::from("/proc/self/ns/net"), Namespace::path);
+    Place::within(File::open(path).ok()?.into(), ifindex, queue)
+}
+
 fn station(letter: &StationLetter) -> Option<FdbEntry> {
     let StationLetter(vid, mac, port, age_secs) = *letter;
     let vid = if vid == 0 { VlanId::NONE } else { VlanId::new(vid)? };
     Some(FdbEntry { vid, mac: MacAddr::from_u64(mac), port: Some(PortId(port)), age_secs, is_static: false })
 }
 
-/// A port as it ran, or opened anew, with its queues for the workers that had them.
+/// A port as it ran, or opened anew, with its queues for the workers that had them. A hook that is made anew has the port's filter at once; a
+/// port that cannot have its filter is down.
 fn resume(
     name: &PortName,
     letter: PortLetter,
     opened: Option<Opened>,
-    config: &Config,
-    workers: usize,
+    (config, workers): (&Config, usize),
+    site: &mut Site,
     pool: &mut FramePool,
 ) -> Option<(Running, Vec<Returned>)> {
     let wanted = Wanted::of(config, name)?;
@@ -405,7 +456,19 @@ fn resume(
     if workers.is_empty() {
         workers.push(WorkerId(0));
     }
-    let opened = opened.map_or_else(|| open::open(name, &wanted, letter.former, pool), Ok);
+    let opened = opened.map_or_else(
+        || {
+            let mut opened = open::open(name, &wanted, letter.former, pool)?;
+            match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
+                Ok(()) => Ok(opened),
+                Err(error) => {
+                    open::abandon(name, &wanted, opened, pool);
+                    Err(error)
+                }
+            }
+        },
+        Ok,
+    );
     Some(match opened {
         Ok(opened) => {
             let (mut running, queues) = Running::assemble(id, wanted, opened, &workers);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::{FailureKind, PlaneError};
 use model::{Config, Fragment, Layers, Merged, Owner};
@@ -16,6 +16,7 @@ use port::FrameMemory;
 
 use super::estate::Held;
 use super::letters::{MemoryLetter, Offer, Order, Reply};
+use super::progress::Progress;
 use super::{HandoverError, Link, VERSION};
 use crate::notify::WATCHDOG_PID;
 
@@ -42,6 +43,7 @@ pub struct Surroundings {
 pub struct Successor {
     child: Child,
     link: Link,
+    progress: Arc<Progress>,
 }
 
 impl Successor {
@@ -55,6 +57,7 @@ impl Successor {
         merged: &Merged,
         memory: &FrameMemory,
         made_by: &model::Memory,
+        progress: &Arc<Progress>,
     ) -> Result<Successor, PlaneError> {
         let failed = |error: &dyn std::error::Error| refused(binary, error);
         let (link, theirs) = Link::pair().map_err(|error| failed(&error))?;
@@ -66,7 +69,10 @@ impl Successor {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .map_err(|error| failed(&error))?;
-        let mut successor = Successor { child, link };
+        let mut successor = Successor { child, link, progress: Arc::clone(progress) };
+        if !progress.started(successor.child.id()) {
+            return Err(failed(&cancelled()));
+        }
         let ready = successor.offer(around, merged, memory, made_by);
         ready.map(|()| successor).map_err(|error| failed(&error))
     }
@@ -78,7 +84,7 @@ impl Successor {
         memory: &FrameMemory,
         made_by: &model::Memory,
     ) -> Result<(), HandoverError> {
-        self.link.patience(PATIENCE).map_err(|error| HandoverError::Silent("its start", error))?;
+        self.link.until(Instant::now() + PATIENCE);
         let (file, api, ovsdb) = parts(merged);
         let own = |error: std::io::Error| HandoverError::Own(error.to_string());
         let (paths, sockets): (Vec<_>, Vec<_>) =
@@ -120,12 +126,17 @@ impl Successor {
     /// If the successor does not take over. It is gone then, and what is left in `held` is this process' to resume: everything, or, if the
     /// successor may have touched packets before it ended, everything but the AF_XDP sockets.
     pub fn take(mut self, held: &mut Held) -> Result<u32, HandoverError> {
-        let patience = held.letter.patience();
-        self.link.patience(patience).map_err(|error| HandoverError::Silent("the hand-over", error))?;
+        self.link.until(Instant::now() + held.letter.patience());
         let descriptors: Vec<BorrowedFd<'_>> = held.descriptors.iter().flatten().map(AsFd::as_fd).collect();
         self.link.send(&held.letter, &descriptors)?;
         if self.resumed(held)? {
             self.commit(held)?;
+        }
+        if !self.progress.taken() {
+            // It may have used the rings.
+            self.end();
+            held.release_sockets();
+            return Err(cancelled());
         }
         let pid = self.child.id();
         // It lives on without us.
@@ -180,9 +191,15 @@ impl Successor {
 
     /// Ends the successor, which touches nothing any more when this returns.
     fn end(&mut self) {
+        // Behind the wait its number may be another process'.
+        self.progress.failed();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn cancelled() -> HandoverError {
+    HandoverError::Own("this process was told to end meanwhile".to_owned())
 }
 
 fn out_of_turn() -> HandoverError {

@@ -14,8 +14,8 @@ use crate::plane::filters::{Blocks, Expiring};
 use crate::plane::flows::{KnownLetter, RulesLetter};
 use crate::plane::foreign::Former;
 
-/// How long a successor may take over nothing.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a successor may take over nothing, from the first message to the last.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How much longer it may take for a port.
 const PER_PORT: Duration = Duration::from_millis(100);
 /// How much longer it may take for a rule, a learned address or a cached flow.
@@ -102,7 +102,7 @@ pub enum Order {
 }
 
 /// Everything that runs. Descriptors: for each port its hook's five, then one for each queue that has one;
-/// behind them those of VLANs' devices.
+/// behind them those of VLANs' devices, and a network namespace for each place in `places`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Estate {
     /// The ports by name.
@@ -129,6 +129,9 @@ pub struct Estate {
     /// Frames of closed zero-copy sockets that the kernel may still have, and the milliseconds after which it does not.
     #[serde(default)]
     pub quarantine: Vec<(Vec<u32>, u64)>,
+    /// The queues that the kernel has the frames of `quarantine` for, in its order, where they are known.
+    #[serde(default)]
+    pub places: Vec<Option<PlaceLetter>>,
     /// Seconds since the first of all predecessors started: how long the counters of ports have been counting.
     #[serde(default)]
     pub counting_secs: u64,
@@ -141,7 +144,7 @@ impl Estate {
             + port.queues.iter().filter(|queue| queue.kind.has_descriptor()).count()
     }
 
-    /// Returns how long a successor may take until its workers can run: more, the more there is.
+    /// Returns how long a successor may take until its workers run: more, the more there is.
     pub fn patience(&self) -> Duration {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let learned = self.stations.values().map(Vec::len).sum::<usize>() + self.known.len();
@@ -214,6 +217,17 @@ pub struct PortLetter {
     /// What was counted of it.
     #[serde(default)]
     pub counters: CountersState,
+}
+
+/// A queue of a device, whose network namespace travels along.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlaceLetter {
+    /// The namespace's number.
+    pub namespace: u64,
+    /// The device's number there.
+    pub ifindex: u32,
+    /// Its queue.
+    pub queue: u32,
 }
 
 /// A port's hook.

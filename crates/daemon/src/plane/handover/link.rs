@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -26,6 +26,10 @@ const DESCRIPTORS: usize = 65_536;
 #[derive(Debug)]
 pub struct Link {
     socket: UnixStream,
+    /// How long the other side may take for each letter.
+    patience: Option<Duration>,
+    /// When all letters must have come and gone.
+    until: Option<Instant>,
 }
 
 impl Link {
@@ -35,21 +39,65 @@ impl Link {
     /// If descriptors cannot be had.
     pub fn pair() -> std::io::Result<(Link, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
-        Ok((Link { socket: ours }, theirs))
+        Ok((Link::over(ours), theirs))
     }
 
     /// The end that a predecessor gave us.
     pub fn over(socket: UnixStream) -> Link {
-        Link { socket }
+        Link { socket, patience: None, until: None }
     }
 
-    /// How long to wait for the other side.
-    ///
-    /// # Errors
-    /// If the socket is gone.
-    pub fn patience(&self, patience: Duration) -> std::io::Result<()> {
-        self.socket.set_read_timeout(Some(patience))?;
-        self.socket.set_write_timeout(Some(patience))
+    /// Sets how long the other side may take for each letter.
+    pub fn patience(&mut self, patience: Duration) {
+        self.patience = Some(patience);
+    }
+
+    /// Sets when all letters must have come and gone, however many there are and however slowly they come.
+    pub fn until(&mut self, deadline: Instant) {
+        self.until = Some(deadline);
+    }
+
+    /// When the letter that begins now must be over.
+    fn deadline(&self) -> Option<Instant> {
+        let own = self.patience.and_then(|patience| Instant::now().checked_add(patience));
+        own.into_iter().chain(self.until).min()
+    }
+
+    /// Lets the next call on the socket wait until then at most.
+    fn wait_until(&self, deadline: Option<Instant>) -> std::io::Result<()> {
+        let Some(deadline) = deadline else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.set_write_timeout(Some(left))
+    }
+
+    fn write(&mut self, mut bytes: &[u8], deadline: Option<Instant>) -> std::io::Result<()> {
+        while !bytes.is_empty() {
+            self.wait_until(deadline)?;
+            match self.socket.write(bytes) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, mut bytes: &mut [u8], deadline: Option<Instant>) -> std::io::Result<()> {
+        while !bytes.is_empty() {
+            self.wait_until(deadline)?;
+            match self.socket.read(bytes) {
+                Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => bytes = &mut bytes[count..],
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Sends a letter and its descriptors.
@@ -64,13 +112,15 @@ impl Link {
         let silent = |error| HandoverError::Silent("a letter's arrival", error);
         let text = serde_json::to_vec(letter).map_err(|error| HandoverError::Own(error.to_string()))?;
         let number = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).to_le_bytes();
+        let deadline = self.deadline();
         // In one piece: a short message arrives whole or not at all.
         let whole = [&number(text.len())[..], &number(descriptors.len()), &text].concat();
-        self.socket.write_all(&whole).map_err(silent)?;
+        self.write(&whole, deadline).map_err(silent)?;
         for some in descriptors.chunks(TOGETHER) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             ancillary.push(SendAncillaryMessage::ScmRights(some));
+            self.wait_until(deadline).map_err(silent)?;
             sendmsg(&self.socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)
                 .map_err(|error| silent(error.into()))?;
         }
@@ -86,8 +136,9 @@ impl Link {
         what: &'static str,
     ) -> Result<(T, Vec<OwnedFd>), HandoverError> {
         let silent = |error| HandoverError::Silent(what, error);
+        let deadline = self.deadline();
         let mut head = [0; 16];
-        self.socket.read_exact(&mut head).map_err(silent)?;
+        self.read(&mut head, deadline).map_err(silent)?;
         let number = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&head[at..at + 8]);
@@ -98,10 +149,10 @@ impl Link {
             return Err(HandoverError::Strange(format!("{length} bytes with {count} descriptors")));
         }
         let mut text = vec![0; length];
-        self.socket.read_exact(&mut text).map_err(silent)?;
+        self.read(&mut text, deadline).map_err(silent)?;
         let mut descriptors = Vec::with_capacity(count);
         while descriptors.len() < count {
-            self.receive_some(&mut descriptors).map_err(silent)?;
+            self.wait_until(deadline).and_then(|()| self.receive_some(&mut descriptors)).map_err(silent)?;
         }
         let letter =
             serde_json::from_slice(&text).map_err(|error| HandoverError::Strange(error.to_string()))?;
@@ -172,9 +223,27 @@ mod tests {
     }
 
     #[test]
+    fn one_deadline_holds_for_all_letters_and_each_byte_of_them() {
+        let (mut ours, theirs) = Link::pair().unwrap();
+        ours.until(Instant::now() + Duration::from_millis(100));
+        // One byte at a time of a letter that never ends, and each in time.
+        let mut slow = theirs;
+        slow.write_all(&[(1_u64 << 20).to_le_bytes(), [0; 8]].concat()).unwrap();
+        let trickle = std::thread::spawn(move || {
+            while slow.write_all(&[0]).is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let error = ours.receive::<u32>("the state").unwrap_err();
+        assert!(matches!(error, HandoverError::Silent(..)), "{error}");
+        drop(ours);
+        trickle.join().unwrap();
+    }
+
+    #[test]
     fn silence_is_named() {
         let (mut ours, theirs) = Link::pair().unwrap();
-        ours.patience(Duration::from_millis(20)).unwrap();
+        ours.patience(Duration::from_millis(20));
         let error = ours.receive::<u32>("the estate").unwrap_err().to_string();
         assert!(error.contains("the estate"), "{error}");
         drop(theirs);

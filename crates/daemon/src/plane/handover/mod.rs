@@ -23,6 +23,10 @@
 //!   anew and goes on.
 //! - The old process ends the new one (SIGKILL) before it resumes anything, and reads afterwards whether Committed was sent.
 //! - Captures and traces end before the workers do. Snooping keeps its groups, and listens to the next workers.
+//! - The hand-over has one deadline, however many messages there are; meanwhile the watchdog is fed. A process that is told to end during it
+//!   ends the successor, takes everything back, and ends.
+//! - What a successor can find out before Prepared it refuses there: certificate, key and tokens of the API, block lists, the configuration.
+//!   Behind Running there is no predecessor to go back to: what fails then is logged and told by `doctor`, and traffic goes on.
 //! - A process whose workers cannot be stopped, or which can resume nothing, aborts, so that a supervisor restarts it.
 //!
 //! A predecessor that sends no Commit (`Offer::commit` is false), and a successor that answers the estate with Running at once, are served as
@@ -31,10 +35,13 @@
 mod counters;
 pub mod estate;
 #[cfg(test)]
+mod estate_tests;
+#[cfg(test)]
 mod fuzzed;
 pub mod give;
 mod letters;
 mod link;
+pub mod progress;
 pub mod take;
 
 use link::Link;

@@ -19,10 +19,20 @@ use super::{HandoverError, Link, VERSION};
 use crate::plane::filters::Filters;
 use crate::plane::routers::Routers;
 use crate::plane::site::Site;
-use crate::plane::{engine_config, fault};
+use crate::plane::{engine_config, fault, machine};
 
 /// How long the predecessor may take for each message: it stops its workers meanwhile. Its end is noticed at once.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The listening sockets that a predecessor gave.
+pub struct GivenSockets {
+    /// The API's unix socket.
+    pub unix: UnixListener,
+    /// The API's TCP socket.
+    pub tcp: Option<TcpListener>,
+    /// Other unix sockets.
+    pub others: Vec<(PathBuf, UnixListener)>,
+}
 
 /// What was offered, checked and mapped: everything that can be done before traffic stops.
 pub struct Prepared {
@@ -37,12 +47,6 @@ pub struct Prepared {
     pub memory: Arc<FrameMemory>,
     /// The settings that the frame memory was made by.
     pub made_by: model::Memory,
-    /// The API's unix socket.
-    pub unix: UnixListener,
-    /// The API's TCP socket.
-    pub tcp: Option<TcpListener>,
-    /// Other unix sockets.
-    pub sockets: Vec<(PathBuf, UnixListener)>,
     /// How the workers are to run.
     pub workers: EngineConfig,
     /// Its filters, with the tables of those that workers apply; until they are taken over.
@@ -58,11 +62,11 @@ impl Prepared {
     ///
     /// # Errors
     /// If the offer cannot be taken; the predecessor is told and goes on.
-    pub fn from_stdin() -> Result<Prepared, HandoverError> {
+    pub fn from_stdin() -> Result<(Prepared, GivenSockets), HandoverError> {
         let own = |error: io::Error| HandoverError::Own(error.to_string());
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
         let mut link = Link::over(UnixStream::from(socket));
-        link.patience(PATIENCE).map_err(own)?;
+        link.patience(PATIENCE);
         fault::takes_over(true);
         step("start")?;
         let (offer, descriptors) = link.receive::<Offer>("the offer")?;
@@ -71,24 +75,23 @@ impl Prepared {
             Ok(made)
         });
         match prepared {
-            Ok(((file, others, merged), (memory, unix, tcp, sockets), filters, (workers, routers))) => {
+            Ok(((file, others, merged), (memory, sockets), filters, (workers, routers))) => {
                 let routers = Some(routers);
                 let made_by = made_by(&offer, &file);
-                Ok(Prepared {
+                let commits = offer.commit;
+                let prepared = Prepared {
                     link,
                     file,
                     others,
                     merged,
                     memory,
                     made_by,
-                    unix,
-                    tcp,
-                    sockets,
                     workers,
                     filters,
                     routers,
-                    commits: offer.commit,
-                })
+                    commits,
+                };
+                Ok((prepared, sockets))
             }
             Err(error) => {
                 // It would wait in vain otherwise.
@@ -96,6 +99,12 @@ impl Prepared {
                 Err(error)
             }
         }
+    }
+
+    /// Tells the predecessor that the offer cannot be taken, and why; it goes on.
+    pub fn refuse(&mut self, why: &str) {
+        // Without it the predecessor notices the end of this process.
+        let _ = self.link.send(&Reply::Refused(why.to_owned()), &[]);
     }
 
     /// Says that all is ready, takes everything over, and lets traffic flow. The time is that for which ports' counters have been counting.
@@ -122,7 +131,6 @@ impl Prepared {
         }
         let (engine, site) = taken?;
         step("run")?;
-        fault::takes_over(false);
         Ok((engine, site, counting))
     }
 
@@ -132,7 +140,7 @@ impl Prepared {
         let mut filters = std::mem::take(&mut self.filters);
         let inherited = filters.inherit(held.letter.blocks(), held.letter.counted());
         inherited.map_err(|error| HandoverError::Own(error.to_string()))?;
-        let parts = Parts::new(held, &self.merged.config, &self.memory);
+        let parts = Parts::new(held, &self.merged.config, &self.memory)?;
         let lost = parts.lost();
         if self.commits && !lost.is_empty() {
             step("release")?;
@@ -186,9 +194,8 @@ fn step(name: &str) -> Result<(), HandoverError> {
 }
 
 type Configurations = (Config, BTreeMap<Owner, Fragment>, Merged);
-type Sockets = (Arc<FrameMemory>, UnixListener, Option<TcpListener>, Vec<(PathBuf, UnixListener)>);
 
-type Made = (Configurations, Sockets, Filters, (EngineConfig, Routers));
+type Made = (Configurations, (Arc<FrameMemory>, GivenSockets), Filters, (EngineConfig, Routers));
 
 fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverError> {
     if offer.version != VERSION {
@@ -211,6 +218,11 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         Layers::default().replaced(Owner::File, &file).map_err(|_| strange("the file's objects"))?;
     layers.fragments.extend(others.clone());
     let merged = layers.merged().map_err(|_| strange("the objects of other owners"))?;
+    // Another release, or another machine, may refuse what the predecessor runs.
+    let problems = model::validate(&merged.config, Some(&machine()));
+    if let Some(problem) = problems.iter().find(|problem| problem.severity == model::Severity::Error) {
+        return Err(HandoverError::Own(problem.to_string()));
+    }
     // A block list that is not there any more is to be found out while the predecessor still runs, and large ones take their time.
     let filters = Filters::begun(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
     let mut descriptors = descriptors.into_iter();
@@ -220,12 +232,13 @@ fn prepare(offer: &Offer, descriptors: Vec<OwnedFd>) -> Result<Made, HandoverErr
         .map_err(|error| HandoverError::Own(error.to_string()))?;
     let unix = UnixListener::from(next()?);
     let tcp = if offer.tcp { Some(TcpListener::from(next()?)) } else { None };
-    let mut sockets = Vec::with_capacity(offer.sockets.len());
+    let mut others_sockets = Vec::with_capacity(offer.sockets.len());
     for path in &offer.sockets {
-        sockets.push((path.clone(), UnixListener::from(next()?)));
+        others_sockets.push((path.clone(), UnixListener::from(next()?)));
     }
+    let sockets = GivenSockets { unix, tcp, others: others_sockets };
     let workers = engine_config(&merged.config, &engine::engine::domain());
     let mut routers = Routers::new(&workers.domain, workers.cores.len());
     routers.load(&merged.config).map_err(|error| HandoverError::Own(error.to_string()))?;
-    Ok(((file, others, merged), (Arc::new(memory), unix, tcp, sockets), filters, (workers, routers)))
+    Ok(((file, others, merged), (Arc::new(memory), sockets), filters, (workers, routers)))
 }

@@ -1,0 +1,46 @@
+//! Filters of ports that a hand-over resumes or opens anew.
+
+use control::PlaneError;
+use model::PortName;
+use xdp::filter::Filter;
+
+use super::{Filters, Ports, failed, named};
+use crate::plane::open::{Opened, Wanted};
+
+impl Filters {
+    /// Gives the hook of a port that a hand-over has opened anew the filter that the port names, before a packet passes the hook: the filter that
+    /// runs here, or the one that a `resumed` port has from the predecessor, with the predecessor's counters, or else a new one. The
+    /// hooks of resumed ports are not touched.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn equip_anew(
+        &mut self,
+        port: &PortName,
+        wanted: &Wanted,
+        opened: &mut Opened,
+        resumed: &Ports,
+    ) -> Result<(), PlaneError> {
+        let Some(hook) = &mut opened.hook else { return Ok(()) };
+        let wanted = wanted.filter();
+        let runs = |name| self.running.get(name).is_some_and(|running| running.kernel.is_some());
+        if let Some(name) = wanted.filter(|name| !runs(*name)) {
+            let having = resumed.values().filter(|other| named(other) == Some(name));
+            for other in having.filter_map(|other| other.hook.as_ref()) {
+                let shared = Filter::of(other).map_err(|error| failed(name, &error))?;
+                if let Some(filter) = shared {
+                    return hook.set_filter(Some(&filter)).map_err(|error| failed(name, &error));
+                }
+            }
+        }
+        self.put(port, wanted, hook)
+    }
+
+    /// As [`Filters::ensure`], for every port for which it works, and returns why it does not for the others.
+    pub fn ensure_each(&mut self, ports: &mut Ports) -> Vec<PlaneError> {
+        let hooks = ports.iter_mut().filter_map(|(port, running)| self.ensure_hook(port, running).err());
+        let mut refused: Vec<PlaneError> = hooks.collect();
+        refused.extend(ports.iter().filter_map(|(port, running)| self.serve(port, &running.wanted).err()));
+        refused
+    }
+}
