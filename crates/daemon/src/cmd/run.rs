@@ -167,6 +167,10 @@ impl Service {
         let Service { file, socket, config, given, plane, listeners, sockets, pid_file: _ } = self;
         let notifier = Arc::new(Notifier::from_environment());
         let taken_over = given.is_some();
+        if taken_over {
+            // The predecessor feeds the watchdog until it leaves: what comes before the signals' loop has the whole time.
+            notifier.alive();
+        }
         let api_path = config.daemon.api.clone();
         let (given, made_by) =
             given.map_or((None, config.memory.clone()), |(given, made_by)| (Some(given), made_by));
