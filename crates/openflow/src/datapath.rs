@@ -359,6 +359,7 @@ pub struct Told {
 
 impl Told {
     /// An event, if the process has memory for it. Packets leave half of the memory to everything else.
+    #[allow(clippy::result_large_err, reason = "an event that does not fit is handed back as it is")]
     fn new(event: Event, continues: bool) -> Result<Told, Event> {
         let octets = event.memory();
         let most = if matches!(event, Event::PacketIn(_)) { PROCESS_OCTETS / 2 } else { PROCESS_OCTETS };
