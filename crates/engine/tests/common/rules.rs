@@ -64,7 +64,7 @@ impl Switch {
         rig.worker.round_with_commands();
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
-        tables.listen(Some(Arc::new(move |events: &[Event]| told.lock().unwrap().extend_from_slice(events))));
+        tables.listen(Some(Arc::new(move |events: Vec<Event>| told.lock().unwrap().extend(events))));
         Switch { rig, decider, tables, events, waker, bridges }
     }
 
