@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rig::{PATIENCE, Rig, TRIVIUM};
 use rustix::process::Signal;
-use testbed::{Process, require};
+use testbed::{Process, eventually, require};
 
 #[test]
 fn a_tcp_port_in_use_is_named() {
@@ -105,7 +105,6 @@ fn changes_are_logged_with_their_author() {
     assert_eq!(failed.status.code(), Some(1));
     let refused = rig.trivium(&["upgrade", "--binary", rig.write("own", "").to_str().unwrap()]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("not a program"));
-    let log = rig.daemon().output();
     for (place, what) in [
         ("PUT /v1/config: 8 changes (+port.n0, +port.n1, ", "uid 0 pid "),
         ("PUT /v1/ports/web: 1 change (+port.web)", "uid 0 pid "),
@@ -116,7 +115,13 @@ fn changes_are_logged_with_their_author() {
         ("POST /v1/upgrade: refused (500): upgrade to ", "/bin/false"),
         ("POST /v1/upgrade: refused (422): upgrade: ", "own is not a program"),
     ] {
-        assert!(log.lines().any(|line| line.contains(place) && line.contains(what)), "{place} {what}: {log}");
+        // An answer may come before the line of the log does.
+        eventually(&format!("{place} {what}"), PATIENCE, || {
+            let log = rig.daemon().output();
+            let found = log.lines().any(|line| line.contains(place) && line.contains(what));
+            if found { Ok(()) } else { Err(log) }
+        })
+        .unwrap();
     }
     // A file that is too long is refused before it is sent.
     let long = rig.write("long.toml", &format!("{before}{}", "# x\n".repeat(300_000)));
