@@ -13,7 +13,7 @@ pub fn config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.split('\n').count();
     for format in [Format::Toml, Format::Json] {
-        match load_on(&text, "fuzz", format, Some(&Machine { cores: 4 })) {
+        match load_on(&text, "fuzz", format, Some(&Machine { cores: 4, frames: None })) {
             Ok(loaded) => accepted(&loaded.config),
             Err(problems) => {
                 assert!(!problems.is_empty());

@@ -250,3 +250,49 @@ fn a_successor_gives_a_device_back_as_it_was() {
     applied(&rig, &without);
     assert_eq!(device(&rig, "h3"), free);
 }
+
+#[test]
+fn ports_share_the_memory_that_runs_and_not_more() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let pairs = |frames: u32, count: u32| {
+        let mut text = rig.configuration("").replace("frames = 32768", &format!("frames = {frames}"));
+        for number in 1..=count {
+            text += &format!(
+                "[port.v{number}]\nkind = \"veth\"\npeer = {{ name = \"e{number}\", namespace = \"{}\", \
+                 address = [\"10.8.0.{}/24\"] }}\n[bridge.br0.port.v{number}]\naccess = 10\n",
+                tenant.name(),
+                100 + number,
+            );
+        }
+        text
+    };
+    // With full rings of 2,048 frames two ports would take all of them.
+    let (first, fits, beyond, waits) = (pairs(4096, 0), pairs(4096, 20), pairs(4096, 40), pairs(262_144, 40));
+    rig.start(&first);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 2_000).unwrap();
+    flow.wait_for(200, PATIENCE).unwrap();
+    let wrong = |text: &str| {
+        let file = rig.write("wrong.toml", text);
+        let output = rig.trivium(&["apply", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = wrong(&beyond);
+    assert!(said.contains("4096 frames are too few for 42 AF_XDP queues"), "{said}");
+    // What waits for a restart is not there yet.
+    let said = wrong(&waits);
+    assert!(said.contains("the daemon runs with 4096") && said.contains("restart the daemon"), "{said}");
+    applied(&rig, &fits);
+    for number in [1, 10, 20] {
+        let address = format!("10.8.0.{}", 100 + number);
+        assert!(rig.hosts[0].ping(&address, 5).is_ok(), "{address}: {}", rig.ok(&["show", "drops"]));
+    }
+    flow.wait_for(200, PATIENCE).unwrap();
+    assert_eq!(rig.dropped("h1", "no-frame"), 0, "{}", rig.ok(&["show", "drops"]));
+    let report = flow.stop().unwrap();
+    assert_eq!((report.lost(), report.overtaken), (0, 0), "{report:?}");
+}

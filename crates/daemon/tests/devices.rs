@@ -45,7 +45,7 @@ fn devices_are_deleted_renamed_and_set_down_under_traffic() {
     assert_eq!(doctor.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("error    port.h3"));
     // Back again under its name: the port is opened by itself.
-    rig.hosts[2].plug_again(&hub, &mac).unwrap();
+    rig.hosts[2].plug_again(&hub, &mac, &[]).unwrap();
     rig.pin_neighbours();
     rig.until_reachable(1, 3);
 
@@ -123,8 +123,7 @@ fn flows_through_a_port_go_on_after_what_happens_to_its_device() {
         rig.port_until("h2", "waiting for its device", waits);
         stands_still(flows);
         assert!(waits(&rig.port("h2")), "it waits for as long as it takes");
-        rig.hosts[1].plug_again(&hub, &mac).unwrap();
-        rig.pin_neighbours();
+        rig.hosts[1].plug_again(&hub, &mac, &[&rig.hosts[0]]).unwrap();
         rig.port_until("h2", "there again", |port| port["trouble"].is_null() && port["link_up"] == true);
     });
     assert!(deleted[0].lost() > 0, "{deleted:?}");
@@ -174,4 +173,86 @@ fn a_namespace_vanishes_under_its_port() {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.overtaken, report.doubled), (0, 0, 0), "{report:?}");
     rig.until_reachable(1, 2);
+}
+
+#[test]
+fn a_hook_that_is_taken_off_from_outside_is_put_back() {
+    require!("ip", "ping", "ethtool", "bpftool");
+    let mut rig = Rig::new(2);
+    rig.start(&rig.configuration(""));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let link = |rig: &Rig| {
+        let hooks: serde_json::Value =
+            serde_json::from_str(&rig.ok(&["xdp", "status", "h2", "--seconds", "0", "--json"])).unwrap();
+        hooks[0]["link"].as_u64().unwrap()
+    };
+    let before = link(&rig);
+    rig.lab.hub().run(["bpftool", "link", "detach", "id", &before.to_string()]).unwrap();
+    rig.daemon().wait_for_line("taken off the device by another program", PATIENCE).unwrap();
+    rig.until_reachable(1, 2);
+    assert_ne!(link(&rig), before);
+    let doctor = rig.trivium(&["doctor"]);
+    let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(said.contains("its XDP program was taken off the device by another program once"), "{said}");
+    assert_eq!(rig.pins().len(), 2, "{:?}", rig.pins());
+}
+
+#[test]
+fn stations_of_a_port_without_a_link_are_forgotten() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(3);
+    rig.start(&rig.configuration(""));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let mac = rig.hosts[1].mac().unwrap();
+    let home =
+        |rig: &Rig| rig.stations().into_iter().find(|station| station.0 == mac).map(|station| station.2);
+    assert_eq!(home(&rig).as_deref(), Some("h2"));
+    // The third host has the second one's addresses, and says nothing: only a flooded frame reaches it.
+    let third = &rig.hosts[2];
+    third.run(["ip", "link", "set", "dev", "eth0", "address", &mac]).unwrap();
+    third.run(["ip", "address", "add", &format!("{}/32", rig.hosts[1].ip()), "dev", "eth0"]).unwrap();
+    third.pin_neighbour(&rig.hosts[0]).unwrap();
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h2", "down"]).unwrap();
+    rig.port_until("h2", "down", |port| port["link_up"] == false);
+    rig.until_reachable(1, 2);
+    assert_eq!(home(&rig).as_deref(), Some("h3"));
+    // A device that is deleted has no stations either.
+    rig.lab.hub().run(["ip", "link", "del", "dev", "h3"]).unwrap();
+    rig.port_until("h3", "gone", |port| port["trouble"].is_string());
+    eventually("no station at h3", PATIENCE, || match home(&rig) {
+        None => Ok(()),
+        Some(port) => Err(port),
+    })
+    .unwrap();
+}
+
+/// A container's first packets come right behind the change of its link.
+#[test]
+fn no_packet_is_lost_when_a_link_comes_up() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    rig.start(&rig.configuration(""));
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    let (one, two) = (&rig.hosts[0], &rig.hosts[1]);
+    let mac = one.mac().unwrap();
+    for round in 0..10 {
+        two.run(["ip", "link", "set", "dev", "eth0", "down"]).unwrap();
+        rig.port_until("h2", "down", |port| port["link_up"] == false);
+        let line = format!(
+            "ip link set dev eth0 up && ip neigh replace {} lladdr {mac} dev eth0 nud permanent && \
+             ping -n -q -i 0.005 -c 40 -W 5 {}",
+            one.ip(),
+            one.ip()
+        );
+        let said = two.run(["sh", "-c", &line]).unwrap();
+        assert!(
+            said.contains("40 packets transmitted, 40 received"),
+            "round {round}: {said} {}",
+            rig.ok(&["show", "drops"])
+        );
+        rig.port_until("h2", "up", |port| port["link_up"] == true);
+    }
 }

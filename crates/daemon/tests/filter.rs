@@ -44,6 +44,38 @@ fn packets_until(rig: &Rig, rule: &str, least: u64) -> u64 {
     .unwrap()
 }
 
+/// The port's sockets are bound, and take frames, before its hook has the filter.
+#[test]
+fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
+    require!("ip", "ping", "ethtool", "bpftool");
+    let mut rig = Rig::new(2);
+    let with = with_filter(&rig, FLOOD);
+    let without = rig.configuration_with("", &[0, 10]);
+    rig.start(&without);
+    rig.pin_neighbours();
+    let flow = UdpFlow::start(&rig.hosts[0], &rig.hosts[1], 5_000).unwrap();
+    for round in 0..5 {
+        applied(&rig, &with);
+        packets_until(&rig, "flood", 50);
+        assert_eq!(flow.received(), 0, "round {round}: {}", rig.ok(&["show", "filters"]));
+        rig.until_reachable(1, 2);
+        applied(&rig, &without);
+    }
+    // The same where the port's device goes and comes back, and where a hook is opened anew in place.
+    applied(&rig, &with);
+    packets_until(&rig, "flood", 50);
+    for _ in 0..3 {
+        let before = packets(&rig, "flood");
+        let hooks: serde_json::Value =
+            serde_json::from_str(&rig.ok(&["xdp", "status", "h1", "--seconds", "0", "--json"])).unwrap();
+        let link = hooks[0]["link"].as_u64().unwrap();
+        rig.lab.hub().run(["bpftool", "link", "detach", "id", &link.to_string()]).unwrap();
+        packets_until(&rig, "flood", before + 500);
+        assert_eq!(flow.received(), 0, "{}", rig.ok(&["show", "filters"]));
+    }
+    flow.stop().unwrap();
+}
+
 #[test]
 fn a_flood_is_dropped_while_ping_passes_and_rules_change_under_it() {
     require!("ip", "ping", "ethtool");

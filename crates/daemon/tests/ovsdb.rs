@@ -231,7 +231,7 @@ fn what_cannot_be_had_is_told_and_the_rest_runs() {
 fn ports_beyond_the_memory_are_refused_one_by_one() {
     require!("ovs-vsctl", "ovsdb-server");
     let mut switch = Switch::new(3);
-    let small = switch.configuration("ring_size = 2048\n").replace("frames = 32768", "frames = 4800");
+    let small = switch.configuration("").replace("frames = 32768", "frames = 512");
     switch.rig.start(&small);
     let told = switch.vsctl("add-br br0 -- add-port br0 h1 -- add-port br0 h2 -- add-port br0 h3");
     assert!(told.contains("frames"), "{told}");

@@ -343,7 +343,7 @@ fn it_follows_its_port() {
     let mac = rig.hosts[0].mac().unwrap();
     rig.lab.hub().run(["ip", "link", "del", "h1"]).unwrap();
     rig.port_until("h1", "down", |port| port["link_up"] == false);
-    rig.hosts[0].plug_again(rig.lab.hub(), &mac).unwrap();
+    rig.hosts[0].plug_again(rig.lab.hub(), &mac, &[]).unwrap();
     rig.hosts[0]
         .run([
             "ip",

@@ -1,6 +1,7 @@
 //! What the workers are told: one immutable snapshot of ports and rooms, replaced whole by control.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use packet::{PortId, VlanTags, WorkerId};
 use router::Router;
@@ -48,6 +49,9 @@ pub struct PortView {
     pub capture: bool,
     /// A patch port, and this is its peer: what is sent here arrives there.
     pub patch: Option<PortId>,
+    /// Set where the port is down for its link's sake alone: a frame that arrives shows that the link is up again, before the kernel's
+    /// notification of that is read. Until the next snapshot the port then counts as up.
+    pub carrier: Option<Arc<AtomicBool>>,
     /// A stage of somebody's own, which sees what arrives before the room does.
     pub own: Option<Arc<dyn OwnStage>>,
 }
@@ -65,8 +69,27 @@ impl PortView {
             complete_checksums: false,
             capture: false,
             patch: None,
+            carrier: None,
             own: None,
         }
+    }
+
+    /// Returns whether packets that have arrived at the port may pass.
+    #[inline]
+    #[must_use]
+    pub fn accepts(&self) -> bool {
+        self.up
+            || self.carrier.as_ref().is_some_and(|seen| {
+                seen.store(true, Ordering::Relaxed);
+                true
+            })
+    }
+
+    /// Returns whether packets may leave by the port.
+    #[inline]
+    #[must_use]
+    pub fn transmits(&self) -> bool {
+        self.up || self.carrier.as_ref().is_some_and(|seen| seen.load(Ordering::Relaxed))
     }
 }
 

@@ -176,7 +176,7 @@ impl Worker {
             count(tools, Stage::Receive, n, begin);
             links.begin_own();
             tools.clones_left = CLONE_BUDGET;
-            if !view.up {
+            if !view.accepts() {
                 refuse(port, DropReason::PortDown, burst, tools);
                 continue;
             }
@@ -616,7 +616,7 @@ fn handed_over(
     if let Some((port, seen)) = arrived {
         tools.clones_left = CLONE_BUDGET;
         match forwarding.port(port) {
-            Some(view) if view.up => {
+            Some(view) if view.accepts() => {
                 let source = Source { forwarding, port, view, queue: None, seen, origin: None, reader };
                 match (&forwarding.trace, trace) {
                     (Some(filter), Some(ring)) => {

@@ -128,10 +128,16 @@ pub enum Cause {
     #[error("a limit of 0 packets per second would drop every such packet")]
     ZeroStorm,
     #[error(
-        "{frames} frames are too few: the fill rings of the AF_XDP queues take {rings} and the workers {bursts}"
+        "{frames} frames are too few for {queues} AF_XDP queues and the workers: they take at least {needed}"
     )]
-    FramesTooFew { frames: u64, rings: u64, bursts: u64 },
-    #[error("{frames} frames leave few to send with: fill and transmit rings together could hold {full}")]
+    FramesTooFew { frames: u64, queues: u64, needed: u64 },
+    #[error(
+        "{queues} AF_XDP queues and the workers take at least {needed} frames, and the daemon runs with {runs}; the {frames} of the configuration wait for a restart"
+    )]
+    FramesRunning { runs: u64, frames: u64, queues: u64, needed: u64 },
+    #[error(
+        "{frames} frames are shared by fill and transmit rings that together could hold {full}: the rings get less than their `ring_size`"
+    )]
     FramesScarce { frames: u64, full: u64 },
     #[error("a port of kind {kind} carries one frame per packet, so its MTU is at most {max} and not {mtu}")]
     MtuAboveFrame { mtu: u16, max: u32, kind: &'static str },
@@ -257,11 +263,14 @@ impl Cause {
                 format!("use at most {bridge}, or raise the bridge's `mac_limit`")
             }
             ZeroStorm => "remove the key for no limit, or give a rate of 1 or more".to_owned(),
-            FramesTooFew { rings, bursts, .. } => {
-                format!(
-                    "set memory.frames to at least {}, or make rings smaller or queues fewer",
-                    rings + bursts
-                )
+            FramesTooFew { needed, .. } => {
+                format!("set memory.frames to at least {needed}, or ask for fewer queues")
+            }
+            FramesRunning { frames, needed, .. } if needed <= frames => {
+                "restart the daemon with this configuration, or ask for fewer queues".to_owned()
+            }
+            FramesRunning { needed, .. } => {
+                format!("set memory.frames to at least {needed} and restart, or ask for fewer queues")
             }
             FramesScarce { full, .. } => format!("set memory.frames to {full} or more"),
             MtuAboveFrame { .. } => "lower `mtu`, or set memory.frame_size = 4096".to_owned(),

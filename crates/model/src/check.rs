@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use crate::spelling::nearest;
 use crate::{
     AfXdp, Bridge, BridgeName, Cause, Config, DeviceName, FilterName, InterfaceAddress, Mtu, Namespace, Port,
-    PortKind, PortName, Problem, Router, RouterName, RouterPort, SteerName, Veth, XdpMode, ZeroCopy,
+    PortKind, PortName, Problem, Router, RouterName, RouterPort, SteerName, Veth, XdpMode, XdpOptions,
+    ZeroCopy,
 };
 
 /// What a configuration is held against if it shall run here.
@@ -18,6 +19,8 @@ use crate::{
 pub struct Machine {
     /// Number of cores.
     pub cores: usize,
+    /// Frames of the memory that the process runs with, whatever the configuration says; `None` where none runs.
+    pub frames: Option<u32>,
 }
 
 /// Everything that is wrong between the objects of a configuration; empty, or warnings only, where nothing is.
@@ -28,7 +31,7 @@ pub fn validate(config: &Config, machine: Option<&Machine>) -> Vec<Problem> {
 /// As [`validate`], where `declared` ports count as existing though they could not be read.
 pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    check_memory(config, &mut problems);
+    check_memory(config, machine.and_then(|machine| machine.frames), &mut problems);
     check_cores(config, machine, &mut problems);
     check_devices(config, &mut problems);
     for (name, port) in &config.ports {
@@ -51,26 +54,33 @@ pub(crate) fn check(config: &Config, machine: Option<&Machine>, declared: &BTree
 
 /// Packets that a worker processes together at most.
 const BURST: u64 = 256;
+/// Frames that the fill ring of an AF_XDP queue has at least, however many queues share the memory; as many again are left to send with.
+pub const LEAST_FILL: u32 = 64;
 
-fn check_memory(config: &Config, problems: &mut Vec<Problem>) {
+fn check_memory(config: &Config, runs: Option<u32>, problems: &mut Vec<Problem>) {
     // How many queues a foreign device has is known only when it is opened: one is the least.
-    let entries = |port: &Port| {
-        let xdp = port.kind.xdp()?;
-        Some(xdp.queues.count().unwrap_or(1) as u64 * u64::from(xdp.ring_size))
-    };
-    let rings: u64 = config.ports.values().filter_map(entries).sum();
-    let bursts = config.engine.worker_count() as u64 * BURST;
+    let queues = |options: &XdpOptions| options.queues.count().unwrap_or(1) as u64;
+    let options = || config.ports.values().filter_map(|port| port.kind.xdp());
+    let queues_of_all: u64 = options().map(queues).sum();
+    let full: u64 = options().map(|options| 2 * queues(options) * u64::from(options.ring_size)).sum();
+    let workers = config.engine.worker_count() as u64;
+    let needed = 2 * u64::from(LEAST_FILL) * queues_of_all + workers * BURST;
     let frames = u64::from(config.memory.frames);
-    if frames < rings + bursts {
-        problems.push(Problem::new("memory.frames", Cause::FramesTooFew { frames, rings, bursts }));
-    } else if frames < 2 * rings {
-        problems
-            .push(Problem::new("memory.frames", Cause::FramesScarce { frames, full: 2 * rings }).warning());
+    let mut add = |cause| problems.push(Problem::new("memory.frames", cause));
+    match runs.map(u64::from) {
+        _ if frames < needed => add(Cause::FramesTooFew { frames, queues: queues_of_all, needed }),
+        Some(runs) if runs < needed => {
+            add(Cause::FramesRunning { runs, frames, queues: queues_of_all, needed })
+        }
+        _ if frames < full => {
+            problems.push(Problem::new("memory.frames", Cause::FramesScarce { frames, full }).warning());
+        }
+        _ => {}
     }
 }
 
 fn check_cores(config: &Config, machine: Option<&Machine>, problems: &mut Vec<Problem>) {
-    let Some(&Machine { cores }) = machine else { return };
+    let Some(&Machine { cores, .. }) = machine else { return };
     for &core in &config.engine.workers {
         if usize::from(core) >= cores {
             problems.push(Problem::new("engine.workers", Cause::NoSuchCore { core, cores }).warning());

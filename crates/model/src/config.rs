@@ -202,7 +202,7 @@ impl Engine {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { frames: 32_768, frame_size: 2048, huge_pages: HugePages::Try }
+        Memory { frames: 65_536, frame_size: 2048, huge_pages: HugePages::Try }
     }
 }
 

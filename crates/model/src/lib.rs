@@ -62,7 +62,7 @@ pub use bridge::{
     OpenFlowTls, OpenFlowVersion, PrefixField, StaticKey, Storm, WhenFull,
 };
 pub use cause::Cause;
-pub use check::{Machine, validate};
+pub use check::{LEAST_FILL, Machine, validate};
 pub use config::{Config, Daemon, Engine, EngineMode, HugePages, Memory, Ovsdb, Tcp, Token};
 pub use diff::{FieldChange, How, Operation, Plan, diff};
 pub use explain::{CapturedFrame, Explanation, Output, PacketFilter, Step, Tier, TraceEvent};

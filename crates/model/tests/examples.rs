@@ -7,7 +7,7 @@ use std::path::Path;
 use model::{Format, Machine, load_on};
 
 fn loads(text: &str, name: &str) -> model::Config {
-    match load_on(text, name, Format::Toml, Some(&Machine { cores: 64 })) {
+    match load_on(text, name, Format::Toml, Some(&Machine { cores: 64, frames: None })) {
         Ok(loaded) if loaded.warnings.is_empty() => loaded.config,
         Ok(loaded) => panic!("{}", loaded.warnings.iter().map(|w| format!("{w}\n")).collect::<String>()),
         Err(problems) => panic!("{}", problems.iter().map(|p| format!("{p}\n")).collect::<String>()),

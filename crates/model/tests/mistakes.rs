@@ -655,7 +655,8 @@ fn deep_nesting_is_refused() {
 #[test]
 fn cores_that_the_machine_lacks_are_a_warning() {
     let loaded =
-        load_on("[engine]\nworkers = [1, 7]\n", "t", Format::Toml, Some(&Machine { cores: 2 })).unwrap();
+        load_on("[engine]\nworkers = [1, 7]\n", "t", Format::Toml, Some(&Machine { cores: 2, frames: None }))
+            .unwrap();
     assert_eq!(loaded.warnings.len(), 1);
     assert_eq!(loaded.warnings[0].severity, Severity::Warning);
     assert_eq!(

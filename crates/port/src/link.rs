@@ -167,16 +167,29 @@ pub fn by_index(ifindex: u32) -> Result<LinkInfo, LinkError> {
         .map_err(|e| LinkError::new(ifindex, "look-up", e))
 }
 
+/// Listings that changes may interrupt one after the other.
+const LISTINGS: usize = 32;
+
 /// All devices of this namespace.
 ///
 /// # Errors
 /// [`LinkError`] when the kernel refuses.
 pub fn list() -> Result<Vec<LinkInfo>, LinkError> {
-    let request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_DUMP, &header(0, 0, 0));
-    let messages = Netlink::open()
-        .and_then(|mut netlink| netlink.transact(request))
-        .map_err(|e| LinkError::new("list", "listing", e))?;
-    Ok(messages.iter().filter_map(|message| parse(message.kind, &message.payload)).collect())
+    let list = || {
+        let mut netlink = Netlink::open()?;
+        for _ in 0..LISTINGS {
+            let mut found = Vec::new();
+            let request = Request::new(libc::RTM_GETLINK, netlink::NLM_F_DUMP, &header(0, 0, 0));
+            let whole =
+                netlink.dump(request, |message| found.extend(parse(message.kind, message.payload)))?;
+            // A listing that changes have interrupted may lack devices that are there.
+            if whole {
+                return Ok(found);
+            }
+        }
+        Err(NetlinkError::Socket(std::io::Error::from_raw_os_error(libc::EAGAIN)))
+    };
+    list().map_err(|e| LinkError::new("list", "listing", e))
 }
 
 fn get(request: Request) -> Result<LinkInfo, NetlinkError> {

@@ -2,7 +2,7 @@
 //! except once per [`REFILL`] frames.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use packet::DropReason;
@@ -15,6 +15,8 @@ use crate::quarantine::{HeldFrames, Place, Quarantine};
 pub const REFILL: usize = 256;
 /// Depots made so far.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+/// Frames that a fill ring has at least, however many queues share the memory.
+pub const LEAST_FILL: u32 = 64;
 /// Frames that a pool keeps before it gives some back.
 const HIGH_WATER: usize = 4 * REFILL;
 
@@ -24,6 +26,30 @@ pub struct Depot {
     generation: u64,
     quarantine: Quarantine,
     free: sync::mpmc::Ring<u32>,
+    /// Fill rings that share the memory.
+    fill_rings: AtomicU32,
+}
+
+/// A fill ring's part of the frame memory. Half of the frames are divided among the fill rings that there are; the other half is left to
+/// packets in the workers and to transmit rings.
+pub struct FillShare {
+    depot: Arc<Depot>,
+}
+
+impl FillShare {
+    /// Returns the number of frames that this fill ring may hold now; at least [`LEAST_FILL`].
+    #[inline]
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        let rings = self.depot.fill_rings.load(Ordering::Relaxed).max(1);
+        (self.depot.memory.frames() / 2 / rings).max(LEAST_FILL)
+    }
+}
+
+impl Drop for FillShare {
+    fn drop(&mut self) {
+        self.depot.fill_rings.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Depot {
@@ -45,7 +71,13 @@ impl Depot {
             }
         }
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { memory, generation, quarantine: Quarantine::default(), free: ring })
+        Arc::new(Self {
+            memory,
+            generation,
+            quarantine: Quarantine::default(),
+            free: ring,
+            fill_rings: AtomicU32::new(0),
+        })
     }
 
     /// Returns a number that no other depot of this process has. After a hand-over that fails there is a new depot over the same frames:
@@ -88,6 +120,13 @@ impl Depot {
     #[must_use]
     pub fn overdue(&self) -> usize {
         self.quarantine.overdue(now())
+    }
+
+    /// Counts one more fill ring among those that share the memory, until the returned value is dropped.
+    #[must_use]
+    pub fn share(self: &Arc<Self>) -> FillShare {
+        self.fill_rings.fetch_add(1, Ordering::Relaxed);
+        FillShare { depot: Arc::clone(self) }
     }
 
     fn put_back(&self, frames: &[u32]) {

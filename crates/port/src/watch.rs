@@ -81,6 +81,12 @@ impl LinkWatch {
         self.netlink.fd()
     }
 
+    /// Returns the device of this number as last heard of.
+    #[must_use]
+    pub fn device(&self, ifindex: u32) -> Option<&LinkInfo> {
+        self.known.get(&ifindex)
+    }
+
     /// The devices as last heard of.
     pub fn known(&self) -> impl Iterator<Item = &LinkInfo> {
         self.known.values()

@@ -24,20 +24,27 @@ impl Host {
     pub(crate) fn create(lab: &Lab, name: &str, address: &str, queues: u32) -> Result<Self, LabError> {
         let namespace = lab.namespace(name)?;
         let host = Host { namespace, name: name.to_owned(), address: address.to_owned() };
-        host.plug(lab.hub(), queues, None)?;
+        host.plug(lab.hub(), queues, None, &[])?;
         Ok(host)
     }
 
-    /// Joins it to the hub by a new cable, as at first: for a test that has deleted the old one.
+    /// Joins it to the hub by a new cable, as at first: for a test that has deleted the old one. The addresses of `neighbours` are known
+    /// before the device is up: packets that wait for a neighbour's address leave behind later ones, which do not wait.
     ///
     /// # Errors
     /// If one of the names is taken.
-    pub fn plug_again(&self, hub: &Namespace, mac: &str) -> Result<(), LabError> {
-        self.plug(hub, 1, Some(mac))
+    pub fn plug_again(&self, hub: &Namespace, mac: &str, neighbours: &[&Host]) -> Result<(), LabError> {
+        self.plug(hub, 1, Some(mac), neighbours)
     }
 
     /// A pair of devices with so many queues each way.
-    fn plug(&self, hub: &Namespace, queues: u32, mac: Option<&str>) -> Result<(), LabError> {
+    fn plug(
+        &self,
+        hub: &Namespace,
+        queues: u32,
+        mac: Option<&str>,
+        neighbours: &[&Host],
+    ) -> Result<(), LabError> {
         let count = queues.to_string();
         // Without a number one is in use, and `ethtool -L` can have more.
         let many = || ["numtxqueues", &count, "numrxqueues", &count].into_iter().filter(|_| queues > 1);
@@ -51,6 +58,7 @@ impl Host {
         hub.run(["ip", "link", "set", "dev", &self.name, "up"])?;
         self.offloads("off")?;
         self.run(["ip", "address", "add", &self.address, "dev", "eth0"])?;
+        neighbours.iter().try_for_each(|other| self.pin_neighbour(other))?;
         self.run(["ip", "link", "set", "eth0", "up"])?;
         Ok(())
     }

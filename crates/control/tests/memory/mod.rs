@@ -95,7 +95,7 @@ fn covers(outer: Prefix, inner: Prefix) -> bool {
 
 impl Plane for Memory {
     fn machine(&self) -> Machine {
-        Machine { cores: 2 }
+        Machine { cores: 2, frames: None }
     }
 
     fn apply(&self, plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {

@@ -16,7 +16,8 @@ use crate::table::counted;
 /// If it cannot be read or is refused.
 pub fn run(args: &Check) -> Result<(), Failure> {
     let text = read(&args.file)?;
-    let machine = Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) };
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let machine = Machine { cores, frames: None };
     let name = args.file.display().to_string();
     let (problems, refused) = match model::load_on(&text, &name, Format::Toml, Some(&machine)) {
         Ok(Loaded { config, mut warnings }) => {

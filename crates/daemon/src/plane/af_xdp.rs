@@ -14,7 +14,7 @@ use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, Pro
 
 use super::device::{self, Device, failed, object};
 use super::foreign::{self, Former};
-use super::open::{Footprint, Notes, Opened};
+use super::open::{Footprint, Notes, Opened, Wanted};
 use super::pins::{self, Claim, Reserved};
 use super::user;
 
@@ -34,6 +34,8 @@ pub struct Request<'a> {
     pub bridged: bool,
     /// Whether workers decide about its packets.
     pub has_room: bool,
+    /// Whether a filter stands in front of it.
+    pub is_filtered: bool,
     /// Whether the device is the kernel's to speak on, too.
     pub speaks: bool,
     /// Whether the device is of our making: its far end leaves no checksum open.
@@ -83,8 +85,9 @@ fn open_prepared(
     let queues = queues(request, info)?;
     let mut notes = Notes::default();
     let (hook, adopted) = hook(request, info, &mut notes)?;
+    let is_locked = request.is_filtered && !has_filter(&hook);
     let claim = Claim::after(reserved, &hook);
-    match sockets(request, &info.name, &queues, &hook, pool) {
+    match sockets(request, &info.name, &queues, &hook, is_locked, pool) {
         Ok(opened) => {
             notes.fallbacks(name, &hook);
             let statuses: Vec<_> = opened.iter().map(|(_, queue)| queue.status()).collect();
@@ -104,6 +107,7 @@ fn open_prepared(
                 max_mtu: info.mtu,
                 footprint: Footprint::default(),
                 adopted,
+                is_locked,
                 claim,
                 notes: notes.0,
             })
@@ -158,7 +162,7 @@ fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(At
     let name = request.name;
     let config = program(request.policy, request.bridged, u32::from(device_queues(info)));
     let pin = PinPath::new(&device::pin_name(name, info.ifindex)).map_err(|error| failed(name, &error))?;
-    let (user, was_there) = match adopt(&pin, info, &config, notes, name) {
+    let (user, was_there) = match adopt(&pin, request, info, &config, notes) {
         Left::Fits(adopted) if request.policy.persist => return Ok((*adopted, true)),
         Left::Fits(adopted) => {
             let (user, detached) = adopted.detach_from_user();
@@ -167,7 +171,8 @@ fn hook(request: &Request<'_>, info: &LinkInfo, notes: &mut Notes) -> Result<(At
         }
         Left::Program(user) => (user, false),
     };
-    let mut attached = attach(request, info, &config, request.policy.persist.then_some(pin))?;
+    let first = if request.is_filtered { locked(&config) } else { config };
+    let mut attached = attach(request, info, &first, request.policy.persist.then_some(pin))?;
     if let Some(user) = user {
         notes.0.push(user::give(name, Some(&mut attached), user));
     }
@@ -199,7 +204,14 @@ fn attach(
 }
 
 /// What a predecessor left on the device, made to fit. What cannot be adopted goes.
-fn adopt(pin: &PinPath, info: &LinkInfo, config: &ProgramConfig, notes: &mut Notes, name: &PortName) -> Left {
+fn adopt(
+    pin: &PinPath,
+    request: &Request<'_>,
+    info: &LinkInfo,
+    config: &ProgramConfig,
+    notes: &mut Notes,
+) -> Left {
+    let name = request.name;
     let mut attached = match xdp::adopt(pin) {
         Ok(Some(attached)) => attached,
         Ok(None) => return Left::Program(None),
@@ -209,6 +221,10 @@ fn adopt(pin: &PinPath, info: &LinkInfo, config: &ProgramConfig, notes: &mut Not
         }
     };
     let fits = attached.ifindex() == info.ifindex;
+    let config = match request.is_filtered && !has_filter(&attached) {
+        true => &locked(config),
+        false => config,
+    };
     let swapped = fits && attached.prepare(config).and_then(|loaded| attached.swap(loaded)).is_ok();
     if swapped {
         let user = attached.user().map(|user| format!(", with the user's program {} in front", user.name()));
@@ -230,6 +246,35 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
         queues,
         locals: LocalAddresses::default(),
     }
+}
+
+/// What a hook's program is specialised by until its filter is there: it drops everything.
+fn locked(config: &ProgramConfig) -> ProgramConfig {
+    ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
+}
+
+/// Whether a port's hook drops everything until it has the port's filter.
+pub fn is_locked(wanted: &Wanted, hook: &Attached) -> bool {
+    wanted.filter().is_some() && !has_filter(hook)
+}
+
+fn has_filter(hook: &Attached) -> bool {
+    hook.filter_id().is_ok_and(|filter| filter.is_some())
+}
+
+/// Lets frames pass a hook that has its filter now.
+///
+/// # Errors
+/// If the kernel refuses the program or a slot: then the hook goes on dropping everything.
+pub fn unlock(
+    name: &PortName,
+    wanted: &Wanted,
+    hook: &mut Attached,
+    sockets: &[(QueueId, OwnedFd)],
+) -> Result<(), PlaneError> {
+    let config = program(wanted.policy, wanted.bridged, hook.constants().queues);
+    let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
+    swapped.and_then(|()| steer(hook, sockets, wanted.has_room())).map_err(|error| failed(name, &error))
 }
 
 /// Puts a running port's sockets into its hook, or takes them out where no room wants its packets.
@@ -257,12 +302,13 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// One socket per queue, each in its slot of the hook's map if a room wants what it receives.
+/// One socket per queue, each in its slot of the hook's map if a room wants what it receives and the hook is not locked.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,
     queues: &[u16],
     hook: &Attached,
+    is_locked: bool,
     pool: &mut FramePool,
 ) -> Result<Vec<(QueueId, AfXdpQueue)>, PlaneError> {
     let options = request.options;
@@ -285,7 +331,8 @@ fn sockets(
         let step =
             AfXdpQueue::open(config, pool).map_err(|error| failed(request.name, &error)).and_then(|queue| {
                 opened.push((QueueId(id), queue));
-                let socket = opened.last().filter(|_| request.has_room).map(|(_, queue)| queue.fd());
+                let socket =
+                    opened.last().filter(|_| request.has_room && !is_locked).map(|(_, queue)| queue.fd());
                 let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
                 set.map_err(|error| failed(request.name, &error))
             });

@@ -50,6 +50,14 @@ impl Device {
         }
     }
 
+    /// Returns whether everything that may change while the device lives is as here.
+    pub fn is_as(&self, info: &LinkInfo) -> bool {
+        self.name == info.name
+            && self.mac == info.mac
+            && self.mtu == info.mtu
+            && self.running == is_running(info)
+    }
+
     /// Takes over what may change while the device lives.
     pub fn refresh(&mut self, info: &LinkInfo) {
         self.name.clone_from(&info.name);

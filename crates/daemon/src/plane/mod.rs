@@ -7,6 +7,7 @@ mod af_xdp;
 mod bridges;
 mod change;
 mod device;
+mod devices;
 pub mod doctor;
 mod dump;
 mod fault;
@@ -58,6 +59,7 @@ use port::{Depot, FrameMemory, HugePages, MemoryConfig};
 use sync::qsbr::Domain;
 use tokio::sync::mpsc::Sender;
 
+use devices::DeviceWatches;
 use flows::Keeper;
 use handover::estate::{self, Held, Parts};
 use handover::give::Successor;
@@ -82,6 +84,8 @@ const LOOKS: u32 = 4;
 /// How long a hand-over may take to stop the workers, and to resume what could not be handed over: as long the watchdog is fed without an
 /// answer of the data plane.
 const RESUME: Duration = Duration::from_secs(60);
+/// The least time between two looks at devices, so that a flood of notifications takes a small part of a core.
+const PAUSE: Duration = Duration::from_millis(2);
 /// How long those who are answered at other sockets may take to end before they are given away.
 const SESSIONS_END: Duration = Duration::from_millis(100);
 
@@ -96,6 +100,8 @@ pub struct DataPlane {
     site: Mutex<Site>,
     /// Who reads IGMP and MLD; taken before `site`.
     snooping: Mutex<Snooping>,
+    /// The devices of ports' namespaces; taken after `site`.
+    devices: Mutex<DeviceWatches>,
     /// The captures and traces that run.
     watches: Watches,
     /// How the workers run, whatever a change of the configuration says since.
@@ -180,6 +186,7 @@ impl DataPlane {
             memory,
             made_by,
             site: Mutex::new(site),
+            devices: Mutex::new(DeviceWatches::new()),
             snooping: Mutex::default(),
             watches: Watches::default(),
             workers,
@@ -237,13 +244,21 @@ impl DataPlane {
         };
         std::thread::Builder::new().name("routing".to_owned()).spawn(router)?;
         let weak = Arc::downgrade(self);
+        let readiness = locked(&self.devices).readiness();
         let housekeeper = move || {
             let mut looks = 0_u32;
+            let mut due = Instant::now();
             while let Some(plane) = weak.upgrade() {
-                plane.look(looks.is_multiple_of(LOOKS));
+                if Instant::now() >= due {
+                    plane.look(looks.is_multiple_of(LOOKS));
+                    looks = looks.wrapping_add(1);
+                    due = Instant::now() + LOOK;
+                } else {
+                    plane.look_at_devices();
+                    std::thread::sleep(PAUSE);
+                }
                 drop(plane);
-                looks = looks.wrapping_add(1);
-                std::thread::sleep(LOOK);
+                devices::wait(readiness.as_deref(), due);
             }
         };
         std::thread::Builder::new().name("housekeeping".to_owned()).spawn(housekeeper)?;
@@ -258,6 +273,16 @@ impl DataPlane {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(keeper).map(drop)
     }
 
+    /// Acts on what the kernel has told of devices.
+    fn look_at_devices(&self) {
+        self.with_engine(|engine| {
+            let mut site = locked(&self.site);
+            if watch::look(&mut site, engine, &mut locked(&self.devices), false) {
+                site.look_at_shortcuts(engine, false);
+            }
+        });
+    }
+
     fn look(&self, second: bool) {
         let mut snooping = locked(&self.snooping);
         self.with_engine(|engine| {
@@ -266,7 +291,7 @@ impl DataPlane {
             for (name, running) in &mut site.ports {
                 running.inspected(name, inspected.as_deref().unwrap_or_default());
             }
-            watch::look(&mut site, engine, second);
+            watch::look(&mut site, engine, &mut locked(&self.devices), second);
             site.look_at_shortcuts(engine, second);
             if second {
                 routing::ensure(&mut site.ports);
@@ -519,7 +544,7 @@ impl DataPlane {
 
 /// The machine, as far as a configuration depends on it.
 pub fn machine() -> Machine {
-    Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) }
+    Machine { cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get), frames: None }
 }
 
 /// The engine's part of the configuration. Without named cores: one worker on the last core.
@@ -560,7 +585,7 @@ fn handed_over() -> PlaneError {
 
 impl Plane for DataPlane {
     fn machine(&self) -> Machine {
-        machine()
+        Machine { frames: Some(self.memory.frames()), ..machine() }
     }
 
     fn apply(&self, _plan: &Plan, new: &Merged) -> Result<Vec<DoctorFinding>, PlaneError> {

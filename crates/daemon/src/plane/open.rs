@@ -54,10 +54,26 @@ pub struct Opened {
     pub footprint: Footprint,
     /// Whether a hook of a process before us was found.
     pub adopted: bool,
+    /// Whether its hook drops everything until it has the port's filter.
+    pub is_locked: bool,
     /// Says to other processes that its hook is in use, if the hook outlives this process.
     pub claim: Option<Claim>,
     /// What an operator should know.
     pub notes: Vec<DoctorFinding>,
+}
+
+impl Opened {
+    /// Lets frames pass the port's hook, which has the port's filter now.
+    ///
+    /// # Errors
+    /// If the kernel refuses: then the hook goes on dropping everything.
+    pub fn unlock(&mut self, name: &PortName, wanted: &Wanted) -> Result<(), PlaneError> {
+        if let Some(hook) = self.hook.as_mut().filter(|_| self.is_locked) {
+            af_xdp::unlock(name, wanted, hook, &self.sockets)?;
+            self.is_locked = false;
+        }
+        Ok(())
+    }
 }
 
 /// What opening a port has changed on the machine besides its queues and its hook; see [`unmake`].
@@ -156,8 +172,19 @@ pub fn open(
     let mtu = wanted.mtu();
     let (policy, bridged) = (wanted.policy, wanted.bridged);
     let (has_room, speaks) = (wanted.has_room(), wanted.speaks());
-    let request =
-        |options, own| Request { name, options, policy, bridged, has_room, speaks, own, mtu, former };
+    let is_filtered = wanted.filter().is_some();
+    let request = |options, own| Request {
+        name,
+        options,
+        policy,
+        bridged,
+        has_room,
+        is_filtered,
+        speaks,
+        own,
+        mtu,
+        former,
+    };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {
             let request = request(&port.xdp, false);
@@ -279,6 +306,7 @@ fn tap(
         complete_checksums: false,
         footprint: Footprint::default(),
         adopted: false,
+        is_locked: false,
         claim: None,
         notes: Vec::new(),
     })
@@ -355,6 +383,7 @@ fn in_memory(queue: Box<dyn Queue>) -> Opened {
         complete_checksums: false,
         footprint: Footprint::default(),
         adopted: false,
+        is_locked: false,
         claim: None,
         notes: Vec::new(),
     }

@@ -59,6 +59,10 @@ pub struct Running {
     pub own: Option<Arc<dyn OwnStage>>,
     /// What is wrong with it now.
     pub trouble: Option<String>,
+    /// Whether its hook drops everything until it has the port's filter.
+    pub is_locked: bool,
+    /// How often its hook was taken off from outside and put back.
+    pub hooks_lost: u64,
 }
 
 /// A queue with its worker and port, as the engine takes and returns it.
@@ -126,6 +130,8 @@ impl Running {
             spread: None,
             own: opened.own,
             trouble: None,
+            is_locked: opened.is_locked,
+            hooks_lost: 0,
         };
         (running, queues)
     }
@@ -150,6 +156,8 @@ impl Running {
             spread: None,
             own: None,
             trouble: Some(trouble),
+            is_locked: false,
+            hooks_lost: 0,
         }
     }
 
@@ -223,13 +231,24 @@ impl Running {
             && self.device.as_ref().is_none_or(|device| device.running)
     }
 
+    /// Whether its device is there, or was, and has no link.
+    pub fn is_linkless(&self) -> bool {
+        self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
+    }
+
     fn view(&self, room: Room) -> PortView {
+        let waits_for_link = !self.is_up()
+            && self.wanted.port.admin
+            && self.trouble.is_none()
+            && !self.queues.is_empty()
+            && self.is_linkless();
         let tx_owner = self.queues.first().map_or(WorkerId(0), |(_, worker)| *worker);
         PortView {
             up: self.is_up(),
             max_frame: self.mtu.saturating_add(14),
             spread: self.spread.clone(),
             own: self.own.clone(),
+            carrier: waits_for_link.then(Arc::default),
             complete_checksums: self.complete_checksums,
             ..PortView::new(room, tx_owner)
         }

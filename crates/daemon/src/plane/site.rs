@@ -420,6 +420,16 @@ impl Site {
         })
     }
 
+    /// Gives a port that is open, and not yet known to workers, its filter and its steering, and then lets frames pass its hook.
+    ///
+    /// # Errors
+    /// If the kernel refuses; no frame passes then.
+    pub fn equip(&mut self, name: &PortName, wanted: &Wanted, opened: &mut Opened) -> Result<(), PlaneError> {
+        self.filters.equip(name, wanted, opened)?;
+        self.steers.equip(name, wanted, opened)?;
+        opened.unlock(name, wanted)
+    }
+
     fn install(
         &mut self,
         engine: &Engine,
@@ -430,10 +440,7 @@ impl Site {
     ) -> Result<Vec<DoctorFinding>, PlaneError> {
         // Filter and steering stand before the first packet can pass.
         let number = self.number(name);
-        let equipped = number.and_then(|id| {
-            self.filters.equip(name, &wanted, &mut opened)?;
-            self.steers.equip(name, &wanted, &mut opened).map(|()| id)
-        });
+        let equipped = number.and_then(|id| self.equip(name, &wanted, &mut opened).map(|()| id));
         let id = match equipped {
             Ok(id) => id,
             Err(error) => {

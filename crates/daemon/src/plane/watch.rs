@@ -2,21 +2,18 @@
 //! busy the workers were.
 
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use control::PlaneError;
 use engine::Engine;
 use engine::engine::WorkerView;
 use engine::worker::monotonic;
-use model::{Namespace, PortKind, PortName};
+use model::{PortKind, PortName};
 use port::Queue;
 use port::af_xdp::AfXdpQueue;
-use port::link::{self, LinkInfo};
-use port::netns;
+use port::link::LinkInfo;
 use port::tap::TapQueue;
 
-use super::device::place;
+use super::devices::{DeviceWatches, Devices};
 use super::open;
 use super::ports::Running;
 use super::site::Site;
@@ -65,22 +62,23 @@ enum Seen {
     Gone(String),
     /// It is not there, but it is of our making, and can be made.
     Missing,
+    /// It is as it was, but the port's hook was taken off it.
+    Unhooked,
 }
 
-/// Devices of one namespace by index, or why it cannot be looked at.
-type Devices = Result<BTreeMap<u32, LinkInfo>, String>;
-
 /// Looks at all devices and does what follows from what is seen; whether anything changed. With `second`, devices of our
-/// making that are missing are made again.
-pub fn look(site: &mut Site, engine: &Engine, second: bool) -> bool {
-    let mut namespaces: BTreeMap<PathBuf, Devices> = BTreeMap::new();
+/// making that are missing are made again, and hooks that were taken off from outside are put back.
+pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, second: bool) -> bool {
+    let kinds = site.ports.values().map(|running| &running.wanted.port.kind);
+    watches.read(kinds.filter_map(PortKind::device).map(|(_, namespace)| namespace));
     let mut seen = Vec::new();
     for (name, running) in &site.ports {
-        let Some(namespace) = running.wanted.port.kind.device().map(|(_, namespace)| namespace) else {
-            continue;
-        };
-        let devices = namespaces.entry(place(namespace)).or_insert_with(|| devices(namespace));
-        seen.push((name.clone(), compare(running, devices)));
+        let Some((_, namespace)) = running.wanted.port.kind.device() else { continue };
+        match compare(running, &watches.of(namespace)) {
+            Seen::Same if second && lacks_hook(running) => seen.push((name.clone(), Seen::Unhooked)),
+            Seen::Same => {}
+            other => seen.push((name.clone(), other)),
+        }
     }
     let mut changed = false;
     for (name, seen) in seen {
@@ -89,6 +87,7 @@ pub fn look(site: &mut Site, engine: &Engine, second: bool) -> bool {
             Seen::Differs(info) => differs(site, engine, &name, &info),
             Seen::Gone(why) => gone(site, engine, &name, &why),
             Seen::Missing => second && come_back(site, engine, &name),
+            Seen::Unhooked => put_back(site, engine, &name),
         };
         changed |= done;
     }
@@ -96,39 +95,53 @@ pub fn look(site: &mut Site, engine: &Engine, second: bool) -> bool {
         // The bridges' members are the running ports, whether up or down: only the ports' views differ.
         site.publish(engine);
     }
+    forget_stations(site);
     changed
 }
 
-fn devices(namespace: Option<&Namespace>) -> Devices {
-    let list = || link::list().map_err(|error| error.to_string());
-    let all = match namespace {
-        None => list(),
-        Some(namespace) => netns::within(namespace.path(), list).map_err(|error| error.to_string())?,
-    }?;
-    Ok(all.into_iter().map(|info| (info.ifindex, info)).collect())
+/// Forgets the stations learned at ports whose link is down (IEEE 802.1Q, 8.8.3: a port that is not in the active topology has no dynamic
+/// entries). A worker may have learned some from frames that came before the link went, so this is done in every look.
+fn forget_stations(site: &Site) {
+    for (name, running) in site.ports.iter().filter(|(_, running)| running.is_linkless()) {
+        let home = site.config.bridge_of(name.as_str()).and_then(|(home, _)| site.bridges.get(home));
+        let Some(bridge) = home.filter(|bridge| bridge.tables().learned_on(running.id) > 0) else { continue };
+        let stations = bridge.tables().flush_port(running.id);
+        tracing::info!(port = %name, stations, "its link is down: the stations that were learned there are forgotten");
+    }
 }
 
-fn compare(running: &Running, devices: &Devices) -> Seen {
-    let devices = match devices {
-        Ok(devices) => devices,
-        Err(error) => return Seen::Gone(error.clone()),
+/// Whether the hook of a port whose device is there was taken off from outside.
+fn lacks_hook(running: &Running) -> bool {
+    running.hook.as_ref().is_some_and(|hook| hook.is_alive().is_ok_and(|alive| !alive))
+}
+
+/// Opens a port again whose hook was taken off from outside.
+fn put_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
+    let Some(running) = site.ports.get_mut(name) else { return false };
+    running.hooks_lost += 1;
+    let (times, device) = (running.hooks_lost, running.device.as_ref().map(|device| device.name.clone()));
+    let why = "its XDP program was taken off the device by another program";
+    tracing::warn!(port = %name, device, times, "{why}; it is put back");
+    shut(site, engine, name, why);
+    come_back(site, engine, name);
+    true
+}
+
+fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
+    let watch = match devices {
+        Devices::Known(watch) => watch,
+        Devices::Missing(why) => return Seen::Gone((*why).to_owned()),
+        Devices::Unknown => return Seen::Same,
     };
     let wanted = running.wanted.port.kind.device().map(|(device, _)| device.as_str());
     match &running.device {
-        Some(device) => match devices.get(&device.ifindex) {
+        Some(device) => match watch.device(device.ifindex) {
             None => Seen::Gone(format!("device {} was deleted", device.name)),
-            Some(info) => {
-                let mut now = device.clone();
-                now.refresh(info);
-                if now == *device && running.trouble.is_none() {
-                    Seen::Same
-                } else {
-                    Seen::Differs(info.clone())
-                }
-            }
+            Some(info) if device.is_as(info) && running.trouble.is_none() => Seen::Same,
+            Some(info) => Seen::Differs(info.clone()),
         },
         // It went some time ago; has it come back?
-        None => match devices.values().find(|info| Some(info.name.as_str()) == wanted) {
+        None => match watch.known().find(|info| Some(info.name.as_str()) == wanted) {
             Some(info) => Seen::Differs(info.clone()),
             None if matches!(running.wanted.port.kind, PortKind::AfXdp(_)) => Seen::Same,
             None if open::absent(&running.wanted.port.kind).is_some() => Seen::Same,
@@ -182,13 +195,19 @@ fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
         return false;
     }
     tracing::warn!(port = %name, why, "the port's device is gone; it is opened again when it comes back");
+    shut(site, engine, name, why);
+    true
+}
+
+/// Takes a port out of the workers' view and closes its queues.
+fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
+    let Some(running) = site.ports.get_mut(name) else { return };
     running.trouble = Some(why.to_owned());
     running.device = None;
     site.publish(engine);
     if let Some(running) = site.ports.get_mut(name) {
         running.close(engine);
     }
-    true
 }
 
 /// Opens a port again whose device had gone.
@@ -197,8 +216,8 @@ fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     match opened {
         Ok(fresh) => {
-            tracing::info!(port = %name, "the port's device is back");
-            *running = fresh;
+            tracing::info!(port = %name, "the port is open again");
+            *running = Running { hooks_lost: running.hooks_lost, ..fresh };
             true
         }
         Err(error) => {
@@ -220,7 +239,7 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
     let mut opened = open::open(name, &wanted, running.footprint.former, &mut engine.pool())?;
-    if let Err(error) = site.filters.equip(name, &wanted, &mut opened) {
+    if let Err(error) = site.equip(name, &wanted, &mut opened) {
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);
     }

@@ -67,7 +67,7 @@ pub fn port<R: Recorder>(
         return;
     }
     let view = match forwarding.port(out) {
-        Some(view) if view.up => view,
+        Some(view) if view.transmits() => view,
         Some(_) => return drop_all(out, DropReason::PortDown, tools, recorder),
         None => return drop_all(out, DropReason::PortRemoved, tools, recorder),
     };

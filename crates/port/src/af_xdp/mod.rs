@@ -29,6 +29,7 @@ pub use queue::{AfXdpCounters, AfXdpQueue, statistics};
 pub(crate) use socket::is_free;
 
 use crate::memory::FrameMemory;
+use crate::pool::LEAST_FILL;
 
 /// Packets that one `sendto` may take in copy mode, where the kernel lets us choose.
 const TX_BUDGET: u32 = 1024;
@@ -101,8 +102,8 @@ impl AfXdpConfig {
         if !self.ring_size.is_power_of_two() || !(64..=65536).contains(&self.ring_size) {
             return Err(self.error(AfXdpCause::RingSize(self.ring_size)));
         }
-        if self.fill_level > memory.frames() / 2 {
-            return Err(self.error(AfXdpCause::Frames { fill: self.fill_level, frames: memory.frames() }));
+        if memory.frames() < 2 * LEAST_FILL {
+            return Err(self.error(AfXdpCause::Frames { frames: memory.frames() }));
         }
         Ok(())
     }
@@ -166,13 +167,9 @@ pub enum AfXdpCause {
     /// Ring size.
     #[error("ring_size {0} is not possible; choose a power of two between 64 and 65536")]
     RingSize(u32),
-    /// More frames wanted than there are.
-    #[error(
-        "a fill level of {fill} frames leaves too few of the {frames} in memory; raise memory.frames or lower the port's ring_size"
-    )]
+    /// The memory is too small for a fill ring.
+    #[error("{frames} frames of memory are too few for a fill ring; raise memory.frames")]
     Frames {
-        /// Frames wanted in the fill ring.
-        fill: u32,
         /// Frames that there are.
         frames: u32,
     },

@@ -9,7 +9,7 @@ use super::owned::OwnedFrames;
 use super::ring::{Consumer, Producer};
 use crate::memory::FrameMemory;
 use crate::packet::Packet;
-use crate::pool::FramePool;
+use crate::pool::{FillShare, FramePool, LEAST_FILL};
 use crate::queue::Batch;
 
 /// The fill ring is topped up when so many places are free: its lines are the kernel's too.
@@ -25,8 +25,10 @@ pub(crate) struct Rings {
     pub(crate) rx: Consumer<Descriptor>,
     pub(crate) tx: Producer<Descriptor>,
     pub(crate) owned: OwnedFrames,
-    /// Frames to keep in the fill ring.
+    /// Frames to keep in the fill ring, as far as `share` allows.
     pub(crate) fill_target: u32,
+    /// What the fill ring may hold of the memory that all queues share; `None` until a pool is known.
+    pub(crate) share: Option<FillShare>,
     /// Most descriptors of one packet on transmit.
     pub(crate) max_segments: u16,
     /// Descriptors and completions that named no frame of ours.
@@ -45,15 +47,22 @@ enum Chain {
 
 impl Rings {
     /// Tops up the fill ring from the pool.
+    ///
+    /// Frames in the fill ring of an idle port do not come back. So a ring takes no more than an eighth of the free frames at a time, and the
+    /// rings of ports that come late find frames.
     #[inline]
     pub(crate) fn refill(&mut self, pool: &mut FramePool) {
-        let least = FILL_BATCH.min(self.fill_target / 4).max(1);
-        let free = self.fill.free(self.fill.size() - self.fill_target + least);
+        let share = self.share.get_or_insert_with(|| pool.depot().share());
+        let target = self.fill_target.min(share.frames());
+        let least = FILL_BATCH.min(target / 4).max(1);
+        let free = self.fill.free(self.fill.size() - target + least);
         let standing = self.fill.size() - free;
-        let wanted = self.fill_target.saturating_sub(standing);
+        let wanted = target.saturating_sub(standing);
         if wanted < least {
             return;
         }
+        let spare = u32::try_from((pool.depot().available() + pool.len()) / 8).unwrap_or(u32::MAX);
+        let wanted = wanted.min(spare.max(LEAST_FILL.min(target).saturating_sub(standing)));
         let mut written = 0;
         while written < wanted {
             let Some(frame) = pool.take_raw() else { break };

@@ -91,6 +91,7 @@ fn rings_of(
         tx: Producer::new(tx),
         owned: OwnedFrames::new(FRAMES),
         fill_target: RING,
+        share: None,
         max_segments: 18,
         strange: 0,
         refused: 0,

@@ -303,6 +303,7 @@ pub(super) fn rings(
         tx: Producer::new(tx.shared()?),
         owned: super::owned::OwnedFrames::new(frames),
         fill_target: fill_target.clamp(1, ring_size),
+        share: None,
         max_segments: 1,
         strange: 0,
         refused: 0,

@@ -20,6 +20,16 @@ pub fn port(
     answers: bool,
 ) {
     let object = object(name);
+    if running.hooks_lost > 0 {
+        let times = match running.hooks_lost {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let finding =
+            format!("its XDP program was taken off the device by another program {times}, and put back");
+        let fix = "find the program that takes it off: `bpftool link detach`, `ip link set DEV xdp off`, another manager of the device";
+        chart.note(&object, Finding::Warning, finding, fix);
+    }
     if let Some(trouble) = &running.trouble {
         let fix = match &running.wanted.port.kind {
             PortKind::Patch(_) => "make the peer, or remove the port",

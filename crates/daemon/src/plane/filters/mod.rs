@@ -28,6 +28,7 @@ use xdp::filter::{
     RuleCounters, RuleSet, Tally, Unreadable,
 };
 
+use super::af_xdp;
 use super::device::object as port_object;
 use super::open::{Opened, Wanted};
 use super::ports::{Ports, Running};
@@ -247,11 +248,14 @@ impl Filters {
         ports.iter().try_for_each(|(port, running)| self.serve(port, &running.wanted).map(drop))
     }
 
-    /// Gives a port's hook, if it has one, the filter that the port names.
+    /// Gives a port's hook, if it has one, the filter that the port names, and lets frames pass the hook.
     fn ensure_hook(&mut self, port: &PortName, running: &mut Running) -> Result<(), PlaneError> {
         let wanted = named(running).cloned();
-        if let Some(hook) = &mut running.hook {
-            self.put(port, wanted.as_ref(), hook)?;
+        let Some(hook) = &mut running.hook else { return Ok(()) };
+        self.put(port, wanted.as_ref(), hook)?;
+        if running.is_locked {
+            af_xdp::unlock(port, &running.wanted, hook, &running.sockets)?;
+            running.is_locked = false;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Filters of ports that a hand-over resumes or opens anew.
 
 use control::PlaneError;
-use model::PortName;
+use model::{FilterName, PortName};
+use xdp::Attached;
 use xdp::filter::Filter;
 
 use super::{Filters, Ports, failed, named};
@@ -22,7 +23,18 @@ impl Filters {
         resumed: &Ports,
     ) -> Result<(), PlaneError> {
         let Some(hook) = &mut opened.hook else { return Ok(()) };
-        let wanted = wanted.filter();
+        self.share(port, wanted.filter(), hook, resumed)?;
+        opened.unlock(port, wanted)
+    }
+
+    /// Gives a hook a filter, with the counters of a port that has it from the predecessor.
+    fn share(
+        &mut self,
+        port: &PortName,
+        wanted: Option<&FilterName>,
+        hook: &mut Attached,
+        resumed: &Ports,
+    ) -> Result<(), PlaneError> {
         let runs = |name| self.running.get(name).is_some_and(|running| running.kernel.is_some());
         if let Some(name) = wanted.filter(|name| !runs(*name)) {
             let having = resumed.values().filter(|other| named(other) == Some(name));

@@ -516,6 +516,7 @@ fn put_together(
         let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
         queues.push((QueueId(queue.id), resumed));
     }
+    let is_locked = hook.as_ref().is_some_and(|hook| super::super::af_xdp::is_locked(wanted, hook));
     Ok(Opened {
         device,
         hook,
@@ -527,6 +528,7 @@ fn put_together(
         max_mtu: letter.mtu,
         footprint: Footprint { made: false, former: letter.former },
         adopted: true,
+        is_locked,
         claim: None,
         notes: Vec::new(),
     })

@@ -1,0 +1,181 @@
+//! The devices of the namespaces that ports are in, as the kernel's notifications tell of them: one subscription per namespace.
+//!
+//! The housekeeping thread waits on [`DeviceWatches::readiness`], so that a link that comes up is acted on within a millisecond or so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::os::linux::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::Namespace;
+use port::netns::{self, NetnsError};
+use port::watch::LinkWatch;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+
+use super::device::place;
+
+/// How often a namespace's devices are listed anew, in case a notification was missed.
+const LISTING: Duration = Duration::from_secs(30);
+
+/// Subscriptions by the file of the namespace; the empty path is the daemon's own namespace.
+pub struct DeviceWatches {
+    /// `None` where the kernel gave no descriptor: notifications are then read four times a second.
+    epoll: Option<Arc<OwnedFd>>,
+    namespaces: BTreeMap<PathBuf, Watched>,
+}
+
+/// What is known of one namespace.
+struct Watched {
+    namespace: Option<Namespace>,
+    /// Device and inode of the namespace's file.
+    identity: Option<(u64, u64)>,
+    state: State,
+    listed: Instant,
+}
+
+enum State {
+    /// The devices, as last told.
+    Followed(LinkWatch),
+    /// The namespace is not there.
+    Missing(String),
+    /// The kernel gives no answer now (no descriptors or memory left): nothing is known.
+    Unknown,
+}
+
+/// A namespace's devices as a look at one port finds them.
+pub enum Devices<'a> {
+    /// They are these.
+    Known(&'a LinkWatch),
+    /// The namespace is not there, and why.
+    Missing(&'a str),
+    /// The kernel gives no answer now.
+    Unknown,
+}
+
+impl DeviceWatches {
+    /// No namespaces yet.
+    pub fn new() -> Self {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok().map(Arc::new);
+        DeviceWatches { epoll, namespaces: BTreeMap::new() }
+    }
+
+    /// Returns what becomes readable when notifications wait.
+    pub fn readiness(&self) -> Option<Arc<OwnedFd>> {
+        self.epoll.clone()
+    }
+
+    /// Follows exactly these namespaces, and reads the notifications that wait.
+    pub fn read<'n>(&mut self, wanted: impl Iterator<Item = Option<&'n Namespace>>) {
+        let wanted: BTreeSet<Option<&Namespace>> = wanted.collect();
+        let now = now();
+        self.namespaces.retain(|_, watched| wanted.contains(&watched.namespace.as_ref()));
+        for namespace in wanted {
+            let watched = self.namespaces.entry(place(namespace)).or_insert_with(|| Watched {
+                namespace: namespace.cloned(),
+                identity: None,
+                state: State::Unknown,
+                listed: now,
+            });
+            watched.read(self.epoll.as_deref(), now);
+        }
+    }
+
+    /// Returns the devices of a namespace that [`DeviceWatches::read`] follows.
+    pub fn of(&self, namespace: Option<&Namespace>) -> Devices<'_> {
+        match self.namespaces.get(&place(namespace)).map(|watched| &watched.state) {
+            Some(State::Followed(watch)) => Devices::Known(watch),
+            Some(State::Missing(why)) => Devices::Missing(why),
+            Some(State::Unknown) | None => Devices::Unknown,
+        }
+    }
+}
+
+impl Watched {
+    fn read(&mut self, epoll: Option<&OwnedFd>, now: Instant) {
+        let identity = self.namespace.as_ref().map(identity);
+        if let Some(Err(why)) = &identity {
+            // The subscription alone would keep the namespace alive.
+            self.state = State::Missing(why.clone());
+            return;
+        }
+        let identity = identity.and_then(Result::ok);
+        if let State::Followed(watch) = &mut self.state
+            && self.identity == identity
+        {
+            let read = watch.poll().map(drop);
+            let list = read.is_err() || watch.needs_resync() || now.duration_since(self.listed) >= LISTING;
+            if !list {
+                return;
+            }
+            self.listed = now;
+            let listed = inside(self.namespace.as_ref(), || watch.resync().map(drop));
+            match (read, listed) {
+                (Ok(()), Ok(Ok(()))) => return,
+                (read, listed) => {
+                    let read = read.err().map(|error| error.to_string());
+                    let entered = listed.map_err(|error| error.to_string());
+                    let listed = entered.and_then(|listed| listed.map_err(|error| error.to_string())).err();
+                    let error = read.or(listed).unwrap_or_default();
+                    tracing::warn!(
+                        error,
+                        "notifications of devices cannot be read; the devices are listed anew"
+                    );
+                }
+            }
+        }
+        (self.identity, self.listed) = (identity, now);
+        self.state = match inside(self.namespace.as_ref(), LinkWatch::open) {
+            Ok(Ok(watch)) => {
+                let data = epoll::EventData::new_u64(0);
+                // Without its readiness the looks that come four times a second read it.
+                let _ = epoll.map(|epoll| epoll::add(epoll, watch.fd(), data, epoll::EventFlags::IN));
+                State::Followed(watch)
+            }
+            Ok(Err(error)) => unknown(&error.to_string()),
+            Err(error @ NetnsError::Enter { .. }) => State::Missing(error.to_string()),
+            Err(error) => unknown(&error.to_string()),
+        };
+    }
+}
+
+fn unknown(error: &str) -> State {
+    tracing::warn!(error, "the devices of a namespace cannot be listed now; its ports stay as they are");
+    State::Unknown
+}
+
+/// Waits until notifications of devices wait, at most until `deadline`.
+pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
+    let left = deadline.saturating_duration_since(now());
+    let waited = readiness.zip(left.try_into().ok()).map(|(readiness, timeout)| {
+        let mut descriptors = [PollFd::new(readiness, PollFlags::IN)];
+        poll(&mut descriptors, Some(&timeout))
+    });
+    if !matches!(waited, Some(Ok(_) | Err(rustix::io::Errno::INTR))) {
+        std::thread::sleep(left);
+    }
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The file's device and inode, or why there is none.
+fn identity(namespace: &Namespace) -> Result<(u64, u64), String> {
+    let path = namespace.path();
+    match std::fs::metadata(&path) {
+        Ok(file) => Ok((file.st_dev(), file.st_ino())),
+        Err(error) => Err(format!(
+            "network namespace {}: cannot be opened ({error}); create it with `ip netns add` or check the name",
+            path.display()
+        )),
+    }
+}
+
+fn inside<T: Send>(namespace: Option<&Namespace>, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+    match namespace {
+        None => Ok(work()),
+        Some(namespace) => netns::within(namespace.path(), work),
+    }
+}
