@@ -162,6 +162,13 @@ static __attribute__((noinline)) __u32 route_way(struct xdp_md *ctx, __u32 group
 	return *(volatile __u32 *)&ways->ways[mixed >> 16 & (ROUTE_BUCKETS - 1)];
 }
 
+TRIVIUM_INLINE __u32 route_link_spread(__u32 half)
+{
+	half = (half ^ half >> 16) * 0x85ebca6b;
+	half = (half ^ half >> 13) * 0xc2b2ae35;
+	return half ^ half >> 16;
+}
+
 /*
  * The two places of an address behind a device, as crates/router/src/link_hash.rs has them. By itself, for the sake of
  * its caller's stack.
@@ -175,7 +182,7 @@ static __attribute__((noinline)) __u64 route_link_hash(__u32 device, __u64 high,
 	second += secret[8] * (high >> 32) + secret[9] * (__u32)high;
 	first += secret[4] * (low >> 32) + secret[5] * (__u32)low;
 	second += secret[10] * (low >> 32) + secret[11] * (__u32)low;
-	return (first & ~0xffffffffULL) | second >> 32;
+	return (__u64)route_link_spread(first >> 32) << 32 | route_link_spread(second >> 32);
 }
 
 /* The number of an address behind a device; 0: it is not known there. */

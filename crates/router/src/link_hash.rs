@@ -3,8 +3,11 @@
 //! A host of a /64 can have any number of addresses there, and answer for all of them. If it knew which addresses share places with
 //! a victim's, it could fill these places. So each table has secret numbers of its own, and its two places come from two sums of
 //! products with numbers apart (multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", 2014): whatever
-//! two addresses are chosen, the upper halves of the sums agree as often as chance has it. Programs in the kernel reckon the same
-//! (`route_link_hash()` in `bpf/include/route_answer.h`).
+//! two addresses are chosen, the upper halves of the sums agree as often as chance has it.
+//!
+//! The sums of addresses in a row are an arithmetic progression, whose low bits cluster under some secrets. A bijection of 32 bits spreads
+//! the upper halves, so that all of their bits decide about the place; it maps no two different halves to one. Programs in the kernel
+//! compute the same (`route_link_hash()` in `bpf/include/route_answer.h`).
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -37,11 +40,20 @@ impl LinkHash {
         let sum = |secrets: &[u64]| {
             let products =
                 secrets.iter().skip(1).zip(words).map(|(secret, word)| secret.wrapping_mul(word.into()));
-            products.fold(secrets.first().copied().unwrap_or(0), u64::wrapping_add) >> 32
+            let sum = products.fold(secrets.first().copied().unwrap_or(0), u64::wrapping_add);
+            u64::from(spread((sum >> 32) as u32))
         };
         let (first, second) = self.0.split_at(OF_A_SUM);
         sum(first) << 32 | sum(second)
     }
+}
+
+/// Maps 32 bits to 32 bits one to one, so that each bit of the result depends on all bits of `half` (the finish of MurmurHash3, public domain).
+#[inline]
+fn spread(half: u32) -> u32 {
+    let half = (half ^ half >> 16).wrapping_mul(0x85eb_ca6b);
+    let half = (half ^ half >> 13).wrapping_mul(0xc2b2_ae35);
+    half ^ half >> 16
 }
 
 impl std::fmt::Debug for LinkHash {
