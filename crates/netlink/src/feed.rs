@@ -21,7 +21,7 @@ use sync::readers::Readers;
 
 use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
-use crate::state::{self, Family, Hop, Kind, Member, NextHop, RouteKey, Rule};
+use crate::state::{self, Family, FibOutcome, Hop, Kind, Member, NextHop, RouteKey, Rule, TablePrefix};
 
 /// The kernel's main and local tables.
 const MAIN: u32 = 254;
@@ -65,8 +65,8 @@ pub struct Feed {
     refused: u64,
     /// Routes that found no room: they come when there is some.
     waiting: BTreeSet<Key>,
-    /// Those of them that have found room since it was last asked.
-    found: Vec<String>,
+    /// What became of routes since the last [`Feed::take_outcome`].
+    outcome: FibOutcome,
 }
 
 /// A prefix of a table.
@@ -77,10 +77,14 @@ enum Key {
 }
 
 impl Key {
-    fn prefix(self) -> String {
+    fn table_prefix(self) -> TablePrefix {
         match self {
-            Key::Four(_, prefix) => prefix.to_string(),
-            Key::Six(_, prefix) => prefix.to_string(),
+            Key::Four(table, state::Prefix { address, length }) => {
+                (table, state::Prefix { address: address.into(), length })
+            }
+            Key::Six(table, state::Prefix { address, length }) => {
+                (table, state::Prefix { address: address.into(), length })
+            }
         }
     }
 }
@@ -116,7 +120,7 @@ impl Feed {
             adjacencies: Adjacencies::new(domain, limits.neighbours, workers),
             refused: 0,
             waiting: BTreeSet::new(),
-            found: Vec::new(),
+            outcome: FibOutcome::default(),
         }
     }
 
@@ -214,9 +218,9 @@ impl Feed {
         self.refused
     }
 
-    /// Takes the prefixes of routes that had found no room and have found it since the last call.
-    pub fn take_found(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.found)
+    /// Takes what became of changed routes since the last call.
+    pub fn take_outcome(&mut self) -> FibOutcome {
+        std::mem::take(&mut self.outcome)
     }
 
     /// Whether a route to just this prefix waits for room in a table of the kernel's.
@@ -266,9 +270,10 @@ impl Feed {
         for key in there.into_iter().chain(new) {
             let has_waited = self.waiting.remove(&key);
             match self.bring(mirror, key) {
-                Ok(()) if has_waited => self.found.push(key.prefix()),
+                Ok(()) if has_waited => self.outcome.found.push(key.table_prefix()),
                 Ok(()) => {}
                 Err(error) => {
+                    self.outcome.refused.push(key.table_prefix());
                     self.waiting.insert(key);
                     errors.push(error);
                 }
@@ -279,7 +284,7 @@ impl Feed {
                 self.waiting.insert(key);
                 break;
             }
-            self.found.push(key.prefix());
+            self.outcome.found.push(key.table_prefix());
         }
         for id in gone {
             self.fibs.values_mut().for_each(|fib| fib.define(id, None, &mut self.adjacencies));

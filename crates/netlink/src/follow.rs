@@ -16,6 +16,7 @@ use crate::decode::{self, Event, decode};
 use crate::error::NetlinkError;
 use crate::fpm::{self, Answer, Fpm, FpmListener, FpmStatus, Server, Table, locked};
 use crate::mirror::{Change, Mirror};
+use crate::state::FibOutcome;
 
 /// Most datagrams between reader and applier; fewer where the socket's buffer is small.
 const QUEUE: usize = 1 << 16;
@@ -153,15 +154,6 @@ struct Sessions {
     settled: u64,
 }
 
-/// Which routes found room in the tables of the workers, by their prefixes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// Routes that have changed and found none.
-    pub refused: Vec<String>,
-    /// Routes that had found none before.
-    pub found: Vec<String>,
-}
-
 /// How often that is said.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 
@@ -182,7 +174,7 @@ impl Follower {
     ) -> Result<Follower, NetlinkError> {
         let told = move |mirror: &Mirror, changes: &[Change]| {
             told(mirror, changes);
-            Room::default()
+            FibOutcome::default()
         };
         Follower::begin(netns, buffer, None, told)
     }
@@ -196,7 +188,7 @@ impl Follower {
         netns: Option<&Netns>,
         buffer: usize,
         fpm: Fpm,
-        told: impl FnMut(&Mirror, &[Change]) -> Room + Send + 'static,
+        told: impl FnMut(&Mirror, &[Change]) -> FibOutcome + Send + 'static,
     ) -> Result<Follower, NetlinkError> {
         Follower::begin(netns, buffer, Some(fpm), told)
     }
@@ -205,7 +197,7 @@ impl Follower {
         netns: Option<&Netns>,
         buffer: usize,
         fpm: Option<Fpm>,
-        told: impl FnMut(&Mirror, &[Change]) -> Room + Send + 'static,
+        told: impl FnMut(&Mirror, &[Change]) -> FibOutcome + Send + 'static,
     ) -> Result<Follower, NetlinkError> {
         let (listening, asking) = within_optional(netns, || {
             let failed = |what| move |source| NetlinkError::Kernel { what, source };
@@ -482,7 +474,7 @@ impl Sessions {
     }
 
     /// Answers what was said, by what found room.
-    fn answer(&mut self, room: &Room) {
+    fn answer(&mut self, room: &FibOutcome) {
         self.table.no_room(&room.refused, &mut self.answers);
         self.table.found_room(&room.found, &mut self.answers);
         self.complain();
@@ -501,7 +493,7 @@ impl Sessions {
     }
 }
 
-impl<F: FnMut(&Mirror, &[Change]) -> Room> Applier<F> {
+impl<F: FnMut(&Mirror, &[Change]) -> FibOutcome> Applier<F> {
     fn run(mut self) {
         let ended = loop {
             let mut changes = Vec::new();
@@ -575,7 +567,7 @@ impl<F: FnMut(&Mirror, &[Change]) -> Room> Applier<F> {
     }
 
     fn tell(&mut self, changes: &mut Vec<Change>) {
-        let mut room = Room::default();
+        let mut room = FibOutcome::default();
         if !changes.is_empty() {
             room = (self.told)(&self.mirror, changes);
             changes.clear();

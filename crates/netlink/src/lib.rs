@@ -39,11 +39,11 @@ mod state;
 pub use decode::{Event, Object, decode};
 pub use error::NetlinkError;
 pub use feed::{Feed, Limits, Programs, own_addresses};
-pub use follow::{Drift, Follower, Room, Status};
+pub use follow::{Drift, Follower, Status};
 pub use fpm::{Fpm, FpmError, FpmListener, FpmStatus};
 pub use mirror::{Change, Mirror};
 pub use routes::{Paths, Routes};
 pub use state::{
-    Address, Family, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix, RouteKey, Rule,
-    Settings, SettingsKey,
+    Address, Family, FibOutcome, Hop, Kind, Link, Member, Neighbour, NeighbourKey, NextHop, Path, Prefix,
+    RouteKey, Rule, Settings, SettingsKey, TablePrefix,
 };

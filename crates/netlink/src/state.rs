@@ -184,6 +184,18 @@ impl<A: fmt::Display> fmt::Display for Prefix<A> {
     }
 }
 
+/// A destination in one of the kernel's tables: the table's number and the prefix.
+pub type TablePrefix = (u32, Prefix<IpAddr>);
+
+/// What became of changed routes in the workers' tables. Routes that are not named were taken at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FibOutcome {
+    /// Routes that found no room.
+    pub refused: Vec<TablePrefix>,
+    /// Routes that had found no room before and have found it now.
+    pub found: Vec<TablePrefix>,
+}
+
 /// Which route: all that the kernel tells apart before it looks where a route leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey<A> {

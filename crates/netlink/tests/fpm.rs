@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use netlink::fpm::speak::{Answer, Target, announce, answers, frame, next_hop, session, withdraw};
-use netlink::{Change, Feed, Follower, Fpm, FpmListener, FpmStatus, Limits, Mirror, Prefix, Room};
+use netlink::{Change, Feed, FibOutcome, Follower, Fpm, FpmListener, FpmStatus, Limits, Mirror, Prefix};
 use port::netns::Netns;
 use sync::qsbr::Domain;
 use testbed::{Lab, Namespace, eventually, require};
@@ -34,8 +34,8 @@ struct Told {
     times: usize,
     watched: Option<netlink::RouteKey<std::net::Ipv4Addr>>,
     absent: usize,
-    full: Vec<String>,
-    found: Vec<String>,
+    full: Vec<netlink::TablePrefix>,
+    found: Vec<netlink::TablePrefix>,
 }
 
 /// A device with an address, and a neighbour behind it.
@@ -71,7 +71,7 @@ impl Site {
             if let Some(key) = told.watched {
                 told.absent += usize::from(mirror.routes4.get(&key).is_none());
             }
-            Room { refused: told.full.clone(), found: std::mem::take(&mut told.found) }
+            FibOutcome { refused: told.full.clone(), found: std::mem::take(&mut told.found) }
         };
         let netns = Netns::Path(namespace.path());
         let listener = FpmListener::bind(Some(&netns), "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -302,7 +302,7 @@ fn what_finds_no_room_is_answered_so() {
     assert_eq!((good, site.routes().len()), (7 - own, 7 - own), "beside {own}");
     assert_eq!(site.status().refused, 10 - good as u64);
     // So is what the tables of the workers have no room for.
-    site.told.lock().unwrap().full.push("10.0.0.0/16".to_owned());
+    site.told.lock().unwrap().full.push((254, prefix("10.0.0.0/16")));
     one.write_all(&frame([
         withdraw(prefix("10.0.0.0/16"), BGP),
         announce(prefix("10.0.0.0/16"), BGP, &Target::Nowhere(6)),
@@ -313,7 +313,7 @@ fn what_finds_no_room_is_answered_so() {
     {
         let mut told = site.told.lock().unwrap();
         told.full.clear();
-        told.found.push("10.0.0.0/16".to_owned());
+        told.found.push((254, prefix("10.0.0.0/16")));
     }
     site.namespace.run(["ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.2"]).unwrap();
     assert!(read_answers(&mut one, 1)["10.0.0.0/16"].offloaded);
@@ -364,7 +364,8 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     assert!(refused.contains(&address.to_string()) && refused.contains("in use"), "{refused}");
     let listener = FpmListener::later(Some(&netns), address);
     let fpm = sessions(listener, 10);
-    let follower = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Room::default()).unwrap();
+    let follower =
+        Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| FibOutcome::default()).unwrap();
     let trouble = || follower.fpm().unwrap().trouble;
     eventually("the trouble is told", PATIENCE, || trouble().ok_or_else(String::new)).unwrap();
     drop(taken);
@@ -373,7 +374,7 @@ fn an_address_that_is_taken_is_named_and_waited_for() {
     let listener = follower.listener().unwrap();
     assert_eq!(listener.address(), address);
     let fpm = sessions(listener, 10);
-    let other = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| Room::default()).unwrap();
+    let other = Follower::start_with_fpm(Some(&netns), 1 << 20, fpm, |_, _| FibOutcome::default()).unwrap();
     drop(follower);
     let _stream = namespace.inside(move || Ok(TcpStream::connect(address).unwrap())).unwrap();
     eventually("a session", PATIENCE, || {
@@ -403,9 +404,8 @@ fn a_full_table_is_there_in_seconds() {
     let fpm = sessions(listener, 2_000_000);
     let follower = Follower::start_with_fpm(Some(&netns), 8 << 20, fpm, move |mirror, changes| {
         let mut feed = fed.lock().unwrap();
-        let errors = feed.apply(mirror, changes);
-        let refused = errors.iter().map(|error| error.prefix().to_owned()).collect();
-        Room { refused, found: feed.take_found() }
+        feed.apply(mirror, changes);
+        feed.take_outcome()
     })
     .unwrap();
     let device = follower.look(|mirror| mirror.links.values().find(|link| link.name == "e1").unwrap().index);
@@ -456,7 +456,7 @@ fn a_full_table_is_there_in_seconds() {
     assert!(took[0] < Duration::from_secs(5) && took[1] < Duration::from_secs(1), "{took:?}");
 }
 
-/// Connects without end and without waiting, so that the listener never runs dry.
+/// Opens connections in a loop without waiting for any, so that a connection always waits at the listener.
 fn flood(address: SocketAddr, ended: &std::sync::atomic::AtomicBool) {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
     let mut under_way = std::collections::VecDeque::new();

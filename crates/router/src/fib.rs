@@ -44,18 +44,6 @@ pub enum FibError {
     },
 }
 
-impl FibError {
-    /// The route.
-    #[must_use]
-    pub fn prefix(&self) -> &str {
-        match self {
-            FibError::Full { prefix, .. }
-            | FibError::Limit { prefix, .. }
-            | FibError::Paths { prefix, .. } => prefix,
-        }
-    }
-}
-
 /// The writer's side of a table: IPv4 and IPv6 routes, and their paths.
 pub struct Fib {
     v4: Table<u32>,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::speak::{FAILED, Message, OFFLOAD, frame};
 use crate::decode::NEWROUTE;
-use crate::state::{Family, Prefix, RouteKey};
+use crate::state::{Family, Prefix, RouteKey, TablePrefix};
 
 /// A route of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +15,14 @@ pub(crate) enum Key {
 }
 
 impl Key {
+    /// Returns the route's table and destinations.
+    pub(crate) fn table_prefix(&self) -> TablePrefix {
+        match self {
+            Key::Four(key) => (key.table, self.prefix()),
+            Key::Six(key) => (key.table, self.prefix()),
+        }
+    }
+
     /// Its destinations.
     pub(crate) fn prefix(&self) -> Prefix<IpAddr> {
         match self {

@@ -13,7 +13,7 @@ use super::answers::{Key, Said};
 use crate::decode::{Event, Object};
 use crate::mirror::{Change, Mirror};
 use crate::routes::Routes;
-use crate::state::{Family, Kind, Member, NextHop, Path, RouteKey};
+use crate::state::{Family, Kind, Member, NextHop, Path, RouteKey, TablePrefix};
 
 const RTPROT_ZEBRA: u8 = 11;
 const RTPROT_BABEL: u8 = 42;
@@ -277,14 +277,14 @@ impl Table {
     }
 
     /// Of these prefixes some found no room in the workers' tables: that is said of them instead.
-    pub(crate) fn no_room(&mut self, prefixes: &[String], answers: &mut [Answer]) {
+    pub(crate) fn no_room(&mut self, prefixes: &[TablePrefix], answers: &mut [Answer]) {
         if prefixes.is_empty() {
             return;
         }
-        let prefixes: HashSet<&str> = prefixes.iter().map(String::as_str).collect();
+        let prefixes: HashSet<&TablePrefix> = prefixes.iter().collect();
         for (key, said) in answers {
             let Some(said) = said else { continue };
-            if said.offloaded && prefixes.contains(key.prefix().to_string().as_str()) {
+            if said.offloaded && prefixes.contains(&key.table_prefix()) {
                 said.offloaded = false;
                 self.refused += 1;
                 self.failed.insert(*key, *said);
@@ -293,13 +293,13 @@ impl Table {
     }
 
     /// Routes to these prefixes have found the room that they had not: that is said of those that were announced.
-    pub(crate) fn found_room(&mut self, prefixes: &[String], answers: &mut Vec<Answer>) {
+    pub(crate) fn found_room(&mut self, prefixes: &[TablePrefix], answers: &mut Vec<Answer>) {
         if prefixes.is_empty() || self.failed.is_empty() {
             return;
         }
-        let prefixes: HashSet<&str> = prefixes.iter().map(String::as_str).collect();
+        let prefixes: HashSet<&TablePrefix> = prefixes.iter().collect();
         self.failed.retain(|key, said| {
-            let found = prefixes.contains(key.prefix().to_string().as_str());
+            let found = prefixes.contains(&key.table_prefix());
             if found {
                 answers.push((*key, Some(Said { offloaded: true, ..*said })));
             }

@@ -360,8 +360,14 @@ fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     assert_eq!(site.table.refused, 1);
     // What finds no room in the workers' tables is told to them again.
     site.says([route(1, "192.0.2.1")]);
-    site.table.no_room(&["10.1.0.0/16".to_owned()], &mut site.answers);
+    site.table.no_room(&[(254, prefix("10.1.0.0/16"))], &mut site.answers);
     assert_eq!(site.answered(), [("10.1.0.0/16".to_owned(), Some(false))]);
+    // What another table says of the same prefix is nothing to this route.
+    site.table.found_room(&[(100, prefix("10.1.0.0/16"))], &mut site.answers);
+    assert_eq!(site.answered(), []);
+    site.says([route(2, "192.0.2.1")]);
+    site.table.no_room(&[(100, prefix("10.2.0.0/16"))], &mut site.answers);
+    assert_eq!(site.answered(), [("10.2.0.0/16".to_owned(), Some(true))]);
     site.changes.clear();
     site.says([route(1, "192.0.2.1")]);
     assert_eq!((site.changes.len(), site.answered()), (1, vec![("10.1.0.0/16".to_owned(), Some(true))]));
@@ -374,11 +380,11 @@ fn a_route_that_gets_room_later_is_answered_anew() {
     let limits = Limits { words: 1 << 21, routes: 1, paths: 16, neighbours: 16 };
     let mut feed = Feed::new(&Domain::new(), limits, 1);
     let mut tell = |site: &mut Site| {
-        let errors = feed.apply(&site.mirror, &site.changes);
+        feed.apply(&site.mirror, &site.changes);
         site.changes.clear();
-        let refused: Vec<String> = errors.iter().map(|error| error.prefix().to_owned()).collect();
-        site.table.no_room(&refused, &mut site.answers);
-        site.table.found_room(&feed.take_found(), &mut site.answers);
+        let outcome = feed.take_outcome();
+        site.table.no_room(&outcome.refused, &mut site.answers);
+        site.table.found_room(&outcome.found, &mut site.answers);
     };
     let route = |number: u8| announce(prefix(&format!("10.{number}.0.0/16")), BGP, &via("192.0.2.1"));
     let answer = |number: u8, said| (format!("10.{number}.0.0/16"), said);

@@ -1,16 +1,16 @@
-//! Which neighbours the kernel is told of as used, or asked for, in one go: gateways first, others in turn.
+//! The order in which a router tells the kernel which neighbours it uses or needs: at most [`PROMPTS`] a turn, gateways first, round robin.
 
 use std::net::IpAddr;
 
-/// Neighbours in one go.
+/// The most neighbours that one turn tells the kernel of.
 const PROMPTS: usize = 512;
-/// Places of them that gateways leave to others, however many gateways there are.
+/// The part of [`PROMPTS`] that is kept for neighbours that are no gateways.
 const OF_OTHERS: usize = PROMPTS / 4;
 
-/// The index of a device, and a neighbour's address behind it.
+/// A neighbour: the ifindex of the device that it is reached by, and its IP address.
 type Key = (u32, IpAddr);
 
-/// Whose turn it is, of each kind.
+/// The places of the round robin among gateways and among other neighbours.
 #[derive(Debug, Default)]
 pub struct Prompts {
     gateways: Turn,
@@ -18,7 +18,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// The next ones of those that are to be told of.
+    /// Returns the neighbours whose turn it is.
     pub fn next(&mut self, gateways: Vec<Key>, others: Vec<Key>) -> Vec<Key> {
         let reserved = others.len().min(OF_OTHERS);
         let mut chosen = self.gateways.next(gateways, PROMPTS - reserved);
@@ -28,12 +28,12 @@ impl Prompts {
     }
 }
 
-/// The last one that has had its turn.
+/// The last neighbour that had its turn.
 #[derive(Debug, Default)]
 struct Turn(Option<Key>);
 
 impl Turn {
-    /// So many of `all` that follow the last one in order, the first following the last.
+    /// Returns the next `most` neighbours of `all` in order, beginning behind the last that had its turn, and wrapping around.
     fn next(&mut self, mut all: Vec<Key>, most: usize) -> Vec<Key> {
         all.sort_unstable();
         let from = self.0.map_or(0, |last| all.partition_point(|key| *key <= last));

@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use model::RouterName;
-use netlink::{Change, Feed, Mirror, Room, own_addresses};
+use netlink::{Change, Feed, FibOutcome, Mirror, own_addresses};
 use packet::MacAddr;
 use router::Lookup;
 
@@ -52,8 +52,8 @@ pub struct Seat {
 }
 
 impl State {
-    /// What has changed in the mirror; gives which routes found room.
-    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> Room {
+    /// Applies what has changed in the mirror, and returns what became of routes.
+    pub fn apply(&mut self, mirror: &Mirror, changes: &[Change]) -> FibOutcome {
         let errors = self.feed.apply(mirror, changes);
         if let Some(error) = errors.first() {
             // A table that is full says so with every route: once a minute is enough.
@@ -82,8 +82,7 @@ impl State {
             // One that waits to be taken is enough.
             let _ = self.wake.try_send(());
         }
-        let refused = errors.iter().map(|error| error.prefix().to_owned()).collect();
-        Room { refused, found: self.feed.take_found() }
+        self.feed.take_outcome()
     }
 
     /// Looks at everything but routes and neighbours.
