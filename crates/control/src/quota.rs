@@ -3,7 +3,8 @@
 //! Each kind of thing (work on blocking threads, changes, streams, texts, measurements) has a [`Quota`] of its own. A client (a user, or a
 //! token whatever address it comes from) has a share of it. Clients of the scope `root` have permits of their own beside these.
 //!
-//! A [`Permit`] belongs to the work, not to the request: work goes on where a client goes away, and counts until it is done.
+//! A [`Permit`] belongs to the work and not to the request. The work goes on when its client disconnects, and the permit is held until the work
+//! is done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

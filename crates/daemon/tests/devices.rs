@@ -228,6 +228,27 @@ fn stations_of_a_port_without_a_link_are_forgotten() {
     .unwrap();
 }
 
+/// An attempt to open a port changes its device, and changes it back when it fails: that must not cause the next attempt.
+#[test]
+fn a_port_that_cannot_be_opened_is_tried_a_few_times_a_second() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::with_queues(2, 2);
+    rig.lab.hub().run(["ethtool", "-L", "h2", "rx", "2", "tx", "2"]).unwrap();
+    rig.start(&rig.configuration("queues = 2\npersist = false"));
+    let hub = rig.lab.hub().clone();
+    hub.run(["ip", "link", "del", "dev", "h2"]).unwrap();
+    rig.port_until("h2", "gone", |port| port["trouble"].is_string());
+    let mac = "02:00:00:00:00:77";
+    rig.hosts[1].plug_again(&hub, mac, &[]).unwrap();
+    rig.port_until("h2", "refused", |port| {
+        port["trouble"].as_str().is_some_and(|why| why.contains("1 receive queues"))
+    });
+    let monitor = hub.spawn(["ip", "-o", "monitor", "link"]).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let told = monitor.output().lines().filter(|line| line.contains("h2")).count();
+    assert!(told < 150, "{told} notifications in two seconds");
+}
+
 /// A container's first packets come right behind the change of its link.
 #[test]
 fn no_packet_is_lost_when_a_link_comes_up() {

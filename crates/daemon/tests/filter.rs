@@ -61,7 +61,7 @@ fn nothing_passes_before_the_filter_of_a_new_port_is_there() {
         rig.until_reachable(1, 2);
         applied(&rig, &without);
     }
-    // The same where the port's device goes and comes back, and where a hook is opened anew in place.
+    // The same holds when another program detaches the hook and the daemon attaches it again.
     applied(&rig, &with);
     packets_until(&rig, "flood", 50);
     for _ in 0..3 {

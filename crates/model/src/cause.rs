@@ -266,11 +266,8 @@ impl Cause {
             FramesTooFew { needed, .. } => {
                 format!("set memory.frames to at least {needed}, or ask for fewer queues")
             }
-            FramesRunning { frames, needed, .. } if needed <= frames => {
+            FramesRunning { .. } => {
                 "restart the daemon with this configuration, or ask for fewer queues".to_owned()
-            }
-            FramesRunning { needed, .. } => {
-                format!("set memory.frames to at least {needed} and restart, or ask for fewer queues")
             }
             FramesScarce { full, .. } => format!("set memory.frames to {full} or more"),
             MtuAboveFrame { .. } => "lower `mtu`, or set memory.frame_size = 4096".to_owned(),

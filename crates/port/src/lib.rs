@@ -37,7 +37,7 @@
 //! | [`pcap`] | capture files |
 //! | [`ring`], [`null`] | in memory: tests and benches |
 //!
-//! [`offload`] completes in software what a port cannot; [`link`], [`ethtool`], [`watch`] and [`netns`] tell and change what the
+//! [`offload`] completes in software what a port cannot; [`link`], [`ethtool`], [`netdev`], [`watch`] and [`netns`] tell and change what the
 //! kernel knows of devices; [`bound`] are sockets of one device; [`tcp_sessions`] and [`tcp_users`] tell connections of this host.
 //!
 //! Unsafe code lives in `memory` and in the kernel-facing modules; every access goes through bounds that are checked also

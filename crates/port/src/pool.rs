@@ -34,6 +34,8 @@ pub struct Depot {
 /// packets in the workers and to transmit rings.
 pub struct FillShare {
     depot: Arc<Depot>,
+    /// Half of the frames.
+    half: u32,
 }
 
 impl FillShare {
@@ -42,7 +44,7 @@ impl FillShare {
     #[must_use]
     pub fn frames(&self) -> u32 {
         let rings = self.depot.fill_rings.load(Ordering::Relaxed).max(1);
-        (self.depot.memory.frames() / 2 / rings).max(LEAST_FILL)
+        (self.half / rings).max(LEAST_FILL)
     }
 }
 
@@ -87,7 +89,8 @@ impl Depot {
         self.generation
     }
 
-    /// Holds frames of a closed zero-copy socket until the kernel has let go of them, for `time` at most.
+    /// Holds frames of a closed zero-copy socket until the kernel has released them. Frames whose queue cannot be tried are free after `time`;
+    /// see [`crate::quarantine`].
     pub fn quarantine(&self, frames: Vec<u32>, place: Option<Place>, time: Duration) {
         self.quarantine.hold(frames, place, now() + time);
     }
@@ -126,7 +129,7 @@ impl Depot {
     #[must_use]
     pub fn share(self: &Arc<Self>) -> FillShare {
         self.fill_rings.fetch_add(1, Ordering::Relaxed);
-        FillShare { depot: Arc::clone(self) }
+        FillShare { depot: Arc::clone(self), half: self.memory.frames() / 2 }
     }
 
     fn put_back(&self, frames: &[u32]) {

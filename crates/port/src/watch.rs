@@ -1,7 +1,7 @@
 //! What happens to devices while the program runs: deleted, renamed, up and down, another MTU. The daemon polls the
 //! descriptor and reads events; one watch serves one network namespace.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 
 use crate::link::{self, LinkError, LinkInfo};
@@ -134,8 +134,9 @@ impl LinkWatch {
     pub fn resync(&mut self) -> Result<Vec<LinkEvent>, LinkError> {
         let mut events = Vec::new();
         let there = link::list()?;
+        let present: HashSet<u32> = there.iter().map(|info| info.ifindex).collect();
         let gone: Vec<u32> =
-            self.known.keys().copied().filter(|i| there.iter().all(|info| info.ifindex != *i)).collect();
+            self.known.keys().copied().filter(|ifindex| !present.contains(ifindex)).collect();
         for ifindex in gone {
             self.forget(ifindex, &mut events);
         }

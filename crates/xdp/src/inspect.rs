@@ -141,8 +141,9 @@ impl Features {
         all.into_iter().filter(|(there, _)| *there).map(|(_, word)| word).collect()
     }
 
-    /// `enum netdev_xdp_act` of `linux/netdev.h`.
-    fn from_bits(bits: u64, zero_copy_segments: u32) -> Features {
+    /// Reads the bits of `enum netdev_xdp_act` (`linux/netdev.h`).
+    #[must_use]
+    pub fn from_bits(bits: u64, zero_copy_segments: u32) -> Features {
         let has = |bit: u32| bits & (1 << bit) != 0;
         Features {
             basic: has(0),

@@ -18,6 +18,9 @@ use super::open::{Footprint, Notes, Opened, Wanted};
 use super::pins::{self, Claim, Reserved};
 use super::user;
 
+// What the configuration is checked by is what the rings hold.
+const _: () = assert!(model::LEAST_FILL == port::LEAST_FILL);
+
 /// Packets that one busy poll takes at most.
 const BUSY_POLL_BUDGET: u32 = 64;
 
@@ -248,12 +251,12 @@ pub fn program(policy: HookPolicy, bridged: bool, queues: u32) -> ProgramConfig 
     }
 }
 
-/// What a hook's program is specialised by until its filter is there: it drops everything.
+/// Returns the configuration of a hook's program that drops every frame until the hook has its filter.
 fn locked(config: &ProgramConfig) -> ProgramConfig {
     ProgramConfig { owner: Owner::Bridged, when_down: xdp::WhenDown::Drop, ..config.clone() }
 }
 
-/// Whether a port's hook drops everything until it has the port's filter.
+/// Returns whether a port names a filter that its hook does not have yet.
 pub fn is_locked(wanted: &Wanted, hook: &Attached) -> bool {
     wanted.filter().is_some() && !has_filter(hook)
 }
@@ -262,7 +265,8 @@ fn has_filter(hook: &Attached) -> bool {
     hook.filter_id().is_ok_and(|filter| filter.is_some())
 }
 
-/// Lets frames pass a hook that has its filter now.
+/// Gives a hook the port's own program, and puts the sockets into the hook's map where workers process the port's packets. A hook that
+/// dropped every frame must have its filter.
 ///
 /// # Errors
 /// If the kernel refuses the program or a slot: then the hook goes on dropping everything.
@@ -302,7 +306,8 @@ pub fn completes(options: &XdpOptions, own: bool) -> bool {
     }
 }
 
-/// One socket per queue, each in its slot of the hook's map if a room wants what it receives and the hook is not locked.
+/// Opens one socket per queue. Each socket goes into its slot of the hook's map if workers process the port's packets and the hook is not
+/// locked.
 fn sockets(
     request: &Request<'_>,
     ifname: &str,

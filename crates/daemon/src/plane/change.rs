@@ -62,7 +62,7 @@ fn change_hook(
     if !wanted.routed && hook.route().is_some() {
         hook.set_route(None).map_err(|error| failed(name, &error))?;
     }
-    let (former, sockets) = (running.footprint.former, &running.sockets);
+    let (former, sockets, is_locked) = (running.footprint.former, &running.sockets, running.is_locked);
     let ifindex = hook.ifindex();
     let foreign = matches!(wanted.port.kind, PortKind::AfXdp(_)) && before.bridged != wanted.bridged;
     let namespace = running.device.as_ref().and_then(|device| device.namespace.clone());
@@ -71,11 +71,10 @@ fn change_hook(
             let info = link::by_index(ifindex).map_err(|error| failed(name, &error))?;
             foreign::silence(&info).map_err(|error| failed(name, &error))?;
         }
-        let config = af_xdp::program(wanted.policy, wanted.bridged, hook.constants().queues);
-        let swapped = hook.prepare(&config).and_then(|loaded| hook.swap(loaded));
-        swapped
-            .and_then(|()| af_xdp::steer(hook, sockets, wanted.has_room()))
-            .map_err(|error| failed(name, &error))?;
+        // A hook that waits for its filter gets this program with the filter.
+        if !is_locked {
+            af_xdp::unlock(name, wanted, hook, sockets)?;
+        }
         match former.filter(|_| foreign && !wanted.bridged) {
             Some(former) => former.listen_again().map_err(|error| failed(name, &error)),
             None => Ok(()),

@@ -2,6 +2,7 @@
 //!
 //! A device is known by (namespace, ifindex). What is opened elsewhere is opened on a thread inside that namespace.
 
+use std::collections::BTreeMap;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,8 @@ use control::PlaneError;
 use model::{Namespace, PortName};
 use packet::MacAddr;
 use port::link::{self, LinkInfo};
-use port::netns;
+use port::{netdev, netns};
+use xdp::Features;
 
 /// A device in its namespace, as it was when it was last looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,6 +91,12 @@ pub fn inside<T: Send>(
     }
 }
 
+/// Returns the XDP features of all devices of the calling thread's namespace by ifindex; none where the kernel does not tell.
+pub fn xdp_features() -> BTreeMap<u32, Features> {
+    let bits = netdev::xdp_features().unwrap_or_default();
+    bits.into_iter().map(|(ifindex, bits)| (ifindex, Features::from_bits(bits, 0))).collect()
+}
+
 /// The name under which the hook of a device of the calling thread's namespace is pinned. Unlike the port's name alone it
 /// tells devices of several daemons apart, and it is the same for the daemon after a restart.
 pub fn pin_name(port: &PortName, ifindex: u32) -> String {
@@ -120,6 +128,34 @@ pub fn object(port: &PortName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The dump of a namespace says of each device what the kernel says when it is asked for the device alone.
+    #[test]
+    fn features_of_all_devices_are_those_of_each() {
+        testbed::require!("ip", "ethtool");
+        netns::within_new(|| {
+            let run = |line: &str| {
+                let mut words = line.split(' ');
+                let status = std::process::Command::new(words.next().unwrap()).args(words).status().unwrap();
+                assert!(status.success(), "{line}");
+            };
+            run("ip link add one type veth peer name two");
+            run("ip link set one up");
+            run("ip link set two up");
+            run("ethtool -K two gro on");
+            let all = xdp_features();
+            let each = |name| (all[&link::find(name).unwrap().ifindex], xdp::features(name).unwrap());
+            let ((one, asked_one), (two, asked_two)) = (each("one"), each("two"));
+            assert_eq!(
+                (one.transmit, two.transmit),
+                (true, false),
+                "a veth is a target where its peer runs GRO"
+            );
+            assert_eq!(one, Features { zero_copy_segments: one.zero_copy_segments, ..asked_one });
+            assert_eq!(two, Features { zero_copy_segments: two.zero_copy_segments, ..asked_two });
+        })
+        .unwrap();
+    }
 
     #[test]
     fn pins_have_plain_names_that_differ_by_device() {

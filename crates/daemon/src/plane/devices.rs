@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::Namespace;
-use port::netns::{self, NetnsError};
+use port::netns::{self, Netns, NetnsError};
 use port::watch::LinkWatch;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
@@ -32,6 +32,8 @@ struct Watched {
     /// Device and inode of the namespace's file.
     identity: Option<(u64, u64)>,
     state: State,
+    /// Whether the log says that the kernel gives no answer.
+    is_silent: bool,
     listed: Instant,
 }
 
@@ -69,13 +71,14 @@ impl DeviceWatches {
     /// Follows exactly these namespaces, and reads the notifications that wait.
     pub fn read<'n>(&mut self, wanted: impl Iterator<Item = Option<&'n Namespace>>) {
         let wanted: BTreeSet<Option<&Namespace>> = wanted.collect();
-        let now = now();
+        let now = Instant::now();
         self.namespaces.retain(|_, watched| wanted.contains(&watched.namespace.as_ref()));
         for namespace in wanted {
             let watched = self.namespaces.entry(place(namespace)).or_insert_with(|| Watched {
                 namespace: namespace.cloned(),
                 identity: None,
                 state: State::Unknown,
+                is_silent: false,
                 listed: now,
             });
             watched.read(self.epoll.as_deref(), now);
@@ -97,7 +100,7 @@ impl Watched {
         let identity = self.namespace.as_ref().map(identity);
         if let Some(Err(why)) = &identity {
             // The subscription alone would keep the namespace alive.
-            self.state = State::Missing(why.clone());
+            self.state = State::Missing(why.to_string());
             return;
         }
         let identity = identity.and_then(Result::ok);
@@ -131,23 +134,28 @@ impl Watched {
                 let data = epoll::EventData::new_u64(0);
                 // Without its readiness the looks that come four times a second read it.
                 let _ = epoll.map(|epoll| epoll::add(epoll, watch.fd(), data, epoll::EventFlags::IN));
+                self.is_silent = false;
                 State::Followed(watch)
             }
-            Ok(Err(error)) => unknown(&error.to_string()),
+            Ok(Err(error)) => self.unknown(&error.to_string()),
             Err(error @ NetnsError::Enter { .. }) => State::Missing(error.to_string()),
-            Err(error) => unknown(&error.to_string()),
+            Err(error) => self.unknown(&error.to_string()),
         };
     }
-}
 
-fn unknown(error: &str) -> State {
-    tracing::warn!(error, "the devices of a namespace cannot be listed now; its ports stay as they are");
-    State::Unknown
+    /// Says once that the kernel gives no answer.
+    fn unknown(&mut self, error: &str) -> State {
+        if !std::mem::replace(&mut self.is_silent, true) {
+            let namespace = place(self.namespace.as_ref());
+            tracing::warn!(?namespace, error, "its devices cannot be listed now; its ports stay as they are");
+        }
+        State::Unknown
+    }
 }
 
 /// Waits until notifications of devices wait, at most until `deadline`.
 pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
-    let left = deadline.saturating_duration_since(now());
+    let left = deadline.saturating_duration_since(Instant::now());
     let waited = readiness.zip(left.try_into().ok()).map(|(readiness, timeout)| {
         let mut descriptors = [PollFd::new(readiness, PollFlags::IN)];
         poll(&mut descriptors, Some(&timeout))
@@ -157,25 +165,14 @@ pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
     }
 }
 
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// The file's device and inode, or why there is none.
-fn identity(namespace: &Namespace) -> Result<(u64, u64), String> {
+/// Returns device and inode of the namespace's file, which another namespace of the same name does not have.
+fn identity(namespace: &Namespace) -> Result<(u64, u64), NetnsError> {
     let path = namespace.path();
-    match std::fs::metadata(&path) {
-        Ok(file) => Ok((file.st_dev(), file.st_ino())),
-        Err(error) => Err(format!(
-            "network namespace {}: cannot be opened ({error}); create it with `ip netns add` or check the name",
-            path.display()
-        )),
-    }
+    let file = std::fs::metadata(&path).map_err(|source| NetnsError::Open { path, source })?;
+    Ok((file.st_dev(), file.st_ino()))
 }
 
 fn inside<T: Send>(namespace: Option<&Namespace>, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
-    match namespace {
-        None => Ok(work()),
-        Some(namespace) => netns::within(namespace.path(), work),
-    }
+    let namespace = namespace.map(|namespace| Netns::Path(namespace.path()));
+    netns::within_optional(namespace.as_ref(), work)
 }

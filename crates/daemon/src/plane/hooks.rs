@@ -19,7 +19,7 @@ pub fn read(site: &Mutex<Site>) -> Result<Vec<HookState>, PlaneError> {
     Ok(complete(known(site)?))
 }
 
-/// Has the kernel count runs of all BPF programs until the value is dropped.
+/// Makes the kernel count the runs of all BPF programs, and their time, until the value is dropped.
 ///
 /// # Errors
 /// If the kernel does not count them.

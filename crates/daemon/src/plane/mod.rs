@@ -81,8 +81,8 @@ pub use handover::take::{GivenSockets, Prepared};
 const LOOK: Duration = Duration::from_millis(250);
 /// Looks per second.
 const LOOKS: u32 = 4;
-/// How long a hand-over may take to stop the workers, and to resume what could not be handed over: as long the watchdog is fed without an
-/// answer of the data plane.
+/// The time that a hand-over may take to stop the workers, and to resume what could not be handed over. The watchdog is fed during this time
+/// although the data plane does not answer.
 const RESUME: Duration = Duration::from_secs(60);
 /// The least time between two looks at devices, so that a flood of notifications takes a small part of a core.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -368,7 +368,7 @@ impl DataPlane {
                 tracing::error!(%error, "the successor has not taken over; this process goes on");
                 match self.take_back(held, &mut site, routers) {
                     Ok(engine) => {
-                        // Hosts tell of their groups twice within a second: who listens a look later may hear neither.
+                        // A host reports a group twice within a second. A snooper that starts a look later may miss both reports.
                         snooping.look(&mut site, &engine, false);
                         *slot = Some(engine);
                     }
@@ -398,7 +398,7 @@ impl DataPlane {
         *site = Site { steers, flows, ..rebuilt };
         site.publish(&engine);
         let Site { filters, steers, ports, .. } = site;
-        // Whoever cannot have it anew has what its hook had: one is no reason to leave the others without.
+        // A port whose filter cannot be set keeps the rules of its hook. The other ports get their filters.
         for error in filters.ensure_each(ports) {
             tracing::error!(%error, "the filter could not be given back to it; its hook goes on with the rules that it has");
         }

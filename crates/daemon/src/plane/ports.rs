@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use control::PlaneError;
 use engine::inspect::QueueView;
@@ -59,6 +60,8 @@ pub struct Running {
     pub own: Option<Arc<dyn OwnStage>>,
     /// What is wrong with it now.
     pub trouble: Option<String>,
+    /// When it could not be opened again; `None`: the last attempt succeeded.
+    pub refused_at: Option<Instant>,
     /// Whether its hook drops everything until it has the port's filter.
     pub is_locked: bool,
     /// How often its hook was taken off from outside and put back.
@@ -130,6 +133,7 @@ impl Running {
             spread: None,
             own: opened.own,
             trouble: None,
+            refused_at: None,
             is_locked: opened.is_locked,
             hooks_lost: 0,
         };
@@ -156,6 +160,7 @@ impl Running {
             spread: None,
             own: None,
             trouble: Some(trouble),
+            refused_at: None,
             is_locked: false,
             hooks_lost: 0,
         }
@@ -231,17 +236,14 @@ impl Running {
             && self.device.as_ref().is_none_or(|device| device.running)
     }
 
-    /// Whether its device is there, or was, and has no link.
-    pub fn is_linkless(&self) -> bool {
+    /// Returns whether the port's kind has a device, and the device has no link or is gone.
+    pub fn lacks_link(&self) -> bool {
         self.wanted.port.kind.device().is_some() && self.device.as_ref().is_none_or(|device| !device.running)
     }
 
     fn view(&self, room: Room) -> PortView {
-        let waits_for_link = !self.is_up()
-            && self.wanted.port.admin
-            && self.trouble.is_none()
-            && !self.queues.is_empty()
-            && self.is_linkless();
+        let waits_for_link =
+            self.lacks_link() && self.wanted.port.admin && self.trouble.is_none() && !self.queues.is_empty();
         let tx_owner = self.queues.first().map_or(WorkerId(0), |(_, worker)| *worker);
         PortView {
             up: self.is_up(),

@@ -13,7 +13,7 @@ use port::{link, netfilter};
 use xdp::LocalAddresses;
 use xdp::fib::{FibCount, FibPort, FibStage, Takes};
 
-use super::device::{failed, inside, object, place};
+use super::device::{failed, inside, object, place, xdp_features};
 use super::open::Wanted;
 use super::ports::{Ports, Running};
 
@@ -66,9 +66,10 @@ pub fn remove(running: &mut Running) -> Result<(), xdp::Error> {
 fn look(object: &str, namespace: Option<&Namespace>) -> Option<Place> {
     let seen = inside(object, namespace, || {
         let failed = |error: link::LinkError| PlaneError::failed(object, &error, "");
+        // Kernels before 6.3 cannot tell.
+        let features = xdp_features();
         let takes = link::list().map_err(failed)?.into_iter().map(|info| {
-            // Kernels before 6.3 cannot tell.
-            let can = xdp::features(&info.name).unwrap_or_default();
+            let can = features.get(&info.ifindex).copied().unwrap_or_default();
             let takes = match (info.up && can.transmit, can.transmit_multi_buffer) {
                 (false, _) => Takes::Nothing,
                 (true, false) => Takes::Frames,

@@ -5,7 +5,7 @@
 //! the hook first ([`Shortcuts::forget`]), which come back with the next look, and leaves all flows to the workers until the change ends.
 //! Which flows there are the decider says ([`super::flows`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,14 +18,13 @@ use model::{BridgeName, Config, PortKind, PortName};
 use offload::{BridgeOffload, HookPort, port_stage};
 use packet::{PortId, QueueId};
 use port::af_xdp::statistics;
-use port::netdev;
 use switch::Bridge;
-use xdp::Attached;
 use xdp::bridge::{BridgeCounts, BridgeDevices, BridgePort, BridgeStage, Mark, Orders};
 use xdp::flows::{FlowPort, FlowStage, FlowTable};
+use xdp::{Attached, Features};
 
 use super::bridges::{self, Bridges};
-use super::device::{inside, object, place};
+use super::device::{self, inside, object, place};
 use super::ports::{Ports, Running};
 
 /// Looks at everything anew once in so many seconds: the hook takes a station out by itself when its address turns up elsewhere.
@@ -236,7 +235,7 @@ impl Shortcuts {
             id: running.id,
             config: kind,
             stage,
-            transmits: reachable && RedirectTargets::default().have(name, running),
+            transmits: reachable && NamespaceFeatures::default().transmits(name, running),
             reached: None,
             seen: Vec::new(),
         };
@@ -281,12 +280,12 @@ impl Shortcuts {
         }
         let now = seconds();
         let doubted = second && self.seconds.is_multiple_of(DOUBT);
-        let mut targets = RedirectTargets::default();
+        let mut features = NamespaceFeatures::default();
         for (name, shortcut) in &mut self.ports {
             let Some(running) = ports.get(name) else { continue };
             shortcut.stage.orders().set_now(now);
             if second {
-                shortcut.transmits = targets.have(name, running);
+                shortcut.transmits = features.transmits(name, running);
             }
             let reached = (shortcut.transmits && running.is_up()).then(|| running.mtu.saturating_add(14));
             if shortcut.reached != reached || doubted {
@@ -422,22 +421,20 @@ fn wanted<'s>(
     (settings.hook && possible).then_some((bridge_name, bridge, kind))
 }
 
-/// The devices to which redirected frames arrive, by namespace: each namespace is asked once.
+/// The XDP features of devices, by namespace: each namespace is asked once.
 #[derive(Default)]
-struct RedirectTargets(BTreeMap<PathBuf, BTreeSet<u32>>);
+struct NamespaceFeatures(BTreeMap<PathBuf, BTreeMap<u32, Features>>);
 
-impl RedirectTargets {
-    /// Whether frames redirected to a port's device arrive.
-    fn have(&mut self, name: &PortName, running: &Running) -> bool {
+impl NamespaceFeatures {
+    /// Returns whether frames that are redirected to a port's device arrive.
+    fn transmits(&mut self, name: &PortName, running: &Running) -> bool {
         let Some(device) = &running.device else { return false };
         let kernel = matches!(running.wanted.port.kind, PortKind::AfXdp(_) | PortKind::Veth(_));
         let namespace = device.namespace.as_ref();
-        let ask = || {
-            let targets =
-                inside(&object(name), namespace, || Ok(netdev::redirect_targets().unwrap_or_default()));
-            targets.unwrap_or_default()
-        };
-        kernel && self.0.entry(place(namespace)).or_insert_with(ask).contains(&device.ifindex)
+        let ask = || inside(&object(name), namespace, || Ok(device::xdp_features())).unwrap_or_default();
+        let mut features =
+            || self.0.entry(place(namespace)).or_insert_with(ask).get(&device.ifindex).copied();
+        kernel && features().is_some_and(|features| features.transmit)
     }
 }
 

@@ -2,6 +2,7 @@
 //! busy the workers were.
 
 use std::any::Any;
+use std::time::{Duration, Instant};
 
 use control::PlaneError;
 use engine::Engine;
@@ -18,6 +19,9 @@ use super::open;
 use super::ports::Running;
 use super::site::Site;
 use super::user;
+
+/// The least time between two attempts to open a port again.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// How busy a worker was in the last second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -99,10 +103,10 @@ pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, secon
     changed
 }
 
-/// Forgets the stations learned at ports whose link is down (IEEE 802.1Q, 8.8.3: a port that is not in the active topology has no dynamic
-/// entries). A worker may have learned some from frames that came before the link went, so this is done in every look.
+/// Forgets the stations learned at ports whose link is down, as Linux's bridge does (`br_stp_disable_port` in `net/bridge/br_stp_if.c`). A
+/// worker may learn a station from a frame that came before the link went, so every look does this.
 fn forget_stations(site: &Site) {
-    for (name, running) in site.ports.iter().filter(|(_, running)| running.is_linkless()) {
+    for (name, running) in site.ports.iter().filter(|(_, running)| running.lacks_link()) {
         let home = site.config.bridge_of(name.as_str()).and_then(|(home, _)| site.bridges.get(home));
         let Some(bridge) = home.filter(|bridge| bridge.tables().learned_on(running.id) > 0) else { continue };
         let stations = bridge.tables().flush_port(running.id);
@@ -154,7 +158,8 @@ fn compare(running: &Running, devices: &Devices<'_>) -> Seen {
 fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -> bool {
     let Some(running) = site.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
-        return come_back(site, engine, name);
+        // An attempt that fails changes the device and changes it back: the notifications of that must not cause the next attempt.
+        return running.refused_at.is_none_or(|at| at.elapsed() >= RETRY) && come_back(site, engine, name);
     }
     let Some(device) = &mut running.device else { return false };
     if device.name != info.name {
@@ -210,7 +215,7 @@ fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
     }
 }
 
-/// Opens a port again whose device had gone.
+/// Opens a port again whose device or hook was gone.
 fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
     let opened = reopen(site, engine, name);
     let Some(running) = site.ports.get_mut(name) else { return false };
@@ -221,9 +226,10 @@ fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
             true
         }
         Err(error) => {
+            running.refused_at = Some(Instant::now());
             let text = error.cause.clone();
             if running.trouble.as_deref() != Some(&text) {
-                tracing::warn!(port = %name, %error, "the port's device is back, but cannot be opened");
+                tracing::warn!(port = %name, %error, "the port cannot be opened again");
                 running.trouble = Some(text);
                 return true;
             }

@@ -63,6 +63,10 @@ impl Rings {
         }
         let spare = u32::try_from((pool.depot().available() + pool.len()) / 8).unwrap_or(u32::MAX);
         let wanted = wanted.min(spare.max(LEAST_FILL.min(target).saturating_sub(standing)));
+        // A few frames are not worth the ring's lines, which are the kernel's too.
+        if wanted < least && standing >= LEAST_FILL {
+            return;
+        }
         let mut written = 0;
         while written < wanted {
             let Some(frame) = pool.take_raw() else { break };

@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// All changes of a list in one batch; what the batch kept.
+    /// Applies `mods` as one batch and returns the number of steps and of octets that the batch keeps for its undoing.
     fn batch(pipeline: &mut Pipeline, mods: &[Mod]) -> (usize, usize) {
         let mut batch = Batch::new(9, pipeline.held, pipeline.held_most);
         for change in mods {

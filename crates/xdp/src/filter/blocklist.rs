@@ -456,8 +456,7 @@ struct Table {
     unlisted: BTreeSet<Prefix>,
 }
 
-/// Makes a table of the prefixes, with room for as many again. If no table has a place for all, the best one is returned: a prefix without a
-/// place is no reason to leave the others out.
+/// Makes a table of the prefixes, with room for as many again. If no table holds all prefixes, the function returns the table that holds most.
 ///
 /// # Errors
 /// If the kernel has no memory for a table at all.

@@ -31,6 +31,7 @@ use super::letters::{
     Estate, HookLetter, PlaceLetter, PortLetter, QueueKind, QueueLetter, RuleLetter, StationLetter,
     VlanLetter,
 };
+use crate::plane::af_xdp;
 use crate::plane::bridges;
 use crate::plane::device::{Device, inside, object};
 use crate::plane::fault;
@@ -516,7 +517,7 @@ fn put_together(
         let resumed = resume_queue(queue.kind, descriptor, memory).map_err(|error| failed(&error))?;
         queues.push((QueueId(queue.id), resumed));
     }
-    let is_locked = hook.as_ref().is_some_and(|hook| super::super::af_xdp::is_locked(wanted, hook));
+    let is_locked = hook.as_ref().is_some_and(|hook| af_xdp::is_locked(wanted, hook));
     Ok(Opened {
         device,
         hook,

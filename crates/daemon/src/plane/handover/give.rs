@@ -34,7 +34,7 @@ pub struct Surroundings {
     pub unix: UnixListener,
     /// The API's TCP socket.
     pub tcp: Option<TcpListener>,
-    /// Other unix sockets: the bridges', and that of `ovs-appctl`.
+    /// The sockets of bridges' OpenFlow and the socket of `ovs-appctl`.
     pub sockets: Arc<Sockets>,
 }
 

@@ -52,7 +52,7 @@ impl Link {
         self.patience = Some(patience);
     }
 
-    /// Sets when all letters must have come and gone, however many there are and however slowly they come.
+    /// Sets the deadline by which all messages of the hand-over must have been sent and received.
     pub fn until(&mut self, deadline: Instant) {
         self.until = Some(deadline);
     }

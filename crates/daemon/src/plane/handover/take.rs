@@ -30,7 +30,7 @@ pub struct GivenSockets {
     pub unix: UnixListener,
     /// The API's TCP socket.
     pub tcp: Option<TcpListener>,
-    /// Other unix sockets.
+    /// The sockets of bridges' OpenFlow and the socket of `ovs-appctl`.
     pub others: Vec<(PathBuf, UnixListener)>,
 }
 

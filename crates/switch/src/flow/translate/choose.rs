@@ -71,9 +71,9 @@ pub fn multipath(mode: BundleMode, hash: u64, links: u32, argument: u32) -> u32 
 
 /// What decides whether a bucket is alive.
 enum Liveness {
-    /// Whether its port is alive; a bucket without port and group always is.
+    /// The bucket watches a port or nothing. True if the port is alive, or if the bucket watches nothing.
     Is(bool),
-    /// The group that it watches.
+    /// The bucket watches this group.
     Of(u32),
 }
 
