@@ -10,7 +10,7 @@ SUDO  := $(shell [ "$$(id -u)" = 0 ] || echo "sudo -E env PATH=$$PATH")
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak bench fmt lint clean
+.PHONY: help setup build run test soak bench bench-all fmt lint clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 10
@@ -33,6 +33,10 @@ soak: setup ## the long versions of the tests that CI runs scaled down
 bench: setup build ## side by side with the peers; writes docs/benchmarks.md
 	@ci/setup bench
 	$(SUDO) bench/run $(ARGS)
+
+bench-all: setup build ## every page of figures by this one build; takes hours
+	@ci/setup bench
+	$(SUDO) bench/all $(ARGS)
 
 fmt: ## format the Rust sources
 	$(CARGO) fmt --all

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import plot, report
+from . import build, plot, report
 from .netns import remove_remnants
 from .session import Session, medians, say
 from .system import RUN_DIR, BenchError, end_remnants
@@ -28,7 +28,6 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round of one second: shows that all peers forward")
     parser.add_argument("--retries", type=int, default=2, help="how often a disturbed measurement is made again (default 2)")
     parser.add_argument("--seed", type=int, help="of the order (default random; the report names it)")
-    parser.add_argument("--write", action="store_true", help="write docs/ even after a partial run")
     parser.add_argument("--report", metavar="JSON", help="measure nothing; make the report anew from these results")
     parser.add_argument("--clean", action="store_true", help="only end and remove what a killed run left")
     chosen = parser.parse_args(argv)
@@ -45,11 +44,12 @@ def main(argv: list[str]) -> int:
 
     def job() -> None:
         if chosen.report:
-            write(json.loads(Path(chosen.report).read_text()), whole=True)
+            write(build.read(Path(chosen.report)), whole=True)
         elif not chosen.clean:
+            noted = build.begin("run", argv)
             results = Session(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.retries,
-                              chosen.seed).measure()
-            write(results, whole=chosen.write or not (chosen.only or chosen.quick))
+                              chosen.seed).measure(lambda: build.check(noted))
+            write(build.seal(results, noted), whole=not (chosen.only or chosen.quick))
 
     return alone(job, needs_root=not chosen.report)
 
@@ -94,21 +94,24 @@ def clean() -> None:
         say(f"removed remnants of a killed run: {processes} processes, {namespaces} namespaces")
 
 
-def write(results: dict, whole: bool) -> None:
-    """Writes results, report and plot, and prints the medians."""
-    if whole:
-        targets = (ROOT / "bench/results/latest.json", ROOT / "docs/benchmarks.md", ROOT / "docs/benchmarks.svg")
-    else:
-        targets = tuple(RUN_DIR / name for name in ("latest.json", "benchmarks.md", "benchmarks.svg"))
+def pages(results: dict) -> dict[str, str]:
+    """The page and the plot, by file name."""
     notes, scaling = ROOT / "bench/notes.md", ROOT / "bench/results/scaling.json"
     page = report.markdown(results, notes.read_text() if notes.exists() else "",
                            json.loads(scaling.read_text()) if scaling.exists() else None)
-    texts = (json.dumps(results, indent=1) + "\n", page, plot.svg(results))
-    for path, text in zip(targets, texts):
+    return {"benchmarks.md": page, "benchmarks.svg": plot.svg(results)}
+
+
+def write(results: dict, whole: bool) -> None:
+    """Writes results, report and plot, and prints the medians."""
+    kept, docs = (ROOT / "bench/results", ROOT / "docs") if whole else (RUN_DIR, RUN_DIR)
+    texts = {kept / "latest.json": json.dumps(results, indent=1) + "\n"}
+    texts |= {docs / name: text for name, text in pages(results).items()}
+    for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     print("\n".join(medians(results)))
-    print("wrote " + ", ".join(str(path) for path in targets))
+    print("wrote " + ", ".join(str(path) for path in texts))
 
 
 def run() -> None:

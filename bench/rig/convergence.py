@@ -19,7 +19,7 @@ import struct
 import threading
 import time
 
-from . import cli, host
+from . import build, cli, host
 from .lab import GEN_MAC, GENERATOR_CORE, SINK_MAC, Network, check_cores
 from .netns import Namespace, veth
 from .planes import trivium
@@ -273,8 +273,8 @@ def _event(lab: Lab, failure: str, rate: int) -> dict:
     return found
 
 
-def measure(rounds: int, events: int, rate: int) -> dict:
-    """All rounds, as they go into `bench/results/convergence.json`."""
+def measure(rounds: int, events: int, rate: int, check=lambda: None) -> dict:
+    """All rounds, as they go into `bench/results/convergence.json`; `check` comes after each round."""
     check_cores()
     missing = [str(path) for path in (*(FRR / name for name in ("zebra", "ospfd", "bfdd")), trivium.binary()) if not path.exists()]
     if missing:
@@ -290,6 +290,7 @@ def measure(rounds: int, events: int, rate: int) -> dict:
             results["planes"][kind.key]["rounds"] += found
             for each in found:
                 say(f"    {kind.title}: " + ", ".join(f"{name} {e['silence_ms']:.1f} ms, {e['lost']} lost" for name, e in each.items()))
+        check()
     return results
 
 
@@ -308,7 +309,7 @@ def markdown(results: dict) -> str:
     return "\n".join([
         "# When a way fails\n",
         f"Written by `bench/convergence`: do not edit. {described['cpu']}, {described['cpus']} CPUs, Linux {described['kernel']}, {described['date']}. "
-        f"Medians of {count} failures of each kind (lowest to highest in brackets), planes in turn.\n",
+        f"Medians of {count} failures of each kind (lowest to highest in brackets), planes in turn. {build.line(results)}\n",
         f"```sh\nsudo bench/convergence --rounds {settings['rounds']} --events {settings['events']} --rate {settings['rate']}\n```\n",
         f"Two routers with two ways between them, FRR's zebra, ospfd and bfdd above both, {settings['rate']:,} packets a second from one side to the "
         "other. The better way is cut behind the first router's device. FRR is the same for all planes: it finds out, and tells the kernel; Trivium "
@@ -320,6 +321,11 @@ def markdown(results: dict) -> str:
         "the kernel's word. All is on one machine, FRR, the stream and its ends on one core, so that the longest silence before the failure is what others cost.\n"])
 
 
+def pages(results: dict) -> dict[str, str]:
+    """The page, by file name."""
+    return {"benchmarks-convergence.md": markdown(results)}
+
+
 def main(argv: list[str]) -> int:
     """Entry of `bench/convergence`."""
     parser = argparse.ArgumentParser(prog="bench/convergence", description="Writes docs/benchmarks-convergence.md and bench/results/convergence.json.")
@@ -327,6 +333,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--events", type=int, default=3, help="failures of each kind in a round (default 3)")
     parser.add_argument("--rate", type=int, default=10_000, help="packets a second (default 10000)")
     parser.add_argument("--quick", action="store_true", help="one failure of each kind, writes nothing")
+    parser.add_argument("--report", metavar="JSON", help="measure nothing; make the page anew from these results")
     chosen = parser.parse_args(argv)
     if min(chosen.rounds, chosen.events) < 1 or not 100 <= chosen.rate <= 100_000:
         parser.error("--rounds and --events must be positive, --rate from 100 to 100000")
@@ -334,11 +341,15 @@ def main(argv: list[str]) -> int:
     def job() -> None:
         if chosen.quick:
             chosen.rounds, chosen.events = 1, 1
-        results = measure(chosen.rounds, chosen.events, chosen.rate)
-        page = markdown(results)
+        if chosen.report:
+            results = build.read(Path(chosen.report))
+        else:
+            noted = build.begin("convergence", argv)
+            results = build.seal(measure(chosen.rounds, chosen.events, chosen.rate, lambda: build.check(noted)), noted)
         if not chosen.quick:
             (ROOT / "bench/results/convergence.json").write_text(json.dumps(results, indent=1) + "\n")
-            (ROOT / "docs/benchmarks-convergence.md").write_text(page)
-        print(page)
+            for name, text in pages(results).items():
+                (ROOT / "docs" / name).write_text(text)
+        print(markdown(results))
 
-    return cli.alone(job, needs_root=True)
+    return cli.alone(job, needs_root=not chosen.report)

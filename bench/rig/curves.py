@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import bpf, cli, cpu, host, plot, planes, traffic
+from . import bpf, build, cli, cpu, host, plot, planes, traffic
 from .lab import GEN_IP, GEN_MAC, GENERATOR_CORE, PLANE_CORE, Lab, check_cores, host_mac
 from .planes.testpmd import TestpmdRxonly
 from .planes.trivium import TriviumHook, binary
@@ -279,8 +279,8 @@ def rxonly_ceiling(seconds: float) -> float | None:
     return plane.received() / seconds / 1e6
 
 
-def measure(rounds: int, seconds: float) -> dict:
-    """All rounds, as they go into `bench/results/hook.json`."""
+def measure(rounds: int, seconds: float, check=lambda: None) -> dict:
+    """All rounds, as they go into `bench/results/hook.json`; `check` comes after each round."""
     check_cores()
     with Lab() as lab:
         results = {"settings": {"rounds": rounds, "seconds": seconds}, "host": host.describe(lab.dut), "bridge": {}, "service": {},
@@ -303,6 +303,7 @@ def measure(rounds: int, seconds: float) -> dict:
             entry["rounds"].append(service_round(key, results["ceiling"][-1], seconds))
             last = entry["rounds"][-1]
             say(f"    {title}: {last['quiet']:.0f}/s, kept " + " ".join(f"{p['flood']:.0%}:{p['kept']:.0%}" for p in last["points"]))
+        check()
     return results
 
 
@@ -335,7 +336,7 @@ def markdown(results: dict) -> str:
     ceiling = summarize(results["ceiling"])
     parts = ["# The driver hook from no load to saturation\n",
              f"Written by `bench/hook`: do not edit. {described['cpu']}, {described['cpus']} CPUs, Linux {described['kernel']}, {described['date']}. "
-             f"Medians of {settings['rounds']} rounds (lowest to highest in brackets), {settings['seconds']:g} s each point.\n",
+             f"Medians of {settings['rounds']} rounds (lowest to highest in brackets), {settings['seconds']:g} s each point. {build.line(results)}\n",
              "![The curves](benchmarks-hook.svg)\n",
              f"```sh\nsudo bench/hook --rounds {settings['rounds']} --seconds {settings['seconds']:g}\n```\n",
              table(["what", "wanted", "measured", ""], targets(results)),
@@ -389,6 +390,11 @@ def svg(results: dict) -> str:
         plot.Curves("TCP ping-pong under a flood", "flood, % of what the core can drop", "% of the offered transactions", service)])
 
 
+def pages(results: dict) -> dict[str, str]:
+    """The page and the plot, by file name."""
+    return {"benchmarks-hook.md": markdown(results), "benchmarks-hook.svg": svg(results)}
+
+
 def main(argv: list[str]) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="bench/hook", description="CPU against offered load, latency beside load, and a service under a "
@@ -402,12 +408,16 @@ def main(argv: list[str]) -> int:
         parser.error("--rounds and --seconds must be positive")
 
     def job() -> None:
-        results = json.loads(Path(chosen.report).read_text()) if chosen.report else measure(chosen.rounds, chosen.seconds)
+        if chosen.report:
+            results = build.read(Path(chosen.report))
+        else:
+            noted = build.begin("hook", argv)
+            results = build.seal(measure(chosen.rounds, chosen.seconds, lambda: build.check(noted)), noted)
         if chosen.dry:
             print(markdown(results))
             return
-        (ROOT / "bench" / "results" / "hook.json").write_text(json.dumps(results, indent=1) + "\n")
-        (ROOT / "docs" / "benchmarks-hook.md").write_text(markdown(results))
-        (ROOT / "docs" / "benchmarks-hook.svg").write_text(svg(results))
+        (ROOT / "bench/results/hook.json").write_text(json.dumps(results, indent=1) + "\n")
+        for name, text in pages(results).items():
+            (ROOT / "docs" / name).write_text(text)
 
     return cli.alone(job, needs_root=not chosen.report)

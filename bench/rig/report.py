@@ -1,5 +1,6 @@
 """`docs/benchmarks.md` out of the results of a run."""
 
+from . import build
 from .lab import PLANE_CORE
 from .stats import Summary, pick, ratio
 from .targets import outcomes
@@ -21,7 +22,7 @@ def _head(results: dict) -> str:
     settings, host = results["settings"], results["host"]
     lines = ["# Benchmarks", "",
              "Written by `make bench`: do not edit. Trivium and its peers, side by side in one run, in network namespaces on one",
-             f"machine: {host['cpu']}, {host['cpus']} CPUs, Linux {host['kernel']}, {host['date']}.", "",
+             f"machine: {host['cpu']}, {host['cpus']} CPUs, Linux {host['kernel']}, {host['date']}.", "", build.line(results), "",
              f"Medians of {settings['rounds']} rounds of {settings['seconds']:g} s (lowest to highest in brackets), all planes in",
              "random order in each round. Machines like this one are shared and rounds differ: read the ratios, not the digits.", "",
              "![The medians as bars](benchmarks.svg)", "", "To reproduce:", "", "```sh", "make setup build && ci/setup bench"]

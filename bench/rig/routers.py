@@ -11,7 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
-from . import bpf, cli, cpu, host, traffic
+from . import bpf, build, cli, cpu, host, traffic
 from .lab import GEN_MAC, GENERATOR_CORE, PLANE_CORE, SINK_MAC, Network, check_cores, host_mac, pin_napi_of
 from .netns import Namespace, veth
 from .planes import trivium
@@ -230,8 +230,8 @@ def _point(lab: Lab, sink: bpf.Program, size: int, seconds: float) -> dict:
             "disturbed": used.disturbed()}
 
 
-def measure(rounds: int, seconds: float, sizes: tuple[int, ...]) -> dict:
-    """All rounds, as they go into `bench/results/two-routers.json`."""
+def measure(rounds: int, seconds: float, sizes: tuple[int, ...], check=lambda: None) -> dict:
+    """All rounds, as they go into `bench/results/two-routers.json`; `check` comes after each round."""
     check_cores()
     missing = [str(path) for path in (FRR / "zebra", FRR / "bgpd", trivium.binary()) if not path.exists()]
     if missing:
@@ -247,6 +247,7 @@ def measure(rounds: int, seconds: float, sizes: tuple[int, ...]) -> dict:
             points = measure_plane(kind, sizes, seconds)
             results["planes"][kind.key]["rounds"].append(points)
             say(f"    {kind.title}: " + " ".join(f"{size}:{p['mpps']:.2f}M" for size, p in points.items()))
+        check()
     return results
 
 
@@ -267,13 +268,18 @@ def markdown(results: dict) -> str:
     return "\n".join([
         "# Two routers in a row\n",
         f"Written by `bench/two-routers`: do not edit. {described['cpu']}, {described['cpus']} CPUs, Linux {described['kernel']}, {described['date']}. "
-        f"Medians of {settings['rounds']} rounds (lowest to highest in brackets), {settings['seconds']:g} s each, planes in turn.\n",
+        f"Medians of {settings['rounds']} rounds (lowest to highest in brackets), {settings['seconds']:g} s each, planes in turn. {build.line(results)}\n",
         f"```sh\nsudo bench/two-routers --rounds {settings['rounds']} --seconds {settings['seconds']:g}\n```\n",
         f"`gen` - `r1` - `r2` - `sink` in namespaces, FRR's zebra and bgpd in both routers, {PREFIXES} prefixes announced by the second to the first, "
         f"destinations in all of them. The generator has core {GENERATOR_CORE}, both routers share core {PLANE_CORE}. Ports: {ports}.\n",
         table(heads, rows),
         f"\nThe paper this repeats (NICs, DPDK, one core, 64 bytes) has {PAPER:.2f}x. A veth is not a NIC: each of the three hops of a frame costs both "
         "planes the kernel's veth work, and AF_XDP copies there.\n"])
+
+
+def pages(results: dict) -> dict[str, str]:
+    """The page, by file name."""
+    return {"benchmarks-routers.md": markdown(results)}
 
 
 def main(argv: list[str]) -> int:
@@ -283,6 +289,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=3, help="length of each measurement (default 3)")
     parser.add_argument("--sizes", type=lambda text: tuple(int(size) for size in text.split(",")), default=SIZES, help="bytes with FCS (default all)")
     parser.add_argument("--quick", action="store_true", help="one round of one second, writes nothing")
+    parser.add_argument("--report", metavar="JSON", help="measure nothing; make the page anew from these results")
     chosen = parser.parse_args(argv)
     if chosen.rounds < 1 or chosen.seconds <= 0 or not all(64 <= size <= 1518 for size in chosen.sizes):
         parser.error("--rounds and --seconds must be positive, --sizes from 64 to 1518")
@@ -290,11 +297,15 @@ def main(argv: list[str]) -> int:
     def job() -> None:
         if chosen.quick:
             chosen.rounds, chosen.seconds = 1, 1
-        results = measure(chosen.rounds, chosen.seconds, chosen.sizes)
-        page = markdown(results)
+        if chosen.report:
+            results = build.read(Path(chosen.report))
+        else:
+            noted = build.begin("two-routers", argv)
+            results = build.seal(measure(chosen.rounds, chosen.seconds, chosen.sizes, lambda: build.check(noted)), noted)
         if not chosen.quick:
             (ROOT / "bench/results/two-routers.json").write_text(json.dumps(results, indent=1) + "\n")
-            (ROOT / "docs/benchmarks-routers.md").write_text(page)
-        print(page)
+            for name, text in pages(results).items():
+                (ROOT / "docs" / name).write_text(text)
+        print(markdown(results))
 
-    return cli.alone(job, needs_root=True)
+    return cli.alone(job, needs_root=not chosen.report)

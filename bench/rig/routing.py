@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import bpf, cli, cpu, host, traffic
+from . import bpf, build, cli, cpu, host, traffic
 from .lab import GENERATOR_CORE, PLANE_CORE, SINK_MAC, Lab, check_cores, host_mac
 from .planes import trivium
 from .planes.base import Plane
@@ -215,8 +215,8 @@ def _count(lab: Lab, sink: bpf.Program, aims: list[int], seconds: float) -> dict
             "disturbed": used.disturbed()}
 
 
-def measure(rounds: int, seconds: float, keys: list[str], only: set[str] | None) -> dict:
-    """All rounds, as they go into `bench/results/router.json`."""
+def measure(rounds: int, seconds: float, keys: list[str], only: set[str] | None, check=lambda: None) -> dict:
+    """All rounds, as they go into `bench/results/router.json`; `check` comes after each round."""
     check_cores()
     kinds = [kind for kind in PLANES if not only or kind.key in only]
     if not kinds:
@@ -244,6 +244,7 @@ def measure(rounds: int, seconds: float, keys: list[str], only: set[str] | None)
                     found[key] = {"error": str(error)}
             entry["rounds"].append(found)
             say(f"    {kind.title}: " + " ".join(f"{key} {p['mpps']:.3f}M" if "mpps" in p else f"{key} {p['error']}" for key, p in found.items()))
+        check()
     return results
 
 
@@ -280,13 +281,18 @@ def markdown(results: dict) -> str:
     return "\n".join([
         "# One router between two hosts\n",
         f"Written by `bench/router`: do not edit. {described['cpu']}, {described['cpus']} CPUs, Linux {described['kernel']}, {described['date']}. "
-        f"Medians of {settings['rounds']} rounds (lowest to highest in brackets), {settings['seconds']:g} s each, planes in turn.\n",
+        f"Medians of {settings['rounds']} rounds (lowest to highest in brackets), {settings['seconds']:g} s each, planes in turn. {build.line(results)}\n",
         f"```sh\nsudo bench/router --rounds {settings['rounds']} --seconds {settings['seconds']:g}\n```\n",
         table(["what", "wanted", "measured", ""], wanted(results)),
         f"\n64-byte frames at full rate between two namespaces, a million random destinations: in 10.50.0.0/16, by one route; in the {settings['routes']:,} IPv4 "
         f"prefixes of a real table. Group `kernel` receives in threaded NAPI on core {PLANE_CORE}; in group `user` the plane has core {PLANE_CORE} and NAPI "
         f"is on core {GENERATOR_CORE} beside the generator. Rates are compared within a group only.\n",
         table(heads, rows), ""])
+
+
+def pages(results: dict) -> dict[str, str]:
+    """The page, by file name."""
+    return {"benchmarks-router.md": markdown(results)}
 
 
 def main(argv: list[str]) -> int:
@@ -297,6 +303,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--only", action="append", metavar="KEY", help="only this plane (may be repeated): " + ", ".join(k.key for k in PLANES))
     parser.add_argument("--table", action="append", choices=TABLES, help="only this table (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="one round of one second, writes nothing")
+    parser.add_argument("--report", metavar="JSON", help="measure nothing; make the page anew from these results")
     chosen = parser.parse_args(argv)
     if chosen.rounds < 1 or chosen.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
@@ -305,11 +312,16 @@ def main(argv: list[str]) -> int:
         if chosen.quick:
             chosen.rounds, chosen.seconds = 1, 1
         keys = [key for key in TABLES if not chosen.table or key in chosen.table]
-        results = measure(chosen.rounds, chosen.seconds, keys, set(chosen.only) if chosen.only else None)
-        page = markdown(results)
+        if chosen.report:
+            results = build.read(Path(chosen.report))
+        else:
+            noted = build.begin("router", argv)
+            only = set(chosen.only) if chosen.only else None
+            results = build.seal(measure(chosen.rounds, chosen.seconds, keys, only, lambda: build.check(noted)), noted)
         if not (chosen.quick or chosen.only or chosen.table):
             (ROOT / "bench/results/router.json").write_text(json.dumps(results, indent=1) + "\n")
-            (ROOT / "docs/benchmarks-router.md").write_text(page)
-        print(page)
+            for name, text in pages(results).items():
+                (ROOT / "docs" / name).write_text(text)
+        print(markdown(results))
 
-    return cli.alone(job, needs_root=True)
+    return cli.alone(job, needs_root=not chosen.report)

@@ -26,8 +26,8 @@ class Session:
                                      "only": sorted(only or [])},
                         "planes": {}, "ceilings": {}, "memory": {}}
 
-    def measure(self) -> dict:
-        """Runs all rounds and returns the results (what the report and the plot are made of)."""
+    def measure(self, check=lambda: None) -> dict:
+        """Runs all rounds and returns the results (what the report and the plot are made of); `check` comes after each round."""
         check_cores()
         with Lab() as lab:
             self.results["host"] = host.describe(lab.dut)
@@ -46,6 +46,7 @@ class Session:
                 result |= {"round": number, "core_speed": speed}
                 entry["rounds"].append(result)
                 say(f"    {brief(result)}")
+            check()
         return self.results
 
     def _wanted(self, key: str) -> bool:

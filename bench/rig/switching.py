@@ -2,6 +2,7 @@
 asked the same: packets by the same rules, changes of rules by the stock `ovs-ofctl`, and memory of cached flows."""
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from . import build as builds
 from . import switching_live as live
 from .cli import ROOT, alone
 from .lab import check_cores
@@ -224,8 +226,8 @@ def jobs(seconds: float) -> dict:
     return found | live.jobs(seconds)
 
 
-def measure(rounds: int, seconds: float, only: set[str] | None, seed: int) -> dict:
-    """Rounds in random order; all values of every figure."""
+def measure(rounds: int, seconds: float, only: set[str] | None, seed: int, check=lambda: None) -> dict:
+    """Rounds in random order; all values of every figure. `check` comes after each round."""
     values: dict = {}
     order = random.Random(seed)
     for number in range(rounds):
@@ -244,6 +246,7 @@ def measure(rounds: int, seconds: float, only: set[str] | None, seed: int) -> di
                     own = values.setdefault(scenario, {}).setdefault(row, {})
                     for figure, value in figures.items():
                         own.setdefault(figure, []).append(value)
+        check()
     return values
 
 
@@ -256,7 +259,7 @@ def number(value: float) -> str:
 
 def page(results: dict) -> str:
     """The report."""
-    values = results["values"]
+    values = copy.deepcopy(results["values"])
     for figures in values.get("revalidate-200k", {}).values():
         pairs = zip(figures.get("round_p50_us", ()), figures.get("quiet_p50_us", ()))
         figures["p50_ratio"] = [meanwhile / quiet for meanwhile, quiet in pairs] or figures.get("p50_ratio", [])
@@ -265,8 +268,8 @@ def page(results: dict) -> str:
     medians = lambda scenario, row, figure: median(values[scenario][row][figure])
     lines = [
         "# Benchmarks of the switch", "",
-        f"Written by `bench/switch`: do not edit. {results['cpu']}, {os.cpu_count()} CPUs, Linux {results['kernel']}, {results['date']}, "
-        f"build {results.get('build', 'unknown')}.",
+        f"Written by `bench/switch`: do not edit. {results['cpu']}, {results['cpus']} CPUs, Linux {results['kernel']}, {results['date']}.",
+        builds.line(results),
         f"Medians of {results['rounds']} rounds of {results['seconds']:g} s in random order; all values are in `bench/results/switch.json`."
         + (f" **{results['note']}**" if results["note"] else ""), "",
         "```sh", "make setup build && ci/setup bench", f"sudo bench/switch --rounds {results['rounds']} --seconds {results['seconds']:g}",
@@ -353,9 +356,9 @@ def cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def build() -> str:
-    """The commit of the checkout that was built, marked where files differ from it."""
-    return run(["git", "-C", str(ROOT), "describe", "--always", "--dirty=, with uncommitted changes"]).strip()
+def pages(results: dict) -> dict[str, str]:
+    """The page, by file name."""
+    return {"benchmarks-switch.md": page(results)}
 
 
 def main(argv: list[str]) -> int:
@@ -368,25 +371,28 @@ def main(argv: list[str]) -> int:
                         name for name in jobs(1) if name not in PACKETS + TABLES) + " (may be repeated); prints the page")
     parser.add_argument("--seed", type=int, default=1, help="of the order (default 1)")
     parser.add_argument("--note", default="", help="a remark at the top of the page, as what else the machine did")
-    parser.add_argument("--render", action="store_true", help="measure nothing: write docs/benchmarks-switch.md from bench/results/switch.json")
+    parser.add_argument("--report", metavar="JSON", help="measure nothing; make the page anew from these results")
     chosen = parser.parse_args(argv)
-    if chosen.render:
-        results = json.loads((ROOT / "bench/results/switch.json").read_text(encoding="utf-8"))
-        (ROOT / "docs/benchmarks-switch.md").write_text(page(results), encoding="utf-8")
-        return 0
     if chosen.rounds < 1 or chosen.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
 
     def job() -> None:
-        check_cores()
-        values = measure(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.seed)
-        results = {"rounds": chosen.rounds, "seconds": chosen.seconds, "seed": chosen.seed, "note": chosen.note, "cpu": cpu(),
-                   "kernel": platform.release(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "build": build(), "values": values}
+        if chosen.report:
+            results = builds.read(Path(chosen.report))
+        else:
+            check_cores()
+            noted = builds.begin("switch", argv)
+            values = measure(chosen.rounds, chosen.seconds, set(chosen.only) if chosen.only else None, chosen.seed,
+                             lambda: builds.check(noted))
+            results = builds.seal({"rounds": chosen.rounds, "seconds": chosen.seconds, "seed": chosen.seed, "note": chosen.note, "cpu": cpu(),
+                                   "cpus": os.cpu_count(), "kernel": platform.release(),
+                                   "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "values": values}, noted)
         if chosen.only:
             print(page(results))
             return
         (ROOT / "bench/results/switch.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        (ROOT / "docs/benchmarks-switch.md").write_text(page(results), encoding="utf-8")
+        for name, text in pages(results).items():
+            (ROOT / "docs" / name).write_text(text, encoding="utf-8")
         say("wrote docs/benchmarks-switch.md and bench/results/switch.json")
 
-    return alone(job, needs_root=True)
+    return alone(job, needs_root=not chosen.report)
