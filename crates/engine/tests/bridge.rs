@@ -3,11 +3,18 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
 use common::{Rig, frame, transparent};
+use engine::{EngineConfig, PortView, Room};
 use packet::record::Step;
-use packet::{DropReason, PortId, VlanId};
+use packet::{DropReason, PortId, QueueId, VlanId, WorkerId};
+use port::ring::{self, RingQueue};
+use port::{Batch, Capabilities, FramePool, Queue, QueueStatus};
 use proptest::prelude::*;
-use switch::{BridgePortConfig, VlanMode};
+use switch::{Bridge, BridgePortConfig, VlanMode};
 
 #[test]
 fn learns_and_forwards() {
@@ -100,6 +107,98 @@ fn full_rings_are_counted_for_minutes_and_nothing_leaks() {
     let drops = rig.totals()[1].drops[DropReason::TxRingFull as usize];
     assert_eq!(drops, 20_000 - 1024);
     assert_eq!(rig.outputs().iter().filter(|(port, _)| *port == PortId(1)).count(), 1024);
+    rig.assert_accounted();
+}
+
+/// A transmit ring with little room, of which a kick makes more.
+struct Narrow {
+    ring: RingQueue,
+    room: Arc<AtomicUsize>,
+    more: Arc<AtomicUsize>,
+}
+
+impl Queue for Narrow {
+    fn receive(&mut self, pool: &mut FramePool, out: &mut Batch) -> usize {
+        self.ring.receive(pool, out)
+    }
+
+    fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
+        let count = batch.len().min(self.room.load(Relaxed));
+        self.room.fetch_sub(count, Relaxed);
+        let mut part: Batch = batch.drain(..count).collect();
+        assert_eq!(self.ring.transmit(pool, &mut part), count, "the test empties the ring behind each burst");
+        count
+    }
+
+    fn kick(&mut self, _pool: &mut FramePool) {
+        self.room.fetch_add(self.more.swap(0, Relaxed), Relaxed);
+    }
+
+    fn has_pending(&mut self) -> bool {
+        self.ring.has_pending()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ring.capabilities()
+    }
+
+    fn status(&self) -> QueueStatus {
+        self.ring.status()
+    }
+
+    fn close(self: Box<Self>, pool: &mut FramePool) {
+        Box::new(self.ring).close(pool);
+    }
+}
+
+/// A transmit ring accepts a part of a burst at once and another part behind a kick: packets and octets that are counted as sent are the
+/// frames that left, and the rest of the burst is counted as dropped.
+#[test]
+fn octets_of_a_burst_that_is_sent_in_part_are_those_that_left() {
+    const BURST: usize = 16;
+    let bridge = Arc::new(Bridge::new(&transparent(2), 7));
+    let room = || Room::Switch(Arc::clone(&bridge));
+    let mut rig = Rig::with(&EngineConfig::default(), &[PortId(0)], |_| room());
+    let (near, far) = ring::pair(1024);
+    let (free, more) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let narrow = Narrow { ring: near, room: Arc::clone(&free), more: Arc::clone(&more) };
+    rig.engine.add_queue(WorkerId(0), PortId(1), QueueId(0), Box::new(narrow)).unwrap();
+    rig.far.push(far);
+    rig.worker.round_with_commands();
+    let view = PortView::new(room(), WorkerId(0));
+    rig.publish(|forwarding| forwarding.set_port(PortId(1), Some(view)));
+    rig.send(1, &frame(2, 1, 0));
+    rig.round();
+    rig.outputs();
+    let counted = |rig: &Rig| {
+        let totals = &rig.totals()[1];
+        (totals.tx_packets, totals.tx_bytes, totals.drops[DropReason::TxRingFull as usize])
+    };
+    let mut sequence = 0;
+    for (at_once, behind_kick) in [(5, 0), (0, 0), (3, 4), (0, 7), (BURST, 0), (1, 14), (1, BURST)] {
+        free.store(at_once, Relaxed);
+        more.store(behind_kick, Relaxed);
+        let burst: Vec<Vec<u8>> = (0..BURST)
+            .map(|place| {
+                sequence += 1;
+                let mut frame = frame(1, 2, sequence);
+                // Lengths differ, so that the octets of another part of the burst would be another number.
+                frame.resize(64 + (1 << (place % 8)) + 37 * place, 0);
+                frame
+            })
+            .collect();
+        burst.iter().for_each(|frame| rig.send(0, frame));
+        let before = counted(&rig);
+        rig.round();
+        let after = counted(&rig);
+        let left: Vec<Vec<u8>> = rig.outputs().into_iter().map(|(_, frame)| frame).collect();
+        let sent = BURST.min(at_once + behind_kick);
+        assert_eq!(left, burst[..sent], "{at_once} at once, {behind_kick} behind a kick");
+        let octets: usize = left.iter().map(Vec::len).sum();
+        let grown = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+        let wanted = [sent, octets, BURST - sent].map(|number| u64::try_from(number).unwrap());
+        assert_eq!(grown, wanted.into(), "{at_once} at once, {behind_kick} behind a kick");
+    }
     rig.assert_accounted();
 }
 
