@@ -33,10 +33,11 @@ use std::time::Duration;
 
 use differences::Difference;
 use frames::{FENCE, Frame, Generator, PORTS, mark_of};
+use rig::cables::{self, Output};
 use rig::{PATIENCE, Rig};
 use rules::Rules;
 use stations::Member;
-use switches::{Output, Ovs, Switch};
+use switches::{Ovs, Switch};
 use testbed::{Namespace, require};
 
 /// Sets of rules that are compared in CI.
@@ -207,22 +208,6 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
-fn wire(rig: &Rig) -> Namespace {
-    let wire = rig.lab.namespace("wire").unwrap();
-    let hub = rig.lab.hub();
-    for port in 1..=PORTS {
-        let line = format!("ip link add h{port} type veth peer w{port} netns {}", wire.name());
-        hub.run(line.split(' ')).unwrap();
-        hub.run(["ip", "link", "set", &format!("h{port}"), "up"]).unwrap();
-        wire.run(["ip", "link", "set", &format!("w{port}"), "arp", "off", "up"]).unwrap();
-        for (place, device) in [(hub, format!("h{port}")), (&wire, format!("w{port}"))] {
-            let offloads = ["tx", "rx", "tso", "gso", "gro"].map(|name| [name, "off"]);
-            place.run(["ethtool", "-K", &device].into_iter().chain(offloads.concat())).unwrap();
-        }
-    }
-    wire
-}
-
 /// Both switches, side by side.
 struct Both<'r> {
     rig: &'r Rig,
@@ -305,7 +290,7 @@ impl<'r> Both<'r> {
 fn what_leaves_is_what_open_vswitch_would_send() {
     require!("ip", "ethtool", "tcpdump", "ovs-ofctl", "ovs-vswitchd", "ovsdb-server");
     let mut rig = Rig::new(0);
-    let wire = wire(&rig);
+    let wire = cables::lay(&rig, PORTS);
     let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
     rig.start(&text);
     let peer = Ovs::start(&rig);
@@ -377,7 +362,7 @@ fn what_leaves_is_what_open_vswitch_would_send() {
 fn both_directions_of_a_flow_are_chosen_the_same() {
     require!("ip", "ethtool", "tcpdump", "ovs-ofctl", "ovs-vswitchd", "ovsdb-server");
     let mut rig = Rig::new(0);
-    let wire = wire(&rig);
+    let wire = cables::lay(&rig, PORTS);
     let text = stations::configuration(&rig, &[Member::All; PORTS as usize]);
     rig.start(&text);
     let peer = Ovs::start(&rig);

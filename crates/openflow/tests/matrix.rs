@@ -1,6 +1,6 @@
 //! Every field, action and message of every version, driven by the stock `ovs-ofctl` (by the codec where that has no word for it), and the
-//! tests in which packets meet them: `docs/switch-matrix.md` is what this test writes down. `UPDATE=1` writes the file; without, a
-//! difference fails.
+//! features that real packets meet, from the list of cases in `testbed`: `docs/switch-matrix.md` is what this test writes down. `UPDATE=1`
+//! writes the file; without, a difference fails.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -12,6 +12,7 @@ mod memory;
 #[path = "matrix/messages.rs"]
 mod messages;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use memory::Memory;
 use openflow::wire::Version;
 use openflow::{Address, Controllers, Target};
+use testbed::packet_cases::{self, Feature};
 use testbed::skip;
 use tokio::process::Command;
 
@@ -33,33 +35,24 @@ const VERSIONS: [(Version, &str); 6] = [
     (Version::V15, "OpenFlow15"),
 ];
 
-/// Tests in which packets meet fields and actions: their name in the table, and their source.
-const WITH_PACKETS: [(&str, &str); 6] = [
-    ("oracle", "../daemon/tests/ovs_oracle/rules.rs"),
-    ("daemon", "../daemon/tests/openflow.rs"),
-    ("engine", "../engine/tests/flows.rs"),
-    ("switch", "../switch/tests/flows.rs"),
-    ("taught", "../switch/tests/taught.rs"),
-    ("fields", "../switch/tests/fields.rs"),
-];
-
 fn source(path: &str) -> String {
     std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// The names of the tests with packets whose source has one of these words.
-fn met_in(words: &[String]) -> String {
-    let has = |path: &str| {
-        let text = source(path);
-        let is_word = |at: usize, word: &str| {
-            let part_of_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-            !part_of_name(text[..at].chars().next_back())
-                && !part_of_name(text[at + word.len()..].chars().next())
-        };
-        words.iter().any(|word| text.match_indices(word.as_str()).any(|(at, _)| is_word(at, word)))
-    };
-    let met: Vec<&str> = WITH_PACKETS.iter().filter(|(_, path)| has(path)).map(|(name, _)| *name).collect();
-    if met.is_empty() { "**none**".into() } else { met.join(", ") }
+/// The features that cases of [`packet_cases`] prove, which `daemon/tests/openflow_packets.rs` runs, and the features that have a row.
+struct Proven {
+    by_cases: BTreeSet<Feature>,
+    in_rows: BTreeSet<Feature>,
+}
+
+impl Proven {
+    /// Returns the words of the features that a case proves, or "-".
+    fn cell(&mut self, features: &[(Feature, &str)]) -> String {
+        let of_cases = features.iter().filter(|(feature, _)| self.by_cases.contains(feature));
+        let words: Vec<&str> = of_cases.map(|(_, word)| *word).collect();
+        self.in_rows.extend(features.iter().map(|(feature, _)| *feature));
+        if words.is_empty() { "-".into() } else { words.join(", ") }
+    }
 }
 
 /// A bridge in memory behind a socket, and the stock client.
@@ -113,8 +106,9 @@ async fn the_matrix_is_what_the_tests_find() {
     }
     let lab = Lab { bridge, path };
     let mut text = String::from(HEAD);
-    fields::table(&lab, &mut text).await;
-    actions::table(&lab, &mut text).await;
+    let mut proven = Proven { by_cases: packet_cases::features(), in_rows: BTreeSet::new() };
+    fields::table(&lab, &mut proven, &mut text).await;
+    actions::table(&lab, &mut proven, &mut text).await;
     messages::table(&lab, &mut text).await;
     controllers.shutdown().await;
     let file = format!("{}/../../docs/switch-matrix.md", env!("CARGO_MANIFEST_DIR"));
@@ -129,7 +123,9 @@ async fn the_matrix_is_what_the_tests_find() {
     );
     let lacking: Vec<&str> =
         text.lines().filter(|line| line.contains("**") && line.starts_with("| ")).collect();
-    assert!(lacking.is_empty(), "met by packets in no test, or read as something else: {lacking:#?}");
+    assert!(lacking.is_empty(), "read as something else: {lacking:#?}");
+    let nameless: Vec<&Feature> = proven.by_cases.difference(&proven.in_rows).collect();
+    assert!(nameless.is_empty(), "cases with packets prove features that no row has: {nameless:?}");
 }
 
 const HEAD: &str = "\
@@ -141,6 +137,11 @@ Written by `crates/openflow/tests/matrix.rs` (`UPDATE=1 cargo test -p openflow -
 - **wire**: the client has no word for it in this version; it is read as it was written by the codec.
 - empty: the version cannot say it.
 
-The last column names the tests in which packets meet it: *oracle* (`daemon/tests/ovs_oracle.rs`, octet for octet against Open vSwitch), *daemon* \
-(`daemon/tests/openflow.rs`), *engine* (`engine/tests/flows.rs`), *switch* (`switch/tests/flows.rs`), *taught* (`switch/tests/taught.rs`), *fields* (`switch/tests/fields.rs`, each field matched, set and read again).
+The column *packets* is the list of cases in `crates/testbed/src/packet_cases/`. `crates/daemon/tests/openflow_packets.rs` runs each of them: the \
+stock `ovs-ofctl` adds rules to the daemon, real frames go in, and each frame that leaves is compared octet for octet.
+
+- **+**: the frames that leave are what the action makes of them.
+- **match**: a frame that differs in this field alone takes another way; **part**: the same under a mask.
+- **set**: the frame leaves with the new value and right checksums; of registers and fields of tunnels, the next table matches the new value.
+- **-**: no case.
 ";

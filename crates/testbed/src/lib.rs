@@ -27,6 +27,7 @@ mod lab;
 mod mutate;
 mod namespace;
 mod ovsdb;
+pub mod packet_cases;
 mod ping;
 mod prefixes;
 mod process;

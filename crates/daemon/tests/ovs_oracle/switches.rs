@@ -3,18 +3,16 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use testbed::{Namespace, OvsdbServer, Process, RawSender, eventually};
 
 use super::frames::{Frame, PORTS};
+use super::rig::cables::{Cables, Output, Readers, deliver};
 use super::rig::{PATIENCE, Rig};
-
-/// What leaves a switch: by which port, and the frame.
-pub type Output = (u8, Vec<u8>);
 
 /// How frames get in.
 enum Ways {
@@ -29,8 +27,7 @@ pub struct Switch {
     pub socket: PathBuf,
     ways: Ways,
     outputs: Receiver<Output>,
-    /// Readers, which end with it.
-    children: Vec<Child>,
+    _readers: Option<Readers>,
 }
 
 impl Switch {
@@ -78,61 +75,9 @@ impl Switch {
 
     /// Ours: what `hub` forwards, whose ports are the cables' other ends.
     pub fn ours(rig: &Rig, wire: &Namespace) -> Switch {
-        let (sender, outputs) = channel();
-        let (mut cables, mut children) = (Vec::new(), Vec::new());
-        for port in 1..=PORTS {
-            let end = format!("w{port}");
-            cables.push(RawSender::open(wire, &end).unwrap());
-            // It puts tags back that the kernel takes out of a frame.
-            let mut command = wire.command([
-                "tcpdump",
-                "-i",
-                &end,
-                "-Q",
-                "in",
-                "--immediate-mode",
-                "-B",
-                "16384",
-                "-U",
-                "-n",
-                "-s",
-                "0",
-                "-w",
-                "-",
-            ]);
-            let mut child =
-                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-            let mut stream = child.stdout.take().unwrap();
-            children.push(child);
-            // The file's head is there once it listens.
-            let mut head = [0; 24];
-            stream.read_exact(&mut head).unwrap();
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                let mut head = [0; 16];
-                while stream.read_exact(&mut head).is_ok() {
-                    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-                    deliver(port, length as usize, &mut stream, &sender);
-                }
-            });
-        }
-        Switch { name: "ours", socket: rig.path("br0.mgmt"), ways: Ways::Cables(cables), outputs, children }
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>) {
-    let mut frame = vec![0; length];
-    if stream.read_exact(&mut frame).is_ok() {
-        let _ = to.send((port, frame));
+        let Cables { senders, outputs, readers } = Cables::open(wire, PORTS);
+        let ways = Ways::Cables(senders);
+        Switch { name: "ours", socket: rig.path("br0.mgmt"), ways, outputs, _readers: Some(readers) }
     }
 }
 
@@ -193,7 +138,7 @@ impl Ovs {
             streams.push(stream);
         }
         let socket = self.directory.join("br0.mgmt");
-        Switch { name: "OVS", socket, ways: Ways::Streams(streams), outputs, children: Vec::new() }
+        Switch { name: "OVS", socket, ways: Ways::Streams(streams), outputs, _readers: None }
     }
 
     /// Its caches agree with its tables afterwards; a barrier's answer does not say so.

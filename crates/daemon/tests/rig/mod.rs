@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use testbed::{Host, Lab, Process, eventually};
 
+pub mod cables;
 pub mod frr;
 
 /// How long anything may take on a loaded machine.

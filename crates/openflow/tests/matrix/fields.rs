@@ -3,8 +3,9 @@
 use openflow::wire::error::Error;
 use openflow::wire::{Reader, Version, matching};
 use switch::flow::{Action, Field, Match, Prerequisite};
+use testbed::packet_cases::Feature;
 
-use super::{Lab, VERSIONS, met_in, row};
+use super::{Lab, Proven, VERSIONS, row};
 
 /// What a field needs, in the client's words and as a match.
 fn prerequisite(need: Prerequisite) -> (&'static str, &'static [(Field, u128)]) {
@@ -89,7 +90,7 @@ fn on_the_wire(version: Version, wanted: &Match) -> bool {
     read.is_ok_and(|read| read == *wanted)
 }
 
-pub async fn table(lab: &Lab, text: &mut String) {
+pub async fn table(lab: &Lab, proven: &mut Proven, text: &mut String) {
     text.push_str(
         "\n## Fields\n\nEach matched whole; *part*: under a mask; *set*: by `set_field`, here in 1.5.\n\n",
     );
@@ -141,7 +142,10 @@ pub async fn table(lab: &Lab, text: &mut String) {
         let sets = takes && lab.bridge.lock().flows[0].instructions.apply.iter().any(is_set);
         assert!(field.is_writable() || !sets, "{field:?}");
         cells.push(if sets { "+".into() } else { String::new() });
-        cells.push(met_in(&names(field)));
+        let name = field.name();
+        let ways =
+            [(Feature::Match(name), "match"), (Feature::Part(name), "part"), (Feature::Set(name), "set")];
+        cells.push(proven.cell(&ways));
         row(text, &cells);
     }
 }
@@ -161,26 +165,4 @@ async fn cell(lab: &Lab, version: Version, name: &str, rule: &str, wanted: &Matc
         return "+".into();
     }
     if on_the_wire(version, wanted) { "wire".into() } else { String::new() }
-}
-
-/// How tests call a field.
-fn names(field: Field) -> Vec<String> {
-    // Those that go through all fields have this one, too.
-    let mut names = vec![format!("Field::{field:?}"), field.name().to_owned(), "Field::ALL".to_owned()];
-    let also: &[&str] = match field {
-        Field::EthDst => &["dl_dst", "NXM_OF_ETH_DST"],
-        Field::EthSrc => &["dl_src", "NXM_OF_ETH_SRC"],
-        Field::EthType => &["dl_type"],
-        Field::VlanVid => &["dl_vlan"],
-        Field::VlanPcp => &["dl_vlan_pcp"],
-        Field::IpDscp => &["nw_tos"],
-        Field::IpFrag => &["nw_frag"],
-        Field::Ipv4Src => &["nw_src"],
-        Field::Ipv4Dst => &["nw_dst"],
-        Field::IpProto => &["nw_proto"],
-        _ => &[],
-    };
-    names.extend(also.iter().map(|name| (*name).to_owned()));
-    names.push(format!("NXM_NX_{}", field.name().to_uppercase()));
-    names
 }

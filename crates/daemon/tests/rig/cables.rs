@@ -1,0 +1,89 @@
+//! Cables from the ports of a bridge into one namespace: the test sends frames at their far ends, and sees each frame that leaves the bridge,
+//! VLAN tags included.
+
+use std::io::Read;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use testbed::{Namespace, RawSender};
+
+use super::Rig;
+
+/// A frame that leaves a bridge, and the number of its port.
+pub type Output = (u8, Vec<u8>);
+
+/// The far ends of the cables.
+pub struct Cables {
+    /// Port 1 and up.
+    pub senders: Vec<RawSender>,
+    pub outputs: Receiver<Output>,
+    pub readers: Readers,
+}
+
+/// Processes that read what leaves, and end with this value.
+pub struct Readers(Vec<Child>);
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Lays cables from the devices h1, h2, ... in the hub to w1, w2, ... in a namespace of their own, without offloads.
+pub fn lay(rig: &Rig, ports: u8) -> Namespace {
+    let wire = rig.lab.namespace("wire").unwrap();
+    let hub = rig.lab.hub();
+    for port in 1..=ports {
+        let line = format!("ip link add h{port} type veth peer w{port} netns {}", wire.name());
+        hub.run(line.split(' ')).unwrap();
+        hub.run(["ip", "link", "set", &format!("h{port}"), "up"]).unwrap();
+        wire.run(["ip", "link", "set", &format!("w{port}"), "arp", "off", "up"]).unwrap();
+        for (place, device) in [(hub, format!("h{port}")), (&wire, format!("w{port}"))] {
+            let offloads = ["tx", "rx", "tso", "gso", "gro"].map(|name| [name, "off"]);
+            place.run(["ethtool", "-K", &device].into_iter().chain(offloads.concat())).unwrap();
+        }
+    }
+    wire
+}
+
+impl Cables {
+    /// Opens the far ends. From then on each frame that arrives is among the outputs.
+    pub fn open(wire: &Namespace, ports: u8) -> Cables {
+        let (sender, outputs) = channel();
+        let (mut senders, mut children) = (Vec::new(), Vec::new());
+        for port in 1..=ports {
+            let end = format!("w{port}");
+            senders.push(RawSender::open(wire, &end).unwrap());
+            // The program puts tags back that the kernel takes out of a frame.
+            let line = format!("tcpdump -i {end} -Q in --immediate-mode -B 16384 -U -n -s 0 -w -");
+            let mut command = wire.command(line.split(' '));
+            let mut child =
+                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut stream = child.stdout.take().unwrap();
+            children.push(child);
+            // The file's head is there once the program listens.
+            let mut head = [0; 24];
+            stream.read_exact(&mut head).unwrap();
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut head = [0; 16];
+                while stream.read_exact(&mut head).is_ok() {
+                    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+                    deliver(port, length as usize, &mut stream, &sender);
+                }
+            });
+        }
+        Cables { senders, outputs, readers: Readers(children) }
+    }
+}
+
+/// Reads one frame of this length and sends it on.
+pub fn deliver(port: u8, length: usize, stream: &mut impl Read, to: &Sender<Output>) {
+    let mut frame = vec![0; length];
+    if stream.read_exact(&mut frame).is_ok() {
+        let _ = to.send((port, frame));
+    }
+}
