@@ -21,7 +21,7 @@ mod look;
 mod packet_out;
 mod record;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,6 +49,10 @@ pub use listen::{FlowChange, FlowListener};
 
 /// Packets of one port that are decided before the next port's.
 const TURN: usize = 32;
+/// Nanoseconds after which the turn of a port ends early. A packet may go through thousands of rules.
+const TURN_NS: u64 = 1_000_000;
+/// Nanoseconds after which a round decides no more packets, so that counts, barriers and packet-outs wait no longer.
+const ROUND_PACKETS_NS: u64 = 5_000_000;
 /// Flows that are looked at between two turns of packets.
 const SLICE: usize = 64;
 /// What looks at flows catch up with at most when packets have taken longer.
@@ -110,6 +114,8 @@ pub struct Decider {
     pool: FramePool,
     bridges: Arc<Mutex<BTreeMap<u16, Arc<FlowBridge>>>>,
     queues: BTreeMap<PortId, VecDeque<(usize, Upcall)>>,
+    /// The port whose turn comes first in the next round.
+    next_port: PortId,
     records: Vec<Option<Record>>,
     free: Vec<u32>,
     /// From the hashes of flows' names to their numbers.
@@ -196,6 +202,7 @@ impl Decider {
             pool,
             bridges,
             queues: BTreeMap::new(),
+            next_port: PortId(0),
             records: Vec::new(),
             free: Vec::new(),
             names: HashMap::new(),
@@ -489,36 +496,49 @@ impl Decider {
         did
     }
 
-    /// Each port's turn.
+    /// Decides packets of unknown flows: ports take turns, each bounded in packets and in time. Where a round has taken too long, the next one
+    /// goes on with the port whose turn it is then.
     fn decide(&mut self, now: u64) -> bool {
-        let ports: Vec<PortId> = self.queues.keys().copied().collect();
-        if ports.is_empty() {
-            return false;
-        }
+        let mut ports: Vec<PortId> = self.queues.keys().copied().collect();
+        let first = ports.partition_point(|port| *port < self.next_port);
+        ports.rotate_left(first);
         let begin = monotonic().ns;
         let mut did = false;
         for port in ports {
-            // Whoever ends the engine waits for one turn at most.
-            if self.knobs.stop.load(Ordering::Acquire) {
+            // Whoever ends the engine waits for one packet at most.
+            let is_late = did && monotonic().ns - begin >= ROUND_PACKETS_NS;
+            if is_late || self.knobs.stop.load(Ordering::Acquire) {
+                self.next_port = port;
                 break;
             }
-            let ahead = self.look_ahead(port);
-            for at in 0..TURN {
-                let Some(queue) = self.queues.get_mut(&port) else { break };
-                let Some((worker, _)) = queue.front() else { break };
-                if self.backlog[*worker].len() >= crate::flows::ANSWERS {
-                    break;
-                }
-                let Some((worker, upcall)) = queue.pop_front() else { break };
-                did = true;
-                self.upcall(worker, upcall, ahead.get(at), now);
-            }
-            self.ahead = ahead;
-            if self.queues.get(&port).is_some_and(VecDeque::is_empty) {
-                self.queues.remove(&port);
-            }
+            did |= self.decide_of(port, now);
         }
-        self.packets_ns = (self.packets_ns + (monotonic().ns - begin)).min(PACKETS_NS);
+        if did {
+            self.packets_ns = (self.packets_ns + (monotonic().ns - begin)).min(PACKETS_NS);
+        }
+        did
+    }
+
+    /// The turn of a port.
+    fn decide_of(&mut self, port: PortId, now: u64) -> bool {
+        let ahead = self.look_ahead(port);
+        let begin = monotonic().ns;
+        let mut did = false;
+        for at in 0..TURN {
+            let Some((worker, _)) = self.queues.get(&port).and_then(VecDeque::front) else { break };
+            let is_late = did && monotonic().ns - begin >= TURN_NS;
+            if is_late || self.is_worker_behind(*worker) || self.knobs.stop.load(Ordering::Acquire) {
+                break;
+            }
+            let next = self.queues.get_mut(&port).and_then(VecDeque::pop_front);
+            let Some((worker, upcall)) = next else { break };
+            did = true;
+            self.upcall(worker, upcall, ahead.get(at), now);
+        }
+        self.ahead = ahead;
+        if self.queues.get(&port).is_some_and(VecDeque::is_empty) {
+            self.queues.remove(&port);
+        }
         did
     }
 
@@ -727,7 +747,8 @@ impl Decider {
 
     fn meters_of(&mut self, bridge: &Arc<FlowBridge>, ops: &[Op]) -> Vec<(u32, Arc<MeterLive>)> {
         let ids = ops.iter().filter_map(|op| if let Op::Meter(id) = op { Some(*id) } else { None });
-        let ids: Vec<u32> = ids.collect();
+        // Each meter once, however often a program asks it; in the order of their numbers, as workers look for them.
+        let ids: BTreeSet<u32> = ids.collect();
         if ids.is_empty() {
             return Vec::new();
         }
@@ -736,7 +757,7 @@ impl Decider {
         let now = monotonic().ns;
         let mut found = Vec::new();
         for id in ids {
-            let Some(meter) = pipeline.meters().find(|meter| meter.id == id).cloned() else { continue };
+            let Some(meter) = pipeline.meter(id).cloned() else { continue };
             let live = match self.meters.get(&(number, id)) {
                 Some((of, live)) if live.meter == meter && Arc::ptr_eq(of, &bridge.tables) => {
                     Arc::clone(live)

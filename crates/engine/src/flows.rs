@@ -353,6 +353,12 @@ impl Compiled {
         Compiled { program, kind, meters, dropped }
     }
 
+    /// The meter of a number; `None`: there is none.
+    pub(crate) fn meter(&self, id: u32) -> Option<&MeterLive> {
+        let at = self.meters.binary_search_by_key(&id, |(own, _)| *own).ok()?;
+        Some(&self.meters[at].1)
+    }
+
     /// Whether packets meet the same fate, meters included.
     pub(crate) fn is_same(
         &self,

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use common::frame;
 use common::rules::{Switch, out};
 use packet::{DropReason, PortId};
-use switch::flow::{Field, FlowMod, Instructions, Match, Mod};
+use switch::flow::{
+    Action, Band, BandKind, Conjunction, Field, FlowMod, Instructions, Match, Meter, MeterMod, Mod,
+};
 
 /// A packet of UDP over IPv4.
 fn packet(source: u32, ports: [u16; 2]) -> Vec<u8> {
@@ -256,4 +258,75 @@ fn waiting_packets_of_one_port_leave_places_for_another_ports() {
     let totals = switch.rig.totals();
     assert_eq!(totals[0].dropped(), 0);
     assert!(totals[1].dropped() > 0, "the attacker's packets beyond its share are dropped");
+}
+
+/// The turn of a port is bounded in time, so that packets which are much work leave the others their turns.
+#[test]
+fn packets_that_are_much_work_end_their_ports_turn() {
+    let mut switch = Switch::new(3);
+    // Some 30,000 conjunctions, none of which is complete.
+    let part = |id| Action::Conjunction(Conjunction { id, clause: 0, clauses: 2 });
+    for rule in 0..8 {
+        let parts = (0..4000).map(|id| part(rule * 4000 + id)).collect();
+        switch.add(0, 1000 + u16::try_from(rule).unwrap(), Match::ANY.with(Field::InPort, 1), parts);
+    }
+    // Each source is a flow of its own.
+    switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_ffff), vec![]);
+    switch.add(0, 1, Match::ANY, vec![out(3)]);
+    let station = |port: u8, number: u8| {
+        let mut own = frame(1, 2, 0);
+        (own[10], own[11]) = (port, number);
+        own
+    };
+    for number in 0..64 {
+        switch.rig.send(0, &station(0, number));
+        switch.rig.send(1, &station(1, number));
+    }
+    switch.rig.round();
+    // A round may end behind the packets of much work. The next one goes on with the other port.
+    let (mut much, mut usual) = (0, 0);
+    for _ in 0..4 {
+        switch.decider.round();
+        switch.rig.round();
+        let outputs = switch.rig.outputs();
+        much += outputs.iter().filter(|(_, frame)| frame[10] == 0).count();
+        usual += outputs.iter().filter(|(_, frame)| frame[10] == 1).count();
+    }
+    assert!((1..=32).contains(&much), "{much} packets of much work in four rounds");
+    assert_eq!(usual, 64, "usual packets in four rounds");
+    switch.settle();
+    switch.rig.assert_accounted();
+}
+
+/// A meter is found by its number, and once for a program, however many meters there are and however often the program asks.
+#[test]
+fn meters_are_found_by_their_numbers() {
+    const METERS: u32 = 65_536;
+    let mut switch = Switch::new(2);
+    let bands = vec![Band { kind: BandKind::Drop, rate: 1_000_000, burst: 0 }];
+    let meter = |id| Meter { id, packets: true, bursts: false, stats: true, bands: bands.clone() };
+    let mods: Vec<Mod> = (1..=METERS).map(|id| Mod::Meter(MeterMod::Add(meter(id)))).collect();
+    switch.modify(&mods);
+    let all_of = |last: u32| (0..4000).map(|n| Action::Meter(METERS - n % last)).chain([out(2)]).collect();
+    switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_0001), all_of(1));
+    switch.add(0, 5, Match::ANY.with(Field::EthSrc, 0x0200_0000_0002), all_of(4000));
+    for number in 1..=2 {
+        let mut packet = frame(1, 2, 0);
+        packet[6..12].copy_from_slice(&[2, 0, 0, 0, 0, number]);
+        switch.rig.send(0, &packet);
+        switch.rig.round();
+        let begin = Instant::now();
+        switch.decider.round();
+        let took = begin.elapsed();
+        // A look at all meters for each step would take over 200 ms.
+        assert!(took < Duration::from_millis(80), "{number}: {took:?}");
+        assert_eq!(switch.outputs().len(), 1, "{number}");
+    }
+    switch.decider.round();
+    let counted = || switch.tables.lock().meter_stats(0).iter().map(|meter| meter.packets).sum::<u64>();
+    let begin = Instant::now();
+    while counted() != 8000 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{} packets were counted", counted());
+        switch.decider.round();
+    }
 }

@@ -289,6 +289,35 @@ fn conjunctions_need_all_their_clauses() {
     assert_eq!(to([10, 0, 0, 1], 22), 3, "the port is not one of them");
 }
 
+/// Rules of one match that name conjunctions without end are work of the packet that meets them: a packet that is too much work is dropped,
+/// as with actions without end. What is usual is far from the limit.
+#[test]
+fn conjunctions_count_as_work() {
+    let ip = Match::ANY.with(Field::EthType, 0x0800);
+    let parts = |from: u32, count: u32| -> Vec<Action> {
+        let part = |id, clause| Action::Conjunction(Conjunction { id, clause, clauses: 2 });
+        (from..from + count).flat_map(|id| [part(id, 0), part(id, 1)]).collect()
+    };
+    let fate = |rules: u16, each: u32| {
+        let mut pipeline = pipeline();
+        for rule in 0..rules {
+            add(&mut pipeline, 0, 100 + rule, ip, parts(u32::from(rule) * each, each));
+        }
+        // The last conjunction that is asked about.
+        add(&mut pipeline, 0, 100, ip.with(Field::ConjId, u128::from(each - 1)), vec![out(2)]);
+        let frame = tcp(None, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), 60);
+        pipeline.translate(asked(&read(&frame, 1), None))
+    };
+    let usual = fate(20, 50);
+    assert_eq!(usual.program.ops, [Op::Output(PortId(2))]);
+    for (rules, each) in [(20, 2000), (300, 100)] {
+        let fate = fate(rules, each);
+        assert!(fate.program.is_drop(), "{rules} rules of {each} conjunctions: {:?}", fate.program);
+        assert_eq!(fate.dropped, packet::DropReason::RuleLoop);
+        assert!(fate.is_cacheable(), "all packets of the flow are as much work");
+    }
+}
+
 #[test]
 fn loops_end() {
     let mut pipeline = pipeline();

@@ -304,3 +304,59 @@ fn a_packet_that_waits_keeps_its_queue() {
         "the queue was taken back before it waited again"
     );
 }
+
+/// What a packet teaches is counted against limits without a look at all rules, however many cookies there are, and counts follow rules that
+/// come, go, get another cookie, or come back when a batch is refused.
+#[test]
+fn rules_of_a_cookie_are_counted_as_they_come_and_go() {
+    let mut pipeline = pipeline();
+    let rule = |place: u32, cookie| {
+        let matching = Match::ANY.with(Field::Reg3, u128::from(place));
+        let mut rule = FlowMod::add(1, 1, matching, Instructions::default());
+        rule.cookie = Some(cookie);
+        Mod::Flow(Box::new(rule))
+    };
+    let mods: Vec<Mod> = (0..100_000).map(|place| rule(place, u64::from(place / 2))).collect();
+    pipeline.modify(&mods, 0).unwrap();
+    let actions = (0..256).map(|cookie| teaches(cookie, 0, 3, None)).collect();
+    add(&mut pipeline, 0, 1, Match::ANY, actions);
+    // A walk over all rules for each would take two seconds.
+    let begin = std::time::Instant::now();
+    for source in 0..20 {
+        let (fate, all) = taught(&mut pipeline, source);
+        assert_eq!((fate.learns.len(), all), (256, source == 0), "{source}");
+    }
+    let took = begin.elapsed();
+    assert!(took < std::time::Duration::from_millis(700), "{took:?}");
+    // All of a packet are of one match, so the last cookie with room for one more has it.
+    let count = |pipeline: &Pipeline, cookie| {
+        let filter = FlowFilter { table: 1, cookie, cookie_mask: u64::MAX, ..FlowFilter::default() };
+        let may = |limit| {
+            let Mod::Flow(rule) = rule(200_000, cookie) else { unreachable!() };
+            pipeline.may_learn(&switch::flow::Lesson { rule: *rule, limit })
+        };
+        let counted = (1..10).find(|limit| may(*limit)).unwrap() - 1;
+        assert_eq!(usize::try_from(counted).unwrap(), pipeline.flows(&filter, 0).len(), "{cookie}");
+        counted
+    };
+    assert_eq!([235, 236, 255, 30_000, 70_000].map(|cookie| count(&pipeline, cookie)), [2, 3, 3, 2, 0]);
+    // Two of a cookie get another one.
+    let change = |cookie_value, cookie| {
+        let mut change = FlowMod::add(1, 1, Match::ANY, Instructions::default());
+        change.command = FlowCommand::Modify { strict: false, or_add: false };
+        (change.cookie_value, change.cookie_mask, change.cookie) = (cookie_value, u64::MAX, cookie);
+        Mod::Flow(Box::new(change))
+    };
+    pipeline.modify(&[change(30_000, Some(30_001))], 0).unwrap();
+    assert_eq!([30_000, 30_001].map(|cookie| count(&pipeline, cookie)), [0, 4]);
+    let refused = FlowMod::add(1, 1, Match::ANY, Instructions { goto: Some(0), ..Instructions::default() });
+    let mut gone = change(30_001, None);
+    if let Mod::Flow(gone) = &mut gone {
+        gone.command = FlowCommand::Delete { strict: false };
+    }
+    let mods = [change(30_002, Some(30_001)), gone, rule(60_004, 30_000), Mod::Flow(Box::new(refused))];
+    pipeline.modify(&mods, 0).unwrap_err();
+    assert_eq!([30_000, 30_001, 30_002].map(|cookie| count(&pipeline, cookie)), [0, 4, 2]);
+    pipeline.modify(&mods[..3], 0).unwrap();
+    assert_eq!([30_000, 30_001, 30_002].map(|cookie| count(&pipeline, cookie)), [1, 0, 0]);
+}

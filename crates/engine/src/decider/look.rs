@@ -4,7 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -268,8 +267,7 @@ impl Decider {
                     }
                 }
                 let number = bridge.tables.number();
-                let known: BTreeSet<u32> = pipeline.meters().map(|meter| meter.id).collect();
-                self.meters.retain(|(own, id), _| *own != number || known.contains(id));
+                self.meters.retain(|(own, id), _| *own != number || pipeline.meter(*id).is_some());
                 pipeline.expire(now);
                 pipeline.take_events()
             };

@@ -10,8 +10,6 @@ use super::{Action, Match};
 
 /// NX_LEARN_F_DELETE_LEARNED: learnt rules go with the last rule that teaches them.
 const DELETE_LEARNED: u16 = 2;
-/// Numbers of rules that are known without counting, at most.
-const MOST_COUNTED: usize = 4096;
 
 /// A rule that a packet teaches.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,8 +26,6 @@ type Key = (u8, u64);
 /// What is known of rules that are taught.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Lessons {
-    /// How many rules there are, where somebody has asked.
-    counted: BTreeMap<Key, usize>,
     /// How many actions keep the rules that they teach from going.
     keepers: BTreeMap<Key, usize>,
     /// Whose last keeper has gone since it was looked at.
@@ -39,17 +35,11 @@ pub(crate) struct Lessons {
 impl Lessons {
     /// A rule has come.
     pub fn linked(&mut self, rule: &Rule) {
-        if let Some(count) = self.counted.get_mut(&(rule.table, rule.cookie)) {
-            *count += 1;
-        }
         each_keeper(&rule.instructions.apply, &mut |key| *self.keepers.entry(key).or_default() += 1);
     }
 
     /// A rule has gone, or is another one from now on.
     pub fn unlinked(&mut self, rule: &Rule) {
-        if let Some(count) = self.counted.get_mut(&(rule.table, rule.cookie)) {
-            *count = count.saturating_sub(1);
-        }
         each_keeper(&rule.instructions.apply, &mut |key| {
             if let Some(count) = self.keepers.get_mut(&key) {
                 *count -= 1;
@@ -90,14 +80,6 @@ impl Pipeline {
         if self.refresh(&lesson.rule, now_ns) {
             return Ok(());
         }
-        if lesson.limit != 0 {
-            let key = (lesson.rule.table, lesson.rule.cookie.unwrap_or(0));
-            if self.lessons.counted.len() >= MOST_COUNTED && !self.lessons.counted.contains_key(&key) {
-                self.lessons.counted.clear();
-            }
-            let count = self.learnt(key);
-            self.lessons.counted.insert(key, count);
-        }
         if !self.may_learn(lesson) {
             return Err(FlowError::TableFull);
         }
@@ -110,7 +92,7 @@ impl Pipeline {
         let key = (lesson.rule.table, lesson.rule.cookie.unwrap_or(0));
         lesson.limit == 0
             || self.stands(&lesson.rule).is_some_and(|rule| rule.cookie == key.1)
-            || self.learnt(key) < usize::try_from(lesson.limit).unwrap_or(usize::MAX)
+            || self.rules.count_of(key.0, key.1) < usize::try_from(lesson.limit).unwrap_or(usize::MAX)
     }
 
     /// The rule in whose place this one would come.
@@ -120,12 +102,6 @@ impl Pipeline {
         self.rules.get(*table.classifier.get(&value.0, &mask.0, rule.priority)?)
     }
 
-    /// How many rules of a table have a cookie.
-    fn learnt(&self, key: Key) -> usize {
-        let count = || self.rules.iter().filter(|(_, rule)| (rule.table, rule.cookie) == key).count();
-        self.lessons.counted.get(&key).copied().unwrap_or_else(count)
-    }
-
     /// Takes out what was learnt by rules that are no more, and asked for that (`delete_learned`).
     pub(crate) fn drop_orphans(&mut self, now_ns: u64) {
         // What goes may have taught rules itself.
@@ -133,9 +109,9 @@ impl Pipeline {
             let mut orphans = std::mem::take(&mut self.lessons.orphans);
             // Another one teaches them by now.
             orphans.retain(|key| !self.lessons.keepers.contains_key(key));
-            let is_orphan = |rule: &Rule| orphans.contains(&(rule.table, rule.cookie));
-            let gone: Vec<RuleRef> =
-                self.rules.iter().filter(|(_, rule)| is_orphan(rule)).map(|(at, _)| at).collect();
+            let of = |(table, cookie): &Key| self.rules.with_cookie(*table, *cookie).map(|(at, _)| at);
+            let mut gone: Vec<RuleRef> = orphans.iter().flat_map(of).collect();
+            gone.sort_unstable();
             for at in gone {
                 self.remove_rule(at, Removed::Delete, now_ns);
             }

@@ -92,6 +92,7 @@ impl Pipeline {
                 self.link(at);
             }
             Undo::Changed(at, old) => {
+                self.rules.set_cookie(at, old.cookie);
                 let Some(rule) = self.rules.get_mut(at) else { return };
                 let (table, matching) = (old.table, old.matching);
                 let parts = usize::from(old.is_conjunctive());
@@ -317,11 +318,12 @@ impl Pipeline {
         let tells = !is_same && self.events.is_monitored();
         let did = (tells && !does_same).then(|| Box::new(rule.instructions.clone()));
         self.lessons.unlinked(rule);
+        if let Some(cookie) = change.cookie {
+            self.rules.set_cookie(at, cookie);
+        }
+        let Some(rule) = self.rules.get_mut(at) else { return Ok(()) };
         if !does_same {
             rule.instructions = change.instructions.clone();
-        }
-        if let Some(cookie) = change.cookie {
-            rule.cookie = cookie;
         }
         if change.flags.reset_counts {
             (rule.packets, rule.bytes) = (0, 0);

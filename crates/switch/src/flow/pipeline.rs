@@ -414,6 +414,12 @@ impl Pipeline {
         self.meters.values().map(|state| &state.meter)
     }
 
+    /// The meter of a number.
+    #[must_use]
+    pub fn meter(&self, id: u32) -> Option<&Meter> {
+        self.meters.get(&id).map(|state| &state.meter)
+    }
+
     /// Meters' counters.
     #[must_use]
     pub fn meter_stats(&self, now_ns: u64) -> Vec<MeterStats> {
@@ -486,13 +492,20 @@ impl Pipeline {
         classifiers + rules * size_of::<Rule>() + sampled / SAMPLE.min(rules).max(1) * rules
     }
 
-    /// Looks a flow up in a table, adding to `wild` what that depends on; conjunctive matches included.
-    pub(crate) fn look_up(&self, table: u8, flow: &mut Flow, wild: &mut Flow) -> Option<RuleRef> {
-        let table = self.tables.get(usize::from(table))?;
+    /// Looks a flow up in a table, adding to `wild` what that depends on; conjunctive matches included. With what is found comes the work
+    /// besides the look-up itself; where it is more than `most`, nothing is found.
+    pub(crate) fn look_up(
+        &self,
+        table: u8,
+        flow: &mut Flow,
+        wild: &mut Flow,
+        most: u32,
+    ) -> (Option<RuleRef>, u32) {
+        let Some(table) = self.tables.get(usize::from(table)) else { return (None, 0) };
         if table.conjunctive == 0 {
-            return table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule);
+            return (table.classifier.lookup_tracked(&flow.0, &mut wild.0).map(|(rule, _)| *rule), 0);
         }
-        super::conjunction::look_up(self, table, flow, wild)
+        super::conjunction::look_up(self, table, flow, wild, most)
     }
 }
 

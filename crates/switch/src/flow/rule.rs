@@ -1,4 +1,7 @@
-//! Rules as tables hold them, and the slab that they stand in.
+//! Rules as tables hold them, and the slab that they stand in. Rules of the same table and cookie are chained, so that they are counted and
+//! found without a look at all others.
+
+use std::collections::HashMap;
 
 use super::message::{FlowFlags, FlowStats};
 use super::{Action, Conjunction, Instructions, Match};
@@ -44,10 +47,11 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Octets of memory that the rule takes with its actions and its place in the classifier, about.
+    /// Octets of memory that the rule takes with its actions, its place in the classifier and a chain of its own, about.
     #[must_use]
     pub fn memory(&self) -> usize {
-        size_of::<Rule>() + size_of::<Place>() + size_of::<super::Flow>() + self.instructions.memory()
+        let chain = size_of::<(ChainKey, Chain)>();
+        size_of::<Rule>() + size_of::<Place>() + chain + size_of::<super::Flow>() + self.instructions.memory()
     }
 
     /// Whether it is only parts of conjunctive matches.
@@ -86,13 +90,36 @@ impl Rule {
     }
 }
 
+/// No place.
+const NONE: u32 = u32::MAX;
+
 /// Where a rule stands, or may stand.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 struct Place {
     generation: u32,
+    /// The neighbours in the chain of the rule's table and cookie.
+    before: u32,
+    after: u32,
     /// The version of the tables at which its rule last came, changed or went.
     changed: u64,
     rule: Option<Box<Rule>>,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place { generation: 0, before: NONE, after: NONE, changed: 0, rule: None }
+    }
+}
+
+/// Table and cookie.
+type ChainKey = (u8, u64);
+
+/// The rules of a table and cookie.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    /// The place of the rule that came last.
+    first: u32,
+    count: u32,
 }
 
 /// Rules by place.
@@ -100,6 +127,7 @@ struct Place {
 pub(crate) struct Rules {
     places: Vec<Place>,
     free: Vec<u32>,
+    chains: HashMap<ChainKey, Chain>,
 }
 
 impl Rules {
@@ -108,9 +136,12 @@ impl Rules {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
         });
+        let key = (rule.table, rule.cookie);
         let place = &mut self.places[index as usize];
         place.rule = Some(Box::new(rule));
-        RuleRef { index, generation: place.generation }
+        let generation = place.generation;
+        self.chain(key, index);
+        RuleRef { index, generation }
     }
 
     pub fn remove(&mut self, at: RuleRef) -> Option<Rule> {
@@ -121,18 +152,75 @@ impl Rules {
         let rule = place.rule.take()?;
         place.generation = place.generation.wrapping_add(1);
         self.free.push(at.index);
+        self.unchain((rule.table, rule.cookie), at.index);
         Some(*rule)
     }
 
     /// Puts a rule back where it stood, with the name that it had: nothing else has come there since.
     pub fn restore(&mut self, at: RuleRef, rule: Rule) {
         if let Some(place) = self.places.get_mut(at.index as usize) {
+            let key = (rule.table, rule.cookie);
             (place.generation, place.rule) = (at.generation, Some(Box::new(rule)));
             // Steps are taken back in reverse, so it is at the end.
             if let Some(place) = self.free.iter().rposition(|free| *free == at.index) {
                 self.free.remove(place);
             }
+            self.chain(key, at.index);
         }
+    }
+
+    /// Gives a rule another cookie.
+    pub fn set_cookie(&mut self, at: RuleRef, cookie: u64) {
+        let Some(rule) = self.get_mut(at) else { return };
+        let (table, old) = (rule.table, std::mem::replace(&mut rule.cookie, cookie));
+        if old != cookie {
+            self.unchain((table, old), at.index);
+            self.chain((table, cookie), at.index);
+        }
+    }
+
+    fn chain(&mut self, key: ChainKey, index: u32) {
+        let chain = self.chains.entry(key).or_insert(Chain { first: NONE, count: 0 });
+        let after = std::mem::replace(&mut chain.first, index);
+        chain.count += 1;
+        if let Some(next) = self.places.get_mut(after as usize) {
+            next.before = index;
+        }
+        let place = &mut self.places[index as usize];
+        (place.before, place.after) = (NONE, after);
+    }
+
+    fn unchain(&mut self, key: ChainKey, index: u32) {
+        let Place { before, after, .. } = self.places[index as usize];
+        if let Some(next) = self.places.get_mut(after as usize) {
+            next.before = before;
+        }
+        if let Some(previous) = self.places.get_mut(before as usize) {
+            previous.after = after;
+        }
+        let Some(chain) = self.chains.get_mut(&key) else { return };
+        chain.count -= 1;
+        if before == NONE {
+            chain.first = after;
+        }
+        if chain.count == 0 {
+            self.chains.remove(&key);
+        }
+    }
+
+    /// How many rules of a table have a cookie.
+    pub fn count_of(&self, table: u8, cookie: u64) -> usize {
+        self.chains.get(&(table, cookie)).map_or(0, |chain| chain.count as usize)
+    }
+
+    /// The rules of a table that have a cookie, in no order.
+    pub fn with_cookie(&self, table: u8, cookie: u64) -> impl Iterator<Item = (RuleRef, &Rule)> {
+        let mut next = self.chains.get(&(table, cookie)).map_or(NONE, |chain| chain.first);
+        std::iter::from_fn(move || {
+            let (index, place) = (next, self.places.get(next as usize)?);
+            next = place.after;
+            Some((RuleRef { index, generation: place.generation }, place.rule.as_deref()?))
+        })
     }
 
     pub fn get(&self, at: RuleRef) -> Option<&Rule> {

@@ -605,6 +605,10 @@ impl<'p> Run<'p> {
                 return;
             }
             let found = self.find(table, port).and_then(|at| Some((at, self.pipeline.rule(at)?)));
+            if self.stopped {
+                self.doing = doing;
+                return;
+            }
             let goes_on = found.is_none() && !is_resubmit && self.pipeline.miss_of(table) == Miss::Continue;
             if !goes_on || table + 1 >= VISIBLE_TABLES {
                 break found;
@@ -662,7 +666,9 @@ impl<'p> Run<'p> {
             bits = seen.bits;
             seen.rule
         } else {
-            self.pipeline.look_up(table, &mut self.flow, &mut bits)
+            let left = MAX_WORK.saturating_sub(self.work);
+            let (found, work) = self.pipeline.look_up(table, &mut self.flow, &mut bits, left);
+            if work > 0 && !self.works_for(work) { None } else { found }
         };
         if hides && l4.iter().any(|(field, _)| bits.get(*field) != 0) {
             bits.set(Field::IpFrag, bits.get(Field::IpFrag) | 1);

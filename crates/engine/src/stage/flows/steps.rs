@@ -64,9 +64,7 @@ impl Steps<'_> {
                     at += usize::from(*n);
                 }
                 Op::Meter(id) => {
-                    let meter =
-                        self.compiled.meters.iter().find(|(own, _)| own == id).map(|(_, meter)| meter);
-                    let verdict = meter.map(|meter| meter.pass(packet.len(), self.now.ns));
+                    let verdict = self.compiled.meter(*id).map(|meter| meter.pass(packet.len(), self.now.ns));
                     match verdict {
                         Some(Metered::Drops) if !R::DRY => {
                             recorder.step(0, Step::Dropped(DropReason::MeterDrop));
