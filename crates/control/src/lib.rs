@@ -24,6 +24,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod metrics;
+mod octets;
+mod pace;
 mod pcapng;
 mod places;
 mod plane;

@@ -2,7 +2,8 @@
 //!
 //! Each socket has its own number of connections at once, so that the network cannot starve the unix socket, and each
 //! client has a share of them (`places`). A client has three seconds for its TLS handshake and five for each request's
-//! head, which may be 16 KiB long; bodies are limited where they are read (`api`). HTTP/1.1 only. The loops that accept wait for no
+//! head, which may be 16 KiB long; bodies are limited where they are read (`api`). A client has to read its answers at a least rate (`pace`), and
+//! what it has not read yet counts for it (`octets`). HTTP/1.1 only. The loops that accept wait for no
 //! client: a connection waits for its place in its own task. During a hand-over
 //! nobody is let in (`door`). Each request is given its [`Caller`]: the peer of the unix socket, or the holder of a token.
 
@@ -33,6 +34,7 @@ use crate::api::router;
 use crate::caller::{Caller, Origin};
 use crate::door::{Door, Visit};
 use crate::error::ApiError;
+use crate::pace::Paced;
 use crate::places::{Arrival, Client, Place, Places};
 use crate::tls::Guard;
 use crate::{Listeners, Store};
@@ -240,12 +242,13 @@ async fn connection(
 ) {
     let Visitor { visit, door, asked } = visitor;
     let first = Mutex::new(Some(visit));
-    let ending = stopping.clone();
+    let (ending, live) = (stopping.clone(), Arc::new(AtomicBool::new(false)));
+    let stream = Paced::new(stream, live.clone());
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (api, guard, asked, mut caller) = (api.clone(), guard.clone(), asked.clone(), caller.clone());
         let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let visit = first.unwrap_or_else(|| door.enter());
-        let ending = ending.clone();
+        let (ending, live) = (ending.clone(), live.clone());
         async move {
             let mut request = request.map(Body::new);
             if let Some((guard, address)) = guard {
@@ -260,6 +263,7 @@ async fn connection(
             request.extensions_mut().insert(caller);
             let response = answer(api, request).await;
             drop(visit);
+            live.store(is_live(&response), Ordering::Relaxed);
             Ok::<Response, Infallible>(ends_with(response, ending))
         }
     });
@@ -280,10 +284,15 @@ async fn connection(
     }
 }
 
+/// Returns whether the response is a live view.
+fn is_live(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live)))
+}
+
 /// Lets a live view, which has no end of its own, end when the daemon does.
 fn ends_with(response: Response, mut ending: watch::Receiver<()>) -> Response {
-    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    if !kind.is_some_and(|kind| LIVE.iter().any(|live| kind.starts_with(live))) {
+    if !is_live(&response) {
         return response;
     }
     response.map(|body| {

@@ -151,3 +151,38 @@ async fn connections_of_one_user_keep_no_other_waiting() {
     }
     drop((idle, more));
 }
+
+/// Answers that a client does not read take its share of memory, and are given up after a while; others are answered meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_not_read_take_a_share_of_memory_and_end() {
+    let Some(daemon) = serving("unread") else { return };
+    let long = get("/v1/routers/r/neighbours?limit=100000");
+    let router = daemon.file("[router.r]\n");
+    let (done, text) = daemon.ask("PUT", "/v1/config", &router).await;
+    assert_eq!(done, StatusCode::OK, "{text}");
+    let mut unread: Vec<UnixStream> = (0..20).map(|_| sent(&daemon, OTHER, &long)).collect();
+    for user in [OTHER + 1, 0] {
+        let mut stream = sent(&daemon, user, &long);
+        assert_eq!(status(&mut stream), "HTTP/1.1 200 OK\r", "{user}");
+    }
+    // Each answer has about 10 MB, and each client 128 MiB.
+    let statuses: Vec<String> = unread.iter_mut().map(status).collect();
+    let answered = statuses.iter().filter(|line| line.contains("200")).count();
+    let refused = statuses.iter().filter(|line| line.contains("503")).count();
+    assert!((2..=12).contains(&answered) && answered + refused == 20, "{statuses:?}");
+    // The place and the memory of a client that does not go on reading are free again.
+    for (stream, line) in unread.iter_mut().zip(&statuses) {
+        if line.contains("503") {
+            continue;
+        }
+        stream.set_nonblocking(true).unwrap();
+        until("the end of the answer", || {
+            let mut poll = [rustix::event::PollFd::new(&*stream, rustix::event::PollFlags::empty())];
+            let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::poll(&mut poll, Some(&now)).unwrap();
+            poll[0].revents().contains(rustix::event::PollFlags::HUP)
+        })
+        .await;
+    }
+    assert_eq!(status(&mut sent(&daemon, OTHER, &long)), "HTTP/1.1 200 OK\r");
+}

@@ -42,6 +42,9 @@ pub(super) struct ShowParams {
 #[utoipa::path(get, path = "/v1/config", security((), ("token" = ["read"])), params(ShowParams),
     responses((status = 200, body = ConfigReport), (status = 400, body = ErrorBody)))]
 pub(super) async fn get_config(context: Context, Params(params): Params<ShowParams>) -> ApiResult<Response> {
+    if let Some(answer) = &context.answer {
+        answer.reserve_list(CONFIG_LIMIT >> 10).await?;
+    }
     let merged = context.store.merged();
     match params.format.as_deref() {
         Some("toml") => {

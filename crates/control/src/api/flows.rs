@@ -1,12 +1,13 @@
 //! Bridges that go by OpenFlow's rules: rules, groups, meters and what is cached of them. Controllers and `ovs-ofctl` change them.
 
 use axum::Json;
+use axum::response::Response;
 use model::{CachesState, FlowQuery, FlowRuleState, GroupState, MegaflowState, MeterState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Context;
-use super::read::ask;
+use super::read::{ask, list};
 use super::request::Params;
 use crate::ErrorBody;
 use crate::error::ApiResult;
@@ -47,45 +48,33 @@ fn query(bridge: Option<String>, table: Option<u8>, limit: Option<usize>) -> Flo
 /// Rules by bridge, table and falling priority.
 #[utoipa::path(get, path = "/v1/flows", security((), ("token" = ["read"])), params(RuleParams),
     responses((status = 200, body = Vec<FlowRuleState>), (status = 404, body = ErrorBody)))]
-pub(super) async fn flows(
-    context: Context,
-    Params(params): Params<RuleParams>,
-) -> ApiResult<Json<Vec<FlowRuleState>>> {
+pub(super) async fn flows(context: Context, Params(params): Params<RuleParams>) -> ApiResult<Response> {
     let query = query(params.bridge, params.table, params.limit);
-    Ok(Json(ask(&context, move |plane| plane.flow_rules(&query)).await??))
+    list(&context, query.limit, move |plane| plane.flow_rules(&query)).await
 }
 
 /// Groups by bridge and number.
 #[utoipa::path(get, path = "/v1/groups", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<GroupState>), (status = 404, body = ErrorBody)))]
-pub(super) async fn groups(
-    context: Context,
-    Params(params): Params<BridgeParams>,
-) -> ApiResult<Json<Vec<GroupState>>> {
+pub(super) async fn groups(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
     let query = query(params.bridge, None, params.limit);
-    Ok(Json(ask(&context, move |plane| plane.groups(&query)).await??))
+    list(&context, query.limit, move |plane| plane.groups(&query)).await
 }
 
 /// Meters by bridge and number.
 #[utoipa::path(get, path = "/v1/meters", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MeterState>), (status = 404, body = ErrorBody)))]
-pub(super) async fn meters(
-    context: Context,
-    Params(params): Params<BridgeParams>,
-) -> ApiResult<Json<Vec<MeterState>>> {
+pub(super) async fn meters(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
     let query = query(params.bridge, None, params.limit);
-    Ok(Json(ask(&context, move |plane| plane.meters(&query)).await??))
+    list(&context, query.limit, move |plane| plane.meters(&query)).await
 }
 
 /// Flows that workers have cached.
 #[utoipa::path(get, path = "/v1/megaflows", security((), ("token" = ["read"])), params(BridgeParams),
     responses((status = 200, body = Vec<MegaflowState>), (status = 404, body = ErrorBody)))]
-pub(super) async fn megaflows(
-    context: Context,
-    Params(params): Params<BridgeParams>,
-) -> ApiResult<Json<Vec<MegaflowState>>> {
+pub(super) async fn megaflows(context: Context, Params(params): Params<BridgeParams>) -> ApiResult<Response> {
     let query = query(params.bridge, None, params.limit);
-    Ok(Json(ask(&context, move |plane| plane.megaflows(&query)).await??))
+    list(&context, query.limit, move |plane| plane.megaflows(&query)).await
 }
 
 /// What is cached of the tables: hits by tier, the decider's work, memory by consumer.

@@ -2,7 +2,7 @@
 //!
 //! Handlers turn requests into the model's values and ask the [`Store`] or the [`Plane`](crate::Plane); they decide
 //! nothing. Every refusal is an [`ErrorBody`]. What a client may make us hold is bounded: bodies by length and time and the
-//! client's connections (`places`), threads, changes, texts and streams by its share (`quota`), streams also by queue length.
+//! client's connections (`places`), what it has not read of its answers (`octets`), threads, changes, texts and streams by its share (`quota`), streams also by queue length.
 
 mod configuration;
 mod filters;
@@ -28,6 +28,7 @@ use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use utoipa::OpenApi;
@@ -40,6 +41,7 @@ use utoipa_axum::routes;
 use crate::caller::Caller;
 use crate::door::Door;
 use crate::error::ApiError;
+use crate::octets::{self, Answer, Octets};
 use crate::quota::{Holder, Quota, Quotas};
 use crate::store::blocking;
 use crate::{ChangeError, ErrorBody, Store, metrics};
@@ -71,6 +73,8 @@ pub(crate) struct Context {
     pub quotas: Quotas,
     /// The client that what the request holds counts for.
     pub holder: Holder,
+    /// The memory of the answer.
+    pub answer: Option<Arc<Answer>>,
 }
 
 impl FromRequestParts<Shared> for Context {
@@ -78,8 +82,9 @@ impl FromRequestParts<Shared> for Context {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
         let holder = parts.extensions.get::<Caller>().map_or(Holder::Unknown, Holder::from);
+        let answer = parts.extensions.get::<Arc<Answer>>().cloned();
         let Shared { store, door, quotas } = shared.clone();
-        Ok(Context { store, door, quotas, holder })
+        Ok(Context { store, door, quotas, holder, answer })
     }
 }
 
@@ -89,7 +94,7 @@ impl Context {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ChangeError> {
-        let permit = self.quotas.work.enter(&self.holder).await;
+        let permit = (self.quotas.work.enter(&self.holder).await, self.answer.clone());
         blocking(move || {
             let done = work();
             drop(permit);
@@ -138,7 +143,8 @@ pub(crate) fn router(store: Arc<Store>, door: Door) -> Router {
             let fix = "look at GET /openapi.json for how it can";
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "api", cause, fix).into_response()
         })
-        .layer(axum::middleware::from_fn_with_state(guard, guard::guard))
+        .layer(from_fn_with_state(guard, guard::guard))
+        .layer(from_fn_with_state(Octets::default(), octets::count))
         .with_state(shared)
 }
 
@@ -161,6 +167,7 @@ fn describe_refusals(operation: &mut Operation) {
         ("401", "Over TCP: no token of the configuration"),
         ("403", "The client has not the scope that the route needs, which `security` names"),
         ("500", "The machine refused"),
+        ("503", "Answers that the client has not read yet take all the memory that they may"),
     ];
     let parameters = operation.parameters.iter().flatten();
     if operation.request_body.is_some() || parameters.clone().count() > 0 {

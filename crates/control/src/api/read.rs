@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::Path;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use model::{BridgeState, DropState, FdbEntry, FdbFilter, PortState, StageState, WorkerState};
 use packet::VlanId;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::request::Params;
 use super::{Context, seen};
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Plane};
+use crate::octets::LONGEST;
+use crate::{ErrorBody, Plane, PlaneError};
 
 /// Most addresses in one answer.
 const FDB_LIMIT: usize = 100_000;
@@ -25,6 +27,48 @@ pub(super) async fn ask<T: Send + 'static>(
 ) -> ApiResult<T> {
     let plane: Arc<dyn Plane> = context.store.plane().clone();
     Ok(context.blocking(move || question(plane.as_ref())).await?)
+}
+
+/// Asks the data plane for a list of so many entries at most, with memory reserved for them, and writes the list as JSON on the thread that
+/// asks.
+pub(super) async fn list<T: Serialize>(
+    context: &Context,
+    limit: usize,
+    question: impl FnOnce(&dyn Plane) -> Result<Vec<T>, PlaneError> + Send + 'static,
+) -> ApiResult<Response> {
+    if let Some(answer) = &context.answer {
+        answer.reserve_list(limit).await?;
+    }
+    let text = ask(context, move |plane| Ok::<_, ApiError>(json(&question(plane)?)?)).await??;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// Writes a list as JSON, unless that is longer than an answer may be.
+fn json<T: Serialize>(list: &[T]) -> ApiResult<Vec<u8>> {
+    let mut text = Bounded::default();
+    serde_json::to_writer(&mut text, list).map_err(|_| {
+        let cause = format!("the answer would take more than {} MiB", LONGEST >> 20);
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "query.limit", cause, "ask for fewer by `limit`")
+    })?;
+    Ok(text.0)
+}
+
+/// A text of at most [`LONGEST`] octets.
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + more.len() > LONGEST {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// All ports.
@@ -115,19 +159,16 @@ impl FdbParams {
 /// Addresses that bridges have learnt or were given.
 #[utoipa::path(get, path = "/v1/fdb", security((), ("token" = ["read"])), params(FdbParams),
     responses((status = 200, body = Vec<FdbEntry>), (status = 400, body = ErrorBody)))]
-pub(super) async fn fdb(
-    context: Context,
-    Params(params): Params<FdbParams>,
-) -> ApiResult<Json<Vec<FdbEntry>>> {
+pub(super) async fn fdb(context: Context, Params(params): Params<FdbParams>) -> ApiResult<Response> {
     let filter = params.filter()?;
-    let mut entries = ask(&context, {
-        let filter = filter.clone();
-        move |plane| plane.fdb(&filter)
-    })
-    .await?;
-    entries.retain(|entry| filter.matches(entry));
-    entries.truncate(filter.limit.unwrap_or(FDB_LIMIT));
-    Ok(Json(entries))
+    let limit = filter.limit.unwrap_or(FDB_LIMIT);
+    let question = move |plane: &dyn Plane| {
+        let mut entries = plane.fdb(&filter);
+        entries.retain(|entry| filter.matches(entry));
+        entries.truncate(limit);
+        Ok(entries)
+    };
+    list(&context, limit, question).await
 }
 
 /// All workers.

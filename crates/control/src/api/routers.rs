@@ -4,6 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::StatusCode;
+use axum::response::Response;
 use model::{
     DriftState, NeighbourEntry, NextHopEntry, ObjectKey, Prefix, RouteEntry, RouteQuery, RouteWhy,
     RouterState, TableId,
@@ -12,7 +13,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::objects::{Made, delete, put};
-use super::read::{ask, no_such};
+use super::read::{ask, list, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::{Context, seen};
 use crate::caller::Caller;
@@ -93,14 +94,14 @@ pub(super) async fn routes(
     context: Context,
     Path(router): Path<String>,
     Params(params): Params<RouteParams>,
-) -> ApiResult<Json<Vec<RouteEntry>>> {
+) -> ApiResult<Response> {
     let table = |text: &String| read::<TableId>("table", text, "leave it out for all tables");
     let query = RouteQuery {
         prefix: params.prefix.as_deref().map(|text| prefix("prefix", text)).transpose()?,
         table: params.table.as_ref().map(table).transpose()?,
         limit: most(params.limit),
     };
-    Ok(Json(ask(&context, move |plane| plane.routes(&router, &query)).await??))
+    list(&context, query.limit, move |plane| plane.routes(&router, &query)).await
 }
 
 /// Where packets to an address, or to all of a prefix, go, and why.
@@ -122,9 +123,9 @@ pub(super) async fn neighbours(
     context: Context,
     Path(router): Path<String>,
     Params(params): Params<SomeParams>,
-) -> ApiResult<Json<Vec<NeighbourEntry>>> {
+) -> ApiResult<Response> {
     let limit = most(params.limit);
-    Ok(Json(ask(&context, move |plane| plane.neighbours(&router, limit)).await??))
+    list(&context, limit, move |plane| plane.neighbours(&router, limit)).await
 }
 
 /// A router's next-hop objects.
@@ -134,9 +135,9 @@ pub(super) async fn next_hops(
     context: Context,
     Path(router): Path<String>,
     Params(params): Params<SomeParams>,
-) -> ApiResult<Json<Vec<NextHopEntry>>> {
+) -> ApiResult<Response> {
     let limit = most(params.limit);
-    Ok(Json(ask(&context, move |plane| plane.next_hops(&router, limit)).await??))
+    list(&context, limit, move |plane| plane.next_hops(&router, limit)).await
 }
 
 /// What of a router differs from the kernel's state; it is repaired.

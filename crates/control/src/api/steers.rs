@@ -4,12 +4,13 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::StatusCode;
+use axum::response::Response;
 use model::{ObjectKey, SteerDone, SteerEntry, SteerRequest, SteerState, SteerTable};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::objects::{Made, delete, put};
-use super::read::{ask, no_such};
+use super::read::{ask, list, no_such};
 use super::request::{self, ChangeParams, Params};
 use super::{Context, seen};
 use crate::caller::Caller;
@@ -82,9 +83,9 @@ pub(super) async fn flows(
     context: Context,
     Path(steer): Path<String>,
     Params(params): Params<FlowParams>,
-) -> ApiResult<Json<Vec<SteerEntry>>> {
+) -> ApiResult<Response> {
     let limit = params.limit.unwrap_or(FLOWS).min(FLOWS_LIMIT);
-    Ok(Json(ask(&context, move |plane| plane.steer_flows(&steer, limit)).await??))
+    list(&context, limit, move |plane| plane.steer_flows(&steer, limit)).await
 }
 
 /// Adds exact flows to a steering, changes where they go, or takes them out: all of them or none. The configuration is not

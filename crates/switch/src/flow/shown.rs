@@ -1,7 +1,13 @@
-//! Tables for people to look at: bounded, and without what takes a walk over all rules for each line.
+//! Groups and meters for people to look at, in slices and without what takes a walk over all rules for each line. The tables are held for one
+//! slice at a time.
 
-use super::message::{FlowFilter, FlowStats, Group, Meter};
-use super::pipeline::Pipeline;
+use super::message::{Group, Meter};
+use super::pipeline::{GroupState, Pipeline};
+
+/// Groups or meters in one slice.
+const SLICE: usize = 100;
+/// Octets of memory that the groups of a slice take, unless the slice is one group.
+const LENGTH: usize = 256 << 10;
 
 /// A group with its counters.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,45 +40,36 @@ pub struct MeterShown {
 }
 
 impl Pipeline {
-    /// The first `limit` of [`Pipeline::flows`].
+    /// The first `limit` groups from a number on, and fewer where they are long: the next ones are those behind the last. `None`: there are none.
     #[must_use]
-    pub fn first_flows(&self, filter: &FlowFilter, limit: usize, now_ns: u64) -> Vec<FlowStats> {
-        let mut found: Vec<_> = self.selected(filter).map(|(_, rule)| rule).collect();
-        let order = |rule: &&super::Rule| (rule.table, std::cmp::Reverse(rule.priority), rule.created_ns);
-        if limit == 0 {
-            return Vec::new();
-        }
-        if found.len() > limit {
-            found.select_nth_unstable_by_key(limit - 1, order);
-            found.truncate(limit);
-        }
-        found.sort_by_key(order);
-        found.into_iter().map(|rule| rule.stats(now_ns)).collect()
-    }
-
-    /// The first `limit` groups by number.
-    #[must_use]
-    pub fn first_groups(&self, limit: usize, now_ns: u64) -> Vec<GroupShown> {
-        let shown = self.groups.values().take(limit).map(|state| GroupShown {
+    pub fn groups_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<GroupShown>> {
+        let mut memory = 0;
+        let is_within = |(_, state): &(&u32, &GroupState)| {
+            let is_first = memory == 0;
+            memory += state.group.memory();
+            is_first || memory <= LENGTH
+        };
+        let next = self.groups.range(from..).take(limit.min(SLICE)).take_while(is_within);
+        let shown = next.map(|(_, state)| GroupShown {
             group: state.group.clone(),
             packets: state.packets,
             bytes: state.bytes,
             age_ns: now_ns.saturating_sub(state.created_ns),
             buckets: state.buckets.clone(),
         });
-        shown.collect()
+        Some(shown.collect()).filter(|shown: &Vec<GroupShown>| !shown.is_empty())
     }
 
-    /// The first `limit` meters by number.
+    /// The first `limit` meters from a number on, or the first hundred of them. `None`: there are none.
     #[must_use]
-    pub fn first_meters(&self, limit: usize, now_ns: u64) -> Vec<MeterShown> {
-        let shown = self.meters.values().take(limit).map(|state| MeterShown {
+    pub fn meters_from(&self, from: u32, limit: usize, now_ns: u64) -> Option<Vec<MeterShown>> {
+        let shown = self.meters.range(from..).take(limit.min(SLICE)).map(|(_, state)| MeterShown {
             meter: state.meter.clone(),
             packets: state.packets,
             bytes: state.bytes,
             age_ns: now_ns.saturating_sub(state.created_ns),
             bands: state.bands.clone(),
         });
-        shown.collect()
+        Some(shown.collect()).filter(|shown: &Vec<MeterShown>| !shown.is_empty())
     }
 }

@@ -13,7 +13,7 @@ use model::{
 };
 use packet::PortId;
 use port::FrameMemory;
-use switch::flow::{ALL_TABLES, FlowFilter, Pipeline, RuleRef, text};
+use switch::flow::{ALL_TABLES, FlowDump, FlowFilter, Pipeline, RuleRef, text};
 
 use super::{Flows, now};
 use crate::plane::ids::Names;
@@ -22,6 +22,8 @@ use crate::plane::ids::Names;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Cached flows whose rules are read at one go.
 const SLICE: usize = 128;
+/// Octets of the texts of the longest list.
+const LONGEST: usize = 256 << 20;
 /// Rules of one cached flow that are named.
 const RULES: usize = 32;
 
@@ -46,6 +48,37 @@ impl Flows {
             names: names.clone(),
             decider: self.deciding.as_ref().map(|deciding| Arc::clone(&deciding.view)),
         }
+    }
+}
+
+/// A list that is made, of bounded length.
+struct List<T> {
+    entries: Vec<T>,
+    /// Most entries.
+    limit: usize,
+    /// Octets of the entries' texts.
+    length: usize,
+}
+
+impl<T> List<T> {
+    /// How many entries more are asked for.
+    fn left(&self) -> usize {
+        self.limit - self.entries.len()
+    }
+
+    /// Adds an entry of a bridge whose texts have so many octets.
+    fn push(&mut self, bridge: &str, entry: T, length: usize) -> Result<(), PlaneError> {
+        self.length += length;
+        if self.length > LONGEST {
+            return Err(PlaneError {
+                kind: FailureKind::Invalid,
+                object: format!("bridge.{bridge}"),
+                cause: format!("the list would take more than {} MiB", LONGEST >> 20),
+                fix: "ask for fewer entries by `limit`, or of one bridge or table".to_owned(),
+            });
+        }
+        self.entries.push(entry);
+        Ok(())
     }
 }
 
@@ -74,80 +107,104 @@ impl Shown {
     fn list<T>(
         &self,
         query: &FlowQuery,
-        read: impl Fn(&str, &FlowTables, usize) -> Result<Vec<T>, PlaneError>,
+        read: impl Fn(&str, &FlowTables, &mut List<T>) -> Result<(), PlaneError>,
     ) -> Result<Vec<T>, PlaneError> {
-        let mut all = Vec::new();
+        let mut list = List { entries: Vec::new(), limit: query.limit, length: 0 };
         for (name, tables) in self.of(query.bridge.as_ref())? {
-            all.extend(read(name, tables, query.limit.saturating_sub(all.len()))?);
+            read(name, tables, &mut list)?;
         }
-        Ok(all)
+        Ok(list.entries)
     }
 
     /// See [`control::Plane::flow_rules`].
     pub fn rules(&self, query: &FlowQuery) -> Result<Vec<FlowRuleState>, PlaneError> {
         let filter = FlowFilter { table: query.table.unwrap_or(ALL_TABLES), ..FlowFilter::default() };
-        self.list(query, |bridge, tables, limit| {
-            let rules = tables.lock().first_flows(&filter, limit, now());
-            let state = |rule: switch::flow::FlowStats| FlowRuleState {
-                bridge: bridge.to_owned(),
-                table: rule.table,
-                priority: rule.priority,
-                cookie: rule.cookie,
-                matches: text::matching(&rule.matching, None),
-                actions: text::instructions(&rule.instructions),
-                packets: rule.packets,
-                bytes: rule.bytes,
-                age_ms: ms(rule.age_ns),
-                idle_ms: ms(rule.idle_ns),
-                idle_timeout: rule.idle_timeout,
-                hard_timeout: rule.hard_timeout,
-                importance: rule.importance,
-            };
-            Ok(rules.into_iter().map(state).collect())
+        self.list(query, |bridge, tables, list| {
+            let mut dump = FlowDump::new(filter.clone());
+            while list.left() > 0 {
+                dump.prepare();
+                let Some(rules) = dump.step(&tables.lock(), now()) else { break };
+                for rule in rules.into_iter().take(list.left()) {
+                    let state = FlowRuleState {
+                        bridge: bridge.to_owned(),
+                        table: rule.table,
+                        priority: rule.priority,
+                        cookie: rule.cookie,
+                        matches: text::matching(&rule.matching, None),
+                        actions: text::instructions(&rule.instructions),
+                        packets: rule.packets,
+                        bytes: rule.bytes,
+                        age_ms: ms(rule.age_ns),
+                        idle_ms: ms(rule.idle_ns),
+                        idle_timeout: rule.idle_timeout,
+                        hard_timeout: rule.hard_timeout,
+                        importance: rule.importance,
+                    };
+                    let length = state.matches.len() + state.actions.len();
+                    list.push(bridge, state, length)?;
+                }
+            }
+            Ok(())
         })
     }
 
     /// See [`control::Plane::groups`].
     pub fn groups(&self, query: &FlowQuery) -> Result<Vec<GroupState>, PlaneError> {
-        self.list(query, |bridge, tables, limit| {
-            let groups = tables.lock().first_groups(limit, now());
-            let state = |shown: switch::flow::GroupShown| GroupState {
-                bridge: bridge.to_owned(),
-                id: shown.group.id,
-                text: text::group(&shown.group),
-                packets: shown.packets,
-                bytes: shown.bytes,
-                age_ms: ms(shown.age_ns),
-                buckets: counts(&shown.buckets),
-            };
-            Ok(groups.into_iter().map(state).collect())
+        self.list(query, |bridge, tables, list| {
+            let mut from = Some(0);
+            while let Some(first) = from {
+                let Some(groups) = tables.lock().groups_from(first, list.left(), now()) else { break };
+                from = groups.last().and_then(|last| last.group.id.checked_add(1));
+                for shown in groups {
+                    let state = GroupState {
+                        bridge: bridge.to_owned(),
+                        id: shown.group.id,
+                        text: text::group(&shown.group),
+                        packets: shown.packets,
+                        bytes: shown.bytes,
+                        age_ms: ms(shown.age_ns),
+                        buckets: counts(&shown.buckets),
+                    };
+                    let length = state.text.len() + size_of_val(&state.buckets[..]);
+                    list.push(bridge, state, length)?;
+                }
+            }
+            Ok(())
         })
     }
 
     /// See [`control::Plane::meters`].
     pub fn meters(&self, query: &FlowQuery) -> Result<Vec<MeterState>, PlaneError> {
-        self.list(query, |bridge, tables, limit| {
-            let meters = tables.lock().first_meters(limit, now());
-            let state = |shown: switch::flow::MeterShown| MeterState {
-                bridge: bridge.to_owned(),
-                id: shown.meter.id,
-                text: text::meter(&shown.meter),
-                packets: shown.packets,
-                bytes: shown.bytes,
-                age_ms: ms(shown.age_ns),
-                bands: counts(&shown.bands),
-            };
-            Ok(meters.into_iter().map(state).collect())
+        self.list(query, |bridge, tables, list| {
+            let mut from = Some(0);
+            while let Some(first) = from {
+                let Some(meters) = tables.lock().meters_from(first, list.left(), now()) else { break };
+                from = meters.last().and_then(|last| last.meter.id.checked_add(1));
+                for shown in meters {
+                    let state = MeterState {
+                        bridge: bridge.to_owned(),
+                        id: shown.meter.id,
+                        text: text::meter(&shown.meter),
+                        packets: shown.packets,
+                        bytes: shown.bytes,
+                        age_ms: ms(shown.age_ns),
+                        bands: counts(&shown.bands),
+                    };
+                    let length = state.text.len() + size_of_val(&state.bands[..]);
+                    list.push(bridge, state, length)?;
+                }
+            }
+            Ok(())
         })
     }
 
     /// See [`control::Plane::megaflows`].
     pub fn megaflows(&self, query: &FlowQuery) -> Result<Vec<MegaflowState>, PlaneError> {
         if self.decider.is_none() {
-            return self.list(query, |_, _, _| Ok(Vec::new()));
+            return self.list(query, |_, _, _| Ok(()));
         }
-        self.list(query, |bridge, tables, limit| {
-            let flows = tables.megaflows();
+        self.list(query, |bridge, tables, list| {
+            let (flows, limit) = (tables.megaflows(), list.left());
             let mut all: Vec<MegaflowState> = Vec::new();
             let mut slice = Vec::with_capacity(SLICE);
             while all.len() < limit {
@@ -162,8 +219,11 @@ impl Shown {
                 }
             }
             self.megaflow_states(bridge, tables, query, &mut slice, &mut all);
-            all.truncate(limit);
-            Ok(all)
+            for state in all.into_iter().take(limit) {
+                let length = state.flow.len() + state.actions.len();
+                list.push(bridge, state, length)?;
+            }
+            Ok(())
         })
     }
 

@@ -1,0 +1,234 @@
+//! The memory that answers take until they have been sent. A client that does not read its answers holds its share of it, and no more.
+//!
+//! Each request reserves what its answer may take before anything is asked of the data plane: [`SMALL`], and more for a long list. Once the
+//! answer is there, it counts with its length until the last of it has been written to the client's socket. A request for which its client
+//! has no memory left waits, and is refused after [`PATIENCE`]. Long lists leave a quarter of the memory to other answers. Clients of the
+//! scope `root` have memory of their own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Notify;
+
+use crate::caller::Caller;
+use crate::error::{ApiError, ApiResult};
+use crate::quota::Holder;
+
+/// Octets that the answers of one client take at once. An answer that is longer counts as so many.
+const SHARE: u64 = 128 << 20;
+/// Octets that the answers of all clients but root's take at once.
+const OTHERS: u64 = 512 << 20;
+/// Octets that the answers of root's clients take at once.
+const ROOT: u64 = 512 << 20;
+/// Octets that are reserved for an answer of no list.
+const SMALL: u64 = 256 << 10;
+/// Octets that are reserved for each entry of a list, and for each KiB of a configuration.
+const ENTRY: u64 = 1 << 10;
+/// Octets of the longest answer.
+pub(crate) const LONGEST: usize = 384 << 20;
+/// Time for which a request waits until its client has read other answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The octets of one API's answers. Clones are the same ones.
+#[derive(Clone, Default)]
+pub(crate) struct Octets {
+    held: Arc<Mutex<Held>>,
+    freed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// By client, without those that hold nothing.
+    of: HashMap<Holder, u64>,
+    /// Of all clients but root's.
+    others: u64,
+}
+
+/// The octets of one answer, free again when this is dropped.
+pub(crate) struct Answer {
+    octets: Octets,
+    holder: Holder,
+    count: Mutex<u64>,
+}
+
+impl Held {
+    /// Replaces what an answer counts with.
+    fn change(&mut self, holder: &Holder, before: u64, now: u64) {
+        let own = self.of.entry(holder.clone()).or_default();
+        *own = (*own + now).saturating_sub(before);
+        if *own == 0 {
+            self.of.remove(holder);
+        }
+        if *holder != Holder::Root {
+            self.others = (self.others + now).saturating_sub(before);
+        }
+    }
+
+    /// Returns whether a client may hold so many octets more.
+    fn has_room(&self, holder: &Holder, more: u64) -> bool {
+        let own = self.of.get(holder).copied().unwrap_or(0) + more;
+        if *holder == Holder::Root {
+            return own <= ROOT;
+        }
+        let most = if more > SMALL { OTHERS / 4 * 3 } else { OTHERS };
+        own <= SHARE && self.others + more <= most
+    }
+}
+
+impl Octets {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a request of a client, with nothing reserved.
+    fn answer(&self, holder: Holder) -> Answer {
+        Answer { octets: self.clone(), holder, count: Mutex::new(0) }
+    }
+}
+
+impl Answer {
+    /// Waits until the memory for a list of so many entries is there.
+    pub async fn reserve_list(&self, entries: usize) -> ApiResult<()> {
+        let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+        self.reserve(entries.saturating_mul(ENTRY).min(SHARE / 2)).await
+    }
+
+    /// Waits until the answer may take so many octets.
+    async fn reserve(&self, octets: u64) -> ApiResult<()> {
+        let room = async {
+            loop {
+                let freed = self.octets.freed.notified();
+                if self.try_reserve(octets) {
+                    return;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, room).await.map_err(|_| full())
+    }
+
+    fn try_reserve(&self, octets: u64) -> bool {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = octets.saturating_sub(*count);
+        let mut held = self.octets.held();
+        if more > 0 && !held.has_room(&self.holder, more) {
+            return false;
+        }
+        held.change(&self.holder, 0, more);
+        *count += more;
+        true
+    }
+
+    /// Counts the answer with its length from now on.
+    fn settle(&self, octets: u64) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let octets = octets.min(SHARE);
+        self.octets.held().change(&self.holder, *count, octets);
+        *count = octets;
+        self.octets.freed.notify_waiters();
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.settle(0);
+    }
+}
+
+fn full() -> ApiError {
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "api",
+        "answers that this client, or all clients together, have not read yet take all the memory that they may",
+        "read the answers, or ask for less at once",
+    )
+}
+
+/// The octets of an answer, which count until the last one has been sent.
+struct Unsent {
+    bytes: Bytes,
+    _answer: Arc<Answer>,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Serves a request with memory for its answer, which the request carries as an [`Answer`]. A body without a length is a live view, whose queue
+/// is bounded.
+pub(crate) async fn count(State(octets): State<Octets>, mut request: Request, next: Next) -> Response {
+    let holder = request.extensions().get::<Caller>().map_or(Holder::Unknown, Holder::from);
+    let answer = Arc::new(octets.answer(holder));
+    if let Err(refusal) = answer.reserve(SMALL).await {
+        return refusal.into_response();
+    }
+    request.extensions_mut().insert(answer.clone());
+    let response = next.run(request).await;
+    let length = response.body().size_hint().exact().unwrap_or(0);
+    answer.settle(length);
+    if length == 0 {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    // The whole body is there already.
+    match axum::body::to_bytes(body, usize::MAX).await {
+        Ok(bytes) => {
+            Response::from_parts(head, Body::from(Bytes::from_owner(Unsent { bytes, _answer: answer })))
+        }
+        Err(error) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "api", error.to_string(), "ask again")
+            .into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody's unread answers take more than a share, nor what small answers of others need.
+    #[tokio::test(start_paused = true)]
+    async fn unread_answers_of_some_leave_memory_to_others() {
+        let octets = Octets::default();
+        let list = async |holder: Holder| {
+            let answer = octets.answer(holder);
+            answer.reserve_list(100_000).await.map(|()| answer)
+        };
+        let mut held = Vec::new();
+        for user in 0..8 {
+            while let Ok(answer) = list(Holder::User(user)).await {
+                answer.settle(40 << 20);
+                held.push(answer);
+            }
+        }
+        let own = |user| octets.held().of.get(&Holder::User(user)).copied().unwrap_or(0);
+        assert!((0..8).all(|user| own(user) <= SHARE), "{held:?}", held = held.len());
+        assert!(octets.held().others <= OTHERS / 4 * 3);
+        assert!(list(Holder::User(9)).await.is_err());
+        for holder in [Holder::User(9), Holder::Token("grafana".to_owned())] {
+            octets.answer(holder).reserve(SMALL).await.unwrap();
+        }
+        list(Holder::Root).await.unwrap();
+        drop(held);
+        assert!(octets.held().of.is_empty() && octets.held().others == 0);
+    }
+
+    /// A request waits while its client's answers are on their way.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_answers_that_are_read() {
+        let octets = Octets::default();
+        let first = octets.answer(Holder::User(1));
+        first.settle(SHARE);
+        let second = octets.answer(Holder::User(1));
+        let waiting = tokio::spawn(async move { second.reserve(SMALL).await });
+        tokio::time::sleep(PATIENCE / 2).await;
+        drop(first);
+        waiting.await.unwrap().unwrap();
+    }
+}
