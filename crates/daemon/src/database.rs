@@ -213,15 +213,16 @@ impl Follower {
                 tracing::error!("ovsdb: {error}; everything is as before");
                 return;
             }
-            left_out.0.extend(blamed);
+            left_out.extend(blamed);
         }
     }
 
     /// The last interface that does not run yet: what no object is to blame for (frames that are too few) is for its sake.
-    fn newest(&self, wanted: &Wanted, error: &ChangeError) -> BTreeMap<Uuid, String> {
+    fn newest(&self, wanted: &Wanted, error: &ChangeError) -> LeftOut {
         let running = &self.store.merged().config.ports;
         let newest = wanted.rows.iter().rev().find(|(port, _)| !running.contains_key(*port));
-        newest.map(|(_, row)| (*row, error.to_string())).into_iter().collect()
+        let interfaces = newest.map(|(_, row)| (*row, error.to_string())).into_iter().collect();
+        LeftOut { interfaces, ..LeftOut::default() }
     }
 
     fn done(&mut self, desired: &Arc<Desired>, wanted: Wanted, left_out: &LeftOut) {
@@ -230,7 +231,7 @@ impl Follower {
                 tracing::warn!("ovsdb: {name}: {why}");
             }
         }
-        self.retry_at = self.retry_at.filter(|_| !left_out.0.is_empty());
+        self.retry_at = self.retry_at.filter(|_| !left_out.is_empty());
         self.wanted = wanted;
         self.numbers.assign(desired, &self.wanted.refused);
         self.applied = Some(Arc::clone(desired));

@@ -227,6 +227,25 @@ fn what_cannot_be_had_is_told_and_the_rest_runs() {
     switch.rig.until_reachable(1, 2);
 }
 
+/// A bridge of the file's that the database wants, too, is left out. Other bridges run, and `ovs-vsctl` does not wait for ever.
+#[test]
+fn a_bridge_that_belongs_to_the_file_is_left_out_alone() {
+    require!("ovs-vsctl", "ovsdb-server");
+    let mut switch = Switch::new(3);
+    switch.run("[bridge.br9]\n");
+    let told =
+        switch.vsctl("add-br br9 -- add-port br9 h3 -- add-br br0 -- add-port br0 h1 -- add-port br0 h2");
+    assert!(told.contains("belongs to file"), "ovs-vsctl prints it: {told}");
+    switch.rig.until_reachable(1, 2);
+    for name in ["br9", "h3"] {
+        assert!(switch.interface(name, "error").contains("belongs to file"), "{name}");
+    }
+    assert_eq!(switch.interface("h1", "error"), "[]");
+    // Later changes of other bridges are made, and the bridge's ports can go to another one.
+    switch.vsctl("del-br br9 -- add-port br0 h3");
+    switch.rig.until_reachable(1, 3);
+}
+
 #[test]
 fn ports_beyond_the_memory_are_refused_one_by_one() {
     require!("ovs-vsctl", "ovsdb-server");

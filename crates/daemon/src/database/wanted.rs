@@ -22,9 +22,27 @@ pub const UNTAGGED: VlanId = VlanId::MAX;
 /// Types of interfaces that can be had.
 pub const TYPES: [&str; 6] = ["afxdp", "internal", "patch", "system", "tap", "veth"];
 
-/// Interfaces that are not to be had whatever the tables say, with the reason.
+/// What is not to be had whatever the tables say, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LeftOut(pub BTreeMap<Uuid, String>);
+pub struct LeftOut {
+    /// Interfaces, by their rows.
+    pub interfaces: BTreeMap<Uuid, String>,
+    /// Bridges with all that is theirs, by their rows.
+    pub bridges: BTreeMap<Uuid, String>,
+}
+
+impl LeftOut {
+    /// Whether all is to be had.
+    pub fn is_empty(&self) -> bool {
+        self.interfaces.is_empty() && self.bridges.is_empty()
+    }
+
+    /// Leaves out these, too.
+    pub fn extend(&mut self, more: LeftOut) {
+        self.interfaces.extend(more.interfaces);
+        self.bridges.extend(more.bridges);
+    }
+}
 
 /// What is made of the tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,6 +57,8 @@ pub struct Wanted {
     remarks: BTreeMap<String, String>,
     /// The interface of each port.
     pub rows: BTreeMap<PortName, Uuid>,
+    /// The row of each bridge of the configuration.
+    bridge_rows: BTreeMap<BridgeName, Uuid>,
     /// Names of interfaces.
     names: BTreeMap<Uuid, String>,
     /// The data-path identifier of each bridge, sixteen digits.
@@ -56,9 +76,9 @@ impl Wanted {
         interfaces.chain(self.remarks.iter().map(|(name, why)| (name.as_str(), why.as_str())))
     }
 
-    /// The interfaces that objects of the configuration with problems stand for.
-    pub fn blame(&self, problems: &[(String, String)]) -> BTreeMap<Uuid, String> {
-        let mut blamed = BTreeMap::new();
+    /// The interfaces and bridges that objects of the configuration with problems stand for.
+    pub fn blame(&self, problems: &[(String, String)]) -> LeftOut {
+        let mut blamed = LeftOut::default();
         for (object, why) in problems {
             let is_part = |name: &str| {
                 object.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -74,9 +94,17 @@ impl Wanted {
             };
             // Names may hold dots: `port.eth1.5` is the port `eth1.5` where there is one.
             let longest = self.rows.keys().filter(|port| named(port)).max_by_key(|port| port.as_str().len());
-            let whole = |port: &&PortName| *object == bridge_of(port);
-            for port in self.rows.keys().filter(whole).chain(longest) {
-                blamed.extend(self.rows.get(port).map(|row| (*row, why.clone())));
+            if let Some(row) = longest.and_then(|port| self.rows.get(port)) {
+                blamed.interfaces.insert(*row, why.clone());
+                continue;
+            }
+            // Static entries are not of the tables: no bridge has to go for them.
+            let whole = |bridge: &&BridgeName| {
+                is_part(&format!("bridge.{bridge}")) && !is_part(&format!("bridge.{bridge}.static"))
+            };
+            let longest = self.bridge_rows.keys().filter(whole).max_by_key(|bridge| bridge.as_str().len());
+            if let Some(row) = longest.and_then(|bridge| self.bridge_rows.get(bridge)) {
+                blamed.bridges.insert(*row, why.clone());
             }
         }
         blamed
@@ -106,10 +134,13 @@ fn read_with(
         let mut remarks: Vec<String> =
             bridge.besides.iter().map(|column| format!("`{column}` is not there yet")).collect();
         remarks.extend(openflow::remarks(desired, bridge));
+        let left = left_out.bridges.get(&bridge.uuid);
+        remarks.extend(left.cloned());
         if !remarks.is_empty() {
             wanted.remarks.insert(format!("bridge {name}"), remarks.join("; "));
         }
         let made = name.parse::<BridgeName>().map_err(|error| format!("bridge {name}: {error}"));
+        let made = left.map_or(made, |why| Err(why.clone()));
         let settings = settings(desired, bridge, mac);
         let mut made = made.map(|name| (name, Bridge { settings, ..Bridge::default() }));
         for (port_name, port) in &bridge.ports {
@@ -117,7 +148,7 @@ fn read_with(
                 let row = interface.uuid;
                 wanted.names.insert(row, own.clone());
                 let local = (own == name).then_some(mac);
-                let one = match (&mut made, left_out.0.get(&row)) {
+                let one = match (&mut made, left_out.interfaces.get(&row)) {
                     (_, Some(why)) => Err(Refused::Other(why.clone())),
                     (Err(why), None) => Err(Refused::Other(why.clone())),
                     (Ok(_), None) if port.interfaces.len() > 1 => {
@@ -150,6 +181,7 @@ fn read_with(
             }
         }
         if let Ok((name, made)) = made {
+            wanted.bridge_rows.insert(name.clone(), bridge.uuid);
             wanted.config.bridges.insert(name, made);
         }
     }
@@ -482,15 +514,39 @@ mod tests {
         let desired = desired(vec![("eth1", interface(2, "")), ("eth1.5", interface(3, ""))]);
         let wanted = wanted(&desired);
         let blame = |object: &str| {
-            wanted.blame(&[(object.to_owned(), "why".to_owned())]).keys().map(|row| row.0).collect::<Vec<_>>()
+            let blamed = wanted.blame(&[(object.to_owned(), "why".to_owned())]);
+            blamed.interfaces.keys().chain(blamed.bridges.keys()).map(|row| row.0).collect::<Vec<_>>()
         };
         assert_eq!(blame("port.eth1.5"), [3]);
         assert_eq!(blame("port.eth1.mtu"), [2]);
         assert_eq!(blame("filter.policing.eth1.rule[0]"), [2]);
         assert_eq!(blame("port.eth1"), [2]);
         assert_eq!(blame("bridge.br0.port.eth1"), [2]);
-        assert_eq!(blame("bridge.br0"), [2, 3]);
+        assert_eq!(blame("bridge.br0"), [0xabcd]);
+        assert_eq!(blame("bridge.br0.openflow"), [0xabcd]);
+        assert_eq!(blame("bridge.br0.static"), Vec::<u128>::new());
+        assert_eq!(blame("bridge.br01"), Vec::<u128>::new());
         assert_eq!(blame("memory.frames"), Vec::<u128>::new());
+    }
+
+    #[test]
+    fn a_bridge_that_is_left_out_takes_no_other_with_it() {
+        let mut both = desired(vec![("br0", interface(1, "internal")), ("eth1", interface(2, ""))]);
+        let mut other = desired(vec![("eth2", interface(3, ""))]).bridges.remove("br0").unwrap();
+        other.uuid = Uuid(0xcdef);
+        both.bridges.insert("br1".to_owned(), other);
+        let before = wanted(&both);
+        let blamed = before.blame(&[("bridge.br0".to_owned(), "belongs to file".to_owned())]);
+        let after = read_with(&both, 512, &blamed, &|_| true);
+        let bridges =
+            |wanted: &Wanted| wanted.config.bridges.keys().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            (bridges(&before), bridges(&after)),
+            (vec!["br0".into(), "br1".into()], vec!["br1".into()])
+        );
+        assert_eq!(after.refused.keys().map(|row| row.0).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(after.rows.keys().map(PortName::as_str).collect::<Vec<_>>(), ["eth2"]);
+        assert!(after.problems().any(|(name, why)| name == "bridge br0" && why == "belongs to file"));
     }
 
     fn mode(mode: Option<Mode>, tag: Option<u16>, trunks: &[u16]) -> Result<VlanMode, String> {
