@@ -52,7 +52,9 @@ const PORT_COUNTERS: [(&str, &str, PortField); 6] = [
     }),
     ("trivium_port_transmit_packets_total", "Packets sent.", |port| port.counters.tx_packets),
     ("trivium_port_transmit_bytes_total", "Bytes sent.", |port| port.counters.tx_bytes),
-    ("trivium_port_drops_total", "Packets that came in and were dropped.", |port| port.counters.drops),
+    ("trivium_port_drops_total", "Packets that came in by the port and were dropped.", |port| {
+        port.counters.drops
+    }),
 ];
 
 fn ports(text: &mut Exposition, ports: &[PortState]) {
@@ -72,7 +74,8 @@ fn drops(text: &mut Exposition, drops: &[DropState]) {
     text.family(
         "trivium_drops_total",
         "counter",
-        "Dropped packets by the port that they came in by, and reason.",
+        "Dropped packets by the port that they came in by, and reason; of tx-failed and device-gone, by the port that was to send them. \
+         rx-missed is trivium_port_receive_missed_total.",
     );
     for drop in drops {
         text.sample(&[("port", &drop.port), ("reason", &drop.reason)], drop.packets);

@@ -1,6 +1,6 @@
 //! Captured frames as a pcapng file (draft-ietf-opsawg-pcapng): one section, an interface for each port, a block for each frame.
 //!
-//! The reason of a drop, a hook's verdict or the rule that sampled it is the packet's comment, its direction the two low bits of `epb_flags`, what was lost before it
+//! The reason of a drop with the output port, a hook's verdict or the rule that sampled it is the packet's comment, its direction the two low bits of `epb_flags`, what was lost before it
 //! `epb_dropcount`. Times have
 //! nanoseconds. Blocks are little-endian, as the byte-order magic says.
 
@@ -57,7 +57,8 @@ impl Section {
             option(&mut body, DROP_COUNT, &frame.missed.to_le_bytes());
         }
         if let Some(reason) = &frame.drop {
-            option(&mut body, OPTION_COMMENT, format!("dropped: {reason}").as_bytes());
+            let output = frame.output.as_ref().map_or_else(String::new, |port| format!(", output: {port}"));
+            option(&mut body, OPTION_COMMENT, format!("dropped: {reason}{output}").as_bytes());
         }
         let told = [("verdict: ", &frame.verdict), ("", &frame.way), ("rule: ", &frame.rule)];
         let told = told.map(|(what, word)| word.as_ref().map(|word| format!("{what}{word}")));
@@ -151,6 +152,7 @@ mod tests {
             let frame = CapturedFrame {
                 at_ns: 1_700_000_000_123_456_789,
                 port: port.to_owned(),
+                output: Some("web9".to_owned()),
                 received: true,
                 bytes: vec![0xab; size],
                 original_length: 1500,
@@ -166,7 +168,7 @@ mod tests {
             assert_eq!(word(&block, 8), usize::from(port == "web2"), "interface");
             assert_eq!(word(&block, 20), size.min(96), "captured length");
             assert_eq!(word(&block, 24), 1500, "original length");
-            assert!(block.windows(28).any(|bytes| bytes == b"dropped: rx_vlan_not_allowed"));
+            assert!(block.windows(42).any(|bytes| bytes == b"dropped: rx_vlan_not_allowed, output: web9"));
             let told = b"verdict: pass, steer_kernel, rule: web-1";
             assert!(block.windows(told.len()).any(|bytes| bytes == told));
             assert!(

@@ -66,6 +66,57 @@ fn a_capture_keeps_ports_directions_and_reasons() {
     }
 }
 
+/// The review of 2026-11-23 found drops at an output booked, and captured, as if the packets had come in there.
+#[test]
+fn drops_at_an_output_are_told_where_the_packets_came_in() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let configuration = rig.configuration("");
+    rig.start(&configuration);
+    rig.pin_neighbours();
+    rig.until_reachable(1, 2);
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h2", "mtu", "1400"]).unwrap();
+    rig.port_until("h2", "resized", |port| port["mtu"] == 1400);
+    let ping = ["ping", "-n", "-i", "0.05", "-s", "1450", "-M", "do"];
+    // Fails, since no answer comes.
+    let _ = rig.hosts[0].run(ping.iter().chain(&["-c", "3", "-W", "1", rig.hosts[1].ip()]));
+    assert_eq!((rig.dropped("h1", "mtu-exceeded"), rig.dropped("h2", "mtu-exceeded")), (3, 0));
+    let pinging = rig.hosts[0].spawn(ping.iter().chain(&[rig.hosts[1].ip()])).unwrap();
+    // Whoever captures at the output sees them, too.
+    for port in ["h1", "h2", "all"] {
+        let file = rig.path("drops.pcapng");
+        rig.ok(&["capture", port, "--drops", "-n", "2", "icmp", "-w", file.to_str().unwrap()]);
+        for (interface, record) in read(&file) {
+            assert_eq!((interface.as_str(), record.received), ("h1", Some(true)));
+            assert_eq!(record.comment.as_deref(), Some("dropped: mtu-exceeded, output: h2"));
+        }
+    }
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h2", "down"]).unwrap();
+    rig.port_until("h2", "down", |port| port["link_up"] == false);
+    let lines = rig.ok(&["capture", "h1", "--drops", "-n", "1", "icmp"]);
+    assert!(
+        lines.contains(" h1 in ") && (lines.contains("port-down") || lines.contains("no-member")),
+        "{lines}"
+    );
+    drop(pinging);
+    let shown = |what: &str| -> Vec<serde_json::Value> {
+        serde_json::from_str(&rig.ok(&["show", what, "--json"])).unwrap()
+    };
+    testbed::eventually("what a port has lost is the sum of the reasons", PATIENCE, || {
+        let (ports, drops) = (shown("ports"), shown("drops"));
+        for port in &ports {
+            let sum = drops.iter().filter(|drop| drop["port"] == port["name"]);
+            let sum: u64 = sum.map(|drop| drop["packets"].as_u64().unwrap()).sum();
+            let counted = |name: &str| port["counters"][name].as_u64().unwrap();
+            if sum != counted("drops") + counted("rx_missed") {
+                return Err(format!("{sum}: {port} {drops:?}"));
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
 /// The review of 2026-11-23 found 40 octets after SIGTERM, and an exit status of 0 behind a daemon that had stopped.
 #[test]
 fn a_capture_is_whole_when_it_is_ended_from_outside() {

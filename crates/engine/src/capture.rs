@@ -18,7 +18,12 @@ pub enum Direction {
     /// On its way to a port's queue.
     Sent,
     /// At its end.
-    Dropped(DropReason),
+    Dropped {
+        /// Why.
+        reason: DropReason,
+        /// The port that the packet was to leave by, where its output was chosen.
+        output: Option<PortId>,
+    },
 }
 
 /// A captured copy.
@@ -26,7 +31,7 @@ pub enum Direction {
 pub struct Captured {
     /// The copy; its frame goes back through a pool of the same depot.
     pub packet: Packet,
-    /// The port it was seen at.
+    /// The port it was seen at; of a dropped packet the port by which it has arrived.
     pub port: PortId,
     /// How.
     pub direction: Direction,
@@ -37,7 +42,7 @@ pub struct Captured {
 /// What a capture wants. The default is everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// Of this port only.
+    /// Of this port only: received and sent there, or dropped on the way from or to it.
     pub port: Option<PortId>,
     /// Drops only.
     pub only_drops: bool,
@@ -101,8 +106,9 @@ impl CaptureTap {
 
     fn wants(&self, pool: &FramePool, packet: &Packet, port: PortId, direction: Direction) -> bool {
         let Wanted { port: wanted, only_drops, filter } = &*self.wanted;
-        if wanted.is_some_and(|wanted| wanted != port)
-            || (*only_drops && !matches!(direction, Direction::Dropped(_)))
+        let output = if let Direction::Dropped { output, .. } = direction { output } else { None };
+        if wanted.is_some_and(|wanted| wanted != port && Some(wanted) != output)
+            || (*only_drops && !matches!(direction, Direction::Dropped { .. }))
         {
             return false;
         }
@@ -137,13 +143,14 @@ mod tests {
         for _ in 0..3 * RING {
             offer("tcp,dst_port=80", Direction::Received);
         }
-        offer("udp,dst_port=53", Direction::Dropped(DropReason::NoMember));
+        let dropped = Direction::Dropped { reason: DropReason::NoMember, output: None };
+        offer("udp,dst_port=53", dropped);
         for _ in 0..RING {
             offer("vlan=10,udp,dst_port=53", Direction::Sent);
         }
         let seen: Vec<Direction> =
             std::iter::from_fn(|| reader.rings[0].pop()).map(|it| it.direction).collect();
-        assert_eq!((seen.len(), seen[0]), (RING, Direction::Dropped(DropReason::NoMember)));
+        assert_eq!((seen.len(), seen[0]), (RING, dropped));
         assert_eq!(reader.missed.load(Ordering::Relaxed), 1, "the ring was full for one that was wanted");
     }
 }

@@ -25,11 +25,12 @@ pub struct PortCounters {
     pub tx_bytes: Counter,
     /// Packets among those given to the port that did not leave after all; each is among the drops.
     pub tx_refused: Counter,
-    /// Further packets made of one that this port received (flood copies), or of one sent here (segments).
+    /// Further packets made of one that this port received: flood copies, and segments.
     pub copies: Counter,
     /// Copies that went to a control thread (IGMP, MLD).
     pub punted: Counter,
-    /// Packets of this port dropped, by reason.
+    /// Packets dropped that have arrived by this port, by reason. Those that a queue or the kernel refused after they were given to this
+    /// port ([`Self::refuse_n`]) count here, too.
     pub drops: [Counter; DropReason::COUNT],
 }
 

@@ -649,16 +649,16 @@ fn relay(
     use crate::stage::outbox::Refused;
     // A queue that has moved on to yet another worker must not send packets in a circle.
     if exits.local.get(out.index()).is_none_or(|at| *at == NOT_MINE) {
-        return tools.drop(packet, out, DropReason::PortRemoved);
+        return tools.drop_at_output(packet, out, DropReason::PortRemoved);
     }
     let packet = match tools.outbox.push(out, packet) {
         Ok(()) => return,
         Err(Refused::Full(packet)) => packet,
-        Err(Refused::NoPort(packet)) => return tools.drop(packet, out, DropReason::PortRemoved),
+        Err(Refused::NoPort(packet)) => return tools.drop_at_output(packet, out, DropReason::PortRemoved),
     };
     transmit::port(forwarding, out, exits, tools, &mut NoRecord);
     if let Err(Refused::Full(packet) | Refused::NoPort(packet)) = tools.outbox.push(out, packet) {
-        tools.drop(packet, out, DropReason::PortRemoved);
+        tools.drop_at_output(packet, out, DropReason::PortRemoved);
     }
 }
 

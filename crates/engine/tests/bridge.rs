@@ -70,7 +70,8 @@ fn a_port_that_is_down_or_gone_gets_nothing_and_says_so() {
     rig.publish(|f| f.ports[1].as_mut().unwrap().up = false);
     rig.send(0, &frame(1, 2, 0));
     rig.round();
-    assert_eq!(rig.totals()[1].drops[DropReason::PortDown as usize], 1);
+    // Told at the port by which it came in.
+    assert_eq!(rig.totals()[0].drops[DropReason::PortDown as usize], 1);
     rig.publish(|f| f.set_port(PortId(1), None));
     rig.send(0, &frame(1, 2, 0));
     rig.round();
@@ -80,13 +81,14 @@ fn a_port_that_is_down_or_gone_gets_nothing_and_says_so() {
 }
 
 #[test]
-fn frames_longer_than_the_mtu_are_dropped_at_the_port_that_cannot_send_them() {
+fn frames_longer_than_the_mtu_are_dropped_and_counted_where_they_came_in() {
     let mut rig = Rig::new(&transparent(2));
     let mut long = frame(1, 2, 0);
     long.resize(1519, 0);
     rig.send(0, &long);
     rig.round();
-    assert_eq!(rig.totals()[1].drops[DropReason::MtuExceeded as usize], 1);
+    assert_eq!(rig.totals()[0].drops[DropReason::MtuExceeded as usize], 1);
+    assert_eq!(rig.totals()[1].dropped(), 0);
     rig.publish(|f| f.ports[1].as_mut().unwrap().max_frame = 9014);
     long.resize(9014, 7);
     rig.send(0, &long);
@@ -104,7 +106,7 @@ fn full_rings_are_counted_for_minutes_and_nothing_leaks() {
         rig.send(0, &frame(1, 2, i));
         rig.round();
     }
-    let drops = rig.totals()[1].drops[DropReason::TxRingFull as usize];
+    let drops = rig.totals()[0].drops[DropReason::TxRingFull as usize];
     assert_eq!(drops, 20_000 - 1024);
     assert_eq!(rig.outputs().iter().filter(|(port, _)| *port == PortId(1)).count(), 1024);
     rig.assert_accounted();
@@ -335,7 +337,9 @@ fn a_port_that_is_down_does_nothing() {
     rig.round();
     // Nobody has learned where 1 is: the frame is flooded, and only the port that is up has it.
     assert_eq!(rig.outputs().iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [2]);
-    assert_eq!(rig.totals()[0].drops[DropReason::PortDown as usize], 2);
+    for port in [0, 1] {
+        assert_eq!(rig.totals()[port].drops[DropReason::PortDown as usize], 1, "each where it came in");
+    }
     let told = rig.engine.explain(PortId(0), &frame(1, 2, 0));
     assert_eq!(told.steps.last(), Some(&Step::Dropped(DropReason::PortDown)));
     set(&mut rig, true);

@@ -127,8 +127,10 @@ pub struct PacketFilter {
 pub struct CapturedFrame {
     /// When it was captured, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// The port at which it was captured.
+    /// The port at which it was captured; of a dropped frame the port by which it came in.
     pub port: String,
+    /// The port that a dropped frame was to leave by, where its output was chosen.
+    pub output: Option<String>,
     /// Whether it was received there (else sent).
     pub received: bool,
     /// Its bytes, perhaps cut.

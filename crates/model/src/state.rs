@@ -292,7 +292,7 @@ impl StageState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DropState {
-    /// The port that they came in by.
+    /// The port that they came in by; for `tx-failed` and `device-gone` the port that was to send them.
     pub port: String,
     /// The reason's name, as in metrics and captures.
     pub reason: String,

@@ -73,7 +73,7 @@ pub mod ways;
 
 pub use memory::{Backing, FrameMemory, HugePages, MemoryConfig, MemoryError, pages_to_reserve};
 pub use netlink::NetlinkError;
-pub use packet::{Flags, Gso, HOPS, Offload, Packet};
+pub use packet::{Flags, Gso, HOPS, MAX_LENGTH, Offload, Packet};
 pub use pool::{Depot, FramePool, LEAST_FILL};
 pub use quarantine::{Place, Quarantine};
 pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};

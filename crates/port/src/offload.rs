@@ -108,6 +108,7 @@ fn repack(packet: Packet, pool: &mut FramePool) -> Result<Packet, DropReason> {
     let made = assemble(&mut reader(&packet, &memory), packet.len(), &[], pool);
     let made = made.map(|mut made| {
         made.copy_offload(&memory, &packet);
+        made.copy_path(&packet);
         made
     });
     pool.free(packet);

@@ -9,6 +9,8 @@
 
 use std::sync::atomic::Ordering;
 
+use packet::PortId;
+
 use crate::memory::{FrameMemory, HEADROOM, MAX_FRAMES};
 
 /// Offload state bits of a packet.
@@ -119,11 +121,18 @@ pub struct Packet {
     frame_and_flags: u32,
     offset: u16,
     len: u16,
-    total: u32,
+    /// Bytes of the whole packet, and above them the number of the port of arrival plus one; 0 stands for no port.
+    total_and_arrival: u32,
     memory: u16,
     segments: u16,
 }
 
+/// Bits of a packet's length. A packet that becomes longer by tags stays below: what it gains, its offset in the first frame loses.
+const LENGTH_BITS: u32 = 21;
+/// Most bytes of a packet when it is made.
+pub const MAX_LENGTH: usize = (1 << LENGTH_BITS) - 1 - 4096;
+/// Largest port number that a packet can bear, plus one.
+const MAX_ARRIVAL: u32 = (1 << (32 - LENGTH_BITS)) - 1;
 /// Bits of a packet's frame index.
 const FRAME_BITS: u32 = 24;
 /// Bits of its flags.
@@ -155,10 +164,12 @@ impl Packet {
     #[inline]
     pub(crate) fn from_frame(memory: &FrameMemory, frame: u32, offset: u16, len: u16) -> Self {
         assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
-        Self { frame_and_flags: frame, total: u32::from(len), offset, len, memory: memory.id(), segments: 1 }
+        let total_and_arrival = u32::from(len);
+        Self { frame_and_flags: frame, total_and_arrival, offset, len, memory: memory.id(), segments: 1 }
     }
 
-    /// A packet over the frames of `parts` (frame, offset, length) in order; `None` when there are none or too many.
+    /// A packet over the frames of `parts` (frame, offset, length) in order; `None` when there are none, too many, or more than
+    /// [`MAX_LENGTH`] bytes.
     pub(crate) fn chain(
         memory: &FrameMemory,
         parts: impl IntoIterator<Item = (u32, u16, u16)>,
@@ -171,7 +182,7 @@ impl Packet {
             assert!(frame < memory.frames() && u32::from(offset) + u32::from(len) <= memory.frame_size());
             memory.link(last).store(pack(frame, offset, len), Ordering::Relaxed);
             whole.segments = whole.segments.checked_add(1)?;
-            whole.total += u32::from(len);
+            whole.lengthen(len).then_some(())?;
             last = frame;
         }
         memory.link(last).store(0, Ordering::Relaxed);
@@ -192,7 +203,16 @@ impl Packet {
         memory.link(last).store(pack(tail.frame(), tail.offset, tail.len), Ordering::Relaxed);
         memory.link(tail.frame()).store(0, Ordering::Relaxed);
         self.segments += 1;
-        self.total += u32::from(tail.len);
+        assert!(self.lengthen(tail.len), "a packet has at most {MAX_LENGTH} bytes");
+    }
+
+    /// Adds bytes at the end; false, changing nothing, when the packet would be longer than [`MAX_LENGTH`].
+    fn lengthen(&mut self, by: u16) -> bool {
+        let fits = self.len() + usize::from(by) <= MAX_LENGTH;
+        if fits {
+            self.total_and_arrival += u32::from(by);
+        }
+        fits
     }
 
     /// Takes the chain apart into single-frame packets, first to last, handing each to `each`.
@@ -213,10 +233,12 @@ impl Packet {
         let tail = next.map(|(frame, offset, len)| {
             let mut tail = Self::from_frame(memory, frame, offset, len);
             tail.segments = self.segments - 1;
-            tail.total = self.total - u32::from(self.len);
+            tail.total_and_arrival = self.total_and_arrival - u32::from(self.len);
             tail
         });
-        (Self { segments: 1, total: u32::from(self.len), ..self }, tail)
+        let mut first = Self { segments: 1, ..self };
+        first.set_total(self.len);
+        (first, tail)
     }
 
     #[inline]
@@ -229,7 +251,28 @@ impl Packet {
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a packet is never empty")]
     pub fn len(&self) -> usize {
-        self.total as usize
+        (self.total_and_arrival & ((1 << LENGTH_BITS) - 1)) as usize
+    }
+
+    #[inline]
+    fn set_total(&mut self, total: u16) {
+        self.total_and_arrival = self.total_and_arrival >> LENGTH_BITS << LENGTH_BITS | u32::from(total);
+    }
+
+    /// Says by which port the packet has arrived. A port whose number is too large is not kept.
+    #[inline]
+    pub fn set_arrival(&mut self, port: PortId) {
+        let number = u32::from(port.0) + 1;
+        let kept = if number <= MAX_ARRIVAL { number } else { 0 };
+        self.total_and_arrival = self.total_and_arrival & ((1 << LENGTH_BITS) - 1) | kept << LENGTH_BITS;
+    }
+
+    /// Returns the port by which the packet has arrived, or of whose packet it is a copy or a segment; `None` where that is not known.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "11 of 32 bits")]
+    pub fn arrival(&self) -> Option<PortId> {
+        (self.total_and_arrival >> LENGTH_BITS).checked_sub(1).map(|number| PortId(number as u16))
     }
 
     /// Number of frames in the chain; 1 for all but jumbo and unsegmented packets.
@@ -269,10 +312,13 @@ impl Packet {
         (self.frame_and_flags >> (FRAME_BITS + FLAG_BITS)) as u8
     }
 
-    /// Is a copy of `from`, and has come as far.
-    pub(crate) fn copy_hops(&mut self, from: &Self) {
+    /// Takes over from the packet of which this one is a copy or a segment by which port it has arrived, and the patch ports that it has
+    /// gone through.
+    pub(crate) fn copy_path(&mut self, from: &Self) {
         let own = (1 << (FRAME_BITS + FLAG_BITS)) - 1;
         self.frame_and_flags = self.frame_and_flags & own | from.frame_and_flags & !own;
+        let own = (1 << LENGTH_BITS) - 1;
+        self.total_and_arrival = self.total_and_arrival & own | from.total_and_arrival & !own;
     }
 
     /// The offload work with its details.
@@ -408,7 +454,7 @@ impl Packet {
         }
         self.offset -= n;
         self.len += n;
-        self.total += u32::from(n);
+        self.total_and_arrival += u32::from(n);
         true
     }
 
@@ -421,7 +467,7 @@ impl Packet {
         }
         self.offset += n;
         self.len -= n;
-        self.total -= u32::from(n);
+        self.total_and_arrival -= u32::from(n);
         true
     }
 
@@ -433,7 +479,7 @@ impl Packet {
             return false;
         }
         self.len = len;
-        self.total = u32::from(len);
+        self.set_total(len);
         true
     }
 
@@ -441,7 +487,7 @@ impl Packet {
     pub fn reset(&mut self) {
         self.offset = HEADROOM;
         self.len = 0;
-        self.total = 0;
+        self.total_and_arrival = 0;
         self.frame_and_flags = self.frame();
     }
 

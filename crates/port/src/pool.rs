@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use packet::DropReason;
 
 use crate::memory::{FrameMemory, HEADROOM};
-use crate::packet::Packet;
+use crate::packet::{MAX_LENGTH, Packet};
 use crate::quarantine::{HeldFrames, Place, Quarantine};
 
 /// Frames moved between a pool and the depot at a time.
@@ -258,8 +258,11 @@ impl FramePool {
     /// A packet that holds a copy of `bytes`, over as many frames as needed.
     ///
     /// # Errors
-    /// [`DropReason::NoFrame`] when frames run out.
+    /// [`DropReason::NoFrame`] when frames run out, [`DropReason::RxOversized`] for more than [`MAX_LENGTH`] bytes.
     pub fn alloc_copy(&mut self, bytes: &[u8]) -> Result<Packet, DropReason> {
+        if bytes.len() > MAX_LENGTH {
+            return Err(DropReason::RxOversized);
+        }
         let room = self.memory.data_room() as usize;
         let mut whole: Option<Packet> = None;
         let mut rest = bytes;
@@ -309,7 +312,7 @@ impl FramePool {
         match copy {
             Some(mut whole) if !failed => {
                 whole.copy_offload(&memory, packet);
-                whole.copy_hops(packet);
+                whole.copy_path(packet);
                 Ok(whole)
             }
             other => {

@@ -56,7 +56,7 @@ pub enum Shown {
     Caches,
     /// Dropped packets by port and reason
     Drops {
-        /// Only those that came in by this port
+        /// Only those that came in by this port (of `tx-failed` and `device-gone`: that it was to send)
         port: Option<String>,
     },
     /// Time and packets per stage

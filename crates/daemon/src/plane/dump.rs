@@ -189,6 +189,7 @@ impl Delivery {
                 original_length,
                 missed: 0,
                 drop: None,
+                output: None,
                 verdict: Some(dumped.verdict.name().to_owned()),
                 way: dumped.way.map(|way| way.name().to_owned()),
                 rule: rule.map(str::to_owned),

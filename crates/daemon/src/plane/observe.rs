@@ -195,6 +195,10 @@ impl Delivery {
         let length = captured.packet.len();
         let mut bytes = vec![0; length.min(usize::try_from(self.snap).unwrap_or(usize::MAX))];
         let copied = captured.packet.copy_to(pool.memory(), &mut bytes);
+        let (drop, output) = match captured.direction {
+            Direction::Dropped { reason, output } => (Some(reason.name().to_owned()), output),
+            Direction::Received | Direction::Sent => (None, None),
+        };
         bytes.truncate(copied);
         CapturedFrame {
             at_ns: self.clock.at(captured.ns),
@@ -203,10 +207,8 @@ impl Delivery {
             bytes,
             original_length: u32::try_from(length).unwrap_or(u32::MAX),
             missed,
-            drop: match captured.direction {
-                Direction::Dropped(reason) => Some(reason.name().to_owned()),
-                _ => None,
-            },
+            drop,
+            output: output.map(|port| self.names.port(port)),
             verdict: None,
             way: None,
             rule: None,

@@ -107,6 +107,7 @@ impl Delivery {
             original_length: sample.length,
             missed: 0,
             drop: None,
+            output: None,
             verdict: None,
             way: None,
             rule: Some(taken.rule).filter(|rule| !rule.is_empty()),

@@ -85,23 +85,27 @@ fn port(site: &Site, engine: &Engine, name: &PortName, running: &Running) -> Por
 fn port_counters(site: &Site, name: &PortName, running: &Running, totals: &PortTotals) -> PortCounters {
     let (bridged, routed) = (site.shortcuts.counts(name), routing::counts(&site.ports, running));
     let answered = site.routers.counts(name);
-    // What the hook could not give to a socket, and what a full ring or a lack of frames cost, never became ours.
     let hook = hook_counters(running);
-    let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
     let dropped: u64 = HOOK_DROPS.iter().map(|(counter, ..)| hook.get(*counter)).sum();
-    let lost = |(_, socket): &(QueueId, OwnedFd)| {
-        let counted = statistics(socket.as_fd());
-        counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
-    };
-    let missed = unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>();
     PortCounters {
         rx_packets: totals.rx_packets + bridged.rx_packets + routed.received.packets + answered.rx_packets,
         rx_bytes: totals.rx_bytes + bridged.rx_bytes + routed.received.bytes + answered.rx_bytes,
-        rx_missed: missed,
+        rx_missed: missed(running, &hook),
         tx_packets: totals.tx_packets + bridged.tx_packets + routed.sent.packets + answered.tx_packets,
         tx_bytes: totals.tx_bytes + bridged.tx_bytes + routed.sent.bytes + answered.tx_bytes,
         drops: totals.dropped() + dropped,
     }
+}
+
+/// Returns the number of frames that no worker has received: those that the hook could give to no socket, and those that a full ring or a
+/// lack of frames cost.
+fn missed(running: &Running, hook: &xdp::Counters) -> u64 {
+    let unsteered = hook.get(Counter::DownDropped) + hook.get(Counter::Aborted);
+    let lost = |(_, socket): &(QueueId, OwnedFd)| {
+        let counted = statistics(socket.as_fd());
+        counted.rx_ring_full + counted.rx_fill_empty + counted.rx_invalid
+    };
+    unsteered + running.missed + running.sockets.iter().map(lost).sum::<u64>()
 }
 
 /// What a port's hook counts; nothing without one.
@@ -116,27 +120,46 @@ const HOOK_DROPS: [(Counter, &str, &str); 6] = [
     (
         Counter::BridgeLost,
         "hook-device-gone",
-        "The hook knew its station, whose device went a moment ago, or it had no room for a tag.",
+        "The hook knew the frame's station, whose device went a moment ago, or the frame had no place for a tag; see `trivium doctor` if it goes on.",
     ),
     (
         Counter::BridgeHeld,
         "hook-held",
-        "Its queue overflowed, and its flow was held back for the moment that it took to move it into the hook.",
+        "The queue overflowed, and the frame's flow was held back for the moment that it took to move the flow into the hook; nothing to do.",
     ),
     (
         Counter::RouteBlackhole,
         "hook-route-blackhole",
-        "The route to its destination, which the hook knows, says that it is to be dropped (`blackhole`).",
+        "The route to the destination, which the hook knows, is a blackhole; see it with `trivium show why ADDRESS`.",
     ),
     (Counter::RouteReversePath, DropReason::ReversePath.name(), DropReason::ReversePath.explain()),
 ];
 
-/// A port's packets that its hook dropped, by reason, zeros left out.
-fn dropped_in_hook(running: &Running) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-    let counted = hook_counters(running);
-    let all =
-        HOOK_DROPS.into_iter().map(move |(counter, name, meaning)| (name, meaning, counted.get(counter)));
-    all.filter(|(.., packets)| *packets > 0)
+/// The reason of frames that were lost before a worker received them, as [`PortCounters::rx_missed`] counts them.
+const MISSED: (&str, &str) = (
+    "rx-missed",
+    "The frame was lost before a worker received it: its socket was not open yet (a few frames at a start), its receive ring was full, or \
+     no frame of the frame memory was free; if it goes on, see `trivium show workers` for a worker that is busy, and enlarge `ring_size` \
+     or `memory.frames`.",
+);
+
+/// Returns a port's lost packets: reason, meaning and number, zeros left out. Their sum is [`PortCounters::drops`] and
+/// [`PortCounters::rx_missed`] together.
+fn lost(running: &Running, totals: &PortTotals) -> Vec<(&'static str, &'static str, u64)> {
+    let hook = hook_counters(running);
+    let reasons = DropReason::ALL.iter().zip(&totals.drops);
+    let mut all: Vec<_> =
+        reasons.map(|(reason, packets)| (reason.name(), reason.explain(), *packets)).collect();
+    for (counter, name, meaning) in HOOK_DROPS {
+        // Some reasons are workers', too.
+        match all.iter_mut().find(|(known, ..)| *known == name) {
+            Some((.., packets)) => *packets += hook.get(counter),
+            None => all.push((name, meaning, hook.get(counter))),
+        }
+    }
+    all.push((MISSED.0, MISSED.1, missed(running, &hook)));
+    all.retain(|(.., packets)| *packets > 0);
+    all
 }
 
 /// All bridges by name.
@@ -257,31 +280,13 @@ fn nanoseconds(cycles: u64) -> u64 {
 pub fn drops(site: &Site, engine: &Engine) -> Vec<DropState> {
     let mut all = Vec::new();
     for (name, running) in &site.ports {
-        let totals = engine.port_totals(running.id);
-        for (reason, packets) in
-            DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0)
-        {
-            all.push(DropState {
-                port: name.as_str().to_owned(),
-                reason: reason.name().to_owned(),
-                explanation: reason.explain().to_owned(),
-                packets: *packets,
-            });
-        }
-        let from = all.iter().position(|drop: &DropState| drop.port == name.as_str()).unwrap_or(all.len());
-        for (reason, explanation, packets) in dropped_in_hook(running) {
-            // Some reasons are workers', too.
-            if let Some(same) = all.iter_mut().skip(from).find(|drop| drop.reason == reason) {
-                same.packets += packets;
-                continue;
-            }
-            all.push(DropState {
-                port: name.as_str().to_owned(),
-                reason: reason.to_owned(),
-                explanation: explanation.to_owned(),
-                packets,
-            });
-        }
+        let lost = lost(running, &engine.port_totals(running.id)).into_iter();
+        all.extend(lost.map(|(reason, explanation, packets)| DropState {
+            port: name.as_str().to_owned(),
+            reason: reason.to_owned(),
+            explanation: explanation.to_owned(),
+            packets,
+        }));
     }
     all
 }
@@ -292,12 +297,7 @@ pub fn counters(site: &Site, engine: &Engine, loads: &[Load], at_ns: u64) -> Cou
     let mut ports = BTreeMap::new();
     for (name, running) in &site.ports {
         let totals = engine.port_totals(running.id);
-        for (reason, packets) in
-            DropReason::ALL.iter().zip(&totals.drops).filter(|(_, packets)| **packets > 0)
-        {
-            *drops.entry(reason.name().to_owned()).or_default() += packets;
-        }
-        for (reason, _, packets) in dropped_in_hook(running) {
+        for (reason, _, packets) in lost(running, &totals) {
             *drops.entry(reason.to_owned()).or_default() += packets;
         }
         ports.insert(name.as_str().to_owned(), port_counters(site, name, running, &totals));

@@ -83,7 +83,8 @@ impl Decider {
         if compiled.program.is_drop() {
             return;
         }
-        let Ok(packet) = self.pool.alloc_copy(&out.frame) else { return };
+        let Ok(mut packet) = self.pool.alloc_copy(&out.frame) else { return };
+        packet.set_arrival(from);
         let answer = Answer::Release {
             bridge: Arc::clone(bridge),
             port: from,

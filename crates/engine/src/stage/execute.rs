@@ -184,9 +184,10 @@ fn make_room<R: Recorder>(
         }
         gone @ Refused::NoPort(_) => Some(gone),
     };
-    if let Some(Refused::Full(packet) | Refused::NoPort(packet)) = refused {
+    if let Some(Refused::Full(mut packet) | Refused::NoPort(mut packet)) = refused {
         recorder.step(0, Step::Dropped(DropReason::PortRemoved));
-        tools.drop(packet, port, DropReason::PortRemoved);
+        packet.set_arrival(port);
+        tools.drop_at_output(packet, out, DropReason::PortRemoved);
     }
 }
 

@@ -101,14 +101,27 @@ impl Tools {
         }
     }
 
-    /// Ends a packet here: counted on `port`, shown to a capture of drops, its frame freed.
+    /// Ends a packet here: counted on `port`, by which it has arrived, shown to a capture of drops, its frame freed.
     #[cold]
     pub fn drop(&mut self, packet: Packet, port: PortId, reason: DropReason) {
-        self.counters.port(port).drop_n(reason, 1);
+        self.end(packet, port, Direction::Dropped { reason, output: None });
+    }
+
+    /// Ends a packet that was to leave by `out`: counted on the port by which it has arrived, shown to a capture of drops, its frame freed.
+    #[cold]
+    pub fn drop_at_output(&mut self, packet: Packet, out: PortId, reason: DropReason) {
+        let port = packet.arrival().unwrap_or(out);
+        self.end(packet, port, Direction::Dropped { reason, output: Some(out) });
+    }
+
+    fn end(&mut self, packet: Packet, port: PortId, direction: Direction) {
+        if let Direction::Dropped { reason, .. } = direction {
+            self.counters.port(port).drop_n(reason, 1);
+        }
         if self.capture_drops
             && let Some(tap) = &mut self.capture
         {
-            tap.offer(&mut self.pool, &packet, port, Direction::Dropped(reason));
+            tap.offer(&mut self.pool, &packet, port, direction);
         }
         self.pool.free(packet);
     }

@@ -58,7 +58,7 @@ fn end_loops<R: Recorder>(out: PortId, tools: &mut Tools, recorder: &mut R) {
     for packet in std::mem::take(batch) {
         if packet.hops() >= HOPS {
             recorder.step(0, Step::Dropped(DropReason::HopLimit));
-            tools.drop(packet, out, DropReason::HopLimit);
+            tools.drop_at_output(packet, out, DropReason::HopLimit);
         } else if let Some(batch) = tools.outbox.batch(out) {
             batch.push(packet);
         }

@@ -23,12 +23,13 @@ pub fn run(
     n
 }
 
-/// Counts a burst that has arrived, and shows it to whoever captures.
+/// Counts a burst that has arrived, notes in its packets by which port, and shows it to whoever captures.
 #[inline]
-pub(crate) fn arrived(port: PortId, view: &PortView, burst: &Burst, tools: &mut Tools) {
+pub(crate) fn arrived(port: PortId, view: &PortView, burst: &mut Burst, tools: &mut Tools) {
     let mut bytes = 0;
-    for packet in burst.packets.iter() {
+    for packet in burst.packets.iter_mut() {
         bytes += packet.len() as u64;
+        packet.set_arrival(port);
     }
     let counters = tools.counters.port(port);
     counters.rx_packets.add(burst.packets.len() as u64);

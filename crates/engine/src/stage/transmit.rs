@@ -171,7 +171,7 @@ fn complete<R: Recorder>(
         let Some(batch) = outbox.batch(out) else { return };
         if offload::wire_len(&packet, pool.memory()) > longest {
             recorder.step(0, Step::Dropped(DropReason::MtuExceeded));
-            tools.drop(packet, out, DropReason::MtuExceeded);
+            tools.drop_at_output(packet, out, DropReason::MtuExceeded);
             continue;
         }
         if batch.remaining_capacity() < offload::segment_count(&packet, pool.memory()) && !batch.is_empty() {
@@ -179,6 +179,7 @@ fn complete<R: Recorder>(
         }
         let Tools { pool, outbox, .. } = tools;
         let Some(batch) = outbox.batch(out) else { return };
+        let arrival = packet.arrival().unwrap_or(out);
         let partial = packet.flags().contains(Flags::PARTIAL_CHECKSUM);
         let (mut made, mut lost) = (0_u64, 0_u64);
         let result = offload::complete_packet(packet, &able, pool, &mut |pool, ready| {
@@ -188,7 +189,7 @@ fn complete<R: Recorder>(
                 pool.free(full.element());
             }
         });
-        let counters = tools.counters.port(out);
+        let counters = tools.counters.port(arrival);
         counters.copies.add(made.saturating_sub(1));
         counters.drop_n(DropReason::TxRingFull, lost);
         if R::ACTIVE && made > 1 {
@@ -255,7 +256,7 @@ pub(crate) fn capture(out: PortId, tools: &mut Tools) {
     }
 }
 
-/// Drops what waits for a port.
+/// Drops what waits for the port `out`.
 fn drop_all<R: Recorder>(out: PortId, reason: DropReason, tools: &mut Tools, recorder: &mut R) {
     let Some(batch) = tools.outbox.batch(out) else { return };
     if batch.is_empty() {
@@ -263,6 +264,6 @@ fn drop_all<R: Recorder>(out: PortId, reason: DropReason, tools: &mut Tools, rec
     }
     recorder.step(0, Step::Dropped(reason));
     for packet in std::mem::take(batch) {
-        tools.drop(packet, out, reason);
+        tools.drop_at_output(packet, out, reason);
     }
 }

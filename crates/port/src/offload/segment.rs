@@ -151,6 +151,7 @@ fn cut(
         rest -= n;
         let mut part = assemble(&mut bytes, n, headers, pool)?;
         part.set_offload(memory, left);
+        part.copy_path(packet);
         plan.adjust(part.head_mut(memory), i, count, packet.len() - plan.l4);
         if !caps.partial_checksum
             && let Err(reason) = complete_checksum(&mut part, memory)
