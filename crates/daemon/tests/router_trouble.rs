@@ -404,3 +404,68 @@ fn a_next_hops_device_goes_and_comes() {
     let report = flow.stop().unwrap();
     assert_eq!((report.lost(), report.doubled), (0, 0), "{report:?}");
 }
+
+/// A namespace that is made again under its name is another one: the router leaves the old one, which its own sockets would keep alive with all
+/// its devices, and opens anew in the new one, with its ports.
+#[test]
+fn a_router_follows_its_namespace() {
+    require!("ip", "ping", "ethtool", "sysctl");
+    let mut rig = Rig::new(0);
+    let handle = rig.lab.namespace("edge").unwrap();
+    let edge = handle.name().to_owned();
+    let ip = |line: &str| {
+        let output = std::process::Command::new("ip").args(line.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(format!("{line}: {said}")) }
+    };
+    let tenants: Vec<_> = ["red", "blue"].map(|name| rig.lab.namespace(name).unwrap()).into();
+    let mut text = rig.configuration("").replace("[bridge.br0]\n", "");
+    for (nth, tenant) in (1..).zip(&tenants) {
+        text.push_str(&format!(
+            "[port.t{nth}]\nkind = \"veth\"\nnamespace = \"{edge}\"\npeer = {{ name = \"eth0\", namespace = \"{}\", address = \
+             [\"10.7.{nth}.2/24\"] }}\n",
+            tenant.name()
+        ));
+    }
+    text.push_str(&format!(
+        "[router.edge]\nnamespace = \"{edge}\"\n[router.edge.port.t1]\n[router.edge.port.t2]\n"
+    ));
+    rig.start(&text);
+    let carries = |rig: &Rig, what: &str| {
+        for (nth, tenant) in (1..).zip(&tenants) {
+            let port = format!("t{nth}");
+            // The device is in the namespace that has the name now.
+            eventually(&format!("{what}: {port} is there"), PATIENCE, || {
+                ip(&format!("-n {edge} address replace 10.7.{nth}.1/24 dev {port}"))
+            })
+            .unwrap();
+            rig.port_until(&port, what, |port| port["trouble"].is_null() && port["link_up"] == true);
+            tenant.run(["ip", "route", "replace", "default", "via", &format!("10.7.{nth}.1")]).unwrap();
+        }
+        ip(&format!("netns exec {edge} sysctl -qw net.ipv4.ip_forward=1")).unwrap();
+        eventually(&format!("{what}: one tenant reaches the other"), PATIENCE, || {
+            let line = ["ping", "-c", "3", "-i", "0.05", "-W", "1", "10.7.2.2"];
+            tenants[0].run(line).map(drop).map_err(|error| error.to_string())
+        })
+        .unwrap();
+        eventually(&format!("{what}: in step"), PATIENCE, || {
+            let shown = rig.ok(&["show", "routers"]);
+            if shown.contains("in step with the kernel") { Ok(()) } else { Err(shown) }
+        })
+        .unwrap();
+    };
+    carries(&rig, "at the start");
+    ip(&format!("netns del {edge}")).unwrap();
+    eventually("it says so", PATIENCE, || {
+        let shown = rig.ok(&["show", "routers"]);
+        if shown.contains(&format!("namespace {edge} is gone")) { Ok(()) } else { Err(shown) }
+    })
+    .unwrap();
+    let doctor = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+    assert!(doctor.lines().any(|line| line.starts_with("error    router.edge: namespace")), "{doctor}");
+    ip(&format!("netns add {edge}")).unwrap();
+    carries(&rig, "made again");
+    ip(&format!("netns del {edge}")).unwrap();
+    ip(&format!("netns add {edge}")).unwrap();
+    carries(&rig, "made again at once");
+}

@@ -166,7 +166,10 @@ pub fn wait(readiness: Option<&OwnedFd>, deadline: Instant) {
 }
 
 /// Returns device and inode of the namespace's file, which another namespace of the same name does not have.
-fn identity(namespace: &Namespace) -> Result<(u64, u64), NetnsError> {
+///
+/// # Errors
+/// If there is no such file.
+pub fn identity(namespace: &Namespace) -> Result<(u64, u64), NetnsError> {
     let path = namespace.path();
     let file = std::fs::metadata(&path).map_err(|source| NetnsError::Open { path, source })?;
     Ok((file.st_dev(), file.st_ino()))

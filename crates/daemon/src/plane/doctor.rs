@@ -76,6 +76,7 @@ pub fn examine(
         }
     }
     chart.findings.extend(services::examine(site));
+    chart.findings.extend(router::waiting(site));
     chart.findings.extend(router::examine(site));
     chart.findings.extend(router::unlimited(site));
     chart.findings.extend_from_slice(site.flows.damaged());

@@ -54,6 +54,8 @@ pub struct Routers {
     domain: Arc<Domain>,
     workers: usize,
     all: BTreeMap<RouterName, Running>,
+    /// Routers that wait for their namespace, and why.
+    waiting: BTreeMap<RouterName, String>,
     /// Says that something was seen that workers or hooks are to be told.
     wake: SyncSender<()>,
     woken: Option<Receiver<()>>,
@@ -69,6 +71,12 @@ fn object(name: &RouterName) -> String {
     format!("router.{name}")
 }
 
+/// The namespace of a router as messages name it.
+fn place(wanted: &model::Router) -> String {
+    let named = wanted.settings.namespace.as_ref().map(|namespace| format!("namespace {namespace}"));
+    named.unwrap_or_else(|| "the daemon's namespace".to_owned())
+}
+
 impl Routers {
     /// None yet, for so many workers, whose readers are of `domain`.
     pub fn new(domain: &Arc<Domain>, workers: usize) -> Routers {
@@ -77,6 +85,7 @@ impl Routers {
             domain: Arc::clone(domain),
             workers,
             all: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             wake,
             woken: Some(woken),
             watchers: 0,
@@ -93,11 +102,13 @@ impl Routers {
     /// Reads the state of namespaces whose routers are new in `config`, or made anew. Nothing has changed yet.
     ///
     /// # Errors
-    /// The first router that cannot be had; one whose namespace is not there is left out while the daemon is `starting`.
+    /// The first router that cannot be had; one whose namespace is not there is left out while the daemon is `starting`, and later if it waits
+    /// for its namespace anyway.
     pub fn prepare(&self, config: &Config, starting: bool) -> Result<Vec<(RouterName, Running)>, PlaneError> {
         let mut prepared = Vec::new();
         for (name, wanted) in &config.routers {
             let before = self.all.get(name);
+            let starting = starting || self.waiting.contains_key(name);
             match mirrors::check(name, wanted, config, before) {
                 Err(error) if starting => tracing::warn!(%error, "an interface has no device"),
                 checked => checked?,
@@ -126,6 +137,12 @@ impl Routers {
         // One whose namespace has gone meanwhile is no reason to refuse everything else.
         let prepared = self.prepare(config, true)?;
         self.all.extend(prepared);
+        self.waiting = config
+            .routers
+            .iter()
+            .filter(|(name, _)| !self.all.contains_key(*name))
+            .map(|(name, wanted)| (name.clone(), format!("{} is not there", place(wanted))))
+            .collect();
         Ok(())
     }
 
@@ -156,6 +173,7 @@ impl Routers {
             }
         }
         self.all.extend(prepared);
+        self.waiting.retain(|name, _| config.routers.contains_key(name) && !self.all.contains_key(name));
         self.tell_watched();
         self.settle(config);
         for (port, queue) in self.plug(names) {
@@ -164,6 +182,23 @@ impl Routers {
             }
         }
         self.follow_mirrors(engine, config, ports, names);
+    }
+
+    /// Closes routers whose namespace was removed, and those in whose place another namespace has come: they are opened anew when there is one
+    /// of that name. What a router holds of its namespace would keep it, and every device in it, alive. Returns whether there were any.
+    pub fn close_gone(&mut self, engine: &Engine) -> bool {
+        let gone: Vec<(RouterName, Running)> =
+            self.all.extract_if(.., |_, running| running.is_gone()).collect();
+        let any = !gone.is_empty();
+        for (name, mut running) in gone {
+            self.remember(&running);
+            let why = format!("{} is gone", place(&running.wanted));
+            tracing::warn!(router = %name, why, "the router is closed; it is opened again when its namespace is there");
+            running.close_mirrors(engine);
+            running.close(&name, engine);
+            self.waiting.insert(name, why);
+        }
+        any
     }
 
     /// Makes and removes the mirrors of interfaces.
@@ -192,7 +227,7 @@ impl Routers {
             let Some(wanted) = config.routers.get(name) else { continue };
             running.gate.set_rates(|class| wanted.settings.punts_of(class), monotonic().ns);
             running.wanted = wanted.clone();
-            if let Err(error) = running.number(config, name) {
+            if let Err(error) = running.number(config, ports, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");
             }
             Relay::settle(&mut running.relay, name, wanted, config, &running.follower, &running.door.name);
@@ -280,7 +315,8 @@ impl Routers {
         }
         for (name, running) in ports {
             let Some(hook) = running.hook.as_mut().filter(|hook| hook.route().is_some()) else { continue };
-            if config.router_of(name.as_str()).is_none()
+            let home = config.router_of(name.as_str());
+            if home.is_none_or(|(router, _)| !self.all.contains_key(router))
                 && let Err(error) = hook.set_route(None)
             {
                 tracing::error!(port = %name, %error, "its hook still routes");
@@ -367,6 +403,11 @@ impl Routers {
         locked(&running.state).feed.waits(route.table.0, route.prefix.address(), route.prefix.length())
     }
 
+    /// Returns the routers that wait for their namespace, and why.
+    pub fn waiting(&self) -> impl Iterator<Item = (&RouterName, &str)> {
+        self.waiting.iter().map(|(name, why)| (name, why.as_str()))
+    }
+
     /// How they all are, each to be asked without holding up everything else.
     pub fn states(&self, config: &Config, ports: &Ports) -> Vec<StateOf> {
         let state = |(name, wanted): (&RouterName, &model::Router)| -> StateOf {
@@ -379,10 +420,11 @@ impl Routers {
             };
             match self.all.get(name) {
                 Some(running) => running.state(wanted, config, ports, state),
-                None => Box::new(move || RouterState {
-                    trouble: Some("its namespace is not there".to_owned()),
-                    ..state
-                }),
+                None => {
+                    let waits = self.waiting.get(name).cloned();
+                    let trouble = waits.unwrap_or_else(|| format!("{} is not there", place(wanted)));
+                    Box::new(move || RouterState { trouble: Some(trouble), ..state })
+                }
             }
         };
         config.routers.iter().map(state).collect()
@@ -397,9 +439,12 @@ impl Routers {
         running.ok_or_else(|| PlaneError::no_router(name))
     }
 
-    /// Routers whose namespace was not there.
+    /// Returns whether a router that does not run could be opened, since its namespace is there.
     pub fn missing(&self, config: &Config) -> bool {
-        config.routers.keys().any(|name| !self.all.contains_key(name))
+        let is_there = |wanted: &model::Router| {
+            wanted.settings.namespace.as_ref().is_none_or(|namespace| namespace.path().exists())
+        };
+        config.routers.iter().any(|(name, wanted)| !self.all.contains_key(name) && is_there(wanted))
     }
 
     /// Lets go of everything; workers have gone.

@@ -317,8 +317,11 @@ impl Site {
         self.publish(engine);
     }
 
-    /// Looks after routers once a second; one whose namespace was not there is tried again.
+    /// Looks after routers once a second; one whose namespace has gone is closed, and one whose namespace is there again is opened.
     pub fn look_at_routers(&mut self, engine: &Engine) {
+        if self.routers.close_gone(engine) {
+            self.routing_has_changed(engine);
+        }
         if self.routers.missing(&self.config)
             && let Ok(prepared) = self.routers.prepare(&self.config, true)
             && !prepared.is_empty()

@@ -1,6 +1,6 @@
 //! Virtual routers: what of their namespace's kernel does not hold for the packets that they route, or keeps them from routing.
 
-use model::{DoctorFinding, FilterAction, FilterRule, Finding, PortName};
+use model::{DoctorFinding, FilterAction, FilterRule, Finding, PortName, RouterName};
 use port::netfilter;
 
 use super::services::addresses_v6;
@@ -47,6 +47,17 @@ pub fn examine(site: &Site) -> Vec<DoctorFinding> {
         }
     }
     findings
+}
+
+/// Returns the routers that wait for their namespace.
+pub fn waiting(site: &Site) -> Vec<DoctorFinding> {
+    let finding = |(name, why): (&RouterName, &str)| DoctorFinding {
+        object: format!("router.{name}"),
+        severity: Finding::Error,
+        finding: format!("{why}: the router and its ports wait for it"),
+        fix: "make the namespace (`ip netns add`), or correct its name in the configuration".to_owned(),
+    };
+    site.routers.waiting().map(finding).collect()
 }
 
 /// Returns for each router the ports whose hook gives the kernel what is its own without any limit: `punts` and `punt_limits` are the workers'.

@@ -246,6 +246,11 @@ impl Running {
         self.mirrors.values().any(|own| port_name(router, &own.device) == name)
     }
 
+    /// Closes the queues of all its mirrors, whose devices go with their namespace.
+    pub fn close_mirrors(&mut self, engine: &Engine) {
+        std::mem::take(&mut self.mirrors).into_values().for_each(|own| own.close(Some(engine)));
+    }
+
     /// Removes all its mirrors.
     pub fn remove_mirrors(&mut self, name: &RouterName, engine: &Engine) {
         let namespace = self.wanted.settings.namespace.clone();

@@ -18,6 +18,7 @@ use sync::qsbr::Domain;
 use xdp::route::{Own, RoutePort, Sources};
 
 use super::super::device::inside;
+use super::super::devices::identity;
 use super::super::locked;
 use super::super::ports::Ports;
 use super::door::Door;
@@ -34,6 +35,8 @@ const BGP: u16 = 179;
 /// One of them.
 pub struct Running {
     pub wanted: model::Router,
+    /// Device and inode of its namespace's file when the router was opened; `None`: the daemon's own namespace.
+    identity: Option<(u64, u64)>,
     pub follower: Arc<Follower>,
     pub state: Arc<Mutex<State>>,
     pub gate: Arc<Gate>,
@@ -96,6 +99,9 @@ impl Running {
             wake: wake.clone(),
             refused: None,
         }));
+        // Before anything is opened there: a namespace that takes its name meanwhile is seen as another one.
+        let identity = wanted.settings.namespace.as_ref().map(identity).transpose();
+        let identity = identity.map_err(|error| failed(&error))?;
         let netns = wanted.settings.namespace.as_ref().map(|namespace| Netns::Path(namespace.path()));
         let writer = Arc::clone(&state);
         let told = move |mirror: &Mirror, changes: &[Change]| locked(&writer).apply(mirror, changes);
@@ -109,6 +115,7 @@ impl Running {
         let door = Door::make(name, wanted.settings.namespace.as_ref())?;
         Ok(Running {
             wanted: wanted.clone(),
+            identity,
             follower: Arc::new(follower),
             state,
             gate: Arc::new(Gate::new(|class| wanted.settings.punts_of(class), workers, monotonic().ns)),
@@ -383,6 +390,12 @@ impl Running {
             (settings.namespace.clone(), limits, fpm)
         };
         built(&self.wanted) == built(wanted)
+    }
+
+    /// Returns whether its namespace was removed, or another one has its name now.
+    pub fn is_gone(&self) -> bool {
+        let namespace = self.wanted.settings.namespace.as_ref();
+        namespace.is_some_and(|namespace| identity(namespace).ok() != self.identity)
     }
 
     pub fn close(mut self, name: &RouterName, engine: &Engine) {
