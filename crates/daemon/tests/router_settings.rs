@@ -177,9 +177,28 @@ fn a_device_with_another_name_is_the_same_interface() {
         if told.contains("forbidden") { Ok(()) } else { Err(told) }
     })
     .unwrap();
-    let shown = rig.ok(&["show", "interfaces"]);
-    assert!(shown.contains("10.8.2.1/24"), "{shown}");
+    let is_called = |rig: &Rig| {
+        let shown = rig.ok(&["show", "interfaces", "--json"]);
+        let all: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let own = all.as_array().unwrap().iter().find(|own| own["port"] == "h2").unwrap();
+        assert_eq!((own["device"].as_str(), own["up"].as_bool()), (Some("uplink"), Some(true)), "{shown}");
+        assert!(shown.contains("10.8.2.1/24"), "{shown}");
+        let doctor = String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+        let warned = doctor
+            .lines()
+            .any(|line| line.starts_with("warning  port.h2") && line.contains("is called uplink"));
+        assert!(warned && doctor.contains("ip link set dev uplink name h2"), "{doctor}");
+    };
+    is_called(&rig);
     assert!(rig.ok(&["show", "drift"]).contains(" 0 differed"));
+    // A successor finds it by its number.
+    hub.run(["ip", "rule", "del", "priority", "100"]).unwrap();
+    rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    is_called(&rig);
+    rig.until_reachable(1, 2);
+    rig.until_reachable(2, 1);
+    let told = rig.ok(&["explain", "--in", "h1", "ip_src=10.8.1.2,ip_dst=10.8.2.2,udp"]);
+    assert!(told.contains("it leaves by h2"), "{told}");
 }
 
 #[test]

@@ -175,7 +175,7 @@ impl Routers {
         self.all.extend(prepared);
         self.waiting.retain(|name, _| config.routers.contains_key(name) && !self.all.contains_key(name));
         self.tell_watched();
-        self.settle(config);
+        self.settle(config, ports);
         for (port, queue) in self.plug(names) {
             if let Err(error) = engine.add_queue(WorkerId(0), port, QueueId(0), queue) {
                 tracing::error!(%error, "a router has no way into the kernel");
@@ -222,7 +222,7 @@ impl Routers {
     }
 
     /// What is wanted of routers that stay.
-    pub fn settle(&mut self, config: &Config) {
+    pub fn settle(&mut self, config: &Config, ports: &Ports) {
         for (name, running) in &mut self.all {
             let Some(wanted) = config.routers.get(name) else { continue };
             running.gate.set_rates(|class| wanted.settings.punts_of(class), monotonic().ns);
@@ -230,7 +230,8 @@ impl Routers {
             if let Err(error) = running.number(config, ports, name) {
                 tracing::error!(router = %name, %error, "it does not know its interfaces");
             }
-            Relay::settle(&mut running.relay, name, wanted, config, &running.follower, &running.door.name);
+            let Running { relay, follower, state, door, .. } = running;
+            Relay::settle(relay, name, wanted, config, (follower, state), &door.name);
         }
     }
 

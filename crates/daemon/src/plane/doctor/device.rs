@@ -47,13 +47,20 @@ pub fn port(
         // Kernels before 6.3 cannot tell.
         let xdp = xdp::features(&ifname).unwrap_or_default();
         let routed = routing::is_wanted(&running.wanted).then(|| Routed::look(&info));
-        Ok(Seen { info, features, xdp, addresses: addresses(&ifname), routed })
+        let configured = running.wanted.port.kind.device().map(|(device, _)| device.to_string());
+        // Another name of the same device is found, too.
+        let is_named = |name: &String| link::find(name).is_ok_and(|found| found.ifindex == info.ifindex);
+        let missed = configured.filter(|name| !is_named(name));
+        Ok(Seen { info, features, xdp, addresses: addresses(&ifname), routed, missed })
     });
     let seen = match looked {
         Ok(seen) => seen,
         Err(error) => return chart.note(&object, Finding::Error, error.cause, error.fix),
     };
     let mut file = File { chart, object: &object, running, device };
+    if let Some(configured) = &seen.missed {
+        file.renamed(configured);
+    }
     file.driver(&seen);
     file.user_program();
     file.link_state(&seen.info, memory);
@@ -76,6 +83,8 @@ struct Seen {
     xdp: xdp::Features,
     addresses: Vec<String>,
     routed: Option<Routed>,
+    /// The name by which the configuration asks for the device, where the device is not called so any more.
+    missed: Option<String>,
 }
 
 /// What matters where the hook forwards by the kernel's routes.
@@ -125,6 +134,17 @@ impl File<'_> {
     /// A finding with advice in words.
     fn tell(&mut self, severity: Finding, finding: impl Into<String>, fix: impl Into<String>) {
         self.chart.note(self.object, severity, finding, fix);
+    }
+
+    /// The device is called otherwise than the configuration names it.
+    fn renamed(&mut self, configured: &str) {
+        let now = &self.device.name;
+        let what = format!(
+            "the configuration names {configured}, and the device is called {now}: the port goes on, but waits for {configured} after a restart"
+        );
+        let command = format!("ip link set dev {now} name {configured}");
+        let command = there(self.device.namespace.as_ref(), &command);
+        self.tell(Finding::Warning, what, format!("{command}, or device = \"{now}\" at the port"));
     }
 
     /// What the driver can do, and whether we have it.

@@ -384,7 +384,7 @@ impl Parts {
                 bridge.import(&entries, monotonic().secs);
             }
         }
-        site.routers.settle(config);
+        site.routers.settle(config, &site.ports);
         queues.extend(site.routers.plug_all(config, &site.ports, &mut site.names));
         ports::join(&mut site.ports);
         // Workers have them before they begin.

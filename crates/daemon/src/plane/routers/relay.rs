@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use control::PlaneError;
@@ -24,6 +24,8 @@ use router::dhcp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::super::device::inside;
+use super::super::locked;
+use super::seen::State;
 use super::{mirrors, object};
 use desk::{Counts, Desk, Desks, Place};
 
@@ -92,13 +94,14 @@ fn wanted(router: &model::Router, config: &Config) -> Wanted {
 }
 
 impl Relay {
-    /// Makes the relay of a router what its configuration wants. `door`: the name of the router's own way into the kernel.
+    /// Makes the relay of a router what its configuration wants. `follower` and `state`: what follows the router's namespace, and what it has
+    /// seen there. `door`: the name of the router's own way into the kernel.
     pub fn settle(
         relay: &mut Option<Relay>,
         name: &RouterName,
         router: &model::Router,
         config: &Config,
-        follower: &Arc<Follower>,
+        (follower, state): (&Arc<Follower>, &Arc<Mutex<State>>),
         door: &str,
     ) {
         let wanted = wanted(router, config);
@@ -121,6 +124,7 @@ impl Relay {
                 door: door.to_owned(),
                 counts: counts.clone(),
                 follower: Arc::clone(follower),
+                state: Arc::clone(state),
                 stop: Arc::clone(&stop),
                 desks: Desks::new(),
                 failed: BTreeSet::new(),
@@ -155,6 +159,7 @@ struct Thread {
     door: String,
     counts: BTreeMap<Key, Arc<Counts>>,
     follower: Arc<Follower>,
+    state: Arc<Mutex<State>>,
     stop: Arc<OwnedFd>,
     desks: Desks,
     /// Where trouble was told.
@@ -216,15 +221,20 @@ impl Thread {
     fn look(&mut self) {
         let keys: Vec<Key> = self.wanted.keys().cloned().collect();
         let door = self.door.clone();
+        // By its number: a device may be called otherwise by now.
+        let devices: BTreeMap<String, u32> =
+            locked(&self.state).seen.devices.iter().map(|(name, seat)| (name.clone(), seat.index)).collect();
         let seen = self.follower.look(move |mirror| {
-            let places = keys.into_iter().filter_map(|key| Some((place(mirror, &key)?, key)));
+            let seen = |key: Key| Some((place(mirror, *devices.get(&key.0)?, key.1)?, key));
+            let places = keys.into_iter().filter_map(seen);
             let places = places.map(|(place, key)| (key, place)).collect::<BTreeMap<_, _>>();
             (places, mirror.links.values().find(|link| link.name == door).map(|link| link.index))
         });
         // Without a follower nothing is known: `show routers` tells.
         let (places, door) = seen.unwrap_or_default();
         for (key, Service { servers, takes_relayed }) in &self.wanted {
-            let (place, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };
+            let (found, Some(counts)) = (places.get(key), self.counts.get(key)) else { continue };
+            let place = found.map(|(place, _)| place);
             if let Some(desk) = self.desks.get_mut(key).filter(|desk| Some(&desk.place) == place) {
                 desk.find_ways(door);
                 continue;
@@ -233,8 +243,8 @@ impl Thread {
                 continue;
             }
             self.desks.remove(key);
-            if let Some(place) = place {
-                match Desk::open(&key.0, *place, servers, *takes_relayed, counts) {
+            if let Some((place, device)) = found {
+                match Desk::open(device, *place, servers, *takes_relayed, counts) {
                     Ok(mut desk) => {
                         desk.find_ways(door);
                         self.failed.remove(key);
@@ -270,15 +280,15 @@ impl Thread {
     }
 }
 
-/// A device as it is now, with its lowest address of the family that others than its link can use.
-fn place(mirror: &Mirror, (device, version): &Key) -> Option<Place> {
-    let link = mirror.links.values().find(|link| link.name == *device)?;
+/// A device as it is now and its name, with its lowest address of the family that others than its link can use.
+fn place(mirror: &Mirror, device: u32, version: Version) -> Option<(Place, String)> {
+    let link = mirror.links.get(&device)?;
     let mac = MacAddr(link.address.as_slice().try_into().ok()?);
     let here = mirror.addresses.iter().filter(|address| address.link == link.index);
     let is_useful = |local: &IpAddr| match local {
-        IpAddr::V4(_) => *version == Version::V4,
-        IpAddr::V6(own) => *version == Version::V6 && !own.is_unicast_link_local(),
+        IpAddr::V4(_) => version == Version::V4,
+        IpAddr::V6(own) => version == Version::V6 && !own.is_unicast_link_local(),
     };
     let own = here.map(|address| address.local).find(is_useful)?;
-    Some(Place { ifindex: link.index, mac, own })
+    Some((Place { ifindex: link.index, mac, own }, link.name.clone()))
 }

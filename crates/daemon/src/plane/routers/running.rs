@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use control::PlaneError;
 use engine::Engine;
 use engine::worker::monotonic;
-use model::{Config, Miss, PortName, RouterName, Rpf};
+use model::{Config, Miss, PortName, RouterName, RouterPort, Rpf};
 use netlink::{Change, Feed, Follower, Limits, Mirror};
 use packet::VlanTags;
 use port::link;
@@ -92,6 +92,7 @@ impl Running {
             router: name.clone(),
             feed,
             interfaces: BTreeMap::new(),
+            open: BTreeMap::new(),
             bound: BTreeMap::new(),
             seen: Seen::default(),
             permanent: BTreeSet::new(),
@@ -133,12 +134,20 @@ impl Running {
     }
 
     /// Numbers its interfaces: those that it had keep theirs.
-    pub fn number(&self, config: &Config, name: &RouterName) -> Result<(), PlaneError> {
+    pub fn number(&self, config: &Config, ports: &Ports, name: &RouterName) -> Result<(), PlaneError> {
         let device = |port: &PortName| mirrors::device(config, port).map(str::to_owned);
         let mut wanted: BTreeSet<String> = self.wanted.ports.keys().filter_map(device).collect();
         wanted.extend(mirrors::wanted(&self.wanted, config).map(|(_, _, device)| device));
         let mut state = locked(&self.state);
         let before = state.interfaces.clone();
+        let index = |port: &PortName| {
+            let kind = &config.ports.get(port)?.kind;
+            let is_here = kind.device()?.1 == self.wanted.settings.namespace.as_ref();
+            let running = ports.get(port)?.device.as_ref().filter(|_| is_here)?;
+            (!RouterPort::is_mirrored(kind))
+                .then(|| (RouterPort::device(port, kind).to_owned(), running.ifindex))
+        };
+        state.open = self.wanted.ports.keys().filter_map(index).collect();
         state.interfaces.retain(|device, _| wanted.contains(device));
         for device in wanted {
             let taken: BTreeSet<u16> = state.interfaces.values().copied().collect();

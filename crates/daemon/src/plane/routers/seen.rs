@@ -18,6 +18,8 @@ pub struct State {
     pub feed: Feed,
     /// The numbers of the router's interfaces by the names of their devices.
     pub interfaces: BTreeMap<String, u16>,
+    /// The numbers of those devices whose ports are open: a device that is called otherwise than the configuration names it is found by it.
+    pub open: BTreeMap<String, u32>,
     /// Those of them that are there.
     pub bound: BTreeMap<u32, u16>,
     pub seen: Seen,
@@ -93,9 +95,11 @@ impl State {
         let by_name: BTreeMap<&str, &netlink::Link> =
             mirror.links.values().map(|link| (link.name.as_str(), link)).collect();
         for (device, number) in &self.interfaces {
-            // One that is called otherwise meanwhile is the same.
-            let before = self.seen.devices.get(device).and_then(|seat| mirror.links.get(&seat.index));
-            let Some(link) = before.or_else(|| by_name.get(device.as_str()).copied()) else { continue };
+            // A device that is called otherwise by now is the same.
+            let before = self.seen.devices.get(device).map(|seat| seat.index);
+            let known = before.into_iter().chain(self.open.get(device).copied());
+            let known = known.filter_map(|index| mirror.links.get(&index)).next();
+            let Some(link) = known.or_else(|| by_name.get(device.as_str()).copied()) else { continue };
             let Ok(mac) = link.address.as_slice().try_into() else { continue };
             bound.insert(link.index, *number);
             names.insert(link.name.as_str(), *number);

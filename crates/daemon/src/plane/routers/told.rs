@@ -113,7 +113,7 @@ impl Running {
                     dhcp_relay: relays4.get(&device).copied(),
                     dhcp6_relay: relays6.get(&device).copied(),
                     port: port.to_string(),
-                    device,
+                    device: link.map_or(device, |link| link.name.clone()),
                     miss,
                     vlan: vlan.map(|tags| tags.outer.get()),
                     inner_vlan: vlan.and_then(|tags| tags.inner).map(VlanId::get),
