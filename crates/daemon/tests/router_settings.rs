@@ -249,3 +249,20 @@ fn mtr_looks_right() {
         }
     }
 }
+
+/// A device that has another Ethernet address would be unknown to its neighbours for as long as they keep the old one.
+#[test]
+fn another_ethernet_address_is_announced() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = start(2);
+    let (four, six, mac) = ("10.8.1.1", "fd00:8:1::1", "02:00:00:00:77:01");
+    until_answers(&rig, "fd00:8:2::2", true);
+    rig.lab.hub().run(["ip", "link", "set", "dev", "h1", "address", mac]).unwrap();
+    rig.daemon().wait_for_line("have another Ethernet address, and are announced", PATIENCE).unwrap();
+    eventually("the neighbour knows it", PATIENCE, || {
+        let known = rig.hosts[0].run(["ip", "neigh", "show", "dev", "eth0"]).unwrap();
+        let knows = |address: &str| known.contains(&format!("{address} lladdr {mac}"));
+        if knows(four) && knows(six) { Ok(()) } else { Err(known) }
+    })
+    .unwrap();
+}

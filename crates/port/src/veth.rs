@@ -47,6 +47,15 @@ const NEAR_OFFLOADS: [(&str, bool); 4] = [
     ("tx-vlan-stag-hw-insert", false),
 ];
 
+/// The Ethernet addresses of a pair's ends, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndAddresses {
+    /// The near end's.
+    pub near: Option<MacAddr>,
+    /// The far end's.
+    pub far: Option<MacAddr>,
+}
+
 /// What to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VethConfig {
@@ -64,6 +73,9 @@ pub struct VethConfig {
     pub far_mtu: Option<u32>,
     /// The far end's Ethernet address; `None` lets the kernel choose.
     pub mac: Option<MacAddr>,
+    /// The Ethernet addresses that the ends get if the pair is made in this call, for want of [`VethConfig::mac`]: those of a pair that was
+    /// deleted. Without them the kernel chooses.
+    pub first: EndAddresses,
     /// Receive and transmit queues of both ends.
     pub queues: u32,
     /// Whether the near end is the kernel's to speak on, too: it has ARP and IPv6 then.
@@ -82,6 +94,7 @@ impl VethConfig {
             mtu: 1500,
             far_mtu: None,
             mac: None,
+            first: EndAddresses::default(),
             queues: 1,
             speaks: false,
         }
@@ -215,11 +228,14 @@ impl VethConfig {
         let flags = netlink::NLM_F_ACK | netlink::NLM_F_CREATE | netlink::NLM_F_EXCL;
         let mut request = Request::new(libc::RTM_NEWLINK, flags, &link::header(0, 0, 0));
         self.common(&mut request, &self.name);
+        if let Some(mac) = self.first.near {
+            request.attribute(link::IFLA_ADDRESS, &mac.0);
+        }
         request.nest(link::IFLA_LINKINFO, &[], |info| {
             info.text(link::IFLA_INFO_KIND, "veth").nest(link::IFLA_INFO_DATA, &[], |data| {
                 data.nest(VETH_INFO_PEER, &link::header(0, 0, 0), |peer| {
                     self.common(peer, &self.far_name);
-                    if let Some(mac) = self.mac {
+                    if let Some(mac) = self.mac.or(self.first.far) {
                         peer.attribute(link::IFLA_ADDRESS, &mac.0);
                     }
                     if let Some(file) = &file {

@@ -8,6 +8,7 @@ use model::{Checksums, Finding, HookPolicy, PortName, Queues, WhenDown, XdpMode,
 use packet::QueueId;
 use port::af_xdp::{AfXdpConfig, AfXdpQueue, BusyPoll, ZeroCopy};
 use port::link::{self, LinkChange, LinkInfo};
+use port::veth::EndAddresses;
 use port::{FramePool, Queue};
 use xdp::user::UserProgram;
 use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, ProgramConfig};
@@ -47,6 +48,8 @@ pub struct Request<'a> {
     pub mtu: Option<u32>,
     /// What it was like before this process had it, where that is known.
     pub former: Option<Former>,
+    /// The Ethernet addresses that a pair of our making had before.
+    pub ends: EndAddresses,
 }
 
 /// Opens the device of this name in the calling thread's namespace.

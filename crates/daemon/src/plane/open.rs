@@ -10,13 +10,13 @@ use model::{
     Config, DoctorFinding, FilterName, Finding, HookPolicy, PcapTiming, Port, PortKind, PortName, SteerName,
     WhenDown,
 };
-use packet::QueueId;
+use packet::{MacAddr, QueueId};
 use port::link;
 use port::netns::Netns;
 use port::null::NullQueue;
 use port::pcap::{PcapConfig, PcapError, PcapQueue, Timing};
 use port::tap::{Tap, TapConfig};
-use port::veth::{self, VethConfig};
+use port::veth::{self, EndAddresses, VethConfig};
 use port::{FramePool, Queue, QueueStatus};
 use xdp::Attached;
 
@@ -83,6 +83,8 @@ pub struct Footprint {
     pub made: bool,
     /// The device is not of our making, and was like this.
     pub former: Option<Former>,
+    /// The Ethernet addresses of a device of our making, which it gets again if it has to be made anew.
+    pub ends: EndAddresses,
 }
 
 /// What an operator should know about the opening of a port.
@@ -159,16 +161,17 @@ impl Wanted {
     }
 }
 
-/// Opens a port, whose device was `former` before it was a port, if that is known.
+/// Opens a port. `known` says what its device was like before it was a port, and which Ethernet addresses a device of our making had.
 ///
 /// # Errors
 /// With the port, the cause and the next step; nothing is left behind.
 pub fn open(
     name: &PortName,
     wanted: &Wanted,
-    former: Option<Former>,
+    known: &Footprint,
     pool: &mut FramePool,
 ) -> Result<Opened, PlaneError> {
+    let Footprint { former, ends, .. } = *known;
     let mtu = wanted.mtu();
     let (policy, bridged) = (wanted.policy, wanted.bridged);
     let (has_room, speaks) = (wanted.has_room(), wanted.speaks());
@@ -184,6 +187,7 @@ pub fn open(
         own,
         mtu,
         former,
+        ends,
     };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {
@@ -196,8 +200,8 @@ pub fn open(
             let request = request(&port.xdp, true);
             inside(&object(name), port.namespace.as_ref(), || veth(&request, port, pool))?
         }
-        PortKind::Tap(port) => tap(name, port, "tap", mtu)?,
-        PortKind::Internal(port) => tap(name, port, "internal", mtu)?,
+        PortKind::Tap(port) => tap(name, port, "tap", mtu, ends.near)?,
+        PortKind::Internal(port) => tap(name, port, "internal", mtu, ends.near)?,
         PortKind::Pcap(port) => pcap(name, port)?,
         PortKind::Patch(_) => in_memory(Box::new(NullQueue::of_kind("patch"))),
         PortKind::Ring(_) => return Err(no_far_end(name)),
@@ -255,7 +259,7 @@ pub fn pair(port: &model::Veth, mtu: Option<u32>, speaks: bool) -> VethConfig {
 
 /// A pair of our making, adopted if it stands already; our end over AF_XDP.
 fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Result<Opened, PlaneError> {
-    let wanted = pair(port, request.mtu, request.speaks);
+    let wanted = VethConfig { first: request.ends, ..pair(port, request.mtu, request.speaks) };
     if let Ok(found) = link::find(port.device.as_str()) {
         // Nothing of a pair that another process serves is changed.
         pins::reserve(request.name, port.device.as_str(), found.ifindex)?;
@@ -263,7 +267,10 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
     let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
     let mut opened = af_xdp::open(request, port.device.as_str(), pool);
     match &mut opened {
-        Ok(opened) => opened.footprint = Footprint { made: !made.adopted, former: None },
+        Ok(opened) => {
+            let ends = EndAddresses { near: made.near.mac, far: made.far.mac };
+            opened.footprint = Footprint { made: !made.adopted, former: None, ends };
+        }
         // The error that brought us here says more than one of the clean-up would.
         Err(_) if !made.adopted => drop(veth::remove(port.device.as_str())),
         Err(_) => {}
@@ -271,12 +278,13 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
     opened
 }
 
-/// A TAP that goes away with its last queue.
+/// A TAP that goes away with its last queue. `first`: the Ethernet address that it had before.
 fn tap(
     name: &PortName,
     port: &model::Tap,
     kind: &'static str,
     mtu: Option<u32>,
+    first: Option<MacAddr>,
 ) -> Result<Opened, PlaneError> {
     let wanted = TapConfig {
         kind,
@@ -284,7 +292,7 @@ fn tap(
         queues: u32::from(port.queues),
         addresses: port.address.iter().map(|address| (address.address, address.prefix)).collect(),
         mtu: mtu.unwrap_or(ETHERNET_MTU),
-        mac: port.mac,
+        mac: port.mac.or(first),
         ..TapConfig::new(port.device.as_str())
     };
     let made = Tap::create(&wanted).map_err(|error| failed(name, &error))?;
@@ -304,7 +312,10 @@ fn tap(
         sockets: Vec::new(),
         queues,
         complete_checksums: false,
-        footprint: Footprint::default(),
+        footprint: Footprint {
+            ends: EndAddresses { near: made.link.mac, far: None },
+            ..Footprint::default()
+        },
         adopted: false,
         is_locked: false,
         claim: None,

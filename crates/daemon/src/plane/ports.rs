@@ -11,6 +11,7 @@ use engine::state::SPREAD_BUCKETS;
 use engine::{Engine, EngineError, Forwarding, OwnStage, PortView, Room};
 use model::{Config, PortKind, PortName};
 use packet::{PortId, QueueId, WorkerId};
+use port::veth::EndAddresses;
 use port::{Queue, QueueCounters, QueueStatus};
 use xdp::Attached;
 use xdp::user::UserProgram;
@@ -164,6 +165,13 @@ impl Running {
             is_locked: false,
             hooks_lost: 0,
         }
+    }
+
+    /// Returns the Ethernet addresses of a device of our making, which it gets again if it has to be made anew.
+    pub fn ends(&self) -> EndAddresses {
+        let EndAddresses { near, far } = self.footprint.ends;
+        let now = self.device.as_ref().and_then(|device| device.mac);
+        EndAddresses { near: near.map(|near| now.unwrap_or(near)), far }
     }
 
     /// Takes the queues from their workers and closes them; the hook stays. Call after a snapshot without the port has

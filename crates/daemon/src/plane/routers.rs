@@ -10,6 +10,7 @@
 //! Routes and neighbours reach the workers through their tables alone. What a worker cannot do itself it gives to the kernel through
 //! a TAP of the router's own, as if it had come in there.
 
+mod announce;
 mod door;
 mod fpm;
 mod hook;
@@ -338,6 +339,7 @@ impl Routers {
             running.watch_mirrors(name, engine, ports);
         }
         self.follow_mirrors(engine, config, ports, names);
+        self.all.iter_mut().for_each(|(name, running)| running.announce(name, config, ports));
         self.tell_hooks(config, ports);
         self.past.retain(|name, _| ports.contains_key(name));
         for (name, running) in &mut self.all {

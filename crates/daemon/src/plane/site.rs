@@ -281,7 +281,7 @@ impl Site {
     /// Opens a port again that was taken out; one that cannot be opened waits for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone) {
         let Gone { name, wanted, footprint, mut user } = gone;
-        let opened = open::open(&name, &wanted, footprint.former, &mut engine.pool());
+        let opened = open::open(&name, &wanted, &footprint, &mut engine.pool());
         let installed =
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
@@ -535,7 +535,8 @@ fn open_one(
     former: Option<Former>,
 ) -> Result<(Wanted, Opened), PlaneError> {
     let wanted = wanted_of(name, config)?;
-    let opened = open::open(name, &wanted, former, &mut engine.pool())?;
+    let known = Footprint { former, ..Footprint::default() };
+    let opened = open::open(name, &wanted, &known, &mut engine.pool())?;
     Ok((wanted, opened))
 }
 

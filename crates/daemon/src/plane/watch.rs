@@ -208,6 +208,7 @@ fn gone(site: &mut Site, engine: &Engine, name: &PortName, why: &str) -> bool {
 fn shut(site: &mut Site, engine: &Engine, name: &PortName, why: &str) {
     let Some(running) = site.ports.get_mut(name) else { return };
     running.trouble = Some(why.to_owned());
+    running.footprint.ends = running.ends();
     running.device = None;
     site.publish(engine);
     if let Some(running) = site.ports.get_mut(name) {
@@ -244,7 +245,7 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     };
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
-    let mut opened = open::open(name, &wanted, running.footprint.former, &mut engine.pool())?;
+    let mut opened = open::open(name, &wanted, &running.footprint, &mut engine.pool())?;
     if let Err(error) = site.equip(name, &wanted, &mut opened) {
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);

@@ -19,6 +19,7 @@ use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, d
 use port::link;
 use port::quarantine::{HOLD, HeldFrames};
 use port::tap::{TapHandOver, TapQueue};
+use port::veth::EndAddresses;
 use port::{Depot, FrameMemory, FramePool, Place, Queue};
 use switch::FdbEntry;
 use xdp::filter::RuleCounters;
@@ -185,6 +186,7 @@ pub(super) fn gather_quarantine(held: &mut Held, pool: &FramePool) {
 
 fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &mut FramePool) -> PortLetter {
     let Held { descriptors, users, .. } = held;
+    let ends = running.ends();
     if let Some(user) = running.user {
         let program = user.name();
         tracing::warn!(program, "it waits for a port's device to come back, and is not handed over");
@@ -197,6 +199,7 @@ fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &
         HookLetter { pin: name.map(|name| name.to_string_lossy().into_owned()) }
     });
     let mut letters = Vec::with_capacity(queues.len());
+    let EndAddresses { near, far } = ends;
     for (worker, _, id, queue) in queues {
         let (kind, descriptor) = gather_queue(queue, pool);
         descriptors.extend(descriptor.map(Some));
@@ -210,6 +213,7 @@ fn gather_port(running: Running, queues: Vec<Returned>, held: &mut Held, pool: &
         complete_checksums: running.complete_checksums,
         mtu: running.mtu,
         former: running.footprint.former,
+        ends: (near.map(MacAddr::as_u64), far.map(MacAddr::as_u64)),
         spread: running.spread.map(|spread| spread.iter().map(|worker| worker.0).collect()),
         counters: CountersState::default(),
     }
@@ -459,7 +463,7 @@ fn resume(
     }
     let opened = opened.map_or_else(
         || {
-            let mut opened = open::open(name, &wanted, letter.former, pool)?;
+            let mut opened = open::open(name, &wanted, &footprint(&letter), pool)?;
             match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
                 Ok(()) => Ok(opened),
                 Err(error) => {
@@ -483,6 +487,13 @@ fn resume(
     })
 }
 
+/// What the predecessor knew of a port's device.
+fn footprint(letter: &PortLetter) -> Footprint {
+    let (near, far) = letter.ends;
+    let ends = EndAddresses { near: near.map(MacAddr::from_u64), far: far.map(MacAddr::from_u64) };
+    Footprint { made: false, former: letter.former, ends }
+}
+
 fn put_together(
     name: &PortName,
     wanted: &Wanted,
@@ -494,6 +505,7 @@ fn put_together(
     fault::step(&format!("port:{name}")).map_err(|error| failed(&HandoverError::Own(error)))?;
     let mut descriptors = descriptors.into_iter();
     let namespace = wanted.port.kind.device().and_then(|(_, namespace)| namespace).cloned();
+    let footprint = footprint(&letter);
     let hook_fds: Option<Vec<OwnedFd>> = letter.hook.as_ref().map(|_| descriptors.by_ref().take(5).collect());
     let pin = letter.hook.clone().and_then(|hook| hook.pin);
     let (device, hook) = inside(&object(name), namespace.as_ref(), || {
@@ -527,7 +539,7 @@ fn put_together(
         complete_checksums: letter.complete_checksums,
         own: None,
         max_mtu: letter.mtu,
-        footprint: Footprint { made: false, former: letter.former },
+        footprint,
         adopted: true,
         is_locked,
         claim: None,

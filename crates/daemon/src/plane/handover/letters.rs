@@ -212,6 +212,9 @@ pub struct PortLetter {
     /// What its device was like before it was a port, if it is not of our making.
     #[serde(default)]
     pub former: Option<Former>,
+    /// The Ethernet addresses of a device of our making: its own and, of a pair, the far end's.
+    #[serde(default)]
+    pub ends: (Option<u64>, Option<u64>),
     /// The worker of each bucket of software RSS.
     pub spread: Option<Vec<u16>>,
     /// What was counted of it.
@@ -317,6 +320,7 @@ mod tests {
             complete_checksums: true,
             mtu: 1500,
             former: None,
+            ends: (Some(0x02_00_00_00_00_01), None),
             spread: None,
             counters: CountersState::default(),
         };

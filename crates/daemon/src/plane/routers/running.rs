@@ -21,6 +21,7 @@ use super::super::device::inside;
 use super::super::devices::identity;
 use super::super::locked;
 use super::super::ports::Ports;
+use super::announce::Announcer;
 use super::door::Door;
 use super::hook::{self, Hook};
 use super::mirrors::{self, MirrorDevice};
@@ -52,6 +53,8 @@ pub struct Running {
     pub mirrorless: BTreeSet<(PortName, Option<VlanTags>)>,
     /// What relays DHCP, where an interface wants that.
     pub relay: Option<Relay>,
+    /// The Ethernet addresses with which its addresses were seen, to announce them where these change.
+    pub announcer: Announcer,
     /// Packets sent to each neighbour when it was looked last.
     pub sent: BTreeMap<(u32, IpAddr), u64>,
     /// Whose turn it is to be asked for.
@@ -127,6 +130,7 @@ impl Running {
             mirrors: BTreeMap::new(),
             mirrorless: BTreeSet::new(),
             relay: None,
+            announcer: Announcer::default(),
             sent: BTreeMap::new(),
             prompts: Prompts::default(),
             lacks_sessions: false,

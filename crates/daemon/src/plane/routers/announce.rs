@@ -1,0 +1,153 @@
+//! Announces a router's addresses whose Ethernet address has changed, since the device was made anew or was given another one: neighbours
+//! would else send to the old Ethernet address until they ask again (gratuitous ARP: RFC 5227, section 3; unsolicited neighbour
+//! advertisements: RFC 4861, section 7.2.6). The kernel does this only with `arp_notify` and `ndisc_notify`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+
+use model::{Config, PortName, RouterName};
+use packet::MacAddr;
+use packet::arp::ArpRepr;
+use packet::build::PacketBuilder;
+use port::bound::FrameSender;
+
+use super::super::device::inside;
+use super::super::locked;
+use super::super::ports::Ports;
+use super::{Running, mirrors, object};
+
+/// Announcements of a change, one a second: the first may come before the link is up at its other end.
+const TIMES: u8 = 3;
+/// Addresses of which it is known with which Ethernet address they were seen last.
+const KNOWN: usize = 4096;
+/// The Ethernet address of all IPv6 nodes of a link.
+const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+/// The flag of a neighbour advertisement by which its sender is a router.
+const ROUTER: u8 = 0x80;
+/// The flag of a neighbour advertisement by which what is known is to be replaced.
+const OVERRIDE: u8 = 0x20;
+
+/// The Ethernet addresses of a router's own addresses, and the announcements that are due.
+#[derive(Default)]
+pub struct Announcer {
+    known: BTreeMap<IpAddr, MacAddr>,
+    due: BTreeMap<IpAddr, u8>,
+}
+
+/// An address, at the device of this number with this Ethernet address.
+type Own = (IpAddr, u32, MacAddr);
+
+impl Announcer {
+    /// Takes in which addresses there are now at devices that are up, and returns those that are to be announced now. Called once a second.
+    fn look(&mut self, own: &[Own]) -> Vec<Own> {
+        for (address, _, mac) in own {
+            if self.known.insert(*address, *mac).is_some_and(|before| before != *mac) {
+                self.due.insert(*address, TIMES);
+            }
+        }
+        if self.known.len() > KNOWN {
+            let seen: BTreeSet<IpAddr> = own.iter().map(|(address, ..)| *address).collect();
+            self.known.retain(|address, _| seen.contains(address));
+        }
+        let now = own.iter().filter(|(address, ..)| self.due.contains_key(address)).copied().collect();
+        self.due.retain(|_, left| {
+            *left -= 1;
+            *left > 0
+        });
+        now
+    }
+}
+
+impl Running {
+    /// Announces addresses whose Ethernet address has changed.
+    pub fn announce(&mut self, name: &RouterName, config: &Config, ports: &Ports) {
+        let is_up = |port: &PortName| ports.get(port).is_some_and(|running| running.is_up());
+        let devices =
+            self.wanted.ports.keys().filter_map(|port| Some((port, mirrors::device(config, port)?)));
+        let mut up: BTreeSet<&str> = devices.filter(|(port, _)| is_up(port)).map(|it| it.1).collect();
+        let mirrors = self.mirrors.iter().filter(|((port, _), _)| is_up(port));
+        up.extend(mirrors.map(|(_, own)| own.device.as_str()));
+        let own: Vec<Own> = {
+            let state = locked(&self.state);
+            let seats =
+                state.seen.devices.iter().filter(|(device, seat)| seat.up && up.contains(device.as_str()));
+            let addresses = seats.flat_map(|(_, seat)| {
+                let at = state.seen.addresses.get(&seat.index).into_iter().flatten();
+                at.map(|(address, _)| (*address, seat.index, seat.mac))
+            });
+            addresses.collect()
+        };
+        let due = self.announcer.look(&own);
+        if due.is_empty() {
+            return;
+        }
+        let sent = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
+            let routes = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding");
+            let routes = routes.is_ok_and(|text| text.trim() == "1");
+            Ok(due
+                .iter()
+                .filter(|(address, index, mac)| send(*address, *index, *mac, routes).is_ok())
+                .count())
+        });
+        let sent = sent.unwrap_or_default();
+        tracing::info!(router = %name, sent, of = due.len(), "addresses have another Ethernet address, and are announced");
+    }
+}
+
+fn send(address: IpAddr, device: u32, mac: MacAddr, routes: bool) -> std::io::Result<()> {
+    FrameSender::open(device)?.send(&frame(address, mac, routes))
+}
+
+/// The announcement of an address, by a host that `routes` or not.
+fn frame(address: IpAddr, mac: MacAddr, routes: bool) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => {
+            let announcement = ArpRepr::request(mac, address, address);
+            PacketBuilder::eth(mac, MacAddr::BROADCAST).arp(announcement).pad_to(60).build()
+        }
+        IpAddr::V6(address) => {
+            let flags = OVERRIDE | if routes { ROUTER } else { 0 };
+            let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+            PacketBuilder::eth(mac, ALL_NODES)
+                .ipv6(address, all)
+                .neighbour_advert(flags, address, mac)
+                .build()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::{FlowKey, PortId};
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_announced_where_its_ethernet_address_changes() {
+        let (one, two) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let four: IpAddr = "10.8.1.1".parse().unwrap();
+        let six: IpAddr = "fd00:8:1::1".parse().unwrap();
+        let mut announcer = Announcer::default();
+        assert_eq!(announcer.look(&[(four, 3, one), (six, 3, one)]), []);
+        // The device goes, with its addresses, and another one gets them back one after the other.
+        assert_eq!(announcer.look(&[]), []);
+        assert_eq!(announcer.look(&[(four, 4, two)]), [(four, 4, two)]);
+        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), [(four, 4, two), (six, 4, two)]);
+        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), [(four, 4, two), (six, 4, two)]);
+        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), [(six, 4, two)]);
+        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), []);
+        // As it was is no change.
+        assert_eq!(announcer.look(&[(four, 5, two)]), []);
+    }
+
+    #[test]
+    fn announcements_are_whole() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        for address in ["10.8.1.1", "fd00:8:1::1"] {
+            let frame = frame(address.parse().unwrap(), mac, true);
+            let mut key = FlowKey::default();
+            FlowKey::extract(&frame, frame.len(), PortId(0), &mut key).unwrap();
+            assert!(key.eth_dst().is_multicast() && key.eth_src() == mac, "{frame:02x?}");
+        }
+    }
+}
