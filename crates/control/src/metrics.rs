@@ -178,6 +178,16 @@ fn bridges(text: &mut Exposition, bridges: &[BridgeState]) {
     for bridge in bridges {
         text.sample(&[("bridge", &bridge.name)], bridge.mac_limit);
     }
+    text.family(
+        "trivium_bridge_port_moves_total",
+        "counter",
+        "Times that an address was seen at the port and known at another one of the bridge.",
+    );
+    for bridge in bridges {
+        for member in &bridge.members {
+            text.sample(&[("bridge", &bridge.name), ("port", &member.port)], member.moves);
+        }
+    }
 }
 
 type RouterField = fn(&RouterState) -> u64;

@@ -277,3 +277,92 @@ fn no_packet_is_lost_when_a_link_comes_up() {
         rig.port_until("h2", "up", |port| port["link_up"] == true);
     }
 }
+
+/// Neighbours need not learn a pair anew that was deleted, at either end, or with the namespace of its far end.
+#[test]
+fn a_pair_that_is_made_again_keeps_its_ethernet_addresses() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(1);
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let configuration = format!(
+        "{}[port.t]\nkind = \"veth\"\ndevice = \"t\"\npeer = {{ name = \"eth0\", namespace = \"{}\", address = [\"10.8.0.9/24\"] }}\n\
+         [bridge.br0.port.t]\naccess = 10\n",
+        rig.configuration(""),
+        tenant.name(),
+    );
+    rig.start(&configuration);
+    let ip = |line: &str| {
+        let output = std::process::Command::new("ip").args(line.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let name = tenant.name().to_owned();
+    let ends = |rig: &Rig| {
+        let far: serde_json::Value =
+            serde_json::from_str(&ip(&format!("-n {name} -j link show dev eth0"))).unwrap();
+        (rig.port("t")["mac"].clone(), far[0]["address"].clone())
+    };
+    let before = ends(&rig);
+    let made_again = |rig: &Rig, what: &str, change: &dyn Fn()| {
+        let index = rig.port("t")["ifindex"].clone();
+        change();
+        rig.port_until("t", what, |port| {
+            port["ifindex"].is_number() && port["ifindex"] != index && port["link_up"] == true
+        });
+        assert_eq!(ends(rig), before, "{what}");
+    };
+    let hub = rig.lab.hub().clone();
+    made_again(&rig, "deleted", &|| drop(hub.run(["ip", "link", "del", "dev", "t"]).unwrap()));
+    rig.ok(&["upgrade", "--binary", rig::TRIVIUM]);
+    made_again(&rig, "its far end deleted", &|| drop(ip(&format!("-n {name} link del dev eth0"))));
+    made_again(&rig, "its far end's namespace made again", &|| {
+        ip(&format!("netns del {name}"));
+        ip(&format!("netns add {name}"));
+    });
+    eventually("the far end answers", PATIENCE, || {
+        rig.hosts[0].ping("10.8.0.9", 2).map(drop).map_err(|error| error.to_string())
+    })
+    .unwrap();
+}
+
+/// Two ports that are joined behind the bridge: every frame comes back, and its sender seems to move between them.
+#[test]
+fn a_loop_is_told_by_the_stations_that_move() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let hub = rig.lab.hub().clone();
+    hub.run(["ip", "link", "add", "l1", "type", "veth", "peer", "name", "l2"]).unwrap();
+    let mut configuration = rig.configuration("");
+    for name in ["l1", "l2"] {
+        configuration.push_str(&format!(
+            "[port.{name}]\nkind = \"af_xdp\"\ndevice = \"{name}\"\n[bridge.br0.port.{name}]\naccess = 10\n"
+        ));
+    }
+    rig.start(&configuration);
+    // An unknown neighbour is asked for by broadcasts.
+    let _asking = rig.hosts[0].spawn(["ping", "-n", "-i", "0.2", "10.8.0.77"]).unwrap();
+    let doctor = |rig: &Rig| String::from_utf8_lossy(&rig.trivium(&["doctor"]).stdout).into_owned();
+    let is_told = |text: &str| {
+        let of_bridge =
+            |line: &&str| line.starts_with("warning  bridge.br0: stations move between the ports l");
+        text.lines().find(of_bridge).is_some_and(|line| line.contains("l1") && line.contains("l2"))
+    };
+    eventually("doctor tells", PATIENCE, || {
+        let text = doctor(&rig);
+        if is_told(&text) { Ok(()) } else { Err(text) }
+    })
+    .unwrap();
+    rig.daemon().wait_for_line("they are probably joined behind the bridge", PATIENCE).unwrap();
+    let bridges: serde_json::Value = serde_json::from_str(&rig.ok(&["show", "bridges", "--json"])).unwrap();
+    for member in bridges[0]["members"].as_array().unwrap() {
+        let in_loop = member["port"].as_str().unwrap().starts_with('l');
+        assert_eq!(member["moves"].as_u64().unwrap() > 50, in_loop, "{bridges}");
+    }
+    hub.run(["ip", "link", "del", "dev", "l1"]).unwrap();
+    eventually("the loop is open", PATIENCE, || {
+        let text = doctor(&rig);
+        if is_told(&text) { Err(text) } else { Ok(()) }
+    })
+    .unwrap();
+    rig.until_reachable(1, 2);
+}

@@ -187,6 +187,9 @@ pub struct MemberState {
     pub protected: bool,
     /// Addresses that were learnt here.
     pub macs: u32,
+    /// How often an address turned up here that was known at another member.
+    #[serde(default)]
+    pub moves: u64,
 }
 
 /// An address of a bridge's table.

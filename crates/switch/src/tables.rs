@@ -164,6 +164,8 @@ pub struct BridgeTables {
     /// Learned entries per port. Zero pages until a port is used.
     per_port: Box<[AtomicU32]>,
     moves: AtomicU64,
+    /// Moves by the port that they led to. Zero pages until a port is used.
+    moves_to: Box<[AtomicU64]>,
     /// Addresses that came new, that were silent for too long, and that gave way to others.
     learned: AtomicU64,
     expired: AtomicU64,
@@ -183,11 +185,13 @@ impl BridgeTables {
     pub(crate) fn new(mac_limit: u32, seed: u64) -> BridgeTables {
         let entries = usize::try_from(mac_limit).unwrap_or(usize::MAX).min(1 << 26);
         let per_port = <[AtomicU32]>::new_box_zeroed_with_elems(PORTS);
+        let moves_to = <[AtomicU64]>::new_box_zeroed_with_elems(PORTS);
         BridgeTables {
             table: MacTable::with_capacity(entries, seed),
             held: AtomicU32::new(0),
             per_port: per_port.unwrap_or_else(|_| (0..PORTS).map(|_| AtomicU32::new(0)).collect()),
             moves: AtomicU64::new(0),
+            moves_to: moves_to.unwrap_or_else(|_| (0..PORTS).map(|_| AtomicU64::new(0)).collect()),
             learned: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -231,6 +235,12 @@ impl BridgeTables {
         let tables = BridgeTables::new(mac_limit, seed);
         let counts = self.counts();
         tables.moves.store(counts.moved, Ordering::Relaxed);
+        for (to, count) in tables.moves_to.iter().zip(&self.moves_to) {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                to.store(count, Ordering::Relaxed);
+            }
+        }
         tables.learned.store(counts.learned, Ordering::Relaxed);
         tables.expired.store(counts.expired, Ordering::Relaxed);
         tables.evicted.store(counts.evicted, Ordering::Relaxed);
@@ -278,6 +288,11 @@ impl BridgeTables {
     /// How often a known address turned up on another port, since the bridge was made.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often an address turned up on this port that was known on another one, since the bridge was made.
+    pub fn moves_to(&self, port: PortId) -> u64 {
+        self.moves_to[port.index()].load(Ordering::Relaxed)
     }
 
     /// Returns what has become of addresses since the bridge was made.
@@ -506,6 +521,7 @@ impl BridgeTables {
             return Learned::Already;
         }
         self.moves.fetch_add(1, Ordering::Relaxed);
+        self.moves_to[port.index()].fetch_add(1, Ordering::Relaxed);
         self.changed();
         self.revoke(key);
         Learned::Moved(old.port())

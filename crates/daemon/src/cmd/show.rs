@@ -242,13 +242,14 @@ fn bridges(bridges: &[BridgeState]) -> String {
             "{}: {} of {} addresses{hook}{flows}, ageing {} s, snooping {snooping}, owner {}\n",
             bridge.name, bridge.macs, bridge.mac_limit, bridge.ageing, bridge.owner
         ));
-        let mut table = Table::new(&["  PORT", "VLANS", ">ADDRESSES", "PROTECTED", "OWNER"]);
+        let mut table = Table::new(&["  PORT", "VLANS", ">ADDRESSES", ">MOVES", "PROTECTED", "OWNER"]);
         for member in &bridge.members {
             let protected = if member.protected { "yes" } else { "-" };
             table.row([
                 format!("  {}", member.port),
                 member.vlans.clone(),
                 member.macs.to_string(),
+                short(member.moves),
                 protected.to_owned(),
                 member.owner.to_string(),
             ]);

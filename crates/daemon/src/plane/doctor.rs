@@ -14,9 +14,14 @@ use engine::inspect::FrameCensus;
 use model::{BridgeName, DoctorFinding, Finding, Namespace, PortName};
 
 use super::device::Device;
+use super::moves::Moving;
 use super::site::Site;
+use super::watch::Load;
 
 pub use machine::preflight;
+
+/// Seconds without a rest from which on a worker is told.
+const FULL_SECS: u32 = 3;
 
 /// Collects findings about one object.
 struct Chart {
@@ -46,7 +51,7 @@ pub fn examine(
     site: &Site,
     memory: &port::FrameMemory,
     census: Option<FrameCensus>,
-    workers: usize,
+    (workers, loads): (usize, &[Load]),
 ) -> Vec<DoctorFinding> {
     let mut chart = Chart { findings: Vec::new() };
     kernel(&mut chart);
@@ -68,6 +73,8 @@ pub fn examine(
         }
     }
     cores(&mut chart, site, workers);
+    full_workers(&mut chart, loads);
+    loops(&mut chart, site);
     for (name, running) in &site.ports {
         device::port(&mut chart, name, running, memory, site.filters.answers(running));
         if let Some(lacks) = site.steers.lacks(running) {
@@ -89,6 +96,30 @@ pub fn examine(
     }
     chart.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     chart.findings
+}
+
+/// Workers that have had no rest for seconds.
+fn full_workers(chart: &mut Chart, loads: &[Load]) {
+    for (number, load) in loads.iter().enumerate().filter(|(_, load)| load.full_secs >= FULL_SECS) {
+        let what = format!(
+            "it has been busy without a rest for {} s: packets are lost where rings overflow",
+            load.full_secs
+        );
+        let fix = "see by `trivium top` and `trivium show stages` what it does; a loop or a flood may be the cause, else spread its ports \
+                   over more workers (`engine.workers`)";
+        chart.note(&format!("worker.{number}"), Finding::Warning, what, fix);
+    }
+}
+
+/// Bridges whose stations move to and fro.
+fn loops(chart: &mut Chart, site: &Site) {
+    for (bridge, Moving { one, other, rate, .. }) in site.moves.moving() {
+        let what = format!(
+            "stations move between the ports {one} and {other} {rate} times a second: these ports are probably joined behind the bridge (a loop)"
+        );
+        let fix = format!("unplug {one} or {other}; `storm` at the ports limits what a loop can do");
+        chart.note(&format!("bridge.{bridge}"), Finding::Warning, what, fix);
+    }
 }
 
 /// Filters that let pass what they cannot read, or what they cannot list.

@@ -18,6 +18,7 @@ mod handover;
 mod hooks;
 mod ids;
 mod listener;
+mod moves;
 mod observe;
 mod open;
 pub mod pins;
@@ -301,7 +302,7 @@ impl DataPlane {
             snooping.look(&mut site, engine, second);
             if second {
                 engine.depot().end_quarantine();
-                watch::age(&site);
+                watch::age(&mut site);
                 watch::sample(&mut locked(&self.loads), &engine.worker_views());
             }
         });
@@ -866,7 +867,8 @@ impl Plane for DataPlane {
     fn doctor(&self) -> Vec<DoctorFinding> {
         let (workers, census) =
             self.with_engine(|engine| (engine.workers(), engine.frames())).unwrap_or_default();
-        doctor::examine(&locked(&self.site), &self.memory, census, workers)
+        let loads = locked(&self.loads).clone();
+        doctor::examine(&locked(&self.site), &self.memory, census, (workers, &loads))
     }
 
     fn rss_table(&self, port: &str) -> Result<RssTable, PlaneError> {

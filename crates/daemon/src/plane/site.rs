@@ -24,6 +24,7 @@ use super::filters::{Changed, Definition, Filters};
 use super::flows::Flows;
 use super::foreign::Former;
 use super::ids::Names;
+use super::moves::Moves;
 use super::open::{self, Footprint, Opened, Wanted};
 use super::ports::{self, Ports, Running, publish};
 use super::routers::{self, Routers};
@@ -52,6 +53,8 @@ pub struct Site {
     pub flows: Flows,
     /// What ports' hooks answer by themselves.
     pub shortcuts: Shortcuts,
+    /// Stations that move between ports of a bridge.
+    pub moves: Moves,
     /// Looks after routers so far.
     pub seconds: u64,
 }
@@ -113,6 +116,7 @@ impl Site {
             steers: Steers::default(),
             flows: Flows::default(),
             shortcuts: Shortcuts::default(),
+            moves: Moves::default(),
             seconds: 0,
         }
     }

@@ -174,6 +174,7 @@ pub fn bridges(site: &Site) -> Vec<BridgeState> {
                 vlans: vlans(&member.vlans),
                 protected: member.protected,
                 macs: site.ports.get(port).map_or(0, |running| bridge.tables().learned_on(running.id)),
+                moves: site.ports.get(port).map_or(0, |running| bridge.tables().moves_to(running.id)),
             });
             Some(BridgeState {
                 name: name.as_str().to_owned(),

@@ -23,11 +23,16 @@ use super::user;
 /// The least time between two attempts to open a port again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The part of its time that a worker without rest spends on packets.
+const FULL: f64 = 0.98;
+
 /// How busy a worker was in the last second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Load {
     /// Part of the time spent on packets, 0..=1.
     pub busy: f64,
+    /// Seconds for which it has had no rest.
+    pub full_secs: u32,
     cycles: [u64; 3],
 }
 
@@ -39,6 +44,7 @@ pub fn sample(loads: &mut Vec<Load>, views: &[WorkerView]) {
             view.cycles.iter().zip(&load.cycles).map(|(now, before)| now.saturating_sub(*before)).collect();
         let all: u64 = spent.iter().sum();
         load.busy = if all == 0 { 0.0 } else { ratio(spent[0], all) };
+        load.full_secs = if load.busy >= FULL { load.full_secs.saturating_add(1) } else { 0 };
         load.cycles = view.cycles;
     }
 }
@@ -48,12 +54,13 @@ fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
 }
 
-/// Forgets silent addresses; call once a second.
-pub fn age(site: &Site) {
+/// Forgets silent addresses, and looks for stations that move; call once a second.
+pub fn age(site: &mut Site) {
     let now = monotonic().secs;
     for bridge in site.bridges.values() {
         bridge.age(now);
     }
+    site.moves.look(&site.bridges, &site.ports);
 }
 
 /// What a look at a port's device has shown.
@@ -283,5 +290,12 @@ mod tests {
         assert!(loads[0].busy.abs() < 1e-9);
         sample(&mut loads, &[view([175, 125, 800])]);
         assert!((loads[0].busy - 0.75).abs() < 1e-9);
+        for seconds in 1..4 {
+            let busy = 175 + 1000 * u64::from(seconds);
+            sample(&mut loads, &[view([busy, 125, 800])]);
+            assert_eq!(loads[0].full_secs, seconds);
+        }
+        sample(&mut loads, &[view([3200, 225, 800])]);
+        assert_eq!(loads[0].full_secs, 0);
     }
 }

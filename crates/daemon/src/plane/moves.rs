@@ -1,0 +1,125 @@
+//! Stations that move between the ports of a bridge many times a second: frames come back by another port than the one by which they left,
+//! so that two ports are probably joined behind the bridge. Workers count moves ([`switch::BridgeTables::moves_to`]); housekeeping looks
+//! at the counts once a second.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use model::{BridgeName, PortName};
+
+use super::bridges::Bridges;
+use super::ports::Ports;
+
+/// Moves a second, between two ports, from which on a loop is told.
+const MANY: u64 = 50;
+/// How often the log says that stations of a bridge move.
+const LOG: Duration = Duration::from_secs(60);
+/// How long `doctor` tells of moves behind the last second that had many.
+const TOLD: Duration = Duration::from_secs(10);
+
+/// What has been seen of each bridge.
+#[derive(Default)]
+pub struct Moves(BTreeMap<BridgeName, Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// Moves to each port, as counted at the last look.
+    counts: BTreeMap<PortName, u64>,
+    /// When that was.
+    looked: Option<Instant>,
+    moving: Option<Moving>,
+    logged: Option<Instant>,
+}
+
+/// Stations that move between two ports of a bridge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Moving {
+    /// The port to which most moves led.
+    pub one: PortName,
+    /// The port to which most of the other moves led.
+    pub other: PortName,
+    /// Moves to these two ports in the last second that had many.
+    pub rate: u64,
+    at: Instant,
+}
+
+impl Moves {
+    /// Compares the counts with those of a second ago.
+    pub fn look(&mut self, bridges: &Bridges, ports: &Ports) {
+        self.0.retain(|name, _| bridges.contains_key(name));
+        for (name, bridge) in bridges {
+            let tables = bridge.tables();
+            let port_of =
+                |id| ports.iter().find(|(_, running)| running.id == id).map(|(name, _)| name.clone());
+            let counts = bridge.ports().filter_map(|id| Some((port_of(id)?, tables.moves_to(id)))).collect();
+            let seen = self.0.entry(name.clone()).or_default();
+            if let Some(moving) = seen.count(counts, Instant::now()) {
+                let (rate, one, other) = (moving.rate, moving.one.to_string(), moving.other.to_string());
+                tracing::warn!(
+                    bridge = %name, one, other, rate,
+                    "stations move between two ports many times a second: they are probably joined behind the bridge; unplug one, or \
+                     limit floods by `storm`"
+                );
+            }
+        }
+    }
+
+    /// Returns the bridges whose stations have moved often in the last seconds.
+    pub fn moving(&self) -> impl Iterator<Item = (&BridgeName, &Moving)> {
+        self.0.iter().filter_map(|(name, seen)| {
+            Some((name, seen.moving.as_ref().filter(|moving| moving.at.elapsed() < TOLD)?))
+        })
+    }
+}
+
+impl Seen {
+    /// Takes in the counts of this moment; returns what the log is to say.
+    fn count(&mut self, counts: BTreeMap<PortName, u64>, now: Instant) -> Option<Moving> {
+        let before = std::mem::replace(&mut self.counts, counts);
+        let looked = self.looked.replace(now)?;
+        let milliseconds = u64::try_from(now.duration_since(looked).as_millis()).unwrap_or(u64::MAX).max(1);
+        let since = |(name, count): (&PortName, &u64)| {
+            let moves = before.get(name).map_or(0, |before| count.saturating_sub(*before));
+            (moves.saturating_mul(1000) / milliseconds, name.clone())
+        };
+        let mut most: Vec<(u64, PortName)> = self.counts.iter().map(since).collect();
+        most.sort_by(|one, other| other.0.cmp(&one.0));
+        let [(first, one), (second, other), ..] = most.as_slice() else { return None };
+        // Stations that all come to one port have moved there once.
+        if *second < MANY / 2 || first + second < MANY {
+            return None;
+        }
+        let moving = Moving { one: one.clone(), other: other.clone(), rate: first + second, at: now };
+        self.moving = Some(moving.clone());
+        if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(moving)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_is_told_by_its_two_ports_and_roaming_stations_are_not() {
+        let now = Instant::now();
+        let mut seen = Seen::default();
+        let mut count = |counts: [u64; 3], second| {
+            let names = ["a", "b", "c"].map(|name| name.parse::<PortName>().unwrap());
+            let told = seen.count(names.into_iter().zip(counts).collect(), now + Duration::from_secs(second));
+            told.map(|moving| (moving.one.to_string(), moving.other.to_string(), moving.rate))
+        };
+        // What was counted before is not of this second.
+        assert_eq!(count([9000, 9000, 0], 0), None);
+        assert_eq!(count([9001, 9000, 0], 1), None);
+        // A whole segment has moved to another port.
+        assert_eq!(count([9001, 9500, 1], 2), None);
+        assert_eq!(count([9011, 9600, 101], 3), Some(("b".to_owned(), "c".to_owned(), 200)));
+        assert_eq!(count([9011, 9700, 201], 4), None, "the log has said so");
+        assert_eq!(count([9011, 9700, 201], 63), None);
+        assert_eq!(count([9011, 9800, 301], 64), Some(("b".to_owned(), "c".to_owned(), 200)));
+    }
+}
