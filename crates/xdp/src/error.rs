@@ -333,6 +333,9 @@ fn load_advice(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "run as root, or with CAP_BPF and CAP_NET_ADMIN",
         Some(libc::ENOMEM) => "free memory, or raise the memory limit of the service",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "raise the limit of open files: LimitNOFILE= in the unit, or `ulimit -n`"
+        }
         Some(libc::ENOSYS) => "this kernel has no BPF",
         _ => "`trivium doctor` shows what this kernel supports",
     }

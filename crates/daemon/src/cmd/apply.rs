@@ -9,6 +9,7 @@ use crate::cli::{Apply, Json};
 use crate::client::Client;
 use crate::cmd::check;
 use crate::failure::{Failure, Kind};
+use crate::table::counted;
 
 /// Applies a file: shows the difference, and what an operator should know.
 ///
@@ -56,17 +57,16 @@ pub fn tell(outcome: &Outcome) {
 
 fn print(outcome: &Outcome, dry_run: bool) {
     tell(outcome);
-    let changes = outcome.plan.lines.len();
-    match (changes, dry_run, outcome.confirm_within_s) {
+    let count = outcome.plan.lines.len();
+    let changes = counted(count, "change");
+    match (count, dry_run, outcome.confirm_within_s) {
         (0, _, _) => println!("nothing differs"),
-        (_, true, _) => println!("{changes} changes; nothing was done (dry run)"),
+        (_, true, _) => println!("{changes}; nothing was done (dry run)"),
         (_, _, Some(seconds)) => {
-            println!(
-                "{changes} changes applied; rolled back in {seconds} s unless `trivium confirm` is given"
-            );
+            println!("{changes} applied; rolled back in {seconds} s unless `trivium confirm` is given");
         }
         _ => println!(
-            "{changes} changes applied; to keep them over a restart, write them into the file that `trivium run -c` names"
+            "{changes} applied; to keep them over a restart, write them into the file that `trivium run -c` names"
         ),
     }
 }
@@ -95,8 +95,7 @@ pub async fn roll_back(client: &Client, args: Json) -> Result<(), Failure> {
         return Ok(());
     }
     tell(&outcome);
-    let changes = outcome.plan.lines.len();
-    println!("rolled back: {changes} {}", if changes == 1 { "change" } else { "changes" });
+    println!("rolled back: {}", counted(outcome.plan.lines.len(), "change"));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use model::{Format, Loaded, Machine, Problem};
+use model::{Format, Loaded, Machine, Problem, Severity};
 
 use crate::cli::Check;
 use crate::failure::{Failure, Kind};
@@ -43,6 +43,10 @@ pub fn run(args: &Check) -> Result<(), Failure> {
         println!("{}", serde_json::to_string_pretty(&problems).unwrap_or_default());
     } else {
         print(&problems);
+        if refused {
+            let mistakes = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+            eprintln!("{name}: {}", counted(mistakes, "mistake"));
+        }
     }
     if refused { Err(Failure::told(Kind::Refused)) } else { Ok(()) }
 }

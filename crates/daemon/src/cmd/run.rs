@@ -23,6 +23,7 @@ use crate::log;
 use crate::notify::Notifier;
 use crate::pid_file::PidFile;
 use crate::plane::{DataPlane, GivenSockets, Prepared, Surroundings, machine};
+use crate::table::counted;
 use crate::unixctl::{self, commands};
 
 /// Threads of the control plane's event loop.
@@ -375,7 +376,7 @@ pub fn load(path: &Path) -> Result<Config, Failure> {
 
 fn status(plane: &DataPlane) -> String {
     let (ports, bridges) = (plane.port_count(), plane.bridges().len());
-    format!("{ports} ports, {bridges} bridges")
+    format!("{}, {}", counted(ports, "port"), counted(bridges, "bridge"))
 }
 
 /// Waits for signals and for a successor; returns when it is time to end.

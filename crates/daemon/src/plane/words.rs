@@ -111,7 +111,7 @@ pub fn hook(says: &HookSays, routed: Option<&str>, names: &Names) -> (Vec<Told>,
         }
         Counter::RouteReversePath => {
             // Where its source is, the tables tell.
-            ("refused here for its source:".to_owned(), None)
+            ("refused here: no route leads back to its source as `rpf` asks".to_owned(), None)
         }
         Counter::SteerKernel | Counter::SteerCpu => {
             let where_to = match says.steered {
@@ -199,6 +199,13 @@ pub fn dropped(steps: &[Step]) -> Option<&'static str> {
     })
 }
 
+/// What a reason means, for whoever reads an explanation already.
+fn explained(reason: packet::DropReason) -> String {
+    let text = reason.explain();
+    text.replace("; see which by `trivium explain`", ": those above")
+        .replace(" by `trivium explain`", " above")
+}
+
 fn verdict(steps: &[Step], names: &Names) -> String {
     let mut outputs: Vec<String> = Vec::new();
     for step in steps {
@@ -216,7 +223,7 @@ fn verdict(steps: &[Step], names: &Names) -> String {
         _ => None,
     });
     if let Some(reason) = drop.filter(|_| dropped(steps).is_some()) {
-        return format!("dropped as {}: {}{punted}", reason.name(), reason.explain());
+        return format!("dropped as {}: {}{punted}", reason.name(), explained(*reason));
     }
     let to_kernel = steps.iter().any(|step| matches!(step, Step::ToKernel { .. }));
     let told = steps.iter().any(|step| matches!(step, Step::Told { .. }));

@@ -64,16 +64,21 @@ pub(super) fn from_toml(text: &str) -> (Table, Vec<(Place, Problem)>) {
     if text.len() > RECOVERED_BYTES {
         return match DeTable::parse(text) {
             Ok(table) => (toml_table(table.into_inner()), Vec::new()),
-            Err(error) => (Table { entries: Vec::new() }, vec![syntax_problem(&error)]),
+            Err(error) => (Table { entries: Vec::new() }, vec![syntax_problem(text, &error)]),
         };
     }
     let (table, errors) = DeTable::parse_recoverable(text);
-    (toml_table(table.into_inner()), errors.iter().map(syntax_problem).collect())
+    (toml_table(table.into_inner()), errors.iter().map(|error| syntax_problem(text, error)).collect())
 }
 
-fn syntax_problem(error: &toml::de::Error) -> (Place, Problem) {
+fn syntax_problem(text: &str, error: &toml::de::Error) -> (Place, Problem) {
     // The parser's message may span lines, and ours is one.
-    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    if message == "duplicate key"
+        && let Some(key) = error.span().and_then(|span| text.get(span))
+    {
+        message = format!("duplicate key `{key}`");
+    }
     let place = error.span().map(|span| span.start);
     (place, Problem::new("", Cause::Syntax { language: "TOML", message }))
 }

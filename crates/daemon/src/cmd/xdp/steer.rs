@@ -98,10 +98,52 @@ async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<
     } else {
         client.send(Method::PUT, &path, &SteerTable { buckets: targets.to_vec() }).await?
     };
-    for (at, to) in table.buckets.iter().enumerate() {
-        println!("{at}: {to}");
-    }
+    folded(&table.buckets).iter().for_each(|line| println!("{line}"));
     Ok(())
+}
+
+/// The buckets of a table as lines: one for each place of a pattern that is repeated, or for each range that has one target.
+fn folded(buckets: &[SteerTarget]) -> Vec<String> {
+    let count = buckets.len();
+    let repeats = |period: &usize| {
+        count.is_multiple_of(*period)
+            && buckets.iter().zip(&buckets[*period..]).all(|(one, other)| one == other)
+    };
+    if let Some(period) = (2..=count / 2).find(repeats).filter(|_| !repeats(&1)) {
+        let line = |(at, to): (usize, &SteerTarget)| {
+            format!("{at}, {}, ..., {}: {to}", at + period, count - period + at)
+        };
+        return buckets.iter().take(period).enumerate().map(line).collect();
+    }
+    let mut at = 0;
+    let ranges = buckets.chunk_by(|one, other| one == other);
+    ranges
+        .map(|range| {
+            let first = at;
+            at += range.len();
+            let to = range.first().map(SteerTarget::to_string).unwrap_or_default();
+            if range.len() == 1 { format!("{first}: {to}") } else { format!("{first}-{}: {to}", at - 1) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_folded_by_patterns_and_by_ranges() {
+        let (worker, kernel) = (SteerTarget::Worker, SteerTarget::Kernel);
+        assert_eq!(folded(&[worker; 256]), ["0-255: worker"]);
+        assert_eq!(folded(&[worker]), ["0: worker"]);
+        assert_eq!(folded(&[worker, kernel]), ["0: worker", "1: kernel"]);
+        assert_eq!(folded(&[[worker; 4], [kernel; 4]].concat()), ["0-3: worker", "4-7: kernel"]);
+        let repeated = folded(&[worker, kernel].repeat(128));
+        assert_eq!(repeated, ["0, 2, ..., 254: worker", "1, 3, ..., 255: kernel"]);
+        let mut other = vec![worker; 8];
+        other[2] = kernel;
+        assert_eq!(folded(&other), ["0-1: worker", "2: kernel", "3-7: worker"]);
+    }
 }
 
 /// The steering that is named, or the only one.
