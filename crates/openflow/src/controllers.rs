@@ -22,7 +22,7 @@ use crate::session::multipart::OWN_DUMPS;
 use crate::session::{self, Activity, Ended, Options};
 use crate::sockets::{Sockets, bind_private};
 use crate::target::{Address, Target};
-use crate::tls::TlsError;
+use crate::tls::{AcceptorError, Listening, TlsError};
 use crate::wire::Version;
 
 /// Sessions that one listener holds at the same time.
@@ -180,6 +180,7 @@ impl Controllers {
             target: target.clone(),
             stopped,
             sockets: Arc::clone(&self.sockets),
+            tls: Arc::default(),
         };
         let task = if target.address.is_passive() {
             tokio::spawn(own.listen())
@@ -241,6 +242,7 @@ struct Own {
     target: Target,
     stopped: watch::Receiver<bool>,
     sockets: Arc<Sockets>,
+    tls: Arc<Listening>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -304,7 +306,7 @@ impl Own {
         let mut stopped = self.stopped.clone();
         let stream = match self.target.address {
             Address::ListenTls(_) => tokio::select! {
-                secured = accept_tls(&self.target, stream) => match secured {
+                secured = accept_tls(&self.target, &self.tls, stream) => match secured {
                     Ok(secured) => secured,
                     Err(ended) => return ended,
                 },
@@ -451,9 +453,16 @@ async fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Speaks TLS with one that has connected to us.
-async fn accept_tls(target: &Target, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, Ended> {
-    let tls = target.tls.clone().ok_or(TlsError::Missing)?;
-    let acceptor = blocking(move || tls.acceptor()).await??;
+async fn accept_tls(
+    target: &Target,
+    listening: &Listening,
+    stream: Box<dyn Stream>,
+) -> Result<Box<dyn Stream>, Ended> {
+    let tls = target.tls.as_ref().ok_or(TlsError::Missing)?;
+    let acceptor = listening.acceptor(tls).await.map_err(|error| match error {
+        AcceptorError::Tls(error) => Ended::from(error),
+        AcceptorError::Io(error) => Ended::Io(error),
+    })?;
     let secured = tokio::time::timeout(CONNECT, acceptor.accept(stream));
     Ok(Box::new(secured.await.map_err(|_| Ended::Shy(CONNECT))?.map_err(Ended::Secret)?))
 }

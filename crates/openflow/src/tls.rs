@@ -2,14 +2,18 @@
 //! other one wants it to come from the CA that it knows. What a certificate is made out to does not matter, since controllers are
 //! addressed by numbers; so a CA is to be one for this purpose alone.
 //!
-//! Files are read for each connection: what replaces them serves the next one.
+//! Files that replace the keys serve the next connection. A bridge that listens reads its files when they have changed ([`Listening`]); a bridge
+//! that connects reads them each time.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio::time::Instant;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -71,12 +75,84 @@ pub enum TlsError {
     },
 }
 
+/// Pause between two handshakes of a listener. A handshake costs a signature before the other side has shown who it is, and up to 64 connections
+/// wait for theirs.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What tells a file from another one, and from what was in it before: device, inode, length, and the time of its last change.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
+
+/// TLS of a listener. One connection at a time looks after the files, so connections that come and go take one thread at most.
+#[derive(Debug, Default)]
+pub(crate) struct Listening(Arc<tokio::sync::Mutex<Made>>);
+
+/// What was made of the files.
+#[derive(Default)]
+struct Made {
+    stamps: [Stamp; 3],
+    acceptor: Option<TlsAcceptor>,
+    /// When the next handshake may begin.
+    next: Option<Instant>,
+}
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Made").field("stamps", &self.stamps).finish_non_exhaustive()
+    }
+}
+
+impl Listening {
+    /// Waits for the turn of a handshake, and gives what it is made with.
+    pub async fn acceptor(&self, tls: &Tls) -> Result<TlsAcceptor, AcceptorError> {
+        let mut made = Arc::clone(&self.0).lock_owned().await;
+        let tls = tls.clone();
+        // A connection that ends meanwhile gives its turn to the next one only when this is done.
+        let look = tokio::spawn(async move {
+            if let Some(next) = made.next {
+                tokio::time::sleep_until(next).await;
+            }
+            made.next = Some(Instant::now() + PAUSE);
+            let look = move || {
+                let stamps = tls.stamps();
+                let is_new = made.acceptor.is_none() || made.stamps != stamps;
+                if is_new {
+                    made.acceptor = None;
+                    made.acceptor = Some(tls.acceptor()?);
+                    made.stamps = stamps;
+                }
+                made.acceptor.clone().ok_or(TlsError::Missing)
+            };
+            tokio::task::spawn_blocking(look).await
+        });
+        Ok(look.await.map_err(io::Error::from)?.map_err(io::Error::from)??)
+    }
+}
+
+/// Why a listener cannot make a handshake.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcceptorError {
+    /// The files are no good.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No thread is left.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// Whether an error of a stream is TLS's own: the other side is there, but will not have us, or we not it.
 pub(crate) fn is_from_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 impl Tls {
+    /// The files as they are.
+    fn stamps(&self) -> [Stamp; 3] {
+        [&self.key, &self.certificate, &self.ca].map(|path| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()))
+        })
+    }
+
     /// For connections that we make.
     pub(crate) fn connector(&self) -> Result<TlsConnector, TlsError> {
         let provider = Arc::new(ring::default_provider());

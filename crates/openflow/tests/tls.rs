@@ -63,7 +63,46 @@ async fn the_stock_client_comes_in_with_a_key_of_the_ca_alone() {
     let wary = Tls { ca: other.issue("x", 2).ca, ..good.clone() };
     assert!(!show(at, &wary).await.status.success());
     assert!(show(at, &good).await.status.success(), "others go on");
+    // Files that are replaced serve the next connection.
+    let (own, next) = (authority.issue("bridge", 2), other.issue("bridge", 2));
+    for (to, from) in [(own.key, next.key), (own.certificate, next.certificate), (own.ca, next.ca)] {
+        std::fs::copy(from, to).unwrap();
+    }
+    assert!(show(at, &other.issue("friend", 2)).await.status.success());
+    assert!(!show(at, &strange_to(&good, &other)).await.status.success(), "its CA is none any more");
     controllers.shutdown().await;
+}
+
+/// A client with its old certificate that knows the new CA.
+fn strange_to(own: &Tls, other: &Authority) -> Tls {
+    Tls { ca: other.issue("y", 2).ca, ..own.clone() }
+}
+
+/// Connections that come and go before they have shown who they are take one thread, however slow the disk is.
+#[test]
+fn connections_that_only_come_take_no_threads() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    let authority = Authority::new();
+    let own = authority.issue("bridge", 2);
+    // A file that is not there yet when it is read: whoever opens a FIFO waits for its writer.
+    let key = own.key.with_file_name("slow");
+    assert!(std::process::Command::new("mkfifo").arg(&key).status().unwrap().success());
+    let in_time = runtime.block_on(async {
+        let (_controllers, at) = listening(Some(Tls { key, ..own })).await;
+        for _ in 0..50 {
+            drop(TcpStream::connect(at).await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let work = tokio::task::spawn_blocking(|| ());
+        tokio::time::timeout(Duration::from_secs(10), work).await.is_ok()
+    });
+    runtime.shutdown_background();
+    assert!(in_time, "no thread is left for other work");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
