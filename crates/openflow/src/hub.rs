@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use switch::flow::{Event, Mod, Origin};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::budget;
 use crate::datapath::{Datapath, Outcome, Subscription, Told, is_about_rules, is_for_all};
@@ -105,6 +105,15 @@ impl Member {
     }
 }
 
+/// What the bridge is told of its sessions as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Standing {
+    /// There is a controller that we connected to.
+    controllers: bool,
+    /// Some session hears of packets that no rule matches.
+    misses: bool,
+}
+
 #[derive(Default)]
 struct State {
     members: HashMap<u64, Member>,
@@ -112,6 +121,23 @@ struct State {
     /// Sessions that hear of packets that no rule matches.
     hearing: usize,
     generation: Option<u64>,
+    /// What the bridge was told last.
+    told: Standing,
+    /// Changes of members and of what they hear.
+    changes: u64,
+    /// The last one of those that the bridge was told of.
+    changes_told: u64,
+    /// A thread tells the bridge.
+    telling: bool,
+}
+
+impl State {
+    fn standing(&self) -> Standing {
+        Standing {
+            controllers: self.members.values().any(|member| member.controller),
+            misses: self.hearing > 0,
+        }
+    }
 }
 
 /// See the [module](self).
@@ -126,6 +152,8 @@ pub(crate) struct Hub {
     /// The turn of changes that take a while, of which one is made at a time.
     changes: Arc<Semaphore>,
     state: Mutex<State>,
+    /// The bridge was told of changes of sessions.
+    told: Notify,
 }
 
 /// A session's place in the hub; it leaves by being dropped.
@@ -134,6 +162,8 @@ pub(crate) struct Seat {
     id: u64,
     monitoring: bool,
     hearing: bool,
+    /// The last change of this session that the bridge is told of.
+    change: u64,
     pub notices: mpsc::Receiver<Notice>,
     pub lost: Arc<AtomicU64>,
     behind: Arc<AtomicBool>,
@@ -148,7 +178,8 @@ impl Hub {
         let said = broadcast::Sender::new(OVERHEARD);
         let packet_outs = budget::of_bridge();
         let changes = Arc::new(Semaphore::new(1));
-        Arc::new(Hub { datapath, monitored, said, packet_outs, changes, state: Mutex::default() })
+        let (state, told) = (Mutex::default(), Notify::new());
+        Arc::new(Hub { datapath, monitored, said, packet_outs, changes, state, told })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,14 +206,13 @@ impl Hub {
         }
     }
 
-    /// A place for a session; `controller`: one that we connected to.
+    /// A place for a session; `controller`: one that we connected to. The bridge knows of it once [`Seat::told`] is ready.
     pub fn join(self: &Arc<Self>, controller: bool) -> Seat {
         let (to, notices) = mpsc::channel(QUEUE);
         let (lost, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let mut state = self.state();
         let id = state.next;
         state.next += 1;
-        let first = controller && !state.members.values().any(|member| member.controller);
         let member = Member {
             to,
             lost: Arc::clone(&lost),
@@ -193,20 +223,59 @@ impl Hub {
             behind: Arc::clone(&behind),
         };
         state.members.insert(id, member);
-        if first {
-            self.datapath.controllers_connected(true);
-        }
-        Seat { hub: Arc::clone(self), id, monitoring: false, hearing: false, notices, lost, behind }
+        let change = if controller { self.changed(state) } else { 0 };
+        Seat { hub: Arc::clone(self), id, monitoring: false, hearing: false, change, notices, lost, behind }
     }
 
-    fn leave(&self, id: u64) {
+    fn leave(self: &Arc<Self>, id: u64) {
         let mut state = self.state();
-        let member = state.members.remove(&id);
-        let last = member.is_some_and(|member| member.controller)
-            && !state.members.values().any(|member| member.controller);
-        if last {
-            self.datapath.controllers_connected(false);
+        if state.members.remove(&id).is_some_and(|member| member.controller) {
+            self.changed(state);
         }
+    }
+
+    /// Lets the bridge be told of a change of sessions, on a thread that may wait for the bridge's rules. Gives the number of the last change.
+    fn changed(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> u64 {
+        if state.standing() != state.told || state.telling {
+            state.changes += 1;
+        }
+        let change = state.changes;
+        if state.standing() == state.told || std::mem::replace(&mut state.telling, true) {
+            return change;
+        }
+        drop(state);
+        let hub = Arc::clone(self);
+        let tell = move || while hub.tell() {};
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(tell)),
+            Err(_) => tell(),
+        }
+        change
+    }
+
+    /// Tells the bridge how things stand, if it does not know; whether to look again.
+    fn tell(&self) -> bool {
+        let (told, now, changes) = {
+            let mut state = self.state();
+            let (told, now) = (state.told, state.standing());
+            if told == now {
+                state.changes_told = state.changes;
+                state.telling = false;
+                self.told.notify_waiters();
+                return false;
+            }
+            (told, now, state.changes)
+        };
+        if told.controllers != now.controllers {
+            self.datapath.controllers_connected(now.controllers);
+        }
+        if told.misses != now.misses {
+            self.datapath.misses_heard(now.misses);
+        }
+        let mut state = self.state();
+        (state.told, state.changes_told) = (now, changes);
+        self.told.notify_waiters();
+        true
     }
 
     /// Whether a change is under way that takes a while: whoever asks the bridge for something would hold a thread up meanwhile.
@@ -264,6 +333,17 @@ impl Hub {
 }
 
 impl Seat {
+    /// Waits until the bridge knows what this session has changed.
+    pub async fn told(&self) {
+        loop {
+            let told = self.hub.told.notified();
+            if self.hub.state().changes_told >= self.change {
+                return;
+            }
+            told.await;
+        }
+    }
+
     /// Changes this session's role; `None`: only says what it is. The generation that counts comes back.
     pub fn role(&self, to: Option<Role>, generation: Option<u64>) -> Result<(Role, u64), Stale> {
         let mut state = self.hub.state();
@@ -323,11 +403,8 @@ impl Seat {
         }
         self.hearing = on;
         let mut state = self.hub.state();
-        let before = state.hearing;
-        state.hearing = if on { before + 1 } else { before.saturating_sub(1) };
-        if (before == 0) != (state.hearing == 0) {
-            self.hub.datapath.misses_heard(on);
-        }
+        state.hearing = if on { state.hearing + 1 } else { state.hearing.saturating_sub(1) };
+        self.change = self.hub.changed(state);
     }
 
     /// This session's role, which another one may have changed.

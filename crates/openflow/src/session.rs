@@ -237,6 +237,10 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin + Send>(
         Err(_) => return Ended::Silent(PATIENCE),
     };
     let seat = hub.join(options.controller);
+    tokio::select! {
+        () = seat.told() => {}
+        () = until(&mut stopped) => return Ended::Stopped,
+    }
     let mut session = Session {
         packet_outs: PacketOutBudget::new(seat.number(), Arc::clone(&hub.packet_outs)),
         seat,
@@ -449,6 +453,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Session<S> {
         }
         let answer = self.request(head, message).await;
         self.follow_misses();
+        self.seat.told().await;
         match answer {
             Ok(()) => Ok(()),
             Err(Refused::Error(error)) => {

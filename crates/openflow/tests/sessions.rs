@@ -392,6 +392,37 @@ async fn packets_are_cut_limited_and_lost_without_harm_to_others() {
     controllers.shutdown().await;
 }
 
+/// While a change holds the bridge's rules, sessions come, go and change what they hear, and the event loop waits for none of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn sessions_go_on_while_a_change_holds_the_rules() {
+    let (bridge, mut controllers, listeners) = controlled(|_| {}).await;
+    let old = accept(&listeners[0], 1).await;
+    let mut one = accept(&listeners[1], 4).await;
+    eventually("both", || controllers.status().iter().all(|status| status.connected)).await;
+    eventually("the bridge knows", || bridge.misses_heard.load(Ordering::Relaxed)).await;
+    let (held, is_held) = std::sync::mpsc::channel();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let rules = bridge.clone();
+    let change = std::thread::spawn(move || {
+        let rules = rules.rules.lock().unwrap();
+        held.send(()).unwrap();
+        let in_time = is_done.recv_timeout(Duration::from_secs(10)).is_ok();
+        drop(rules);
+        in_time
+    });
+    is_held.recv().unwrap();
+    // The only session that hears of misses goes.
+    drop(old);
+    eventually("it has gone", || controllers.status().iter().any(|status| !status.connected)).await;
+    one.send(2, 5, b"still there").await;
+    assert_eq!(one.wait_for(3).await.2[..], *b"still there");
+    done.send(()).unwrap();
+    assert!(change.join().unwrap(), "the event loop has waited for the change");
+    eventually("nobody hears of misses", || !bridge.misses_heard.load(Ordering::Relaxed)).await;
+    controllers.set(Vec::new()).await;
+    eventually("none is left", || *bridge.connected.lock().unwrap() == [true, false]).await;
+}
+
 /// OpenFlow 1.0 has no table-miss rule: a packet that no rule matches goes to its controllers whole, and not to those of later versions,
 /// which have such a rule. To OpenFlow 1.0 that rule is a rule as any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,6 +40,8 @@ pub struct Memory {
     pub held: Mutex<Vec<Reservation>>,
     pub connected: Mutex<Vec<bool>>,
     pub misses_heard: AtomicBool,
+    /// Held by a change that takes long: the bridge learns of its sessions when it is done.
+    pub rules: Mutex<()>,
     /// Changes take until this is false.
     pub stalls: AtomicBool,
     /// Changes that are under way.
@@ -71,6 +73,7 @@ impl Memory {
             held: Mutex::default(),
             connected: Mutex::default(),
             misses_heard: AtomicBool::new(false),
+            rules: Mutex::default(),
             stalls: AtomicBool::new(false),
             stalled: AtomicUsize::new(0),
             barriers: Mutex::default(),
@@ -516,10 +519,12 @@ impl Datapath for Memory {
     }
 
     fn controllers_connected(&self, connected: bool) {
+        let _rules = self.rules.lock().unwrap();
         self.connected.lock().unwrap().push(connected);
     }
 
     fn misses_heard(&self, heard: bool) {
+        let _rules = self.rules.lock().unwrap();
         self.misses_heard.store(heard, Ordering::Relaxed);
     }
 }
