@@ -60,6 +60,8 @@ pub(crate) struct Quotas {
     pub checks: Quota,
     /// Configurations that are read to be applied.
     pub texts: Quota,
+    /// Comparisons of a router with the kernel, for which the router's changes wait.
+    pub drifts: Quota,
     /// Measurements, for which the kernel counts the runs of all BPF programs.
     pub measurements: Quota,
 }
@@ -72,6 +74,7 @@ impl Default for Quotas {
             streams: Quota::new(12, 6, 16),
             checks: Quota::new(2, 1, 1),
             texts: Quota::new(2, 1, 2),
+            drifts: Quota::new(1, 1, 1),
             measurements: Quota::new(1, 1, 1),
         }
     }

@@ -110,6 +110,27 @@ async fn a_measurement_ends_with_its_client_and_root_measures_beside_it() {
     until("the measurement's end", || counting() == 0).await;
 }
 
+/// A router's changes wait for a comparison with the kernel: one is made at a time, and who may only read makes none.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_comparison_with_the_kernel_is_made_at_a_time() {
+    let Some(daemon) = serving("drift") else { return };
+    let (done, text) = daemon.ask("PUT", "/v1/config", &daemon.file("[router.r]\n")).await;
+    assert_eq!(done, StatusCode::OK, "{text}");
+    let drifting = || daemon.plane.drifting.load(Ordering::Relaxed);
+    let hold = |held| daemon.plane.hold_drift.store(held, Ordering::Relaxed);
+    hold(true);
+    let mut first = sent(&daemon, 0, &get("/v1/routers/r/drift"));
+    until("the comparison", || drifting() == 1).await;
+    assert_eq!(daemon.ask("GET", "/v1/routers/r/drift", "").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    hold(false);
+    assert_eq!(status(&mut first), "HTTP/1.1 200 OK\r");
+    assert_eq!(daemon.ask("GET", "/v1/routers/r/drift", "").await.0, StatusCode::OK);
+    let (_, description) = daemon.ask("GET", "/openapi.json", "").await;
+    let description: serde_json::Value = serde_json::from_str(&description).unwrap();
+    let security = &description["paths"]["/v1/routers/{router}/drift"]["get"]["security"][1]["token"];
+    assert_eq!(security, &serde_json::json!(["configure"]));
+}
+
 /// Bodies that do not come, and streams, are their client's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_bodies_and_streams_of_others_leave_root_its_own() {

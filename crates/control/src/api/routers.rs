@@ -18,7 +18,7 @@ use super::request::{self, ChangeParams, Params};
 use super::{Context, seen};
 use crate::caller::Caller;
 use crate::error::{ApiError, ApiResult};
-use crate::{ErrorBody, Outcome};
+use crate::{ErrorBody, Outcome, Plane};
 
 /// Routes, neighbours or next-hop objects in one answer unless more are asked for.
 const SOME: usize = 1000;
@@ -140,11 +140,20 @@ pub(super) async fn next_hops(
     list(&context, limit, move |plane| plane.next_hops(&router, limit)).await
 }
 
-/// What of a router differs from the kernel's state; it is repaired.
-#[utoipa::path(get, path = "/v1/routers/{router}/drift", security((), ("token" = ["read"])), params(("router" = String, Path)),
+/// What of a router differs from the kernel's state; it is repaired. The router's changes wait meanwhile, so one comparison is made at a time.
+#[utoipa::path(get, path = "/v1/routers/{router}/drift", security((), ("token" = ["configure"])), params(("router" = String, Path)),
     responses((status = 200, body = DriftState), (status = 404, body = ErrorBody)))]
 pub(super) async fn drift(context: Context, Path(router): Path<String>) -> ApiResult<Json<DriftState>> {
-    let mut found = ask(&context, move |plane| plane.drift(&router)).await??;
+    let permit = context.quotas.drifts.try_enter(&context.holder).ok_or_else(|| {
+        let cause = "another router is being compared with the kernel";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "api", cause, "ask again in a few seconds")
+    })?;
+    let compare = move |plane: &dyn Plane| {
+        let found = plane.drift(&router);
+        drop(permit);
+        found
+    };
+    let mut found = ask(&context, compare).await??;
     found.changes.truncate(DriftState::TOLD);
     Ok(Json(found))
 }

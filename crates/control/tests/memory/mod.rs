@@ -35,6 +35,10 @@ pub struct Memory {
     pub counting: Arc<AtomicU32>,
     /// Whoever asks for workers waits while this is set.
     pub hold_workers: AtomicBool,
+    /// A comparison with the kernel waits while this is set.
+    pub hold_drift: AtomicBool,
+    /// Comparisons that are under way.
+    pub drifting: AtomicU32,
     /// How many ask for workers now.
     pub asking_workers: AtomicU32,
 }
@@ -399,6 +403,11 @@ impl Plane for Memory {
     }
 
     fn drift(&self, router: &str) -> Result<DriftState, PlaneError> {
+        self.drifting.fetch_add(1, Ordering::Relaxed);
+        while self.hold_drift.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.drifting.fetch_sub(1, Ordering::Relaxed);
         self.has_router(router)?;
         let changes: Vec<String> = (0..2000).map(|number| format!("route {number}")).collect();
         Ok(DriftState { checked: 9000, drifted: 2000, changes, busy: 1 })
