@@ -409,7 +409,7 @@ fn what_the_tables_refuse_is_named_and_changes_nothing() {
         (&["add-flow", "check_overlap,priority=5,ip,actions=drop"], "OFPFMFC_OVERLAP"),
         (&["add-flow", "table=7,in_port=3,actions=drop"], "OFPFMFC_TABLE_FULL"),
         (&["add-flow", "actions=group:77"], "OFPBAC_BAD_OUT_GROUP"),
-        (&["add-flow", "actions=meter:9,output:1"], "OFPMMFC_UNKNOWN_METER"),
+        (&["add-flow", "actions=meter:9,output:1"], "OFPMMFC_INVALID_METER"),
         (&["add-group", "group_id=5,type=all,bucket=output:1"], "OFPGMFC_GROUP_EXISTS"),
         (&["mod-group", "group_id=6,type=all,bucket=output:1"], "OFPGMFC_UNKNOWN_GROUP"),
         (&["add-group", "group_id=6,type=all,bucket=group:6"], "OFPGMFC_LOOP"),

@@ -172,5 +172,5 @@ fn what_is_resumed_is_checked() {
     let goto = |table| resumed(Instructions { goto: Some(table), ..Instructions::default() }, Vec::new());
     assert_eq!((goto(3), goto(4)), (Err(FlowError::BadGoto), Ok(())));
     let metered = Instructions { meter: Some(1), ..Instructions::default() };
-    assert_eq!(resumed(metered, Vec::new()), Err(FlowError::UnknownMeter));
+    assert_eq!(resumed(metered, Vec::new()), Err(FlowError::InvalidMeter));
 }

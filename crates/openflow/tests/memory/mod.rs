@@ -148,7 +148,7 @@ fn check(tables: &Tables, actions: &[Action]) -> Result<(), FlowError> {
                 return Err(FlowError::BadOutGroup);
             }
             Action::Meter(id) if !tables.meters.iter().any(|meter| meter.id == *id) => {
-                return Err(FlowError::UnknownMeter);
+                return Err(FlowError::InvalidMeter);
             }
             _ => {}
         }
@@ -160,7 +160,7 @@ fn change_flow(tables: &mut Tables, change: &FlowMod, told: &mut Vec<Event>) -> 
     if let Some(meter) = change.instructions.meter
         && !tables.meters.iter().any(|it| it.id == meter)
     {
-        return Err(FlowError::UnknownMeter);
+        return Err(FlowError::InvalidMeter);
     }
     if change.instructions.goto.is_some_and(|to| to <= change.table) {
         return Err(FlowError::BadGoto);

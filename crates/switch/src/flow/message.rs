@@ -360,8 +360,8 @@ pub enum FlowError {
     /// OFPMMFC_UNKNOWN_METER.
     #[error("there is no such meter; add it first")]
     UnknownMeter,
-    /// OFPMMFC_INVALID_METER.
-    #[error("the meter cannot be: its number")]
+    /// OFPMMFC_INVALID_METER: also of a rule that refers to a meter that is not there, as in Open vSwitch.
+    #[error("there is no meter of this number; add it first, with a number from 1 to 0xffff0000")]
     InvalidMeter,
     /// OFPMMFC_BAD_BAND.
     #[error("a band cannot be")]

@@ -421,7 +421,7 @@ impl Pipeline {
             return Err(FlowError::BadGoto);
         }
         if instructions.meter.is_some_and(|meter| !self.meters.contains_key(&meter)) {
-            return Err(FlowError::UnknownMeter);
+            return Err(FlowError::InvalidMeter);
         }
         let mut count = 0;
         let mut conjunctions = 0;
@@ -456,7 +456,7 @@ impl Pipeline {
                 return Err(FlowError::BadGoto);
             }
             if meter.is_some_and(|meter| !self.meters.contains_key(&meter)) {
-                return Err(FlowError::UnknownMeter);
+                return Err(FlowError::InvalidMeter);
             }
             check(apply)?;
             check(write)?;
@@ -483,7 +483,7 @@ impl Pipeline {
                 _ => Ok(()),
             },
             Action::Group(id) if groups_exist && !self.groups.contains_key(id) => Err(FlowError::BadOutGroup),
-            Action::Meter(id) if !self.meters.contains_key(id) => Err(FlowError::UnknownMeter),
+            Action::Meter(id) if !self.meters.contains_key(id) => Err(FlowError::InvalidMeter),
             Action::Set { field, value, mask, .. } => {
                 if !field.is_writable() {
                     Err(FlowError::BadSetType)
