@@ -7,6 +7,8 @@ mod commands;
 #[path = "ovsdb/reference.rs"]
 mod reference;
 mod rig;
+#[path = "ovsdb/texts.rs"]
+mod texts;
 #[path = "ovsdb/trace.rs"]
 mod trace;
 #[path = "ovsdb/wrapper.rs"]
