@@ -23,6 +23,10 @@ const TWIN: Ipv4Addr = Ipv4Addr::new(238, 129, 2, 3);
 const NEWS6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 1, 3);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const QUERIER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+/// A group that always floods.
+const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
+/// Seconds after which a report is no host's own repetition of its first.
+const SETTLED: u64 = 12;
 
 /// Hosts on ports 1 to 4, a router on port 9; port 5 is in another VLAN.
 struct Lab {
@@ -36,11 +40,12 @@ impl Lab {
         Lab::with(SnooperConfig::default())
     }
 
-    /// With a querier that is no router: a switch behind port 9.
+    /// With a querier that is no router, a switch behind port 9, which a host on port 2 has answered.
     fn with(config: SnooperConfig) -> Lab {
         let mut lab = Lab::without_querier(config);
         lab.send(9, &query(Ipv4Addr::UNSPECIFIED, 100, Ipv4Addr::UNSPECIFIED));
-        lab.wait(10);
+        lab.send(2, &report(MDNS));
+        lab.wait(SETTLED);
         lab
     }
 
@@ -220,9 +225,8 @@ fn groups_that_share_a_mac_address_are_told_apart() {
 #[test]
 fn link_local_groups_always_flood() {
     let mut lab = Lab::new();
-    let mdns = Ipv4Addr::new(224, 0, 0, 251);
-    lab.send(1, &report(mdns));
-    assert_eq!(lab.data(mdns), [1, 2, 3, 9]);
+    lab.send(1, &report(MDNS));
+    assert_eq!(lab.data(MDNS), [1, 2, 3, 9]);
     assert_eq!(lab.snooper.groups(), []);
     let mdns = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
     lab.send(1, &mld_from(LINK_LOCAL, mdns, mld::kind::REPORT, mdns));
@@ -232,6 +236,9 @@ fn link_local_groups_always_flood() {
 #[test]
 fn silent_listeners_are_forgotten_while_a_querier_asks() {
     let mut lab = Lab::new();
+    lab.send(1, &report(NEWS));
+    lab.send(2, &report(NEWS));
+    lab.wait(SETTLED);
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
@@ -285,6 +292,9 @@ fn without_a_querier_all_groups_flood() {
 #[test]
 fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
     let mut lab = Lab::new();
+    lab.send(1, &report(NEWS));
+    lab.send(2, &report(NEWS));
+    lab.wait(SETTLED);
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
     lab.send(2, &report(NEWS));
@@ -297,7 +307,8 @@ fn listeners_behind_a_port_whose_copies_were_left_out_stay() {
         lab.send(1, &report(NEWS));
     }
     assert_eq!(lab.data(NEWS), [1, 9], "the member without a flood has fallen silent");
-    // Nor does a question about the group cut them off.
+    // Nor does a question about the group cut them off when one has left.
+    lab.send(1, &leave(NEWS));
     lab.send(9, &query(QUERIER, 10, NEWS));
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
@@ -358,6 +369,7 @@ fn a_forged_query_cannot_cut_listeners_off_at_once() {
     let mut lab = Lab::new();
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
+    lab.send(1, &leave(NEWS));
     // Response time zero, but of version 3 (a version 1 query has no group).
     let forged = IgmpRepr { kind: kind::QUERY, max_resp: 0, group: NEWS };
     lab.send(3, &igmp_to([10, 0, 0, 3].into(), NEWS, forged, &[0, 125, 0, 0]));
@@ -374,6 +386,7 @@ fn version_3_queries_may_spare_the_timers() {
     let mut lab = Lab::new();
     lab.send(9, &general_query());
     lab.send(1, &report(NEWS));
+    lab.send(1, &leave(NEWS));
     let asked = IgmpRepr { kind: kind::QUERY, max_resp: 10, group: NEWS };
     // Suppressed; then for one source only.
     lab.send(9, &igmp_to(QUERIER, NEWS, asked, &[8, 125, 0, 0]));
@@ -478,9 +491,9 @@ fn mld_version_2_reports_and_impostors() {
     assert_eq!(lab.snooper.groups(), []);
     assert_eq!(lab.snooper.counts().bad, 2);
     // A host without an address yet may report.
-    lab.send(1, &report(1, Ipv6Addr::UNSPECIFIED));
     let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     lab.send(9, &mld_from(LINK_LOCAL, all_nodes, mld::kind::QUERY, Ipv6Addr::UNSPECIFIED));
+    lab.send(1, &report(1, Ipv6Addr::UNSPECIFIED));
     lab.wait(1);
     assert_eq!(lab.send(4, &udp6(NEWS6)), [1, 9]);
 }
@@ -574,7 +587,8 @@ fn queries_that_hosts_do_not_hear_have_no_effect() {
     assert_eq!(lab.snooper.routers()[0].ports, [PortId(9)], "the forger gets no groups");
     lab.wait(5);
     assert_eq!(lab.data(NEWS), [1, 9]);
-    // To all hosts, about one group: its listener hears that.
+    // To all hosts, about one group that the host has left: its other listeners hear that.
+    lab.send(1, &leave(NEWS));
     lab.send(9, &forged(MacAddr::for_ipv4_multicast(ALL_HOSTS), ALL_HOSTS, 1, about_news));
     lab.wait(2);
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
@@ -632,6 +646,196 @@ fn a_querier_on_a_protected_port_starves_no_protected_listener() {
         lab.wait(20);
     }
     assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+}
+
+/// A question about a group cuts off none but the port that has left, whatever its source: hosts discard the query of a source on another subnet
+/// (`rp_filter`), or of their own address, and would not answer it.
+#[test]
+fn a_query_that_listeners_discard_cuts_no_listener_off() {
+    let mut lab = Lab::new();
+    lab.send(9, &general_query());
+    for port in [1, 2] {
+        lab.send(port, &report(NEWS));
+        lab.send(port, &mld_from(LINK_LOCAL, NEWS6, mld::kind::REPORT, NEWS6));
+    }
+    for source in [[203, 0, 113, 1], [10, 0, 0, 255], [10, 0, 0, 1]] {
+        lab.send(3, &query(source.into(), 1, NEWS));
+    }
+    lab.wait(5);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+    // A port that has left, though, is cut off by the question that is asked then.
+    lab.send(2, &leave(NEWS));
+    lab.send(9, &query(QUERIER, 10, NEWS));
+    lab.wait(2);
+    assert_eq!(lab.data(NEWS), [1, 3, 9]);
+}
+
+/// A forger whose general queries no host hears, and who joins the group, does not have the others' group.
+#[test]
+fn a_querier_that_listeners_do_not_hear_starves_none() {
+    let forged = || query([203, 0, 113, 1].into(), 100, Ipv4Addr::UNSPECIFIED);
+    let mut lab = Lab::without_querier(SnooperConfig::default());
+    lab.send(1, &report(NEWS));
+    lab.send(2, &report(NEWS));
+    lab.wait(SETTLED);
+    let ask = |lab: &mut Lab, times: u32| {
+        for _ in 0..times {
+            lab.send(3, &forged());
+            lab.send(3, &report(NEWS));
+            lab.wait(120);
+        }
+    };
+    ask(&mut lab, 4);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9], "no port but the forger's has answered");
+    // A newcomer's report is taken for an answer, but the silence of the others is not.
+    lab.send(3, &forged());
+    lab.send(9, &report(NEWS));
+    ask(&mut lab, 4);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+    assert_eq!(lab.snooper.groups()[0].members.len(), 4);
+    // A true querier beside the forger: whoever answers it and falls silent then is forgotten.
+    lab.wait(SETTLED);
+    for _ in 0..4 {
+        lab.send(9, &general_query());
+        lab.send(2, &report(NEWS));
+        lab.wait(SETTLED);
+        lab.send(3, &forged());
+        lab.wait(110);
+    }
+    let members = lab.snooper.groups()[0].members.clone();
+    assert_eq!(
+        members,
+        [1, 2, 9].map(PortId),
+        "ports 1 and 9 have not answered it, the forger has fallen silent"
+    );
+    lab.send(9, &general_query());
+    lab.send(1, &report(NEWS));
+    for _ in 0..3 {
+        lab.wait(110);
+        lab.send(9, &general_query());
+        lab.send(2, &report(NEWS));
+    }
+    assert!(!lab.data(NEWS).contains(&1), "{:?}", lab.snooper.groups());
+    assert!(lab.data(NEWS).contains(&2));
+}
+
+/// A port that is at its bound of groups keeps none that fell silent, lest it had no place for its next ones.
+#[test]
+fn silent_memberships_make_room_at_a_port_that_is_full() {
+    let bounds = SnooperConfig { max_groups_per_port: 3, ..SnooperConfig::default() };
+    let mut lab = Lab::without_querier(bounds);
+    let group = |number: u8| Ipv4Addr::new(239, 0, 0, number);
+    for number in 0..3 {
+        lab.send(1, &report(group(number)));
+    }
+    lab.send(2, &report(group(0)));
+    lab.wait(100);
+    lab.send(1, &report(group(1)));
+    lab.wait(160);
+    let known: Vec<_> = lab.snooper.groups().into_iter().map(|known| (known.group, known.members)).collect();
+    assert_eq!(known, [(group(0).into(), vec![PortId(2)]), (group(1).into(), vec![PortId(1)])]);
+}
+
+/// What Linux's IP input, IGMP and MLD discard: sources that no host has, options, headers and tags in front of the message.
+#[test]
+fn queries_that_ip_discards_have_no_effect() {
+    let mut lab = Lab::new();
+    lab.send(9, &general_query());
+    lab.send(1, &report(NEWS));
+    lab.send(1, &leave(NEWS));
+    let mac = |group| MacAddr::for_ipv4_multicast(group);
+    let about_news = IgmpRepr { kind: kind::QUERY, max_resp: 10, group: NEWS };
+    let with_options = |options: &[u8]| {
+        let eth = PacketBuilder::eth(station(3), mac(NEWS)).ipv4([10, 0, 0, 3], NEWS).ttl(1);
+        eth.options(options).igmp(about_news).build()
+    };
+    let refused = |lab: &mut Lab, frame: &[u8], what: &str| {
+        let bad = lab.snooper.counts().bad;
+        lab.snooper.handle(&lab.driven.bridge, PortId(3), 1, frame, lab.now());
+        assert_eq!(lab.snooper.counts().bad, bad + 1, "{what}");
+    };
+    let sources =
+        [[127, 0, 0, 1], [255, 255, 255, 255], [224, 0, 0, 9], [239, 9, 9, 9], [240, 0, 0, 1], [0, 0, 0, 7]];
+    for source in sources {
+        refused(&mut lab, &query(source.into(), 10, NEWS), &format!("{source:?}"));
+        refused(&mut lab, &query(source.into(), 100, Ipv4Addr::UNSPECIFIED), &format!("{source:?}"));
+    }
+    // Loose source route; a second one; record route that is full; a length that is beyond the header.
+    for options in [[131, 3, 4, 0].as_slice(), &[7, 3, 4, 0], &[148, 9, 0, 0], &[134, 4, 0, 0]] {
+        refused(&mut lab, &with_options(options), &format!("{options:?}"));
+    }
+    let general = IgmpRepr { kind: kind::QUERY, max_resp: 100, group: Ipv4Addr::UNSPECIFIED };
+    let with_source = igmp_to(QUERIER, ALL_HOSTS, general, &[0, 125, 0, 1, 10, 9, 9, 9]);
+    refused(&mut lab, &with_source, "a general query with a source");
+    let mut long = general_query();
+    long.resize(1400, 0);
+    refused(&mut lab, &long, "longer than a listener's MTU may be");
+    for tags in [[0x88, 0xa8, 0, 1].as_slice(), &[0x81, 0, 0, 7], &[0x81, 0, 0, 1, 0x81, 0, 0, 1]] {
+        let mut tagged = general_query();
+        tagged.splice(12..12, tags.iter().copied());
+        refused(&mut lab, &tagged, &format!("behind {tags:x?}"));
+    }
+    lab.wait(5);
+    assert_eq!(lab.data(NEWS), [1, 9]);
+    // Padding, and the VLAN's own tag, are no obstacles.
+    let mut tagged = with_options(&[1, 148, 4, 0, 0, 0, 0, 0]);
+    tagged.splice(12..12, [0x81, 0, 0, 1]);
+    lab.snooper.handle(&lab.driven.bridge, PortId(3), 1, &tagged, lab.now());
+    lab.wait(2);
+    assert_eq!(lab.data(NEWS), [1, 2, 3, 9]);
+}
+
+/// A query over IPv6 with this between its fixed header, which announces `next_header`, and the MLD message.
+fn mld_behind(next_header: u8, extensions: &[u8], payload_len: Option<u16>) -> Vec<u8> {
+    let bare = PacketBuilder::eth(station(3), MacAddr::for_ipv6_multicast(NEWS6));
+    let message = Icmpv6Repr { kind: mld::kind::QUERY, code: 0, rest: [0, 10, 0, 0] };
+    let mut frame = bare.ipv6(LINK_LOCAL, NEWS6).ttl(1).icmpv6(message).payload(&NEWS6.octets()).build();
+    let length = u16::try_from(frame.len() - 14 - 40 + extensions.len()).unwrap();
+    frame.splice(14 + 40..14 + 40, extensions.iter().copied());
+    frame[14 + 4..14 + 6].copy_from_slice(&payload_len.unwrap_or(length).to_be_bytes());
+    frame[14 + 6] = next_header;
+    frame
+}
+
+#[test]
+fn queries_that_ipv6_discards_have_no_effect() {
+    const ALERT: [u8; 4] = [5, 2, 0, 0];
+    let hop_by_hop = |options: &[u8]| {
+        let units = u8::try_from((2 + options.len()) / 8 - 1).unwrap();
+        [[58, units].as_slice(), options].concat()
+    };
+    let mut lab = Lab::new();
+    let believed = |lab: &mut Lab, frame: &[u8]| {
+        let queries = lab.snooper.counts().queries;
+        lab.snooper.handle(&lab.driven.bridge, PortId(3), 1, frame, lab.now());
+        lab.snooper.counts().queries > queries
+    };
+    let pad_0 = [1, 0].as_slice();
+    for (what, good, options) in [
+        ("padding behind", true, [ALERT.as_slice(), pad_0].concat()),
+        ("padding in front", true, [pad_0, &ALERT].concat()),
+        ("two paddings of one", true, [ALERT.as_slice(), &[0, 0]].concat()),
+        ("an option that hosts discard", false, [ALERT.as_slice(), &[0x40, 0]].concat()),
+        ("one that hosts discard and answer", false, [ALERT.as_slice(), &[0x80, 0]].concat()),
+        ("one that hosts skip", false, [ALERT.as_slice(), &[0x1e, 0]].concat()),
+        ("a jumbo payload", false, [ALERT.as_slice(), &[0xc2, 4, 0, 1, 0, 0]].concat()),
+        ("another alert behind", false, [ALERT.as_slice(), &[5, 2, 0, 1], &[1, 4, 0, 0, 0, 0]].concat()),
+        ("another alert in front", false, [[5, 2, 0, 1].as_slice(), &ALERT, &[1, 4, 0, 0, 0, 0]].concat()),
+        ("padding that is not zero", false, [ALERT.as_slice(), pad_0, &[1, 6, 0, 0, 0, 0, 0, 1]].concat()),
+        ("too much padding", false, [ALERT.as_slice(), pad_0, &[1, 6, 0, 0, 0, 0, 0, 0]].concat()),
+        ("an option beyond the header", false, [ALERT.as_slice(), &[1, 1]].concat()),
+        ("no alert", false, [1, 4, 0, 0, 0, 0].to_vec()),
+    ] {
+        assert_eq!(believed(&mut lab, &mld_behind(0, &hop_by_hop(&options), None)), good, "{what}");
+    }
+    let alert = hop_by_hop(&[ALERT.as_slice(), pad_0].concat());
+    assert!(!believed(&mut lab, &mld_behind(0, &alert, Some(0))), "a payload length of zero");
+    for kind in [43, 60] {
+        let mut behind = alert.clone();
+        behind[0] = kind;
+        behind.extend([58, 0, 1, 4, 0, 0, 0, 0]);
+        assert!(!believed(&mut lab, &mld_behind(0, &behind, None)), "an extension header {kind}");
+    }
 }
 
 /// 1,100 reports a second of one port leave the snooper's ring to others: a port has 100 copies a second and 50 at once.

@@ -1,13 +1,22 @@
 //! What a punted frame tells the snooper: IGMP (RFC 1112, 2236, 3376), MLD (RFC 2710, 3810) and PIM hellos (RFC 7761)
 //! as events of one kind for both families.
 //!
-//! Nothing is believed that the hosts and routers of the link do not hear and believe: checksums, lengths, one hop, the link-layer
-//! address of the IP destination (a network card filters by it), a general query's destination of all hosts and a group query's
-//! destination of the group or all hosts (RFC 3376 section 4.1.12, RFC 3810 section 5.1.15; Linux checks the former), and for MLD a
-//! link-local source and the router alert (RFC 3810 sections 6.2 and 7.4). As in Linux, IGMP may lack the router alert. Source filters of IGMPv3 and MLDv2 are reduced to listening or not listening to the group.
+//! Nothing is believed that the hosts and routers of the link do not hear and believe. What they do not hear is what Linux drops (`ip_rcv`,
+//! `ip_route_input_mc`, `igmp_rcv`, `ip6_rcv_core`, `ip6_parse_tlv`, `igmp6_event_query`) or what other stacks may drop:
+//!
+//! - broken checksums and lengths, fragments, more than one hop, a link-layer address that does not belong to the IP destination (a network card
+//!   filters by it);
+//! - an IPv4 source that no host has: loopback, group, broadcast, and reserved addresses (0.0.0.0 is that of a host without an address);
+//! - IP options besides the router alert and padding: some of them make a host discard the packet. As in Linux, IGMP may lack the router alert;
+//!   MLD has exactly one, in a hop-by-hop header directly in front of the message (RFC 3810 sections 5, 6.2 and 7.4), and a link-local source;
+//! - queries to another destination than all hosts or the group in question (RFC 3376 section 4.1.12, RFC 3810 section 5.1.15), general
+//!   queries with sources (sections 4.1.9 and 5.1.10), queries behind other tags than that of the VLAN, and queries so long
+//!   that a listener's MTU may stop them.
+//!
+//! Source filters of IGMPv3 and MLDv2 are reduced to listening or not listening to the group.
 
 use packet::igmp::{Igmp, RecordKind};
-use packet::ipv4::Ipv4;
+use packet::ipv4::{Ipv4, RawOption};
 use packet::ipv6::Ipv6;
 use packet::mld::Mld;
 use packet::{DropReason, FlowKey, L3Kind, MacAddr, PortId, icmpv6, igmp, ip_proto};
@@ -40,12 +49,45 @@ pub(super) struct Query {
     pub(super) max_resp_ns: u64,
     /// Whether timers are to be left alone.
     pub(super) suppress: bool,
-    /// Whether it has a source address: what asks from 0.0.0.0 is no router (RFC 4541 section 2.1.1, item 1b).
-    pub(super) from_router: bool,
+    /// Its IP source. What asks from 0.0.0.0 is no router (RFC 4541 section 2.1.1, item 1b).
+    pub(super) source: IpAddr,
 }
 
-/// Reads a punted frame and tells each event. What was told before an error stands.
-pub(super) fn read(frame: &[u8], tell: impl FnMut(Event)) -> Result<(), DropReason> {
+impl Query {
+    /// Returns whether all listeners, or all of one group, are asked.
+    fn asks_all(&self) -> bool {
+        self.is_general || self.group.is_some()
+    }
+}
+
+/// Octets of the longest frame whose question about a whole group, or about all, is believed. A query without sources takes 94 at most, and
+/// frames of this length pass by every port.
+const LONGEST_QUERY: usize = 128;
+
+/// Reads a punted frame of the VLAN `vid` and tells each event. What was told before an error stands.
+pub(super) fn read(frame: &[u8], vid: u16, mut tell: impl FnMut(Event)) -> Result<(), DropReason> {
+    let mut is_bad = false;
+    read_any(frame, |event| match event {
+        Event::Query(query) if query.asks_all() && !reaches_hosts(frame, vid) => is_bad = true,
+        event => tell(event),
+    })?;
+    if is_bad { Err(DropReason::MulticastControlBad) } else { Ok(()) }
+}
+
+/// Returns whether the hosts of the VLAN take the frame for IP: behind no tag but that of the VLAN, not behind a SNAP header, and short.
+fn reaches_hosts(frame: &[u8], vid: u16) -> bool {
+    let is_ip = |at: usize| matches!(frame.get(at..at + 2), Some([0x08, 0] | [0x86, 0xdd]));
+    let is_plain = match frame.get(12..16) {
+        Some([0x81, 0, high, low]) => {
+            let tagged = u16::from_be_bytes([*high, *low]) & 0xfff;
+            is_ip(16) && (tagged == 0 || tagged == vid)
+        }
+        _ => is_ip(12),
+    };
+    is_plain && frame.len() <= LONGEST_QUERY
+}
+
+fn read_any(frame: &[u8], tell: impl FnMut(Event)) -> Result<(), DropReason> {
     let mut key = FlowKey::ZERO;
     let layers = FlowKey::extract(frame, frame.len(), PortId::default(), &mut key)?;
     let l3 = layers.l3().and_then(|at| frame.get(at..));
@@ -67,6 +109,9 @@ fn read_ipv4(ip: &Ipv4<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
     if !ip.checksum_ok() || ip.is_fragment() || ip.ttl() != 1 || !ip.dst().is_multicast() {
         return Err(DropReason::MulticastControlBad);
     }
+    if !may_be_a_source(ip.src()) || !ip.options().all(|option| option.is_ok_and(is_router_alert)) {
+        return Err(DropReason::MulticastControlBad);
+    }
     if ip.proto() == PIM {
         return pim_hello(ip.payload(), Family::V4, tell);
     }
@@ -76,7 +121,9 @@ fn read_ipv4(ip: &Ipv4<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
     match Igmp::parse(ip.payload()).map_err(|error| error.reason())? {
         Igmp::Report { group, .. } => tell(Event::Join(group.into())),
         Igmp::Leave { group } => tell(Event::Leave(group.into())),
-        Igmp::Query(query) if !asks_who_hears(query.group.into(), ip.dst().into()) => {
+        Igmp::Query(query)
+            if !asks_who_hears(query.group.into(), ip.dst().into(), query.sources.is_empty()) =>
+        {
             return Err(DropReason::MulticastControlBad);
         }
         Igmp::Query(query) => tell(Event::Query(Query {
@@ -85,7 +132,7 @@ fn read_ipv4(ip: &Ipv4<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
             is_general: query.group.is_unspecified(),
             max_resp_ns: u64::from(query.max_resp) * 100_000_000,
             suppress: query.suppress,
-            from_router: ip.src() != Ipv4Addr::UNSPECIFIED,
+            source: ip.src().into(),
         })),
         Igmp::ReportV3(records) => {
             for record in records {
@@ -111,7 +158,7 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
     let pseudo_sum = ip.pseudo_sum(upper.proto, upper.payload.len());
     let message = icmpv6::Icmpv6::parse(upper.payload).map_err(|error| error.reason())?;
     let link_local = ip.src().is_unicast_link_local();
-    let from_here = (link_local || ip.src() == Ipv6Addr::UNSPECIFIED) && has_router_alert(ip);
+    let from_here = (link_local || ip.src() == Ipv6Addr::UNSPECIFIED) && has_router_alert_only(ip);
     if upper.proto != ip_proto::ICMPV6 || !from_here || !message.checksum_ok(pseudo_sum) {
         return Err(DropReason::MulticastControlBad);
     }
@@ -119,7 +166,10 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
         Mld::Report { group } => tell(Event::Join(group.into())),
         Mld::Done { group } => tell(Event::Leave(group.into())),
         // RFC 3810 section 6.2: a host without an address may report, but not ask.
-        Mld::Query(query) if !link_local || !asks_who_hears(query.group.into(), ip.dst().into()) => {
+        Mld::Query(query)
+            if !link_local
+                || !asks_who_hears(query.group.into(), ip.dst().into(), query.sources.is_empty()) =>
+        {
             return Err(DropReason::MulticastControlBad);
         }
         Mld::Query(query) => tell(Event::Query(Query {
@@ -128,7 +178,7 @@ fn read_ipv6(ip: &Ipv6<'_>, mut tell: impl FnMut(Event)) -> Result<(), DropReaso
             is_general: query.group.is_unspecified(),
             max_resp_ns: u64::from(query.max_resp) * 1_000_000,
             suppress: query.suppress,
-            from_router: true,
+            source: ip.src().into(),
         })),
         Mld::ReportV2(records) => {
             for record in records {
@@ -153,31 +203,56 @@ fn pim_hello(message: &[u8], family: Family, mut tell: impl FnMut(Event)) -> Res
     Ok(())
 }
 
-/// Whether a query reaches those it asks: a general one all hosts, one for a group its listeners.
-fn asks_who_hears(group: IpAddr, destination: IpAddr) -> bool {
+/// Returns whether a query is one that the hosts it asks answer: to all hosts, or to its group. A general query with sources is answered by none.
+fn asks_who_hears(group: IpAddr, destination: IpAddr, no_sources: bool) -> bool {
     let all = match destination {
         IpAddr::V4(destination) => destination == Ipv4Addr::new(224, 0, 0, 1),
         IpAddr::V6(destination) => destination == Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
     };
-    all || !group.is_unspecified() && destination == group
+    if group.is_unspecified() { all && no_sources } else { all || destination == group }
 }
 
-/// Whether the packet has the router alert for MLD among its hop-by-hop options (RFC 2711).
-fn has_router_alert(ip: &Ipv6<'_>) -> bool {
-    const ALERT: [u8; 4] = [5, 2, 0, 0];
-    let Some(&[_, units]) = ip.payload().first_chunk::<2>().filter(|_| ip.next_header() == 0) else {
+/// Returns whether a host of the link may have the address, or has none yet (RFC 1122 section 3.2.1.3; `ip_mc_validate_source` in Linux).
+fn may_be_a_source(source: Ipv4Addr) -> bool {
+    match source.octets()[0] {
+        0 => source.is_unspecified(),
+        127 | 224.. => false,
+        _ => true,
+    }
+}
+
+/// Returns whether the IPv4 option is a router alert (RFC 2113).
+fn is_router_alert(option: RawOption<'_>) -> bool {
+    option.kind == 148 && option.data.len() == 2
+}
+
+/// Returns whether a hop-by-hop header with one router alert for MLD (RFC 2711), padding that Linux takes (RFC 4942 section 2.1.9.5),
+/// and nothing else stands directly in front of ICMPv6. A jumbogram (a payload length of zero) has no MLD.
+fn has_router_alert_only(ip: &Ipv6<'_>) -> bool {
+    const MOST_PADDING: usize = 7;
+    let Some(&[ip_proto::ICMPV6, units]) = ip.payload().first_chunk::<2>() else { return false };
+    let options = ip.payload().get(2..8 + 8 * usize::from(units));
+    let Some(mut options) = options.filter(|_| ip.next_header() == 0 && ip.header().payload_len.get() != 0)
+    else {
         return false;
     };
-    let mut options = ip.payload().get(2..8 + 8 * usize::from(units)).unwrap_or(&[]);
+    let (mut alerts, mut padding) = (0, 0);
     while let [kind, rest @ ..] = options {
-        if options.starts_with(&ALERT) {
-            return true;
-        }
         // Pad1 is one octet; all others tell their length.
-        let skipped = if *kind == 0 { 0 } else { 1 + rest.first().map_or(0, |length| usize::from(*length)) };
-        options = rest.get(skipped..).unwrap_or(&[]);
+        let length = if *kind == 0 { 1 } else { 2 + rest.first().map_or(0, |length| usize::from(*length)) };
+        let Some((option, after)) = options.split_at_checked(length) else { return false };
+        match option {
+            [5, 2, 0, 0] => (alerts, padding) = (alerts + 1, 0),
+            [0] => padding += 1,
+            [1, _, zeros @ ..] if zeros.iter().all(|octet| *octet == 0) => padding += length,
+            _ => return false,
+        }
+        if padding > MOST_PADDING {
+            return false;
+        }
+        options = after;
     }
-    false
+    alerts == 1
 }
 
 /// The group that a query asks for as a whole.
