@@ -36,7 +36,7 @@ use crate::rest::{PollMode, Rest, Waker};
 use crate::stage::flows::{Flows, FlowsView};
 use crate::stage::spread::Applied;
 use crate::stage::transmit::OwnedQueue;
-use crate::stage::{Punt, Tools};
+use crate::stage::{Punt, PuntRing, Tools};
 use crate::state::Forwarding;
 use crate::worker::{Change, Command, Status, Worker};
 
@@ -543,7 +543,7 @@ impl Engine {
         let mut rings = Vec::with_capacity(self.workers.len());
         for worker in (0_u16..).map(WorkerId).take(self.workers.len()) {
             let (ring, reader) = channel(PUNTS);
-            self.tell(worker, Command::Punt(ring))?;
+            self.tell(worker, Command::Punt(PuntRing::new(ring)))?;
             rings.push(reader);
         }
         Ok(rings)

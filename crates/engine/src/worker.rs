@@ -24,7 +24,7 @@ use crate::inspect::{self, QueueView};
 use crate::rest::Rest;
 use crate::stage::transmit::{Exits, NOT_MINE, OwnedQueue};
 use crate::stage::{
-    CLONE_BUDGET, Punt, Tools, execute, flows, own, parse, patch, receive, room, route, spread, transmit,
+    CLONE_BUDGET, PuntRing, Tools, execute, flows, own, parse, patch, receive, room, route, spread, transmit,
 };
 use crate::state::{Forwarding, PortView, Room};
 use crate::trace::{TraceFilter, TraceRecorder, Traced};
@@ -45,7 +45,7 @@ pub enum Command {
     /// Start or stop tracing.
     Trace(Option<Producer<Box<Traced>>>),
     /// Where copies for the snooper go.
-    Punt(Producer<Punt>),
+    Punt(PuntRing),
     /// Bridges may go by OpenFlow's rules from now on.
     Flows(Box<flows::Flows>),
     /// They may no longer: give the flows back. What waits is counted as dropped.

@@ -319,6 +319,61 @@ fn every_mutated_and_truncated_frame_is_accounted_for() {
     rig.assert_accounted();
 }
 
+/// A report of this host for 239.1.2.3, of version 2.
+fn igmp_report(host: u8) -> Vec<u8> {
+    let mut f = vec![0; 60];
+    f[..6].copy_from_slice(&[1, 0, 0x5e, 1, 2, 3]);
+    f[6..12].copy_from_slice(&[2, 0, 0, 0, 0, host]);
+    f[12..14].copy_from_slice(&[8, 0]);
+    f[14..34].copy_from_slice(&[0x45, 0, 0, 28, 0, 0, 0, 0, 1, 2, 0, 0, 10, 0, 0, host, 239, 1, 2, 3]);
+    f[34..42].copy_from_slice(&[0x16, 0, 0xfa, 0xfb, 239, 1, 2, 3]);
+    f
+}
+
+/// Ports that flood the snooper's ring leave places for the reports of others, and a report without a place is noted at its port.
+#[test]
+fn a_flood_of_reports_leaves_others_their_places_in_the_ring() {
+    const FLOODING: u16 = 20;
+    let mut config = transparent(FLOODING + 12);
+    config.snooping = true;
+    let bridge = Arc::new(Bridge::new(&config, 7));
+    let ports: Vec<PortId> = config.ports.iter().map(|member| member.port).collect();
+    let room = Room::Switch(Arc::clone(&bridge));
+    let mut rig = Rig::with(&EngineConfig::default(), &ports, |_| room.clone());
+    let mut copies = rig.engine.punts().unwrap().remove(0);
+    rig.worker.round_with_commands();
+    let mut read = |rig: &mut Rig, port: u16| {
+        let mut of_port = 0;
+        while let Some(punt) = copies.pop() {
+            of_port += u32::from(punt.port == PortId(port));
+            rig.pool.free(punt.packet);
+        }
+        of_port
+    };
+    // A member may have 50 copies at once: 20 members have 1000, four times what the ring holds.
+    let sent = |rig: &mut Rig, ports: std::ops::Range<u16>, times: u32| {
+        for port in ports {
+            for _ in 0..times {
+                rig.send(port, &igmp_report(u8::try_from(port + 1).unwrap()));
+            }
+            while rig.round() > 0 {}
+            rig.outputs();
+        }
+    };
+    sent(&mut rig, 0..FLOODING, 50);
+    sent(&mut rig, FLOODING..FLOODING + 12, 2);
+    let missed = |port: u16| bridge.snooped_incompletely(PortId(port)).is_some();
+    assert!((3..FLOODING).all(missed), "members whose copies were left out");
+    assert!((FLOODING..FLOODING + 12).all(|port| !missed(port)), "members that send little");
+    assert!(!missed(0), "what the ring has places for");
+    assert_eq!(read(&mut rig, FLOODING + 11), 2);
+    // Once they are read, there are places again.
+    sent(&mut rig, FLOODING..FLOODING + 1, 40);
+    assert_eq!(read(&mut rig, FLOODING), 40);
+    assert!(!missed(FLOODING));
+    rig.assert_accounted();
+}
+
 /// A port that is down neither sends nor receives: nothing of it is learned or forwarded, and `explain` says so.
 #[test]
 fn a_port_that_is_down_does_nothing() {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use packet::{BridgeId, MacAddr, PortId, VlanId};
 
-use crate::config::{BridgeConfig, StaticMac};
+use crate::config::{BridgeConfig, Now, StaticMac};
 use crate::groups::Groups;
 use crate::member::Member;
 use crate::tables::{BridgeTables, FdbEntry, Limits, Station, mac_bits, station_key};
@@ -159,8 +159,16 @@ impl Bridge {
         !(is_protected(from) && is_protected(to))
     }
 
-    /// When a copy of a member's multicast control message was last left out because the member had had its share of copies, in nanoseconds; `None`:
-    /// never.
+    /// Notes that a copy of a member's multicast control message, which a decision asked for, did not reach the [`crate::Snooper`].
+    #[cold]
+    pub fn note_unsnooped(&self, port: PortId, now: Now) {
+        if let Some(member) = self.view.member(port) {
+            member.snooped().miss(now.ns);
+        }
+    }
+
+    /// When a copy of a member's multicast control message was last left out because the member had had its share of copies, or there was no place
+    /// for it, in nanoseconds; `None`: never.
     pub fn snooped_incompletely(&self, port: PortId) -> Option<u64> {
         self.view.member(port)?.snooped().last_missed_ns()
     }

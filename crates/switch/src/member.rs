@@ -59,9 +59,14 @@ impl SnoopedCopies {
     pub(crate) fn take(&self, now_ns: u64) -> bool {
         let is_granted = self.bucket.take(now_ns, 1) == 1;
         if !is_granted {
-            self.missed_ns.store(now_ns, Ordering::Relaxed);
+            self.miss(now_ns);
         }
         is_granted
+    }
+
+    /// Notes that a copy was left out.
+    pub(crate) fn miss(&self, now_ns: u64) {
+        self.missed_ns.store(now_ns, Ordering::Relaxed);
     }
 
     /// Whether one more copy would be within the limit.

@@ -8,8 +8,9 @@ use sync::qsbr::Reader;
 
 use crate::burst::Burst;
 use crate::stage::outbox::Refused;
+use crate::stage::punt::Punt;
 use crate::stage::transmit::{self, Exits};
-use crate::stage::{Punt, Tools, flows, route, tag};
+use crate::stage::{Tools, flows, route, tag};
 use crate::state::{Forwarding, Room};
 
 /// Empties `burst`, whose packets arrived on `port`, into the outbox; full batches are transmitted on the way.
@@ -34,15 +35,17 @@ pub fn run<R: Recorder>(
         return flows::run(forwarding, port, bridge, burst, now, exits, tools, recorder);
     }
     let bridge = if let Room::Switch(bridge) = room { Some(&**bridge) } else { None };
-    decided(forwarding, port, bridge, burst, exits, tools, recorder);
+    decided(forwarding, port, bridge, burst, now, exits, tools, recorder);
 }
 
 /// The same for a burst whose decisions are `bridge`'s, or speak of single ports.
+#[allow(clippy::too_many_arguments, reason = "the stage's whole context")]
 pub(crate) fn decided<R: Recorder>(
     forwarding: &Forwarding,
     port: PortId,
     bridge: Option<&Bridge>,
     burst: &mut Burst,
+    now: Now,
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
@@ -57,7 +60,7 @@ pub(crate) fn decided<R: Recorder>(
         return;
     }
     for (packet, decision) in burst.packets.drain(..).zip(decisions) {
-        decide(forwarding, port, bridge, packet, decision, exits, tools, recorder);
+        decide(forwarding, port, bridge, packet, decision, now, exits, tools, recorder);
     }
 }
 
@@ -70,6 +73,7 @@ pub(crate) fn decide<R: Recorder>(
     bridge: Option<&Bridge>,
     packet: Packet,
     decision: &Decision,
+    now: Now,
     exits: &mut Exits<'_>,
     tools: &mut Tools,
     recorder: &mut R,
@@ -83,8 +87,11 @@ pub(crate) fn decide<R: Recorder>(
         }
         Decision::Drop(reason) => tools.drop(packet, port, reason),
         Decision::Flood { vid, .. } | Decision::Group { vid, .. } => {
-            if decision.punts() {
-                punt(port, vid, &packet, tools);
+            if decision.punts()
+                && !punt(port, vid, &packet, tools)
+                && let Some(bridge) = bridge
+            {
+                bridge.note_unsnooped(port, now);
             }
             flood(forwarding, port, bridge, packet, decision, exits, tools, recorder);
         }
@@ -191,21 +198,20 @@ fn make_room<R: Recorder>(
     }
 }
 
-/// Gives control a copy of an IGMP or MLD packet; when its ring is full the snooper learns from the next one.
+/// Gives control a copy of an IGMP or MLD packet. Returns false when there is no place for it, or no frame.
 #[cold]
-fn punt(port: PortId, vid: u16, packet: &Packet, tools: &mut Tools) {
-    let Some(ring) = &mut tools.punt else { return };
-    if ring.free() == 0 {
-        return;
+fn punt(port: PortId, vid: u16, packet: &Packet, tools: &mut Tools) -> bool {
+    let Some(ring) = &mut tools.punt else { return false };
+    if !ring.has_place(port) {
+        return false;
     }
-    if let Ok(copy) = tools.pool.copy(packet) {
-        match ring.push(Punt { port, vid, packet: copy }) {
-            Ok(()) => {
-                let counters = tools.counters.port(port);
-                counters.copies.add(1);
-                counters.punted.add(1);
-            }
-            Err(punt) => tools.pool.free(punt.packet),
-        }
+    let Ok(copy) = tools.pool.copy(packet) else { return false };
+    if let Err(punt) = ring.push(Punt { port, vid, packet: copy }) {
+        tools.pool.free(punt.packet);
+        return false;
     }
+    let counters = tools.counters.port(port);
+    counters.copies.add(1);
+    counters.punted.add(1);
+    true
 }

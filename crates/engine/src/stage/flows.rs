@@ -578,7 +578,7 @@ fn normal_burst<R: Recorder>(
         &mut burst.decisions[..n],
         recorder,
     );
-    execute::decided(forwarding, port, Some(&bridge.bridge), burst, exits, tools, recorder);
+    execute::decided(forwarding, port, Some(&bridge.bridge), burst, now, exits, tools, recorder);
 }
 
 /// The learning bridge decides about one packet, as it is now.
@@ -604,7 +604,17 @@ fn normal<R: Recorder>(
     };
     let mut decision = [Decision::default()];
     bridge.bridge.forward(&[key], &[layers], now, &mut tools.scratch, &mut decision, recorder);
-    execute::decide(forwarding, port, Some(&bridge.bridge), packet, &decision[0], exits, tools, recorder);
+    execute::decide(
+        forwarding,
+        port,
+        Some(&bridge.bridge),
+        packet,
+        &decision[0],
+        now,
+        exits,
+        tools,
+        recorder,
+    );
 }
 
 /// What would become of packets: the tables themselves are asked, and nothing is cached or counted.

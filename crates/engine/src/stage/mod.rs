@@ -6,6 +6,7 @@ pub mod outbox;
 pub mod own;
 pub mod parse;
 pub mod patch;
+pub mod punt;
 pub mod receive;
 pub mod room;
 pub mod route;
@@ -20,26 +21,15 @@ use arrayvec::ArrayVec;
 use packet::record::TagChange;
 use packet::{DropReason, PortId, WorkerId};
 use port::{FramePool, Packet};
-use sync::spsc::Producer;
 
 use crate::capture::{CaptureTap, Direction};
 use crate::counters::{MAX_PORTS, WorkerCounters};
 
 pub use outbox::Outbox;
+pub use punt::{Punt, PuntRing};
 
 /// Most copies that floods of one burst may make; further outputs are dropped as `clone-budget`.
 pub const CLONE_BUDGET: u32 = 4096;
-
-/// A copy of a packet for a control thread (IGMP and MLD, for the snooper).
-#[derive(Debug)]
-pub struct Punt {
-    /// Port it arrived on.
-    pub port: PortId,
-    /// Its VLAN on the bridge, 0 for none.
-    pub vid: u16,
-    /// The copy; its frame goes back through a pool of the same depot.
-    pub packet: Packet,
-}
 
 /// One worker's private tools: what stages need besides the burst and the snapshot.
 pub struct Tools {
@@ -58,7 +48,7 @@ pub struct Tools {
     /// Where captured copies go.
     pub capture: Option<CaptureTap>,
     /// Where punted copies go.
-    pub punt: Option<Producer<Punt>>,
+    pub punt: Option<PuntRing>,
     /// Flows of the bridges that go by OpenFlow's rules; none while no decider is there.
     pub flows: Option<Box<flows::Flows>>,
     /// Which rules packets met in a dry run, and why: one for each bridge with rules.
