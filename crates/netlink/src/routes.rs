@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::state::{Family, Path, Prefix, RouteKey};
@@ -78,6 +79,40 @@ impl<A: Family> Routes<A> {
     #[must_use]
     pub fn is_divided(&self, table: u32, prefix: Prefix<A>) -> bool {
         self.to_prefix(table, prefix).any(|(key, _)| key.is_for_some())
+    }
+
+    /// The routes behind a key, or all, to a prefix and to those within it, of one table or of all: in the order of their keys. What is not asked
+    /// for is not walked over.
+    pub fn within(
+        &self,
+        behind: Option<RouteKey<A>>,
+        table: Option<u32>,
+        prefix: Prefix<A>,
+    ) -> impl Iterator<Item = (&RouteKey<A>, &Paths)> {
+        let all = Prefix { address: A::ZERO, length: 0 };
+        let first = move |table, prefix| RouteKey { table, prefix, tos: 0, metric: 0, from: all };
+        let is_asked_for = move |key: &RouteKey<A>| {
+            key.prefix.length >= prefix.length && key.prefix.address.masked(prefix.length) == prefix.address
+        };
+        // The table that is walked over, and what is left of it.
+        let mut walk = behind.map(|key| (key.table, self.0.range((Bound::Excluded(key), Bound::Unbounded))));
+        let mut next = if behind.is_some() { None } else { Some(table.unwrap_or(0)) };
+        std::iter::from_fn(move || {
+            loop {
+                if let Some((own, keys)) = &mut walk {
+                    if let Some(found) = keys.next().filter(|(key, _)| key.table == *own && is_asked_for(key))
+                    {
+                        return Some(found);
+                    }
+                    next = if table.is_some() { None } else { own.checked_add(1) };
+                }
+                let (own, _) = self.0.range(first(next?, all)..).next()?;
+                if table.is_some_and(|table| table != own.table) {
+                    return None;
+                }
+                walk = Some((own.table, self.0.range(first(own.table, prefix)..)));
+            }
+        })
     }
 
     /// All routes of exactly that prefix: in the order of their keys, in which those for all packets count.
@@ -360,4 +395,55 @@ fn apart(one: &Path, other: &Path) -> bool {
 fn shares(path: &Path) -> bool {
     let gateways = !path.hops.is_empty() && path.hops.iter().all(|hop| hop.gateway.is_some());
     gateways && path.next_hop.is_none() && path.protocol != RTPROT_RA
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::state::Kind;
+
+    fn prefix(address: u8, length: u8) -> Prefix<Ipv4Addr> {
+        let length = length % 9;
+        Prefix { address: Ipv4Addr::new(address, 0, 0, 0).masked(length), length }
+    }
+
+    proptest! {
+        /// The same routes as by a look at each, in slices of any length.
+        #[test]
+        fn routes_within_a_prefix_are_found_slice_by_slice(
+            keys in prop::collection::vec((prop::sample::select(vec![0, 1, 2, 254, u32::MAX]), any::<u8>(), any::<u8>(), 0..2_u32), 0..60),
+            table in prop::option::of(prop::sample::select(vec![0, 1, 3, 254, u32::MAX])),
+            of in (any::<u8>(), any::<u8>()),
+            slice in 1..7_usize,
+        ) {
+            let all = Prefix { address: Ipv4Addr::ZERO, length: 0 };
+            let mut routes = Routes::default();
+            for (table, address, length, metric) in keys {
+                let key = RouteKey { table, prefix: prefix(address, length), tos: 0, metric, from: all };
+                let path = Path { kind: Kind::Blackhole, protocol: 4, scope: 0, next_hop: None, hops: Vec::new(), source: None, mtu: None };
+                routes.dumped(key, Arc::new(path));
+            }
+            let of = prefix(of.0, of.1);
+            let is_within = |key: &RouteKey<Ipv4Addr>| {
+                table.is_none_or(|table| table == key.table)
+                    && key.prefix.length >= of.length
+                    && key.prefix.address.masked(of.length) == of.address
+            };
+            let wanted: Vec<_> = routes.iter().map(|(key, _)| *key).filter(is_within).collect();
+            let (mut found, mut behind) = (Vec::new(), None);
+            loop {
+                let next: Vec<_> = routes.within(behind, table, of).map(|(key, _)| *key).take(slice).collect();
+                behind = next.last().copied();
+                found.extend(next);
+                if behind.is_none() {
+                    break;
+                }
+            }
+            prop_assert_eq!(found, wanted);
+        }
+    }
 }

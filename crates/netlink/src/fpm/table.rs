@@ -12,8 +12,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::answers::{Key, Said};
 use crate::decode::{Event, Object};
 use crate::mirror::{Change, Mirror};
-use crate::routes::Routes;
-use crate::state::{Family, Kind, Member, NextHop, Path, RouteKey, TablePrefix};
+use crate::routes::{Paths, Routes};
+use crate::state::{Family, Kind, Member, NextHop, Path, Prefix, RouteKey, TablePrefix};
 
 const RTPROT_ZEBRA: u8 = 11;
 const RTPROT_BABEL: u8 = 42;
@@ -21,8 +21,10 @@ const RTPROT_BABEL: u8 = 42;
 const FRRS: std::ops::RangeInclusive<u8> = 186..=198;
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;
-/// Tables that sessions may fill.
+/// Tables that sessions may fill at once.
 const TABLES: usize = 64;
+/// Routes of a table among which one of FRR's is looked for. A table with more routes counts as one that sessions fill.
+const LOOKED_AT: usize = 64;
 /// Next-hop objects that they may make.
 const OBJECTS: usize = 65_536;
 /// Numbers of next-hop objects from here on are none of the kernel's and of zebra's.
@@ -44,6 +46,9 @@ pub(crate) struct Table {
     replay: Option<Replay>,
     /// The session's numbers of next-hop objects, and the mirror's.
     ids: HashMap<u32, u32>,
+    /// The number from which on the next number that is neither the session's nor the kernel's is looked for.
+    next_alias: u32,
+    /// Tables that sessions have filled. A table without routes of theirs goes when there is no room for another one.
     tables: BTreeSet<u32>,
     /// Announced, and in no table of the workers, with what was said of it: told to them again with the next announcement.
     failed: BTreeMap<Key, Said>,
@@ -71,6 +76,7 @@ impl Table {
             whole: false,
             replay: None,
             ids: HashMap::new(),
+            next_alias: ALIASES,
             tables: BTreeSet::new(),
             failed: BTreeMap::new(),
             limit,
@@ -232,6 +238,10 @@ impl Table {
         }
         if !self.tables.contains(&key.table) {
             if self.tables.len() >= TABLES {
+                self.tables
+                    .retain(|table| is_filled(&mirror.routes4, *table) || is_filled(&mirror.routes6, *table));
+            }
+            if self.tables.len() >= TABLES {
                 return None;
             }
             self.tables.insert(key.table);
@@ -266,13 +276,24 @@ impl Table {
             let said = |next: &NextHop| NextHop { protocol: RTPROT_ZEBRA, ..next.clone() };
             let other = mirror.next_hops.get(&id).is_some_and(|old| said(old) != said(&next));
             // An object of the session before, to which routes lead that have not been announced again.
-            let free = |id: &u32| !mirror.next_hops.contains_key(id);
-            if other { (ALIASES..=u32::MAX).find(free).unwrap_or(u32::MAX) } else { id }
+            if other { self.free_alias(mirror) } else { id }
         });
         self.ids.insert(id, own);
         if mirror.next_hops.get(&own) != Some(&next) {
             mirror.next_hops.insert(own, next);
             changes.push(Change::NextHop(own));
+        }
+    }
+
+    /// A number of a next-hop object that nobody uses. Numbers that were used last come last.
+    fn free_alias(&mut self, mirror: &Mirror) -> u32 {
+        loop {
+            let id = self.next_alias;
+            self.next_alias = id.checked_add(1).unwrap_or(ALIASES);
+            // There are far more numbers than objects.
+            if !mirror.next_hops.contains_key(&id) {
+                return id;
+            }
         }
     }
 
@@ -306,6 +327,13 @@ impl Table {
             !found
         });
     }
+}
+
+/// Whether a table has routes of FRR's, or so many that it is not looked through.
+fn is_filled<A: Family>(routes: &Routes<A>, table: u32) -> bool {
+    let of_frr = |paths: &Paths| paths.all().iter().any(|path| is_frrs(path.protocol));
+    let mut all = routes.within(None, Some(table), Prefix { address: A::ZERO, length: 0 });
+    all.by_ref().take(LOOKED_AT).any(|(_, paths)| of_frr(paths)) || all.next().is_some()
 }
 
 /// The two families.

@@ -347,6 +347,55 @@ fn routes_rest_while_their_device_is_down() {
     assert_eq!(site.routes(), down);
 }
 
+/// VRFs come and go: a table whose routes have gone leaves its place to another one.
+#[test]
+fn tables_without_routes_make_room_for_others() {
+    let mut site = Site::new(1000);
+    let says = |site: &mut Site, table: u32, message: Message| {
+        for mut event in read(&frame([message])).unwrap() {
+            let Object::Route4(key, _) = &mut event.object else { panic!("{event:?}") };
+            key.table = table;
+            site.table.apply(&mut site.mirror, event, &mut site.changes, &mut site.answers);
+        }
+        site.answered().into_iter().map(|(_, said)| said).collect::<Vec<_>>()
+    };
+    let route = || announce(prefix("10.1.0.0/16"), BGP, &via("192.0.2.1"));
+    for table in 1000..1064 {
+        assert_eq!(says(&mut site, table, route()), [Some(true)], "{table}");
+    }
+    assert_eq!(says(&mut site, 2000, route()), [Some(false)], "64 tables are filled");
+    assert_eq!(says(&mut site, 1063, route()), [Some(true)]);
+    for table in 1000..1010 {
+        assert_eq!(says(&mut site, table, withdraw(prefix("10.1.0.0/16"), BGP)), [None]);
+    }
+    for table in 2000..2010 {
+        assert_eq!(says(&mut site, table, route()), [Some(true)], "{table}");
+    }
+    assert_eq!(says(&mut site, 2010, route()), [Some(false)]);
+    // Those of a session before count until the replay is whole, and not longer.
+    assert_eq!(site.replays([]), 64);
+    for table in 3000..3064 {
+        assert_eq!(says(&mut site, table, route()), [Some(true)], "{table}");
+    }
+}
+
+/// zebra has been started anew and numbers all of its objects in another order.
+#[test]
+fn many_next_hops_that_are_numbered_anew_take_no_long_search() {
+    const MANY: u32 = 20_000;
+    let mut site = Site::new(100);
+    let gateway = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + number));
+    let all = |first: u32| (1..=MANY).map(move |id| next_hop(id, gateway(first + id), LINK));
+    site.says(all(0));
+    site.table.lost();
+    site.table.begin();
+    let begin = std::time::Instant::now();
+    site.says(all(100_000));
+    let took = begin.elapsed();
+    assert_eq!(site.mirror.next_hops.len(), 2 * MANY as usize);
+    assert!(took.as_millis() < 1500, "{took:?}");
+}
+
 #[test]
 fn beyond_the_limit_routes_are_refused_and_those_there_stay() {
     let mut site = Site::new(3);
