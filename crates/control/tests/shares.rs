@@ -83,10 +83,9 @@ fn work_of_clients_that_have_gone_leaves_threads_to_root() {
         let asking = || daemon.plane.asking_workers.load(Ordering::Relaxed);
         let hold = |held| daemon.plane.hold_workers.store(held, Ordering::Relaxed);
         hold(true);
-        for _ in 0..20 {
-            drop(sent(&daemon, OTHER, &get("/v1/workers")));
-        }
+        let streams: Vec<_> = (0..20).map(|_| sent(&daemon, OTHER, &get("/v1/workers"))).collect();
         until("work of the client", || asking() > 0).await;
+        drop(streams);
         let answer = tokio::time::timeout(PATIENCE, daemon.ask("GET", "/v1/bridges", "")).await;
         assert_eq!(answer.expect("root waits for others").0, StatusCode::OK);
         assert!(asking() < 20);
