@@ -29,6 +29,7 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 {
 	struct steer_way way = {};
 	enum trivium_owner owner;
+	int waits = ROUTE_UP;
 
 	if (steers) {
 		steer_find(ctx, &way);
@@ -50,12 +51,13 @@ TRIVIUM_INLINE int port_rooms(struct xdp_md *ctx, const int steers)
 			return steers ? steer_passed(ctx, &way, XDP_PASS) : XDP_PASS;
 		}
 		if (route.answers) {
-			int verdict = route_answer(ctx);
-
-			if (verdict != ROUTE_UP)
-				return steers ? steer_passed(ctx, &way, verdict) : verdict;
+			waits = route_answer(ctx);
+			if (waits >= 0)
+				return steers ? steer_passed(ctx, &way, waits) : waits;
 		}
 	}
+	if (route.present & ROUTE_ORDERED)
+		way.numbered = route_numbered(ctx, waits);
 	if (bridge.present == BRIDGE_STAGE) {
 		int verdict = stage_bridge(ctx, way.to == STEER_WORKER);
 

@@ -11,6 +11,7 @@
 #define ROUTE_ANSWER_H
 
 #include "forward.h"
+#include "route_order.h"
 #include "route_tags.h"
 #include "steer_frame.h"
 
@@ -242,7 +243,7 @@ struct route_packet {
 	int v4, tagged;
 };
 
-/* Sends the frame to a neighbour, or to its own destination where that is on the link; or ROUTE_UP, as it was. */
+/* Sends the frame to a neighbour, or to its own destination where that is on the link; or ROUTE_UP or ROUTE_WAITS, as it was. */
 TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, const struct route_packet *packet)
 {
 	struct route_neighbour *neighbour = bpf_map_lookup_elem(&route_nexthops, &number);
@@ -283,6 +284,12 @@ TRIVIUM_INLINE int route_send(struct xdp_md *ctx, __u32 number, const struct rou
 	/* The device may have gone a moment ago. */
 	if (bpf_redirect_map(&route_devices, port, XDP_PASS) != XDP_REDIRECT)
 		return ROUTE_UP;
+	if (route.present & ROUTE_ORDERED) {
+		int may = route_order_check(ctx);
+
+		if (may != ROUTE_SETTLED)
+			return may;
+	}
 	length = forward_trim(ctx, length - (packet->tagged ? ROUTE_TAG_BYTES : 0), packet->length);
 	if (!length || ((packet->tagged || vlan) && !route_retag(ctx, packet->tagged, vlan)))
 		return ROUTE_UP;
@@ -375,7 +382,7 @@ static __attribute__((noinline)) enum route_back route_back(struct xdp_md *ctx, 
 }
 
 /*
- * A verdict, or ROUTE_UP. The frame has a whole IP header, whose addresses and hop limit are fit to go on, or
+ * A verdict, ROUTE_UP, or ROUTE_WAITS. The frame has a whole IP header, whose addresses and hop limit are fit to go on, or
  * the tag of a VLAN that is an interface.
  */
 static __attribute__((noinline)) int route_answer(struct xdp_md *ctx)

@@ -10,7 +10,7 @@
 
 /* The constants of one port's stage. */
 struct route_conf {
-	__u32 present; /* 1, perhaps with ROUTE_HAS_VLANS, and ROUTE_HAS_SERVICE */
+	__u32 present; /* 1, perhaps with ROUTE_HAS_VLANS, ROUTE_HAS_SERVICE and ROUTE_ORDERED */
 	__u32 vrrp; /* whether the Ethernet addresses of VRRP are the port's, too */
 	__u64 mac;  /* the device's address, first octet lowest */
 	/* Of routes that are answered here: */
@@ -30,6 +30,8 @@ struct route_conf {
 #define ROUTE_HAS_VLANS 2
 /* Some of these stand behind a service tag, whose frames are all the worker's. */
 #define ROUTE_HAS_SERVICE 4
+/* Frames that go up are numbered, and those that are answered wait for them (route_order.h). */
+#define ROUTE_ORDERED 8
 
 /* What is asked of the sources of packets (RFC 3704). */
 enum route_sources {

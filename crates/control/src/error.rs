@@ -168,7 +168,7 @@ impl From<PlaneError> for ApiError {
             FailureKind::NotFound => StatusCode::NOT_FOUND,
             FailureKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             FailureKind::Busy => StatusCode::CONFLICT,
-            FailureKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            FailureKind::Failed | FailureKind::Unready => StatusCode::INTERNAL_SERVER_ERROR,
         };
         ApiError::new(status, error.object, error.cause, error.fix)
     }

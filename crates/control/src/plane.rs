@@ -422,6 +422,9 @@ pub enum FailureKind {
     Busy,
     /// The machine refused (500).
     Failed,
+    /// The machine refused because of something outside the daemon that may go away by itself, such as what a tenant has done to the far end
+    /// of its device (500).
+    Unready,
 }
 
 impl PlaneError {

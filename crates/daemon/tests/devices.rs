@@ -366,3 +366,55 @@ fn a_loop_is_told_by_the_stations_that_move() {
     .unwrap();
     rig.until_reachable(1, 2);
 }
+
+/// What the owner of a far end's namespace does keeps no other port from starting, and takes no hook off that a killed daemon has left.
+#[test]
+fn a_far_end_that_its_owner_renamed_keeps_no_other_port_from_starting() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let tenant = rig.lab.namespace("tenant").unwrap();
+    let text = format!(
+        "{}[port.t1]\nkind = \"veth\"\ndevice = \"t1\"\n[port.t1.peer]\nname = \"eth0\"\nnamespace = \"{}\"\n[bridge.br0.port.t1]\naccess = 10\n",
+        rig.configuration("persist = true"),
+        tenant.name()
+    );
+    rig.start(&text);
+    rig.until_reachable(1, 2);
+    let pins = rig.pins();
+    rig.daemon.take().unwrap().stop(rustix::process::Signal::KILL, PATIENCE).unwrap();
+    tenant.run(["ip", "link", "set", "dev", "eth0", "down"]).unwrap();
+    tenant.run(["ip", "link", "set", "dev", "eth0", "name", "x"]).unwrap();
+    rig.start(&text);
+    rig.until_reachable(1, 2);
+    assert!(pins.iter().all(|pin| rig.pins().contains(pin)), "{pins:?}: {:?}", rig.pins());
+    assert!(rig.port("t1")["trouble"].as_str().is_some_and(|why| why.contains("far end eth0")));
+    let doctor = rig.trivium(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&doctor.stdout).contains("error    port.t1"));
+    // It is opened when the owner has put the far end back.
+    tenant.run(["ip", "link", "set", "dev", "x", "name", "eth0"]).unwrap();
+    rig.port_until("t1", "open", |port| port["trouble"].is_null() && port["link_up"] == true);
+}
+
+/// A start that fails takes off no hook that a killed daemon has left.
+#[test]
+fn a_start_that_fails_leaves_the_hooks_that_it_has_found() {
+    require!("ip", "ping", "ethtool");
+    let mut rig = Rig::new(2);
+    let text = rig.configuration("persist = true");
+    rig.start(&text);
+    rig.until_reachable(1, 2);
+    let pins = rig.pins();
+    rig.daemon.take().unwrap().stop(rustix::process::Signal::KILL, PATIENCE).unwrap();
+    // A device of this name that is not ours: the start is refused.
+    rig.lab.hub().run(["ip", "link", "add", "zz", "type", "veth", "peer", "name", "zz-far"]).unwrap();
+    let wrong = format!(
+        "{text}[port.zz]\nkind = \"veth\"\n[port.zz.peer]\nname = \"zz-far\"\n[bridge.br0.port.zz]\n"
+    );
+    rig.launch(&wrong, &[]);
+    let (ended, said) = rig.daemon.take().unwrap().finish(PATIENCE).unwrap();
+    assert!(!ended.success(), "{said}");
+    assert_eq!(rig.pins(), pins);
+    rig.start(&text);
+    rig.until_reachable(1, 2);
+}

@@ -584,6 +584,7 @@ pub(crate) fn owned(worker: WorkerId, port: PortId, id: QueueId, queue: Box<dyn 
         spread: Applied::new(worker),
         finish: None,
         parked: crate::finish::Parked::default(),
+        unsent: crate::finish::Unsent::default(),
     }
 }
 

@@ -2,13 +2,16 @@
 //! flow overtakes another when the flow changes its way.
 //!
 //! Frames bear their number in front of them. What a worker has taken off a queue has left when every queue that it owns has given to
-//! the kernel what it was given, every other worker has ended the round in which it took what was handed to it, and none of it waits
-//! for the decider ([`Parked`]).
+//! the kernel what it was given until then ([`Unsent`]), every other worker has ended the round in which it took what was handed to it, and
+//! none of it waits for the decider ([`Parked`]).
 
 use std::collections::VecDeque;
 
+use port::Queue;
+
 use crate::handover::{Links, Settling};
 use crate::stage::transmit::OwnedQueue;
+use crate::worker::monotonic;
 
 /// Whom a queue's progress is told to.
 pub trait Finisher: Send {
@@ -141,6 +144,54 @@ impl Parked {
     }
 }
 
+/// How long a transmit ring may stand still before progress is told without it. Packets for a device that takes none for so long may be
+/// overtaken; those for all other devices do not wait for it.
+const STUCK_NS: u64 = 100_000_000;
+
+/// What stands in a queue's transmit ring when progress is to be told, and has to leave first.
+#[derive(Debug, Default)]
+pub struct Unsent {
+    /// What was put into the ring up to this descriptor is waited for.
+    until: Option<u32>,
+    /// The descriptors that the kernel had taken at the last look, and since when that is so.
+    taken: u32,
+    since_ns: Option<u64>,
+    /// The kernel has taken none for too long, and is not waited for until it takes one.
+    is_stuck: bool,
+}
+
+impl Unsent {
+    /// Waits from now on for what stands in the ring now.
+    fn begin(&mut self, queue: &mut dyn Queue) {
+        let progress = queue.transmit_progress().filter(|ring| ring.given != ring.taken);
+        self.is_stuck &= progress.is_some_and(|ring| ring.taken == self.taken);
+        self.until = progress.map(|ring| ring.given).filter(|_| !self.is_stuck);
+        self.since_ns = None;
+    }
+
+    /// Returns whether all of that has left, or does not leave in time.
+    fn has_passed(&mut self, queue: &mut dyn Queue, now_ns: impl Fn() -> u64) -> bool {
+        let Some(until) = self.until else { return true };
+        let Some(ring) = queue.transmit_progress() else {
+            self.until = None;
+            return true;
+        };
+        // Numbers wrap.
+        if ring.taken.wrapping_sub(until) <= u32::MAX / 2 {
+            self.until = None;
+            return true;
+        }
+        let now = now_ns();
+        let since = self.since_ns.filter(|_| ring.taken == self.taken).unwrap_or(now);
+        (self.taken, self.since_ns) = (ring.taken, Some(since));
+        self.is_stuck = now.saturating_sub(since) >= STUCK_NS;
+        if self.is_stuck {
+            self.until = None;
+        }
+        self.is_stuck
+    }
+}
+
 /// A worker's progress with all its queues.
 #[derive(Default)]
 pub(crate) struct Finishing {
@@ -154,31 +205,36 @@ impl Finishing {
     /// Tells what has left; call at the end of a round, after the queues were kicked.
     pub(crate) fn run(&mut self, queues: &mut [OwnedQueue], links: &Links) {
         if self.is_settling {
-            if !links.has_settled(&mut self.settling) {
-                return;
-            }
-            self.is_settling = false;
-            for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()) {
-                // A queue that came meanwhile has nothing to tell.
-                finish.waiting.take().into_iter().for_each(|number| finish.tell(number));
-            }
+            self.end(queues, links);
         }
         let is_behind = |own: &OwnedQueue| own.finish.as_ref().is_some_and(|it| it.is_behind(&own.parked));
-        let behind = queues.iter().any(is_behind);
-        if !behind || queues.iter_mut().any(|own| own.queue.is_unsent()) {
+        if self.is_settling || !queues.iter().any(is_behind) {
             return;
         }
-        links.settle(&mut self.settling);
-        self.is_settling = !links.has_settled(&mut self.settling);
         for own in queues.iter_mut() {
-            let Some(finish) = own.finish.as_mut().filter(|finish| finish.is_behind(&own.parked)) else {
-                continue;
-            };
-            let due = finish.due(&own.parked);
-            match self.is_settling {
-                true => finish.waiting = Some(due),
-                false => finish.tell(due),
+            own.unsent.begin(own.queue.as_mut());
+            if let Some(finish) = own.finish.as_mut().filter(|finish| finish.is_behind(&own.parked)) {
+                finish.waiting = Some(finish.due(&own.parked));
             }
+        }
+        links.settle(&mut self.settling);
+        self.is_settling = true;
+        self.end(queues, links);
+    }
+
+    /// Tells what is due if all that it waits for has left.
+    fn end(&mut self, queues: &mut [OwnedQueue], links: &Links) {
+        let mut sent = true;
+        for own in queues.iter_mut() {
+            sent &= own.unsent.has_passed(own.queue.as_mut(), || monotonic().ns);
+        }
+        if !sent || !links.has_settled(&mut self.settling) {
+            return;
+        }
+        self.is_settling = false;
+        for finish in queues.iter_mut().filter_map(|own| own.finish.as_mut()) {
+            // A queue that came meanwhile has nothing to tell.
+            finish.waiting.take().into_iter().for_each(|number| finish.tell(number));
         }
     }
 }
@@ -255,6 +311,77 @@ mod tests {
         other.publish();
         finishing.run(&mut queues, &mine);
         assert_eq!(now(), 12, "both are told, one after the other");
+    }
+
+    /// A queue of which only the progress of its transmit ring is asked.
+    struct Sending(Arc<[AtomicU32; 2]>);
+
+    impl Queue for Sending {
+        fn receive(&mut self, _pool: &mut port::FramePool, _out: &mut port::Batch) -> usize {
+            0
+        }
+        fn transmit(&mut self, _pool: &mut port::FramePool, _batch: &mut port::Batch) -> usize {
+            0
+        }
+        fn kick(&mut self, _pool: &mut port::FramePool) {}
+        fn has_pending(&mut self) -> bool {
+            false
+        }
+        fn transmit_progress(&mut self) -> Option<port::TransmitProgress> {
+            let [given, taken] = &*self.0;
+            let read = |number: &AtomicU32| number.load(Ordering::Acquire);
+            Some(port::TransmitProgress { given: read(given), taken: read(taken) })
+        }
+        fn capabilities(&self) -> port::Capabilities {
+            port::Capabilities::default()
+        }
+        fn status(&self) -> port::QueueStatus {
+            port::QueueStatus::default()
+        }
+        fn close(self: Box<Self>, _pool: &mut port::FramePool) {}
+    }
+
+    #[test]
+    fn a_ring_that_never_empties_does_not_keep_progress_back() {
+        let wakers = [Arc::new(Waker::new().unwrap())];
+        let mut mine = mesh(&wakers).pop().unwrap();
+        let ring = Arc::new([u32::MAX - 1, u32::MAX - 2].map(AtomicU32::new));
+        let told = Arc::new(AtomicU32::new(0));
+        let mut own = owned(WorkerId(0), PortId(0), QueueId(0), Box::new(Sending(Arc::clone(&ring))));
+        own.finish = Some(Finish::new(Box::new(Told(Arc::clone(&told)))));
+        let mut queues = [own];
+        let mut finishing = Finishing { active: true, ..Finishing::default() };
+        let set = |given: u32, taken: u32| {
+            ring[0].store(given, Ordering::Release);
+            ring[1].store(taken, Ordering::Release);
+        };
+        let mut receive = |queues: &mut [OwnedQueue], number: u64| {
+            mine.begin_round();
+            queues[0].finish.as_mut().unwrap().received([number.to_ne_bytes()].into_iter());
+            finishing.run(queues, &mine);
+            mine.publish();
+            told.load(Ordering::Acquire)
+        };
+        assert_eq!(receive(&mut queues, 7), 0, "a descriptor stands in the ring");
+        // It leaves, while others are put behind it: a device that is always busy.
+        set(3, u32::MAX - 1);
+        assert_eq!(receive(&mut queues, 9), 7);
+        set(6, 2);
+        assert_eq!(receive(&mut queues, 10), 7, "what came before 9 is not all gone");
+        set(9, 3);
+        assert_eq!(receive(&mut queues, 10), 9);
+        // The kernel takes none any more.
+        let begin = std::time::Instant::now();
+        while receive(&mut queues, 11) < 11 {
+            assert!(begin.elapsed().as_secs() < 30);
+        }
+        assert!(begin.elapsed().as_nanos() >= u128::from(STUCK_NS));
+        assert_eq!(receive(&mut queues, 12), 12, "nobody waits for it again");
+        // It goes on, and is waited for again.
+        set(12, 10);
+        assert_eq!(receive(&mut queues, 13), 12);
+        set(12, 12);
+        assert_eq!(receive(&mut queues, 13), 13);
     }
 
     #[test]

@@ -76,4 +76,6 @@ pub use netlink::NetlinkError;
 pub use packet::{Flags, Gso, HOPS, MAX_LENGTH, Offload, Packet};
 pub use pool::{Depot, FramePool, LEAST_FILL};
 pub use quarantine::{Place, Quarantine};
-pub use queue::{BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};
+pub use queue::{
+    BURST, Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress,
+};

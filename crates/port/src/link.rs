@@ -113,6 +113,12 @@ impl LinkError {
         self.source.errno()
     }
 
+    /// Whether the privilege for it is lacking.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.errno() == libc::EPERM
+    }
+
     /// Whether there is no such device.
     #[must_use]
     pub fn is_missing(&self) -> bool {

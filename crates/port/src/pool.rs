@@ -26,31 +26,45 @@ pub struct Depot {
     generation: u64,
     quarantine: Quarantine,
     free: sync::mpmc::Ring<u32>,
-    /// Fill rings that share the memory.
-    fill_rings: AtomicU32,
+    /// Sockets that share the memory.
+    sockets: AtomicU32,
 }
 
-/// A fill ring's part of the frame memory. Half of the frames are divided among the fill rings that there are; the other half is left to
-/// packets in the workers and to transmit rings.
-pub struct FillShare {
+/// A socket's part of the frame memory. Half of the frames are divided among the fill rings that there are; the other half is left to
+/// packets in the workers and to transmit rings. A quarter of that half is divided among the transmit rings when free frames become
+/// scarce: a receiver that does not consume what it is sent keeps the frames of its own share, and not those of all.
+pub struct MemoryShare {
     depot: Arc<Depot>,
     /// Half of the frames.
     half: u32,
 }
 
-impl FillShare {
-    /// Returns the number of frames that this fill ring may hold now; at least [`LEAST_FILL`].
+impl MemoryShare {
+    /// Returns the number of frames that the socket's fill ring may hold now; at least [`LEAST_FILL`].
     #[inline]
     #[must_use]
-    pub fn frames(&self) -> u32 {
-        let rings = self.depot.fill_rings.load(Ordering::Relaxed).max(1);
-        (self.half / rings).max(LEAST_FILL)
+    pub fn fill(&self) -> u32 {
+        self.of(self.half)
+    }
+
+    /// Returns the number of frames that the socket may have on their way out now, at least [`LEAST_FILL`]; `None` while free frames are not
+    /// scarce, that is, while more than a quarter of all frames lies in the depot.
+    #[inline]
+    #[must_use]
+    pub fn transmit(&self) -> Option<u32> {
+        let is_scarce = self.depot.available() < (self.half / 2) as usize;
+        is_scarce.then(|| self.of(self.half / 4))
+    }
+
+    fn of(&self, frames: u32) -> u32 {
+        let sockets = self.depot.sockets.load(Ordering::Relaxed).max(1);
+        (frames / sockets).max(LEAST_FILL)
     }
 }
 
-impl Drop for FillShare {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.depot.fill_rings.fetch_sub(1, Ordering::Relaxed);
+        self.depot.sockets.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -78,7 +92,7 @@ impl Depot {
             generation,
             quarantine: Quarantine::default(),
             free: ring,
-            fill_rings: AtomicU32::new(0),
+            sockets: AtomicU32::new(0),
         })
     }
 
@@ -125,11 +139,11 @@ impl Depot {
         self.quarantine.overdue(now())
     }
 
-    /// Counts one more fill ring among those that share the memory, until the returned value is dropped.
+    /// Counts one more socket among those that share the memory, until the returned value is dropped.
     #[must_use]
-    pub fn share(self: &Arc<Self>) -> FillShare {
-        self.fill_rings.fetch_add(1, Ordering::Relaxed);
-        FillShare { depot: Arc::clone(self), half: self.memory.frames() / 2 }
+    pub fn share(self: &Arc<Self>) -> MemoryShare {
+        self.sockets.fetch_add(1, Ordering::Relaxed);
+        MemoryShare { depot: Arc::clone(self), half: self.memory.frames() / 2 }
     }
 
     fn put_back(&self, frames: &[u32]) {

@@ -54,6 +54,15 @@ pub enum QueueState {
     Gone,
 }
 
+/// How far a transmit ring is. Both numbers count from the ring's beginning, and wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitProgress {
+    /// Descriptors that were put into it.
+    pub given: u32,
+    /// Descriptors that the kernel has taken off it.
+    pub taken: u32,
+}
+
 /// How a queue runs, for `show ports` and `doctor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
@@ -91,9 +100,10 @@ pub trait Queue: Send + std::any::Any {
     /// the worker has armed its sleep, so that no wake-up is lost.
     fn has_pending(&mut self) -> bool;
 
-    /// Whether packets given to [`Self::transmit`] wait for the kernel to take them off the ring, and it will.
-    fn is_unsent(&mut self) -> bool {
-        false
+    /// Returns how far the transmit ring is; `None` of a queue that has none, or whose ring the kernel leaves alone because its device is down
+    /// or gone.
+    fn transmit_progress(&mut self) -> Option<TransmitProgress> {
+        None
     }
 
     /// Offload state it accepts.

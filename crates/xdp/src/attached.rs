@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::attach::{self, AttachMode, Candidate, Fallback};
-use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage, KnownStations};
+use crate::bridge::{BRIDGE_WORDS, BridgeMaps, BridgeStage, KnownStations, Orders};
 use crate::config::CONF_SIZE;
 use crate::counters::Counters;
 use crate::dump::Dump;
@@ -403,6 +403,12 @@ impl Attached {
     #[must_use]
     pub fn route(&self) -> Option<RouteStage> {
         self.stages.route.as_ref().map(|maps| RouteStage::over(Arc::clone(maps)))
+    }
+
+    /// The order of frames between the hook of a virtual router's port and its workers, where it is kept ([`RouteStage::in_order`]).
+    #[must_use]
+    pub fn route_orders(&self) -> Option<&Arc<Orders>> {
+        self.stages.route.as_ref().and_then(|route| route.orders())
     }
 
     /// Loads the same program with a steering as it is now, or without one, for [`Attached::swap`]. The port is unchanged.

@@ -329,7 +329,14 @@ impl Loaded {
             }
         }
         if stages.bridge.is_none() && stages.flows.is_none() {
-            BridgeMaps::SHARED.into_iter().try_for_each(|name| opened.leave_out(name))?;
+            let orders = stages.route.as_ref().and_then(|route| route.orders());
+            let orders: Vec<_> = orders.into_iter().flat_map(|orders| orders.maps()).collect();
+            for name in BridgeMaps::SHARED {
+                match orders.iter().find(|(known, _)| *known == name) {
+                    Some((_, map)) => opened.reuse(name, *map)?,
+                    None => opened.leave_out(name)?,
+                }
+            }
         }
         match &stages.fib {
             None => FibMaps::NAMES.into_iter().try_for_each(|name| opened.leave_out(name))?,

@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::bridge::{self, Orders};
 use crate::sys::{self, MapKind, MapSpec, Mapped};
 use crate::{Attached, Error};
 
@@ -49,6 +50,8 @@ const VLAN_UP: u16 = u16::MAX;
 const HAS_VLANS: u32 = 2;
 /// The same: service tags count as others (`ROUTE_HAS_SERVICE`).
 const HAS_SERVICE: u32 = 4;
+/// The same: frames that go up are numbered, and those that are answered wait for them (`ROUTE_ORDERED`).
+const ORDERED: u32 = 8;
 /// Where those begin that are of routes that are answered.
 const ANSWERS_AT: usize = 4;
 const OWN4: &str = "route_own4";
@@ -106,6 +109,8 @@ pub(crate) struct RouteMaps {
     pub vlans: Vlans,
     own: Arc<OwnMaps>,
     answers: Option<Arc<AnswerMaps>>,
+    /// The order of frames between hook and workers, where it is kept.
+    orders: Option<Arc<Orders>>,
 }
 
 /// `route_vlans`: by VLAN identifier, 0 or the number of its interface and 1, or [`VLAN_UP`].
@@ -368,7 +373,8 @@ impl RouteStage {
     #[must_use]
     pub fn new(port: &RoutePort, own: &Own) -> RouteStage {
         let (conf, vlans) = (words(port), Vlans::none());
-        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own: Arc::clone(&own.maps), answers: None }))
+        let own = Arc::clone(&own.maps);
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers: None, orders: None }))
     }
 
     /// The same with routes that are answered in the hook, by these tables.
@@ -379,7 +385,8 @@ impl RouteStage {
             *word = more;
         }
         let (vlans, answers) = (Vlans::none(), Some(Arc::clone(answers.maps())));
-        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own: Arc::clone(&own.maps), answers }))
+        let own = Arc::clone(&own.maps);
+        RouteStage::over(Arc::new(RouteMaps { conf, vlans, own, answers, orders: None }))
     }
 
     /// The same where frames with the tag (IEEE 802.1Q) of one of these VLANs, 1 to 4094, are none of the kernel's. What comes by a VLAN whose
@@ -387,11 +394,14 @@ impl RouteStage {
     /// it. Frames of other VLANs are left to the kernel.
     #[must_use]
     pub fn with_vlans(self, vlans: impl IntoIterator<Item = (u16, Option<u16>)>) -> RouteStage {
-        let RouteMaps { mut conf, own, answers, .. } = self.maps.shared();
-        let mut all = Vlans::none();
-        vlans.into_iter().for_each(|(vlan, interface)| all.set(vlan, interface));
-        conf[0] = if all.iter().next().is_some() { 1 | HAS_VLANS } else { 1 };
-        RouteStage::over(Arc::new(RouteMaps { conf, vlans: all, own, answers }))
+        let mut maps = self.maps.shared();
+        maps.vlans = Vlans::none();
+        vlans.into_iter().for_each(|(vlan, interface)| maps.vlans.set(vlan, interface));
+        maps.conf[0] &= !HAS_VLANS;
+        if maps.vlans.iter().next().is_some() {
+            maps.conf[0] |= HAS_VLANS;
+        }
+        RouteStage::over(Arc::new(maps))
     }
 
     /// The same where a service tag (IEEE 802.1ad) with one of these VLANs makes a frame the worker's.
@@ -400,6 +410,25 @@ impl RouteStage {
         let mut maps = self.maps.shared();
         maps.conf[0] |= HAS_SERVICE;
         RouteStage::over(Arc::new(maps))
+    }
+
+    /// The same where no frame that is answered in the hook overtakes one of its flow that went up to a worker before: frames that go up are
+    /// numbered, and [`Orders::finish`] says up to which number all have left. The order that the port's program keeps already goes on.
+    /// A port in generic mode has no such order, since several CPUs may take frames of one queue there.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn in_order(self, port: &Attached) -> Result<RouteStage, Error> {
+        let mut maps = self.maps.shared();
+        maps.conf[0] |= ORDERED;
+        maps.orders = Some(bridge::orders_of(port)?);
+        Ok(RouteStage::over(Arc::new(maps)))
+    }
+
+    /// The order of frames between hook and workers ([`RouteStage::in_order`]).
+    #[must_use]
+    pub fn orders(&self) -> Option<&Arc<Orders>> {
+        self.maps.orders()
     }
 
     /// The VLANs whose frames are none of the kernel's, with the numbers of their interfaces where they are answered.
@@ -426,8 +455,13 @@ impl RouteStage {
     pub fn is_same(&self, other: &RouteStage) -> Result<bool, Error> {
         let tables = |stage: &RouteStage| stage.maps.answers.as_ref().map(|maps| maps.id()).transpose();
         let constants = |stage: &RouteStage| (stage.maps.conf, stage.maps.vlans.clone());
+        let same_order = match (&self.maps.orders, &other.maps.orders) {
+            (None, None) => true,
+            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
+            _ => false,
+        };
         let alike = constants(self) == constants(other) && self.own_id()? == other.own_id()?;
-        Ok(alike && tables(self)? == tables(other)?)
+        Ok(alike && same_order && tables(self)? == tables(other)?)
     }
 
     /// Whether routes are answered in the hook.
@@ -471,16 +505,23 @@ impl RouteMaps {
         self.answers.as_deref()
     }
 
-    /// The same maps once more.
-    fn shared(&self) -> RouteMaps {
-        let RouteMaps { conf, vlans, own, answers } = self;
-        RouteMaps { conf: *conf, vlans: vlans.clone(), own: Arc::clone(own), answers: answers.clone() }
+    /// The order of frames between hook and workers, where it is kept.
+    pub fn orders(&self) -> Option<&Arc<Orders>> {
+        self.orders.as_ref()
     }
 
-    /// The same with counts of its own, so that a test run counts nothing where others read it.
+    /// The same maps once more.
+    fn shared(&self) -> RouteMaps {
+        let RouteMaps { conf, vlans, own, answers, orders } = self;
+        let (own, answers, orders) = (Arc::clone(own), answers.clone(), orders.clone());
+        RouteMaps { conf: *conf, vlans: vlans.clone(), own, answers, orders }
+    }
+
+    /// The same with counts and an order of its own, so that a test run changes nothing. Nothing is under way in that order.
     pub fn scratch(&self) -> Result<RouteMaps, Error> {
         let answers = self.answers.as_ref().map(|answers| answers.scratch().map(Arc::new)).transpose()?;
-        Ok(RouteMaps { answers, ..self.shared() })
+        let orders = self.orders.as_ref().map(|orders| orders.scratch().map(Arc::new)).transpose()?;
+        Ok(RouteMaps { answers, orders, ..self.shared() })
     }
 
     /// Those of a program that is in the kernel already, which `take` gives by name.
@@ -495,8 +536,12 @@ impl RouteMaps {
             v6: take(OWN6)?,
             bits: take(OWN_BITS).or_else(|_| all_bits())?,
         });
+        let orders = match conf[0] & ORDERED {
+            0 => None,
+            _ => Some(Arc::new(Orders::over(take(bridge::ORDERS)?, take(bridge::BUCKETS)?)?)),
+        };
         let answers = AnswerMaps::adopt(conf.get(ANSWERS_AT..).unwrap_or(&[]), secrets, take)?.map(Arc::new);
-        Ok(RouteMaps { conf, vlans, own, answers })
+        Ok(RouteMaps { conf, vlans, own, answers, orders })
     }
 }
 
@@ -555,6 +600,7 @@ mod tests {
                 vlans: Vlans::none(),
                 own: Arc::new(own),
                 answers: None,
+                orders: None,
             }));
             assert_eq!(stage.port(), port);
             let numbers =

@@ -8,6 +8,7 @@ mod tables;
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 
 use lookup::Prefix;
 use proptest::prelude::*;
@@ -15,7 +16,8 @@ use proptest::test_runner::{Config, TestRunner};
 use router::{Decision, Scratch};
 use support::router::{FAR, NEAR, ethernet, ipv4, ipv6};
 use support::{Namespace, PacketSocket, config};
-use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, frame, sent, way, ways};
+use tables::{ANSWER, MAC, MTU, OWN_SOURCES, PORT, Rig, TAG, Tables, VLANS, frame, sent, way, ways};
+use xdp::bridge::Mark;
 use xdp::fib::Takes;
 use xdp::live::{Pass, Sink, Traffic, Vary};
 use xdp::route::{AnswerInterface, AnswerPort, Own, RouteCounts, RouteStage};
@@ -303,6 +305,93 @@ fn no_frame_has_half_of_an_address() {
             }
         }
     });
+}
+
+#[test]
+fn no_frame_overtakes_one_that_went_up() {
+    need_root!();
+    let rig = Rig::new(&ANSWER);
+    let socket = support::unbound_socket();
+    let attached = &rig.router.attached;
+    attached.set_socket(0, socket.as_fd()).unwrap();
+    let own = Own::new("blue").unwrap();
+    let stage = RouteStage::answering(&PORT, &own, &rig.tables.answers, &ANSWER).with_vlans(VLANS);
+    let stage = stage.in_order(attached).unwrap();
+    let loaded = attached.prepare_route(Some(&stage)).unwrap();
+    let way = |frame: &[u8]| {
+        let (verdict, counter, after) = rig.router.see(&loaded, frame);
+        if counter == Counter::Steered {
+            let (mark, rest) = after.split_first_chunk().unwrap();
+            assert_eq!((verdict, rest), (Verdict::Redirect, frame), "a frame goes up as it came");
+            assert!(Mark::read(*mark).is_some());
+        }
+        counter
+    };
+    let orders = stage.orders().unwrap();
+    let known = ipv4([198, 51, 100, 7].into(), 60, |_| ());
+    let other = ipv4([203, 0, 113, 9].into(), 60, |_| ());
+    let six = ipv6("2001:db8::7".parse().unwrap(), 60, |_| ());
+    let tagged = tables::tagged(&known, 200);
+    let unknown = ipv4([192, 0, 2, 21].into(), 60, |_| ());
+    // Nobody has said yet that what came before the stage has left.
+    assert_eq!(way(&known), Counter::Steered);
+    assert_eq!(orders.numbers(0), (1, u32::MAX));
+    orders.finish(0, 1);
+    for frame in [&known, &six, &tagged] {
+        assert_eq!(way(frame), Counter::RouteForwarded);
+        // The flow goes up for a while.
+        rig.tables.answers.answer(false, false);
+        assert_eq!(way(frame), Counter::Steered);
+        rig.tables.answers.answer(true, true);
+        let waited = orders.waiting(0);
+        assert_eq!(way(frame), Counter::Steered, "the one before is under way");
+        assert_eq!(orders.waiting(0), waited + 1);
+        assert_eq!(way(&other), Counter::RouteForwarded, "another flow does not wait");
+        let sent = orders.numbers(0).0;
+        orders.finish(0, sent - 1);
+        assert_eq!(way(frame), Counter::Steered, "the last is under way");
+        orders.finish(0, sent + 1);
+        assert_eq!(way(frame), Counter::RouteForwarded);
+        // Where the queue overflows, the flow is dropped until it can change; a frame that only the worker can answer goes up.
+        rig.tables.answers.answer(false, false);
+        assert_eq!(way(frame), Counter::Steered);
+        rig.tables.answers.answer(true, true);
+        orders.hold(0, true);
+        assert_eq!(rig.router.see(&loaded, frame).0, Verdict::Drop);
+        assert_eq!(way(frame), Counter::BridgeHeld);
+        assert_eq!(way(&unknown), Counter::Steered);
+        assert_eq!(way(&unknown), Counter::Steered);
+        orders.finish(0, orders.numbers(0).0);
+        assert_eq!(way(frame), Counter::RouteForwarded);
+        orders.hold(0, false);
+    }
+    // Nothing can be under way without a socket.
+    rig.tables.answers.answer(false, false);
+    assert_eq!(way(&known), Counter::Steered);
+    rig.tables.answers.answer(true, true);
+    attached.clear_socket(0).unwrap();
+    assert_eq!(way(&known), Counter::RouteForwarded);
+}
+
+#[test]
+fn a_successor_goes_on_with_the_order() {
+    need_root!();
+    let mut line = Line::new();
+    let own = Own::new("blue").unwrap();
+    let stage = |port: &Attached| {
+        RouteStage::answering(&PORT, &own, &line.tables.answers, &ANSWER).in_order(port).unwrap()
+    };
+    let first = stage(&line.port);
+    line.port.set_route(Some(&first)).unwrap();
+    line.port.route_orders().unwrap().finish(0, 41);
+    // Other constants keep the order, and so does another process.
+    let second = stage(&line.port).with_vlans(VLANS);
+    line.port.set_route(Some(&second)).unwrap();
+    assert!(!first.is_same(&second).unwrap());
+    assert_eq!(line.port.route_orders().unwrap().numbers(0).1, 41);
+    let adopted = Attached::from_fds(line.port.into_fds()).unwrap();
+    assert_eq!(adopted.route_orders().unwrap().numbers(0).1, 41);
+    assert!(adopted.explain(&ipv4([198, 51, 100, 7].into(), 60, |_| ())).is_ok());
 }
 
 /// A successor finds what its predecessor's program reads, and nothing is counted by asking.

@@ -85,6 +85,7 @@ fn measured() -> Costs {
         let loaded = PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &stage);
         add(format!("port-route-answers-{name}"), loaded.unwrap().info().unwrap());
     }
+    add("port-route-answers-ordered".to_owned(), with_order());
     add("port-route-steer-everything".to_owned(), with_route());
     for (name, flows, table, metadata) in
         [("flows", 16, false, false), ("table", 0, true, false), ("everything", 16, true, true)]
@@ -192,6 +193,18 @@ fn answers_stage(partial_checksums: bool, sources: Sources) -> RouteStage {
     let port = RoutePort { mac: [2, 0, 0, 0, 0, 1], vrrp: true };
     let answer = AnswerPort { number: 1, interface: 0, sources, partial_checksums, seed: 7 };
     RouteStage::answering(&port, &own, &answers, &answer)
+}
+
+/// A virtual router's port whose answers keep the order of frames.
+fn with_order() -> ProgramInfo {
+    let namespace = Namespace::enter_new();
+    let (_, near) = namespace.veth("va", "vb", "");
+    let loaded =
+        PortProgram::load_routed(&config(Owner::Routed, WhenDown::Drop), &route_stage(true)).unwrap();
+    let mut attached = loaded.attach(near, AttachMode::Native, None).unwrap();
+    let stage = answers_stage(false, Sources::Any).in_order(&attached).unwrap();
+    attached.set_route(Some(&stage)).unwrap();
+    attached.info().unwrap()
 }
 
 /// A virtual router's port with a steering.
@@ -343,7 +356,10 @@ fn every_combination_of_stages_loads() {
             "rules" => port.set_flows(Some(&flow_stage(&port, true, true))).unwrap(),
             "fib" => port.set_fib(Some(&fib_stage(&port, true, true))).unwrap(),
             "route" => port.set_route(Some(&route_stage(true))).unwrap(),
-            "answers" => port.set_route(Some(&answers_stage(true, Sources::Strict))).unwrap(),
+            "answers" => {
+                let stage = answers_stage(true, Sources::Strict).in_order(&port).unwrap();
+                port.set_route(Some(&stage)).unwrap();
+            }
             _ => {}
         }
         for filter in &filters {

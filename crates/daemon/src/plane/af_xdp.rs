@@ -2,18 +2,19 @@
 //! killed predecessor left pinned is adopted.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use control::PlaneError;
 use model::{Checksums, Finding, HookPolicy, PortName, Queues, WhenDown, XdpMode, XdpOptions};
 use packet::QueueId;
-use port::af_xdp::{AfXdpConfig, AfXdpQueue, BusyPoll, ZeroCopy};
+use port::af_xdp::{AfXdpCause, AfXdpConfig, AfXdpError, AfXdpQueue, BusyPoll, ZeroCopy};
 use port::link::{self, LinkChange, LinkInfo};
 use port::veth::EndAddresses;
 use port::{FramePool, Queue};
 use xdp::user::UserProgram;
 use xdp::{AttachMode, Attached, LocalAddresses, Owner, PinPath, PortProgram, ProgramConfig};
 
-use super::device::{self, Device, failed, object};
+use super::device::{self, Device, failed, object, unready};
 use super::foreign::{self, Former};
 use super::open::{Footprint, Notes, Opened, Wanted};
 use super::pins::{self, Claim, Reserved};
@@ -50,6 +51,8 @@ pub struct Request<'a> {
     pub former: Option<Former>,
     /// The Ethernet addresses that a pair of our making had before.
     pub ends: EndAddresses,
+    /// How long to wait for a queue whose former socket the kernel has not let go of.
+    pub busy_wait: Duration,
 }
 
 /// Opens the device of this name in the calling thread's namespace.
@@ -118,6 +121,8 @@ fn open_prepared(
                 notes: notes.0,
             })
         }
+        // What a process before us has left pinned carries on what it can without sockets.
+        Err(error) if adopted && request.policy.persist => Err(error),
         Err(error) => {
             // The error that brought us here says more than one of the clean-up would.
             let _ = hook.detach();
@@ -334,16 +339,20 @@ fn sockets(
                 .then_some(BusyPoll { microseconds: options.busy_poll, budget: BUSY_POLL_BUDGET }),
             multi_buffer: hook.multi_buffer(),
             complete_checksums: completes(options, request.own),
+            busy_wait: request.busy_wait,
             ..AfXdpConfig::new(ifname, u32::from(id))
         };
-        let step =
-            AfXdpQueue::open(config, pool).map_err(|error| failed(request.name, &error)).and_then(|queue| {
-                opened.push((QueueId(id), queue));
-                let socket =
-                    opened.last().filter(|_| request.has_room && !is_locked).map(|(_, queue)| queue.fd());
-                let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
-                set.map_err(|error| failed(request.name, &error))
-            });
+        let refused = |error: AfXdpError| match error.cause {
+            AfXdpCause::QueueBusy => unready(request.name, &error),
+            _ => failed(request.name, &error),
+        };
+        let step = AfXdpQueue::open(config, pool).map_err(refused).and_then(|queue| {
+            opened.push((QueueId(id), queue));
+            let socket =
+                opened.last().filter(|_| request.has_room && !is_locked).map(|(_, queue)| queue.fd());
+            let set = socket.map_or(Ok(()), |socket| hook.set_socket(u32::from(id), socket));
+            set.map_err(|error| failed(request.name, &error))
+        });
         if let Err(error) = step {
             for (_, queue) in opened {
                 Box::new(queue).close(pool);

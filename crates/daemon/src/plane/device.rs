@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use control::PlaneError;
+use control::{FailureKind, PlaneError};
 use model::{Namespace, PortName};
 use packet::MacAddr;
 use port::link::{self, LinkInfo};
@@ -118,6 +118,11 @@ pub fn place(namespace: Option<&Namespace>) -> PathBuf {
 /// What `error` means for a port: its text, without doubling the sources.
 pub fn failed(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
     PlaneError::failed(object(port), error, "correct that, then apply again; `trivium doctor` may tell more")
+}
+
+/// The same where what is in the way may go away by itself: the port is tried again.
+pub fn unready(port: &PortName, error: &dyn std::error::Error) -> PlaneError {
+    PlaneError { kind: FailureKind::Unready, ..failed(port, error) }
 }
 
 /// How a port is named in messages.

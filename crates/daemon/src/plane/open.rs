@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use engine::OwnStage;
@@ -16,12 +17,12 @@ use port::netns::Netns;
 use port::null::NullQueue;
 use port::pcap::{PcapConfig, PcapError, PcapQueue, Timing};
 use port::tap::{Tap, TapConfig};
-use port::veth::{self, EndAddresses, VethConfig};
+use port::veth::{self, EndAddresses, VethConfig, VethError};
 use port::{FramePool, Queue, QueueStatus};
 use xdp::Attached;
 
 use super::af_xdp::{self, Request};
-use super::device::{Device, failed, inside, object};
+use super::device::{Device, failed, inside, object, unready};
 use super::fault;
 use super::foreign::Former;
 use super::pins::{self, Claim};
@@ -161,14 +162,16 @@ impl Wanted {
     }
 }
 
-/// Opens a port. `known` says what its device was like before it was a port, and which Ethernet addresses a device of our making had.
+/// Opens a port. `known` says what its device was like before it was a port, and which Ethernet addresses a device of our making had. A queue
+/// whose former socket the kernel has not let go of is waited for, at most so long.
 ///
 /// # Errors
-/// With the port, the cause and the next step; nothing is left behind.
+/// With the port, the cause and the next step; nothing is left behind. [`FailureKind::Unready`] where it helps to try again later.
 pub fn open(
     name: &PortName,
     wanted: &Wanted,
     known: &Footprint,
+    busy_wait: Duration,
     pool: &mut FramePool,
 ) -> Result<Opened, PlaneError> {
     let Footprint { former, ends, .. } = *known;
@@ -188,6 +191,7 @@ pub fn open(
         mtu,
         former,
         ends,
+        busy_wait,
     };
     let mut opened = match &wanted.port.kind {
         PortKind::AfXdp(port) => {
@@ -264,7 +268,12 @@ fn veth(request: &Request<'_>, port: &model::Veth, pool: &mut FramePool) -> Resu
         // Nothing of a pair that another process serves is changed.
         pins::reserve(request.name, port.device.as_str(), found.ifindex)?;
     }
-    let made = veth::ensure(&wanted).map_err(|error| failed(request.name, &error))?;
+    let made = veth::ensure(&wanted).map_err(|error| match &error {
+        VethError::Foreign { .. } => failed(request.name, &error),
+        VethError::Link { source, .. } if source.is_forbidden() => failed(request.name, &error),
+        // Whoever owns the far end's namespace may have renamed it, or taken its name, or forbidden it IPv6.
+        _ => unready(request.name, &error),
+    })?;
     let mut opened = af_xdp::open(request, port.device.as_str(), pool);
     match &mut opened {
         Ok(opened) => {

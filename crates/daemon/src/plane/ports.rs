@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use control::PlaneError;
 use engine::inspect::QueueView;
@@ -61,8 +61,12 @@ pub struct Running {
     pub own: Option<Arc<dyn OwnStage>>,
     /// What is wrong with it now.
     pub trouble: Option<String>,
-    /// When it could not be opened again; `None`: the last attempt succeeded.
-    pub refused_at: Option<Instant>,
+    /// When it may be tried again; `None`: the last attempt succeeded.
+    pub not_before: Option<Instant>,
+    /// How often it could not be opened again, one attempt after the other.
+    pub refusals: u32,
+    /// Whether it goes on with a hook of a process before us.
+    pub adopted: bool,
     /// Whether its hook drops everything until it has the port's filter.
     pub is_locked: bool,
     /// How often its hook was taken off from outside and put back.
@@ -134,7 +138,9 @@ impl Running {
             spread: None,
             own: opened.own,
             trouble: None,
-            refused_at: None,
+            not_before: None,
+            refusals: 0,
+            adopted: opened.adopted,
             is_locked: opened.is_locked,
             hooks_lost: 0,
         };
@@ -161,7 +167,9 @@ impl Running {
             spread: None,
             own: None,
             trouble: Some(trouble),
-            refused_at: None,
+            not_before: None,
+            refusals: 0,
+            adopted: false,
             is_locked: false,
             hooks_lost: 0,
         }
@@ -172,6 +180,19 @@ impl Running {
         let EndAddresses { near, far } = self.footprint.ends;
         let now = self.device.as_ref().and_then(|device| device.mac);
         EndAddresses { near: near.map(|near| now.unwrap_or(near)), far }
+    }
+
+    /// Notes that it could not be opened again. The next attempt may come after `least`, which doubles with each attempt that fails, up to
+    /// `most`.
+    pub fn refused(&mut self, least: Duration, most: Duration) {
+        let wait = least.saturating_mul(1 << self.refusals.min(16)).min(most);
+        self.not_before = Some(Instant::now() + wait);
+        self.refusals += 1;
+    }
+
+    /// Returns whether it is time for another attempt to open it again.
+    pub fn may_be_tried(&self) -> bool {
+        self.not_before.is_none_or(|time| Instant::now() >= time)
     }
 
     /// Takes the queues from their workers and closes them; the hook stays. Call after a snapshot without the port has

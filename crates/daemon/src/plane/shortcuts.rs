@@ -43,6 +43,8 @@ pub struct Shortcuts {
     devices: Option<BridgeDevices>,
     bridges: BTreeMap<BridgeName, BridgeOffload>,
     ports: BTreeMap<PortName, Shortcut>,
+    /// The order of frames of routers' ports, whose stages [`super::routers`] puts into their hooks.
+    routed: BTreeMap<PortName, RoutedOrder>,
     /// What stages that are gone have carried for ports that are still there: counters do not run backwards.
     past: BTreeMap<PortName, BridgeCounts>,
     /// Captures and traces that want to see every packet.
@@ -101,12 +103,21 @@ struct Shortcut {
     seen: Vec<Seen>,
 }
 
+/// A router's port whose hook keeps the order of frames.
+struct RoutedOrder {
+    orders: Arc<Orders>,
+    /// Each queue at the last look.
+    seen: Vec<Seen>,
+}
+
 /// How a queue was doing.
 struct Seen {
     /// Frames that the kernel had lost of it.
     lost: u64,
     /// Frames that had waited for their order.
     waiting: u32,
+    /// The number of the last frame that had left.
+    done: u32,
 }
 
 /// What a worker tells of a queue's progress.
@@ -150,6 +161,7 @@ impl Shortcuts {
         for name in self.ports.keys().filter(lost).cloned().collect::<Vec<_>>() {
             self.leave(&name, ports.contains_key(&name));
         }
+        self.follow_routers(engine, ports, anew);
         for (name, running) in ports {
             if let Err(error) = self.ensure_port(engine, config, name, running, bridges, table) {
                 tracing::warn!(port = %name, %error, "its bridge does not answer in the driver hook");
@@ -157,6 +169,32 @@ impl Shortcuts {
             if let Some(shortcut) = self.ports.get(name).filter(|_| anew) {
                 tell(engine, running, Some(shortcut.stage.orders()));
                 shortcut.stage.orders().set_bypass(self.watchers > 0);
+            }
+        }
+    }
+
+    /// Lets workers tell the hooks of routers' ports which frames have left. With `anew`, workers may be others. A hook answers no route
+    /// before it is told.
+    pub fn follow_routers(&mut self, engine: &Engine, ports: &Ports, anew: bool) {
+        self.routed.retain(|name, _| ports.contains_key(name));
+        for (name, running) in ports {
+            let orders = running.hook.as_ref().and_then(|hook| hook.route_orders());
+            let known = self.routed.get(name).map(|routed| &routed.orders);
+            let is_known = match (known, orders) {
+                (None, None) => true,
+                (Some(known), Some(orders)) => Arc::ptr_eq(known, orders) && !anew,
+                _ => false,
+            };
+            if is_known {
+                continue;
+            }
+            tell(engine, running, orders);
+            match orders {
+                Some(orders) => {
+                    let routed = RoutedOrder { orders: Arc::clone(orders), seen: Vec::new() };
+                    self.routed.insert(name.clone(), routed);
+                }
+                None => drop(self.routed.remove(name)),
             }
         }
     }
@@ -316,22 +354,26 @@ impl Shortcuts {
     /// second, or the queue overflows, flows that wait are dropped for the milliseconds that the worker needs to finish.
     fn relieve(&mut self, ports: &Ports) {
         let mut held = Vec::new();
-        for (name, shortcut) in &mut self.ports {
+        let bridged = self.ports.iter_mut().map(|(name, port)| (name, port.stage.orders(), &mut port.seen));
+        let routed = self.routed.iter_mut().map(|(name, port)| (name, &port.orders, &mut port.seen));
+        for (name, orders, last) in bridged.chain(routed) {
             let Some(running) = ports.get(name) else { continue };
-            let orders = Arc::clone(shortcut.stage.orders());
             let look = |(queue, socket): &(QueueId, OwnedFd)| {
                 let counted = statistics(socket.as_fd());
                 let lost = counted.rx_ring_full + counted.rx_fill_empty;
-                Seen { lost, waiting: orders.waiting(u32::from(queue.0)) }
+                let queue = u32::from(queue.0);
+                Seen { lost, waiting: orders.waiting(queue), done: orders.numbers(queue).1 }
             };
             let seen: Vec<Seen> = running.sockets.iter().map(look).collect();
-            for ((queue, _), (now, then)) in running.sockets.iter().zip(seen.iter().zip(&shortcut.seen)) {
+            for ((queue, _), (now, then)) in running.sockets.iter().zip(seen.iter().zip(&*last)) {
                 let waited = now.waiting.wrapping_sub(then.waiting);
-                if waited >= MANY || (now.lost > then.lost && waited > 0) {
-                    held.push((Arc::clone(&orders), u32::from(queue.0)));
+                // Where nothing has left for a second, nothing leaves within milliseconds.
+                let is_moving = now.done != then.done;
+                if is_moving && (waited >= MANY || (now.lost > then.lost && waited > 0)) {
+                    held.push((Arc::clone(orders), u32::from(queue.0)));
                 }
             }
-            shortcut.seen = seen;
+            *last = seen;
         }
         hold(&held);
     }

@@ -6,6 +6,7 @@
 //! cannot fail: they are one snapshot, published at the end. Ports that stay as they are are not touched.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use control::{FailureKind, PlaneError};
 use engine::Engine;
@@ -14,6 +15,7 @@ use model::{
     SteerName,
 };
 use packet::PortId;
+use port::af_xdp::BUSY_WAIT;
 use xdp::HookSays;
 use xdp::user::UserProgram;
 
@@ -147,7 +149,7 @@ impl Site {
         let carried_out = self.carry_out(engine, &steps, prepared, new, starting, &mut done);
         match &carried_out {
             Ok(_) => self.settle(engine, new, &done.gone, routers),
-            Err(_) => self.undo(engine, done),
+            Err(_) => self.undo(engine, done, starting),
         }
         let table = self.flows.table();
         self.shortcuts.ensure(engine, &self.config, &mut self.ports, &self.bridges, table, true);
@@ -173,15 +175,27 @@ impl Site {
         let mut notes = Vec::new();
         self.filters.change(prepared.filters, &mut self.ports, &mut done.filters)?;
         self.steers.change(prepared.steers, &mut self.ports, &mut done.steers)?;
+        let mut busy_wait = BUSY_WAIT;
         for name in self.early(steps, new) {
             let absent = |port: &model::Port| open::absent(&port.kind).filter(|_| starting);
-            if let Some(why) = new.ports.get(name).and_then(absent) {
-                done.came.push(name.clone());
-                notes.push(self.wait_for_device(name, new, why)?);
-                continue;
+            let opened = match new.ports.get(name).and_then(absent) {
+                Some(why) => Err(why),
+                None => match open_one(engine, name, new, None, busy_wait) {
+                    // One port that cannot be opened, which a tenant can bring about, does not keep all others from starting.
+                    Err(error) if starting && error.kind == FailureKind::Unready => {
+                        busy_wait = Duration::ZERO;
+                        Err(error.cause)
+                    }
+                    other => Ok(other?),
+                },
+            };
+            match opened {
+                Ok((wanted, opened)) => done.early.push((name.clone(), wanted, opened)),
+                Err(why) => {
+                    done.came.push(name.clone());
+                    notes.push(self.wait_for_device(name, new, why)?);
+                }
             }
-            let (wanted, opened) = open_one(engine, name, new, None)?;
-            done.early.push((name.clone(), wanted, opened));
         }
         self.drain(engine, &steps.remove, &mut done.gone);
         for gone in done.gone.iter().filter(|gone| is_made_anew(gone, new)) {
@@ -192,7 +206,8 @@ impl Site {
             notes.extend(self.install(engine, &name, wanted, opened, None)?);
         }
         for name in steps.add.iter().filter(|name| !done.came.contains(name)).cloned().collect::<Vec<_>>() {
-            let (wanted, opened) = open_one(engine, &name, new, former_of(&done.gone, &name, new))?;
+            let (wanted, opened) =
+                open_one(engine, &name, new, former_of(&done.gone, &name, new), BUSY_WAIT)?;
             done.came.push(name.clone());
             let user = of_name(&mut done.gone, &name).and_then(|gone| gone.user.take());
             notes.extend(self.install(engine, &name, wanted, opened, user)?);
@@ -238,10 +253,16 @@ impl Site {
         }
     }
 
-    /// Makes everything what it was before a change that failed half-way.
-    fn undo(&mut self, engine: &Engine, done: Done) {
+    /// Makes everything what it was before a change that failed half-way. Hooks that a start has adopted stay on their devices: they carry
+    /// what they have carried since their daemon ended.
+    fn undo(&mut self, engine: &Engine, done: Done, starting: bool) {
         let Done { filters, steers, early, came, mut gone, changed } = done;
-        for (name, wanted, opened) in early {
+        let adopted = self.ports.values_mut().filter(|running| starting && running.adopted);
+        adopted.for_each(|running| drop(running.hook.take()));
+        for (name, wanted, mut opened) in early {
+            if starting && opened.adopted {
+                drop(opened.hook.take());
+            }
             open::abandon(&name, &wanted, opened, &mut engine.pool());
         }
         let mut left = Vec::new();
@@ -285,7 +306,7 @@ impl Site {
     /// Opens a port again that was taken out; one that cannot be opened waits for its device.
     fn bring_back(&mut self, engine: &Engine, gone: Gone) {
         let Gone { name, wanted, footprint, mut user } = gone;
-        let opened = open::open(&name, &wanted, &footprint, &mut engine.pool());
+        let opened = open::open(&name, &wanted, &footprint, BUSY_WAIT, &mut engine.pool());
         let installed =
             opened.and_then(|opened| self.install(engine, &name, wanted.clone(), opened, user.take()));
         let Err(error) = installed else { return };
@@ -318,6 +339,7 @@ impl Site {
     /// Workers and hooks learn what routers have seen.
     pub fn routing_has_changed(&mut self, engine: &Engine) {
         self.routers.tell_hooks(&self.config, &mut self.ports);
+        self.shortcuts.follow_routers(engine, &self.ports, false);
         self.publish(engine);
     }
 
@@ -335,8 +357,9 @@ impl Site {
             self.routing_has_changed(engine);
         }
         self.seconds = self.seconds.wrapping_add(1);
-        let Site { routers, config, ports, names, .. } = self;
+        let Site { routers, config, ports, names, shortcuts, .. } = self;
         routers.look(engine, config, ports, names, self.seconds);
+        shortcuts.follow_routers(engine, ports, false);
     }
 
     /// What the hooks answer by themselves follows what runs; a few times a second.
@@ -537,10 +560,11 @@ fn open_one(
     name: &PortName,
     config: &Config,
     former: Option<Former>,
+    busy_wait: Duration,
 ) -> Result<(Wanted, Opened), PlaneError> {
     let wanted = wanted_of(name, config)?;
     let known = Footprint { former, ..Footprint::default() };
-    let opened = open::open(name, &wanted, &known, &mut engine.pool())?;
+    let opened = open::open(name, &wanted, &known, busy_wait, &mut engine.pool())?;
     Ok((wanted, opened))
 }
 

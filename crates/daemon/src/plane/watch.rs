@@ -2,7 +2,7 @@
 //! busy the workers were.
 
 use std::any::Any;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use control::PlaneError;
 use engine::Engine;
@@ -20,8 +20,9 @@ use super::ports::Running;
 use super::site::Site;
 use super::user;
 
-/// The least time between two attempts to open a port again.
+/// The least time between two attempts to open a port again. It doubles with each attempt that fails, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_millis(200);
+const RETRY_MOST: Duration = Duration::from_millis(1_600);
 
 /// The part of its time that a worker without rest spends on packets.
 const FULL: f64 = 0.98;
@@ -97,7 +98,7 @@ pub fn look(site: &mut Site, engine: &Engine, watches: &mut DeviceWatches, secon
             Seen::Same => false,
             Seen::Differs(info) => differs(site, engine, &name, &info),
             Seen::Gone(why) => gone(site, engine, &name, &why),
-            Seen::Missing => second && come_back(site, engine, &name),
+            Seen::Missing => second && may_be_tried(site, &name) && come_back(site, engine, &name),
             Seen::Unhooked => put_back(site, engine, &name),
         };
         changed |= done;
@@ -119,6 +120,11 @@ fn forget_stations(site: &Site) {
         let stations = bridge.tables().flush_port(running.id);
         tracing::info!(port = %name, stations, "its link is down: the stations that were learned there are forgotten");
     }
+}
+
+/// Whether it is time for another attempt to open a port again.
+fn may_be_tried(site: &Site, name: &PortName) -> bool {
+    site.ports.get(name).is_some_and(Running::may_be_tried)
 }
 
 /// Whether the hook of a port whose device is there was taken off from outside.
@@ -166,7 +172,7 @@ fn differs(site: &mut Site, engine: &Engine, name: &PortName, info: &LinkInfo) -
     let Some(running) = site.ports.get_mut(name) else { return false };
     if running.device.is_none() || running.trouble.is_some() {
         // An attempt that fails changes the device and changes it back: the notifications of that must not cause the next attempt.
-        return running.refused_at.is_none_or(|at| at.elapsed() >= RETRY) && come_back(site, engine, name);
+        return running.may_be_tried() && come_back(site, engine, name);
     }
     let Some(device) = &mut running.device else { return false };
     if device.name != info.name {
@@ -234,7 +240,7 @@ fn come_back(site: &mut Site, engine: &Engine, name: &PortName) -> bool {
             true
         }
         Err(error) => {
-            running.refused_at = Some(Instant::now());
+            running.refused(RETRY, RETRY_MOST);
             let text = error.cause.clone();
             if running.trouble.as_deref() != Some(&text) {
                 tracing::warn!(port = %name, %error, "the port cannot be opened again");
@@ -252,7 +258,7 @@ fn reopen(site: &mut Site, engine: &Engine, name: &PortName) -> Result<Running, 
     };
     running.close(engine);
     let (id, wanted, spread) = (running.id, running.wanted.clone(), running.spread.clone());
-    let mut opened = open::open(name, &wanted, &running.footprint, &mut engine.pool())?;
+    let mut opened = open::open(name, &wanted, &running.footprint, Duration::ZERO, &mut engine.pool())?;
     if let Err(error) = site.equip(name, &wanted, &mut opened) {
         open::abandon(name, &wanted, opened, &mut engine.pool());
         return Err(error);

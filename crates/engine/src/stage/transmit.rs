@@ -33,6 +33,8 @@ pub struct OwnedQueue {
     pub finish: Option<crate::finish::Finish>,
     /// What came by it and waits for the decider.
     pub parked: crate::finish::Parked,
+    /// What its transmit ring has to give to the kernel before progress is told.
+    pub unsent: crate::finish::Unsent,
 }
 
 /// The ways out of a worker.

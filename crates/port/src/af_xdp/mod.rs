@@ -23,6 +23,7 @@ mod rings_tests;
 mod socket;
 
 use std::io;
+use std::time::Duration;
 
 pub use hand_over::{AfXdpHandOver, doubles, free_frames};
 pub use queue::{AfXdpCounters, AfXdpQueue, statistics};
@@ -76,7 +77,13 @@ pub struct AfXdpConfig {
     pub multi_buffer: bool,
     /// The engine is to look for bare pseudo-header checksums on this port; see [`crate::offload::mark_bare_checksum`].
     pub complete_checksums: bool,
+    /// How long to wait for a queue whose former socket the kernel has not let go of: that takes until the last packet that it sent has been
+    /// consumed.
+    pub busy_wait: Duration,
 }
+
+/// What [`AfXdpConfig::busy_wait`] is by default: longer than a receiver that works needs.
+pub const BUSY_WAIT: Duration = Duration::from_secs(3);
 
 impl AfXdpConfig {
     /// Defaults for a queue of the device `ifname`: rings of 2048, the best mode, several buffers a packet.
@@ -91,6 +98,7 @@ impl AfXdpConfig {
             busy_poll: None,
             multi_buffer: true,
             complete_checksums: false,
+            busy_wait: BUSY_WAIT,
         }
     }
 

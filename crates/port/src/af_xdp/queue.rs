@@ -12,7 +12,7 @@ use crate::link;
 use crate::memory::FrameMemory;
 use crate::pool::FramePool;
 use crate::quarantine::{HOLD, Place};
-use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus};
+use crate::queue::{Batch, Capabilities, Queue, QueueCounters, QueueState, QueueStatus, TransmitProgress};
 use crate::sys;
 
 /// Most calls of one kick: where the kernel's budget is fixed to 32, eight calls send a burst.
@@ -253,8 +253,8 @@ impl Queue for AfXdpQueue {
         self.state == QueueState::Up && self.rings.tx.pending() > 0 && self.rings.tx.needs_wakeup()
     }
 
-    fn is_unsent(&mut self) -> bool {
-        self.state == QueueState::Up && self.rings.tx.pending() > 0
+    fn transmit_progress(&mut self) -> Option<TransmitProgress> {
+        (self.state == QueueState::Up).then(|| self.rings.tx.progress())
     }
 
     fn capabilities(&self) -> Capabilities {

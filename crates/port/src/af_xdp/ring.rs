@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::abi;
+use crate::queue::TransmitProgress;
 
 /// What keeps the ring's memory alive.
 enum Backing {
@@ -152,6 +153,18 @@ impl<T: Copy> Producer<T> {
         self.head.wrapping_sub(self.consumed).min(self.size())
     }
 
+    /// The number of the next entry.
+    #[inline]
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// How far the ring is.
+    pub(crate) fn progress(&mut self) -> TransmitProgress {
+        let pending = self.pending();
+        TransmitProgress { given: self.head, taken: self.head.wrapping_sub(pending) }
+    }
+
     /// Free places; asks the other side only when the cached number is under `enough`.
     #[inline]
     pub(crate) fn free(&mut self, enough: u32) -> u32 {
@@ -210,6 +223,12 @@ impl<T: Copy> Consumer<T> {
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.shared.producer().load(Ordering::Acquire).wrapping_sub(self.tail).min(self.size())
+    }
+
+    /// The number of the next entry to be read.
+    #[inline]
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail
     }
 
     /// The `i`-th entry that is available.

@@ -9,7 +9,7 @@ use super::owned::OwnedFrames;
 use super::ring::{Consumer, Producer};
 use crate::memory::FrameMemory;
 use crate::packet::Packet;
-use crate::pool::{FillShare, FramePool, LEAST_FILL};
+use crate::pool::{FramePool, LEAST_FILL, MemoryShare};
 use crate::queue::Batch;
 
 /// The fill ring is topped up when so many places are free: its lines are the kernel's too.
@@ -27,8 +27,8 @@ pub(crate) struct Rings {
     pub(crate) owned: OwnedFrames,
     /// Frames to keep in the fill ring, as far as `share` allows.
     pub(crate) fill_target: u32,
-    /// What the fill ring may hold of the memory that all queues share; `None` until a pool is known.
-    pub(crate) share: Option<FillShare>,
+    /// What the rings may hold of the memory that all sockets share; `None` until a pool is known.
+    pub(crate) share: Option<MemoryShare>,
     /// Most descriptors of one packet on transmit.
     pub(crate) max_segments: u16,
     /// Descriptors and completions that named no frame of ours.
@@ -53,7 +53,7 @@ impl Rings {
     #[inline]
     pub(crate) fn refill(&mut self, pool: &mut FramePool) {
         let share = self.share.get_or_insert_with(|| pool.depot().share());
-        let target = self.fill_target.min(share.frames());
+        let target = self.fill_target.min(share.fill());
         let least = FILL_BATCH.min(target / 4).max(1);
         let free = self.fill.free(self.fill.size() - target + least);
         let standing = self.fill.size() - free;
@@ -163,14 +163,23 @@ impl Rings {
         Chain::Whole { descriptors: end - from, packet }
     }
 
-    /// Writes the packets at the front of `batch` that fit into the transmit ring; returns how many were taken.
+    /// Writes the packets at the front of `batch` that fit into the transmit ring, and into this socket's share of the memory where free frames
+    /// are scarce; returns how many were taken.
     #[inline]
     pub(crate) fn transmit(&mut self, pool: &mut FramePool, batch: &mut Batch) -> usize {
         let mut wanted = 0;
         for packet in batch.iter() {
             wanted += u32::from(packet.segments());
         }
-        let free = self.tx.free(wanted);
+        let share = self.share.get_or_insert_with(|| pool.depot().share());
+        let free = match share.transmit() {
+            None => self.tx.free(wanted),
+            Some(limit) => {
+                // Both count descriptors since the socket was made; the kernel completes each that it was given.
+                let leaving = self.tx.head().wrapping_sub(self.completion.tail());
+                self.tx.free(wanted).min(limit.saturating_sub(leaving))
+            }
+        };
         let taken = if wanted <= free { batch.len() } else { Self::fitting(batch, free) };
         let mut written = 0;
         for packet in batch.drain(..taken) {

@@ -283,6 +283,73 @@ fn packets_cross_in_order_and_whole() {
     assert_eq!(kernel.sent, expected);
 }
 
+/// Receivers that never consume what they are sent: the frames that they keep leave the others enough to receive and to send.
+#[test]
+fn receivers_that_keep_what_they_are_sent_leave_frames_to_others() {
+    const SOCKETS: usize = 8;
+    const LONG: u32 = 1024;
+    let config = MemoryConfig { frames: 4096, frame_size: 2048, huge_pages: HugePages::Off };
+    let memory = Arc::new(FrameMemory::new(config).unwrap());
+    let depot = Depot::new(Arc::clone(&memory));
+    let mut pool = depot.pool();
+    let mut kernels = Vec::new();
+    let mut all: Vec<Rings> = (0..SOCKETS + 1)
+        .map(|_| {
+            let (fill, kernel_fill) = views(LONG, 0);
+            let (completion, kernel_completion) = views(LONG, 0);
+            let (rx, kernel_rx) = views(LONG, 0);
+            let (tx, kernel_tx) = views(LONG, 0);
+            kernels.push(Kernel {
+                fill: Consumer::new(kernel_fill),
+                completion: Producer::new(kernel_completion),
+                rx: Producer::new(kernel_rx),
+                tx: Consumer::new(kernel_tx),
+                leaving: VecDeque::new(),
+                sent: Vec::new(),
+                delivered: 0,
+            });
+            let rings = rings_of(fill, completion, rx, tx);
+            Rings { owned: OwnedFrames::new(4096), fill_target: LONG, ..rings }
+        })
+        .collect();
+    // All of them have their part of the memory to receive.
+    for _ in 0..100 {
+        all.iter_mut().for_each(|rings| rings.refill(&mut pool));
+    }
+    let send = |rings: &mut Rings, kernel: &mut Kernel, pool: &mut FramePool| {
+        let mut batch = Batch::new();
+        while batch.len() < 32 {
+            let Ok(packet) = pool.alloc_copy(&[7; 60]) else { break };
+            batch.push(packet);
+        }
+        let taken = rings.transmit(pool, &mut batch);
+        batch.drain(..).for_each(|packet| pool.free(packet));
+        kernel.take_sent();
+        taken
+    };
+    for _ in 0..200 {
+        for (rings, kernel) in all.iter_mut().zip(&mut kernels).take(SOCKETS) {
+            send(rings, kernel, &mut pool);
+        }
+    }
+    let kept: usize = kernels.iter().map(|kernel| kernel.leaving.len()).sum();
+    assert!(kept < 2048, "{kept} of 4096 frames are kept");
+    // Another one still receives and sends.
+    let (rings, kernel) = (all.last_mut().unwrap(), kernels.last_mut().unwrap());
+    for _ in 0..1000 {
+        kernel.deliver(&memory, 1);
+        let mut held = Batch::new();
+        assert_eq!(rings.receive(&mut pool, &mut held), 1);
+        held.drain(..).for_each(|packet| pool.free(packet));
+        rings.refill(&mut pool);
+        assert_eq!(send(rings, kernel, &mut pool), 32);
+        while !kernel.leaving.is_empty() {
+            kernel.complete(RING);
+            rings.reclaim(&mut pool);
+        }
+    }
+}
+
 #[test]
 fn a_full_transmit_ring_leaves_the_rest_to_the_caller() {
     let memory = memory();

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::abi;
 use super::ring::{Consumer, Producer, Shared};
@@ -18,8 +18,7 @@ use crate::sys;
 
 /// What one packet in a frame of 2048 bytes is charged, with its skb (the kernel doubles the number that it is given).
 const CHARGE: u32 = 2048;
-/// How often and how long a bind waits for the kernel to let go of a socket that was closed a moment ago.
-const BUSY_RETRIES: u32 = 150;
+/// The time between two attempts to bind to a queue that is still being released.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A bound socket, and what was learned on the way.
@@ -173,15 +172,12 @@ fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> Result<(), AfXdpCause> {
 
 fn bind(fd: BorrowedFd<'_>, config: &AfXdpConfig, device: &Device, mode: Mode) -> Result<(), AfXdpCause> {
     let address = address(device.ifindex, config.queue, mode.flags());
-    let mut tries = 0;
+    let begin = Instant::now();
     loop {
         let Err(error) = sys::bind(fd, &address) else { return Ok(()) };
         match sys::errno(&error) {
             // The kernel lets go of a closed socket's queue only when the last packet that it sent has been consumed.
-            libc::EBUSY if tries < BUSY_RETRIES => {
-                tries += 1;
-                std::thread::sleep(BUSY_PAUSE);
-            }
+            libc::EBUSY if begin.elapsed() < config.busy_wait => std::thread::sleep(BUSY_PAUSE),
             libc::EBUSY => return Err(AfXdpCause::QueueBusy),
             libc::ENODEV => return Err(AfXdpCause::NoDevice),
             libc::ENETDOWN => return Err(AfXdpCause::DeviceDown),

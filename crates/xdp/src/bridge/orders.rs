@@ -157,6 +157,7 @@ impl Orders {
 pub(crate) fn orders_of(port: &Attached) -> Result<Arc<Orders>, Error> {
     let queues = port.constants().queues;
     let known = port.bridge_maps().map(|maps| maps.orders()).or(port.flow_maps().map(|maps| maps.orders()));
+    let known = known.or(port.route_orders());
     match known.filter(|orders| orders.queues() == queues) {
         Some(orders) => Ok(Arc::clone(orders)),
         None => Ok(Arc::new(Orders::new(queues)?)),

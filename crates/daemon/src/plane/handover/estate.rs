@@ -15,7 +15,9 @@ use engine::worker::monotonic;
 use engine::{Engine, EngineConfig};
 use model::{Config, FilterName, Namespace, PortName};
 use packet::{MacAddr, PortId, QueueId, VlanId, WorkerId};
-use port::af_xdp::{AfXdpConfig, AfXdpHandOver, AfXdpQueue, BusyPoll, ZeroCopy, doubles, free_frames};
+use port::af_xdp::{
+    AfXdpConfig, AfXdpHandOver, AfXdpQueue, BUSY_WAIT, BusyPoll, ZeroCopy, doubles, free_frames,
+};
 use port::link;
 use port::quarantine::{HOLD, HeldFrames};
 use port::tap::{TapHandOver, TapQueue};
@@ -419,8 +421,9 @@ impl Rebuilt {
         site.flows.ensure(&engine);
         // Only now: a packet that passes a hook by while its programs and tables are exchanged goes to a worker. Before the workers run, it
         // would wait in a queue, and the next packets of its flow, which the hook answers again, would overtake it.
-        let Site { routers, config, ports, .. } = &mut site;
+        let Site { routers, config, ports, shortcuts, .. } = &mut site;
         routers.tell_hooks(config, ports);
+        shortcuts.follow_routers(&engine, ports, true);
         Ok((engine, site))
     }
 }
@@ -463,7 +466,7 @@ fn resume(
     }
     let opened = opened.map_or_else(
         || {
-            let mut opened = open::open(name, &wanted, &footprint(&letter), pool)?;
+            let mut opened = open::open(name, &wanted, &footprint(&letter), BUSY_WAIT, pool)?;
             match site.filters.equip_anew(name, &wanted, &mut opened, &site.ports) {
                 Ok(()) => Ok(opened),
                 Err(error) => {

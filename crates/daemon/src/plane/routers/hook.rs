@@ -181,7 +181,15 @@ impl Hook {
             partial_checksums: port.complete_checksums,
             seed: wanted.seed,
         };
-        wanted.tagged(RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer))
+        let stage = wanted.tagged(RouteStage::answering(&wanted.of, wanted.own, self.answers(), &answer));
+        // Frames are numbered by queue, whose frames one CPU at a time receives in native mode only.
+        let Some(attached) = port.hook.as_ref().filter(|hook| hook.mode() == xdp::Mode::Native) else {
+            return stage;
+        };
+        stage.clone().in_order(attached).unwrap_or_else(|error| {
+            tracing::warn!(port = %name, %error, "frames of a flow that changes to its hook may overtake others");
+            stage
+        })
     }
 
     /// The kernel refuses a port's program: it goes without.

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The order of the frames of a virtual router's port. Every frame that goes up is numbered
+ * (stage_bridge.h), and the bucket of its two IP addresses remembers the number. A frame is answered in
+ * the hook only when all frames of its bucket that went up have left: so none of a flow overtakes
+ * another when the flow changes from the worker to the hook, as it does behind an upgrade, at the end
+ * of a capture, or when a neighbour becomes known.
+ */
+#ifndef ROUTE_ORDER_H
+#define ROUTE_ORDER_H
+
+#include "route_tags.h"
+#include "stage_bridge.h"
+
+/* What route_order_check() says of a frame: XDP_DROP, or one of these. */
+#define ROUTE_SETTLED (-2)
+/* It goes up for the sake of its order alone. */
+#define ROUTE_WAITS BRIDGE_WAITS
+
+/* A number for a frame's IP addresses, behind one tag or none; 0 for a frame without addresses. */
+static __attribute__((noinline)) __u64 route_addresses(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *header;
+	struct ethhdr *ethernet = data;
+	__be16 protocol;
+
+	if ((void *)(ethernet + 1) > end)
+		return 0;
+	header = ethernet + 1;
+	protocol = ethernet->h_proto;
+	if (is_vlan(protocol)) {
+		struct route_tagged *frame = data;
+
+		if ((void *)(frame + 1) > end)
+			return 0;
+		header = frame + 1;
+		protocol = frame->tag.ethertype;
+	}
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = header;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		return (__u64)ip->saddr << 32 | ip->daddr;
+	}
+	if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = header;
+		__u64 sum = 0;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+#pragma unroll
+		for (int word = 0; word < 4; word++) {
+			sum = (sum ^ ip->saddr.in6_u.u6_addr32[word]) * ROUTE_MIX_LOW;
+			sum = (sum ^ sum >> 32 ^ ip->daddr.in6_u.u6_addr32[word]) * ROUTE_MIX;
+		}
+		return sum;
+	}
+	return 0;
+}
+
+/* Where the number of the last frame that went up with these addresses is kept. */
+TRIVIUM_INLINE __u32 *route_bucket(struct xdp_md *ctx, __u32 queue)
+{
+	/* Senders do not know the factor, and cannot choose whose bucket they share. */
+	__u64 factor = (ROUTE_MIX ^ (__u64)route.seed << 16) | 1;
+	__u32 bucket = route_addresses(ctx) * factor >> 52;
+	__u32 line = queue * BRIDGE_BUCKET_LINES + bucket / BRIDGE_BUCKETS_OF_LINE;
+	struct bridge_flows *flows = bpf_map_lookup_elem(&bridge_buckets, &line);
+
+	return flows ? &flows->last[bucket % BRIDGE_BUCKETS_OF_LINE] : 0;
+}
+
+/* Whether a frame that could be answered here may be: ROUTE_SETTLED, ROUTE_WAITS or XDP_DROP. */
+static __attribute__((noinline)) int route_order_check(struct xdp_md *ctx)
+{
+	__u32 queue = ctx->rx_queue_index, *bucket;
+	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
+
+	/* Nothing goes up of a queue that nobody serves. Mostly nothing of the queue is under way at all. */
+	if (!order || *(volatile __u64 *)&order->done == order->sent)
+		return ROUTE_SETTLED;
+	bucket = route_bucket(ctx, queue);
+	if (!bucket || bridge_settled(order, *bucket, queue))
+		return ROUTE_SETTLED;
+	if (!order->hold)
+		return ROUTE_WAITS;
+	count(TRIVIUM_COUNT_BRIDGE_HELD);
+	return XDP_DROP;
+}
+
+/* Numbers a frame that goes up, if it has room for the number. */
+static __attribute__((noinline)) int route_numbered(struct xdp_md *ctx, int why)
+{
+	__u32 queue = ctx->rx_queue_index;
+	struct bridge_order *order = bpf_map_lookup_elem(&bridge_orders, &queue);
+
+	return order && bridge_up(ctx, order, route_bucket(ctx, queue), why) == BRIDGE_NUMBERED;
+}
+
+#endif
