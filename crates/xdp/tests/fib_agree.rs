@@ -183,8 +183,8 @@ impl Stack {
         }
     }
 
-    fn forwards(&self, frame: &[u8]) -> Vec<Vec<u8>> {
-        self.into.send(frame);
+    fn forwards(&self, sent: &[u8]) -> Vec<Vec<u8>> {
+        self.into.send(sent);
         self.barriers.iter().for_each(|barrier| self.into.send(barrier));
         let mut came = Vec::new();
         for socket in &self.out {
@@ -195,7 +195,7 @@ impl Stack {
                 }
                 // What the kernel itself has to say (resolving neighbours, ICMP errors, resets) is not forwarded.
                 let is_for_neighbour = frame.get(..6) == Some(&FAR[1]) || frame.get(..6) == Some(&FAR[2]);
-                if is_for_neighbour && !is_routers_own(&frame) {
+                if is_for_neighbour && (!is_routers_own(&frame) || is_routers_own(sent)) {
                     came.push(frame);
                 }
             }
@@ -204,7 +204,7 @@ impl Stack {
     }
 }
 
-/// Whether a frame bears one of the router's own addresses as its source: neither hook nor stack forwards such packets of others.
+/// Whether a frame bears one of the router's own addresses as its source.
 fn is_routers_own(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => matches!(frame.get(26..30), Some([10, 0, 1..=3, 1])),

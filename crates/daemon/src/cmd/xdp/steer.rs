@@ -93,11 +93,12 @@ async fn flows(client: &Client, steer: Option<&String>, number: usize, json: boo
 
 async fn table(client: &Client, steer: &str, targets: &[SteerTarget]) -> Result<(), Failure> {
     let path = format!("/v1/steers/{}/table", quoted(steer));
-    let table: SteerTable = if targets.is_empty() {
-        client.get(&path).await?
-    } else {
-        client.send(Method::PUT, &path, &SteerTable { buckets: targets.to_vec() }).await?
-    };
+    if !targets.is_empty() {
+        let _: SteerTable =
+            client.send(Method::PUT, &path, &SteerTable { buckets: targets.to_vec() }).await?;
+    }
+    // Repeated as often as the table has buckets, and not as it was given.
+    let table: SteerTable = client.get(&path).await?;
     folded(&table.buckets).iter().for_each(|line| println!("{line}"));
     Ok(())
 }

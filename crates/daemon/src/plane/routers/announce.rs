@@ -30,26 +30,34 @@ const OVERRIDE: u8 = 0x20;
 /// The Ethernet addresses of a router's own addresses, and the announcements that are due.
 #[derive(Default)]
 pub struct Announcer {
-    known: BTreeMap<IpAddr, MacAddr>,
-    due: BTreeMap<IpAddr, u8>,
+    known: BTreeMap<Place, MacAddr>,
+    due: BTreeMap<Place, u8>,
 }
 
-/// An address, at the device of this number with this Ethernet address.
-type Own = (IpAddr, u32, MacAddr);
+/// An address, and the name of the device that has it: a link-local or anycast address stands at several devices at once.
+type Place = (IpAddr, String);
+
+/// An address of a router, at the device of this number with this Ethernet address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Own {
+    place: Place,
+    index: u32,
+    mac: MacAddr,
+}
 
 impl Announcer {
     /// Takes in which addresses there are now at devices that are up, and returns those that are to be announced now. Called once a second.
     fn look(&mut self, own: &[Own]) -> Vec<Own> {
-        for (address, _, mac) in own {
-            if self.known.insert(*address, *mac).is_some_and(|before| before != *mac) {
-                self.due.insert(*address, TIMES);
+        for it in own {
+            if self.known.insert(it.place.clone(), it.mac).is_some_and(|before| before != it.mac) {
+                self.due.insert(it.place.clone(), TIMES);
             }
         }
         if self.known.len() > KNOWN {
-            let seen: BTreeSet<IpAddr> = own.iter().map(|(address, ..)| *address).collect();
-            self.known.retain(|address, _| seen.contains(address));
+            let seen: BTreeSet<&Place> = own.iter().map(|it| &it.place).collect();
+            self.known.retain(|place, _| seen.contains(place));
         }
-        let now = own.iter().filter(|(address, ..)| self.due.contains_key(address)).copied().collect();
+        let now = own.iter().filter(|it| self.due.contains_key(&it.place)).cloned().collect();
         self.due.retain(|_, left| {
             *left -= 1;
             *left > 0
@@ -71,9 +79,13 @@ impl Running {
             let state = locked(&self.state);
             let seats =
                 state.seen.devices.iter().filter(|(device, seat)| seat.up && up.contains(device.as_str()));
-            let addresses = seats.flat_map(|(_, seat)| {
+            let addresses = seats.flat_map(|(device, seat)| {
                 let at = state.seen.addresses.get(&seat.index).into_iter().flatten();
-                at.map(|(address, _)| (*address, seat.index, seat.mac))
+                at.map(|(address, _)| Own {
+                    place: (*address, device.clone()),
+                    index: seat.index,
+                    mac: seat.mac,
+                })
             });
             addresses.collect()
         };
@@ -84,18 +96,15 @@ impl Running {
         let sent = inside(&object(name), self.wanted.settings.namespace.as_ref(), || {
             let routes = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding");
             let routes = routes.is_ok_and(|text| text.trim() == "1");
-            Ok(due
-                .iter()
-                .filter(|(address, index, mac)| send(*address, *index, *mac, routes).is_ok())
-                .count())
+            Ok(due.iter().filter(|it| send(it, routes).is_ok()).count())
         });
         let sent = sent.unwrap_or_default();
         tracing::info!(router = %name, sent, of = due.len(), "addresses have another Ethernet address, and are announced");
     }
 }
 
-fn send(address: IpAddr, device: u32, mac: MacAddr, routes: bool) -> std::io::Result<()> {
-    FrameSender::open(device)?.send(&frame(address, mac, routes))
+fn send(own: &Own, routes: bool) -> std::io::Result<()> {
+    FrameSender::open(own.index)?.send(&frame(own.place.0, own.mac, routes))
 }
 
 /// The announcement of an address, by a host that `routes` or not.
@@ -125,19 +134,38 @@ mod tests {
     #[test]
     fn an_address_is_announced_where_its_ethernet_address_changes() {
         let (one, two) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-        let four: IpAddr = "10.8.1.1".parse().unwrap();
-        let six: IpAddr = "fd00:8:1::1".parse().unwrap();
+        let at = |address: &str, device: &str, index, mac| Own {
+            place: (address.parse().unwrap(), device.to_owned()),
+            index,
+            mac,
+        };
+        let four = |index, mac| at("10.8.1.1", "h1", index, mac);
+        let six = |index, mac| at("fd00:8:1::1", "h1", index, mac);
         let mut announcer = Announcer::default();
-        assert_eq!(announcer.look(&[(four, 3, one), (six, 3, one)]), []);
+        assert_eq!(announcer.look(&[four(3, one), six(3, one)]), []);
         // The device goes, with its addresses, and another one gets them back one after the other.
         assert_eq!(announcer.look(&[]), []);
-        assert_eq!(announcer.look(&[(four, 4, two)]), [(four, 4, two)]);
-        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), [(four, 4, two), (six, 4, two)]);
-        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), [(four, 4, two), (six, 4, two)]);
-        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), [(six, 4, two)]);
-        assert_eq!(announcer.look(&[(four, 4, two), (six, 4, two)]), []);
+        assert_eq!(announcer.look(&[four(4, two)]), [four(4, two)]);
+        let both = [four(4, two), six(4, two)];
+        assert_eq!(announcer.look(&both), both);
+        assert_eq!(announcer.look(&both), both);
+        assert_eq!(announcer.look(&both), [six(4, two)]);
+        assert_eq!(announcer.look(&both), []);
         // As it was is no change.
-        assert_eq!(announcer.look(&[(four, 5, two)]), []);
+        assert_eq!(announcer.look(&[four(5, two)]), []);
+    }
+
+    #[test]
+    fn an_address_of_several_devices_is_announced_at_none() {
+        let own = [("left", 3), ("right", 4)].map(|(device, index)| Own {
+            place: ("fe80::1".parse().unwrap(), device.to_owned()),
+            index: u32::from(index),
+            mac: MacAddr([2, 0, 0, 0, 0, index]),
+        });
+        let mut announcer = Announcer::default();
+        for _ in 0..3 {
+            assert_eq!(announcer.look(&own), []);
+        }
     }
 
     #[test]
