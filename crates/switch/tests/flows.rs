@@ -804,3 +804,36 @@ fn the_bottom_of_stack_bit_can_be_set() {
     assert_eq!((&left[0].1[14..18], &left[1].1[14..18]), (&[0, 6, 0x47, 64][..], &[0, 6, 0x46, 64][..]));
     assert_eq!(left[0].1[18..], frame[18..]);
 }
+
+/// Each label that is taken off has the packet read anew. That takes as long as the labels are many, not as their square.
+#[test]
+fn labels_are_taken_off_one_by_one_in_time() {
+    const LABELS: usize = 4000;
+    let mut pipeline = pipeline();
+    let mpls = Match::ANY.with(Field::EthType, 0x8847);
+    add(&mut pipeline, 0, 1, mpls, [vec![Action::PopMpls(0x8847); LABELS], vec![out(2)]].concat());
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0x47];
+    for label in 0..=LABELS {
+        let bottom = u32::from(label == LABELS);
+        let entry = u32::try_from(label).unwrap() << 12 | bottom << 8 | 64;
+        frame.extend(entry.to_be_bytes());
+    }
+    let begin = std::time::Instant::now();
+    let left = run(&pipeline, &frame, 1);
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].1.len(), 14 + 4, "the last label is left");
+    assert_eq!(left[0].1[14..], frame[frame.len() - 4..]);
+    // What is done to a copy is not done to the packet.
+    let mut pipeline = rules::pipeline();
+    let pop = || Action::PopMpls(0x8847);
+    let ttl = |value| Action::SetMplsTtl(value);
+    let copy = Action::Clone(vec![pop(), ttl(7), out(3), pop(), ttl(8), out(3)]);
+    add(&mut pipeline, 0, 1, mpls, vec![pop(), ttl(5), copy.clone(), out(2), pop(), ttl(6), copy, out(2)]);
+    let labels = |frame: &[u8]| (frame[14 + 1] as usize) << 4 | usize::from(frame[14 + 2] >> 4);
+    let left: Vec<_> = run(&pipeline, &frame[..14 + 4 * 20], 1)
+        .iter()
+        .map(|(port, frame)| (port.0, labels(frame), frame[17]))
+        .collect();
+    assert_eq!(left, [(3, 2, 7), (3, 3, 8), (2, 1, 5), (3, 3, 7), (3, 4, 8), (2, 2, 6)]);
+}

@@ -15,6 +15,7 @@ mod learn;
 mod wait;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use packet::{DropReason, FlowKey, PortId};
 
@@ -286,6 +287,8 @@ struct Run<'p> {
     made: Flow,
     /// Bits that are changed, and not yet in the frame.
     dirty: Flow,
+    /// The frame as so many steps of the program have made it, where it was asked for.
+    rendered: Option<(Arc<Vec<u8>>, usize)>,
     tags: [Origin; 2],
     /// A header was taken off, and what is behind it is not known.
     opaque: bool,
@@ -359,6 +362,7 @@ impl<'p> Run<'p> {
             flow,
             made,
             dirty: Flow::ZERO,
+            rendered: None,
             tags: [Origin::Packet(0), Origin::Packet(1)],
             opaque: false,
             stack: Vec::new(),
@@ -520,16 +524,21 @@ impl<'p> Run<'p> {
         );
         let Some(own) = self.frame_now() else { return };
         let mut key = FlowKey::ZERO;
-        let layers = FlowKey::extract(&own, own.len(), PortId(0), &mut key).unwrap_or_default();
-        let read = Flow::new(&key, &Beyond::extract(&own, &key, &layers), 0);
+        let layers = FlowKey::extract(own, own.len(), PortId(0), &mut key).unwrap_or_default();
+        let read = Flow::new(&key, &Beyond::extract(own, &key, &layers), 0);
         self.flow.0[super::STAGES[0]..].copy_from_slice(&read.0[super::STAGES[0]..]);
     }
 
-    /// The frame as the steps so far have made it.
-    fn frame_now(&self) -> Option<Vec<u8>> {
-        let mut own = self.asked.frame?.to_vec();
-        render(&mut own, &self.out.program.ops);
-        Some(own)
+    /// The frame as the steps so far have made it. The frame is kept, so that each step is done to it once, however often it is asked for.
+    fn frame_now(&mut self) -> Option<&[u8]> {
+        let arrived = self.asked.frame?;
+        let ops = &self.out.program.ops;
+        let (frame, done) = self.rendered.get_or_insert_with(|| (Arc::new(arrived.to_vec()), 0));
+        if *done < ops.len() {
+            render(Arc::make_mut(frame), &ops[*done..]);
+            *done = ops.len();
+        }
+        Some(frame.as_slice())
     }
 
     /// Writes the changes into the program, in front of what needs them in the frame.
@@ -846,7 +855,14 @@ impl<'p> Run<'p> {
             (self.queue, self.queued),
         );
         let from = self.out.program.ops.len();
+        if self.out.is_own {
+            // The copies of such a packet are likely to ask for the frame: each of them goes on from here.
+            let _ = self.frame_now();
+        }
+        let rendered = self.rendered.clone();
         does(self);
+        // What was done to the copy's frame was not done to this one.
+        self.rendered = rendered;
         // Who waits is the copy.
         self.waits = None;
         self.dirty = Flow::ZERO;

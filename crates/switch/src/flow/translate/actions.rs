@@ -348,7 +348,7 @@ impl<'p> Run<'p> {
                 // The IP header behind the last label is no part of the key.
                 self.out.is_own = true;
                 self.commit();
-                if let Some(ttl) = self.frame_now().and_then(|frame| ttl_behind_label(&frame)) {
+                if let Some(ttl) = self.frame_now().and_then(ttl_behind_label) {
                     self.write(Field::MplsTtl, u128::from(ttl), 0xff);
                 }
             }
@@ -453,7 +453,7 @@ impl<'p> Run<'p> {
         if flow.get(Field::ActsetOutput) == u128::from(port::UNSET) {
             flow.set(Field::ActsetOutput, 0);
         }
-        let frame = self.frame_now();
+        let frame = self.frame_now().map(<[u8]>::to_vec);
         self.out.to_controller.push(ToController {
             reason,
             table: self.table,
